@@ -1,0 +1,25 @@
+"""The named errors of the benchmark; each message is one line: found, allowed, what to do."""
+
+
+class BenchError(Exception):
+    """Base of every error a user can cause; entry points print its message and exit with code 1."""
+
+
+class ConfigError(BenchError):
+    """A name, size or combination in the configuration is not allowed."""
+
+
+class DataError(BenchError):
+    """A corpus is missing, empty, malformed or has the wrong checksum."""
+
+
+class ScheduleError(BenchError):
+    """A graph or a schedule breaks its rules (a cycle, a vertex twice, a child too late)."""
+
+
+class RecordError(BenchError):
+    """A record cannot be read, does not match its schema, or may not share a table."""
+
+
+class UnsupportedTrial(BenchError):
+    """This system cannot run this trial here; the message is the reason that the record keeps."""

@@ -1,0 +1,78 @@
+"""The inputs of the benchmark: frozen values of integer arrays that check themselves when built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.errors import DataError
+
+IntArray = NDArray[np.int32]
+
+
+def int_array(values: object) -> IntArray:
+    """Return `values` as a read-only, contiguous int32 array."""
+    array = np.ascontiguousarray(values, dtype=np.int32)
+    array.setflags(write=False)
+    return array
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Tree:
+    """One binary tree, vertices in post-order (children before parents, the root last).
+
+    words (n,): word id of a leaf, -1 at an internal vertex.
+    labels (n,): class of every vertex.
+    left, right (n,): children of an internal vertex, -1 at a leaf.
+
+    Raises DataError when the arrays do not describe one binary tree.
+    """
+
+    words: IntArray
+    labels: IntArray
+    left: IntArray
+    right: IntArray
+
+    def __post_init__(self) -> None:
+        for name in ("words", "labels", "left", "right"):
+            object.__setattr__(self, name, int_array(getattr(self, name)))
+        self._check()
+
+    def _check(self) -> None:
+        n = self.n_vertices
+        if n == 0:
+            raise DataError("a tree has no vertices; it needs at least one leaf")
+        lengths = {len(self.words), len(self.labels), len(self.left), len(self.right)}
+        if lengths != {n}:
+            raise DataError(f"a tree's arrays have lengths {sorted(lengths)}; they must be equal")
+        leaf = self.left < 0
+        if not np.array_equal(leaf, self.right < 0):
+            raise DataError("a vertex has one child; every vertex has none or two")
+        if not np.array_equal(leaf, self.words >= 0):
+            raise DataError("a tree has a leaf without a word or an internal vertex with one")
+        children = np.concatenate([self.left[~leaf], self.right[~leaf]])
+        parents = np.concatenate([np.flatnonzero(~leaf)] * 2)
+        if np.any(children >= parents):
+            raise DataError("a child comes after its parent; vertices must be in post-order")
+        if not np.array_equal(np.sort(children), np.arange(n - 1)):
+            raise DataError("a tree is not connected: each vertex but the root needs one parent")
+
+    @property
+    def n_vertices(self) -> int:
+        """Leaves and internal vertices together."""
+        return len(self.words)
+
+    @property
+    def n_leaves(self) -> int:
+        """Vertices without children."""
+        return (self.n_vertices + 1) // 2
+
+    @property
+    def height(self) -> int:
+        """Edges on the longest path from the root to a leaf."""
+        heights = np.zeros(self.n_vertices, dtype=np.int32)
+        for vertex in np.flatnonzero(self.left >= 0):
+            heights[vertex] = 1 + max(heights[self.left[vertex]], heights[self.right[vertex]])
+        return int(heights[-1])

@@ -1,0 +1,89 @@
+"""What every model declares: parameters, vertex functions, and how instances become a graph."""
+
+from __future__ import annotations
+
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.errors import ConfigError
+from harness.graph import MiniBatch
+
+Weights = dict[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSizes:
+    """Sizes that a model is built for; embedding_size 0 means "as hidden_size".
+
+    Raises ConfigError for a size below 1.
+    """
+
+    hidden_size: int
+    vocab_size: int
+    n_classes: int = 5
+    embedding_size: int = 0
+
+    def __post_init__(self) -> None:
+        if self.embedding_size == 0:
+            object.__setattr__(self, "embedding_size", self.hidden_size)
+        for name in ("hidden_size", "vocab_size", "n_classes", "embedding_size"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ConfigError(f"{name}={value} is not allowed; give a size of at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterSpec:
+    """Shape of one parameter and the half width of its uniform initial distribution (0: zeros)."""
+
+    shape: tuple[int, ...]
+    init_bound: float
+
+
+class Model(ABC):
+    """One workload, free of any framework.
+
+    Vertex functions are methods named after the entries of `vertex_types` (and `output`), written
+    with harness.vertex; `state` gives the width of every state that they scatter to their parents.
+    """
+
+    name: ClassVar[str]
+    instance_kind: ClassVar[str]
+    vertex_types: ClassVar[tuple[str, ...]]
+
+    def __init__(self, sizes: ModelSizes, **options: Any) -> None:
+        self.sizes = sizes
+        self.options = options
+
+    @property
+    @abstractmethod
+    def state(self) -> Mapping[str, int]:
+        """Width of each state tensor."""
+
+    @property
+    @abstractmethod
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        """Parameters by name, in a fixed order."""
+
+    @abstractmethod
+    def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
+        """Build the typed graph of a mini-batch."""
+
+
+def initial_weights(model: Model, seed: int) -> Weights:
+    """Draw the float32 weights that every system starts from.
+
+    Each parameter has its own stream, keyed by seed and name, so that adding one leaves the others.
+    """
+    weights: Weights = {}
+    for name, spec in model.parameters.items():
+        stream = np.random.default_rng([seed, zlib.crc32(name.encode())])
+        values = stream.uniform(-1.0, 1.0, size=spec.shape) * spec.init_bound
+        weights[name] = values.astype(np.float32)
+    return weights

@@ -1,0 +1,75 @@
+"""Tree-FC: one fully connected layer at every internal vertex of a complete binary tree.
+
+Two published variants (specification 3.6, 4.3): "fold" (Looks et al., ICLR 2017) looks leaves up in
+a table and evaluates 255 layers for 256 leaves; "cavs" (Xu et al., ATC 2018) has no table and evaluates
+the layer at all 511 vertices, leaves reading zero vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.errors import ConfigError
+from harness.graph import MiniBatch
+from harness.instances import Tree
+from harness.models.base import Model, ModelSizes, ParameterSpec
+from harness.models.trees import tree_mini_batch
+from harness.vertex import VertexTracer, relu, square, sum_elements
+
+VARIANTS = ("fold", "cavs")
+
+
+class TreeFC(Model):
+    """h = relu([h_1; h_2] W + b); the root's h is the output, loss = |h|^2 / 2 (Fold's)."""
+
+    name = "tree_fc"
+    instance_kind = "tree"
+    vertex_types = ("leaf", "internal")
+
+    def __init__(self, sizes: ModelSizes, variant: str = "fold", **options: Any) -> None:
+        super().__init__(sizes, variant=variant, **options)
+        if variant not in VARIANTS:
+            raise ConfigError(
+                f"model.variant={variant} is unknown; choose one of {', '.join(VARIANTS)}"
+            )
+        self.variant = variant
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"h": self.sizes.hidden_size}
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        h = self.sizes.hidden_size
+        layer = {
+            "W": ParameterSpec((2 * h, h), (3 / h) ** 0.5),
+            # The released Cavs program has no bias, which makes every output and gradient zero and a
+            # check of them empty; the bias costs the same work in every system.
+            "b": ParameterSpec((h,), 0.1),
+        }
+        if self.variant == "cavs":
+            return layer
+        return {"embedding": ParameterSpec((self.sizes.vocab_size, h), 1.0)} | layer
+
+    def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:
+        """Two types, leaf and internal; only roots are read."""
+        return tree_mini_batch(instances, outputs="roots")
+
+    def leaf(self, v: VertexTracer) -> None:
+        """Fold: a row of the table; Cavs: the layer applied to two zero vectors."""
+        if self.variant == "fold":
+            v.scatter(h=v.lookup("embedding", v.pull("word")))
+        else:
+            zero = v.zeros(2 * self.sizes.hidden_size)
+            v.scatter(h=relu(zero @ v.parameter("W") + v.parameter("b")))
+
+    def internal(self, v: VertexTracer) -> None:
+        """h = relu([h_1; h_2] W + b)."""
+        children = v.concat(v.gather(0).h, v.gather(1).h)
+        v.scatter(h=relu(children @ v.parameter("W") + v.parameter("b")))
+
+    def output(self, v: VertexTracer) -> None:
+        """l2_loss of the root."""
+        h = v.gather(0).h
+        v.push(h, loss=0.5 * sum_elements(square(h)))

@@ -1,0 +1,105 @@
+"""The contract of a system: untimed set-up, timed `run`, untimed `result`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.models.base import Model, Weights
+
+PHASES = ("construct", "schedule", "forward", "backward", "update")
+
+
+class Clock(Protocol):
+    """The harness's stopwatch, as a system sees it."""
+
+    def mark(self, phase: str) -> None:
+        """Synchronise, and book the time since the previous mark (or the start) on `phase`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What a system needs to know of its trial; `options` are its own, from its YAML."""
+
+    mode: str  # "train" or "infer"
+    device: str  # "cpu" or "cuda"
+    threads: int
+    batch_size: int
+    learning_rate: float
+    seed: int
+    policy: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Hardware-independent work of the last run; None where a framework cannot tell."""
+
+    n_batches: int | None = None
+    n_launches: int | None = None
+    bytes_copied: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the last run computed.
+
+    loss: sum over the mini-batch.
+    outputs (k, d): rows in the order of MiniBatch.outputs.
+    gradients: of the summed loss, dense, in the parameter's own shape; empty when mode is "infer".
+    """
+
+    loss: float
+    outputs: NDArray[np.floating[Any]]
+    gradients: Mapping[str, NDArray[np.floating[Any]]]
+    counters: Counters
+
+
+class System(ABC):
+    """One framework and how it is used.
+
+    A module under systems/ holds one adapter class named `Adapter`, and imports its framework at
+    its top, so that importing the module is what loads the framework.
+    """
+
+    phases: tuple[str, ...] = PHASES  # those it can tell apart; others are recorded as null
+
+    def __init__(self, settings: RunSettings) -> None:
+        self.settings = settings
+
+    @classmethod
+    def skip(cls, model: Model, settings: RunSettings) -> str | None:
+        """Return why this system cannot run this trial here, or None."""
+        return None
+
+    @abstractmethod
+    def prepare(self, model: Model, weights: Weights) -> None:
+        """Build, compile and allocate, once and untimed; own copies of the weights."""
+
+    @abstractmethod
+    def load(self, instances: Sequence[Any]) -> None:
+        """Take the next mini-batch, untimed; no graph work may happen here."""
+
+    @abstractmethod
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        """Process the loaded mini-batch, marking each phase when it ends.
+
+        In mode "train": construct, schedule, forward, backward and, if `update`, one step of plain
+        SGD on the summed loss; in mode "infer": construct, schedule and forward (loss included).
+        """
+
+    @abstractmethod
+    def result(self) -> Result:
+        """Return what the last run computed."""
+
+    def synchronize(self) -> None:  # noqa: B027 - nothing to wait for unless a device is involved
+        """Wait until all work is done; called by the clock."""
+
+    def versions(self) -> dict[str, str]:
+        """Framework build facts for the record (version, BLAS, source or wheel)."""
+        return {}
