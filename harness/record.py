@@ -1,0 +1,183 @@
+"""The record: what a trial's round leaves behind, the only source of every table and plot.
+
+Versions of the schema: 1, the first.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness.errors import ConfigError, RecordError
+from harness.trial import TrialSpec
+from systems.base import PHASES
+
+SCHEMA_VERSION = 1
+STATUSES = ("ok", "oom", "timeout", "crash", "unsupported", "wrong_result")
+Status = Literal["ok", "oom", "timeout", "crash", "unsupported", "wrong_result"]
+Phase = Literal["construct", "schedule", "forward", "backward", "update"]
+
+# Nothing was measured, and the cause (a killed process, a missing framework) may be gone.
+TRIED_AGAIN = frozenset({"crash", "unsupported"})
+LIMITED = frozenset({"oom", "timeout"})
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Trial(_Frozen):
+    """The point that was measured."""
+
+    system: str
+    policy: str | None
+    model: str
+    dataset: str
+    batch_size: int
+    hidden_size: int
+    mode: Literal["train", "infer"]
+    device: Literal["cpu", "cuda"]
+    threads: int
+    seed: int
+    round: int
+
+
+class CheckVerdict(_Frozen):
+    """Agreement with the float64 oracle; skipped only for a system that does no arithmetic.
+
+    max_rel_err: largest deviation of any checked array, relative to that array's largest entry.
+    """
+
+    status: Literal["ok", "failed", "skipped"]
+    max_rel_err: float | None = None
+
+
+class Record(_Frozen):
+    """One trial's round; seconds everywhere, samples_s has one entry per timed mini-batch.
+
+    phases_s: medians per mini-batch; null where the system cannot tell a phase apart.
+    samples_s: pass after pass over the n_mini_batches of the fixed list.
+    n_batches, n_launches, bytes_copied: means per mini-batch; null where a system cannot tell.
+    """
+
+    schema_version: Literal[1] = 1
+    status: Status
+    reason: str | None = None
+    trial: Trial
+    trial_id: str
+    instances_per_s: float | None = None
+    phases_s: dict[Phase, float | None] = Field(default_factory=lambda: dict.fromkeys(PHASES))
+    learn_s: float | None = None
+    compile_s: float | None = None
+    samples_s: tuple[float, ...] = ()
+    n_mini_batches: int | None = None
+    n_instances: int | None = None
+    n_batches: float | None = None
+    n_launches: float | None = None
+    bytes_copied: float | None = None
+    peak_memory_bytes: int | None = None
+    check: CheckVerdict | None = None
+    warnings: tuple[str, ...] = ()
+    inputs_sha256: str | None = None
+    source_sha256: str
+    machine: dict[str, Any]
+    versions: dict[str, str]
+    config: dict[str, Any]
+    started_at: str
+    finished_at: str
+    command: str = ""
+
+    def answers(self, spec: TrialSpec, source_sha256: str) -> bool:
+        """Return whether this record makes measuring `spec` (again) unnecessary.
+
+        It does when trial, round and measured code are the same, unless nothing was measured or
+        a limit that ended the trial has been changed since.
+        """
+        same = (self.trial_id, self.trial.round, self.source_sha256) == (
+            spec.trial_id,
+            spec.round,
+            source_sha256,
+        )
+        if not same or self.status in TRIED_AGAIN:
+            return False
+        return self.status not in LIMITED or self.config.get("limits") == spec.to_dict()["limits"]
+
+
+def trial_of(spec: TrialSpec) -> Trial:
+    """Return the fields of a trial that every reader needs."""
+    return Trial(**{name: getattr(spec, name) for name in Trial.model_fields})
+
+
+def record_path(results_dir: Path, spec: TrialSpec) -> Path:
+    """Where the record of a trial's round goes unless `out` says otherwise."""
+    return results_dir / "raw" / spec.trial_id / f"r{spec.round}.json"
+
+
+def read_record(path: Path) -> Record:
+    """Read and validate one record; raises RecordError naming the file and the first fault."""
+    try:
+        return Record.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read ({error.strerror}); measure it again") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        message = f"{path} is not a record of schema {SCHEMA_VERSION}: {where}: {first['msg']}"
+        raise RecordError(f"{message}; delete it and measure again") from error
+
+
+def find_record(path: Path) -> Record | None:
+    """Return the record at `path`, or None where there is none that can be read."""
+    try:
+        return read_record(path)
+    except RecordError:
+        return None
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Write atomically: whoever looks finds the old file, or the new one complete on the disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _temporary(path, str(os.getpid()))
+    text = record.model_dump_json(indent=1) + "\n"
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def make_room(path: Path) -> None:
+    """Prepare for a new record at `path`: drop what a killed writer left, keep an older record.
+
+    Raw records are never rewritten; one that no longer answers moves to superseded/ beside it.
+    """
+    for leftover in path.parent.glob(_temporary(path, "*").name):
+        leftover.unlink(missing_ok=True)
+    if path.exists():
+        old = path.parent / "superseded"
+        old.mkdir(exist_ok=True)
+        stamp = path.stat().st_mtime_ns
+        path.replace(old / f"{path.stem}.{stamp}.json")
+
+
+def check_writable(path: Path) -> None:
+    """Raise ConfigError unless a record can be written at `path`."""
+    folder = path.parent
+    probe = _temporary(path, f"probe{os.getpid()}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"{folder} cannot be written ({error.strerror}); choose another results_dir or out"
+        ) from error
+    if path.is_dir():
+        raise ConfigError(f"out={path} is a folder; give the name of a file")
+
+
+def _temporary(path: Path, tag: str) -> Path:
+    return path.with_name(f".{path.name}.{tag}.tmp")
