@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from harness.errors import ConfigError
 from harness.graph import MiniBatch
+from harness.vertex.program import VertexFunction
+from harness.vertex.tracing import trace
 
 Weights = dict[str, NDArray[np.float32]]
 
@@ -87,3 +89,9 @@ def initial_weights(model: Model, seed: int) -> Weights:
         values = stream.uniform(-1.0, 1.0, size=spec.shape) * spec.init_bound
         weights[name] = values.astype(np.float32)
     return weights
+
+
+def traced_functions(model: Model) -> dict[str, VertexFunction]:
+    """Trace every vertex function of a model, and its output function, by name."""
+    shapes = {name: spec.shape for name, spec in model.parameters.items()}
+    return {name: trace(model, name, shapes) for name in (*model.vertex_types, "output")}

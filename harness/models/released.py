@@ -1,0 +1,119 @@
+"""The graph that ED-Batch's released code would build, of which its batch counts are taken (spec 1.2).
+
+A vertex function with work of its own is a block: one vertex, and one *get* vertex for every state it
+scatters, whose batch is forced right behind the block's. A vertex function of lookups alone is no block:
+one vertex a lookup. The output function adds one vertex an operator, its parameters one unbatchable
+vertex each, and one vertex sums all losses. Everything is derived from the traced vertex functions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from harness.graph import NO_TYPE, UNBATCHABLE, Graph, MiniBatch
+from harness.models.base import Model
+from harness.vertex.program import VertexFunction
+from harness.vertex.tracing import trace
+
+# What enters a vertex function without being computed in it: no vertex of the released graph.
+ENTRANCES = ("gather", "gather_each", "pull", "parameter", "zeros", "ones")
+
+
+def released_graph(model: Model, mini_batch: MiniBatch) -> Graph:
+    """Return the graph whose batches ED-Batch's release counts for this mini-batch.
+
+    Types are numbered by first appearance, as the release does; vertices in order of creation.
+    """
+    shapes = {name: spec.shape for name, spec in model.parameters.items()}
+    functions = {name: trace(model, name, shapes) for name in model.vertex_types}
+    output = trace(model, "output", shapes)
+    read = set(mini_batch.outputs.tolist())
+    building = _Building()
+    weights = {
+        name: building.add("parameter", []) for name in _parameters(output)
+    }
+    states: list[dict[str, int]] = []  # released vertex of every state of every vertex
+    losses: list[int] = []
+    graph = mini_batch.graph
+    for vertex, type_id in enumerate(graph.types.tolist()):
+        children = [states[child] for child in graph.args_of(vertex).tolist()]
+        states.append(_add_vertex(building, functions[graph.type_names[type_id]], children))
+        if vertex in read:
+            losses += _add_output(building, output, states[vertex], weights)
+    if losses:
+        building.add("sum", losses)
+    return building.graph()
+
+
+@dataclass(slots=True)
+class _Building:
+    """Vertices and types so far; the type named "parameter" is the unbatchable one."""
+
+    types: list[int] = field(default_factory=list)
+    arg_start: list[int] = field(default_factory=lambda: [0])
+    args: list[int] = field(default_factory=list)
+    follows: list[int] = field(default_factory=lambda: [NO_TYPE])
+    type_ids: dict[str, int] = field(default_factory=lambda: {"parameter": UNBATCHABLE})
+
+    def add(self, type_name: str, args: list[int], follows: str | None = None) -> int:
+        """Append a vertex and return its id."""
+        if type_name not in self.type_ids:
+            self.type_ids[type_name] = len(self.type_ids)
+            self.follows.append(NO_TYPE if follows is None else self.type_ids[follows])
+        self.types.append(self.type_ids[type_name])
+        self.args += args
+        self.arg_start.append(len(self.args))
+        return len(self.types) - 1
+
+    def graph(self) -> Graph:
+        """Return the finished graph."""
+        return Graph(
+            types=np.array(self.types, dtype=np.int32),
+            arg_start=np.array(self.arg_start, dtype=np.int32),
+            args=np.array(self.args, dtype=np.int32),
+            type_names=tuple(self.type_ids),
+            follows=np.array(self.follows, dtype=np.int32),
+        )
+
+
+def _parameters(function: VertexFunction) -> list[str]:
+    return [node.name for node in function.nodes if node.op == "parameter"]
+
+
+def _add_vertex(
+    building: _Building, function: VertexFunction, children: list[dict[str, int]]
+) -> dict[str, int]:
+    """Add one application of a vertex function; return the released vertex of each state."""
+    work = {node.op for node in function.nodes if node.op not in ENTRANCES}
+    if work == {"lookup"}:
+        return {
+            state: building.add(f"{function.name}.{state}", []) for state, _ in function.scatter
+        }
+    args: list[int] = []
+    for i in function.gathers():
+        node = function.nodes[i]
+        chosen = children if node.op == "gather_each" else [children[node.index]]
+        args += [child[node.name] for child in chosen]
+    block = building.add(function.name, args)
+    return {
+        state: building.add(f"{function.name}.get_{state}", [block], follows=function.name)
+        for state, _ in function.scatter
+    }
+
+
+def _add_output(
+    building: _Building, output: VertexFunction, state: dict[str, int], weights: dict[str, int]
+) -> list[int]:
+    """Add the operators of the output function; return the vertex of its loss, if it has one."""
+    made: dict[int, int] = {}
+    for i, node in enumerate(output.nodes):
+        if node.op in ("gather", "gather_each"):
+            made[i] = state[node.name]
+        elif node.op == "parameter":
+            made[i] = weights[node.name]
+        elif node.op not in ENTRANCES:
+            args = [made[k] for k in node.inputs if k in made]
+            made[i] = building.add(f"output.{node.op}", args)
+    return [] if output.loss is None else [made[output.loss]]

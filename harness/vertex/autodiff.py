@@ -1,0 +1,117 @@
+"""Symbolic gradient of a vertex function, derived once (spec 3.1: d gather = scatter, and so on)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.errors import ConfigError
+from harness.vertex.operators import OPERATORS, Node
+from harness.vertex.program import Builder, VertexFunction
+
+SOURCES = ("pull", "parameter", "zeros", "ones")
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """F and dF as one program: the forward operators, then the backward ones.
+
+    n_forward: how many of the nodes are forward.
+    gathers: (gather node, node of its gradient) pairs; scattered (added) to the children.
+    sinks: nodes that sum over all vertices into the gradient of the parameter they name.
+    """
+
+    nodes: tuple[Node, ...]
+    n_forward: int
+    gathers: tuple[tuple[int, int], ...]
+    sinks: tuple[int, ...]
+
+
+def differentiate(function: VertexFunction) -> Gradient:
+    """Derive dF.
+
+    Raises ConfigError when an operator on the way to the loss has no gradient rule.
+    """
+    return _Differentiator(function).run()
+
+
+class _Differentiator:
+    def __init__(self, function: VertexFunction) -> None:
+        self.function = function
+        self.builder = Builder(function.nodes)
+        self.parts: dict[int, list[int]] = {}  # node -> gradients of all of it
+        self.slices: dict[int, dict[tuple[int, int], int]] = {}  # node -> columns -> gradient
+        self.sinks: list[int] = []
+
+    def run(self) -> Gradient:
+        b, function = self.builder, self.function
+        for state, node in function.scatter:
+            self._contribute(node, b.add("state_gradient", shape=b[node].shape, name=state))
+        if function.loss is not None:
+            self._contribute(function.loss, b.add("ones", shape=(1,)))
+        gathers = []
+        for node in reversed(range(len(function.nodes))):
+            gradient = self._total(node)
+            if gradient is None or b[node].op in SOURCES:
+                continue
+            if b[node].op in ("gather", "gather_each"):
+                gathers.append((node, gradient))
+            else:
+                self._propagate(node, gradient)
+        return Gradient(
+            tuple(b.nodes), len(function.nodes), tuple(sorted(gathers)), tuple(self.sinks)
+        )
+
+    def _contribute(self, node: int, gradient: int) -> None:
+        self.parts.setdefault(node, []).append(gradient)
+
+    def _propagate(self, node: int, dy: int) -> None:
+        b = self.builder
+        if b[node].op == "slice":
+            self._add_slice(b.inputs(node)[0], b[node].index, dy)
+            return
+        rule = OPERATORS[b[node].op].gradient
+        if rule is None:
+            raise ConfigError(f"operator {b[node].op} in {self.function.name} has no gradient rule")
+        for operand, gradient in zip(b.inputs(node), rule(b, node, dy), strict=True):
+            if gradient is None:
+                continue
+            if OPERATORS[b[gradient].op].sink:
+                self.sinks.append(gradient)
+            else:
+                self._contribute(operand, gradient)
+
+    def _add_slice(self, node: int, start: int, gradient: int) -> None:
+        b = self.builder
+        columns = self.slices.setdefault(node, {})
+        key = (start, b[gradient].width)
+        columns[key] = b.add("add", columns[key], gradient) if key in columns else gradient
+
+    def _total(self, node: int) -> int | None:
+        parts = [*self.parts.get(node, []), *self._joined_slices(node)]
+        if not parts:
+            return None
+        total = parts[0]
+        for part in parts[1:]:
+            total = self.builder.add("add", total, part)
+        return total
+
+    def _joined_slices(self, node: int) -> list[int]:
+        """Gradients of disjoint columns become one vector; overlapping ones become several."""
+        b = self.builder
+        pending = sorted(self.slices.get(node, {}).items())
+        joined = []
+        while pending:
+            pieces, later, end = [], [], 0
+            for (start, width), gradient in pending:
+                if start < end:
+                    later.append(((start, width), gradient))
+                    continue
+                if start > end:
+                    pieces.append(b.add("zeros", shape=(start - end,)))
+                pieces.append(gradient)
+                end = start + width
+            if end < b[node].width:
+                pieces.append(b.add("zeros", shape=(b[node].width - end,)))
+            joined.append(pieces[0] if len(pieces) == 1 else b.add("concat", *pieces))
+            pending = later
+        return joined

@@ -1,0 +1,217 @@
+"""The operator table: for every operator its shape rule, gradient rule and DyNet signature.
+
+A node's shape is that of one vertex (or of one edge); the batch dimension is the engine's business.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.errors import ConfigError
+
+if TYPE_CHECKING:
+    from harness.vertex.program import Builder
+
+Shape = tuple[int, ...]
+VERTEX, EDGE, PARAMETER = "vertex", "edge", "parameter"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator of a program.
+
+    inputs: node ids. shape: per vertex (or edge, or of the parameter itself), by `domain`.
+    name: of the parameter, pull or state. index: slot of a gather, first column of a slice.
+    value: the constant of scale and shift.
+    """
+
+    op: str
+    inputs: tuple[int, ...] = ()
+    shape: Shape = ()
+    domain: str = VERTEX
+    name: str = ""
+    index: int = 0
+    value: float = 0.0
+
+    @property
+    def width(self) -> int:
+        """Number of elements of the shape."""
+        return math.prod(self.shape)
+
+
+GradientRule = Callable[["Builder", int, int], Sequence[int | None]]
+ShapeRule = Callable[[Sequence[Node]], Shape]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Rules of one operator.
+
+    shape: from the input nodes (None: given when the node is built).
+    gradient: (builder, node id, id of dy) -> ids of the gradients of the inputs, None where there is none.
+    elementwise: reads and writes position by position, so that it may be fused.
+    sink: sums over all vertices into a parameter's gradient; such a node is lazy by nature (spec 3.4).
+    signature: which of "shape", "name", "index", "value" must be equal, besides the operator, for two
+        applications to share a kernel in DyNet (spec 2.2).
+    heavy: deferred by DyNet's agenda on ties (spec 2.3).
+    """
+
+    shape: ShapeRule | None = None
+    gradient: GradientRule | None = None
+    elementwise: bool = False
+    sink: bool = False
+    signature: tuple[str, ...] = ()
+    heavy: bool = False
+
+
+def _same(inputs: Sequence[Node]) -> Shape:
+    shapes = {node.shape for node in inputs}
+    if len(shapes) != 1:
+        raise ConfigError(
+            f"operands have shapes {[node.shape for node in inputs]}; they must be equal"
+        )
+    return inputs[0].shape
+
+
+def _scalar(inputs: Sequence[Node]) -> Shape:
+    return (1,)
+
+
+def _first(inputs: Sequence[Node]) -> Shape:
+    return inputs[0].shape
+
+
+def _joined(inputs: Sequence[Node]) -> Shape:
+    return (sum(node.width for node in inputs),)
+
+
+def _matmul_shape(inputs: Sequence[Node], rows: int = 0, columns: int = 1) -> Shape:
+    x, weight = inputs
+    if len(weight.shape) != 2 or x.shape != (weight.shape[rows],):
+        raise ConfigError(f"cannot multiply a vector of shape {x.shape} with a {weight.shape} matrix")
+    return (weight.shape[columns],)
+
+
+def _add(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    return dy, dy
+
+
+def _sub(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    return dy, b.add("neg", dy)
+
+
+def _mul(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    x, y = b.inputs(node)
+    return b.add("mul", dy, y), b.add("mul", dy, x)
+
+
+def _div(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    _, y = b.inputs(node)
+    dx = b.add("div", dy, y)
+    return dx, b.add("neg", b.add("mul", dx, node))
+
+
+def _of_output(op: str) -> GradientRule:
+    """Gradient computed from dy and the operator's own result."""
+    return lambda b, node, dy: (b.add(op, dy, node),)
+
+
+def _square(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    (x,) = b.inputs(node)
+    return (b.add("mul", dy, b.add("scale", x, value=2.0)),)
+
+
+def _sqrt(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    return (b.add("scale", b.add("div", dy, node), value=0.5),)
+
+
+def _matmul(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    x, weight = b.inputs(node)
+    return b.add("matmul_transposed", dy, weight), b.add("outer_sum", x, dy, name=b[weight].name)
+
+
+def _bias(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    _, bias = b.inputs(node)
+    return dy, b.add("vertex_sum", dy, name=b[bias].name)
+
+
+def _lookup(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    table, row = b.inputs(node)
+    return b.add("row_sum", row, dy, name=b[table].name), None
+
+
+def _concat(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    grads, start = [], 0
+    for x in b.inputs(node):
+        grads.append(b.slice(dy, start, b[x].width))
+        start += b[x].width
+    return grads
+
+
+def _pick(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    logits, label = b.inputs(node)
+    return b.add("softmax_minus_one_hot", logits, label, dy), None
+
+
+OPERATORS: dict[str, Operator] = {
+    # What enters a vertex function.
+    "gather": Operator(),
+    "gather_each": Operator(),
+    "pull": Operator(),
+    "parameter": Operator(),
+    "zeros": Operator(signature=("shape",)),
+    "ones": Operator(signature=("shape",)),
+    "state_gradient": Operator(),
+    # Linear algebra with shared parameters.
+    "matmul": Operator(_matmul_shape, _matmul, signature=("name", "shape"), heavy=True),
+    "matmul_transposed": Operator(lambda inputs: _matmul_shape(inputs, 1, 0)),
+    "bias": Operator(_first, _bias, elementwise=True, signature=("name",)),
+    "lookup": Operator(lambda inputs: inputs[0].shape[1:], _lookup, signature=("name",)),
+    # Elementwise.
+    "add": Operator(_same, _add, elementwise=True),
+    "sub": Operator(_same, _sub, elementwise=True),
+    "mul": Operator(_same, _mul, elementwise=True),
+    "div": Operator(_same, _div, elementwise=True),
+    "neg": Operator(_first, lambda b, n, dy: (b.add("neg", dy),), elementwise=True),
+    "scale": Operator(
+        _first,
+        lambda b, n, dy: (b.add("scale", dy, value=b[n].value),),
+        elementwise=True,
+        signature=("value",),
+    ),
+    "shift": Operator(_first, lambda b, n, dy: (dy,), elementwise=True, signature=("value",)),
+    "sigmoid": Operator(_first, _of_output("sigmoid_gradient"), elementwise=True),
+    "tanh": Operator(_first, _of_output("tanh_gradient"), elementwise=True),
+    "relu": Operator(_first, _of_output("relu_gradient"), elementwise=True),
+    "exp": Operator(_first, _of_output("mul"), elementwise=True),
+    "log": Operator(
+        _first, lambda b, n, dy: (b.add("div", dy, b.inputs(n)[0]),), elementwise=True
+    ),
+    "square": Operator(_first, _square, elementwise=True),
+    "sqrt": Operator(_first, _sqrt, elementwise=True),
+    "sigmoid_gradient": Operator(_same, elementwise=True),  # dy y (1 - y)
+    "tanh_gradient": Operator(_same, elementwise=True),  # dy (1 - y^2)
+    "relu_gradient": Operator(_same, elementwise=True),  # dy where y > 0
+    # Columns.
+    "concat": Operator(_joined, _concat, signature=("shape",)),
+    "slice": Operator(None, signature=("shape", "index")),  # its gradient is joined in autodiff
+    "sum_elements": Operator(
+        _scalar,
+        lambda b, n, dy: (b.add("expand", dy, shape=b[b.inputs(n)[0]].shape),),
+        signature=("shape",),
+    ),
+    "expand": Operator(None, lambda b, n, dy: (b.add("sum_elements", dy),)),
+    # Any number of children: between a vertex and its incoming edges.
+    "sum_edges": Operator(_first, lambda b, n, dy: (b.add("spread", dy, domain=EDGE),)),
+    "spread": Operator(_first, lambda b, n, dy: (b.add("sum_edges", dy),)),
+    # Loss.
+    "pick_neg_log_softmax": Operator(_scalar, _pick, signature=("shape",)),
+    "softmax_minus_one_hot": Operator(_first),
+    # Parameter gradients: sums over all vertices.
+    "outer_sum": Operator(lambda inputs: (inputs[0].width, inputs[1].width), sink=True),
+    "vertex_sum": Operator(_first, sink=True),
+    "row_sum": Operator(lambda inputs: inputs[1].shape, sink=True),
+}

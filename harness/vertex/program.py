@@ -1,0 +1,101 @@
+"""A program: operators in order of evaluation, and the builder that appends to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.errors import ConfigError
+from harness.vertex.operators import EDGE, OPERATORS, PARAMETER, VERTEX, Node, Shape
+
+
+class Builder:
+    """Appends operators, inferring shapes and sharing equal sub-expressions."""
+
+    def __init__(self, nodes: tuple[Node, ...] = ()) -> None:
+        self.nodes: list[Node] = list(nodes)
+        self._known = {node: i for i, node in enumerate(self.nodes)}
+
+    def __getitem__(self, node: int) -> Node:
+        return self.nodes[node]
+
+    def inputs(self, node: int) -> tuple[int, ...]:
+        """Ids of a node's inputs."""
+        return self.nodes[node].inputs
+
+    def add(
+        self,
+        op: str,
+        *inputs: int,
+        shape: Shape | None = None,
+        name: str = "",
+        index: int = 0,
+        value: float = 0.0,
+        domain: str | None = None,
+    ) -> int:
+        """Append one operator (or find its equal) and return its id.
+
+        Raises ConfigError when the operands do not fit the operator.
+        """
+        operands = [self.nodes[i] for i in inputs]
+        rule = OPERATORS[op]
+        if shape is None:
+            if rule.shape is None:
+                raise ConfigError(f"operator {op} needs a shape")
+            shape = rule.shape(operands)
+        node = Node(op, inputs, shape, domain or _domain(op, operands), name, index, value)
+        if node not in self._known:
+            self._known[node] = len(self.nodes)
+            self.nodes.append(node)
+        return self._known[node]
+
+    def slice(self, x: int, start: int, width: int) -> int:
+        """Columns start to start + width of x; slices of slices are folded."""
+        if start < 0 or width < 1 or start + width > self[x].width:
+            raise ConfigError(
+                f"columns {start} to {start + width} are not inside a vector of {self[x].width}"
+            )
+        if width == self[x].width:
+            return x
+        if self[x].op == "slice":
+            return self.slice(self.inputs(x)[0], start + self[x].index, width)
+        return self.add("slice", x, shape=(width,), index=start)
+
+
+def _domain(op: str, operands: list[Node]) -> str:
+    if op == "sum_edges":
+        return VERTEX
+    if OPERATORS[op].sink or op == "parameter":
+        return PARAMETER
+    domains = {node.domain for node in operands} - {PARAMETER}
+    if domains == {VERTEX, EDGE}:
+        raise ConfigError(
+            f"operator {op} mixes a value of the vertex with one of its edges; use spread first"
+        )
+    return domains.pop() if domains else VERTEX
+
+
+@dataclass(frozen=True, slots=True)
+class VertexFunction:
+    """F, traced once: what one vertex computes (spec 3.1).
+
+    scatter: (state, node) pairs published to parents. push: what the outside sees, or None.
+    loss: a node of shape (1,) summed over the mini-batch, or None.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    scatter: tuple[tuple[str, int], ...] = ()
+    push: int | None = None
+    loss: int | None = None
+
+    def gathers(self) -> tuple[int, ...]:
+        """Ids of the nodes that read children's states."""
+        return tuple(
+            i for i, node in enumerate(self.nodes) if node.op in ("gather", "gather_each")
+        )
+
+    @property
+    def arity(self) -> int:
+        """Number of slots that are gathered by slot."""
+        slots = [node.index for node in self.nodes if node.op == "gather"]
+        return max(slots, default=-1) + 1

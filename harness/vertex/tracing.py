@@ -1,0 +1,250 @@
+"""Writing vertex functions: symbols, and the tracer handed to a model's methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from harness.errors import ConfigError
+from harness.vertex.operators import EDGE, Shape
+from harness.vertex.program import Builder, VertexFunction
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Symbol:
+    """A value inside a vertex function; arithmetic on it appends operators."""
+
+    builder: Builder
+    node: int
+
+    @property
+    def shape(self) -> Shape:
+        """Shape for one vertex."""
+        return self.builder[self.node].shape
+
+    def _binary(self, op: str, other: Symbol) -> Symbol:
+        b = self.builder
+        if b[other.node].op == "parameter":
+            if op != "add" or b[other.node].shape != self.shape:
+                raise ConfigError(
+                    f"cannot {op} a parameter of shape {other.shape} to {self.shape};"
+                    " only a bias of equal shape can be added"
+                )
+            op = "bias"
+        return Symbol(b, b.add(op, self.node, other.node))
+
+    def __add__(self, other: Symbol | float) -> Symbol:
+        if isinstance(other, Symbol):
+            return self._binary("add", other)
+        return _unary(self, "shift", float(other))
+
+    def __sub__(self, other: Symbol | float) -> Symbol:
+        if isinstance(other, Symbol):
+            return self._binary("sub", other)
+        return _unary(self, "shift", -float(other))
+
+    def __rsub__(self, other: float) -> Symbol:
+        return -self + other
+
+    def __mul__(self, other: Symbol | float) -> Symbol:
+        if isinstance(other, Symbol):
+            return self._binary("mul", other)
+        return _unary(self, "scale", float(other))
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Symbol) -> Symbol:
+        return self._binary("div", other)
+
+    def __neg__(self) -> Symbol:
+        return _unary(self, "neg")
+
+    def __matmul__(self, weight: Symbol) -> Symbol:
+        return Symbol(self.builder, self.builder.add("matmul", self.node, weight.node))
+
+
+def _unary(x: Symbol, op: str, value: float = 0.0) -> Symbol:
+    return Symbol(x.builder, x.builder.add(op, x.node, value=value))
+
+
+def sigmoid(x: Symbol) -> Symbol:
+    """1 / (1 + exp(-x))."""
+    return _unary(x, "sigmoid")
+
+
+def tanh(x: Symbol) -> Symbol:
+    """Hyperbolic tangent."""
+    return _unary(x, "tanh")
+
+
+def relu(x: Symbol) -> Symbol:
+    """max(x, 0)."""
+    return _unary(x, "relu")
+
+
+def exp(x: Symbol) -> Symbol:
+    """Exponential."""
+    return _unary(x, "exp")
+
+
+def log(x: Symbol) -> Symbol:
+    """Natural logarithm."""
+    return _unary(x, "log")
+
+
+def square(x: Symbol) -> Symbol:
+    """x^2."""
+    return _unary(x, "square")
+
+
+def sqrt(x: Symbol) -> Symbol:
+    """Square root."""
+    return _unary(x, "sqrt")
+
+
+def sum_elements(x: Symbol) -> Symbol:
+    """Sum over the elements of one vertex: shape (1,)."""
+    return _unary(x, "sum_elements")
+
+
+def expand(x: Symbol, width: int) -> Symbol:
+    """Repeat a value of shape (1,) to (width,)."""
+    return Symbol(x.builder, x.builder.add("expand", x.node, shape=(width,)))
+
+
+def sum_edges(x: Symbol) -> Symbol:
+    """Sum a value of the incoming edges at their vertex (0 without children)."""
+    return _unary(x, "sum_edges")
+
+
+def spread(x: Symbol) -> Symbol:
+    """Copy a value of the vertex to each of its incoming edges."""
+    return Symbol(x.builder, x.builder.add("spread", x.node, domain=EDGE))
+
+
+def pick_neg_log_softmax(logits: Symbol, label: Symbol) -> Symbol:
+    """-log softmax(logits)[label], shape (1,)."""
+    b = logits.builder
+    return Symbol(b, b.add("pick_neg_log_softmax", logits.node, label.node))
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """The state that a child scattered; its tensors are attributes."""
+
+    builder: Builder
+    state: Mapping[str, int]
+    slot: int | None  # None: every child, one row an edge
+
+    def __getattr__(self, name: str) -> Symbol:
+        if name not in self.state:
+            raise AttributeError(f"state {name} is not scattered; known: {', '.join(self.state)}")
+        shape = (self.state[name],)
+        if self.slot is None:
+            node = self.builder.add("gather_each", shape=shape, name=name, domain=EDGE)
+        else:
+            node = self.builder.add("gather", shape=shape, name=name, index=self.slot)
+        return Symbol(self.builder, node)
+
+
+class VertexTracer:
+    """What a vertex function may do: gather, pull, read parameters, compute, scatter, push."""
+
+    def __init__(self, state: Mapping[str, int], parameters: Mapping[str, Shape]) -> None:
+        self._state, self._parameters = state, parameters
+        self.builder = Builder()
+        self.scattered: dict[str, int] = {}
+        self.pushed: int | None = None
+        self.loss: int | None = None
+
+    def gather(self, slot: int) -> Child:
+        """State of the child in one slot."""
+        return Child(self.builder, self._state, slot)
+
+    def gather_each(self) -> Child:
+        """States of all children, however many; reduce with sum_edges."""
+        return Child(self.builder, self._state, None)
+
+    def pull(self, name: str) -> Symbol:
+        """External integer input of this vertex."""
+        return Symbol(self.builder, self.builder.add("pull", shape=(), name=name))
+
+    def parameter(self, name: str) -> Symbol:
+        """A shared parameter.
+
+        Raises ConfigError when the model does not declare it.
+        """
+        if name not in self._parameters:
+            raise ConfigError(
+                f"parameter {name} is not declared; declared: {', '.join(self._parameters)}"
+            )
+        shape = self._parameters[name]
+        return Symbol(self.builder, self.builder.add("parameter", shape=shape, name=name))
+
+    def lookup(self, table: str, row: Symbol) -> Symbol:
+        """One row of a parameter table."""
+        b = self.builder
+        return Symbol(b, b.add("lookup", self.parameter(table).node, row.node))
+
+    def zeros(self, width: int) -> Symbol:
+        """A constant zero vector."""
+        return Symbol(self.builder, self.builder.add("zeros", shape=(width,)))
+
+    def concat(self, *parts: Symbol) -> Symbol:
+        """Join vectors."""
+        return Symbol(self.builder, self.builder.add("concat", *(part.node for part in parts)))
+
+    def split(self, x: Symbol, n_parts: int) -> list[Symbol]:
+        """Cut a vector into equal parts.
+
+        Raises ConfigError when its width is not a multiple of n_parts.
+        """
+        if x.shape[0] % n_parts:
+            raise ConfigError(f"a vector of {x.shape[0]} cannot be cut into {n_parts} equal parts")
+        width = x.shape[0] // n_parts
+        return [Symbol(x.builder, x.builder.slice(x.node, k * width, width)) for k in range(n_parts)]
+
+    def scatter(self, **values: Symbol) -> None:
+        """Publish state to the parents.
+
+        Raises ConfigError when a state is not declared or has another width.
+        """
+        for name, value in values.items():
+            if self._state.get(name) != value.shape[0]:
+                raise ConfigError(
+                    f"state {name} of width {value.shape[0]} is scattered;"
+                    f" declared are {dict(self._state)}"
+                )
+            self.scattered[name] = value.node
+
+    def push(self, output: Symbol, loss: Symbol | None = None) -> None:
+        """Show a value to the outside, with its part of the loss (shape (1,))."""
+        self.pushed = output.node
+        if loss is not None:
+            if loss.shape != (1,):
+                raise ConfigError(f"a loss of shape {loss.shape} is pushed; it must be (1,)")
+            self.loss = loss.node
+
+
+class Declares(Protocol):
+    """What tracing needs of a model."""
+
+    @property
+    def vertex_types(self) -> tuple[str, ...]: ...
+    @property
+    def state(self) -> Mapping[str, int]: ...
+
+
+def trace(model: Declares, name: str, parameters: Mapping[str, Shape]) -> VertexFunction:
+    """Run the model's method `name` once on symbols and return the vertex function."""
+    tracer = VertexTracer(model.state, parameters)
+    getattr(model, name)(tracer)
+    return VertexFunction(
+        name=name,
+        nodes=tuple(tracer.builder.nodes),
+        scatter=tuple(tracer.scattered.items()),
+        push=tracer.pushed,
+        loss=tracer.loss,
+    )
