@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.errors import ScheduleError
 from harness.instances import IntArray, int_array
@@ -19,12 +20,17 @@ class Graph:
     """A directed acyclic graph of typed vertices; arguments come before the vertices that use them.
 
     types (n,): type of each vertex; type 0 is unbatchable (a batch of its own).
-    arg_start (n + 1,), args (m,): vertex v's arguments are args[arg_start[v]:arg_start[v + 1]], by slot.
+    arg_start (n + 1,), args (m,): arguments of vertex v, by slot, are
+        args[arg_start[v]:arg_start[v + 1]].
     type_names: a name for every type id.
     follows (n_types,): the type whose batch forces a batch of this type right behind it
-        (ED-Batch's "get" nodes, spec 1.2), NO_TYPE for ordinary types.
+        (ED-Batch's "get" nodes, spec 1.2), NO_TYPE for ordinary types. A vertex of such a type has
+        one argument, of the type it follows.
+    cheap (n_types,): types that the agenda policy prefers on ties (DyNet's elementwise operators,
+        spec 2.3); none unless given.
 
-    Raises ScheduleError when the arrays are inconsistent or an argument does not come first (a cycle).
+    Raises ScheduleError when the arrays are inconsistent or an argument does not come first (a
+    cycle).
     """
 
     types: IntArray
@@ -32,15 +38,22 @@ class Graph:
     args: IntArray
     type_names: tuple[str, ...]
     follows: IntArray = field(default_factory=lambda: int_array([]))
+    cheap: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
     def __post_init__(self) -> None:
         if len(self.follows) == 0:
-            object.__setattr__(self, "follows", np.full(len(self.type_names), NO_TYPE))
+            object.__setattr__(self, "follows", np.full(self.n_types, NO_TYPE))
         for name in ("types", "arg_start", "args", "follows"):
             object.__setattr__(self, name, int_array(getattr(self, name)))
+        given = self.cheap if len(self.cheap) else np.zeros(self.n_types)
+        cheap = np.ascontiguousarray(given, dtype=np.bool_)
+        cheap.setflags(write=False)
+        object.__setattr__(self, "cheap", cheap)
         self._check()
+        self._check_follows()
 
     def _check(self) -> None:
+        # This runs in the construct phase of every mini-batch: few passes, no text unless needed.
         n = self.n_vertices
         starts = self.arg_start
         if len(starts) != n + 1 or starts[0] != 0 or starts[-1] != len(self.args):
@@ -48,21 +61,46 @@ class Graph:
                 f"arg_start has {len(starts)} entries ending at {starts[-1:]};"
                 f" it needs {n + 1}, from 0 to {len(self.args)}"
             )
-        if n and (np.any(np.diff(starts) < 0) or self.types.min() < 0):
+        n_args = starts[1:] - starts[:-1]
+        if n and (n_args.min() < 0 or self.types.min() < 0):
             raise ScheduleError("arg_start must not decrease and types must not be negative")
         if n and self.types.max() >= self.n_types:
             raise ScheduleError(
                 f"type {self.types.max()} has no name; {self.n_types} types are named"
             )
-        if len(self.follows) != self.n_types:
-            raise ScheduleError("follows must have one entry for each type")
-        users = np.repeat(np.arange(n, dtype=np.int32), np.diff(starts))
-        late = np.flatnonzero((self.args >= users) | (self.args < 0))
-        if len(late):
-            user, arg = users[late[0]], self.args[late[0]]
+        users = np.arange(n, dtype=np.int32).repeat(n_args)
+        if (self.args >= users).any() or (len(users) and self.args.min() < 0):
+            late = np.flatnonzero((self.args >= users) | (self.args < 0))[0]
             raise ScheduleError(
-                f"vertex {user} uses vertex {arg}, which does not come before it:"
-                " the graph has a cycle or is not in topological order"
+                f"vertex {users[late]} uses vertex {self.args[late]}, which does not come before"
+                " it: the graph has a cycle or is not in topological order"
+            )
+
+    def _check_follows(self) -> None:
+        for name in ("follows", "cheap"):
+            if len(getattr(self, name)) != self.n_types:
+                raise ScheduleError(
+                    f"{name} has {len(getattr(self, name))} entries;"
+                    f" it needs one for each of {self.n_types} types"
+                )
+        if self.n_types == 0 or self.follows.max() == NO_TYPE:
+            return
+        led = self.follows != NO_TYPE
+        leaders = self.follows[led]
+        if leaders.min() <= UNBATCHABLE or leaders.max() >= self.n_types or led[leaders].any():
+            raise ScheduleError(
+                f"follows names {sorted(set(leaders.tolist()))}; a type can only follow a batchable"
+                " type that follows none itself"
+            )
+        if led[UNBATCHABLE]:
+            raise ScheduleError("the unbatchable type cannot follow another type")
+        (followers,) = np.nonzero(led[self.types])
+        starts = self.arg_start
+        if (starts[followers + 1] - starts[followers] != 1).any() or (
+            self.types[self.args[starts[followers]]] != self.follows[self.types[followers]]
+        ).any():
+            raise ScheduleError(
+                "a vertex of a type that follows another needs one argument, of the type it follows"
             )
 
     @property

@@ -28,7 +28,7 @@ class Schedule:
         starts = self.starts
         if len(starts) == 0 or starts[0] != 0 or starts[-1] != len(self.order):
             raise ScheduleError(f"batch starts must run from 0 to {len(self.order)}")
-        if np.any(np.diff(starts) <= 0):
+        if (starts[1:] <= starts[:-1]).any():
             raise ScheduleError("a schedule has an empty batch")
 
     @property
@@ -63,7 +63,8 @@ def check_schedule(graph: Graph, schedule: Schedule) -> None:
             f" not after its argument {arg} (batch {batch_of[arg]})"
         )
     batch_types = graph.types[schedule.order[schedule.starts[:-1]]]
-    if not np.array_equal(graph.types[schedule.order], np.repeat(batch_types, np.diff(schedule.starts))):
+    in_order = graph.types[schedule.order]
+    if not np.array_equal(in_order, np.repeat(batch_types, np.diff(schedule.starts))):
         raise ScheduleError("a batch holds vertices of more than one type")
     if np.any(np.diff(schedule.starts)[batch_types == UNBATCHABLE] > 1):
         raise ScheduleError("an unbatchable vertex shares a batch")

@@ -1,9 +1,10 @@
-"""The graph that ED-Batch's released code would build, of which its batch counts are taken (spec 1.2).
+"""The graph that ED-Batch's released code builds, and whose batches it counts (spec 1.2).
 
-A vertex function with work of its own is a block: one vertex, and one *get* vertex for every state it
-scatters, whose batch is forced right behind the block's. A vertex function of lookups alone is no block:
-one vertex a lookup. The output function adds one vertex an operator, its parameters one unbatchable
-vertex each, and one vertex sums all losses. Everything is derived from the traced vertex functions.
+A vertex function with work of its own is a block: one vertex, and one *get* vertex for each state
+that it scatters, whose batch is forced right behind the block's. A vertex function of lookups alone
+is no block but one vertex a lookup. The output function adds one vertex an operator, its parameters
+add one unbatchable vertex each, and one vertex sums all losses. All of it is derived from the
+traced vertex functions.
 """
 
 from __future__ import annotations
@@ -24,16 +25,17 @@ ENTRANCES = ("gather", "gather_each", "pull", "parameter", "zeros", "ones")
 def released_graph(model: Model, mini_batch: MiniBatch) -> Graph:
     """Return the graph whose batches ED-Batch's release counts for this mini-batch.
 
-    Types are numbered by first appearance, as the release does; vertices in order of creation.
+    Blocks are declared, and so numbered, before the first graph; other types by first appearance.
     """
     shapes = {name: spec.shape for name, spec in model.parameters.items()}
     functions = {name: trace(model, name, shapes) for name in model.vertex_types}
     output = trace(model, "output", shapes)
     read = set(mini_batch.outputs.tolist())
     building = _Building()
-    weights = {
-        name: building.add("parameter", []) for name in _parameters(output)
-    }
+    for function in functions.values():
+        if not _only_looks_up(function):
+            building.declare_block(function)
+    weights = {name: building.add("parameter", []) for name in _parameters(output)}
     states: list[dict[str, int]] = []  # released vertex of every state of every vertex
     losses: list[int] = []
     graph = mini_batch.graph
@@ -57,11 +59,22 @@ class _Building:
     follows: list[int] = field(default_factory=lambda: [NO_TYPE])
     type_ids: dict[str, int] = field(default_factory=lambda: {"parameter": UNBATCHABLE})
 
-    def add(self, type_name: str, args: list[int], follows: str | None = None) -> int:
-        """Append a vertex and return its id."""
+    def declare(self, type_name: str, follows: int = NO_TYPE) -> int:
+        """Return the id of a type, the next free one when it is new."""
         if type_name not in self.type_ids:
             self.type_ids[type_name] = len(self.type_ids)
-            self.follows.append(NO_TYPE if follows is None else self.type_ids[follows])
+            self.follows.append(follows)
+        return self.type_ids[type_name]
+
+    def declare_block(self, function: VertexFunction) -> None:
+        """Number the types of a block and of its get vertices."""
+        block = self.declare(function.name)
+        for state, _ in function.scatter:
+            self.declare(_get(function, state), follows=block)
+
+    def add(self, type_name: str, args: list[int]) -> int:
+        """Append a vertex and return its id."""
+        self.declare(type_name)
         self.types.append(self.type_ids[type_name])
         self.args += args
         self.arg_start.append(len(self.args))
@@ -78,6 +91,14 @@ class _Building:
         )
 
 
+def _get(function: VertexFunction, state: str) -> str:
+    return f"{function.name}.get_{state}"
+
+
+def _only_looks_up(function: VertexFunction) -> bool:
+    return {node.op for node in function.nodes if node.op not in ENTRANCES} == {"lookup"}
+
+
 def _parameters(function: VertexFunction) -> list[str]:
     return [node.name for node in function.nodes if node.op == "parameter"]
 
@@ -86,8 +107,7 @@ def _add_vertex(
     building: _Building, function: VertexFunction, children: list[dict[str, int]]
 ) -> dict[str, int]:
     """Add one application of a vertex function; return the released vertex of each state."""
-    work = {node.op for node in function.nodes if node.op not in ENTRANCES}
-    if work == {"lookup"}:
+    if _only_looks_up(function):
         return {
             state: building.add(f"{function.name}.{state}", []) for state, _ in function.scatter
         }
@@ -97,10 +117,7 @@ def _add_vertex(
         chosen = children if node.op == "gather_each" else [children[node.index]]
         args += [child[node.name] for child in chosen]
     block = building.add(function.name, args)
-    return {
-        state: building.add(f"{function.name}.get_{state}", [block], follows=function.name)
-        for state, _ in function.scatter
-    }
+    return {state: building.add(_get(function, state), [block]) for state, _ in function.scatter}
 
 
 def _add_output(

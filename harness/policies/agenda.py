@@ -1,0 +1,54 @@
+"""Agenda batching: always the ready type of least average depth, averages taken once at the start.
+
+Source: Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation Graphs",
+NIPS 2017, and DyNet's default strategy (spec 2.3). Unbatchable vertices go first, in order of
+becoming ready. Among equal averages the last cheap type wins (Graph.cheap), else the first type.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.graph import UNBATCHABLE, Graph
+from harness.policies._compiled import compiled
+from harness.policies._levels import levels_of
+from harness.policies._ready import N_EXECUTED, Ints, Ready, commit, finish, n_ready, start
+from harness.schedule import Schedule
+
+
+def schedule(graph: Graph) -> Schedule:
+    """Execute all ready vertices of the type whose vertices are shallowest on average."""
+    return Schedule(*_batches(graph.types, graph.arg_start, graph.args, graph.follows, graph.cheap))
+
+
+@compiled
+def _batches(
+    types: Ints, arg_start: Ints, args: Ints, follows: Ints, cheap: np.ndarray
+) -> tuple[Ints, Ints]:
+    depth = levels_of(types, arg_start, args, follows, True)
+    total = np.zeros(len(follows))
+    count = np.zeros(len(follows))
+    for v in range(len(types)):
+        total[types[v]] += depth[v]
+        count[types[v]] += 1
+    average = np.zeros(len(follows))
+    for t in range(len(follows)):
+        average[t] = total[t] / max(count[t], 1.0)
+    ready = start(types, arg_start, args, follows)
+    while ready.counts[N_EXECUTED] < len(types):
+        commit(ready, _shallowest(ready, average, cheap))
+    return finish(ready)
+
+
+@compiled
+def _shallowest(ready: Ready, average: np.ndarray, cheap: np.ndarray) -> int:
+    if n_ready(ready, UNBATCHABLE) > 0:
+        return UNBATCHABLE
+    best = UNBATCHABLE
+    for t in range(UNBATCHABLE + 1, len(average)):
+        if n_ready(ready, t) == 0:
+            continue
+        shallower = best == UNBATCHABLE or average[t] < average[best]
+        if shallower or (cheap[t] and average[t] == average[best]):
+            best = t
+    return best

@@ -1,0 +1,24 @@
+"""Depth batching: vertices of equal depth and type share a batch.
+
+Sources: Looks et al., "Deep Learning with Dynamic Computation Graphs", ICLR 2017 (spec 4.1), and
+DyNet's by-depth strategy (Neubig et al., NIPS 2017; spec 2.3). Depth is the longest path from the
+sources, parameter vertices included; types that must follow come behind their block (spec 1.8).
+"""
+
+from __future__ import annotations
+
+from harness.graph import Graph
+from harness.policies._compiled import compiled
+from harness.policies._levels import by_level, levels_of
+from harness.policies._ready import Ints
+from harness.schedule import Schedule
+
+
+def schedule(graph: Graph) -> Schedule:
+    """Execute groups in increasing (depth, type)."""
+    return Schedule(*_batches(graph.types, graph.arg_start, graph.args, graph.follows))
+
+
+@compiled
+def _batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
+    return by_level(types, follows, levels_of(types, arg_start, args, follows, True), 1)
