@@ -1,0 +1,61 @@
+"""Complete binary trees with random words: the workload of Tree-FC (Looks et al., ICLR 2017)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from datasets.base import SPLITS, Corpus, arguments_sha256
+from datasets.lazy import LazyInstances
+from datasets.seeded import uniforms
+from harness.errors import ConfigError
+from harness.instances import IntArray, Tree, int_array
+
+NAME = "complete_trees"
+N_CLASSES = 5
+
+
+def load(
+    split: str, root: Path | None, n_leaves: int = 256, n_instances: int = 1024, seed: int = 0
+) -> Corpus:
+    """Generate trees of `n_leaves` leaves; word ids are uniform in [0, n_leaves), labels in 0-4.
+
+    Raises ConfigError when n_leaves is not a power of two from 2 on, or n_instances is below 1.
+    """
+    if n_leaves < 2 or n_leaves & (n_leaves - 1):
+        raise ConfigError(f"n_leaves={n_leaves} is not allowed; give a power of two, 2 or more")
+    if n_instances < 1:
+        raise ConfigError(f"n_instances={n_instances} is not allowed; give at least 1")
+    left, right = _structure(n_leaves)
+    is_leaf = left < 0
+
+    def build(index: int) -> Tree:
+        numbers = uniforms(3 * n_leaves - 1, seed, SPLITS.index(split), index)
+        words = np.full(len(left), -1, dtype=np.int32)
+        words[is_leaf] = (numbers[:n_leaves] * n_leaves).astype(np.int32)
+        labels = (numbers[n_leaves:] * N_CLASSES).astype(np.int32)
+        return Tree(words, labels, left, right)
+
+    return Corpus(
+        name=NAME,
+        split=split,
+        instances=LazyInstances(n_instances, build),
+        vocab_size=n_leaves,
+        n_classes=N_CLASSES,
+        synthetic=False,
+        sha256=arguments_sha256(
+            name=NAME, split=split, n_leaves=n_leaves, n_instances=n_instances, seed=seed
+        ),
+        source=f"complete binary trees of {n_leaves} leaves, generated as the benchmark defines",
+    )
+
+
+def _structure(n_leaves: int) -> tuple[IntArray, IntArray]:
+    """Children of every vertex, in post-order: a half, the same half moved behind it, the root."""
+    left = right = np.array([-1])
+    while len(left) < 2 * n_leaves - 1:
+        half = len(left)
+        left = np.concatenate([left, np.where(left < 0, -1, left + half), [half - 1]])
+        right = np.concatenate([right, np.where(right < 0, -1, right + half), [2 * half - 1]])
+    return int_array(left), int_array(right)

@@ -1,0 +1,135 @@
+"""Downloads corpora from their official homes: the only code that uses the network."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import tempfile
+import urllib.request
+import zipfile
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Protocol
+
+from datasets.base import Archive, Checksums, checksum_of
+from harness.errors import DataError
+
+TIMEOUT_S = 30.0
+CHUNK_BYTES = 1 << 16
+
+Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where known
+
+
+class Response(Protocol):
+    """What is needed of an HTTP response."""
+
+    headers: Mapping[str, str]
+
+    def read(self, n_bytes: int, /) -> bytes:
+        """Return up to n_bytes; empty at the end."""
+
+
+Opener = Callable[[str, float], AbstractContextManager[Response]]  # address, timeout in seconds
+
+
+def open_url(url: str, timeout_s: float) -> AbstractContextManager[Response]:
+    """Open an address for reading; the timeout holds for the connection and for each read."""
+    response: AbstractContextManager[Response] = urllib.request.urlopen(url, timeout=timeout_s)
+    return response
+
+
+def is_complete(archive: Archive, sha256: Checksums, root: Path) -> bool:
+    """Say whether every file is in place with its checksum (null: if it is there)."""
+    for split in archive.members:
+        path = archive.path(root, split)
+        if not path.is_file() or checksum_of(sha256, split) not in (None, _sha256(path)):
+            return False
+    return True
+
+
+def fetch(
+    archive: Archive,
+    sha256: Checksums,
+    root: Path,
+    progress: Progress = lambda done, total: None,
+    opener: Opener = open_url,
+) -> None:
+    """Download, check and only then place the files of a corpus below the data root.
+
+    Files are moved into place whole; whatever goes wrong before, no file is added or replaced.
+
+    Raises DataError when the network, the archive, a checksum or the target folder is at fault.
+    """
+    target = root / archive.folder
+    existed = root.exists()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{archive.folder}-", dir=root) as staging:
+            downloaded = Path(staging) / "archive.zip"
+            _download(archive.url, downloaded, progress, opener)
+            files = _extract(archive, downloaded, Path(staging))
+            _check(archive, files, sha256)
+            target.mkdir(exist_ok=True)
+            for split, file in files.items():
+                file.replace(archive.path(root, split))
+    except OSError as error:
+        raise DataError(
+            f"cannot write below {root} ({error.strerror}); choose another --data-root"
+        ) from None
+    finally:
+        if not existed:
+            with suppress(OSError):  # it holds the files now, or never came to be
+                root.rmdir()
+
+
+def _download(url: str, target: Path, progress: Progress, opener: Opener) -> None:
+    """Copy the response to a file, and refuse one that ends early."""
+    try:
+        with opener(url, TIMEOUT_S) as response, target.open("wb") as file:
+            length = response.headers.get("Content-Length")
+            total = int(length) if length else None
+            done = 0
+            while chunk := response.read(CHUNK_BYTES):
+                file.write(chunk)
+                done += len(chunk)
+                progress(done, total)
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None) or error  # urllib wraps the cause
+        reason = getattr(reason, "strerror", None) or reason
+        raise DataError(f"cannot download {url} ({reason}); {_by_hand()}") from None
+    if total is not None and done != total:
+        raise DataError(f"{url} ended after {done} of {total} bytes; try again, or {_by_hand()}")
+
+
+def _extract(archive: Archive, downloaded: Path, folder: Path) -> dict[str, Path]:
+    """Write each member next to the archive; returns them by split."""
+    files = {}
+    try:
+        with zipfile.ZipFile(downloaded) as opened:
+            for split, member in archive.members.items():
+                files[split] = folder / f"{split}.txt"
+                files[split].write_bytes(opened.read(member))
+    except zipfile.BadZipFile:
+        raise DataError(f"{archive.url} did not give a zip file; {_by_hand()}") from None
+    except KeyError as error:
+        raise DataError(f"{archive.url}: {error.args[0]}; {_by_hand()}") from None
+    return files
+
+
+def _check(archive: Archive, files: Mapping[str, Path], sha256: Checksums) -> None:
+    for split, file in files.items():
+        found, expected = _sha256(file), checksum_of(sha256, split)
+        if expected not in (None, found):
+            raise DataError(
+                f"{archive.members[split]} from {archive.url} has sha256 {found}, expected "
+                f"{expected}; nothing was placed: try again, or {_by_hand()}"
+            )
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _by_hand() -> str:
+    return "put the files in place by hand, or use a generated corpus such as dataset=sst_synthetic"

@@ -1,0 +1,86 @@
+"""Stanford Sentiment Treebank: binary trees with one of five labels at every vertex.
+
+Source: Socher et al., EMNLP 2013, https://nlp.stanford.edu/sentiment/. 8544, 1101 and 2210 trees;
+the training split has 163 563 leaves, 155 019 internal vertices and 18 280 words (ED-Batch's
+release counts 163 599, 155 049 and 18 283, because it puts 6 toy trees before them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from datasets.base import Archive, Checksums, Corpus, checksum_of, read_checked
+from datasets.lazy import LazyInstances
+from datasets.sexpressions import parse_tree, words_of
+from harness.errors import DataError
+from harness.instances import Tree
+
+NAME = "sst"
+N_CLASSES = 5
+ARCHIVE = Archive(
+    url="https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",
+    folder="sst",
+    members={split: f"trees/{split}.txt" for split in ("train", "dev", "test")},
+)
+
+
+def load(split: str, root: Path | None, sha256: Checksums = None) -> Corpus:
+    """Load root/sst/<split>.txt; words are numbered by first appearance in the training split.
+
+    sha256: expected checksum per split. A file that has it is known to be well formed, so its trees
+    are parsed when asked for; without checksums every tree is parsed, and so checked, at once.
+
+    Raises DataError for a missing, empty or malformed file (file:line), or a wrong checksum.
+    """
+    if root is None:
+        raise DataError("sst needs a data_root; set BENCH_DATA to the folder that holds sst/")
+    lines, digest = _read(root, split, sha256)
+    train_lines = lines if split == "train" else _read(root, "train", sha256)[0]
+    words = words_of("\n".join(train_lines))
+    word_ids = {word: index for index, word in enumerate(words)}
+    instances: Sequence[Tree] = _instances(ARCHIVE.path(root, split), lines, word_ids)
+    if None in (checksum_of(sha256, "train"), checksum_of(sha256, split)):
+        _instances(ARCHIVE.path(root, "train"), train_lines, word_ids)[:]
+        instances = instances[:]
+    return Corpus(
+        name=NAME,
+        split=split,
+        instances=instances,
+        vocab_size=len(words) + 1,
+        n_classes=N_CLASSES,
+        synthetic=False,
+        sha256=digest,
+        source="Stanford Sentiment Treebank (Socher et al., 2013)",
+    )
+
+
+def _read(root: Path, split: str, sha256: Checksums) -> tuple[list[str], str]:
+    """Return the lines of a split and the checksum of its file."""
+    path = ARCHIVE.path(root, split)
+    content, digest = read_checked(path, checksum_of(sha256, split), NAME)
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{path}:{line}: not UTF-8 text; save the file as UTF-8") from None
+    # Not splitlines(), which also splits at characters that a word may contain.
+    lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
+    if lines == [""]:
+        raise DataError(f"{path} is empty; it needs one tree a line, or run `bench-data fetch sst`")
+    return lines, digest
+
+
+def _instances(path: Path, lines: list[str], word_ids: Mapping[str, int]) -> LazyInstances:
+    """One tree a line; a word that the training split lacks has the last id."""
+
+    def build(index: int) -> Tree:
+        try:
+            return parse_tree(lines[index], word_ids, len(word_ids), N_CLASSES)
+        except DataError as error:
+            raise DataError(
+                f"{path}:{index + 1}: {error}; a line must be one tree of (label word) and "
+                f"(label left right)"
+            ) from None
+
+    return LazyInstances(len(lines), build)

@@ -1,0 +1,118 @@
+"""Trees from a seed with the shape statistics of the Stanford Sentiment Treebank.
+
+They stand in where the treebank is not at hand, and are called synthetic wherever they appear. The
+tables below are summaries measured on its training split (8544 trees, 163 563 leaves): quantiles of
+the number of leaves; for every size of a subtree, how often its left or right child is one leaf,
+and quantiles of the left child's share otherwise; frequencies of labels at leaves and at internal
+vertices. Words follow Zipf's law, p(rank r) ~ 1 / (r + 1), which fits the treebank's counts at
+ranks 1 to 5000 within a third. Splits of different subtrees and labels of different vertices are
+independent.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from datasets.base import SPLITS, Corpus, arguments_sha256
+from datasets.lazy import LazyInstances
+from datasets.seeded import uniforms
+from harness.instances import IntArray, Tree
+
+NAME = "sst_synthetic"
+N_CLASSES = 5
+N_INSTANCES = {"train": 8544, "dev": 1101, "test": 2210}
+N_WORDS = 18_280  # of the training split; the unknown word comes on top
+
+# Every 2.5 % quantile of the number of leaves.
+LEAVES = (
+    *(2.0, 4.5, 5.9, 6.9, 7.8, 8.8, 9.7, 10.3, 11.1, 11.8, 12.4, 13.2, 13.8, 14.6, 15.1, 15.7),
+    *(16.3, 17.0, 17.7, 18.3, 18.9, 19.5, 20.1, 20.8, 21.5, 22.2, 22.8, 23.5, 24.2, 25.0, 25.8),
+    *(26.7, 27.7, 28.6, 29.7, 31.1, 32.4, 34.0, 35.9, 39.7, 53.0),
+)
+# Subtrees of at most so many leaves: P(left child is a leaf), P(it is not, but the right one is).
+SINGLE_SIZES = (2, 3, 4, 5, 6, 7, 9, 12, 16, 21, 27, 35, 53)
+LEFT_SINGLE = (1, 0.773, 0.699, 0.578, 0.533, 0.517, 0.503, 0.468, 0.424, 0.386, 0.322, 0.25, 0.206)
+RIGHT_SINGLE = (0, 0.227, 0.17, 0.15, 0.166, 0.166, 0.162, 0.177, 0.191, 0.201, 0.232, 0.259, 0.265)
+# When neither child is a leaf, every 12.5 % quantile of the left child's position between 2 and n-2
+# leaves, for subtrees of up to 7 leaves and above.
+SHARE_SMALL = (0, 0.097, 0.191, 0.287, 0.402, 0.517, 0.647, 0.809, 1)
+SHARE_LARGE = (0, 0.047, 0.105, 0.177, 0.271, 0.384, 0.518, 0.69, 1)
+# Cumulative frequencies of labels 0 to 4.
+LEAF_LABELS = (0.0069, 0.0546, 0.9131, 0.9836, 1)
+INTERNAL_LABELS = (0.0459, 0.2173, 0.7293, 0.94, 1)
+
+
+def load(split: str, root: Path | None, seed: int = 0) -> Corpus:
+    """Generate as many trees as the treebank's split has; each depends on seed, split and index."""
+    word_bounds = np.cumsum(1.0 / np.arange(2, N_WORDS + 2))
+    word_bounds /= word_bounds[-1]
+
+    def build(index: int) -> Tree:
+        key = (seed, SPLITS.index(split), index)
+        left, right = _shape(key)
+        is_leaf = left < 0
+        words = np.full(len(left), -1)
+        n_leaves = (len(left) + 1) // 2
+        words[is_leaf] = np.searchsorted(word_bounds, uniforms(n_leaves, *key, 1), side="right")
+        numbers = uniforms(len(left), *key, 2)
+        labels = np.where(
+            is_leaf,
+            np.searchsorted(LEAF_LABELS, numbers, side="right"),
+            np.searchsorted(INTERNAL_LABELS, numbers, side="right"),
+        )
+        return Tree(words, labels, left, right)
+
+    return Corpus(
+        name=NAME,
+        split=split,
+        instances=LazyInstances(N_INSTANCES[split], build),
+        vocab_size=N_WORDS + 1,
+        n_classes=N_CLASSES,
+        synthetic=True,
+        sha256=arguments_sha256(name=NAME, split=split, seed=seed),
+        source="generated from a seed with the shape statistics of the Stanford Sentiment Treebank",
+    )
+
+
+def _shape(key: tuple[int, ...]) -> tuple[IntArray, IntArray]:
+    """Draw the children of every vertex of one tree, in post-order.
+
+    A subtree of n leaves fills 2n-1 consecutive places, its root the last of them, so splits can be
+    drawn from the root downwards.
+    """
+    numbers = iter(uniforms(2 * int(LEAVES[-1]), *key, 0).tolist())
+    n_leaves = int(_quantile(LEAVES, next(numbers)))
+    left = np.full(2 * n_leaves - 1, -1, dtype=np.int32)
+    right = left.copy()
+    subtrees = [(0, n_leaves)]
+    while subtrees:
+        start, n = subtrees.pop()
+        if n == 1:
+            continue
+        n_left = _left_leaves(n, next(numbers), next(numbers))
+        middle, root = start + 2 * n_left - 1, start + 2 * n - 2
+        left[root], right[root] = middle - 1, root - 1
+        subtrees += [(start, n_left), (middle, n - n_left)]
+    return left, right
+
+
+def _left_leaves(n: int, choice: float, position: float) -> int:
+    """Draw how many of a subtree's n leaves are below its left child, from two uniform numbers."""
+    size_class = bisect_left(SINGLE_SIZES, n)
+    if choice < LEFT_SINGLE[size_class]:
+        return 1
+    if choice < LEFT_SINGLE[size_class] + RIGHT_SINGLE[size_class]:
+        return n - 1
+    share = _quantile(SHARE_SMALL if n <= 7 else SHARE_LARGE, position)
+    return min(n - 2, 2 + int(share * (n - 3)))
+
+
+def _quantile(table: Sequence[float], position: float) -> float:
+    """Read a table of equidistant quantiles at `position` in [0, 1), linearly between entries."""
+    place = position * (len(table) - 1)
+    index = int(place)
+    return table[index] + (place - index) * (table[index + 1] - table[index])
