@@ -7,6 +7,7 @@ import http.client
 import tempfile
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -110,7 +111,7 @@ def _extract(archive: Archive, downloaded: Path, folder: Path) -> dict[str, Path
             for split, member in archive.members.items():
                 files[split] = folder / f"{split}.txt"
                 files[split].write_bytes(opened.read(member))
-    except zipfile.BadZipFile:
+    except (zipfile.BadZipFile, zlib.error):
         raise DataError(f"{archive.url} did not give a zip file; {_by_hand()}") from None
     except KeyError as error:
         raise DataError(f"{archive.url}: {error.args[0]}; {_by_hand()}") from None
