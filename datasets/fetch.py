@@ -25,7 +25,9 @@ Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where
 class Response(Protocol):
     """What is needed of an HTTP response."""
 
-    headers: Mapping[str, str]
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Return the header lines by name."""
 
     def read(self, n_bytes: int, /) -> bytes:
         """Return up to n_bytes; empty at the end."""

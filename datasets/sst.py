@@ -41,7 +41,8 @@ def load(split: str, root: Path | None, sha256: Checksums = None) -> Corpus:
     word_ids = {word: index for index, word in enumerate(words)}
     instances: Sequence[Tree] = _instances(ARCHIVE.path(root, split), lines, word_ids)
     if None in (checksum_of(sha256, "train"), checksum_of(sha256, split)):
-        _instances(ARCHIVE.path(root, "train"), train_lines, word_ids)[:]
+        if split != "train":
+            _instances(ARCHIVE.path(root, "train"), train_lines, word_ids)[:]
         instances = instances[:]
     return Corpus(
         name=NAME,

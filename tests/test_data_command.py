@@ -9,7 +9,6 @@ import subprocess
 import sys
 import urllib.error
 import zipfile
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import pytest
 
 from datasets import sst
 from datasets.base import Archive
-from datasets.fetch import Opener, Response, fetch, is_complete
+from datasets.fetch import Opener, Progress, Response, fetch, is_complete
 from harness.commands import data
 from harness.commands.data import main
 from harness.errors import DataError
@@ -224,7 +223,7 @@ def test_fetch_downloads_once(
     content = zipped(sst.ARCHIVE, dict.fromkeys(sst.ARCHIVE.members, b"(2 a)\n"))
     n_downloads = 0
 
-    def fake_fetch(archive: Archive, sha256: object, root: Path, progress: Callable) -> None:
+    def fake_fetch(archive: Archive, sha256: object, root: Path, progress: Progress) -> None:
         nonlocal n_downloads
         n_downloads += 1
         fetch(archive, None, root, progress, serving(content))
