@@ -18,7 +18,8 @@ Format of an experiment file (other keys, such as what to plot, are left to thei
       paper: {...}
 
 Keys are override keys of `bench` (a dot goes down: timing.min_seconds, model.options.variant); a
-block's key wins over the base's. `null` is a value like any other. A block without lists is one trial.
+block's key wins over the base's. `null` is a value like any other. A block without lists is one
+trial.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ def read_experiment(name: str, conf_dir: Path = CONF_DIR) -> dict[str, Any]:
     if not path.is_file():
         known = ", ".join(experiment_names(conf_dir)) or "none"
         raise ConfigError(f"experiment={name} is unknown; choose one of: {known}")
+    content: dict[str, Any]
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:

@@ -6,14 +6,14 @@ Versions of the schema: 1, the first.
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.errors import ConfigError, RecordError
 from harness.trial import TrialSpec
-from systems.base import PHASES
 
 SCHEMA_VERSION = 1
 STATUSES = ("ok", "oom", "timeout", "crash", "unsupported", "wrong_result")
@@ -45,6 +45,10 @@ class Trial(_Frozen):
     round: int
 
 
+def _no_phases() -> dict[Phase, float | None]:
+    return dict.fromkeys(get_args(Phase))
+
+
 class CheckVerdict(_Frozen):
     """Agreement with the float64 oracle; skipped only for a system that does no arithmetic.
 
@@ -69,7 +73,7 @@ class Record(_Frozen):
     trial: Trial
     trial_id: str
     instances_per_s: float | None = None
-    phases_s: dict[Phase, float | None] = Field(default_factory=lambda: dict.fromkeys(PHASES))
+    phases_s: dict[Phase, float | None] = Field(default_factory=_no_phases)
     learn_s: float | None = None
     compile_s: float | None = None
     samples_s: tuple[float, ...] = ()
@@ -138,7 +142,10 @@ def find_record(path: Path) -> Record | None:
 
 
 def write_record(path: Path, record: Record) -> None:
-    """Write atomically: whoever looks finds the old file, or the new one complete on the disk."""
+    """Write atomically: whoever looks finds the old file, or the new one complete on the disk.
+
+    Raw records are never rewritten: one that no longer answers moves to superseded/ beside it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(path, str(os.getpid()))
     text = record.model_dump_json(indent=1) + "\n"
@@ -146,27 +153,31 @@ def write_record(path: Path, record: Record) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
+    _put_aside(path)
     temporary.replace(path)
 
 
-def make_room(path: Path) -> None:
-    """Prepare for a new record at `path`: drop what a killed writer left, keep an older record.
-
-    Raw records are never rewritten; one that no longer answers moves to superseded/ beside it.
-    """
-    for leftover in path.parent.glob(_temporary(path, "*").name):
-        leftover.unlink(missing_ok=True)
+def _put_aside(path: Path) -> None:
     if path.exists():
         old = path.parent / "superseded"
         old.mkdir(exist_ok=True)
-        stamp = path.stat().st_mtime_ns
-        path.replace(old / f"{path.stem}.{stamp}.json")
+        path.replace(old / f"{path.stem}.{path.stat().st_mtime_ns}.json")
 
 
-def check_writable(path: Path) -> None:
-    """Raise ConfigError unless a record can be written at `path`."""
-    folder = path.parent
-    probe = _temporary(path, f"probe{os.getpid()}")
+def drop_leftovers(path: Path) -> None:
+    """Delete what a killed writer of this record left half-written."""
+    for leftover in path.parent.glob(_temporary(path, "*").name):
+        leftover.unlink(missing_ok=True)
+
+
+def now_text() -> str:
+    """The time of day in UTC, for people."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def check_writable(folder: Path) -> None:
+    """Raise ConfigError unless files can be written in `folder`, which is made if missing."""
+    probe = folder / f".probe.{os.getpid()}.tmp"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe.touch()
@@ -175,8 +186,6 @@ def check_writable(path: Path) -> None:
         raise ConfigError(
             f"{folder} cannot be written ({error.strerror}); choose another results_dir or out"
         ) from error
-    if path.is_dir():
-        raise ConfigError(f"out={path} is a folder; give the name of a file")
 
 
 def _temporary(path: Path, tag: str) -> Path:

@@ -13,6 +13,7 @@ from harness.errors import ConfigError
 
 MODES = ("train", "infer")
 DEVICES = ("cpu", "cuda")
+USAGE_EXIT = 64  # how a worker says that configuration or data are wrong; sysexits' EX_USAGE
 
 
 def _check_at_least(owner: object, lowest: float, *names: str) -> None:

@@ -68,6 +68,8 @@ class System(ABC):
     """
 
     phases: tuple[str, ...] = PHASES  # those it can tell apart; others are recorded as null
+    computes: bool = True  # False: does no arithmetic, so that there is nothing to check
+    learn_s: float | None = None  # seconds that prepare spent on learning a policy
 
     def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
@@ -96,6 +98,14 @@ class System(ABC):
     @abstractmethod
     def result(self) -> Result:
         """Return what the last run computed."""
+
+    def counters(self) -> Counters:
+        """Return the work of the last run; override where this is cheaper than `result`."""
+        return self.result().counters
+
+    def peak_memory_bytes(self) -> int | None:
+        """Return the peak of memory that only the framework sees (a GPU's) since `prepare`."""
+        return None
 
     def synchronize(self) -> None:  # noqa: B027 - nothing to wait for unless a device is involved
         """Wait until all work is done; called by the clock."""

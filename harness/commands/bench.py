@@ -1,0 +1,74 @@
+"""`bench`: measure one trial, a sweep (-m), or the grid of a paper artefact (experiment=NAME)."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+
+from harness.command_line import Measurement, parse, plan
+from harness.errors import BenchError
+from harness.launch import run_worker
+from harness.record import Record, find_record, trial_of
+from harness.reporting import Reporter, outcome_words, summary, totals, trial_words
+from harness.sources import source_sha256
+
+USAGE, FAULT, INTERRUPTED = 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return 0 when every trial left a record, 1 for wrong input, 2 for a fault of the harness."""
+    typed = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        return run(plan(parse(typed), typed))
+    except BenchError as error:
+        _complain(error)
+        return USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception:
+        traceback.print_exc()
+        print("bench: a fault of the harness; please report the lines above", file=sys.stderr)
+        return FAULT
+
+
+def run(planned: Sequence[Measurement]) -> int:
+    """Measure what has no valid record yet; a trial that fails does not stop the others."""
+    statuses: list[str] = []
+    n_kept = n_refused = 0
+    with Reporter(len(planned)) as reporter:
+        for one in planned:
+            words = trial_words(trial_of(one.spec))
+            reporter.starts(words)
+            try:
+                record, kept = measure_or_keep(one)
+            except BenchError as error:
+                n_refused += 1
+                reporter.ends(f"{words}  refused")
+                _complain(error)
+                continue
+            statuses.append(record.status)
+            n_kept += kept
+            reporter.ends(f"{words}  {'kept: ' if kept else ''}{outcome_words(record)}")
+    if len(planned) == 1 and statuses:
+        print(summary(record, planned[0].path))
+    elif planned:
+        print(totals(statuses, n_kept, n_refused))
+    return USAGE if n_refused else 0
+
+
+def measure_or_keep(one: Measurement) -> tuple[Record, bool]:
+    """Return the record of a measurement, and whether it was there already."""
+    if not one.force:
+        record = find_record(one.path)
+        if record is not None and record.answers(one.spec, source_sha256(one.spec)):
+            return record, True
+    return run_worker(one.spec, one.path, one.log), False
+
+
+def _complain(error: BenchError) -> None:
+    print(f"bench: {' '.join(str(error).split())}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""The parent's side: one fresh process per trial and round, under a time and a memory limit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from harness.errors import BenchError
+from harness.machine import describe_machine
+from harness.record import (
+    Record,
+    Status,
+    drop_leftovers,
+    find_record,
+    now_text,
+    trial_of,
+    write_record,
+)
+from harness.sources import WORKER, source_sha256
+from harness.trial import USAGE_EXIT, TrialSpec
+
+ROOT = Path(__file__).resolve().parents[1]
+POLL_S = 0.25  # between looks at the worker's memory; costs well below 0.1 % of a core
+MEMORY_SHARE = 0.8  # of the machine's, where no limit is given
+
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a worker ended; `limit` names the one that the parent ended it for."""
+
+    returncode: int
+    limit: Status | None
+    reason: str | None
+
+
+def run_worker(spec: TrialSpec, path: Path, log: Path) -> Record:
+    """Measure a trial's round in a fresh process and return the record it left at `path`.
+
+    log: takes what the worker prints; kept only when the trial failed.
+
+    Raises BenchError, with the worker's own line, when configuration or data are wrong.
+    """
+    started_at = now_text()
+    drop_leftovers(path)
+    before = _stamp(path)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        spec_path = Path(folder) / "spec.json"
+        spec_path.write_text(json.dumps(spec.to_dict()), encoding="utf-8")
+        command = [sys.executable, "-m", WORKER, str(spec_path), str(path.resolve())]
+        ending = _supervise(command, spec, log)
+    last_line = _last_line(log)
+    if ending.returncode == USAGE_EXIT:
+        log.unlink()
+        raise BenchError(last_line)
+    # A worker may fail after its record, while its framework shuts down: the record stands.
+    record = find_record(path) if _stamp(path) != before else None
+    if record is None:
+        record = _record_of_death(spec, ending, last_line, started_at)
+        write_record(path, record)
+    if record.status != "crash":
+        log.unlink(missing_ok=True)
+    return record
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def worker_environment(spec: TrialSpec) -> dict[str, str]:
+    """The environment of a worker: the trial's thread count everywhere, a fixed hash seed."""
+    threads = dict.fromkeys(_THREAD_VARIABLES, str(spec.threads))
+    search = os.pathsep.join(entry for entry in (str(ROOT), os.environ.get("PYTHONPATH")) if entry)
+    # Safe path: a folder named "datasets" where one works must not hide ours.
+    python = {"PYTHONHASHSEED": "0", "PYTHONPATH": search, "PYTHONSAFEPATH": "1"}
+    fixed = python | {"TF_NUM_INTEROP_THREADS": "1"}
+    return os.environ | threads | fixed
+
+
+def memory_limit_bytes(spec: TrialSpec) -> int:
+    """The trial's memory limit, by default four fifths of the machine's memory."""
+    return spec.limits.memory_bytes or int(MEMORY_SHARE * psutil.virtual_memory().total)
+
+
+def _supervise(command: list[str], spec: TrialSpec, log: Path) -> Ending:
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=worker_environment(spec),
+            start_new_session=True,  # so that a limit ends the worker's children, too
+        )
+        try:
+            limit, reason = _watch(process, spec)
+        finally:
+            _end_group(process)
+    return Ending(process.returncode, limit, reason)
+
+
+def _watch(process: subprocess.Popen[bytes], spec: TrialSpec) -> tuple[Status | None, str | None]:
+    """Wait for the worker to end, or for the first limit that it passes."""
+    deadline = time.monotonic() + spec.limits.time_s
+    allowed = memory_limit_bytes(spec)
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=POLL_S)
+            return None, None
+        used = _tree_memory_bytes(process.pid)
+        if used > allowed:
+            return "oom", f"used {used / 2**20:.0f} MiB, limits.memory_bytes is {allowed}"
+        if time.monotonic() > deadline:
+            return "timeout", f"not done within limits.time_s={spec.limits.time_s:g}"
+
+
+def _tree_memory_bytes(pid: int) -> int:
+    try:
+        process = psutil.Process(pid)
+        family = [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0
+    return sum(_resident_bytes(member) for member in family)
+
+
+def _resident_bytes(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.NoSuchProcess:
+        return 0
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    # Also after a worker's own end: what it started must not run beside the next trial.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _record_of_death(spec: TrialSpec, ending: Ending, last_line: str, started_at: str) -> Record:
+    status: Status = ending.limit or "crash"
+    return Record(
+        status=status,
+        reason=ending.reason or _death_reason(ending.returncode, last_line),
+        trial=trial_of(spec),
+        trial_id=spec.trial_id,
+        source_sha256=source_sha256(spec),
+        machine=describe_machine().to_dict(),
+        versions={},
+        config=spec.to_dict(),
+        started_at=started_at,
+        finished_at=now_text(),
+        command=spec.command,
+    )
+
+
+def _death_reason(returncode: int, last_line: str) -> str:
+    if returncode >= 0:
+        return last_line or f"exit code {returncode}"
+    name = signal.Signals(-returncode).name
+    hint = " (by a person, or by the kernel for lack of memory)" if name == "SIGKILL" else ""
+    return f"killed by {name}{hint}" + (f"; last line: {last_line}" if last_line else "")
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    filled = [" ".join(line.split()) for line in lines if line.strip()]
+    return filled[-1][:500] if filled else ""
