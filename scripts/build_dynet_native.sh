@@ -1,0 +1,132 @@
+#!/usr/bin/env bash
+# Build DyNet 2.1.2 from its source package for this machine, into .dynet-native/ (ignored by git).
+#
+#   scripts/build_dynet_native.sh [--force]
+#
+# PYTHON: interpreter to build for (default .venv/bin/python, else python3.11).
+# JOBS: parallel compilations (default: all cores).
+# Needs g++, make and a package registry that pip can reach; about 4 minutes on 2 cores.
+# DyNet's own release flags are kept: -Ofast -funroll-loops -march=native, Eigen, no BLAS.
+set -euo pipefail
+
+readonly VERSION=2.1.2
+readonly SDIST_SHA256=c1c1de7cdd3a60b6c6491868b0e096b38b88d4ce14ef8bd065cb76bcd9f5a8b9
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+readonly root target="$root/.dynet-native" work="$root/build/dynet-native"
+readonly log="$work/build.log"
+
+say() { printf 'dynet-native: %s\n' "$*"; }
+fail() { printf 'dynet-native: error: %s\n' "$*" >&2; exit 1; }
+# Run a step with its output in the log; on failure name the step and where to read on.
+step() {
+    local what=$1
+    shift
+    say "$what"
+    "$@" >>"$log" 2>&1 || fail "$what failed; the last lines of $log say why"
+}
+
+find_python() {
+    local python=${PYTHON:-$root/.venv/bin/python}
+    [[ -x $python ]] || python=$(command -v python3.11) ||
+        fail "no Python 3.11 found; install it, or name one: PYTHON=/path/to/python3.11"
+    "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null ||
+        fail "$python is not Python 3.11, which the recipe is for; set PYTHON=/path/to/python3.11"
+    printf '%s\n' "$python"
+}
+
+# The import is tried with the interpreter that will run the benchmark: its NumPy has to fit.
+works() {
+    PYTHONPATH=$target "$1" - "$target" >/dev/null 2>&1 <<'PY'
+import sys
+import numpy as np
+import dynet_config
+dynet_config.set(mem=64, random_seed=1, autobatch=1)
+import dynet as dy
+assert dy.__file__.startswith(sys.argv[1]), dy.__file__
+w = dy.ParameterCollection().add_parameters((3, 2), init=np.ones((3, 2)))
+y = dy.tanh(w * dy.inputTensor(np.array([0.1, 0.2]))).npvalue()
+assert np.allclose(y, np.tanh(0.3))
+PY
+}
+
+make_venv() {
+    local python=$1 venv=$work/venv
+    [[ -x $venv/bin/python ]] || step "creating a private build environment" "$python" -m venv "$venv"
+    # Newer Cython and setuptools reject DyNet's build script; CMake 4 rejects its CMakeLists.txt.
+    step "installing build tools (cython<3, setuptools<70, cmake<4, Eigen 3.4)" \
+        "$venv/bin/pip" install --disable-pip-version-check -q \
+        'cython<3' 'setuptools<70' 'cmake<4' 'cmeel-eigen==3.4.*' wheel numpy
+}
+
+unpack_source() {
+    local sdist=$work/dyNET-$VERSION.tar.gz
+    [[ -f $sdist ]] || step "fetching the source package of DyNet $VERSION" \
+        "$work/venv/bin/pip" download --disable-pip-version-check -q --no-deps --no-build-isolation \
+        --no-binary :all: -d "$work" "dyNET==$VERSION"
+    echo "$SDIST_SHA256  $sdist" | sha256sum --quiet -c - >>"$log" 2>&1 || {
+        rm -f "$sdist"
+        fail "dyNET-$VERSION.tar.gz has the wrong checksum and was removed; run again"
+    }
+    rm -rf "$work/src" && mkdir "$work/src"
+    tar -xzf "$sdist" -C "$work/src" --strip-components=1
+    # The last packaging step looks for the licence in the build folders and stops without it.
+    local folder="$work/src/build/py3.11-64bit"
+    mkdir -p "$folder/python"
+    cp "$work/src/LICENSE.txt" "$folder/"
+    cp "$work/src/LICENSE.txt" "$folder/python/"
+}
+
+compile() {
+    local eigen=$1 venv=$work/venv jobs=${JOBS:-$(nproc)}
+    rm -rf "$work/new"
+    # $ORIGIN lets the extension find libdynet.so beside itself, wherever the folder moves.
+    step "compiling with $jobs jobs (minutes; progress in $log)" env \
+        PATH="$venv/bin:$PATH" EIGEN3_INCLUDE_DIR="$eigen" MAKE_FLAGS="-j$jobs" \
+        CFLAGS="-O3 -march=native" LDFLAGS='-Wl,-rpath,$ORIGIN' \
+        "$venv/bin/pip" install --disable-pip-version-check --no-deps --no-build-isolation \
+        --no-cache-dir --target "$work/new" "$work/src"
+    local library
+    library=$(find "$work/src/build" -name libdynet.so -print -quit)
+    [[ -n $library ]] || fail "the build left no libdynet.so; see $log"
+    cp "$library" "$work/new/"
+}
+
+describe() {
+    local eigen=$1 flags
+    flags=$(grep -h '^CXX_FLAGS' "$(find "$work/src/build" -path '*dynet.dir/flags.make' -print -quit)" |
+        sed 's/^CXX_FLAGS *= *//')
+    "$work/venv/bin/python" - "$work/new/build.json" "$VERSION" "$(g++ --version | head -1)" "$flags" \
+        "$(grep -hoE 'EIGEN_(WORLD|MAJOR|MINOR)_VERSION [0-9]+' "$eigen/Eigen/src/Core/util/Macros.h" |
+            awk '{print $2}' | paste -sd.)" <<'PY'
+import json, pathlib, sys
+path, version, compiler, flags, eigen = sys.argv[1:]
+facts = {"dynet": version, "compiler": compiler, "flags": flags, "eigen": eigen, "blas": "none (Eigen)"}
+pathlib.Path(path).write_text(json.dumps(facts, indent=1) + "\n")
+PY
+}
+
+main() {
+    local python
+    python=$(find_python)
+    if [[ ${1:-} != --force ]] && [[ -f $target/build.json ]] && works "$python"; then
+        say "DyNet $VERSION is already in $target (rebuild with --force)"
+        return
+    fi
+    command -v g++ >/dev/null || fail "g++ not found; install a C++ compiler (Debian: apt install g++)"
+    command -v make >/dev/null || fail "make not found; install it (Debian: apt install make)"
+    mkdir -p "$work"
+    : >"$log"
+    make_venv "$python"
+    unpack_source
+    local eigen
+    eigen=$(find "$work/venv" -type d -path '*cmeel.prefix/include/eigen3' -print -quit)
+    [[ -n $eigen ]] || fail "cmeel-eigen was installed without Eigen's headers; see $log"
+    compile "$eigen"
+    describe "$eigen"
+    rm -rf "$target"
+    mv "$work/new" "$target"
+    works "$python" || fail "DyNet was built but does not import in $python; see $log"
+    say "DyNet $VERSION is in $target"
+}
+
+main "$@"
