@@ -26,7 +26,7 @@ from systems.base import Result, System
 TOLERANCE = 1e-4
 RMS_TOLERANCE = 5e-4
 CHANGE_TOLERANCE = 0.05  # of the loss's change by one step
-LOSS_NOISE = 4e-6  # of the loss: float32 sums of thousands of terms
+LOSS_NOISE = 2e-6  # of the loss: float32 sums of hundreds of terms
 MAX_CHECK_VERTICES = 1024  # keeps the oracle's one-vertex-at-a-time answer near a second
 
 @dataclass(frozen=True, slots=True)

@@ -183,6 +183,11 @@ class Composer:
         return self._composed[overrides]
 
 
+def choices_of(group: str, conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
+    """Names that a group of the configuration offers."""
+    return tuple(sorted(path.stem for path in (conf_dir / group).glob("*.yaml")))
+
+
 def spec_of(config: DictConfig, command: str = "") -> TrialSpec:
     """Resolve a configuration to its trial.
 

@@ -26,7 +26,7 @@ from harness.record import (
     trial_of,
     write_record,
 )
-from harness.sources import WORKER, source_sha256
+from harness.sources import WORKER, harness_versions, source_sha256
 from harness.trial import USAGE_EXIT, TrialSpec
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -169,7 +169,7 @@ def _record_of_death(spec: TrialSpec, ending: Ending, last_line: str, started_at
         trial_id=spec.trial_id,
         source_sha256=source_sha256(spec),
         machine=describe_machine().to_dict(),
-        versions={},
+        versions=harness_versions(),
         config=spec.to_dict(),
         started_at=started_at,
         finished_at=now_text(),

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import importlib
 import json
-import platform
 import signal
 import sys
 import time
@@ -32,7 +31,7 @@ from harness.machine import (
 )
 from harness.oracle import Answer, oracle_answer
 from harness.record import CheckVerdict, Record, Status, now_text, trial_of, write_record
-from harness.sources import source_sha256
+from harness.sources import harness_versions, source_sha256
 from harness.stats import sample_warnings
 from harness.timing import instances_per_s, mean_counters, phase_medians, time_passes, warm_up
 from harness.trial import USAGE_EXIT, TrialSpec
@@ -205,11 +204,6 @@ def _time(spec: TrialSpec, workload: Workload, system: System, findings: Finding
         "phases_s": phase_medians(samples, system.phases),
         "warnings": sample_warnings(seconds, len(workload.mini_batches)) + warnings,
     }
-
-
-def harness_versions() -> dict[str, str]:
-    """Versions of what every system shares."""
-    return {"python": platform.python_version(), "numpy": np.__version__}
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib.metadata
+import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -29,9 +31,11 @@ def source_sha256(spec: TrialSpec) -> str:
     return hash_files(imported_files(roots))
 
 
-def core_sha256() -> str:
-    """Hash the part of the measured code that all systems share: the worker."""
-    return hash_files(imported_files([WORKER]))
+def harness_versions() -> dict[str, str]:
+    """Versions of what every system shares; `harness` is the worker's own code."""
+    numpy = importlib.metadata.version("numpy")
+    core = hash_files(imported_files([WORKER]))[:12]
+    return {"python": platform.python_version(), "numpy": numpy, "harness": core}
 
 
 def imported_files(roots: Iterable[str]) -> dict[str, Path]:

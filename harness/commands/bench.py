@@ -52,7 +52,7 @@ def run(planned: Sequence[Measurement]) -> int:
             reporter.ends(f"{words}  {'kept: ' if kept else ''}{outcome_words(record)}")
     if len(planned) == 1 and statuses:
         print(summary(record, planned[0].path))
-    elif planned:
+    elif len(planned) > 1:
         print(totals(statuses, n_kept, n_refused))
     return USAGE if n_refused else 0
 
