@@ -1,0 +1,55 @@
+"""Draw one paper artefact from its records: python -m harness.commands.draw NAME [options].
+
+Exit codes: 0 drawn, 1 a wrong name, configuration or record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from harness.config import Composer
+from harness.errors import BenchError
+from harness.plan import choices_from, plan_artefact
+from plots.gather import gather
+from plots.sheet import write_sheet
+from plots.style import use_style
+
+OPTIONS = ("scale", "device", "threads", "data-root", "results-dir", "conf-dir")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the artefact's records, draw it, and write what the report needs."""
+    options = vars(parse(arguments))
+    try:
+        draw(options.pop("name"), options)
+    except BenchError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Options mean what they mean in `snakemake --config`."""
+    parser = argparse.ArgumentParser(prog="python -m harness.commands.draw", description=__doc__)
+    parser.add_argument("name", help="an artefact: a file of conf/experiment")
+    for option in OPTIONS:
+        parser.add_argument(f"--{option}")
+    return parser.parse_args(arguments)
+
+
+def draw(name: str, options: dict[str, str | None]) -> None:
+    """Plan the artefact as the pipeline did, and draw what the records say."""
+    choices = choices_from(options, os.environ)
+    trials = plan_artefact(name, choices, Composer(choices.conf_dir))
+    artefact = gather(name, choices, trials)
+    use_style()
+    importlib.import_module(artefact.presentation.draw).make(artefact, choices.results_dir)
+    write_sheet(artefact, choices.results_dir, f"bench experiment={name} scale={choices.scale}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""What the pipeline measures: every artefact's trials with their identity, on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.config import Composer, spec_of
+from harness.grid import CONF_DIR, Settings, expand, override_text
+from harness.machine import has_cuda_device
+from harness.trial import TrialSpec
+
+STAND_IN = "_synthetic"  # the data set X_synthetic replaces X where X is not there
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the person at the machine decides; equal choices plan equal trials."""
+
+    scale: str
+    device: str
+    threads: int
+    data_root: Path
+    results_dir: Path
+    conf_dir: Path = CONF_DIR
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTrial:
+    """One point of a grid: what to type after `bench`, and where its rounds leave their records."""
+
+    spec: TrialSpec
+    settings: Settings
+    overrides: tuple[str, ...]
+    rounds: int
+
+    @property
+    def trial_id(self) -> str:
+        return self.spec.trial_id
+
+    def record_paths(self, results_dir: Path) -> tuple[Path, ...]:
+        return tuple(
+            results_dir / "raw" / self.trial_id / f"r{round_}.json" for round_ in range(self.rounds)
+        )
+
+
+def choices_from(config: Mapping[str, Any], environment: Mapping[str, str]) -> Choices:
+    """Fill in what was not said: the papers' sizes where CUDA is present, else small ones."""
+    device = config.get("device") or ("cuda" if has_cuda_device() else "cpu")
+    return Choices(
+        scale=str(config.get("scale") or ("paper" if device == "cuda" else "smoke")),
+        device=str(device),
+        threads=int(config.get("threads") or 1),
+        data_root=Path(config.get("data_root") or environment.get("BENCH_DATA") or "data"),
+        results_dir=Path(config.get("results_dir") or "results"),
+        conf_dir=Path(config.get("conf_dir") or CONF_DIR),
+    )
+
+
+def plan_artefact(name: str, choices: Choices, composer: Composer) -> tuple[PlannedTrial, ...]:
+    """Resolve one artefact's grid; points that come out equal are one trial.
+
+    Raises ConfigError where the grid, or what it names, is wrong.
+    """
+    grid = expand(name, choices.scale, choices.conf_dir)
+    extra = {
+        "device": choices.device,
+        "threads": choices.threads,
+        "data_root": choices.data_root,
+        "results_dir": choices.results_dir,
+    }
+    planned: dict[str, PlannedTrial] = {}
+    for settings in grid.settings:
+        chosen = {**settings, "dataset": _available(str(settings["dataset"]), choices)}
+        overrides = tuple(override_text(key, value) for key, value in (chosen | extra).items())
+        spec = spec_of(composer.compose(overrides))
+        planned.setdefault(spec.trial_id, PlannedTrial(spec, chosen, overrides, grid.rounds))
+    return tuple(planned.values())
+
+
+def _available(dataset: str, choices: Choices) -> str:
+    """The data set itself, or its synthetic stand-in where the real one is not on this machine."""
+    stand_in = f"{dataset}{STAND_IN}"
+    has_stand_in = (choices.conf_dir / "dataset" / f"{stand_in}.yaml").is_file()
+    return stand_in if has_stand_in and not (choices.data_root / dataset).is_dir() else dataset
+
+
+def measuring_order(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:
+    """Each trial once, with the most rounds asked for; the systems of one point stand together.
+
+    So a slow change of the machine meets all systems of a point alike.
+    """
+    most: dict[str, PlannedTrial] = {}
+    for trial in trials:
+        known = most.get(trial.trial_id)
+        if known is None or trial.rounds > known.rounds:
+            most[trial.trial_id] = trial
+    return tuple(sorted(most.values(), key=_point_of))
+
+
+def _point_of(trial: PlannedTrial) -> tuple[str, ...]:
+    """Everything but the system, as a key to sort by."""
+    rest = sorted(
+        (k, f"{v:>12}") for k, v in trial.settings.items() if k not in ("system", "policy")
+    )
+    return tuple(f"{key}={value}" for key, value in rest)

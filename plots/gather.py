@@ -1,0 +1,48 @@
+"""From the plan and the records on disk to artefacts that can be drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from harness.plan import Choices, PlannedTrial
+from harness.record import Record, read_record
+from plots.artefact import Artefact
+from plots.comparable import check_comparable
+from plots.points import Point
+from plots.presentation import read_presentation
+
+
+def gather(name: str, choices: Choices, trials: tuple[PlannedTrial, ...]) -> Artefact:
+    """Read the records of an artefact's trials.
+
+    Raises RecordError for a damaged record, and where two records may not share a table.
+    """
+    points = tuple(
+        Point(
+            settings=trial.settings,
+            records=tuple(_record_at(path) for path in trial.record_paths(choices.results_dir)),
+        )
+        for trial in trials
+    )
+    check_comparable(record for point in points for record in point.records if record is not None)
+    return Artefact(
+        presentation=read_presentation(name, choices.conf_dir),
+        scale=choices.scale,
+        points=points,
+        labels=read_labels(choices.conf_dir),
+    )
+
+
+def _record_at(path: Path) -> Record | None:
+    return read_record(path) if path.exists() else None
+
+
+def read_labels(conf_dir: Path) -> dict[str, str]:
+    """How each system is called in print, from its YAML."""
+    labels = {}
+    for path in sorted((conf_dir / "system").glob("*.yaml")):
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        labels[content["name"]] = content["label"]
+    return labels

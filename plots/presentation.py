@@ -1,0 +1,95 @@
+"""How an artefact is shown: the keys of conf/experiment/<name>.yaml that the grid leaves to us.
+
+draw: plots.figure_of_curves     # a module of this package with the function make
+quantities: [epoch_s]            # see plots/points.py; a table adds "..._speedup"
+axis: batch_size                 # the key of the grid that x counts
+axis_label: batch size (instances)
+epoch: {n_instances: 8544, words: the 8544 trees of SST's training split}
+compare:                         # never mixed; a table divides by its first system
+  strategies: [vertex, cavs]
+  systems: [vertex, dynet]
+published: {table: cavs_short_table1, model: tree_lstm}   # or null
+notes: [any further footnote]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ConfigError
+from harness.grid import read_experiment
+from plots.published import Published, read_published
+from plots.series import GROUP_TITLES
+
+REQUIRED = ("draw", "quantities", "axis", "axis_label", "epoch", "compare")
+FIGURE_SUFFIXES = (".pdf", ".png", ".csv")
+TABLE_SUFFIXES = (*FIGURE_SUFFIXES, ".tex", ".md", ".html")
+
+
+@dataclass(frozen=True, slots=True)
+class Presentation:
+    """What is drawn, on which axis, and which systems may stand beside each other."""
+
+    name: str
+    title: str
+    paper: str
+    draw: str
+    quantities: tuple[str, ...]
+    axis: str
+    axis_label: str
+    epoch_n_instances: int
+    epoch_words: str
+    compare: Mapping[str, tuple[str, ...]]
+    published: Published | None
+    notes: tuple[str, ...]
+
+    @property
+    def is_table(self) -> bool:
+        return self.draw.rpartition(".")[2].startswith("table")
+
+    @property
+    def stems(self) -> tuple[str, ...]:
+        """What it writes, without suffix and relative to the results: one per figure or table."""
+        if self.is_table:
+            return tuple(f"tables/{self.name}_{group}" for group in self.compare)
+        return (f"figures/{self.name}",)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All files that it writes, relative to the results."""
+        suffixes = TABLE_SUFFIXES if self.is_table else FIGURE_SUFFIXES
+        return (f"artefacts/{self.name}.json", *(s + x for s in self.stems for x in suffixes))
+
+
+def read_presentation(name: str, conf_dir: Path) -> Presentation:
+    """Read how an artefact is shown; raises ConfigError where the file is wrong."""
+    content = read_experiment(name, conf_dir)
+    for key in REQUIRED:
+        if not content.get(key):
+            raise ConfigError(f"experiment/{name}.yaml has no {key}; see plots/presentation.py")
+    unknown = sorted(set(content["compare"]) - set(GROUP_TITLES))
+    if unknown:
+        allowed = ", ".join(GROUP_TITLES)
+        message = f"experiment/{name}.yaml compares {', '.join(unknown)}"
+        raise ConfigError(f"{message}; allowed are {allowed}")
+    return Presentation(
+        name=name,
+        title=content["title"],
+        paper=content["paper"],
+        draw=content["draw"],
+        quantities=tuple(content["quantities"]),
+        axis=content["axis"],
+        axis_label=content["axis_label"],
+        epoch_n_instances=content["epoch"]["n_instances"],
+        epoch_words=content["epoch"]["words"],
+        compare={group: tuple(systems) for group, systems in content["compare"].items()},
+        published=_published(content.get("published")),
+        notes=tuple(content.get("notes") or ()),
+    )
+
+
+def _published(chosen: Mapping[str, Any] | None) -> Published | None:
+    return read_published(chosen["table"], chosen["model"]) if chosen else None
