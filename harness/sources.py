@@ -6,29 +6,42 @@ import ast
 import hashlib
 import importlib.metadata
 import platform
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import NamedTuple
 
 from harness.trial import TrialSpec
 
 WORKER = "harness.measure"
-_OWN_PACKAGES = ("harness", "systems", "datasets")
 _ROOT = Path(__file__).resolve().parents[1]
-_POLICIES = "harness.policies"
+_OWN_PACKAGES = ("harness", "systems", "datasets")
+_MODULE_NAME = re.compile(r"\w+(\.\w+)+\.?")
+
+
+class Mentions(NamedTuple):
+    """What one file's text says of other modules: imported names, and all its string constants."""
+
+    imports: tuple[str, ...]
+    texts: tuple[str, ...]
 
 
 def source_sha256(spec: TrialSpec) -> str:
     """Hash the measured code of a trial: the harness's worker and the system, model and loader.
 
-    Modules are followed through their import statements without importing any of them. Policies
-    are found by name when they run, so the one that a trial names counts as imported.
+    Modules are followed through their import statements without importing any of them. Where a
+    file names one of our packages in a string, modules of it are found by name when it runs: those
+    whose name the trial or its adapter says (a policy, a model) count as imported.
     """
     roots = [WORKER, spec.adapter, spec.model_module, spec.loader]
-    roots += [f"{_POLICIES}.{name}" for name in _texts((spec.policy, spec.system_options))]
-    return hash_files(imported_files(roots))
+    said = {*_texts((spec.policy, spec.model, spec.system_options)), *_last_parts(roots)}
+    adapter = module_file(spec.adapter)
+    if adapter is not None:
+        said.update(mentions(adapter, spec.adapter).texts)
+    return hash_files(imported_files(roots, said))
 
 
 def harness_versions() -> dict[str, str]:
@@ -38,10 +51,11 @@ def harness_versions() -> dict[str, str]:
     return {"python": platform.python_version(), "numpy": numpy, "harness": core}
 
 
-def imported_files(roots: Iterable[str]) -> dict[str, Path]:
+def imported_files(roots: Iterable[str], said: Collection[str] = ()) -> dict[str, Path]:
     """Return the files of the modules `roots` and of all they import, by module name.
 
-    Followed are this repository's packages and those of the roots themselves.
+    Followed are this repository's packages and those of the roots themselves. said: names of
+    modules that count as imported when a file names their package in a string.
     """
     waiting = list(roots)
     followed = {*_OWN_PACKAGES, *(name.partition(".")[0] for name in waiting)}
@@ -53,9 +67,22 @@ def imported_files(roots: Iterable[str]) -> dict[str, Path]:
         path = module_file(name)
         if path is not None:
             files[name] = path
-            waiting += imports_of(path, name)
+            found = mentions(path, name)
+            waiting += [*found.imports, *_named_in(found.texts, said)]
             waiting += [name.rpartition(".")[0]] if "." in name else []
     return files
+
+
+def _named_in(texts: Iterable[str], said: Collection[str]) -> Iterator[str]:
+    for text in texts:
+        if _MODULE_NAME.fullmatch(text):
+            package = text.rstrip(".")
+            yield package
+            yield from (f"{package}.{name}" for name in said if name.isidentifier())
+
+
+def _last_parts(names: Iterable[str]) -> Iterator[str]:
+    return (name.rpartition(".")[2] for name in names)
 
 
 def hash_files(files: Mapping[str, Path]) -> str:
@@ -83,23 +110,26 @@ def module_file(name: str) -> Path | None:
     return Path(spec.origin)
 
 
-def imports_of(path: Path, name: str) -> tuple[str, ...]:
-    """Names that a module's import statements may load, as absolute module names."""
-    is_package = path.name == "__init__.py"
-    return _imports(path, path.stat().st_mtime_ns, name if is_package else name.rpartition(".")[0])
+def mentions(path: Path, name: str) -> Mentions:
+    """Read a module's file: imports as absolute names, and its string constants."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    return _mentions(path, path.stat().st_mtime_ns, package)
 
 
 @cache
-def _imports(path: Path, _changed_ns: int, package: str) -> tuple[str, ...]:
-    found: list[str] = []
+def _mentions(path: Path, _changed_ns: int, package: str) -> Mentions:
+    imports: list[str] = []
+    texts: list[str] = []
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            imports += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = _absolute(node, package)
             # `from a import b` loads a.b where b is a module; where it is none, no file is found.
-            found += [base, *(f"{base}.{alias.name}" for alias in node.names)]
-    return tuple(found)
+            imports += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            texts.append(node.value)
+    return Mentions(tuple(imports), tuple(texts))
 
 
 def _absolute(node: ast.ImportFrom, package: str) -> str:
