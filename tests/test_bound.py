@@ -1,0 +1,72 @@
+"""The lower bound and the exact minimum, against a search that knows nothing of either."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import chain, combinations
+
+import pytest
+from hypothesis import assume, given, settings
+from random_graphs import graph_of, graphs
+
+from harness.errors import ScheduleError
+from harness.graph import NO_TYPE, UNBATCHABLE, Graph
+from harness.policies.bound import MAX_EXACT_VERTICES, lower_bound, minimum_batches
+from harness.policies.sufficient import schedule as sufficient
+
+
+def brute_force(graph: Graph) -> int:
+    """Try every subset of the ready vertices of every type; only for graphs without followers."""
+    args = [frozenset(graph.args_of(v).tolist()) for v in range(graph.n_vertices)]
+
+    @cache
+    def fewest(executed: frozenset[int]) -> int:
+        ready = [v for v in range(graph.n_vertices) if v not in executed and args[v] <= executed]
+        if not ready:
+            return 0
+        batches = []
+        for t in {int(graph.types[v]) for v in ready}:
+            members = [v for v in ready if graph.types[v] == t]
+            largest = 1 if t == UNBATCHABLE else len(members)
+            sizes = range(1, largest + 1)
+            batches += list(chain.from_iterable(combinations(members, k) for k in sizes))
+        return 1 + min(fewest(executed | set(batch)) for batch in batches)
+
+    return fewest(frozenset())
+
+
+def test_bound_counts_chains_and_unbatchable_vertices() -> None:
+    # 1 -> 1 -> 2 -> 1 beside 2 -> 2, and two unbatchable vertices.
+    graph = graph_of([1, 1, 2, 1, 2, 2, 0, 0], [[], [0], [1], [2], [], [4], [], [6]])
+    assert lower_bound(graph) == 3 + 2 + 2
+
+
+def test_bound_of_an_empty_graph_is_zero() -> None:
+    assert lower_bound(graph_of([], [], n_types=3)) == 0
+    assert minimum_batches(graph_of([], [], n_types=3)) == 0
+
+
+def test_bound_need_not_be_reached() -> None:
+    # One chain wants 1 before 2, the other 2 before 1: three batches, the bound says two.
+    graph = graph_of([1, 2, 2, 1], [[], [0], [], [2]])
+    assert lower_bound(graph) == 2
+    assert minimum_batches(graph) == 3
+
+
+@settings(deadline=None, max_examples=60)
+@given(graphs(max_vertices=7, max_types=3))
+def test_exact_search_agrees_with_brute_force(graph: Graph) -> None:
+    assume(graph.follows.max() == NO_TYPE)
+    assert minimum_batches(graph) == brute_force(graph)
+
+
+@settings(deadline=None, max_examples=60)
+@given(graphs(max_vertices=12))
+def test_bound_never_exceeds_the_minimum(graph: Graph) -> None:
+    assert lower_bound(graph) <= minimum_batches(graph) <= sufficient(graph).n_batches
+
+
+def test_exact_search_refuses_large_graphs() -> None:
+    n = MAX_EXACT_VERTICES + 1
+    with pytest.raises(ScheduleError, match=f"{n} vertices"):
+        minimum_batches(graph_of([1] * n, [[]] * n))
