@@ -125,9 +125,16 @@ class MiniBatch:
     pulls: external inputs by name, one int32 per vertex (n,), -1 where a vertex has none.
     outputs (k,): the vertices whose state the output function reads, in canonical order
         (instances in order, vertices in each instance's own order).
+    function_ids (n,): which vertex function each vertex applies, where that is not its type.
     """
 
     graph: Graph
     pulls: Mapping[str, IntArray]
     outputs: IntArray
     n_instances: int
+    function_ids: IntArray | None = None
+
+    @property
+    def functions(self) -> IntArray:
+        """Vertex function of every vertex (n,)."""
+        return self.graph.types if self.function_ids is None else self.function_ids

@@ -1,0 +1,102 @@
+"""Additions that cost nothing: a bias or a sum that a matrix product can do on its way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.vertex.operators import Node
+
+MATMULS = ("matmul", "matmul_transposed")
+
+
+@dataclass(frozen=True, slots=True)
+class Absorption:
+    """Products that also do the addition behind them.
+
+    into: product -> the bias or add node whose value it leaves behind.
+    after: product -> the node whose value it adds to, which must come first.
+    """
+
+    into: Mapping[int, int]
+    after: Mapping[int, int]
+
+    @property
+    def merged(self) -> frozenset[int]:
+        """Additions that need no step of their own."""
+        return frozenset(self.into.values())
+
+
+def find_absorption(
+    nodes: Sequence[Node],
+    stage_of: Mapping[int, str],
+    pinned: frozenset[int],
+    *,
+    absorb_bias: bool,
+) -> Absorption:
+    """Find sums x W + b and y + x W in which the parts have no other use.
+
+    pinned: nodes that are scattered or shown outside, which keep a place of their own.
+    """
+    consumers = find_consumers(nodes, {*stage_of, *pinned})
+    into: dict[int, int] = {}
+    after: dict[int, int] = {}
+    for i, node in enumerate(nodes):
+        if i not in stage_of or node.op not in ("bias", "add"):
+            continue
+        if node.op == "bias":
+            product = node.inputs[0]
+            whole = node.shape == nodes[node.inputs[1]].shape
+            if absorb_bias and whole and nodes[product].op in MATMULS:
+                if consumers[product] == [i] and product not in pinned:
+                    into[product] = i
+            continue
+        for target, product in (node.inputs, node.inputs[::-1]):
+            if nodes[product].op not in MATMULS or product in into:
+                continue
+            if _sole_use(product, i, consumers, pinned) and _may_grow(
+                target, i, nodes, stage_of, consumers, pinned
+            ):
+                into[product], after[product] = i, target
+                break
+    return Absorption(into, after)
+
+
+def find_consumers(nodes: Sequence[Node], results: Iterable[int]) -> list[list[int]]:
+    """Nodes that read each node, of those that the results depend on."""
+    used = set(results)
+    for i in reversed(range(len(nodes))):
+        if i in used:
+            used.update(nodes[i].inputs)
+    consumers: list[list[int]] = [[] for _ in nodes]
+    for i, node in enumerate(nodes):
+        if i in used:
+            for operand in dict.fromkeys(node.inputs):
+                consumers[operand].append(i)
+    return consumers
+
+
+def _sole_use(
+    i: int, user: int, consumers: Sequence[Sequence[int]], pinned: frozenset[int]
+) -> bool:
+    return list(consumers[i]) == [user] and i not in pinned
+
+
+def _may_grow(
+    target: int,
+    user: int,
+    nodes: Sequence[Node],
+    stage_of: Mapping[int, str],
+    consumers: Sequence[Sequence[int]],
+    pinned: frozenset[int],
+) -> bool:
+    """Whether the target's memory may be added to: computed in the same stage and read by nobody else."""
+    if not _sole_use(target, user, consumers, pinned):
+        return False
+    base = target
+    if nodes[target].op == "slice":
+        base = nodes[target].inputs[0]
+        others = [k for k in consumers[base] if nodes[k].op != "slice"]
+        if others or base in pinned:
+            return False
+    return nodes[base].op in (*MATMULS, "add") and stage_of.get(base) == stage_of.get(user)

@@ -1,0 +1,156 @@
+"""The engine: vertex functions, lowered once, executed batch by batch as a schedule says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from harness.engine.geometry import (
+    output_geometry,
+    space_of_type,
+    type_geometry,
+)
+from harness.engine.layout import Index, Layout, plan_layout
+from harness.engine.lowering import lower
+from harness.engine.parameters import Parameters
+from harness.engine.plan import Plan, Switches
+from harness.engine.torch_executor import Tally, TypeExecutor
+from harness.engine.workspace import Matrix
+from harness.graph import MiniBatch
+from harness.schedule import Schedule
+from harness.vertex.program import VertexFunction
+
+OUTPUT = -1  # key of the output function among the executors
+
+
+class Engine:
+    """Executes forward, backward and update of mini-batches.
+
+    functions: vertex functions by type id. output: read from MiniBatch.outputs after the last batch, or
+    None where outputs are vertices themselves. weights: initial float32 values.
+    """
+
+    def __init__(
+        self,
+        functions: Mapping[int, VertexFunction],
+        output: VertexFunction | None,
+        weights: Mapping[str, NDArray[np.float32]],
+        switches: Switches,
+        device: str,
+        train: bool,
+    ) -> None:
+        self.device = torch.device(device)
+        if self.device.type != "cpu":
+            switches = replace(switches, fusion=False)  # kernels are generated for the CPU
+        self.switches, self.train = switches, train
+        self.tally = Tally()
+        self.parameters = Parameters(weights, self.device)
+        self.states: dict[str, Matrix] = {}
+        self.executors = {t: self._executor(f) for t, f in functions.items()}
+        if output is not None:
+            self.executors[OUTPUT] = self._executor(output)
+        written = [self._written_states(t) for t in range(max(functions, default=0) + 1)]
+        self.space_of_type = space_of_type(written)
+        self.space_of_state = {
+            state: self.space_of_type[t] for t, states in enumerate(written) for state in states
+        }
+        self.mini_batch: MiniBatch
+        self.layout: Layout
+        self.output_order: Index
+
+    def _executor(self, function: VertexFunction) -> TypeExecutor:
+        plan = lower(function, self.switches, self.train)
+        return TypeExecutor(plan, self.parameters, self.states, self.device, self.tally)
+
+    def _written_states(self, type_id: int) -> frozenset[str]:
+        if type_id not in self.executors:
+            return frozenset()
+        return written_states(self.executors[type_id].plan)
+
+    def arrange(self, mini_batch: MiniBatch, schedule: Schedule) -> None:
+        """Lay a scheduled mini-batch out in memory; part of the schedule phase."""
+        self.mini_batch = mini_batch
+        reorder = self.switches.layout == "read_order"
+        self.layout = plan_layout(mini_batch, schedule, self.space_of_type, reorder=reorder)
+        for type_id, rows in self.layout.types.items():
+            executor = self.executors[type_id]
+            executor.bind(type_geometry(executor.plan, mini_batch, self.layout, rows))
+        if OUTPUT in self.executors:
+            output = self.executors[OUTPUT]
+            geometry, self.output_order = output_geometry(output.plan, mini_batch, self.layout)
+            output.bind(geometry)
+        for name, matrix in self.states.items():
+            matrix.ensure(self.layout.n_rows[self.space_of_state[name.split(":")[1]]])
+
+    def forward(self) -> float:
+        """Run all batches; returns the loss, summed over the mini-batch."""
+        self.tally.n_launches = self.tally.bytes_copied = 0
+        for type_id in self.layout.types:
+            self.executors[type_id].run_all("eager")
+        for type_id, batch in self.layout.batches:
+            self.executors[type_id].run_batch("batch", batch)
+        for type_id in self.layout.types:
+            self.executors[type_id].run_all("lazy")
+        if OUTPUT in self.executors:
+            self.executors[OUTPUT].run_batch("batch", 0)
+            self.executors[OUTPUT].run_all("lazy")
+        return self._loss()
+
+    def _loss(self) -> float:
+        losses = [
+            self.executors[type_id].pushed(self.executors[type_id].plan.loss)
+            for type_id in (*self.layout.types, OUTPUT)
+            if type_id in self.executors
+        ]
+        return float(sum(loss.sum() for loss in losses if loss is not None))
+
+    def backward(self) -> None:
+        """Run all batches in reverse, then the parameter gradients that were put off."""
+        self.parameters.clear()
+        for name, matrix in self.states.items():
+            if name.startswith("gradient:"):
+                n_rows = self.layout.n_rows[self.space_of_state[name.split(":")[1]]]
+                matrix.tensor[:n_rows].zero_()
+        if OUTPUT in self.executors:
+            self.executors[OUTPUT].run_batch("backward", 0)
+            self.executors[OUTPUT].run_all("backward_lazy")
+        for type_id, batch in reversed(self.layout.batches):
+            self.executors[type_id].run_batch("backward", batch)
+        for type_id in self.layout.types:
+            self.executors[type_id].run_all("backward_lazy")
+
+    def update(self, learning_rate: float) -> None:
+        """One step of plain SGD."""
+        self.parameters.update(learning_rate)
+
+    def outputs(self) -> NDArray[np.float32]:
+        """Pushed values in the order of MiniBatch.outputs (k, d)."""
+        if OUTPUT not in self.executors:
+            return self._output_states()
+        executor = self.executors[OUTPUT]
+        pushed = executor.pushed(executor.plan.push)
+        assert pushed is not None
+        rows = pushed.cpu().numpy()
+        result = np.empty_like(rows)
+        result[self.output_order] = rows
+        return result
+
+    def _output_states(self) -> NDArray[np.float32]:
+        """States of the vertices that are outputs themselves."""
+        vertices = self.mini_batch.outputs
+        plan = self.executors[int(self.mini_batch.functions[vertices[0]])].plan
+        (state,) = written_states(plan)
+        rows = torch.from_numpy(self.layout.row[vertices].astype(np.int64)).to(self.device)
+        values: NDArray[np.float32] = self.states[f"state:{state}"].tensor[rows].cpu().numpy()
+        return values
+
+
+def written_states(plan: Plan) -> frozenset[str]:
+    """States that a vertex function scatters."""
+    return frozenset(name.split(":")[1] for name in plan.buffers if name.startswith("state:"))
+
+

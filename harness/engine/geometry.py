@@ -1,0 +1,101 @@
+"""Everything about one mini-batch that the executor needs: rows, gathers and pulls of every type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.engine.layout import Gather, Index, Layout, TypeRows, plan_gather, plan_gather_each
+from harness.engine.plan import Plan
+from harness.graph import Graph, MiniBatch
+from harness.instances import IntArray
+
+Slots = tuple[int, ...] | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TypeGeometry:
+    """One type in one mini-batch.
+
+    gathers: by slots (None: every child). pulls: by name, one int64 a row of the type.
+    contiguous: all batches of the type follow one another among the state rows.
+    """
+
+    rows: TypeRows
+    gathers: Mapping[Slots, Gather]
+    pulls: Mapping[str, Index]
+    contiguous: bool
+
+    @property
+    def n_edges(self) -> int:
+        """Incoming edges of all vertices, where the type gathers any number of children."""
+        return int(self.gathers[None].edge_start[-1]) if None in self.gathers else 0
+
+
+def type_geometry(plan: Plan, mini_batch: MiniBatch, layout: Layout, rows: TypeRows) -> TypeGeometry:
+    """Plan the gathers and pulls of one vertex function over its rows."""
+    gathers = {
+        slots: _plan_gather(mini_batch.graph, layout, rows, slots) for slots in gathered_slots(plan)
+    }
+    return TypeGeometry(rows, gathers, _pulls(plan, mini_batch, rows.vertices), _contiguous(rows))
+
+
+def output_geometry(plan: Plan, mini_batch: MiniBatch, layout: Layout) -> tuple[TypeGeometry, Index]:
+    """Geometry of the output function: one batch, in the order of the rows it reads.
+
+    Returns also the position of each of these rows among MiniBatch.outputs.
+    """
+    wanted = layout.row[mini_batch.outputs]
+    by_row = np.argsort(wanted, kind="stable")
+    vertices = mini_batch.outputs[by_row]
+    starts = np.array([0, len(vertices)], dtype=np.int32)
+    rows = TypeRows(vertices, starts, np.zeros(1, dtype=np.int32))
+    index = wanted[by_row].astype(np.int64)
+    run = bool(len(index)) and index[-1] - index[0] == len(index) - 1
+    first = int(index[0]) if run else -1
+    gather = Gather(index, np.array([first]), first, np.arange(len(index) + 1, dtype=np.int64))
+    geometry = TypeGeometry(rows, {(0,): gather}, _pulls(plan, mini_batch, vertices), True)
+    return geometry, by_row.astype(np.int64)
+
+
+def gathered_slots(plan: Plan) -> set[Slots]:
+    """The groups of slots that a plan gathers."""
+    slots: set[Slots] = set(plan.slots.values())
+    if any(node.op == "gather_each" for node in plan.nodes):
+        slots.add(None)
+    return slots
+
+
+def space_of_type(states_of_type: Sequence[frozenset[str]]) -> list[int]:
+    """Number the row spaces: types that write a common state share one (transitively)."""
+    spaces: list[set[str]] = []
+    for states in states_of_type:
+        joined = set(states)
+        for space in [space for space in spaces if space & states]:
+            joined |= space
+            spaces.remove(space)
+        if joined:
+            spaces.append(joined)
+    nowhere = len(spaces)  # types that write no state are numbered apart
+    return [
+        next((k for k, space in enumerate(spaces) if space & states), nowhere)
+        for states in states_of_type
+    ]
+
+
+def _plan_gather(graph: Graph, layout: Layout, rows: TypeRows, slots: Slots) -> Gather:
+    if slots is None:
+        return plan_gather_each(graph, layout, rows)
+    return plan_gather(graph, layout, rows, slots)
+
+
+def _pulls(plan: Plan, mini_batch: MiniBatch, vertices: IntArray) -> dict[str, Index]:
+    names = {node.name for node in plan.nodes if node.op == "pull"}
+    return {name: mini_batch.pulls[name][vertices].astype(np.int64) for name in names}
+
+
+def _contiguous(rows: TypeRows) -> bool:
+    ends = rows.first_row[:-1] + np.diff(rows.starts)[:-1]
+    return bool(np.array_equal(ends, rows.first_row[1:]))

@@ -1,0 +1,68 @@
+"""Batched operators in torch, each writing into memory that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from harness.vertex.operators import Node
+
+aten = torch.ops.aten
+
+# out-variants: (node, operands, out).
+ELEMENTWISE: dict[str, Callable[[Node, list[Tensor], Tensor], object]] = {
+    "add": lambda node, x, out: torch.add(x[0], x[1], out=out),
+    "sub": lambda node, x, out: torch.sub(x[0], x[1], out=out),
+    "mul": lambda node, x, out: torch.mul(x[0], x[1], out=out),
+    "div": lambda node, x, out: torch.div(x[0], x[1], out=out),
+    "bias": lambda node, x, out: torch.add(
+        x[0], x[1][node.index : node.index + node.width], out=out
+    ),
+    "neg": lambda node, x, out: torch.neg(x[0], out=out),
+    "scale": lambda node, x, out: torch.mul(x[0], node.value, out=out),
+    "shift": lambda node, x, out: torch.add(x[0], node.value, out=out),
+    "sigmoid": lambda node, x, out: torch.sigmoid(x[0], out=out),
+    "tanh": lambda node, x, out: torch.tanh(x[0], out=out),
+    "relu": lambda node, x, out: torch.clamp_min(x[0], 0.0, out=out),
+    "exp": lambda node, x, out: torch.exp(x[0], out=out),
+    "log": lambda node, x, out: torch.log(x[0], out=out),
+    "square": lambda node, x, out: torch.mul(x[0], x[0], out=out),
+    "sqrt": lambda node, x, out: torch.sqrt(x[0], out=out),
+    "sigmoid_gradient": lambda node, x, out: aten.sigmoid_backward.grad_input(
+        x[0], x[1], grad_input=out
+    ),
+    "tanh_gradient": lambda node, x, out: aten.tanh_backward.grad_input(
+        x[0], x[1], grad_input=out
+    ),
+    "relu_gradient": lambda node, x, out: aten.threshold_backward.grad_input(
+        x[0], x[1], 0.0, grad_input=out
+    ),
+}
+
+
+def _pick(node: Node, x: list[Tensor], out: Tensor) -> None:
+    logits, label = x
+    torch.logsumexp(logits, 1, keepdim=True, out=out)
+    out.sub_(logits.gather(1, label[:, None]))
+
+
+def _softmax_minus_one_hot(node: Node, x: list[Tensor], out: Tensor) -> None:
+    logits, label, dy = x
+    torch.softmax(logits, 1, out=out)
+    out.scatter_add_(1, label[:, None], out.new_full((len(label), 1), -1.0))
+    out.mul_(dy)
+
+
+# Everything else that is one value in, one value out.
+OTHERS: dict[str, Callable[[Node, list[Tensor], Tensor], object]] = {
+    "zeros": lambda node, x, out: out.zero_(),
+    "ones": lambda node, x, out: out.fill_(1.0),
+    "lookup": lambda node, x, out: torch.index_select(x[0], 0, x[1], out=out),
+    "sum_elements": lambda node, x, out: torch.sum(x[0], 1, keepdim=True, out=out),
+    "expand": lambda node, x, out: out.copy_(x[0].expand_as(out)),
+    "pick_neg_log_softmax": _pick,
+    "softmax_minus_one_hot": _softmax_minus_one_hot,
+}
+KERNELS = ELEMENTWISE | OTHERS

@@ -1,0 +1,116 @@
+"""The shared core as a system: one engine, whose switches make every strategy a preset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import torch
+
+from harness.engine.engine import Engine
+from harness.engine.plan import Switches
+from harness.errors import ConfigError
+from harness.graph import MiniBatch
+from harness.models.base import Model, Weights
+from harness.models.operator_graph import OperatorModel
+from harness.models.vertex_graph import VertexModel
+from harness.policies import Policy, load_policy
+from systems.base import Clock, Counters, Result, RunSettings, System
+
+DEFAULT_POLICY = "frontier"
+
+
+class Adapter(System):
+    """Executes the model's own vertex functions under a batching policy.
+
+    Options are the engine's switches (harness.engine.plan.Switches) and `policy`, the preset's own,
+    which RunSettings.policy overrides.
+    """
+
+    def __init__(self, settings: RunSettings) -> None:
+        super().__init__(settings)
+        options = dict(settings.options)
+        self.policy_name = settings.policy or str(options.pop("policy", DEFAULT_POLICY))
+        options.pop("policy", None)
+        self.switches = _switches(options)
+        self.policy: Policy = load_policy(self.policy_name)
+        torch.set_num_threads(settings.threads)
+        torch.backends.cuda.matmul.allow_tf32 = False
+
+    @classmethod
+    def skip(cls, model: Model, settings: RunSettings) -> str | None:
+        """CUDA has to be there when it is asked for."""
+        if settings.device == "cuda" and not torch.cuda.is_available():
+            return "torch sees no CUDA device here"
+        return None
+
+    def prepare(self, model: Model, weights: Weights) -> None:
+        """Trace, differentiate, lower and compile."""
+        operators = self.switches.granularity == "operator"
+        self.model = OperatorModel(model) if operators else VertexModel(model)
+        self.engine = Engine(
+            self.model.functions,
+            self.model.output,
+            weights,
+            self.switches,
+            device=self.settings.device,
+            train=self.settings.mode == "train",
+        )
+
+    def load(self, instances: Sequence[Any]) -> None:
+        """Take the instances as they are."""
+        self.instances = instances
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        """Construct, schedule (policy and memory layout), forward, backward, update."""
+        self.mini_batch: MiniBatch = self.model.mini_batch(self.instances)
+        clock.mark("construct")
+        self.schedule = self.policy(self.mini_batch.graph)
+        self.engine.arrange(self.mini_batch, self.schedule)
+        clock.mark("schedule")
+        self.loss = self.engine.forward()
+        clock.mark("forward")
+        if self.settings.mode == "train":
+            self.engine.backward()
+            clock.mark("backward")
+            if update:
+                self.engine.update(self.settings.learning_rate)
+                clock.mark("update")
+
+    def result(self) -> Result:
+        """Loss, outputs, gradients and counters of the last run."""
+        gradients = self.engine.parameters.gradients() if self.settings.mode == "train" else {}
+        tally = self.engine.tally
+        return Result(
+            self.loss,
+            self.engine.outputs(),
+            gradients,
+            Counters(self.schedule.n_batches, tally.n_launches, tally.bytes_copied),
+        )
+
+    def synchronize(self) -> None:
+        """Wait for CUDA."""
+        if self.settings.device == "cuda":
+            torch.cuda.synchronize()
+
+    def versions(self) -> dict[str, str]:
+        """Build facts of torch, which does the arithmetic, and numba, which compiles the rest."""
+        return {"torch": torch.__version__, "torch_threads": str(torch.get_num_threads())}
+
+    def peak_memory_bytes(self) -> int | None:
+        """Peak of CUDA memory; None on the CPU, where the process's own peak counts."""
+        if self.settings.device == "cuda":
+            return int(torch.cuda.max_memory_allocated())
+        return None
+
+
+def _switches(options: dict[str, Any]) -> Switches:
+    known = [field.name for field in fields(Switches)]
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise ConfigError(
+            f"system.options.{unknown[0]} is not a switch of the engine;"
+            f" known: policy, {', '.join(known)}"
+        )
+    return Switches(**options)
