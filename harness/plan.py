@@ -55,7 +55,7 @@ def choices_from(config: Mapping[str, Any], environment: Mapping[str, str]) -> C
         threads=int(config.get("threads") or 1),
         data_root=Path(config.get("data_root") or environment.get("BENCH_DATA") or "data"),
         results_dir=Path(config.get("results_dir") or "results"),
-        conf_dir=Path(config.get("conf_dir") or CONF_DIR),
+        conf_dir=Path(config.get("conf_dir") or CONF_DIR).resolve(),
     )
 
 

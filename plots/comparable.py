@@ -1,53 +1,31 @@
-"""Which records may stand beside each other: those of one machine, one set-up and one code."""
+"""Refuses to draw numbers beside each other that were not measured alike."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from harness.comparable import check_builds, group_facts
 from harness.errors import RecordError
 from harness.record import Record
 
 
-def machine_facts(record: Record) -> dict[str, Any]:
-    """What must be equal in all records of an artefact."""
-    machine = record.machine
-    gpus = machine.get("gpus") or ()
-    return {
-        "cpu": machine.get("cpu"),
-        "n_cpus": machine.get("n_cpus"),
-        "usable_cpus": len(machine.get("usable_cpus") or ()),
-        "governor": machine.get("governor"),
-        "turbo": machine.get("turbo"),
-        "gpus": tuple((gpu.get("name"), gpu.get("driver")) for gpu in gpus),
-        "threads": record.trial.threads,
-        "device": record.trial.device,
-        "mode": record.trial.mode,
-    }
+def check_one_table(records: Iterable[Record]) -> None:
+    """Raise RecordError, naming two records and the fact, where they may not share a table.
+
+    Records without a measurement bring no number, so they are left out.
+    """
+    measured = [record for record in records if record.status == "ok"]
+    for record in measured[1:]:
+        _check_alike(measured[0], record)
+    check_builds(measured)
 
 
-def system_facts(record: Record) -> dict[str, Any]:
-    """What must, besides, be equal in all records of one system: its build and the code."""
-    return {"versions": record.versions, "source_sha256": record.source_sha256}
-
-
-def check_comparable(records: Iterable[Record]) -> None:
-    """Raise RecordError, naming both records and the fact, where two may not share a column."""
-    first: Record | None = None
-    first_of_system: dict[str, Record] = {}
-    for record in records:
-        first = first or record
-        _check_equal(first, record, machine_facts(first), machine_facts(record))
-        if record.status == "ok":
-            peer = first_of_system.setdefault(record.trial.system, record)
-            _check_equal(peer, record, system_facts(peer), system_facts(record))
-
-
-def _check_equal(a: Record, b: Record, facts_a: dict[str, Any], facts_b: dict[str, Any]) -> None:
-    for name, value in facts_a.items():
-        if facts_b[name] != value:
+def _check_alike(a: Record, b: Record) -> None:
+    facts_a, facts_b = group_facts(a), group_facts(b)
+    for name in sorted({*facts_a, *facts_b}):
+        if facts_a.get(name) != facts_b.get(name):
             raise RecordError(
-                f"records {a.trial_id} and {b.trial_id} have unlike {name} "
-                f"({value} and {facts_b[name]}); only like records share a table, "
-                "so measure one of them again or use another results_dir"
+                f"records {a.trial_id} and {b.trial_id} have unlike {name} ({facts_a.get(name)} "
+                f"and {facts_b.get(name)}); only like records share a table: measure one of them "
+                "again, or use another results_dir"
             )

@@ -9,7 +9,7 @@ import yaml
 from harness.plan import Choices, PlannedTrial
 from harness.record import Record, read_record
 from plots.artefact import Artefact
-from plots.comparable import check_comparable
+from plots.comparable import check_one_table
 from plots.points import Point
 from plots.presentation import read_presentation
 
@@ -26,7 +26,7 @@ def gather(name: str, choices: Choices, trials: tuple[PlannedTrial, ...]) -> Art
         )
         for trial in trials
     )
-    check_comparable(record for point in points for record in point.records if record is not None)
+    check_one_table(record for point in points for record in point.records if record is not None)
     return Artefact(
         presentation=read_presentation(name, choices.conf_dir),
         scale=choices.scale,

@@ -1,0 +1,34 @@
+# make all: every table and figure.  make test: the test suite.  Both install what they need.
+PYTHON ?= $(firstword $(shell command -v python3.11 python3))
+VENV := .venv
+BIN := $(VENV)/bin
+EXTRAS := torch,dynet,plots,pipeline,test,dev
+# More for Snakemake, e.g. make all SNAKEMAKE="--config scale=paper"
+SNAKEMAKE ?=
+
+.PHONY: all install test dynet-native clean
+
+all: install
+	$(BIN)/snakemake all $(SNAKEMAKE)
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt --editable ".[$(EXTRAS)]"
+	touch $@
+
+test: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+# Real DyNet built from source, which headline ratios are taken against; needs a C++ compiler.
+dynet-native: install
+	PYTHON=$(BIN)/python bash scripts/build_dynet_native.sh
+
+# Results, except the committed ones under results/reference, and what tools left; not .venv.
+clean:
+	find results -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -r {} +
+	rm -rf .snakemake .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

@@ -1,0 +1,47 @@
+# What there is to do, worked out once: the grids of conf/experiment on this machine.
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from harness.config import Composer
+from harness.grid import experiment_names
+from harness.plan import choices_from, measuring_order, plan_artefact
+from harness.sources import hash_files, source_sha256
+from plots.presentation import read_presentation
+
+CHOICES = choices_from(config, os.environ)
+RESULTS = CHOICES.results_dir
+COMPOSER = Composer(CHOICES.conf_dir)
+PLANS = {
+    name: plan_artefact(name, CHOICES, COMPOSER)
+    for name in experiment_names(CHOICES.conf_dir)
+}
+TRIALS = {
+    trial.trial_id: (place, trial)
+    for place, trial in enumerate(measuring_order(t for plan in PLANS.values() for t in plan))
+}
+FILES = {name: read_presentation(name, CHOICES.conf_dir).files for name in PLANS}
+# Editing what draws draws again; editing what is measured measures again (see the rule trial).
+DRAWING_SHA256 = hash_files(
+    {path.name: path for path in Path(workflow.basedir, "plots").rglob("*")
+     if path.suffix in (".py", ".yaml", ".html", ".mplstyle")}
+)
+# The python that runs Snakemake also measures and draws, whether or not it is on the path.
+PYTHON = f"{shlex.quote(sys.executable)} -m"
+SAME_CHOICES = " ".join(
+    f"--{key}={value}"
+    for key, value in {
+        "scale": CHOICES.scale,
+        "device": CHOICES.device,
+        "threads": CHOICES.threads,
+        "data-root": CHOICES.data_root,
+        "results-dir": CHOICES.results_dir,
+        "conf-dir": CHOICES.conf_dir,
+    }.items()
+)
+
+wildcard_constraints:
+    trial="[^/]+",
+    round="[0-9]+",
+    name="[^/]+",

@@ -1,0 +1,20 @@
+# One fresh process per trial and round, alone on the machine.
+#
+# update(): Snakemake does not delete a record before a rerun; bench itself keeps one that is valid and
+# sets an outdated one aside. flock: after a kill, a trial that still runs ends before the next begins.
+rule trial:
+    output:
+        update(f"{RESULTS}/raw/{{trial}}/r{{round}}.json"),
+    log:
+        f"{RESULTS}/logs/{{trial}}/r{{round}}.log",
+    params:
+        overrides=lambda wildcards: TRIALS[wildcards.trial][1].overrides,
+        source=lambda wildcards: source_sha256(TRIALS[wildcards.trial][1].spec),
+        bench=f"flock {RESULTS}/.measuring {PYTHON} harness.commands.bench",
+    threads: workflow.cores # it owns the machine: nothing else runs beside it
+    # Rounds interleave the systems: every trial's first round, then every trial's second.
+    priority: lambda wildcards: 10**6 - 10**4 * int(wildcards.round) - TRIALS[wildcards.trial][0]
+    message:
+        "measure {wildcards.trial}, round {wildcards.round}"
+    shell:
+        "{params.bench} {params.overrides:q} round={wildcards.round} out={output} &> {log}"

@@ -1,0 +1,36 @@
+# From records to pictures, tables and the report.
+for name, plan in PLANS.items():
+    rule:
+        name:
+            f"draw_{name}"
+        input:
+            experiment=f"{CHOICES.conf_dir}/experiment/{name}.yaml",
+            records=[path for trial in plan for path in trial.record_paths(RESULTS)],
+        output:
+            [f"{RESULTS}/{file}" for file in FILES[name]],
+        log:
+            f"{RESULTS}/logs/draw_{name}.log",
+        params:
+            draw=f"{PYTHON} harness.commands.draw {name} {SAME_CHOICES}",
+            source=DRAWING_SHA256,
+        message:
+            f"draw {name}"
+        shell:
+            "{params.draw} &> {log}"
+
+rule report:
+    input:
+        [f"{RESULTS}/{file}" for name in PLANS for file in FILES[name]],
+    output:
+        f"{RESULTS}/report.html",
+    log:
+        f"{RESULTS}/logs/report.log",
+    params:
+        report=f"{PYTHON} harness.commands.report",
+        sheets=[f"{RESULTS}/artefacts/{name}.json" for name in PLANS],
+        results=f"--results-dir {RESULTS}",
+        source=DRAWING_SHA256,
+    message:
+        "write {output}"
+    shell:
+        "{params.report} {output} {params.sheets} {params.results} &> {log}"
