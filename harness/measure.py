@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.check import Verdict, check_system, choose_check_instances
+from harness.check import Verdict, check_system, choose_check_instances, proves_nothing
 from harness.errors import BenchError, ConfigError, UnsupportedTrial
 from harness.machine import (
     Disturbance,
@@ -165,6 +165,7 @@ def _check_and_time(
     verdict = Verdict("skipped")
     if answer is not None:
         verdict = check_system(system, instances, answer)
+        findings.values["warnings"] = ("empty_check",) if proves_nothing(answer) else ()
     del answer
     findings.values["check"] = CheckVerdict(status=verdict.status, max_rel_err=verdict.max_rel_err)
     if verdict.status == "failed":
@@ -191,7 +192,7 @@ def _time(spec: TrialSpec, workload: Workload, system: System, findings: Finding
     reset_peak_memory()
     disturbance = Disturbance(spec.device)
     samples = time_passes(system, workload.mini_batches, spec.timing)
-    warnings = disturbance.warnings()
+    warnings = (*findings.values.get("warnings", ()), *disturbance.warnings())
     findings.values["peak_memory_bytes"] = system.peak_memory_bytes() or peak_memory_bytes()
     seconds = [sample.total_s for sample in samples]
     if system.computes and not np.isfinite(system.result().loss):

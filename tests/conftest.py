@@ -1,0 +1,57 @@
+"""Fixtures that many tests share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+
+from harness.trial import Limits, Timing, TrialSpec
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """Folder with the real corpora; tests that need them are skipped where it is missing."""
+    folder = os.environ.get("BENCH_DATA")
+    if not folder:
+        pytest.skip("BENCH_DATA does not name a folder with the real corpora")
+    root = Path(folder)
+    if not (root / "sst").is_dir():
+        pytest.skip(f"BENCH_DATA={folder} has no sst/")
+    return root
+
+
+@pytest.fixture(autouse=True)
+def _hydra_forgets() -> Iterator[None]:
+    yield
+    GlobalHydra.instance().clear()
+
+
+@pytest.fixture
+def make_spec(tmp_path: Path) -> Callable[..., TrialSpec]:
+    """Builds a trial that takes milliseconds: Tree-FC on two complete trees of four leaves."""
+
+    def make(**changes: Any) -> TrialSpec:
+        values: dict[str, Any] = {
+            "system": "fake",
+            "adapter": "tests.fake_systems",
+            "model": "tree_fc",
+            "model_module": "harness.models.tree_fc",
+            "dataset": "complete_trees",
+            "loader": "datasets.complete_trees",
+            "dataset_options": {"n_leaves": 4, "n_instances": 8, "seed": 0},
+            "batch_size": 2,
+            "hidden_size": 8,
+            "timing": Timing(min_seconds=0.0, n_mini_batches=2, min_passes=2),
+            "limits": Limits(time_s=60.0),
+            "cache_dir": str(tmp_path / "oracle"),
+        }
+        return TrialSpec(**(values | changes))
+
+    return make
