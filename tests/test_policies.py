@@ -211,25 +211,31 @@ def test_agenda_dynamic_takes_the_least_remaining_average(graph: Graph) -> None:
         assert t == min(ready, key=lambda r: (averages[r], r))
 
 
-@settings(deadline=None, max_examples=100)
-@given(graph=graphs(max_vertices=25))
-def test_sufficient_takes_the_largest_share_of_the_extracted_frontier(graph: Graph) -> None:
+def extracted_shares(graph: Graph, ready: set[int], remaining: list[int]) -> dict[int, Fraction]:
+    """|F_t| / |F(G^t)| from the definitions."""
     ancestors = [set[int]() for _ in range(graph.n_vertices)]
     for v in range(graph.n_vertices):
         for a in graph.args_of(v).tolist():
             ancestors[v] |= ancestors[a] | {a}
+    shares = {}
+    for t in ready:
+        members = {v for v in remaining if graph.types[v] == t}
+        n_ready = sum(not ancestors[v] & set(remaining) for v in members)
+        shares[t] = Fraction(n_ready, sum(not ancestors[v] & members for v in members))
+    return shares
+
+
+@settings(deadline=None, max_examples=100)
+@given(graph=graphs(max_vertices=25))
+def test_sufficient_takes_the_largest_share_of_the_extracted_frontier(graph: Graph) -> None:
     for t, ready, remaining in choices(graph, load_policy("sufficient")(graph)):
-        shares = {}
-        for r in ready:
-            members = {v for v in remaining if graph.types[v] == r}
-            n_ready = sum(not ancestors[v] & set(remaining) for v in members)
-            shares[r] = Fraction(n_ready, sum(not ancestors[v] & members for v in members))
+        shares = extracted_shares(graph, ready, remaining)
         assert t == min(ready, key=lambda r: (-shares[r], r))
 
 
 @settings(deadline=None, max_examples=100)
 @given(graph=graphs(max_vertices=25))
-def test_the_reversed_heuristic_is_the_heuristic_on_the_reversed_graph(graph: Graph) -> None:
+def test_the_reversed_heuristic_takes_the_largest_share_from_the_outputs_back(graph: Graph) -> None:
     assume(graph.follows.max() == NO_TYPE)
     last = graph.n_vertices - 1
     users: list[list[int]] = [[] for _ in range(graph.n_vertices)]
@@ -237,6 +243,12 @@ def test_the_reversed_heuristic_is_the_heuristic_on_the_reversed_graph(graph: Gr
         for a in graph.args_of(v).tolist():
             users[last - a].append(last - v)
     turned = graph_of(graph.types[::-1].tolist(), users, graph.n_types)
-    forward = batches(load_policy("sufficient")(turned))
-    expected = [sorted(last - v for v in batch) for batch in reversed(forward)]
-    assert batches(load_policy("sufficient_reversed")(graph)) == expected
+    found = load_policy("sufficient_reversed")(graph)
+    backwards = Schedule(last - found.order[::-1], graph.n_vertices - found.starts[::-1])
+    active: dict[int, int] = {}  # the choice at which each type became ready
+    for index, (t, ready, remaining) in enumerate(choices(turned, backwards)):
+        active = {r: active.get(r, index) for r in ready}
+        shares = extracted_shares(turned, ready, remaining)
+        assert shares[t] == max(shares.values())
+        assert active[t] == min(active[r] for r in ready if shares[r] == shares[t])
+        del active[t]

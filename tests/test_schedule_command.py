@@ -64,6 +64,18 @@ def test_offset_skips_instances(capsys: pytest.CaptureFixture[str]) -> None:
     assert both == n_vertices("batch_size=1") + n_vertices("batch_size=1", "offset=1")
 
 
+def test_operators_are_vertices_at_operator_granularity(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("batch_size=3", "policy=depth,agenda")
+    coarse = rows_of(capsys, *arguments)
+    fine = rows_of(capsys, *arguments, "granularity=operator")
+    for one, other in zip(coarse, fine, strict=True):
+        assert int(str(other["n_vertices"])) > 10 * int(str(one["n_vertices"]))
+        assert int(str(other["n_batches"])) > int(str(one["n_batches"]))
+        assert {k: one[k] for k in FIELDS if k.endswith("_ed")} == {
+            k: other[k] for k in FIELDS if k.endswith("_ed")
+        }
+
+
 def test_the_table_is_aligned(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*WORKLOAD, "batch_size=2", "policy=agenda,sufficient_reversed"]) == 0
     title, empty, head, *rows = capsys.readouterr().out.splitlines()

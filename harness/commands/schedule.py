@@ -19,6 +19,7 @@ from harness.counting import BatchCounts, count_batches
 from harness.errors import BenchError, ConfigError
 from harness.graph import Graph, MiniBatch
 from harness.models.base import Model
+from harness.models.operator_graph import operator_graph
 from harness.models.released import released_graph
 from harness.policies import load_policy, policy_names
 from harness.trial import TrialSpec
@@ -154,6 +155,8 @@ def load_mini_batch(request: Request) -> tuple[Model, MiniBatch]:
 
 
 def _graph(request: Request, model: Model, mini_batch: MiniBatch) -> Graph:
+    if request.granularity == "operator":
+        return operator_graph(model, mini_batch)
     return mini_batch.graph
 
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from harness.graph import NO_TYPE, UNBATCHABLE, Graph, MiniBatch
-from harness.models.base import Model
+from harness.models.base import Model, traced_functions
 from harness.vertex.program import VertexFunction
-from harness.vertex.tracing import trace
 
 # What enters a vertex function without being computed in it: no vertex of the released graph.
 ENTRANCES = ("gather", "gather_each", "pull", "parameter", "zeros", "ones")
@@ -27,9 +26,8 @@ def released_graph(model: Model, mini_batch: MiniBatch) -> Graph:
 
     Blocks are declared, and so numbered, before the first graph; other types by first appearance.
     """
-    shapes = {name: spec.shape for name, spec in model.parameters.items()}
-    functions = {name: trace(model, name, shapes) for name in model.vertex_types}
-    output = trace(model, "output", shapes)
+    functions = traced_functions(model)
+    output = functions.pop("output")
     read = set(mini_batch.outputs.tolist())
     building = _Building()
     for function in functions.values():

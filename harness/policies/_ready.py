@@ -15,7 +15,7 @@ from harness.graph import NO_TYPE, UNBATCHABLE
 from harness.policies._compiled import compiled
 
 Ints = NDArray[np.int32]
-N_EXECUTED, N_BATCHES = 0, 1
+N_EXECUTED, N_BATCHES, N_ACTIVATIONS = 0, 1, 2
 
 
 class Ready(NamedTuple):
@@ -26,8 +26,9 @@ class Ready(NamedTuple):
     queue (n,): the vertices of type t take queue[first[t]:first[t + 1]] in order of becoming ready;
         queue[head[t]:tail[t]] are ready and not executed.
     followers (k,): types with a leader, in increasing order; leader (n_types,) is Graph.follows.
+    since (n_types,): when each type last got its first ready vertex, in activations.
     batch_of (n,): batch of each executed vertex.
-    counts (2,): vertices and batches executed so far.
+    counts (3,): vertices executed, batches and activations so far.
     """
 
     types: Ints
@@ -38,6 +39,7 @@ class Ready(NamedTuple):
     first: Ints
     head: Ints
     tail: Ints
+    since: Ints
     leader: Ints
     followers: Ints
     batch_of: Ints
@@ -83,18 +85,27 @@ def start(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ready:
         first[types[v] + 1] += 1
     for t in range(n_types):
         first[t + 1] += first[t]
-    queue = np.empty(n, np.int32)
-    tail = first[:n_types].copy()
-    missing = np.empty(n, np.int32)
-    for v in range(n):
-        missing[v] = arg_start[v + 1] - arg_start[v]
-        if missing[v] == 0:
-            queue[tail[types[v]]] = v
-            tail[types[v]] += 1
-    return Ready(
-        types, user_start, users, missing, queue, first, first[:n_types].copy(), tail,
-        follows, followers_of(follows), np.empty(n, np.int32), np.zeros(2, np.int32),
+    head, tail = first[:n_types].copy(), first[:n_types].copy()
+    ready = Ready(
+        types, user_start, users, arg_start[1:] - arg_start[:-1], np.empty(n, np.int32),
+        first, head, tail, np.zeros(n_types, np.int32), follows, followers_of(follows),
+        np.empty(n, np.int32), np.zeros(3, np.int32),
     )  # fmt: skip
+    for v in range(n):
+        if ready.missing[v] == 0:
+            append(ready, v)
+    return ready
+
+
+@compiled
+def append(ready: Ready, v: int) -> None:
+    """Put a vertex that became ready at the end of its type's list."""
+    t = ready.types[v]
+    if ready.head[t] == ready.tail[t]:
+        ready.since[t] = ready.counts[N_ACTIVATIONS]
+        ready.counts[N_ACTIVATIONS] += 1
+    ready.queue[ready.tail[t]] = v
+    ready.tail[t] += 1
 
 
 @compiled
@@ -109,9 +120,7 @@ def execute(ready: Ready, t: int, size: int) -> None:
             user = ready.users[edge]
             ready.missing[user] -= 1
             if ready.missing[user] == 0:
-                user_type = ready.types[user]
-                ready.queue[ready.tail[user_type]] = user
-                ready.tail[user_type] += 1
+                append(ready, user)
     ready.counts[N_EXECUTED] += size
     ready.counts[N_BATCHES] += 1
 

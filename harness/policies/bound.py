@@ -24,11 +24,14 @@ def lower_bound(graph: Graph) -> int:
 
 @compiled
 def _lower_bound(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> int:
-    bound = 0
+    size = np.zeros(n_types, np.int32)
     for v in range(len(types)):
-        bound += 1 if types[v] == UNBATCHABLE else 0
+        size[types[v]] += 1
+    bound = int(size[UNBATCHABLE])
     longest = np.empty(len(types), np.int32)  # vertices of type t on a path that ends here
     for t in range(UNBATCHABLE + 1, n_types):
+        if size[t] == 0:
+            continue
         deepest = 0
         for v in range(len(types)):
             path = 0

@@ -21,16 +21,17 @@ def schedule(graph: Graph) -> Schedule:
 
 @compiled
 def _batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
-    return finish(run(types, arg_start, args, follows))
+    return finish(run(types, arg_start, args, follows, False))
 
 
 @compiled
-def run(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ready:
-    """Return the state after the last batch."""
+def run(types: Ints, arg_start: Ints, args: Ints, follows: Ints, oldest_first: bool) -> Ready:
+    """Return the state after the last batch; among equal shares the smaller type wins, or with
+    `oldest_first` the one that has had ready vertices for the longest time."""
     ready = start(types, arg_start, args, follows)
     extracted = extract(types, arg_start, args, len(follows))
     while ready.counts[N_EXECUTED] < len(types):
-        t = _safest(ready, extracted)
+        t = _safest(ready, extracted, oldest_first)
         if t != UNBATCHABLE:
             for v in ready.queue[ready.head[t] : ready.tail[t]]:
                 remove(extracted, ready, v)
@@ -39,13 +40,16 @@ def run(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ready:
 
 
 @compiled
-def _safest(ready: Ready, extracted: Extracted) -> int:
+def _safest(ready: Ready, extracted: Extracted, oldest_first: bool) -> int:
     if n_ready(ready, UNBATCHABLE) > 0:
         return UNBATCHABLE
     best, best_ready, best_frontier = UNBATCHABLE, 0, 1
     for t in range(UNBATCHABLE + 1, len(extracted.n_frontier)):
         size, frontier = n_ready(ready, t), extracted.n_frontier[t]
+        if size == 0:
+            continue
         # Shares are compared exactly: size / frontier > best_ready / best_frontier.
-        if size * best_frontier > best_ready * frontier:
+        gain = size * best_frontier - best_ready * frontier
+        if gain > 0 or (gain == 0 and oldest_first and ready.since[t] < ready.since[best]):
             best, best_ready, best_frontier = t, size, frontier
     return best

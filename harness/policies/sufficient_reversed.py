@@ -3,7 +3,7 @@
 Source: the released code of ED-Batch (Chen et al., ICML 2023; spec 1.6, "typewiseLB"). A vertex is
 ready once all its users are placed; the list of batches is reversed at the end. Types that must
 follow a block are emitted with it, so that here a block and its followers are one vertex. Among
-equal shares the smaller type wins, where the release takes the one that has been active longest.
+equal shares the type wins that has had ready vertices for the longest time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ def schedule(graph: Graph) -> Schedule:
 @compiled
 def _batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
     block = _block_of(types, arg_start, args, follows)
-    ready = run(*_reversed_graph(types, arg_start, args, follows, block))
+    new_types, new_start, new_args = _reversed_graph(types, arg_start, args, block)
+    no_follows = np.full(len(follows), np.int32(NO_TYPE))
+    ready = run(new_types, new_start, new_args, no_follows, True)
     n_batches = ready.counts[N_BATCHES]
     batch_of = np.empty(len(types), np.int32)
     next_id = len(ready.types) - 1
@@ -49,8 +51,8 @@ def _block_of(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ints:
 
 @compiled
 def _reversed_graph(
-    types: Ints, arg_start: Ints, args: Ints, follows: Ints, block: Ints
-) -> tuple[Ints, Ints, Ints, Ints]:
+    types: Ints, arg_start: Ints, args: Ints, block: Ints
+) -> tuple[Ints, Ints, Ints]:
     """Return the graph of blocks with all edges turned round, the last vertex first."""
     n = 0
     for v in range(len(types)):
@@ -80,9 +82,7 @@ def _reversed_graph(
                 source = new_id[block[arg]]
                 new_args[free[source]] = new_id[v]
                 free[source] += 1
-    no_follows = np.empty(len(follows), np.int32)
-    no_follows[:] = NO_TYPE
-    return new_types, new_start, new_args, no_follows
+    return new_types, new_start, new_args
 
 
 @compiled
