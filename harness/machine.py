@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import time
@@ -45,8 +46,9 @@ class Machine:
     gpus: tuple[Gpu, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for the record."""
-        return asdict(self)
+        """Return plain values as JSON has them (lists, no tuples), for the record."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
 
 
 def describe_machine() -> Machine:
