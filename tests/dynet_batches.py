@@ -19,9 +19,9 @@ from datasets.base import load_corpus  # noqa: E402
 
 H = 4
 SHAPES = {
-    **dict.fromkeys(("W_i", "W_o", "W_u", "F_1", "F_2"), (H, H)),
+    **dict.fromkeys(("W_i", "W_o", "W_u", "F_1", "F_2", "W_tie"), (H, H)),
     **dict.fromkeys(("U_i", "U_o", "U_u"), (H, 2 * H)),
-    **dict.fromkeys(("b_i", "b_o", "b_u", "c_i", "c_o", "c_u", "b_f"), (H,)),
+    **dict.fromkeys(("b_i", "b_o", "b_u", "c_i", "c_o", "c_u", "b_f", "b_tie"), (H,)),
     "W_out": (5, H),
 }
 
@@ -77,7 +77,19 @@ class Recorder:
         return self.add(dy.pickneglogsoftmax(logits[0], label), "loss", logits)
 
 
+def ties(r: Recorder) -> None:
+    """Three types of equal average depth, the first not cheap, told apart by their sizes."""
+    x = r.add(dy.lookup(r.table, 0), "lookup")
+    for _ in range(2):
+        r.affine("b_tie", "W_tie", x)
+    for _ in range(3):
+        r.add(dy.rectify(x[0]), "rectify", x)
+    for _ in range(4):
+        r.add(dy.exp(x[0]), "exp", x)
+
+
 def forward(r: Recorder, n_trees: int) -> None:
+    ties(r)
     losses = []
     for tree in load_corpus("datasets.sst_synthetic", "train", None, seed=0).instances[:n_trees]:
         states: list[Any] = []
