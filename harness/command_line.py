@@ -11,8 +11,9 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
 
 import hydra
@@ -27,6 +28,7 @@ from harness.record import check_writable, record_path
 from harness.trial import TrialSpec
 
 # What an experiment decides by itself, or what does not belong to a single trial.
+_SWEEP = ("-m", "--multirun")
 _NOT_PASSED_ON = ("experiment", "scale", "rounds", "round", "out", "force")
 
 
@@ -64,9 +66,10 @@ def parse(arguments: Sequence[str]) -> list[Job]:
     register_schema()
     entry = hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name=CONFIG_NAME)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        typed = [quote_null(argument) for argument in arguments]
-        if "-m" in typed or "--multirun" in typed:
-            typed.append(f"hydra.sweep.dir={folder}")  # where Hydra notes a sweep's settings
+        typed = [quote_null(argument) for argument in arguments if argument not in _SWEEP]
+        if len(typed) < len(arguments):
+            # First, as argparse wants it; the folder is where Hydra notes a sweep's settings.
+            typed = ["-m", *typed, f"hydra.sweep.dir={folder}"]
         with hydra_errors(), _as_command_line(typed):
             entry(collect)()
     return jobs
@@ -78,11 +81,14 @@ def _as_command_line(arguments: Sequence[str]) -> Iterator[None]:
     argv, full = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     sys.argv = [argv[0], *arguments]
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    complaint = StringIO()
     try:
-        yield
-    except SystemExit as stop:  # argparse has printed its reason
-        if stop.code:
-            raise ConfigError("the command line cannot be read; see `bench --help`") from stop
+        with redirect_stderr(complaint):
+            yield
+    except SystemExit as stop:
+        if stop.code:  # argparse has said why on its last line
+            reason = complaint.getvalue().strip().rpartition("error: ")[2]
+            raise ConfigError(f"{reason}; see `bench --help`") from stop
     finally:
         sys.argv = argv
         del os.environ["HYDRA_FULL_ERROR"]
@@ -98,7 +104,7 @@ def plan(jobs: Sequence[Job], arguments: Sequence[str]) -> list[Measurement]:
     command = shlex.join(["bench", *arguments])
     planned = [one for job in jobs for one in _measurements(job, command)]
     planned.sort(key=lambda one: one.spec.round)
-    unique = list({(one.path, one.spec.trial_id): one for one in planned}.values())
+    unique = list({(one.path, one.spec.trial_id, one.spec.round): one for one in planned}.values())
     if len({one.path for one in unique}) < len(unique):
         raise ConfigError("out names one file for several records; leave it out or make it differ")
     for folder in dict.fromkeys(_folder_to_check(one) for one in unique):
@@ -109,7 +115,7 @@ def plan(jobs: Sequence[Job], arguments: Sequence[str]) -> list[Measurement]:
 def _measurements(job: Job, command: str) -> list[Measurement]:
     config = job.config
     if job.experiment is None:
-        first, n_rounds = config.round, config.rounds or 1
+        first, n_rounds = config.round, 1 if config.rounds is None else config.rounds
         specs = [spec_of(config, command)]
     else:
         if config.out is not None:
@@ -136,7 +142,8 @@ def experiment_trials(
     if scale not in SCALES:
         raise ConfigError(f"scale={scale} is unknown; choose one of {', '.join(SCALES)}")
     grid = expand(name, scale)
-    return list(specs_of(grid.overrides, extra).values()), rounds or grid.rounds
+    specs = list(specs_of(grid.overrides, extra).values())
+    return specs, grid.rounds if rounds is None else rounds
 
 
 def _passed_on(overrides: Sequence[str]) -> list[str]:

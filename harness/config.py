@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +196,7 @@ def spec_of(config: DictConfig, command: str = "") -> TrialSpec:
     """
     with hydra_errors():
         plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    _refuse_unknown_keys(plain, BenchConfig())
     shared = ("batch_size", "hidden_size", "embedding_size", "mode", "device", "threads", "seed")
     more = ("round", "split", "learning_rate", "policy", "data_root")
     spec = TrialSpec(
@@ -216,6 +217,16 @@ def spec_of(config: DictConfig, command: str = "") -> TrialSpec:
     )
     _check(spec, plain["dataset"]["instance_kind"])
     return spec
+
+
+def _refuse_unknown_keys(plain: Mapping[str, Any], schema: Any, above: str = "") -> None:
+    """Hydra's `+key=value` adds what no type knows; it would be ignored without a word."""
+    known = [item.name for item in fields(schema)]
+    for key, value in plain.items():
+        if key not in known:
+            raise ConfigError(f"{above}{key} is not in the configuration; known: {', '.join(known)}")
+        if is_dataclass(getattr(schema, key)):
+            _refuse_unknown_keys(value, getattr(schema, key), f"{above}{key}.")
 
 
 def _check(spec: TrialSpec, instance_kind: str) -> None:
