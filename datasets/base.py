@@ -135,7 +135,7 @@ def inputs_sha256(batches: Sequence[Sequence[Tree]]) -> str:
     for batch in batches:
         digest.update(f"mini-batch {len(batch)};".encode())
         for instance in batch:
-            for field in fields(instance):
+            for field in (field for field in fields(instance) if field.init):
                 array = np.asarray(getattr(instance, field.name), dtype="<i4")
                 digest.update(f"{field.name} {array.shape};".encode())
                 digest.update(array.tobytes())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ def int_array(values: object) -> IntArray:
     return array
 
 
+TREE_ROWS = ("words", "labels", "left", "right")
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Tree:
     """One binary tree, vertices in post-order (children before parents, the root last).
@@ -26,6 +29,7 @@ class Tree:
     words (n,): word id of a leaf, -1 at an internal vertex.
     labels (n,): class of every vertex.
     left, right (n,): children of an internal vertex, -1 at a leaf.
+    table (4, n): the four arrays above as rows of one block, so that trees are joined in one copy.
 
     Raises DataError when the arrays do not describe one binary tree.
     """
@@ -34,19 +38,22 @@ class Tree:
     labels: IntArray
     left: IntArray
     right: IntArray
+    table: IntArray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("words", "labels", "left", "right"):
-            object.__setattr__(self, name, int_array(getattr(self, name)))
+        rows = [np.asarray(getattr(self, name)) for name in TREE_ROWS]
+        lengths = {len(row) for row in rows}
+        if len(lengths) != 1:
+            raise DataError(f"a tree's arrays have lengths {sorted(lengths)}; they must be equal")
+        object.__setattr__(self, "table", int_array(np.stack(rows)))
+        for name, row in zip(TREE_ROWS, self.table, strict=True):
+            object.__setattr__(self, name, row)
         self._check()
 
     def _check(self) -> None:
         n = self.n_vertices
         if n == 0:
             raise DataError("a tree has no vertices; it needs at least one leaf")
-        lengths = {len(self.words), len(self.labels), len(self.left), len(self.right)}
-        if lengths != {n}:
-            raise DataError(f"a tree's arrays have lengths {sorted(lengths)}; they must be equal")
         leaf = self.left < 0
         if not np.array_equal(leaf, self.right < 0):
             raise DataError("a vertex has one child; every vertex has none or two")

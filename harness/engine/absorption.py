@@ -31,12 +31,14 @@ def find_absorption(
     nodes: Sequence[Node],
     stage_of: Mapping[int, str],
     pinned: frozenset[int],
+    scattered: frozenset[int],
     *,
     absorb_bias: bool,
 ) -> Absorption:
     """Find sums x W + b and y + x W in which the parts have no other use.
 
-    pinned: nodes that are scattered or shown outside, which keep a place of their own.
+    pinned: nodes that are read by others than nodes: scattered, shown outside, or gradients of
+    children. scattered: nodes whose place is their state's, so that no other value can be there first.
     """
     consumers = find_consumers(nodes, {*stage_of, *pinned})
     into: dict[int, int] = {}
@@ -51,9 +53,13 @@ def find_absorption(
                 if consumers[product] == [i] and product not in pinned:
                     into[product] = i
             continue
+        if i in scattered or any(nodes[k].op == "concat" for k in consumers[i]):
+            continue  # its place is chosen for its reader, not for its parts
         for target, product in (node.inputs, node.inputs[::-1]):
             if nodes[product].op not in MATMULS or product in into:
                 continue
+            if stage_of.get(product) != stage_of[i]:
+                continue  # a product of an earlier stage would come before what it adds to
             if _sole_use(product, i, consumers, pinned) and _may_grow(
                 target, i, nodes, stage_of, consumers, pinned
             ):
@@ -96,7 +102,15 @@ def _may_grow(
     base = target
     if nodes[target].op == "slice":
         base = nodes[target].inputs[0]
-        others = [k for k in consumers[base] if nodes[k].op != "slice"]
-        if others or base in pinned:
+        others = [k for k in consumers[base] if k != target]
+        if base in pinned or any(_reads_columns(nodes, k, target) for k in others):
             return False
     return nodes[base].op in (*MATMULS, "add") and stage_of.get(base) == stage_of.get(user)
+
+
+def _reads_columns(nodes: Sequence[Node], reader: int, target: int) -> bool:
+    """Whether a reader of a slice's base sees columns of the slice."""
+    if nodes[reader].op != "slice":
+        return True
+    start, other = nodes[target].index, nodes[reader].index
+    return other < start + nodes[target].width and start < other + nodes[reader].width

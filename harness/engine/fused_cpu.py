@@ -106,8 +106,11 @@ class _Generator:
 
     def _load(self, i: int, index: int) -> str:
         node = self.plan.nodes[i]
-        if i in self.plan.refs:
-            element = self._element(self.plan.refs[i])
+        ref = self.plan.refs.get(i)
+        if ref is not None and ref.buffer.startswith("gather"):
+            element = self._gathered_element(ref)
+        elif ref is not None:
+            element = self._element(ref)
         elif node.op == "parameter":
             array = self._array("parameter", node.name)
             element = f"{array}[{_column(index)}]"
@@ -133,7 +136,16 @@ class _Generator:
         row = self._row(f"{self._array('buffer', ref.buffer)}[{offset}]")
         return f"{row}[{_column(ref.start)}]"
 
-    def _child_element(self, kind: str, state: str, slot: int | None) -> str:
+    def _gathered_element(self, ref: Ref) -> str:
+        """Read the child itself: the gather's own buffer is empty where its rows are a view."""
+        kind, state = ref.buffer.split(":")
+        if kind == "gather_each":
+            return self._child_element("state", state, None, ref.start)
+        slots = self.plan.slots[state]
+        slot, column = divmod(ref.start, self.plan.buffers[ref.buffer].width // len(slots))
+        return self._child_element("state", state, slots[slot], column)
+
+    def _child_element(self, kind: str, state: str, slot: int | None, column: int = 0) -> str:
         slots = None if slot is None else self.plan.slots[state]
         index = self._array("index", slots)
         if slots is None or slot is None:
@@ -141,7 +153,7 @@ class _Generator:
         else:
             at = f"{index}[(row + m) * {len(slots)} + {slots.index(slot)}]"
         row = self._row(f"{self._array('buffer', f'{kind}:{state}')}[{at}]")
-        return f"{row}[j]"
+        return f"{row}[{_column(column)}]"
 
     def _source(self, width: int) -> str:
         names = ", ".join(f"a{k}" for k in range(len(self.arrays)))

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.engine.layout import Gather, Index, Layout, TypeRows, plan_gather, plan_gather_each
+from harness.engine.layout import (
+    EMPTY,
+    NOT_CONTIGUOUS,
+    Gather,
+    Index,
+    Layout,
+    TypeRows,
+    plan_gather,
+    plan_gather_each,
+)
 from harness.engine.plan import Plan
 from harness.graph import Graph, MiniBatch
 from harness.instances import IntArray
@@ -47,17 +56,15 @@ def output_geometry(plan: Plan, mini_batch: MiniBatch, layout: Layout) -> tuple[
 
     Returns also the position of each of these rows among MiniBatch.outputs.
     """
-    wanted = layout.row[mini_batch.outputs]
-    by_row = np.argsort(wanted, kind="stable")
+    index, by_row = _sort_by_row(layout.row[mini_batch.outputs], max(layout.n_rows))
     vertices = mini_batch.outputs[by_row]
     starts = np.array([0, len(vertices)], dtype=np.int32)
     rows = TypeRows(vertices, starts, np.zeros(1, dtype=np.int32))
-    index = wanted[by_row].astype(np.int64)
     run = bool(len(index)) and index[-1] - index[0] == len(index) - 1
-    first = int(index[0]) if run else -1
-    gather = Gather(index, np.array([first]), first, np.arange(len(index) + 1, dtype=np.int64))
+    first = int(index[0]) if run else NOT_CONTIGUOUS
+    gather = Gather(index, np.array([first]), first, EMPTY)
     geometry = TypeGeometry(rows, {(0,): gather}, _pulls(plan, mini_batch, vertices), True)
-    return geometry, by_row.astype(np.int64)
+    return geometry, by_row
 
 
 def gathered_slots(plan: Plan) -> set[Slots]:
@@ -96,6 +103,14 @@ def _pulls(plan: Plan, mini_batch: MiniBatch, vertices: IntArray) -> dict[str, I
     return {name: mini_batch.pulls[name][vertices].astype(np.int64) for name in names}
 
 
+def _sort_by_row(wanted: IntArray, n_rows: int) -> tuple[Index, Index]:
+    """Sorted rows and where each stood, in linear time; every row is wanted once at most."""
+    stands_at = np.full(n_rows, -1, dtype=np.int64)
+    stands_at[wanted] = np.arange(len(wanted))
+    index = np.flatnonzero(stands_at >= 0)
+    return index, stands_at[index]
+
+
 def _contiguous(rows: TypeRows) -> bool:
-    ends = rows.first_row[:-1] + np.diff(rows.starts)[:-1]
-    return bool(np.array_equal(ends, rows.first_row[1:]))
+    shift = rows.first_row - rows.starts[:-1]
+    return bool((shift == shift[0]).all())

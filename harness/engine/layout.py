@@ -20,6 +20,7 @@ from harness.schedule import Schedule
 
 Index = NDArray[np.int64]
 NOT_CONTIGUOUS = -1
+EMPTY = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -28,7 +29,8 @@ class Gather:
 
     index (n * n_slots,): rows of the children's state. first (n_batches,): the first row where all
     rows of a batch follow one another, else NOT_CONTIGUOUS; whole: the same for all batches at once.
-    edge_start (n + 1,): where each vertex's edges begin, for gathers of any number of children.
+    edge_start (n + 1,): where each vertex's edges begin, for gathers of any number of children (empty
+    for gathers by slot).
     """
 
     index: Index
@@ -77,35 +79,36 @@ def plan_layout(
     space_of_type: types that write the same states share a space, in which rows are counted.
     reorder: order each batch as its consumers read it; otherwise keep the policy's order.
     """
-    graph, kinds, order = mini_batch.graph, mini_batch.functions, schedule.order
+    graph, order, starts = mini_batch.graph, schedule.order, schedule.starts
     if reorder:
-        order = _order_as_read(order, schedule.starts, graph.arg_start, graph.args)
+        order = _order_as_read(order, starts, graph.arg_start, graph.args)
     spaces = np.asarray(space_of_type, dtype=np.int32)
-    row, first_row, batch_type, n_rows = _assign_rows(
-        order, schedule.starts, kinds, spaces, int(spaces.max(initial=0)) + 1
+    n_spaces = int(spaces.max(initial=0)) + 1
+    row, first_row, batch_type, position, n_rows = _assign_rows(
+        order, starts, mini_batch.functions, spaces, n_spaces
     )
-    sizes = np.diff(schedule.starts)
-    types = {}
-    position = np.empty(schedule.n_batches, dtype=np.int32)
-    kinds_in_order = kinds[order]
-    for type_id in np.unique(batch_type):
-        mine = np.flatnonzero(batch_type == type_id)
-        position[mine] = np.arange(len(mine))
-        starts = np.zeros(len(mine) + 1, dtype=np.int32)
-        np.cumsum(sizes[mine], out=starts[1:])
-        types[int(type_id)] = TypeRows(order[kinds_in_order == type_id], starts, first_row[mine])
+    vertices, batch_starts, batches_of_type = _group_by_type(
+        order, starts, batch_type, position, len(spaces)
+    )
+    types, n_vertices, n_batches = {}, 0, 0
+    for type_id, count in enumerate(batches_of_type.tolist()):
+        if count:
+            mine = batch_starts[n_batches + type_id : n_batches + type_id + count + 1]
+            end = n_vertices + int(mine[-1])
+            rows = TypeRows(vertices[n_vertices:end], mine, first_row[batch_type == type_id])
+            types[type_id] = rows
+            n_vertices = end
+        n_batches += count
     batches = tuple(zip(batch_type.tolist(), position.tolist(), strict=True))
     return Layout(batches, types, row, tuple(n_rows.tolist()))
 
 
 def plan_gather(graph: Graph, layout: Layout, rows: TypeRows, slots: Sequence[int]) -> Gather:
     """Rows that a type's vertices read through the given argument slots, in this order."""
-    first_arg = graph.arg_start[rows.vertices]
-    columns = [layout.row[graph.args[first_arg + slot]] for slot in slots]
-    index = np.stack(columns, axis=1).ravel().astype(np.int64)
-    bounds = rows.starts.astype(np.int64) * len(slots)
-    first, whole = _contiguous_runs(index, bounds)
-    return Gather(index, first, int(whole), np.arange(rows.n + 1, dtype=np.int64))
+    wanted = np.asarray(slots, dtype=np.int32)
+    index = _slot_rows(rows.vertices, wanted, graph.arg_start, graph.args, layout.row)
+    first, whole = _contiguous_runs(index, rows.starts, len(wanted))
+    return Gather(index, first, int(whole), EMPTY)
 
 
 def plan_gather_each(graph: Graph, layout: Layout, rows: TypeRows) -> Gather:
@@ -115,7 +118,7 @@ def plan_gather_each(graph: Graph, layout: Layout, rows: TypeRows) -> Gather:
     np.cumsum(counts, out=edge_start[1:])
     offsets = np.repeat(graph.arg_start[rows.vertices] - edge_start[:-1], counts)
     index = layout.row[graph.args[offsets + np.arange(edge_start[-1])]].astype(np.int64)
-    first, whole = _contiguous_runs(index, edge_start[rows.starts])
+    first, whole = _contiguous_runs(index, edge_start[rows.starts], 1)
     return Gather(index, first, int(whole), edge_start)
 
 
@@ -123,58 +126,113 @@ def plan_gather_each(graph: Graph, layout: Layout, rows: TypeRows) -> Gather:
 def _order_as_read(
     order: IntArray, starts: IntArray, arg_start: IntArray, args: IntArray
 ) -> IntArray:  # pragma: no cover - compiled
-    """Sort each batch by the place (position, slot) of its first reader; unread vertices go last.
+    """Order each batch by the place (position, slot) of its first reader; unread vertices go last.
 
-    Batches are settled from the last to the first, since a reader's place must be known first;
-    settling an earlier reader overwrites what a later one asked for.
+    Batches are settled from the last to the first, since a reader's place must be known first. Each
+    batch keeps a list of the edges that read it; pushing a settled batch's edges to the front, last
+    edge first, leaves every list in the order of reading.
     """
-    n = len(order)
-    unread = np.int64(1) << 62
-    place = np.full(n, unread, dtype=np.int64)
+    n, n_batches = len(order), len(starts) - 1
+    batch_of = np.empty(n, dtype=np.int32)
+    for b in range(n_batches):
+        for k in range(starts[b], starts[b + 1]):
+            batch_of[order[k]] = b
+    first_edge = np.full(n_batches, -1, dtype=np.int32)
+    next_edge = np.empty(len(args), dtype=np.int32)
+    settled = np.zeros(n, dtype=np.bool_)
     result = np.empty(n, dtype=np.int32)
-    read_before = np.int64(len(args))
-    for b in range(len(starts) - 2, -1, -1):
-        members = order[starts[b] : starts[b + 1]]
-        if len(members) > 1:
-            members = members[np.argsort(place[members], kind="mergesort")]
-        result[starts[b] : starts[b + 1]] = members
-        n_read = 0
-        for vertex in members:
-            n_read += arg_start[vertex + 1] - arg_start[vertex]
-        read_before -= n_read
-        at = read_before
-        for vertex in members:
-            for k in range(arg_start[vertex], arg_start[vertex + 1]):
-                place[args[k]] = at
+    for b in range(n_batches - 1, -1, -1):
+        at = starts[b]
+        edge = first_edge[b]
+        while edge >= 0:
+            vertex = args[edge]
+            if not settled[vertex]:
+                settled[vertex] = True
+                result[at] = vertex
                 at += 1
+            edge = next_edge[edge]
+        for k in range(starts[b], starts[b + 1]):
+            if not settled[order[k]]:
+                settled[order[k]] = True
+                result[at] = order[k]
+                at += 1
+        for k in range(starts[b + 1] - 1, starts[b] - 1, -1):
+            vertex = result[k]
+            for edge in range(arg_start[vertex + 1] - 1, arg_start[vertex] - 1, -1):
+                child_batch = batch_of[args[edge]]
+                next_edge[edge] = first_edge[child_batch]
+                first_edge[child_batch] = edge
     return result
 
 
 @numba.njit(cache=True)
 def _assign_rows(
     order: IntArray, starts: IntArray, types: IntArray, space_of_type: IntArray, n_spaces: int
-) -> tuple[IntArray, IntArray, IntArray, IntArray]:  # pragma: no cover - compiled
+) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:  # pragma: no cover - compiled
     n_batches = len(starts) - 1
     row = np.empty(len(order), dtype=np.int32)
     first_row = np.empty(n_batches, dtype=np.int32)
     batch_type = np.empty(n_batches, dtype=np.int32)
+    position = np.empty(n_batches, dtype=np.int32)
     used = np.zeros(n_spaces, dtype=np.int32)
+    n_batches_of = np.zeros(len(space_of_type), dtype=np.int32)
     for b in range(n_batches):
-        batch_type[b] = types[order[starts[b]]]
-        space = space_of_type[batch_type[b]]
-        first_row[b] = used[space]
+        type_id = types[order[starts[b]]]
+        space = space_of_type[type_id]
+        batch_type[b], position[b], first_row[b] = type_id, n_batches_of[type_id], used[space]
+        n_batches_of[type_id] += 1
         for k in range(starts[b], starts[b + 1]):
             row[order[k]] = used[space]
             used[space] += 1
-    return row, first_row, batch_type, used
+    return row, first_row, batch_type, position, used
 
 
 @numba.njit(cache=True)
-def _contiguous_runs(index: Index, bounds: Index) -> tuple[Index, int]:  # pragma: no cover - compiled
+def _group_by_type(
+    order: IntArray, starts: IntArray, batch_type: IntArray, position: IntArray, n_types: int
+) -> tuple[IntArray, IntArray, IntArray]:  # pragma: no cover - compiled
+    """Vertices type by type, the batch boundaries of each type (from 0), and its number of batches."""
+    n_batches = len(batch_type)
+    n_vertices_of = np.zeros(n_types + 1, dtype=np.int32)
+    n_batches_of = np.zeros(n_types, dtype=np.int32)
+    for b in range(n_batches):
+        n_vertices_of[batch_type[b] + 1] += starts[b + 1] - starts[b]
+        n_batches_of[batch_type[b]] += 1
+    first_vertex = np.cumsum(n_vertices_of)
+    first_boundary = np.cumsum(n_batches_of + 1) - (n_batches_of + 1)
+    used = np.zeros(n_types, dtype=np.int32)
+    vertices = np.empty(len(order), dtype=np.int32)
+    boundaries = np.zeros(n_batches + n_types, dtype=np.int32)
+    for b in range(n_batches):
+        type_id = batch_type[b]
+        for k in range(starts[b], starts[b + 1]):
+            vertices[first_vertex[type_id] + used[type_id]] = order[k]
+            used[type_id] += 1
+        boundaries[first_boundary[type_id] + position[b] + 1] = used[type_id]
+    return vertices, boundaries, n_batches_of
+
+
+@numba.njit(cache=True)
+def _slot_rows(
+    vertices: IntArray, slots: IntArray, arg_start: IntArray, args: IntArray, row: IntArray
+) -> Index:  # pragma: no cover - compiled
+    index = np.empty(len(vertices) * len(slots), dtype=np.int64)
+    at = 0
+    for vertex in vertices:
+        for slot in slots:
+            index[at] = row[args[arg_start[vertex] + slot]]
+            at += 1
+    return index
+
+
+@numba.njit(cache=True)
+def _contiguous_runs(
+    index: Index, bounds: Index, n_parts: int
+) -> tuple[Index, int]:  # pragma: no cover - compiled
     first = np.empty(len(bounds) - 1, dtype=np.int64)
     whole = index[0] if len(index) else 0
     for b in range(len(first)):
-        start, end = bounds[b], bounds[b + 1]
+        start, end = bounds[b] * n_parts, bounds[b + 1] * n_parts
         first[b] = index[start] if end > start else 0
         for k in range(start, end):
             if index[k] != index[start] + k - start:

@@ -81,9 +81,12 @@ class _Lowering:
     ) -> None:
         self.function, self.gradient, self.nodes = function, gradient, nodes
         self.staging = staging
-        pinned = {i for _, i in function.scatter} | {function.push, function.loss} - {None}
+        scattered = frozenset(i for _, i in function.scatter)
+        shown = {i for i in (function.push, function.loss) if i is not None}
+        given_back = {i for _, i in gradient.gathers} if gradient is not None else set()
+        pinned = scattered | shown | given_back
         self.absorption = find_absorption(
-            nodes, staging.stage_of(), frozenset(pinned), absorb_bias=not fusion
+            nodes, staging.stage_of(), pinned, scattered, absorb_bias=not fusion
         )
         self.orders = {
             stage: order_stage(nodes, getattr(staging, stage), self.absorption, fuse=fusion)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from harness.engine.memory_kernels import update_rows
+from harness.engine.products import sum_outer
 
 
 class Parameters:
@@ -44,7 +45,7 @@ class Parameters:
         if name in self._written:
             gradient.addmm_(x.t(), dy)
         else:
-            torch.mm(x.t(), dy, out=gradient)
+            sum_outer(x, dy, gradient)
             self._written.add(name)
 
     def add_sum(self, name: str, dy: Tensor) -> None:

@@ -88,7 +88,7 @@ class Placement:
                 self._place_gather(i, node)
 
     def _needs_copy(self, i: int) -> bool:
-        if i in self._pinned:
+        if i in self._pinned or any(i == k for _, k in self.function.scatter):
             return True
         if not self.consumers[i]:
             return False
@@ -139,7 +139,7 @@ class Placement:
                 continue
             parts = self.nodes[i].inputs
             gathered = [self.refs.get(k) for k in parts]
-            if _side_by_side(gathered, self.buffers):
+            if _side_by_side(gathered) and not self._is_fused_operand(i):
                 assert gathered[0] is not None
                 self.refs[i] = Ref(gathered[0].buffer, gathered[0].start, self.nodes[i].width)
                 continue
@@ -152,6 +152,15 @@ class Placement:
                 if part not in self.refs and same_stage and not self._is_alias(part):
                     self.refs[part] = whole.columns(start, width)
                 start += width
+
+    def _is_fused_operand(self, i: int) -> bool:
+        """Whether a kernel reads i, which takes one child's state at a time only."""
+        return self.fusion and any(
+            self._is_fused_operand(k)
+            if self.nodes[k].op == "slice"
+            else OPERATORS[self.nodes[k].op].elementwise
+            for k in self.consumers[i]
+        )
 
     def _is_alias(self, i: int) -> bool:
         return self.nodes[i].op == "slice" or i in self.absorption.after.values()
@@ -282,7 +291,7 @@ class Placement:
         )
 
 
-def _side_by_side(refs: Sequence[Ref | None], buffers: Mapping[str, Buffer]) -> bool:
+def _side_by_side(refs: Sequence[Ref | None]) -> bool:
     end: tuple[str, int] | None = None
     for ref in refs:
         if ref is None or not ref.buffer.startswith("gather"):

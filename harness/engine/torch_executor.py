@@ -15,6 +15,7 @@ from torch import Tensor
 from harness.engine.fused_cpu import FusedKernel, fuse, is_edge_group
 from harness.engine.geometry import Slots, TypeGeometry
 from harness.engine.layout import NOT_CONTIGUOUS
+from harness.engine.loss_kernels import CPU_KERNELS
 from harness.engine.memory_kernels import scatter_add, scatter_add_slot
 from harness.engine.parameters import Parameters
 from harness.engine.plan import (
@@ -30,6 +31,7 @@ from harness.engine.plan import (
     SinkStep,
     Step,
 )
+from harness.engine.products import multiply
 from harness.engine.torch_kernels import KERNELS
 from harness.engine.workspace import Matrix, Workspace
 from harness.vertex.operators import EDGE
@@ -264,10 +266,9 @@ class TypeExecutor:
         for batch in (gather.first != NOT_CONTIGUOUS).nonzero()[0]:
             start, end = int(rows.starts[batch]), int(rows.starts[batch + 1])
             scope = Scope(int(batch), start, end, 0)
-            scope.edge_start, scope.edge_end = (
-                int(gather.edge_start[start]),
-                int(gather.edge_start[end]),
-            )
+            if slots is None:
+                scope.edge_start = int(gather.edge_start[start])
+                scope.edge_end = int(gather.edge_start[end])
             self._copy_rows(slots, state, self.space.matrix(buffer), scope)
         self.is_filled.add(buffer)
 
@@ -329,7 +330,7 @@ class TypeExecutor:
             elif bias is not None:
                 torch.addmm(bias, x(s), weight, out=out(s))
             else:
-                torch.mm(x(s), weight, out=out(s))
+                multiply(x(s), weight, out(s))
 
         return run
 
@@ -347,7 +348,9 @@ class TypeExecutor:
         if node.op in ("spread", "sum_edges"):
             return self._between_edges_and_vertices(i)
         operands = [self._operand(k) for k in node.inputs]
-        out, kernel, tally = self._view(self.plan.refs[i]), KERNELS[node.op], self.tally
+        out, tally = self._view(self.plan.refs[i]), self.tally
+        on_cpu = self.device.type == "cpu" and node.op in CPU_KERNELS
+        kernel = CPU_KERNELS[node.op] if on_cpu else KERNELS[node.op]
 
         def run(s: Scope) -> None:
             tally.n_launches += 1

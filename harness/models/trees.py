@@ -18,11 +18,8 @@ def tree_mini_batch(instances: Sequence[Tree], outputs: str) -> MiniBatch:
 
     outputs: "all" vertices or the "roots" are read from outside.
     """
-    sizes = np.array([len(tree.words) for tree in instances], dtype=np.int32)
-    words = np.concatenate([tree.words for tree in instances])
-    labels = np.concatenate([tree.labels for tree in instances])
-    left = np.concatenate([tree.left for tree in instances])
-    right = np.concatenate([tree.right for tree in instances])
+    sizes = np.array([tree.table.shape[1] for tree in instances], dtype=np.int32)
+    words, labels, left, right = np.concatenate([tree.table for tree in instances], axis=1)
     types, arg_start, args = _join(sizes, left, right)
     read = np.arange(len(words)) if outputs == "all" else np.cumsum(sizes) - 1
     return MiniBatch(
