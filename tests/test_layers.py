@@ -1,0 +1,186 @@
+"""The one-way flow: a file imports only from its left, and nothing imports an entry point."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("harness", "systems", "datasets", "plots", "conf")
+
+# From left to right. A module belongs to the longest prefix that fits it; modules of one layer may
+# import each other (cycles are tested apart).
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("harness.errors", "harness", "systems", "datasets", "plots", "conf"),  # bare packages: empty
+    ("harness.instances",),
+    ("datasets.",),
+    ("harness.graph",),
+    ("harness.schedule",),
+    ("harness.policies",),
+    ("harness.vertex",),
+    ("harness.models",),
+    ("harness.engine",),
+    ("systems.",),
+    ("harness.",),  # clock, trial, config, measuring: everything that has no place of its own
+    ("plots.",),
+    ("harness.commands",),
+)
+# Imports inside functions, by "module: imported name", each with its reason.
+LATE_IMPORTS: dict[str, str] = {}
+# Imports against the flow, by "module: imported module", each with its reason.
+AGAINST_THE_FLOW: dict[str, str] = {}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of our packages by its dotted name."""
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def layer_of(module: str) -> int:
+    """Index of a module's layer."""
+    fits = [
+        (len(prefix), index)
+        for index, prefixes in enumerate(LAYERS)
+        for prefix in prefixes
+        if module == prefix.rstrip(".") or f"{module}.".startswith(prefix.rstrip(".") + ".")
+        if module in PACKAGES or prefix not in PACKAGES
+    ]
+    return max(fits)[1]
+
+
+def imports_in(nodes: Iterator[ast.AST]) -> Iterator[str]:
+    """Names of our own modules that these nodes import."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in MODULES else node.module for name in names]
+        else:
+            continue
+        yield from (name for name in names if name in MODULES)
+
+
+def imported_by(module: str) -> set[str]:
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    return set(imports_in(ast.walk(tree))) - {module}
+
+
+class WithoutTypeChecking(ast.NodeTransformer):
+    """Drops `if TYPE_CHECKING:`, whose imports never run."""
+
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        is_guard = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        return None if is_guard else self.generic_visit(node)
+
+
+def imported_at_run_time(module: str) -> set[str]:
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    return set(imports_in(ast.walk(WithoutTypeChecking().visit(tree)))) - {module}
+
+
+def late_imports_of(module: str) -> set[str]:
+    """Names imported inside functions of a module, ours or not."""
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    inner = [node for function in functions for node in ast.walk(function)]
+    plain = {a.name for node in inner if isinstance(node, ast.Import) for a in node.names}
+    return plain | {n.module or "." for n in inner if isinstance(n, ast.ImportFrom)}
+
+
+def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    """Modules that `start` imports, directly or through others."""
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = graph[waiting.pop()] - seen
+        seen |= new
+        waiting += new
+    return seen
+
+
+def test_reachable_finds_circles_only_where_they_are() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
+    assert [m for m in graph if m in reachable(graph, m)] == ["b", "c"]
+
+
+def test_examples_stand_in_the_expected_layers() -> None:
+    chain = [
+        "harness.errors",
+        "harness.instances",
+        "datasets.base",
+        "harness.graph",
+        "harness.schedule",
+        "harness.policies.depth",
+        "harness.models.tree_lstm",
+        "harness.engine.reference",
+        "systems.base",
+        "harness.record",
+        "plots.style",
+        "harness.commands.bench",
+    ]
+    layers = [layer_of(module) for module in chain]
+    assert layers == sorted(set(layers))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_from_its_left_only(module: str) -> None:
+    wrong = [
+        name
+        for name in imported_by(module)
+        if layer_of(name) > layer_of(module) and f"{module}: {name}" not in AGAINST_THE_FLOW
+    ]
+    assert not wrong, f"{module} imports {', '.join(wrong)} from a layer to its right"
+
+
+def test_nothing_imports_an_entry_point() -> None:
+    entry = {name for name in MODULES if name.startswith("harness.commands.")}
+    importers = {module: imported_by(module) & entry for module in MODULES}
+    assert {module: names for module, names in importers.items() if names} == {}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_stand_at_the_top(module: str) -> None:
+    late = {f"{module}: {name}" for name in late_imports_of(module)} - set(LATE_IMPORTS)
+    assert not late, f"imported inside a function: {', '.join(sorted(late))}"
+
+
+def test_there_are_no_import_cycles() -> None:
+    graph = {module: imported_at_run_time(module) for module in MODULES}
+    circular = sorted(module for module in graph if module in reachable(graph, module))
+    assert not circular, f"modules that import themselves in a circle: {', '.join(circular)}"
+
+
+def test_a_system_imports_one_framework_only() -> None:
+    frameworks = {"torch", "dynet", "_dynet", "tensorflow", "jax", "numba"}
+    for name in (m for m in MODULES if m.startswith("systems.")):
+        tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
+        tops = {
+            a.name.split(".")[0]
+            for n in ast.walk(tree)
+            if isinstance(n, ast.Import)
+            for a in n.names
+        }
+        tops |= {
+            (n.module or "").split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)
+        }
+        used = {"dynet" if top == "_dynet" else top for top in tops & frameworks}
+        assert len(used) <= 1, f"{name} imports {', '.join(sorted(used))}; one framework an adapter"
+
+
+def test_the_allow_lists_hold_nothing_outdated() -> None:
+    late = {f"{module}: {name}" for module in MODULES for name in late_imports_of(module)}
+    against = {f"{module}: {name}" for module in MODULES for name in imported_by(module)}
+    assert set(LATE_IMPORTS) <= late
+    assert set(AGAINST_THE_FLOW) <= against
