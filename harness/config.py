@@ -224,7 +224,9 @@ def _refuse_unknown_keys(plain: Mapping[str, Any], schema: Any, above: str = "")
     known = [item.name for item in fields(schema)]
     for key, value in plain.items():
         if key not in known:
-            raise ConfigError(f"{above}{key} is not in the configuration; known: {', '.join(known)}")
+            raise ConfigError(
+                f"{above}{key} is not in the configuration; choose one of: {', '.join(known)}"
+            )
         if is_dataclass(getattr(schema, key)):
             _refuse_unknown_keys(value, getattr(schema, key), f"{above}{key}.")
 
