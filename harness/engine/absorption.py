@@ -37,8 +37,8 @@ def find_absorption(
 ) -> Absorption:
     """Find sums x W + b and y + x W in which the parts have no other use.
 
-    pinned: nodes that are read by others than nodes: scattered, shown outside, or gradients of
-    children. scattered: nodes whose place is their state's, so that no other value can be there first.
+    pinned: nodes that others than nodes read: scattered, shown outside, gradients of children.
+    scattered: nodes whose place is their state's, where no other value can be first.
     """
     consumers = find_consumers(nodes, {*stage_of, *pinned})
     into: dict[int, int] = {}

@@ -93,9 +93,7 @@ class _Generator:
         nodes, group = self.plan.nodes, self.step.nodes
         for i in group:
             node = nodes[i]
-            operands = [
-                f"v{k}" if k in group else self._load(k, node.index) for k in node.inputs
-            ]
+            operands = [f"v{k}" if k in group else self._load(k, node.index) for k in node.inputs]
             expression = EXPRESSIONS[node.op].format(*operands, value=node.value)
             self.body.append(f"v{i} = {expression}")
             if i in self.plan.refs:

@@ -195,5 +195,3 @@ class _Lowering:
                     for ref, slot in zip(refs, slots, strict=True)
                 ]
         return steps
-
-

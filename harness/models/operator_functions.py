@@ -17,6 +17,7 @@ from harness.vertex.program import Builder, VertexFunction
 # DyNet has no batched kernel for these (signature 0, spec 2.2): one application a batch.
 UNBATCHABLE_OPERATORS = ("sum_elements", "expand", "div", "zeros", "ones")
 SOURCES = ("gather", "pull", "parameter")
+PULLED = "pulled"  # an operator's only external input, whatever its vertex calls it
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,7 @@ class FunctionTable:
         """
         return _Splitter(function, self).split()
 
-    def add(
-        self, key: tuple[object, ...], function: VertexFunction, cheap: bool
-    ) -> int:
+    def add(self, key: tuple[object, ...], function: VertexFunction, cheap: bool) -> int:
         """Id of the function with this signature."""
         if key not in self.ids:
             self.ids[key] = len(self.names)
@@ -159,12 +158,11 @@ class _Splitter:
             for k in part.inputs:
                 source = self.nodes[k]
                 if source.op in ("parameter", "pull"):
-                    inputs.append(b.add(source.op, shape=source.shape, name=source.name))
+                    name = PULLED if source.op == "pull" else source.name
+                    inputs.append(b.add(source.op, shape=source.shape, name=name))
                 else:
                     inputs.append(next(operands) if part is chain[0] else int(result or 0))
-            result = b.add(
-                part.op, *inputs, shape=part.shape, index=part.index, value=part.value
-            )
+            result = b.add(part.op, *inputs, shape=part.shape, index=part.index, value=part.value)
         assert result is not None
         scatter = () if is_loss else ((state_name(chain[-1]), result),)
         loss = result if is_loss else None

@@ -14,7 +14,7 @@ import numpy as np
 from harness.graph import Graph, MiniBatch
 from harness.instances import IntArray
 from harness.models.base import Model, traced_functions
-from harness.models.operator_functions import Argument, FunctionTable, Template
+from harness.models.operator_functions import PULLED, Argument, FunctionTable, Template
 from harness.vertex.program import VertexFunction
 
 
@@ -66,7 +66,7 @@ class _Expansion:
         self.types = np.zeros(n, dtype=np.int32)
         self.functions = np.zeros(n, dtype=np.int32)
         self.n_args = np.zeros(n, dtype=np.int32)
-        self.pulls = {name: np.full(n, -1, dtype=np.int32) for name in vertices.pulls}
+        self.pulled = np.full(n, -1, dtype=np.int32)
         self.args: list[tuple[IntArray, int, IntArray]] = []  # operators, slot, operands
 
     def run(self) -> MiniBatch:
@@ -92,7 +92,9 @@ class _Expansion:
         )
         at = self.out.pushed_at
         pushed = self._pushed_states(read) if at is None else base + at
-        return MiniBatch(graph, self.pulls, pushed, self.vertices.n_instances, self.functions)
+        return MiniBatch(
+            graph, {PULLED: self.pulled}, pushed, self.vertices.n_instances, self.functions
+        )
 
     def _child(self, members: IntArray, slot: int) -> IntArray:
         return self.graph.args[self.graph.arg_start[members] + slot]
@@ -104,9 +106,7 @@ class _Expansion:
             self.functions[operators] = application.function
             self.n_args[operators] = len(application.arguments)
             if application.pull is not None:
-                self.pulls[application.pull][operators] = self.vertices.pulls[application.pull][
-                    members
-                ]
+                self.pulled[operators] = self.vertices.pulls[application.pull][members]
             for slot, argument in enumerate(application.arguments):
                 self.args.append((operators, slot, self._operand(argument, members, base, child)))
 

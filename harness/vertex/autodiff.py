@@ -97,7 +97,7 @@ class _Differentiator:
 
     def _joined_slices(self, node: int) -> list[int]:
         """Gradients of disjoint columns become one vector; overlapping ones become several."""
-        b = self.builder
+        b, domain = self.builder, self.builder[node].domain
         pending = sorted(self.slices.get(node, {}).items())
         joined = []
         while pending:
@@ -107,11 +107,11 @@ class _Differentiator:
                     later.append(((start, width), gradient))
                     continue
                 if start > end:
-                    pieces.append(b.add("zeros", shape=(start - end,)))
+                    pieces.append(b.add("zeros", shape=(start - end,), domain=domain))
                 pieces.append(gradient)
                 end = start + width
             if end < b[node].width:
-                pieces.append(b.add("zeros", shape=(b[node].width - end,)))
+                pieces.append(b.add("zeros", shape=(b[node].width - end,), domain=domain))
             joined.append(pieces[0] if len(pieces) == 1 else b.add("concat", *pieces))
             pending = later
         return joined

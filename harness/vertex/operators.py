@@ -57,6 +57,8 @@ class Operator:
     signature: which of "shape", "name", "index", "value" must be equal, besides the operator, for two
         applications to share a kernel in DyNet (spec 2.2).
     heavy: deferred by DyNet's agenda on ties (spec 2.3).
+    parameter_at, pull_at: which operand is a parameter, or pulled; such values can be nothing else.
+    domain: of the operand, where the operator works on one only.
     """
 
     shape: ShapeRule | None = None
@@ -65,6 +67,9 @@ class Operator:
     sink: bool = False
     signature: tuple[str, ...] = ()
     heavy: bool = False
+    parameter_at: int | None = None
+    pull_at: int | None = None
+    domain: str | None = None
 
 
 def _same(inputs: Sequence[Node]) -> Shape:
@@ -84,6 +89,15 @@ def _first(inputs: Sequence[Node]) -> Shape:
     return inputs[0].shape
 
 
+def _row(inputs: Sequence[Node]) -> Shape:
+    table, _ = inputs
+    if len(table.shape) != 2:
+        raise ConfigError(
+            f"cannot look up rows of a parameter of shape {table.shape}; use a matrix"
+        )
+    return table.shape[1:]
+
+
 def _joined(inputs: Sequence[Node]) -> Shape:
     return (sum(node.width for node in inputs),)
 
@@ -91,7 +105,9 @@ def _joined(inputs: Sequence[Node]) -> Shape:
 def _matmul_shape(inputs: Sequence[Node], rows: int = 0, columns: int = 1) -> Shape:
     x, weight = inputs
     if len(weight.shape) != 2 or x.shape != (weight.shape[rows],):
-        raise ConfigError(f"cannot multiply a vector of shape {x.shape} with a {weight.shape} matrix")
+        raise ConfigError(
+            f"cannot multiply a vector of shape {x.shape} with a {weight.shape} matrix"
+        )
     return (weight.shape[columns],)
 
 
@@ -166,10 +182,12 @@ OPERATORS: dict[str, Operator] = {
     "ones": Operator(signature=("shape",)),
     "state_gradient": Operator(),
     # Linear algebra with shared parameters.
-    "matmul": Operator(_matmul_shape, _matmul, signature=("name", "shape"), heavy=True),
-    "matmul_transposed": Operator(lambda inputs: _matmul_shape(inputs, 1, 0)),
-    "bias": Operator(_first, _bias, elementwise=True, signature=("name",)),
-    "lookup": Operator(lambda inputs: inputs[0].shape[1:], _lookup, signature=("name",)),
+    "matmul": Operator(
+        _matmul_shape, _matmul, signature=("name", "shape"), heavy=True, parameter_at=1
+    ),
+    "matmul_transposed": Operator(lambda inputs: _matmul_shape(inputs, 1, 0), parameter_at=1),
+    "bias": Operator(_same, _bias, elementwise=True, signature=("name",), parameter_at=1),
+    "lookup": Operator(_row, _lookup, signature=("name",), parameter_at=0, pull_at=1),
     # Elementwise.
     "add": Operator(_same, _add, elementwise=True),
     "sub": Operator(_same, _sub, elementwise=True),
@@ -187,9 +205,7 @@ OPERATORS: dict[str, Operator] = {
     "tanh": Operator(_first, _of_output("tanh_gradient"), elementwise=True),
     "relu": Operator(_first, _of_output("relu_gradient"), elementwise=True),
     "exp": Operator(_first, _of_output("mul"), elementwise=True),
-    "log": Operator(
-        _first, lambda b, n, dy: (b.add("div", dy, b.inputs(n)[0]),), elementwise=True
-    ),
+    "log": Operator(_first, lambda b, n, dy: (b.add("div", dy, b.inputs(n)[0]),), elementwise=True),
     "square": Operator(_first, _square, elementwise=True),
     "sqrt": Operator(_first, _sqrt, elementwise=True),
     "sigmoid_gradient": Operator(_same, elementwise=True),  # dy y (1 - y)
@@ -205,13 +221,15 @@ OPERATORS: dict[str, Operator] = {
     ),
     "expand": Operator(None, lambda b, n, dy: (b.add("sum_elements", dy),)),
     # Any number of children: between a vertex and its incoming edges.
-    "sum_edges": Operator(_first, lambda b, n, dy: (b.add("spread", dy, domain=EDGE),)),
-    "spread": Operator(_first, lambda b, n, dy: (b.add("sum_edges", dy),)),
+    "sum_edges": Operator(
+        _first, lambda b, n, dy: (b.add("spread", dy, domain=EDGE),), domain=EDGE
+    ),
+    "spread": Operator(_first, lambda b, n, dy: (b.add("sum_edges", dy),), domain=VERTEX),
     # Loss.
-    "pick_neg_log_softmax": Operator(_scalar, _pick, signature=("shape",)),
-    "softmax_minus_one_hot": Operator(_first),
+    "pick_neg_log_softmax": Operator(_scalar, _pick, signature=("shape",), pull_at=1),
+    "softmax_minus_one_hot": Operator(_first, pull_at=1),
     # Parameter gradients: sums over all vertices.
     "outer_sum": Operator(lambda inputs: (inputs[0].width, inputs[1].width), sink=True),
     "vertex_sum": Operator(_first, sink=True),
-    "row_sum": Operator(lambda inputs: inputs[1].shape, sink=True),
+    "row_sum": Operator(lambda inputs: inputs[1].shape, sink=True, pull_at=0),
 }

@@ -38,6 +38,7 @@ class Builder:
         """
         operands = [self.nodes[i] for i in inputs]
         rule = OPERATORS[op]
+        _check_operands(op, operands)
         if shape is None:
             if rule.shape is None:
                 raise ConfigError(f"operator {op} needs a shape")
@@ -59,6 +60,23 @@ class Builder:
         if self[x].op == "slice":
             return self.slice(self.inputs(x)[0], start + self[x].index, width)
         return self.add("slice", x, shape=(width,), index=start)
+
+
+def _check_operands(op: str, operands: list[Node]) -> None:
+    rule = OPERATORS[op]
+    for k, node in enumerate(operands):
+        wanted = {rule.parameter_at: "parameter", rule.pull_at: "pull"}.get(k, "value")
+        found = node.op if node.op in ("parameter", "pull") else "value"
+        if found != wanted:
+            raise ConfigError(
+                f"operand {k} of {op} is a {found} {node.name}".rstrip()
+                + f"; it must be a {wanted}"
+            )
+        if rule.domain not in (None, node.domain):
+            raise ConfigError(
+                f"{op} is applied to a value of the {node.domain};"
+                f" it takes one of the {rule.domain}"
+            )
 
 
 def _domain(op: str, operands: list[Node]) -> str:
@@ -90,9 +108,7 @@ class VertexFunction:
 
     def gathers(self) -> tuple[int, ...]:
         """Ids of the nodes that read children's states."""
-        return tuple(
-            i for i, node in enumerate(self.nodes) if node.op in ("gather", "gather_each")
-        )
+        return tuple(i for i, node in enumerate(self.nodes) if node.op in ("gather", "gather_each"))
 
     @property
     def arity(self) -> int:

@@ -25,6 +25,8 @@ class Symbol:
 
     def _binary(self, op: str, other: Symbol) -> Symbol:
         b = self.builder
+        if op == "add" and b[self.node].op == "parameter" != b[other.node].op:
+            return other._binary(op, self)
         if b[other.node].op == "parameter":
             if op != "add" or b[other.node].shape != self.shape:
                 raise ConfigError(
@@ -55,8 +57,10 @@ class Symbol:
     __radd__ = __add__
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Symbol) -> Symbol:
-        return self._binary("div", other)
+    def __truediv__(self, other: Symbol | float) -> Symbol:
+        if isinstance(other, Symbol):
+            return self._binary("div", other)
+        return _unary(self, "scale", 1.0 / other)
 
     def __neg__(self) -> Symbol:
         return _unary(self, "neg")
@@ -110,7 +114,12 @@ def sum_elements(x: Symbol) -> Symbol:
 
 
 def expand(x: Symbol, width: int) -> Symbol:
-    """Repeat a value of shape (1,) to (width,)."""
+    """Repeat a value of shape (1,) to (width,).
+
+    Raises ConfigError for any other shape.
+    """
+    if x.shape != (1,):
+        raise ConfigError(f"cannot expand a value of shape {x.shape}; it must be (1,)")
     return Symbol(x.builder, x.builder.add("expand", x.node, shape=(width,)))
 
 
@@ -160,7 +169,12 @@ class VertexTracer:
         self.loss: int | None = None
 
     def gather(self, slot: int) -> Child:
-        """State of the child in one slot."""
+        """State of the child in one slot.
+
+        Raises ConfigError for a negative slot.
+        """
+        if slot < 0:
+            raise ConfigError(f"slot {slot} is gathered; slots are counted from 0")
         return Child(self.builder, self._state, slot)
 
     def gather_each(self) -> Child:
@@ -201,10 +215,13 @@ class VertexTracer:
 
         Raises ConfigError when its width is not a multiple of n_parts.
         """
-        if x.shape[0] % n_parts:
-            raise ConfigError(f"a vector of {x.shape[0]} cannot be cut into {n_parts} equal parts")
-        width = x.shape[0] // n_parts
-        return [Symbol(x.builder, x.builder.slice(x.node, k * width, width)) for k in range(n_parts)]
+        whole = x.builder[x.node].width
+        if n_parts < 1 or whole % n_parts:
+            raise ConfigError(f"a vector of {whole} cannot be cut into {n_parts} equal parts")
+        width = whole // n_parts
+        return [
+            Symbol(x.builder, x.builder.slice(x.node, k * width, width)) for k in range(n_parts)
+        ]
 
     def scatter(self, **values: Symbol) -> None:
         """Publish state to the parents.

@@ -1,0 +1,313 @@
+"""Small models that exercise what Tree-LSTM and Tree-FC do not, and instances for them.
+
+All take `Sketch`es: typed graphs written down directly, since a Tree knows two children only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from harness.graph import Graph, MiniBatch
+from harness.instances import Tree
+from harness.models.base import Model, ModelSizes, ParameterSpec
+from harness.models.tree_fc import TreeFC
+from harness.models.tree_lstm import TreeLSTM
+from harness.vertex import (
+    VertexTracer,
+    pick_neg_log_softmax,
+    relu,
+    sigmoid,
+    spread,
+    sum_edges,
+    sum_elements,
+    tanh,
+)
+
+SIZES = ModelSizes(hidden_size=4, vocab_size=7, n_classes=3, embedding_size=3)
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """One instance: for every vertex its type's name and its arguments, earlier vertices.
+
+    read: vertices that the output function reads; all of them unless given.
+    """
+
+    vertices: Sequence[tuple[str, Sequence[int]]]
+    read: Sequence[int] = field(default=())
+
+    @property
+    def n_vertices(self) -> int:
+        return len(self.vertices)
+
+
+def join_sketches(
+    instances: Sequence[Sketch], vertex_types: Sequence[str], n_classes: int, vocab_size: int
+) -> MiniBatch:
+    """Join sketches into one mini-batch; words and labels follow from a vertex's position."""
+    names = ("unbatchable", *vertex_types)
+    types: list[int] = []
+    args: list[list[int]] = []
+    read: list[int] = []
+    for sketch in instances:
+        base = len(types)
+        types += [names.index(name) for name, _ in sketch.vertices]
+        args += [[base + a for a in own] for _, own in sketch.vertices]
+        read += [base + v for v in (sketch.read or range(sketch.n_vertices))]
+    position = np.concatenate([np.arange(s.n_vertices) for s in instances])
+    return MiniBatch(
+        graph=Graph(
+            types=np.array(types, dtype=np.int32),
+            arg_start=np.cumsum([0, *map(len, args)], dtype=np.int32),
+            args=np.array([a for own in args for a in own], dtype=np.int32),
+            type_names=names,
+        ),
+        pulls={
+            "word": ((3 * position + 1) % vocab_size).astype(np.int32),
+            "tag": ((5 * position + 2) % vocab_size).astype(np.int32),
+            "label": ((2 * position + 1) % n_classes).astype(np.int32),
+        },
+        outputs=np.array(read, dtype=np.int32),
+        n_instances=len(instances),
+    )
+
+
+class SketchModel(Model):
+    """A model of sketches with a classifier on state h; subclasses give the vertex functions."""
+
+    instance_kind = "sketch"
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"c": self.sizes.hidden_size, "h": self.sizes.hidden_size}
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        h, e, v = self.sizes.hidden_size, self.sizes.embedding_size, self.sizes.vocab_size
+        return {"embedding": ParameterSpec((v, e), 1.0)} | {
+            name: ParameterSpec(shape, 0.7) for name, shape in self.shapes(h, e).items()
+        } | {"W_out": ParameterSpec((h, self.sizes.n_classes), 0.7)}
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        """Shapes of the parameters besides the embedding and the classifier."""
+        raise NotImplementedError
+
+    def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
+        return join_sketches(
+            instances, self.vertex_types, self.sizes.n_classes, self.sizes.vocab_size
+        )
+
+    def output(self, v: VertexTracer) -> None:
+        logits = v.gather(0).h @ v.parameter("W_out")
+        v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))
+
+
+class ChildSum(SketchModel):
+    """Child-sum Tree-LSTM (Tai et al. 2015), an input at every vertex, any number of children."""
+
+    name = "child_sum"
+    vertex_types = ("vertex",)
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        inputs = {"W": (e, 3 * h), "W_f": (e, h), "b": (3 * h,), "b_f": (h,)}
+        return inputs | {"U": (h, 3 * h), "U_f": (h, h)}
+
+    def vertex(self, v: VertexTracer) -> None:
+        x = v.lookup("embedding", v.pull("word"))
+        children = v.gather_each()
+        wx = x @ v.parameter("W") + v.parameter("b")
+        i, o, u = v.split(wx + sum_edges(children.h) @ v.parameter("U"), 3)
+        of_vertex = spread(x @ v.parameter("W_f") + v.parameter("b_f"))
+        f = sigmoid(children.h @ v.parameter("U_f") + of_vertex)
+        c = sigmoid(i) * tanh(u) + sum_edges(f * children.c)
+        v.scatter(c=c, h=sigmoid(o) * tanh(c))
+
+
+class ChainLSTM(SketchModel):
+    """LSTM over chains: a first vertex without a child, then one child each; W x is eager."""
+
+    name = "chain_lstm"
+    vertex_types = ("first", "step")
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        return {"W": (e, 4 * h), "U": (h, 4 * h), "b": (4 * h,)}
+
+    def first(self, v: VertexTracer) -> None:
+        x = v.lookup("embedding", v.pull("word"))
+        i, _, o, u = v.split(x @ v.parameter("W") + v.parameter("b"), 4)
+        c = sigmoid(i) * tanh(u)
+        v.scatter(c=c, h=sigmoid(o) * tanh(c))
+
+    def step(self, v: VertexTracer) -> None:
+        x, child = v.lookup("embedding", v.pull("word")), v.gather(0)
+        gates = x @ v.parameter("W") + child.h @ v.parameter("U") + v.parameter("b")
+        i, f, o, u = v.split(gates, 4)
+        c = sigmoid(i) * tanh(u) + sigmoid(f) * child.c
+        v.scatter(c=c, h=sigmoid(o) * tanh(c))
+
+
+class ChainGRU(SketchModel):
+    """GRU over chains: h is multiplied by a matrix, and read element by element as well."""
+
+    name = "chain_gru"
+    vertex_types = ("first", "step")
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"h": self.sizes.hidden_size}
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        return {"W": (e, 2 * h), "U": (h, 2 * h), "b": (2 * h,), "W_n": (e, h), "U_n": (h, h)}
+
+    def first(self, v: VertexTracer) -> None:
+        x = v.lookup("embedding", v.pull("word"))
+        v.scatter(h=tanh(x @ v.parameter("W_n")))
+
+    def step(self, v: VertexTracer) -> None:
+        x, h = v.lookup("embedding", v.pull("word")), v.gather(0).h
+        gates = x @ v.parameter("W") + h @ v.parameter("U") + v.parameter("b")
+        r, z = v.split(sigmoid(gates), 2)
+        new = tanh(x @ v.parameter("W_n") + (r * h) @ v.parameter("U_n"))
+        v.scatter(h=new - z * new + z * h)
+
+
+class SharedChildren(SketchModel):
+    """A DAG: values read by several parents, the same child in two slots, sums of products.
+
+    Sums of products, which may share memory: one is scattered, one is part of a concatenation, and
+    (in dF) one has a part that is itself the gradient of a child.
+    """
+
+    name = "shared_children"
+    vertex_types = ("leaf", "inner")
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        return {"W": (e, h), "A": (h, h), "B": (h, h), "C": (2 * h, h), "b": (h,)}
+
+    def leaf(self, v: VertexTracer) -> None:
+        x = v.lookup("embedding", v.pull("word")) @ v.parameter("W") + v.parameter("b")
+        v.scatter(c=x, h=tanh(x))
+
+    def inner(self, v: VertexTracer) -> None:
+        left, right = v.gather(0), v.gather(1)
+        both = left.h + right.c
+        summed = left.h @ v.parameter("A") + right.h @ v.parameter("B")
+        mixed = both @ v.parameter("B") + right.c @ v.parameter("A")
+        joined = v.concat(mixed, relu(left.c - right.h)) @ v.parameter("C")
+        v.scatter(c=summed, h=tanh(joined + summed + v.parameter("b")))
+
+
+class SeveralWidths(SketchModel):
+    """Types that write states of different widths, one narrow and one wide, read by a third."""
+
+    name = "several_widths"
+    vertex_types = ("narrow", "wide", "inner")
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"a": 2, "w": 6, "h": self.sizes.hidden_size}
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        return {"N": (e, 2), "N_h": (2, h), "V": (e, 6), "V_h": (6, h), "M": (8, h), "P": (h, 2)}
+
+    def narrow(self, v: VertexTracer) -> None:
+        a = v.lookup("embedding", v.pull("word")) @ v.parameter("N")
+        v.scatter(a=tanh(a), h=a @ v.parameter("N_h"))
+
+    def wide(self, v: VertexTracer) -> None:
+        w = sigmoid(v.lookup("embedding", v.pull("tag")) @ v.parameter("V"))
+        v.scatter(w=w, h=w @ v.parameter("V_h"))
+
+    def inner(self, v: VertexTracer) -> None:
+        first, second = v.gather(0), v.gather(1)
+        h = v.concat(first.a, second.w) @ v.parameter("M") + first.h * second.h
+        v.scatter(h=tanh(h), a=tanh(h) @ v.parameter("P"))
+
+
+class PassesOn(SketchModel):
+    """Scatters a gathered state unchanged, one value twice, and pushes a state as it is."""
+
+    name = "passes_on"
+    vertex_types = ("leaf", "inner")
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        return {"W": (e, h), "U": (h, h)}
+
+    def leaf(self, v: VertexTracer) -> None:
+        x = tanh(v.lookup("embedding", v.pull("word")) @ v.parameter("W"))
+        v.scatter(c=x, h=x)
+
+    def inner(self, v: VertexTracer) -> None:
+        v.scatter(c=v.gather(0).c, h=tanh(v.gather(1).h @ v.parameter("U")))
+
+    def output(self, v: VertexTracer) -> None:
+        state = v.gather(0)
+        v.push(state.h, loss=sum_elements(state.c * state.h))
+
+
+class TwoPulls(SketchModel):
+    """Looks up one table by two names of rows, and shares one matrix between two types."""
+
+    name = "two_pulls"
+    vertex_types = ("leaf", "inner")
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        return {"W": (e, h), "U": (h, h)}
+
+    def leaf(self, v: VertexTracer) -> None:
+        word, tag = v.lookup("embedding", v.pull("word")), v.lookup("embedding", v.pull("tag"))
+        h = (word * tag) @ v.parameter("W")
+        v.scatter(c=h @ v.parameter("U"), h=tanh(h))
+
+    def inner(self, v: VertexTracer) -> None:
+        left, right = v.gather(0), v.gather(1)
+        tag = v.lookup("embedding", v.pull("tag")) @ v.parameter("W")
+        v.scatter(c=left.c + right.c, h=tanh(left.h @ v.parameter("U") + right.h + tag))
+
+
+CHAINS = [Sketch([("first", [])] + [("step", [k]) for k in range(n - 1)]) for n in (3, 1, 4, 2)]
+BINARY = [
+    Sketch([("leaf", []), ("leaf", []), ("inner", [0, 1]), ("inner", [2, 2]), ("inner", [2, 0])]),
+    Sketch([("leaf", [])]),
+    Sketch([("leaf", []), ("inner", [0, 0]), ("inner", [1, 0]), ("inner", [2, 1])], read=(3, 1)),
+]
+FORESTS = [
+    Sketch([("vertex", a) for a in ([], [], [], [0, 1, 2], [], [3, 4], [5])], read=(6,)),
+    Sketch([("vertex", [])]),
+    Sketch([("vertex", a) for a in ([], [0], [1], [], [2, 3])]),
+]
+WIDTHS = [
+    Sketch([("narrow", []), ("wide", []), ("inner", [0, 1]), ("inner", [2, 1]), ("wide", [])]),
+    Sketch([("wide", []), ("narrow", []), ("inner", [1, 0])], read=(2,)),
+]
+
+
+def tree(words: Sequence[int], left: Sequence[int], right: Sequence[int]) -> Tree:
+    """Build a tree whose labels follow from the positions of its vertices."""
+    labels = (np.arange(len(words)) * 2 + 1) % SIZES.n_classes
+    return Tree(words, labels, left, right)
+
+
+TREES = [
+    tree([1, 2, -1, 2, -1], [-1, -1, 0, -1, 2], [-1, -1, 1, -1, 3]),
+    tree([5], [-1], [-1]),
+    tree([0, 6, 3, -1, -1], [-1, -1, -1, 1, 0], [-1, -1, -1, 2, 3]),
+]
+
+EXAMPLES: dict[str, tuple[Model, list[Any]]] = {
+    "tree_lstm": (TreeLSTM(SIZES), TREES),
+    "tree_fc_fold": (TreeFC(SIZES, variant="fold"), TREES),
+    "tree_fc_cavs": (TreeFC(SIZES, variant="cavs"), TREES),
+    "child_sum": (ChildSum(SIZES), FORESTS),
+    "chain_lstm": (ChainLSTM(SIZES), CHAINS),
+    "chain_gru": (ChainGRU(SIZES), CHAINS),
+    "shared_children": (SharedChildren(SIZES), BINARY),
+    "several_widths": (SeveralWidths(SIZES), WIDTHS),
+    "passes_on": (PassesOn(SIZES), BINARY),
+    "two_pulls": (TwoPulls(SIZES), BINARY),
+}
+VARIADIC = ("child_sum",)  # has no operator-granular form
