@@ -29,6 +29,7 @@ CHANGE_TOLERANCE = 0.05  # of the loss's change by one step
 LOSS_NOISE = 2e-6  # of the loss: float32 sums of hundreds of terms
 MAX_CHECK_VERTICES = 1024  # keeps the oracle's one-vertex-at-a-time answer near a second
 
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Outcome of a check; `reason` says what deviates first."""

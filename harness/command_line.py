@@ -20,10 +20,18 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from harness.config import CONFIG_NAME, hydra_errors, quote_null, register_schema, spec_of, specs_of
+from harness.config import (
+    CONFIG_NAME,
+    Composer,
+    hydra_errors,
+    quote_null,
+    register_schema,
+    spec_of,
+    specs_of,
+)
 from harness.errors import ConfigError
-from harness.grid import CONF_DIR, SCALES, expand
-from harness.machine import has_cuda_device
+from harness.grid import CONF_DIR
+from harness.plan import choices_from, measuring_order, plan_artefact
 from harness.record import check_writable, record_path
 from harness.trial import TrialSpec
 
@@ -133,17 +141,16 @@ def _measurements(job: Job, command: str) -> list[Measurement]:
 def experiment_trials(
     name: str, scale: str | None, rounds: int | None, extra: Sequence[str] = ()
 ) -> tuple[list[TrialSpec], int]:
-    """Return an artefact's trials and their number of rounds; both doors to a grid use this.
+    """Return an artefact's trials, as the pipeline plans them, and their number of rounds.
 
     scale: None means "paper" where CUDA is present, else "smoke". extra: overrides of every trial.
     """
-    if scale is None:
-        scale = "paper" if has_cuda_device() else "smoke"
-    if scale not in SCALES:
-        raise ConfigError(f"scale={scale} is unknown; choose one of {', '.join(SCALES)}")
-    grid = expand(name, scale)
-    specs = list(specs_of(grid.overrides, extra).values())
-    return specs, grid.rounds if rounds is None else rounds
+    said = dict(text.split("=", 1) for text in extra if "=" in text)
+    choices = choices_from({**said, "scale": scale}, os.environ)
+    trials = measuring_order(plan_artefact(name, choices, Composer()))
+    specs = list(specs_of([trial.overrides for trial in trials], extra).values())
+    planned = max(trial.rounds for trial in trials)
+    return specs, planned if rounds is None else rounds
 
 
 def _passed_on(overrides: Sequence[str]) -> list[str]:

@@ -171,9 +171,7 @@ def _check_and_time(
     if verdict.status == "failed":
         findings.end("wrong_result", verdict.reason or "the check failed")
         return
-    findings.values |= mean_counters(
-        warm_up(system, workload.mini_batches, spec.timing.n_warmup)
-    )
+    findings.values |= mean_counters(warm_up(system, workload.mini_batches, spec.timing.n_warmup))
     _time(spec, workload, system, findings)
 
 

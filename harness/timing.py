@@ -16,9 +16,7 @@ from systems.base import PHASES, Counters, System
 MAX_PASSES = 1000  # enough for any statistic; keeps the records of very fast systems small
 
 
-def warm_up(
-    system: System, mini_batches: Sequence[Sequence[Any]], n_passes: int
-) -> list[Counters]:
+def warm_up(system: System, mini_batches: Sequence[Sequence[Any]], n_passes: int) -> list[Counters]:
     """Run whole passes untimed; returns the counters of each mini-batch of the first pass."""
     clock = NullClock()
     counters: list[Counters] = []

@@ -72,5 +72,3 @@ def _allocate_without_end() -> None:
     while True:
         blocks.append(np.ones(2**21))  # 16 MiB
         time.sleep(0.002)
-
-

@@ -59,9 +59,7 @@ VALUES = [
 ]
 
 
-def refused(
-    overrides: Sequence[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> str:
+def refused(overrides: Sequence[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     """Run bench, and return its only line after the line of the trial, if one was started."""
     results = tmp_path / "results"
     chosen = {text.partition("=")[0] for text in overrides}

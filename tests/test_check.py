@@ -113,9 +113,7 @@ def test_systems_that_go_wrong(
 def ask(workload: Workload, spec: TrialSpec, cache_dir: Path | None = None) -> Answer:
     rate = run_settings(spec).learning_rate
     instances = workload.check_instances
-    return oracle_answer(
-        workload.model, workload.weights, instances, spec.mode, rate, cache_dir
-    )
+    return oracle_answer(workload.model, workload.weights, instances, spec.mode, rate, cache_dir)
 
 
 def assert_same(one: Answer, other: Answer) -> None:

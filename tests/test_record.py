@@ -263,9 +263,7 @@ def test_collect_writes_a_row_per_round(
     write_record(record_path(tmp_path, lonely), make_record(lonely, warnings=("busy",)))
     failed = make_spec(hidden_size=16)
     reason = 'killed, "hard"'
-    write_record(
-        record_path(tmp_path, failed), make_record(failed, status="oom", reason=reason)
-    )
+    write_record(record_path(tmp_path, failed), make_record(failed, status="oom", reason=reason))
     out = tmp_path / "all.csv"
     assert collect.main([str(raw), "--out", str(out)]) == 0
     header, *rows = out.read_text().splitlines()
