@@ -49,9 +49,9 @@ def find_absorption(
         if node.op == "bias":
             product = node.inputs[0]
             whole = node.shape == nodes[node.inputs[1]].shape
-            if absorb_bias and whole and nodes[product].op in MATMULS:
-                if consumers[product] == [i] and product not in pinned:
-                    into[product] = i
+            absorbs = absorb_bias and whole and nodes[product].op in MATMULS
+            if absorbs and _sole_use(product, i, consumers, pinned):
+                into[product] = i
             continue
         if i in scattered or any(nodes[k].op == "concat" for k in consumers[i]):
             continue  # its place is chosen for its reader, not for its parts
@@ -96,7 +96,9 @@ def _may_grow(
     consumers: Sequence[Sequence[int]],
     pinned: frozenset[int],
 ) -> bool:
-    """Whether the target's memory may be added to: computed in the same stage and read by nobody else."""
+    """Whether the target's memory may be added to: computed in the same stage and read by nobody
+    else.
+    """
     if not _sole_use(target, user, consumers, pinned):
         return False
     base = target

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from harness.engine.bound import Tally
 from harness.engine.geometry import (
     output_geometry,
     space_of_type,
@@ -18,7 +19,7 @@ from harness.engine.layout import Index, Layout, plan_layout
 from harness.engine.lowering import lower
 from harness.engine.parameters import Parameters
 from harness.engine.plan import Plan, Switches
-from harness.engine.torch_executor import Tally, TypeExecutor
+from harness.engine.torch_executor import TypeExecutor
 from harness.engine.workspace import Matrix
 from harness.graph import MiniBatch
 from harness.schedule import Schedule
@@ -30,8 +31,8 @@ OUTPUT = -1  # key of the output function among the executors
 class Engine:
     """Executes forward, backward and update of mini-batches.
 
-    functions: vertex functions by type id. output: read from MiniBatch.outputs after the last batch, or
-    None where outputs are vertices themselves. weights: initial float32 values.
+    functions: vertex functions by type id. output: read from MiniBatch.outputs after the last
+    batch, or None where outputs are vertices themselves. weights: initial float32 values.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Engine:
 
     def _loss(self) -> float:
         losses = [
-            self.executors[type_id].pushed(self.executors[type_id].plan.loss)
+            self.executors[type_id].value(self.executors[type_id].plan.loss)
             for type_id in (*self.layout.types, OUTPUT)
             if type_id in self.executors
         ]
@@ -132,7 +133,7 @@ class Engine:
         if OUTPUT not in self.executors:
             return self._output_states()
         executor = self.executors[OUTPUT]
-        pushed = executor.pushed(executor.plan.push)
+        pushed = executor.value(executor.plan.push)
         assert pushed is not None
         rows = pushed.cpu().numpy()
         result = np.empty_like(rows)
@@ -152,5 +153,3 @@ class Engine:
 def written_states(plan: Plan) -> frozenset[str]:
     """States that a vertex function scatters."""
     return frozenset(name.split(":")[1] for name in plan.buffers if name.startswith("state:"))
-
-

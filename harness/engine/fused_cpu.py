@@ -1,7 +1,7 @@
 """Generates one compiled loop for a group of elementwise operators (CPU, through numba).
 
-The loop reads children's states by index (no gather), evaluates the whole group in registers, writes
-each value that somebody else needs, and adds gradients straight to the children's rows.
+The loop reads children's states by index (no gather), evaluates the whole group in registers,
+writes each value that somebody else needs, and adds gradients straight to the children's rows.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ F = np.float32
 class FusedKernel:
     """A compiled loop and the arguments it wants.
 
-    Call as kernel(n, row, state_row, *arrays): n rows starting at `row` of the type (of its edges for
-    an edge group) and at `state_row` of the states.
+    Call as kernel(n, row, state_row, *arrays): n rows starting at `row` of the type (of its edges
+    for an edge group) and at `state_row` of the states.
     arrays: ("buffer" | "parameter" | "index", name or slots) in order.
     """
 
@@ -172,7 +172,9 @@ def is_edge_group(plan: Plan, step: ElementwiseStep) -> bool:
 
 
 def cache_folder() -> Path:
-    """Where generated kernels are kept between processes, since compiling one takes about a second."""
+    """Where generated kernels are kept between processes, since compiling one takes about a
+    second.
+    """
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "dynamic-batching-kernels"
 
@@ -188,7 +190,7 @@ def _load(source: str) -> Callable[..., None]:
         if not path.exists():
             with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".tmp", delete=False) as file:
                 file.write(source)
-            os.replace(file.name, path)
+            Path(file.name).replace(path)
     except OSError:  # no writable home: compile anew in every process
         path = Path(tempfile.mkdtemp()) / path.name
         path.write_text(source)

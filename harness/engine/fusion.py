@@ -1,4 +1,6 @@
-"""Groups of elementwise operators that become one kernel (Cavs 3.5), and the rewrite that helps them."""
+"""Groups of elementwise operators that become one kernel (Cavs 3.5), and the rewrite that helps
+them.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,12 @@ from dataclasses import replace
 from harness.engine.absorption import Absorption
 from harness.vertex.operators import OPERATORS, Node
 
+
 def sink_slices(nodes: Sequence[Node]) -> tuple[tuple[Node, ...], tuple[int, ...]]:
     """Replace slice(x + bias) by slice(x) + slice(bias), so that the sum joins the gate's kernel.
 
-    Returns the new nodes and the new id of every old node. A sliced bias starts at column `index` of
-    its parameter.
+    Returns the new nodes and the new id of every old node. A sliced bias starts at column `index`
+    of its parameter.
     """
     new: list[Node] = []
     moved: list[int] = []
@@ -39,8 +42,8 @@ def order_stage(
 ) -> list[tuple[int, ...]]:
     """Order the nodes of one stage; with `fuse`, join elementwise neighbours of equal width.
 
-    Returns tuples of node ids; a tuple of several is one fused group. Other operators run as early as
-    they can, so that groups grow.
+    Returns tuples of node ids; a tuple of several is one fused group. Other operators run as early
+    as they can, so that groups grow.
     """
     inside = set(stage)
     pending = list(stage)
@@ -61,7 +64,9 @@ def order_stage(
     ordered: list[tuple[int, ...]] = []
     while pending:
         alone = [i for i in pending if not fusible(i) and ready(i)]
-        groups = [(i,) for i in alone] or [_grow_group(nodes, pending, fusible, available)]
+        groups: list[tuple[int, ...]] = [(i,) for i in alone] or [
+            _grow_group(nodes, pending, fusible, available)
+        ]
         ordered += groups
         done.update(i for group in groups for i in group)
         pending = [i for i in pending if i not in done]

@@ -1,4 +1,6 @@
-"""Everything about one mini-batch that the executor needs: rows, gathers and pulls of every type."""
+"""Everything about one mini-batch that the executor needs: rows, gathers and pulls of every
+type.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class TypeGeometry:
         return int(self.gathers[None].edge_start[-1]) if None in self.gathers else 0
 
 
-def type_geometry(plan: Plan, mini_batch: MiniBatch, layout: Layout, rows: TypeRows) -> TypeGeometry:
+def type_geometry(
+    plan: Plan, mini_batch: MiniBatch, layout: Layout, rows: TypeRows
+) -> TypeGeometry:
     """Plan the gathers and pulls of one vertex function over its rows."""
     gathers = {
         slots: _plan_gather(mini_batch.graph, layout, rows, slots) for slots in gathered_slots(plan)
@@ -51,7 +55,9 @@ def type_geometry(plan: Plan, mini_batch: MiniBatch, layout: Layout, rows: TypeR
     return TypeGeometry(rows, gathers, _pulls(plan, mini_batch, rows.vertices), _contiguous(rows))
 
 
-def output_geometry(plan: Plan, mini_batch: MiniBatch, layout: Layout) -> tuple[TypeGeometry, Index]:
+def output_geometry(
+    plan: Plan, mini_batch: MiniBatch, layout: Layout
+) -> tuple[TypeGeometry, Index]:
     """Geometry of the output function: one batch, in the order of the rows it reads.
 
     Returns also the position of each of these rows among MiniBatch.outputs.

@@ -28,9 +28,10 @@ class Gather:
     """The child rows that one type reads, row by row of the type, slots side by side.
 
     index (n * n_slots,): rows of the children's state. first (n_batches,): the first row where all
-    rows of a batch follow one another, else NOT_CONTIGUOUS; whole: the same for all batches at once.
-    edge_start (n + 1,): where each vertex's edges begin, for gathers of any number of children (empty
-    for gathers by slot).
+    rows of a batch follow one another, else NOT_CONTIGUOUS; whole: the same for all batches at
+    once.
+    edge_start (n + 1,): where each vertex's edges begin, for gathers of any number of children
+    (empty for gathers by slot).
     """
 
     index: Index
@@ -43,8 +44,8 @@ class Gather:
 class TypeRows:
     """The vertices of one type in execution order.
 
-    vertices (n,), starts (n_batches + 1,): batch boundaries. first_row (n_batches,): where each batch
-    begins among the rows of the states that this type writes.
+    vertices (n,), starts (n_batches + 1,): batch boundaries. first_row (n_batches,): where each
+    batch begins among the rows of the states that this type writes.
     """
 
     vertices: IntArray
@@ -118,7 +119,7 @@ def plan_gather_each(graph: Graph, layout: Layout, rows: TypeRows) -> Gather:
     np.cumsum(counts, out=edge_start[1:])
     offsets = np.repeat(graph.arg_start[rows.vertices] - edge_start[:-1], counts)
     index = layout.row[graph.args[offsets + np.arange(edge_start[-1])]].astype(np.int64)
-    first, whole = _contiguous_runs(index, edge_start[rows.starts], 1)
+    first, whole = _contiguous_runs(index, edge_start[rows.starts].astype(np.int32), 1)
     return Gather(index, first, int(whole), edge_start)
 
 
@@ -191,7 +192,9 @@ def _assign_rows(
 def _group_by_type(
     order: IntArray, starts: IntArray, batch_type: IntArray, position: IntArray, n_types: int
 ) -> tuple[IntArray, IntArray, IntArray]:  # pragma: no cover - compiled
-    """Vertices type by type, the batch boundaries of each type (from 0), and its number of batches."""
+    """Vertices type by type, the batch boundaries of each type (from 0), and its number of
+    batches.
+    """
     n_batches = len(batch_type)
     n_vertices_of = np.zeros(n_types + 1, dtype=np.int32)
     n_batches_of = np.zeros(n_types, dtype=np.int32)
@@ -227,7 +230,7 @@ def _slot_rows(
 
 @numba.njit(cache=True)
 def _contiguous_runs(
-    index: Index, bounds: Index, n_parts: int
+    index: Index, bounds: IntArray, n_parts: int
 ) -> tuple[Index, int]:  # pragma: no cover - compiled
     first = np.empty(len(bounds) - 1, dtype=np.int64)
     whole = index[0] if len(index) else 0

@@ -1,4 +1,6 @@
-"""Parameters and their gradients: accumulated once or batch by batch, sparse for looked-up tables."""
+"""Parameters and their gradients: accumulated once or batch by batch, sparse for looked-up
+tables.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,11 @@ from harness.engine.products import sum_outer
 class Parameters:
     """float32 tensors by name, and the gradients that a mini-batch adds up.
 
-    A gradient is written by its first contribution (no zeroing) and added to by later ones. A table's
-    gradient is kept as (rows, values) pairs, and its update touches only these rows.
+    A gradient is written by its first contribution (no zeroing) and added to by later ones. A
+    table's gradient is kept as (rows, values) pairs, and its update touches only these rows.
     """
 
-    def __init__(
-        self, weights: Mapping[str, NDArray[np.float32]], device: torch.device
-    ) -> None:
+    def __init__(self, weights: Mapping[str, NDArray[np.float32]], device: torch.device) -> None:
         self.values = {
             name: torch.tensor(weight, dtype=torch.float32, device=device)
             for name, weight in weights.items()

@@ -128,7 +128,9 @@ class Placement:
                 self.state_copies.append(CopyStep(self._computed(i), ref))
 
     def _computed(self, i: int) -> Ref:
-        """Place of a value that is copied to its state: a gather, a slice, an eager or twice-scattered one."""
+        """Place of a value that is copied to its state: a gather, a slice, an eager or
+        twice-scattered one.
+        """
         if i in self.refs:
             return self.refs[i]
         return self._place(i)

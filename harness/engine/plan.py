@@ -105,13 +105,7 @@ class SinkStep:
 
 
 Step = (
-    GatherStep
-    | MatmulStep
-    | ElementwiseStep
-    | OperatorStep
-    | CopyStep
-    | ScatterAddStep
-    | SinkStep
+    GatherStep | MatmulStep | ElementwiseStep | OperatorStep | CopyStep | ScatterAddStep | SinkStep
 )
 
 
@@ -119,8 +113,8 @@ Step = (
 class Plan:
     """One vertex function, lowered.
 
-    nodes: forward then backward. refs: where each stored node lives. bias_columns: a bias whose node
-    reads only part of the parameter starts at the node's index.
+    nodes: forward then backward. refs: where each stored node lives. bias_columns: a bias whose
+    node reads only part of the parameter starts at the node's index.
     eager, batch, lazy: forward steps before the first batch, in each batch, after the last one.
     backward: in each batch, batches in reverse. backward_lazy: after the last of them.
     slots: the gathered slots of each state, in the order of the gather's columns.
@@ -145,8 +139,9 @@ class Switches:
     """Every optimisation of the engine, so that an ablation is a configuration.
 
     granularity: "vertex" (whole vertex functions are batched) or "operator" (DyNet's signatures).
-    lazy_batching: parameter gradients and outputs once per mini-batch (Cavs). hoisting: operators that
-    need no child run before the first batch. fusion: elementwise operators become generated kernels.
+    lazy_batching: parameter gradients and outputs once per mini-batch (Cavs). hoisting: operators
+    that need no child run before the first batch. fusion: elementwise operators become generated
+    kernels.
     layout: "read_order" orders batches so that gathers become views; "policy" keeps their order.
     """
 

@@ -1,4 +1,6 @@
-"""The oracle: one vertex at a time, NumPy, float64, in program order. It defines what is correct."""
+"""The oracle: one vertex at a time, NumPy, float64, in program order. It defines what is
+correct.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,9 @@ class _Reference:
         for vertex, vertex_type in enumerate(self.batch.graph.types):
             function = types[vertex_type]
             assert function is not None  # a vertex of an unknown type cannot be traced
-            forward.append(self._forward(function, vertex, self.batch.graph.args_of(vertex)))
+            forward.append(
+                self._forward(function, vertex, self.batch.graph.args_of(vertex).tolist())
+            )
         output = functions["output"]
         values = [self._forward(output, v, [v]) for v in self.batch.outputs]
         loss = sum(float(v[output.loss][0]) for v in values) if output.loss is not None else 0.0
@@ -121,7 +125,7 @@ class _Reference:
             self._backward(gradients["output"], value, vertex, [vertex])
         for vertex in reversed(range(n)):
             name = self.batch.graph.type_names[self.batch.graph.types[vertex]]
-            args = self.batch.graph.args_of(vertex)
+            args = self.batch.graph.args_of(vertex).tolist()
             self._backward(gradients[name], forward[vertex], vertex, args)
         return ReferenceResult(loss, outputs, self.parameter_gradients)
 

@@ -15,7 +15,9 @@ SOURCES = ("gather", "gather_each", "pull", "parameter", "state_gradient")
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Node ids by stage, each in order of evaluation; sources, slices and dropped nodes left out."""
+    """Node ids by stage, each in order of evaluation; sources, slices and dropped nodes left
+    out.
+    """
 
     eager: tuple[int, ...]
     batch: tuple[int, ...]
@@ -48,7 +50,8 @@ def stage_program(
     """Apply the analysis of spec 3.4 to both halves of a program.
 
     A function without gathers is ready as a whole, so it runs with its batch and writes its state
-    there. An operator that the backward half needs belongs to the forward half if it was traced there.
+    there. An operator that the backward half needs belongs to the forward half if it was traced
+    there.
     """
     n_forward = len(function.nodes) if gradient is None else gradient.n_forward
     pushed = [i for i in (function.push, function.loss) if i is not None]
@@ -62,9 +65,7 @@ def stage_program(
     apart = {*eager, *lazy}
     batch = [i for i in forward if i not in apart]
     backward, backward_lazy = _stage_backward(gradient, nodes, lazy_batching)
-    return Staging(
-        tuple(eager), tuple(batch), tuple(lazy), tuple(backward), tuple(backward_lazy)
-    )
+    return Staging(tuple(eager), tuple(batch), tuple(lazy), tuple(backward), tuple(backward_lazy))
 
 
 def _needed(

@@ -33,9 +33,7 @@ ELEMENTWISE: dict[str, Callable[[Node, list[Tensor], Tensor], object]] = {
     "sigmoid_gradient": lambda node, x, out: aten.sigmoid_backward.grad_input(
         x[0], x[1], grad_input=out
     ),
-    "tanh_gradient": lambda node, x, out: aten.tanh_backward.grad_input(
-        x[0], x[1], grad_input=out
-    ),
+    "tanh_gradient": lambda node, x, out: aten.tanh_backward.grad_input(x[0], x[1], grad_input=out),
     "relu_gradient": lambda node, x, out: aten.threshold_backward.grad_input(
         x[0], x[1], 0.0, grad_input=out
     ),

@@ -1,7 +1,9 @@
-"""One vertex function for each of a model's operators, shared as DyNet's signatures allow (spec 2.2).
+"""One vertex function for each of a model's operators, shared as DyNet's signatures allow (spec
+2.2).
 
-This turns operator granularity into an ordinary model: a vertex is one operator application, its state
-the value it computes, named after its width ("v256"), so that the engine needs no second mode.
+This turns operator granularity into an ordinary model: a vertex is one operator application, its
+state the value it computes, named after its width ("v256"), so that the engine needs no second
+mode.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ PULLED = "pulled"  # an operator's only external input, whatever its vertex call
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """Where an operator's operand comes from: an operator of the same vertex, or a child's state."""
+    """Where an operator's operand comes from: an operator of the same vertex, or a child's
+    state.
+    """
 
     local: int | None = None
     slot: int = 0
@@ -132,8 +136,9 @@ class _Splitter:
     def _signature(
         self, chain: Sequence[Node], values: Sequence[int], is_loss: bool
     ) -> tuple[object, ...]:
-        """What must be equal for two applications to share a kernel: operators, parameters, constants,
-        columns and shapes (DyNet lets elementwise kernels mix shapes; equal ones occur here)."""
+        """What must be equal for two applications to share a kernel: operators, parameters,
+        constants, columns and shapes (DyNet lets elementwise kernels mix shapes; equal ones occur
+        here)."""
         parameters = [
             self.nodes[k].name
             for part in chain

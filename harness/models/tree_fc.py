@@ -1,8 +1,8 @@
 """Tree-FC: one fully connected layer at every internal vertex of a complete binary tree.
 
 Two published variants (specification 3.6, 4.3): "fold" (Looks et al., ICLR 2017) looks leaves up in
-a table and evaluates 255 layers for 256 leaves; "cavs" (Xu et al., ATC 2018) has no table and evaluates
-the layer at all 511 vertices, leaves reading zero vectors.
+a table and evaluates 255 layers for 256 leaves; "cavs" (Xu et al., ATC 2018) has no table and
+evaluates the layer at all 511 vertices, leaves reading zero vectors.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class TreeFC(Model):
         h = self.sizes.hidden_size
         layer = {
             "W": ParameterSpec((2 * h, h), (3 / h) ** 0.5),
-            # The released Cavs program has no bias, which makes every output and gradient zero and a
-            # check of them empty; the bias costs the same work in every system.
+            # The released Cavs program has no bias, which makes every output and gradient zero and
+            # a check of them empty; the bias costs the same work in every system.
             "b": ParameterSpec((h,), 0.1),
         }
         if self.variant == "cavs":

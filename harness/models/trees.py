@@ -30,9 +30,7 @@ def tree_mini_batch(instances: Sequence[Tree], outputs: str) -> MiniBatch:
     )
 
 
-def _join(
-    sizes: IntArray, left: IntArray, right: IntArray
-) -> tuple[IntArray, IntArray, IntArray]:
+def _join(sizes: IntArray, left: IntArray, right: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Shift every tree's children behind the vertices of the trees before it (NumPy only, so that
     the process of another framework need not load a compiler)."""
     offsets = np.repeat(np.cumsum(sizes, dtype=np.int32) - sizes, sizes)

@@ -11,7 +11,9 @@ from harness.vertex.program import VertexFunction
 
 
 class VertexModel:
-    """functions: by type id (type 0 is unbatchable and unused). output: read after the last batch."""
+    """functions: by type id (type 0 is unbatchable and unused). output: read after the last
+    batch.
+    """
 
     def __init__(self, model: Model) -> None:
         self.model = model

@@ -1,4 +1,6 @@
-"""Symbolic gradient of a vertex function, derived once (spec 3.1: d gather = scatter, and so on)."""
+"""Symbolic gradient of a vertex function, derived once (spec 3.1: d gather = scatter, and so
+on).
+"""
 
 from __future__ import annotations
 

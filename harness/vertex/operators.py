@@ -51,10 +51,13 @@ class Operator:
     """Rules of one operator.
 
     shape: from the input nodes (None: given when the node is built).
-    gradient: (builder, node id, id of dy) -> ids of the gradients of the inputs, None where there is none.
+    gradient: (builder, node id, id of dy) -> ids of the gradients of the inputs, None where there
+    is none.
     elementwise: reads and writes position by position, so that it may be fused.
-    sink: sums over all vertices into a parameter's gradient; such a node is lazy by nature (spec 3.4).
-    signature: which of "shape", "name", "index", "value" must be equal, besides the operator, for two
+    sink: sums over all vertices into a parameter's gradient; such a node is lazy by nature (spec
+    3.4).
+    signature: which of "shape", "name", "index", "value" must be equal, besides the operator, for
+    two
         applications to share a kernel in DyNet (spec 2.2).
     heavy: deferred by DyNet's agenda on ties (spec 2.3).
     parameter_at, pull_at: which operand is a parameter, or pulled; such values can be nothing else.

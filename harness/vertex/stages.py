@@ -1,10 +1,11 @@
 """Which operators must wait for children, and which may run earlier or later (spec 3.4).
 
-eager: an ancestor of what is scattered that does not depend on what is gathered (W x): may run for all
-vertices before the first batch. recurrent: on a path from a gather to a scatter: runs with its batch.
-lazy: needed, but nothing scattered depends on it (outputs; in dF every parameter gradient): may run for
-all vertices after the last batch. The same definition serves F (gather to scatter) and dF, where state
-gradients come in and gathers' gradients go out.
+eager: an ancestor of what is scattered that does not depend on what is gathered (W x): may run for
+all vertices before the first batch. recurrent: on a path from a gather to a scatter: runs with its
+batch.
+lazy: needed, but nothing scattered depends on it (outputs; in dF every parameter gradient): may
+run for all vertices after the last batch. The same definition serves F (gather to scatter) and dF,
+where state gradients come in and gathers' gradients go out.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def find_stages(
 ) -> tuple[Stage, ...]:
     """Stage of every node.
 
-    incoming: gathers (in dF: state gradients). outgoing: scattered nodes (in dF: gathers' gradients).
+    incoming: gathers (in dF: state gradients). outgoing: scattered nodes (in dF: gathers'
+    gradients).
     other_results: pushed values, losses and parameter gradients.
     """
     dependent = descendants(nodes, incoming)

@@ -1,0 +1,174 @@
+"""One vertex function's memory with a mini-batch in it, and how a step finds its operands there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from harness.engine.geometry import Slots, TypeGeometry
+from harness.engine.layout import NOT_CONTIGUOUS
+from harness.engine.parameters import Parameters
+from harness.engine.plan import Memory, Plan, Ref
+from harness.engine.workspace import Matrix, Workspace
+from harness.vertex.operators import EDGE
+
+FLOAT_BYTES = 4
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counters of one pass: kernels started and bytes copied by gathers and scatters."""
+
+    n_launches: int = 0
+    bytes_copied: int = 0
+
+
+@dataclass(slots=True)
+class Scope:
+    """Rows start to end of the type (edges edge_start to edge_end); batch -1 means all batches.
+
+    state_row: where these rows begin among the state rows.
+    """
+
+    batch: int
+    start: int
+    end: int
+    state_row: int
+    edge_start: int = 0
+    edge_end: int = 0
+
+
+Run = Callable[[Scope], None]
+View = Callable[[Scope], Tensor]
+
+
+class Bound:
+    """Buffers, parameters, rows and pulls of one vertex function; `bind` sets the mini-batch."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        parameters: Parameters,
+        shared: dict[str, Matrix],
+        device: torch.device,
+        tally: Tally,
+    ) -> None:
+        self.plan, self.parameters, self.device, self.tally = plan, parameters, device, tally
+        self.space = Workspace(plan.buffers, shared, device)
+        self.geometry: TypeGeometry
+        self.pulls: dict[str, Tensor] = {}
+        self.index: dict[Slots, Tensor] = {}
+        self.is_filled: set[str] = set()  # gather buffers that hold every row of the type
+
+    def bind(self, geometry: TypeGeometry) -> None:
+        """Take a mini-batch's rows, and make room for them."""
+        self.geometry = geometry
+        rows = geometry.rows
+        largest = int((rows.starts[1:] - rows.starts[:-1]).max(initial=0))
+        for name, matrix in self.space.own.items():
+            buffer = self.plan.buffers[name]
+            if buffer.domain == EDGE:
+                matrix.ensure(geometry.n_edges)
+            else:
+                matrix.ensure(rows.n if buffer.memory is Memory.SAVED else largest)
+        self.pulls = {
+            name: torch.from_numpy(values).to(self.device)
+            for name, values in geometry.pulls.items()
+        }
+        self.index = {
+            slots: torch.from_numpy(gather.index).to(self.device)
+            for slots, gather in geometry.gathers.items()
+        }
+        self.is_filled.clear()
+
+    def batch(self, batch: int) -> Scope:
+        """The rows of one batch."""
+        rows = self.geometry.rows
+        start, end = int(rows.starts[batch]), int(rows.starts[batch + 1])
+        scope = Scope(batch, start, end, int(rows.first_row[batch]))
+        each = self.geometry.gathers.get(None)
+        if each is not None:
+            scope.edge_start, scope.edge_end = (
+                int(each.edge_start[start]),
+                int(each.edge_start[end]),
+            )
+        return scope
+
+    def all_rows(self) -> Scope:
+        """All rows of the type."""
+        rows = self.geometry.rows
+        return Scope(-1, 0, rows.n, int(rows.first_row[0]), 0, self.geometry.n_edges)
+
+    def operand(self, i: int) -> View:
+        """How to find the value of a node, in a given scope."""
+        node = self.plan.nodes[i]
+        if node.op == "parameter":
+            value = self.parameters.values[node.name]
+            return lambda s: value
+        if node.op == "pull":
+            return lambda s: self.pulls[node.name][s.start : s.end]
+        return self.view(self.plan.refs[i])
+
+    def view(self, ref: Ref) -> View:
+        """How to find the columns of a ref, in a given scope."""
+        matrix, start, width = self.space.matrix(ref.buffer), ref.start, ref.width
+        buffer = self.plan.buffers[ref.buffer]
+        if ref.buffer.startswith("gather"):
+            return self._gathered_view(ref)
+        if buffer.domain == EDGE:
+            if buffer.memory is Memory.SCRATCH:
+                return lambda s: matrix.slice(start, width)[: s.edge_end - s.edge_start]
+            return lambda s: matrix.slice(start, width)[s.edge_start : s.edge_end]
+        if buffer.memory is Memory.SAVED:
+            return lambda s: matrix.slice(start, width)[s.start : s.end]
+        if buffer.memory is Memory.SCRATCH:
+            return lambda s: matrix.slice(start, width)[: s.end - s.start]
+        return lambda s: matrix.slice(start, width)[s.state_row : s.state_row + s.end - s.start]
+
+    def copy_rows(self, slots: Slots, state: Matrix, matrix: Matrix, s: Scope) -> None:
+        """Copy children's states into the rows of the scope."""
+        n_slots = 1 if slots is None else len(slots)
+        start, end = (s.edge_start, s.edge_end) if slots is None else (s.start, s.end)
+        target = matrix.tensor[start:end].view((end - start) * n_slots, state.width)
+        index = self.index[slots][start * n_slots : end * n_slots]
+        torch.index_select(state.tensor, 0, index, out=target)
+        self.tally.n_launches += 1
+        self.tally.bytes_copied += target.numel() * FLOAT_BYTES
+
+    def _gathered_view(self, ref: Ref) -> View:
+        """A gather as a matrix: the children's rows themselves where they follow one another."""
+        matrix = self.space.matrix(ref.buffer)
+        kind, state_name = ref.buffer.split(":")
+        slots = None if kind == "gather_each" else self.plan.slots[state_name]
+        n_slots = 1 if slots is None else len(slots)
+        columns = slice(ref.start, ref.start + ref.width)
+
+        def view(s: Scope) -> Tensor:
+            gather = self.geometry.gathers[slots]
+            first = gather.whole if s.batch < 0 else int(gather.first[s.batch])
+            start, end = (s.edge_start, s.edge_end) if slots is None else (s.start, s.end)
+            if first != NOT_CONTIGUOUS:
+                state = self.space.shared[f"state:{state_name}"]
+                rows = state.tensor[first : first + (end - start) * n_slots]
+                return rows.view(end - start, matrix.width)[:, columns]
+            if s.batch < 0 and ref.buffer not in self.is_filled:
+                self._fill_viewed_rows(ref.buffer, slots)
+            return matrix.slice(ref.start, ref.width)[start:end]
+
+        return view
+
+    def _fill_viewed_rows(self, buffer: str, slots: Slots) -> None:
+        """Copy what batches read in place, so that the buffer holds the rows of all batches."""
+        gather, rows = self.geometry.gathers[slots], self.geometry.rows
+        state = self.space.shared[f"state:{buffer.split(':')[1]}"]
+        for batch in (gather.first != NOT_CONTIGUOUS).nonzero()[0]:
+            start, end = int(rows.starts[batch]), int(rows.starts[batch + 1])
+            scope = Scope(int(batch), start, end, 0)
+            if slots is None:
+                scope.edge_start = int(gather.edge_start[start])
+                scope.edge_end = int(gather.edge_start[end])
+            self.copy_rows(slots, state, self.space.matrix(buffer), scope)
+        self.is_filled.add(buffer)

@@ -1,0 +1,99 @@
+"""Steps that move rows: gathers, scatters of gradients, copies, and between vertices and their
+edges.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from harness.engine.bound import FLOAT_BYTES, Bound, Run, Scope
+from harness.engine.layout import NOT_CONTIGUOUS
+from harness.engine.memory_kernels import scatter_add, scatter_add_slot
+from harness.engine.plan import CopyStep, GatherStep, Memory, ScatterAddStep
+from harness.engine.workspace import Matrix
+
+
+def gather(bound: Bound, step: GatherStep) -> Run:
+    matrix = bound.space.matrix(step.buffer)
+    states = bound.space.shared
+    name, width = f"state:{step.state}", matrix.width
+
+    def run(s: Scope) -> None:
+        gather = bound.geometry.gathers[step.slots]
+        first = gather.whole if s.batch < 0 else int(gather.first[s.batch])
+        if first == NOT_CONTIGUOUS:
+            bound.copy_rows(step.slots, states[name], matrix, s)
+
+    if name not in states:
+        states[name] = Matrix(width // len(step.slots or (0,)), bound.device)
+    return run
+
+
+def add_to_children(bound: Bound, step: ScatterAddStep) -> Run:
+    source_view = bound.view(step.source)
+    source = bound.space.matrix(step.source.buffer)
+    memory = bound.plan.buffers[step.source.buffer].memory
+    slots = None if step.slots is None else bound.plan.slots[step.state]
+    stride = 1 if slots is None else len(slots)
+    at = 0 if slots is None or step.slots is None else slots.index(step.slots[0])
+    every_slot = step.slots == slots
+    n_parts = stride if every_slot else 1
+
+    def run(s: Scope) -> None:
+        target = bound.space.shared[f"gradient:{step.state}"]
+        gather = bound.geometry.gathers[slots]
+        start, end = (s.edge_start, s.edge_end) if slots is None else (s.start, s.end)
+        first = gather.whole if s.batch < 0 else int(gather.first[s.batch])
+        n = end - start
+        bound.tally.n_launches += 1
+        if first != NOT_CONTIGUOUS and every_slot:
+            rows = target.tensor[first : first + n * stride]
+            rows.view(n, stride * target.width).add_(source_view(s))
+            return
+        bound.tally.bytes_copied += n * n_parts * target.width * FLOAT_BYTES
+        if target.array is None or source.array is None:
+            index = bound.index[slots][start * stride : end * stride]
+            index = index if every_slot else index[at::stride]
+            values = source_view(s).reshape(n * n_parts, target.width)
+            target.tensor.index_add_(0, index, values)
+            return
+        row = {Memory.SAVED: start, Memory.SCRATCH: 0}.get(memory, s.state_row)
+        if every_slot:
+            scatter_add(
+                target.array, gather.index, start * stride,
+                source.array, row, step.source.start, n, stride,
+            )  # fmt: skip
+        else:
+            scatter_add_slot(
+                target.array, gather.index, start * stride + at, stride,
+                source.array, row, step.source.start, n,
+            )  # fmt: skip
+
+    return run
+
+
+def copy(bound: Bound, step: CopyStep) -> Run:
+    source, out, tally = bound.view(step.source), bound.view(step.out), bound.tally
+
+    def run(s: Scope) -> None:
+        tally.n_launches += 1
+        tally.bytes_copied += out(s).copy_(source(s)).numel() * FLOAT_BYTES
+
+    return run
+
+
+def between_edges_and_vertices(bound: Bound, i: int) -> Run:
+    node = bound.plan.nodes[i]
+    operand, out = bound.operand(node.inputs[0]), bound.view(bound.plan.refs[i])
+
+    def run(s: Scope) -> None:
+        bound.tally.n_launches += 1
+        edge_start = bound.geometry.gathers[None].edge_start[s.start : s.end + 1]
+        counts = torch.from_numpy(edge_start[1:] - edge_start[:-1]).to(bound.device)
+        owner = torch.repeat_interleave(counts)
+        if node.op == "spread":
+            out(s).copy_(operand(s)[owner])
+        else:
+            out(s).zero_().index_add_(0, owner, operand(s))
+
+    return run
