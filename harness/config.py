@@ -235,6 +235,11 @@ def _check(spec: TrialSpec, instance_kind: str) -> None:
     if spec.policy is not None and spec.policy not in policy_names():
         known = ", ".join(policy_names())
         raise ConfigError(f"policy={spec.policy} is unknown; choose one of {known}")
+    if spec.policy is not None and "policy" not in spec.system_options:
+        raise ConfigError(
+            f"policy={spec.policy}, but system={spec.system} batches in its own way; leave policy"
+            " out, or choose a system of the shared core"
+        )
     wanted = build_model(spec, vocab_size=1, n_classes=1).instance_kind
     if wanted != instance_kind:
         raise ConfigError(

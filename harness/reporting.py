@@ -118,7 +118,7 @@ class Reporter:
         line = f"[{self._n_done}/{self._n_trials}] {words}"
         if self._draws:
             self._progress.update(self._task, completed=self._n_done, now="")
-            self._console.print(line, markup=False)
+            self._console.print(line, markup=False, highlight=False)
             self._progress.refresh()
         else:
             print(line, file=sys.stderr, flush=True)

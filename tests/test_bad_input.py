@@ -29,6 +29,7 @@ UNKNOWN = [
     (["dataset=imagenet"], ["dataset=imagenet is unknown", "sst, sst_synthetic"]),
     (["experiment=fig99"], ["experiment=fig99 is unknown"]),
     (["policy=magic"], ["policy=magic is unknown", "agenda", "depth", "frontier"]),
+    (["policy=depth"], ["policy=depth", "system=null batches in its own way"]),
     (["mode=test"], ["mode=test is not allowed", "train, infer"]),
     (["device=tpu"], ["device=tpu is not allowed", "cpu, cuda"]),
     (["split=half"], ["split=half is unknown", "train, dev, test"]),

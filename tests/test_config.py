@@ -58,7 +58,7 @@ def test_a_group_is_a_file_by_its_own_name() -> None:
     [
         (NULL,),
         ("system=reference", "model=tree_fc", "dataset=complete_trees"),
-        (NULL, "batch_size=3", "timing.min_seconds=0.5", "policy=depth", "rounds=null"),
+        ("system=vertex", "batch_size=3", "timing.min_seconds=0.5", "policy=depth", "rounds=null"),
         (NULL, "model=tree_fc", "model.options.variant=cavs", "data_root=some/where"),
         (NULL, "dataset.options.sha256=null", "learning_rate=1e-2", "force=true"),
         (NULL, "+dataset.options.n_instances=7"),
