@@ -35,7 +35,7 @@ EXPRESSIONS = {
     "sigmoid": "fast_sigmoid({0})",
     "tanh": "fast_tanh({0})",
     "relu": "max({0}, F(0.0))",
-    "exp": "math.exp({0})",
+    "exp": "fast_exp({0})",
     "log": "math.log({0})",
     "square": "{0} * {0}",
     "sqrt": "math.sqrt({0})",
@@ -50,7 +50,7 @@ import math
 import numba
 import numpy as np
 
-from harness.engine.fast_math import FAST, fast_sigmoid, fast_tanh
+from harness.engine.fast_math import FAST, fast_exp, fast_sigmoid, fast_tanh
 
 F = np.float32
 

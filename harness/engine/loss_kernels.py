@@ -11,23 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from harness.engine.fast_math import FAST, fast_exp
 from harness.engine.layout import Index
 
 Matrix = NDArray[np.float32]
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(cache=True, fastmath=FAST, error_model="numpy")
 def _pick_neg_log_softmax(logits: Matrix, label: Index, out: Matrix) -> None:  # pragma: no cover
     for m in range(len(logits)):
         x = logits[m]
         top = x.max()
         total = np.float32(0.0)
         for j in range(len(x)):
-            total += math.exp(x[j] - top)
+            total += fast_exp(x[j] - top)
         out[m, 0] = top + math.log(total) - x[label[m]]
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(cache=True, fastmath=FAST, error_model="numpy")
 def _softmax_minus_one_hot(
     logits: Matrix, label: Index, dy: Matrix, out: Matrix
 ) -> None:  # pragma: no cover - compiled
@@ -36,7 +37,7 @@ def _softmax_minus_one_hot(
         top = x.max()
         total = np.float32(0.0)
         for j in range(len(x)):
-            y[j] = math.exp(x[j] - top)
+            y[j] = fast_exp(x[j] - top)
             total += y[j]
         scale = dy[m, 0] / total
         for j in range(len(x)):

@@ -19,9 +19,7 @@ def gather(bound: Bound, step: GatherStep) -> Run:
     name, width = f"state:{step.state}", matrix.width
 
     def run(s: Scope) -> None:
-        gather = bound.geometry.gathers[step.slots]
-        first = gather.whole if s.batch < 0 else int(gather.first[s.batch])
-        if first == NOT_CONTIGUOUS:
+        if bound.first_row(step.slots, s) == NOT_CONTIGUOUS:
             bound.copy_rows(step.slots, states[name], matrix, s)
 
     if name not in states:
@@ -43,7 +41,7 @@ def add_to_children(bound: Bound, step: ScatterAddStep) -> Run:
         target = bound.space.shared[f"gradient:{step.state}"]
         gather = bound.geometry.gathers[slots]
         start, end = (s.edge_start, s.edge_end) if slots is None else (s.start, s.end)
-        first = gather.whole if s.batch < 0 else int(gather.first[s.batch])
+        first = bound.first_row(slots, s)
         n = end - start
         bound.tally.n_launches += 1
         if first != NOT_CONTIGUOUS and every_slot:

@@ -59,7 +59,7 @@ class TypeExecutor:
 
     def run_batch(self, stage: str, batch: int) -> None:
         """Run a stage over the rows of one batch."""
-        scope = self.bound.batch(batch)
+        scope = self.bound.scopes[batch]
         for step in self.stages[stage]:
             step(scope)
 
