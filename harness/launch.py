@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import site
 import subprocess
 import sys
 import tempfile
@@ -93,7 +94,9 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 def worker_environment(spec: TrialSpec) -> dict[str, str]:
     """The environment of a worker: the trial's thread count everywhere, a fixed hash seed."""
     threads = dict.fromkeys(_THREAD_VARIABLES, str(spec.threads))
-    search = os.pathsep.join(entry for entry in (str(ROOT), os.environ.get("PYTHONPATH")) if entry)
+    # A checkout need not be installed; an installation is found anyway, behind the standard library.
+    root = None if str(ROOT) in site.getsitepackages() else str(ROOT)
+    search = os.pathsep.join(entry for entry in (root, os.environ.get("PYTHONPATH")) if entry)
     # Safe path: a folder named "datasets" where one works must not hide ours.
     python = {"PYTHONHASHSEED": "0", "PYTHONPATH": search, "PYTHONSAFEPATH": "1"}
     fixed = python | {"TF_NUM_INTEROP_THREADS": "1"}
