@@ -94,7 +94,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 def worker_environment(spec: TrialSpec) -> dict[str, str]:
     """The environment of a worker: the trial's thread count everywhere, a fixed hash seed."""
     threads = dict.fromkeys(_THREAD_VARIABLES, str(spec.threads))
-    # A checkout need not be installed; an installation is found anyway, behind the standard library.
+    # A checkout need not be installed; an installation is found behind the standard library.
     root = None if str(ROOT) in site.getsitepackages() else str(ROOT)
     search = os.pathsep.join(entry for entry in (root, os.environ.get("PYTHONPATH")) if entry)
     # Safe path: a folder named "datasets" where one works must not hide ours.
