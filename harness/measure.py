@@ -28,6 +28,7 @@ from harness.machine import (
     describe_machine,
     peak_memory_bytes,
     reset_peak_memory,
+    resident_memory_bytes,
 )
 from harness.oracle import Answer, oracle_answer
 from harness.record import CheckVerdict, Record, Status, now_text, trial_of, write_record
@@ -156,6 +157,7 @@ def _check_and_time(
 ) -> None:
     instances = choose_check_instances(workload.check_instances, spec.timing.n_check_instances)
     answer = _answer(spec, workload, instances) if system.computes else None
+    findings.values["baseline_memory_bytes"] = resident_memory_bytes()
     prepared = time.perf_counter()
     system.prepare(workload.model, workload.weights)
     system.synchronize()

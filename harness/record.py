@@ -83,6 +83,7 @@ class Record(_Frozen):
     n_launches: float | None = None
     bytes_copied: float | None = None
     peak_memory_bytes: int | None = None
+    baseline_memory_bytes: int | None = None  # resident once all is imported, before `prepare`
     check: CheckVerdict | None = None
     warnings: tuple[str, ...] = ()
     inputs_sha256: str | None = None

@@ -60,6 +60,8 @@ def _work_words(record: Record) -> str:
         words.append(f"{record.bytes_copied / 2**20:.3g} MiB copied")
     if record.peak_memory_bytes is not None:
         words.append(f"peak memory {record.peak_memory_bytes / 2**20:.0f} MiB")
+        if record.baseline_memory_bytes is not None:
+            words[-1] += f" ({record.baseline_memory_bytes / 2**20:.0f} MiB before preparing)"
     return ", ".join(words)
 
 

@@ -46,7 +46,8 @@ def to_row(record: Record, n_rounds: int) -> Row:
     row |= {"instances_per_s": record.instances_per_s if record.status == "ok" else None}
     row |= {f"{phase}_s": seconds for phase, seconds in record.phases_s.items()}
     counted = ("learn_s", "compile_s", "n_batches", "n_launches", "bytes_copied")
-    row |= {name: getattr(record, name) for name in (*counted, "peak_memory_bytes")}
+    memory = ("peak_memory_bytes", "baseline_memory_bytes")
+    row |= {name: getattr(record, name) for name in (*counted, *memory)}
     row |= {"n_mini_batches": n_mini, "n_instances": record.n_instances}
     ok = record.status == "ok" and n_mini
     row["relative_spread"] = relative_spread(record.samples_s, n_mini) if ok and n_mini else None

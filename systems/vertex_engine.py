@@ -81,13 +81,12 @@ class Adapter(System):
     def result(self) -> Result:
         """Loss, outputs, gradients and counters of the last run."""
         gradients = self.engine.parameters.gradients() if self.settings.mode == "train" else {}
+        return Result(self.loss, self.engine.outputs(), gradients, self.counters())
+
+    def counters(self) -> Counters:
+        """Batches, kernels and copied bytes of the last run."""
         tally = self.engine.tally
-        return Result(
-            self.loss,
-            self.engine.outputs(),
-            gradients,
-            Counters(self.schedule.n_batches, tally.n_launches, tally.bytes_copied),
-        )
+        return Counters(self.schedule.n_batches, tally.n_launches, tally.bytes_copied)
 
     def synchronize(self) -> None:
         """Wait for CUDA."""

@@ -63,7 +63,14 @@ def test_the_fields_that_others_read_are_there(make_record: MakeRecord) -> None:
     assert set(content) == {
         *("schema_version", "status", "reason", "trial", "trial_id", "instances_per_s"),
         *("phases_s", "learn_s", "compile_s", "samples_s", "n_batches", "n_launches"),
-        *("bytes_copied", "peak_memory_bytes", "check", "warnings", "inputs_sha256"),
+        *(
+            "bytes_copied",
+            "peak_memory_bytes",
+            "baseline_memory_bytes",
+            "check",
+            "warnings",
+            "inputs_sha256",
+        ),
         *("machine", "versions", "config", "source_sha256", "n_mini_batches", "n_instances"),
         *("started_at", "finished_at", "command"),
     }

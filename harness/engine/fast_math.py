@@ -60,4 +60,4 @@ def fast_exp(x: np.float32) -> np.float32:  # pragma: no cover - compiled
     r = r - n * LOG_2_LOW
     p = ONE + r * (ONE + r * (E2 + r * (E3 + r * (E4 + r * (E5 + r * E6)))))
     power = (np.int32(n) + EXPONENT_BIAS) << MANTISSA_BITS
-    return p * np.int32(power).view(np.float32)
+    return np.float32(p * np.int32(power).view(np.float32))
