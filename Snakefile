@@ -14,3 +14,4 @@ include: "workflow/rules/show.smk"
 rule all:
     input:
         f"{RESULTS}/report.html",
+        f"{RESULTS}/records.csv",

@@ -94,10 +94,16 @@ def _cell(artefact: Artefact, comparison: str, block: Block, x: float) -> Cell:
         value = published.value(quantity, system, x) if published else None
         return Cell(EN_DASH if value is None else plain(value))
     base = artefact.presentation.compare[comparison][0]
-    return _measured_cell(artefact.measured(quantity, system, x, base))
+    measured = artefact.measured(quantity, system, x, base)
+    return _measured_cell(measured, with_interval=quantity.endswith(SPEEDUP))
 
 
-def _measured_cell(measured: Measured) -> Cell:
-    if measured.summary is None:
+def _measured_cell(measured: Measured, *, with_interval: bool) -> Cell:
+    """The median; a ratio with its interval, since whether it contains 1 is what matters."""
+    summary = measured.summary
+    if summary is None:
         return Cell(EN_DASH if measured.status == NOT_PLANNED else measured.status)
-    return Cell(three_digits(measured.summary.median), warned=bool(measured.warnings))
+    text = three_digits(summary.median)
+    if with_interval and summary.low is not None and summary.high is not None:
+        text += f" ({three_digits(summary.low)} to {three_digits(summary.high)})"
+    return Cell(text, warned=bool(measured.warnings))

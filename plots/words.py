@@ -30,7 +30,9 @@ def title_of(artefact: Artefact) -> str:
 
 def subtitle_of(artefact: Artefact) -> str:
     """Sizes that every trial shares, threads, device and machine."""
-    parts = []
+    parts = [
+        f"data set {name}" for name in sorted({p.settings["dataset"] for p in artefact.points})
+    ]
     for key, words in SIZE_WORDS.items():
         values = {point.settings.get(key) for point in artefact.points} - {None}
         if key != artefact.presentation.axis and len(values) == 1:
@@ -110,7 +112,7 @@ def statistics_note(artefact: Artefact) -> str:
     few = " (few: the interval is rough)" if round_warnings(n_rounds) else ""
     return (
         f"Median of {n_rounds} rounds{few}, each in a fresh process, rounds interleaved over all "
-        "systems; error bars and CSV: 95 % bootstrap interval over rounds."
+        "systems; error bars, brackets and CSV: 95 % bootstrap interval over rounds."
     )
 
 
@@ -149,7 +151,11 @@ def versions_note(artefact: Artefact, shown: Iterable[str]) -> str:
     records = [r for r in artefact.records if r.trial.system in set(shown)]
     if not records:
         return ""
-    versions = dict(sorted(pair for record in records for pair in record.versions.items()))
+    versions: dict[str, set[str]] = {}
+    for name, text in (pair for record in records for pair in record.versions.items()):
+        versions.setdefault(name, set()).add(text)
     days = sorted({record.started_at[:10] for record in records})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    return f"Measured {when}. " + ", ".join(f"{name} {text}" for name, text in versions.items())
+    return f"Measured {when}. " + ", ".join(
+        f"{name} {'/'.join(sorted(texts))}" for name, texts in sorted(versions.items())
+    )

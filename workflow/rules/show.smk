@@ -18,6 +18,21 @@ for name, plan in PLANS.items():
         shell:
             "{params.draw} &> {log}"
 
+# Every number of every trial in one tidy table, for analyses of one's own.
+rule collect:
+    input:
+        [path for plan in PLANS.values() for t in plan for path in t.record_paths(RESULTS)],
+    output:
+        f"{RESULTS}/records.csv",
+    log:
+        f"{RESULTS}/logs/collect.log",
+    params:
+        collect=f"{PYTHON} harness.commands.collect {RESULTS}/raw --latest",
+    message:
+        "write {output}"
+    shell:
+        "{params.collect} --out {output} &> {log}"
+
 rule report:
     input:
         [f"{RESULTS}/{file}" for name in PLANS for file in FILES[name]],
