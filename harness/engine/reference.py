@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from harness.graph import MiniBatch
 from harness.models.base import Model, traced_functions
 from harness.vertex.autodiff import Gradient, differentiate
-from harness.vertex.operators import OPERATORS, Node
+from harness.vertex.operators import EDGE, OPERATORS, Node
 from harness.vertex.program import VertexFunction
 
 Array = NDArray[np.float64]
@@ -154,7 +154,8 @@ class _Reference:
         if node.op == "parameter":
             return self.parameters[node.name]
         if node.op in ("zeros", "ones"):
-            return np.full(node.shape, float(node.op == "ones"))
+            rows = (len(args),) if node.domain == EDGE else ()
+            return np.full((*rows, *node.shape), float(node.op == "ones"))
         if node.op == "state_gradient":
             return self.state_gradients[vertex][node.name]
         if node.op == "spread":
