@@ -5,15 +5,17 @@
 #
 # PYTHON: interpreter to build for (default .venv/bin/python, else python3.11).
 # JOBS: parallel compilations (default: all cores).
+# BLAS: openblas (default) or eigen. Measured with Tree-LSTM training at batch 64, one thread, AMD
+#   EPYC (Zen 4): hidden 256 720-750 against 640-665 trees/s, hidden 64 2800-3000 against 2650-2800.
 # Needs g++, make and a package registry that pip can reach; about 4 minutes on 2 cores.
-# DyNet's own release flags are kept: -Ofast -funroll-loops -march=native, Eigen, no BLAS.
+# DyNet's own release flags are kept: -Ofast -funroll-loops -march=native.
 set -euo pipefail
 
 readonly VERSION=2.1.2
 readonly SDIST_SHA256=c1c1de7cdd3a60b6c6491868b0e096b38b88d4ce14ef8bd065cb76bcd9f5a8b9
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-readonly root target="$root/.dynet-native" work="$root/build/dynet-native"
-readonly log="$work/build.log"
+readonly root target="$root/.dynet-native" work="$root/build/dynet-native" blas=${BLAS:-openblas}
+readonly log="$work/build.log" venv="$work/venv"
 
 say() { printf 'dynet-native: %s\n' "$*"; }
 fail() { printf 'dynet-native: error: %s\n' "$*" >&2; exit 1; }
@@ -50,18 +52,29 @@ PY
 }
 
 make_venv() {
-    local python=$1 venv=$work/venv
+    local python=$1
     [[ -x $venv/bin/python ]] || step "creating a private build environment" "$python" -m venv "$venv"
     # Newer Cython and setuptools reject DyNet's build script; CMake 4 rejects its CMakeLists.txt.
     step "installing build tools (cython<3, setuptools<70, cmake<4, Eigen 3.4)" \
         "$venv/bin/pip" install --disable-pip-version-check -q \
-        'cython<3' 'setuptools<70' 'cmake<4' 'cmeel-eigen==3.4.*' wheel numpy
+        'cython<3' 'setuptools<70' 'cmake<4' 'cmeel-eigen==3.4.*' scipy-openblas32 \
+        wheel numpy
+}
+
+# Where a package of the build environment keeps its files.
+package_folder() { find "$venv" -type d -path "$1" -print -quit; }
+
+# The packaged OpenBLAS prefixes every symbol, to live beside NumPy's; Eigen calls the plain names.
+write_blas_names() {
+    local eigen=$1
+    grep -oE 'BLASFUNC\([a-z0-9]+\)' "$eigen/Eigen/src/misc/blas.h" | sort -u |
+        sed -E 's/BLASFUNC\((.*)\)/#define \1_ scipy_\1_/' >"$work/blas_names.h"
 }
 
 unpack_source() {
     local sdist=$work/dyNET-$VERSION.tar.gz
     [[ -f $sdist ]] || step "fetching the source package of DyNet $VERSION" \
-        "$work/venv/bin/pip" download --disable-pip-version-check -q --no-deps --no-build-isolation \
+        "$venv/bin/pip" download --disable-pip-version-check -q --no-deps --no-build-isolation \
         --no-binary :all: -d "$work" "dyNET==$VERSION"
     echo "$SDIST_SHA256  $sdist" | sha256sum --quiet -c - >>"$log" 2>&1 || {
         rm -f "$sdist"
@@ -77,36 +90,46 @@ unpack_source() {
 }
 
 compile() {
-    local eigen=$1 venv=$work/venv jobs=${JOBS:-$(nproc)}
+    local eigen=$1 openblas=$2 jobs=${JOBS:-$(nproc)} library
+    # $ORIGIN lets the extension find the libraries beside itself, wherever the folder moves.
+    local compiler_flags="" linker_flags='-Wl,-rpath,$ORIGIN'
+    if [[ $blas == openblas ]]; then
+        write_blas_names "$eigen"
+        compiler_flags="-DEIGEN_USE_BLAS -include $work/blas_names.h"
+        linker_flags+=" -Wl,--no-as-needed -L$openblas/lib -lscipy_openblas"
+    fi
     rm -rf "$work/new"
-    # $ORIGIN lets the extension find libdynet.so beside itself, wherever the folder moves.
     step "compiling with $jobs jobs (minutes; progress in $log)" env \
         PATH="$venv/bin:$PATH" EIGEN3_INCLUDE_DIR="$eigen" MAKE_FLAGS="-j$jobs" \
-        CFLAGS="-O3 -march=native" LDFLAGS='-Wl,-rpath,$ORIGIN' \
+        CFLAGS="-O3 -march=native" CXXFLAGS="$compiler_flags" LDFLAGS="$linker_flags" \
         "$venv/bin/pip" install --disable-pip-version-check --no-deps --no-build-isolation \
         --no-cache-dir --target "$work/new" "$work/src"
-    local library
     library=$(find "$work/src/build" -name libdynet.so -print -quit)
     [[ -n $library ]] || fail "the build left no libdynet.so; see $log"
     cp "$library" "$work/new/"
+    [[ $blas == eigen ]] || cp "$openblas"/lib/libscipy_openblas*.so "$work/new/"
 }
 
 describe() {
-    local eigen=$1 flags
+    local eigen=$1 flags eigen_version blas_name="none (Eigen)"
     flags=$(grep -h '^CXX_FLAGS' "$(find "$work/src/build" -path '*dynet.dir/flags.make' -print -quit)" |
-        sed 's/^CXX_FLAGS *= *//')
-    "$work/venv/bin/python" - "$work/new/build.json" "$VERSION" "$(g++ --version | head -1)" "$flags" \
-        "$(grep -hoE 'EIGEN_(WORLD|MAJOR|MINOR)_VERSION [0-9]+' "$eigen/Eigen/src/Core/util/Macros.h" |
-            awk '{print $2}' | paste -sd.)" <<'PY'
+        sed -E "s/^CXX_FLAGS *= *//; s# -include [^ ]+##")
+    eigen_version=$(grep -hoE 'EIGEN_(WORLD|MAJOR|MINOR)_VERSION [0-9]+' \
+        "$eigen/Eigen/src/Core/util/Macros.h" | awk '{print $2}' | paste -sd.)
+    [[ $blas == eigen ]] || blas_name="OpenBLAS $("$venv/bin/pip" show scipy-openblas32 2>/dev/null |
+        sed -n 's/^Version: //p')"
+    "$venv/bin/python" - "$work/new/build.json" "$VERSION" "$(g++ --version | head -1)" "$flags" \
+        "$eigen_version" "$blas_name" <<'PY'
 import json, pathlib, sys
-path, version, compiler, flags, eigen = sys.argv[1:]
-facts = {"dynet": version, "compiler": compiler, "flags": flags, "eigen": eigen, "blas": "none (Eigen)"}
+path, *values = sys.argv[1:]
+facts = dict(zip(("dynet", "compiler", "flags", "eigen", "blas"), values, strict=True))
 pathlib.Path(path).write_text(json.dumps(facts, indent=1) + "\n")
 PY
 }
 
 main() {
     local python
+    [[ $blas == openblas || $blas == eigen ]] || fail "BLAS=$blas; choose openblas or eigen"
     python=$(find_python)
     if [[ ${1:-} != --force ]] && [[ -f $target/build.json ]] && works "$python"; then
         say "DyNet $VERSION is already in $target (rebuild with --force)"
@@ -118,10 +141,11 @@ main() {
     : >"$log"
     make_venv "$python"
     unpack_source
-    local eigen
-    eigen=$(find "$work/venv" -type d -path '*cmeel.prefix/include/eigen3' -print -quit)
-    [[ -n $eigen ]] || fail "cmeel-eigen was installed without Eigen's headers; see $log"
-    compile "$eigen"
+    local eigen openblas
+    eigen=$(package_folder '*cmeel.prefix/include/eigen3')
+    openblas=$(package_folder '*site-packages/scipy_openblas32')
+    [[ -n $eigen && -n $openblas ]] || fail "Eigen or OpenBLAS was not installed; see $log"
+    compile "$eigen" "$openblas"
     describe "$eigen"
     rm -rf "$target"
     mv "$work/new" "$target"

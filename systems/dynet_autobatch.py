@@ -131,7 +131,10 @@ class Adapter(System):
                 "dynet_blas": build["blas"],
                 "eigen": build["eigen"],
             }
-        return facts | {"dynet": self._runtime.version(), "dynet_build": f"wheel {_wheel_version()}"}
+        return facts | {
+            "dynet": self._runtime.version(),
+            "dynet_build": f"wheel {_wheel_version()}",
+        }
 
 
 def _native(settings: RunSettings) -> Path | None:
