@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 
 from harness.engine.layout import (
@@ -109,12 +110,20 @@ def _pulls(plan: Plan, mini_batch: MiniBatch, vertices: IntArray) -> dict[str, I
     return {name: mini_batch.pulls[name][vertices].astype(np.int64) for name in names}
 
 
-def _sort_by_row(wanted: IntArray, n_rows: int) -> tuple[Index, Index]:
+@numba.njit(cache=True)
+def _sort_by_row(wanted: IntArray, n_rows: int) -> tuple[Index, Index]:  # pragma: no cover
     """Sorted rows and where each stood, in linear time; every row is wanted once at most."""
     stands_at = np.full(n_rows, -1, dtype=np.int64)
-    stands_at[wanted] = np.arange(len(wanted))
-    index = np.flatnonzero(stands_at >= 0)
-    return index, stands_at[index]
+    for k in range(len(wanted)):
+        stands_at[wanted[k]] = k
+    index = np.empty(len(wanted), dtype=np.int64)
+    by_row = np.empty(len(wanted), dtype=np.int64)
+    n = 0
+    for row in range(n_rows):
+        if stands_at[row] >= 0:
+            index[n], by_row[n] = row, stands_at[row]
+            n += 1
+    return index, by_row
 
 
 def _contiguous(rows: TypeRows) -> bool:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from harness.graph import Graph, MiniBatch
-from harness.instances import IntArray, Tree
+from harness.instances import TREE_ROWS, IntArray, Tree
 
 LEAF, INTERNAL = 1, 2
+WORDS, LABELS, LEFT = (TREE_ROWS.index(name) for name in ("words", "labels", "left"))
 TYPE_NAMES = ("unbatchable", "leaf", "internal")
 
 
@@ -18,25 +19,30 @@ def tree_mini_batch(instances: Sequence[Tree], outputs: str) -> MiniBatch:
 
     outputs: "all" vertices or the "roots" are read from outside.
     """
-    sizes = np.array([tree.table.shape[1] for tree in instances], dtype=np.int32)
-    words, labels, left, right = np.concatenate([tree.table for tree in instances], axis=1)
-    types, arg_start, args = _join(sizes, left, right)
-    read = np.arange(len(words)) if outputs == "all" else np.cumsum(sizes) - 1
+    tables = [tree.table for tree in instances]
+    sizes = np.array([table.shape[1] for table in tables], dtype=np.int32)
+    table = np.concatenate(tables, axis=1)
+    ends = np.cumsum(sizes, dtype=np.int32)
+    types, arg_start, args = _join(table[LEFT:], (ends - sizes).repeat(sizes))
+    read = np.arange(table.shape[1], dtype=np.int32) if outputs == "all" else ends - 1
     return MiniBatch(
         graph=Graph(types=types, arg_start=arg_start, args=args, type_names=TYPE_NAMES),
-        pulls={"word": words, "label": labels},
-        outputs=read.astype(np.int32),
+        pulls={"word": table[WORDS], "label": table[LABELS]},
+        outputs=read,
         n_instances=len(instances),
     )
 
 
-def _join(sizes: IntArray, left: IntArray, right: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Shift every tree's children behind the vertices of the trees before it (NumPy only, so that
-    the process of another framework need not load a compiler)."""
-    offsets = np.repeat(np.cumsum(sizes, dtype=np.int32) - sizes, sizes)
-    internal = left >= 0
-    types = np.where(internal, np.int32(INTERNAL), np.int32(LEAF))
-    arg_start = np.zeros(len(left) + 1, dtype=np.int32)
-    np.cumsum(2 * internal, out=arg_start[1:])
-    args = np.stack([(left + offsets)[internal], (right + offsets)[internal]], axis=1).ravel()
-    return types, arg_start, args
+def _join(children: IntArray, offsets: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Types and arguments of all vertices, children (2, n) shifted behind the trees before theirs.
+
+    NumPy only, so that the process of another framework need not load a compiler; few calls, since
+    this is timed for every mini-batch.
+    """
+    internal = children[0] >= 0
+    types = np.add(internal, LEAF, dtype=np.int32)  # INTERNAL is LEAF + 1
+    arg_start = np.zeros(len(internal) + 1, dtype=np.int32)
+    np.cumsum(internal, out=arg_start[1:])
+    arg_start *= 2
+    children += offsets  # meaningless at leaves, which are left out
+    return types, arg_start, children.T[internal].ravel()
