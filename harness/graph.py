@@ -126,6 +126,8 @@ class MiniBatch:
     outputs (k,): the vertices whose state the output function reads, in canonical order
         (instances in order, vertices in each instance's own order).
     function_ids (n,): which vertex function each vertex applies, where that is not its type.
+    output_pulls: what the output function pulls, one int32 per output (k,), where that is not
+        what the output's vertex pulls.
     """
 
     graph: Graph
@@ -133,6 +135,7 @@ class MiniBatch:
     outputs: IntArray
     n_instances: int
     function_ids: IntArray | None = None
+    output_pulls: Mapping[str, IntArray] | None = None
 
     @property
     def functions(self) -> IntArray:

@@ -48,7 +48,11 @@ class Adapter(System):
     def prepare(self, model: Model, weights: Weights) -> None:
         """Trace, differentiate, lower and compile."""
         operators = self.switches.granularity == "operator"
-        self.model = OperatorModel(model) if operators else VertexModel(model)
+        self.model = (
+            OperatorModel(model)
+            if operators
+            else VertexModel(model, share_equal_inputs=self.switches.share_equal_inputs)
+        )
         self.engine = Engine(
             self.model.functions,
             self.model.output,

@@ -12,11 +12,11 @@ import numpy as np
 
 from harness.engine.layout import (
     EMPTY,
-    NOT_CONTIGUOUS,
     Gather,
     Index,
     Layout,
     TypeRows,
+    contiguous_runs,
     plan_gather,
     plan_gather_each,
 )
@@ -53,7 +53,8 @@ def type_geometry(
     gathers = {
         slots: _plan_gather(mini_batch.graph, layout, rows, slots) for slots in gathered_slots(plan)
     }
-    return TypeGeometry(rows, gathers, _pulls(plan, mini_batch, rows.vertices), _contiguous(rows))
+    pulls = {name: _pulled(mini_batch.pulls[name], rows.vertices) for name in _pull_names(plan)}
+    return TypeGeometry(rows, gathers, pulls, _contiguous(rows))
 
 
 def output_geometry(
@@ -67,10 +68,14 @@ def output_geometry(
     vertices = mini_batch.outputs[by_row]
     starts = np.array([0, len(vertices)], dtype=np.int32)
     rows = TypeRows(vertices, starts, np.zeros(1, dtype=np.int32))
-    run = bool(len(index)) and index[-1] - index[0] == len(index) - 1
-    first = int(index[0]) if run else NOT_CONTIGUOUS
-    gather = Gather(index, np.array([first]), first, EMPTY)
-    geometry = TypeGeometry(rows, {(0,): gather}, _pulls(plan, mini_batch, vertices), True)
+    first, whole = contiguous_runs(index, starts, 1)
+    gather = Gather(index, first, int(whole), EMPTY)
+    if mini_batch.output_pulls is None:
+        pulls = {name: _pulled(mini_batch.pulls[name], vertices) for name in _pull_names(plan)}
+    else:
+        own = mini_batch.output_pulls
+        pulls = {name: _pulled(own[name], by_row) for name in _pull_names(plan)}
+    geometry = TypeGeometry(rows, {(0,): gather}, pulls, contiguous=True)
     return geometry, by_row
 
 
@@ -105,24 +110,27 @@ def _plan_gather(graph: Graph, layout: Layout, rows: TypeRows, slots: Slots) -> 
     return plan_gather(graph, layout, rows, slots)
 
 
-def _pulls(plan: Plan, mini_batch: MiniBatch, vertices: IntArray) -> dict[str, Index]:
-    names = {node.name for node in plan.nodes if node.op == "pull"}
-    return {name: mini_batch.pulls[name][vertices].astype(np.int64) for name in names}
+def _pull_names(plan: Plan) -> set[str]:
+    return {node.name for node in plan.nodes if node.op == "pull"}
+
+
+def _pulled(values: IntArray, at: IntArray | Index) -> Index:
+    return values[at].astype(np.int64)
 
 
 @numba.njit(cache=True)
 def _sort_by_row(wanted: IntArray, n_rows: int) -> tuple[Index, Index]:  # pragma: no cover
-    """Sorted rows and where each stood, in linear time; every row is wanted once at most."""
-    stands_at = np.full(n_rows, -1, dtype=np.int64)
-    for k in range(len(wanted)):
-        stands_at[wanted[k]] = k
+    """Sorted rows and where each stood, by counting; a row may be wanted more than once."""
+    next_at = np.zeros(n_rows + 1, dtype=np.int64)
+    for row in wanted:
+        next_at[row + 1] += 1
+    next_at = np.cumsum(next_at)
     index = np.empty(len(wanted), dtype=np.int64)
     by_row = np.empty(len(wanted), dtype=np.int64)
-    n = 0
-    for row in range(n_rows):
-        if stands_at[row] >= 0:
-            index[n], by_row[n] = row, stands_at[row]
-            n += 1
+    for k in range(len(wanted)):
+        at = next_at[wanted[k]]
+        next_at[wanted[k]] += 1
+        index[at], by_row[at] = wanted[k], k
     return index, by_row
 
 

@@ -108,7 +108,7 @@ def plan_gather(graph: Graph, layout: Layout, rows: TypeRows, slots: Sequence[in
     """Rows that a type's vertices read through the given argument slots, in this order."""
     wanted = np.asarray(slots, dtype=np.int32)
     index = _slot_rows(rows.vertices, wanted, graph.arg_start, graph.args, layout.row)
-    first, whole = _contiguous_runs(index, rows.starts, len(wanted))
+    first, whole = contiguous_runs(index, rows.starts, len(wanted))
     return Gather(index, first, int(whole), EMPTY)
 
 
@@ -119,7 +119,7 @@ def plan_gather_each(graph: Graph, layout: Layout, rows: TypeRows) -> Gather:
     np.cumsum(counts, out=edge_start[1:])
     offsets = np.repeat(graph.arg_start[rows.vertices] - edge_start[:-1], counts)
     index = layout.row[graph.args[offsets + np.arange(edge_start[-1])]].astype(np.int64)
-    first, whole = _contiguous_runs(index, edge_start[rows.starts].astype(np.int32), 1)
+    first, whole = contiguous_runs(index, edge_start[rows.starts].astype(np.int32), 1)
     return Gather(index, first, int(whole), edge_start)
 
 
@@ -229,9 +229,10 @@ def _slot_rows(
 
 
 @numba.njit(cache=True)
-def _contiguous_runs(
+def contiguous_runs(
     index: Index, bounds: IntArray, n_parts: int
 ) -> tuple[Index, int]:  # pragma: no cover - compiled
+    """First index of each run where it counts up by one (else NOT_CONTIGUOUS), and of all runs."""
     first = np.empty(len(bounds) - 1, dtype=np.int64)
     whole = index[0] if len(index) else 0
     for b in range(len(first)):

@@ -143,6 +143,8 @@ class Switches:
     that need no child run before the first batch. fusion: elementwise operators become generated
     kernels.
     layout: "read_order" orders batches so that gathers become views; "policy" keeps their order.
+    share_equal_inputs: vertices without children that pull equal values are computed once
+        (harness.models.sharing; vertex granularity only).
     """
 
     granularity: str = "vertex"
@@ -150,3 +152,4 @@ class Switches:
     hoisting: bool = True
     fusion: bool = True
     layout: str = "read_order"
+    share_equal_inputs: bool = False

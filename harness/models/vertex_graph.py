@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.graph import MiniBatch
 from harness.models.base import Model, traced_functions
+from harness.models.sharing import is_worth_sharing, share_equal
 from harness.vertex.program import VertexFunction
 
 
@@ -15,7 +16,7 @@ class VertexModel:
     batch.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, *, share_equal_inputs: bool = False) -> None:
         self.model = model
         traced = traced_functions(model)
         self.functions: Mapping[int, VertexFunction] = {
@@ -23,6 +24,9 @@ class VertexModel:
         }
         self.output: VertexFunction | None = traced["output"]
 
+        self.is_shared = share_equal_inputs and any(map(is_worth_sharing, self.functions.values()))
+
     def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
-        """The model's own mini-batch."""
-        return self.model.mini_batch(instances)
+        """The model's own mini-batch, with equal vertices merged where that was asked for."""
+        mini_batch = self.model.mini_batch(instances)
+        return share_equal(mini_batch, self.functions) if self.is_shared else mini_batch
