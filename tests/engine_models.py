@@ -88,9 +88,11 @@ class SketchModel(Model):
     @property
     def parameters(self) -> Mapping[str, ParameterSpec]:
         h, e, v = self.sizes.hidden_size, self.sizes.embedding_size, self.sizes.vocab_size
-        return {"embedding": ParameterSpec((v, e), 1.0)} | {
-            name: ParameterSpec(shape, 0.7) for name, shape in self.shapes(h, e).items()
-        } | {"W_out": ParameterSpec((h, self.sizes.n_classes), 0.7)}
+        return (
+            {"embedding": ParameterSpec((v, e), 1.0)}
+            | {name: ParameterSpec(shape, 0.7) for name, shape in self.shapes(h, e).items()}
+            | {"W_out": ParameterSpec((h, self.sizes.n_classes), 0.7)}
+        )
 
     def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
         """Shapes of the parameters besides the embedding and the classifier."""

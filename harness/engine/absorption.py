@@ -56,7 +56,7 @@ def find_absorption(
         if i in scattered or any(nodes[k].op == "concat" for k in consumers[i]):
             continue  # its place is chosen for its reader, not for its parts
         for target, product in (node.inputs, node.inputs[::-1]):
-            if nodes[product].op not in MATMULS or product in into:
+            if nodes[product].op not in MATMULS or product in into or product == target:
                 continue
             if stage_of.get(product) != stage_of[i]:
                 continue  # a product of an earlier stage would come before what it adds to

@@ -215,6 +215,11 @@ class Placement:
             return False
         return any(i == k for _, k in self.gradient.gathers)
 
+    def _is_kept(self, i: int) -> bool:
+        """Whether a value is read after its stage's operators: shown, scattered, given back."""
+        scattered = any(i == k for _, k in self.function.scatter)
+        return scattered or i in self._pinned or self._is_plain_gradient(i)
+
     def _dying_operand(self, i: int) -> Ref | None:
         """An operand of i's group whose place is free once the group has run."""
         if not OPERATORS[self.nodes[i].op].elementwise or i in self.absorption.merged:
@@ -242,9 +247,7 @@ class Placement:
 
     def _dies_in(self, root: int, operand: int, group: tuple[int, ...]) -> bool:
         """Whether the columns of `operand` inside `root` have no reader outside the group."""
-        if any(i == root for _, i in self.function.scatter) or root in self.absorption.into:
-            return False
-        if self._is_plain_gradient(root) or self._is_plain_gradient(operand):
+        if root in self.absorption.into:
             return False
         low = self.refs[operand].start
         high = low + self.refs[operand].width
@@ -252,8 +255,9 @@ class Placement:
             overlaps = ref.buffer == self.refs[operand].buffer and not (
                 ref.start + ref.width <= low or high <= ref.start
             )
-            if overlaps and any(
-                k not in group and self.nodes[k].op != "slice" for k in self.consumers[other]
+            if overlaps and (
+                self._is_kept(other)
+                or any(k not in group and self.nodes[k].op != "slice" for k in self.consumers[other])
             ):
                 return False
         return self._unplaced_slices_die(root, group)
@@ -261,7 +265,7 @@ class Placement:
     def _unplaced_slices_die(self, root: int, group: tuple[int, ...]) -> bool:
         for k in self.consumers[root]:
             if self.nodes[k].op == "slice":
-                if not all(reader in group for reader in self.consumers[k]):
+                if self._is_kept(k) or not all(reader in group for reader in self.consumers[k]):
                     return False
             elif k not in group:
                 return False

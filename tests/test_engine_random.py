@@ -1,0 +1,65 @@
+"""Random vertex functions on random graphs: whatever the compiler does to them, results stay.
+
+The generated kernels run as plain Python here, since compiling each takes a second;
+tests/test_engine.py runs compiled ones.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from harness.engine import fused_cpu
+from harness.engine.plan import Switches
+from harness.engine.reference import run_reference
+from harness.models.base import initial_weights
+from tests.engine_models import Sketch
+from tests.engine_runs import all_switches, disagreements, prepared, run
+from tests.random_programs import RandomModel, models, sketches
+
+
+EXAMPLES = int(os.environ.get("BENCH_TEST_EXAMPLES", "100"))
+
+
+def interpreted(source: str) -> Callable[..., None]:
+    """Execute a generated kernel as it is, without compiling it."""
+    (_, body) = source.split("@numba.njit", 1)
+    names: dict[str, Any] = {"math": math, "F": np.float32, "fast_tanh": np.tanh, "fast_exp": np.exp}
+    names["fast_sigmoid"] = lambda x: np.float32(0.5) * (np.float32(1) + np.tanh(x / np.float32(2)))
+    exec(body.split("\n", 1)[1], names)
+    kernel: Callable[..., None] = names["kernel"]
+    return kernel
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _interpreted_kernels() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fused_cpu, "_load", interpreted)
+        yield
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    models,
+    st.lists(sketches(), min_size=1, max_size=3),
+    st.sampled_from(list(all_switches("vertex"))),
+    st.sampled_from(["frontier", "agenda"]),
+)
+def test_any_program_computes_what_the_oracle_does(
+    model: RandomModel, instances: list[Sketch], switches: Switches, policy: str
+) -> None:
+    weights = initial_weights(model, 3)
+    oracle = run_reference(model, weights, instances, "train")
+    values = [oracle.outputs, *oracle.gradients.values()]
+    assume(max(float(np.abs(value).max()) for value in values) < 1e3)
+    result = run(prepared(model, weights, switches, policy), instances)
+    assert disagreements(result, oracle, 2e-4) == []
+    inferred = run(prepared(model, weights, switches, policy, mode="infer"), instances)
+    assert abs(inferred.loss - oracle.loss) <= 2e-4 * max(1.0, abs(oracle.loss))
