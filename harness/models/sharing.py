@@ -44,7 +44,7 @@ def share_equal(mini_batch: MiniBatch, functions: Mapping[int, VertexFunction]) 
 
 
 def _input_keys(mini_batch: MiniBatch, functions: Mapping[int, VertexFunction]) -> IntArray:
-    """A number for each vertex that may be shared, equal where all that it pulls is; -1 elsewhere."""
+    """A number for each vertex that may be shared, equal where its pulls are; -1 elsewhere."""
     types = mini_batch.graph.types
     keys = np.full(len(types), -1, dtype=np.int32)
     n_keys = 0
@@ -56,7 +56,7 @@ def _input_keys(mini_batch: MiniBatch, functions: Mapping[int, VertexFunction]) 
         found = mini_batch.pulls[names[0]][members]
         if len(names) > 1:
             pulled = np.stack([mini_batch.pulls[name][members] for name in names])
-            found = np.unique(pulled, axis=1, return_inverse=True)[1]
+            found = np.unique(pulled, axis=1, return_inverse=True)[1].astype(np.int32)
         keys[members] = found + n_keys
         n_keys += int(found.max(initial=-1)) + 1
     return keys
