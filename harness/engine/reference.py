@@ -154,8 +154,8 @@ class _Reference:
         if node.op == "parameter":
             return self.parameters[node.name]
         if node.op in ("zeros", "ones"):
-            rows = (len(args),) if node.domain == EDGE else ()
-            return np.full((*rows, *node.shape), float(node.op == "ones"))
+            edges = (len(args),) if node.domain == EDGE else ()
+            return np.full((*edges, *node.shape), float(node.op == "ones"))
         if node.op == "state_gradient":
             return self.state_gradients[vertex][node.name]
         if node.op == "spread":
