@@ -13,6 +13,9 @@ from hydra.core.global_hydra import GlobalHydra
 from harness.trial import Limits, Timing, TrialSpec
 
 ROOT = Path(__file__).resolve().parents[1]
+BESIDE = ROOT.parent / "shared" / "data"  # where real corpora lie beside some checkouts
+if "BENCH_DATA" not in os.environ and BESIDE.is_dir():
+    os.environ["BENCH_DATA"] = str(BESIDE)
 
 
 @pytest.fixture(scope="session")
