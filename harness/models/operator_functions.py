@@ -16,8 +16,6 @@ from harness.graph import UNBATCHABLE
 from harness.vertex.operators import OPERATORS, Node
 from harness.vertex.program import Builder, VertexFunction
 
-# DyNet has no batched kernel for these (signature 0, spec 2.2): one application a batch.
-UNBATCHABLE_OPERATORS = ("sum_elements", "expand", "div", "zeros", "ones")
 SOURCES = ("gather", "pull", "parameter")
 PULLED = "pulled"  # an operator's only external input, whatever its vertex calls it
 
@@ -122,7 +120,7 @@ class _Splitter:
         function = self.table.add(key, self._function(chain, values, is_loss), cheap)
         return Application(
             function=function,
-            type=UNBATCHABLE if node.op in UNBATCHABLE_OPERATORS else function,
+            type=UNBATCHABLE if OPERATORS[node.op].signature is None else function,
             arguments=tuple(self._argument(k) for k in values),
             pull=pulls[0] if pulls else None,
         )
@@ -136,18 +134,20 @@ class _Splitter:
     def _signature(
         self, chain: Sequence[Node], values: Sequence[int], is_loss: bool
     ) -> tuple[object, ...]:
-        """What must be equal for two applications to share a kernel: operators, parameters,
-        constants, columns and shapes (DyNet lets elementwise kernels mix shapes; equal ones occur
-        here)."""
-        parameters = [
-            self.nodes[k].name
-            for part in chain
-            for k in part.inputs
-            if self.nodes[k].op == "parameter"
-        ]
+        """What must be equal for two applications to share a function.
+
+        The operators' own rules, and all shapes: DyNet lets elementwise kernels mix them, but
+        equal ones occur here. An unbatchable operator has a function to share, if no batch.
+        """
         shapes = [self.nodes[k].shape for k in values]
-        constants = [(part.op, part.index, part.value, part.shape) for part in chain]
-        return (*constants, *parameters, *shapes, is_loss)
+        return (*(self._key(part) for part in chain), *shapes, is_loss)
+
+    def _key(self, node: Node) -> tuple[object, ...]:
+        operator = OPERATORS[node.op]
+        facts = {"index": node.index, "value": node.value, "shape": node.shape}
+        if operator.parameter_at is not None:
+            facts["parameter"] = self.nodes[node.inputs[operator.parameter_at]].name
+        return (node.op, node.shape, *(facts[fact] for fact in operator.signature or ()))
 
     def _function(
         self, chain: Sequence[Node], values: Sequence[int], is_loss: bool

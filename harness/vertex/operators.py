@@ -8,12 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from harness.errors import ConfigError
-
-if TYPE_CHECKING:
-    from harness.vertex.program import Builder
 
 Shape = tuple[int, ...]
 VERTEX, EDGE, PARAMETER = "vertex", "edge", "parameter"
@@ -42,7 +39,32 @@ class Node:
         return math.prod(self.shape)
 
 
-GradientRule = Callable[["Builder", int, int], Sequence[int | None]]
+class Appender(Protocol):
+    """What a gradient rule needs of the program that it appends to."""
+
+    def __getitem__(self, node: int) -> Node:
+        """Return a node by its id."""
+
+    def inputs(self, node: int) -> tuple[int, ...]:
+        """Return the ids of a node's inputs."""
+
+    def add(
+        self,
+        op: str,
+        *inputs: int,
+        shape: Shape | None = None,
+        name: str = "",
+        index: int = 0,
+        value: float = 0.0,
+        domain: str | None = None,
+    ) -> int:
+        """Append an operator and return its id."""
+
+    def slice(self, x: int, start: int, width: int) -> int:
+        """Append a view of some columns and return its id."""
+
+
+GradientRule = Callable[[Appender, int, int], Sequence[int | None]]
 ShapeRule = Callable[[Sequence[Node]], Shape]
 
 
@@ -56,9 +78,9 @@ class Operator:
     elementwise: reads and writes position by position, so that it may be fused.
     sink: sums over all vertices into a parameter's gradient; such a node is lazy by nature (spec
     3.4).
-    signature: which of "shape", "name", "index", "value" must be equal, besides the operator, for
-    two
-        applications to share a kernel in DyNet (spec 2.2).
+    signature: what must be equal, besides operator and operands' shapes, for two applications to
+    share a kernel in DyNet (spec 2.2): "parameter" (which one), "index", "value" or "shape" (its
+    own). None: DyNet has no batched kernel (signature 0).
     heavy: deferred by DyNet's agenda on ties (spec 2.3).
     parameter_at, pull_at: which operand is a parameter, or pulled; such values can be nothing else.
     domain: of the operand, where the operator works on one only.
@@ -68,7 +90,7 @@ class Operator:
     gradient: GradientRule | None = None
     elementwise: bool = False
     sink: bool = False
-    signature: tuple[str, ...] = ()
+    signature: tuple[str, ...] | None = ()
     heavy: bool = False
     parameter_at: int | None = None
     pull_at: int | None = None
@@ -114,20 +136,20 @@ def _matmul_shape(inputs: Sequence[Node], rows: int = 0, columns: int = 1) -> Sh
     return (weight.shape[columns],)
 
 
-def _add(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def _add(b: Appender, node: int, dy: int) -> Sequence[int | None]:
     return dy, dy
 
 
-def _sub(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def _sub(b: Appender, node: int, dy: int) -> Sequence[int | None]:
     return dy, b.add("neg", dy)
 
 
-def _mul(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def _mul(b: Appender, node: int, dy: int) -> Sequence[int | None]:
     x, y = b.inputs(node)
     return b.add("mul", dy, y), b.add("mul", dy, x)
 
 
-def _div(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def _div(b: Appender, node: int, dy: int) -> Sequence[int | None]:
     _, y = b.inputs(node)
     dx = b.add("div", dy, y)
     return dx, b.add("neg", b.add("mul", dx, node))
@@ -138,31 +160,31 @@ def _of_output(op: str) -> GradientRule:
     return lambda b, node, dy: (b.add(op, dy, node),)
 
 
-def _square(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def _square(b: Appender, node: int, dy: int) -> Sequence[int | None]:
     (x,) = b.inputs(node)
     return (b.add("mul", dy, b.add("scale", x, value=2.0)),)
 
 
-def _sqrt(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def _sqrt(b: Appender, node: int, dy: int) -> Sequence[int | None]:
     return (b.add("scale", b.add("div", dy, node), value=0.5),)
 
 
-def _matmul(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def _matmul(b: Appender, node: int, dy: int) -> Sequence[int | None]:
     x, weight = b.inputs(node)
     return b.add("matmul_transposed", dy, weight), b.add("outer_sum", x, dy, name=b[weight].name)
 
 
-def _bias(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def _bias(b: Appender, node: int, dy: int) -> Sequence[int | None]:
     _, bias = b.inputs(node)
     return dy, b.add("vertex_sum", dy, name=b[bias].name)
 
 
-def _lookup(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def _lookup(b: Appender, node: int, dy: int) -> Sequence[int | None]:
     table, row = b.inputs(node)
     return b.add("row_sum", row, dy, name=b[table].name), None
 
 
-def _concat(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def _concat(b: Appender, node: int, dy: int) -> Sequence[int | None]:
     grads, start = [], 0
     for x in b.inputs(node):
         grads.append(b.slice(dy, start, b[x].width))
@@ -170,7 +192,7 @@ def _concat(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     return grads
 
 
-def _pick(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def _pick(b: Appender, node: int, dy: int) -> Sequence[int | None]:
     logits, label = b.inputs(node)
     return b.add("softmax_minus_one_hot", logits, label, dy), None
 
@@ -181,21 +203,21 @@ OPERATORS: dict[str, Operator] = {
     "gather_each": Operator(),
     "pull": Operator(),
     "parameter": Operator(),
-    "zeros": Operator(signature=("shape",)),
-    "ones": Operator(signature=("shape",)),
+    "zeros": Operator(signature=None),
+    "ones": Operator(signature=None),
     "state_gradient": Operator(),
     # Linear algebra with shared parameters.
     "matmul": Operator(
-        _matmul_shape, _matmul, signature=("name", "shape"), heavy=True, parameter_at=1
+        _matmul_shape, _matmul, signature=("parameter",), heavy=True, parameter_at=1
     ),
     "matmul_transposed": Operator(lambda inputs: _matmul_shape(inputs, 1, 0), parameter_at=1),
-    "bias": Operator(_same, _bias, elementwise=True, signature=("name",), parameter_at=1),
-    "lookup": Operator(_row, _lookup, signature=("name",), parameter_at=0, pull_at=1),
+    "bias": Operator(_same, _bias, elementwise=True, signature=("parameter",), parameter_at=1),
+    "lookup": Operator(_row, _lookup, signature=("parameter",), parameter_at=0, pull_at=1),
     # Elementwise.
     "add": Operator(_same, _add, elementwise=True),
     "sub": Operator(_same, _sub, elementwise=True),
     "mul": Operator(_same, _mul, elementwise=True),
-    "div": Operator(_same, _div, elementwise=True),
+    "div": Operator(_same, _div, elementwise=True, signature=None),
     "neg": Operator(_first, lambda b, n, dy: (b.add("neg", dy),), elementwise=True),
     "scale": Operator(
         _first,
@@ -215,21 +237,21 @@ OPERATORS: dict[str, Operator] = {
     "tanh_gradient": Operator(_same, elementwise=True),  # dy (1 - y^2)
     "relu_gradient": Operator(_same, elementwise=True),  # dy where y > 0
     # Columns.
-    "concat": Operator(_joined, _concat, signature=("shape",)),
+    "concat": Operator(_joined, _concat),
     "slice": Operator(None, signature=("shape", "index")),  # its gradient is joined in autodiff
     "sum_elements": Operator(
         _scalar,
         lambda b, n, dy: (b.add("expand", dy, shape=b[b.inputs(n)[0]].shape),),
-        signature=("shape",),
+        signature=None,
     ),
-    "expand": Operator(None, lambda b, n, dy: (b.add("sum_elements", dy),)),
+    "expand": Operator(None, lambda b, n, dy: (b.add("sum_elements", dy),), signature=None),
     # Any number of children: between a vertex and its incoming edges.
     "sum_edges": Operator(
         _first, lambda b, n, dy: (b.add("spread", dy, domain=EDGE),), domain=EDGE
     ),
     "spread": Operator(_first, lambda b, n, dy: (b.add("sum_edges", dy),), domain=VERTEX),
     # Loss.
-    "pick_neg_log_softmax": Operator(_scalar, _pick, signature=("shape",), pull_at=1),
+    "pick_neg_log_softmax": Operator(_scalar, _pick, pull_at=1),
     "softmax_minus_one_hot": Operator(_first, pull_at=1),
     # Parameter gradients: sums over all vertices.
     "outer_sum": Operator(lambda inputs: (inputs[0].width, inputs[1].width), sink=True),
