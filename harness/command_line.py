@@ -31,7 +31,7 @@ from harness.config import (
 )
 from harness.errors import ConfigError
 from harness.grid import CONF_DIR
-from harness.plan import choices_from, measuring_order, plan_artefact
+from harness.pipeline import choices_from, measuring_order, plan_artefact
 from harness.record import check_writable, record_path
 from harness.trial import TrialSpec
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from harness.plan import Choices, PlannedTrial
+from harness.pipeline import Choices, PlannedTrial
 from harness.record import Record, read_record
 from plots.artefact import Artefact
 from plots.comparable import check_one_table

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from harness.grid import CONF_DIR
-from harness.plan import Choices, PlannedTrial
+from harness.pipeline import Choices, PlannedTrial
 from harness.record import CheckVerdict, Record, Trial, write_record
 
 MACHINE = {

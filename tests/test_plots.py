@@ -15,7 +15,7 @@ from harness.commands import draw, report
 from harness.config import Composer
 from harness.errors import ConfigError, RecordError
 from harness.grid import CONF_DIR, experiment_names
-from harness.plan import Choices, PlannedTrial, choices_from, measuring_order, plan_artefact
+from harness.pipeline import Choices, PlannedTrial, choices_from, measuring_order, plan_artefact
 from plots.gather import gather
 from plots.points import Point, measure_of, speedup_of
 from plots.presentation import read_presentation

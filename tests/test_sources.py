@@ -85,7 +85,7 @@ def test_the_worker_s_code_is_measured_code_and_the_parent_s_is_not() -> None:
     found = set(imported_files([WORKER]))
     assert {"harness.measure", "harness.timing", "harness.clock", "harness.check"} <= found
     assert {"systems.base", "datasets.base", "harness.engine.reference"} <= found
-    outside = {"harness.launch", "harness.config", "harness.reporting", "harness.plan"}
+    outside = {"harness.launch", "harness.config", "harness.reporting", "harness.pipeline"}
     assert not found & outside
     assert not {name for name in found if name.startswith(("harness.commands", "plots"))}
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from harness.config import Composer
 from harness.errors import BenchError
-from harness.plan import choices_from, plan_artefact
+from harness.pipeline import choices_from, plan_artefact
 from plots.gather import gather
 from plots.sheet import write_sheet
 from plots.style import use_style

@@ -53,6 +53,8 @@ def add_to_children(bound: Bound, step: ScatterAddStep) -> Run:
             index = bound.index[slots][start * stride : end * stride]
             index = index if every_slot else index[at::stride]
             values = source_view(s).reshape(n * n_parts, target.width)
+            if source is target:  # a state passed on: torch refuses to add a tensor to itself
+                values = values.clone()
             target.tensor.index_add_(0, index, values)
             return
         row = {Memory.SAVED: start, Memory.SCRATCH: 0}.get(memory, s.state_row)

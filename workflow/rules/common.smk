@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.config import Composer
 from harness.grid import experiment_names
-from harness.plan import choices_from, measuring_order, plan_artefact
+from harness.pipeline import choices_from, measuring_order, plan_artefact
 from harness.sources import hash_files, source_sha256
 from plots.presentation import read_presentation
 
