@@ -1,4 +1,4 @@
-"""Random vertex functions for hypothesis: programs whose every step picks an operator and operands."""
+"""Random vertex functions for hypothesis: every step picks an operator and its operands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from harness.vertex import (
     sum_elements,
     tanh,
 )
-from tests.engine_models import Sketch, join_sketches
+from tests.sketches import Sketch, join_sketches
 
 WIDTHS = (2, 4)
 Step = tuple[int, int, int]  # operator, first and second operand, each modulo what there is
@@ -52,16 +52,19 @@ PAIRWISE: Sequence[Callable[[Symbol, Symbol], Symbol]] = (
 
 
 class RandomModel(Model):
-    """Four types: leaves, unary and binary vertices by slot, and vertices of any number of children."""
+    """Leaves, vertices of one and of two children by slot, and of any number of children."""
 
     name = "random"
     instance_kind = "sketch"
     vertex_types = ("leaf", "unary", "binary", "many")
-    state: Mapping[str, int] = {"a": 2, "c": 4, "h": 4}  # type: ignore[assignment]  # noqa: RUF012
 
     def __init__(self, recipes: Mapping[str, Recipe]) -> None:
         super().__init__(SIZES)
         self.recipes = recipes
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"a": 2, "c": 4, "h": 4}
 
     @property
     def parameters(self) -> Mapping[str, ParameterSpec]:
@@ -167,8 +170,10 @@ def sketches(draw: st.DrawFn, max_vertices: int = 9) -> Sketch:
     for k in range(draw(st.integers(1, max_vertices))):
         kind = draw(st.sampled_from(RandomModel.vertex_types if k else ("leaf", "many")))
         n_args = {"leaf": 0, "unary": 1, "binary": 2}.get(kind)
-        sizes = {"min_size": n_args or 0, "max_size": 3 if n_args is None else n_args}
+        fewest, most = (0, 3) if n_args is None else (n_args, n_args)
         earlier = st.integers(0, k - 1) if k else st.nothing()
-        vertices.append((kind, draw(st.lists(earlier, **sizes)) if k else []))
+        vertices.append(
+            (kind, draw(st.lists(earlier, min_size=fewest, max_size=most)) if k else [])
+        )
     read = draw(st.lists(st.integers(0, len(vertices) - 1), unique=True, max_size=3))
     return Sketch(vertices, tuple(read))

@@ -6,42 +6,27 @@ tests/test_engine.py runs compiled ones.
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from harness.engine import fused_cpu
 from harness.engine.plan import Switches
 from harness.engine.reference import run_reference
 from harness.models.base import initial_weights
-from tests.engine_models import Sketch
-from tests.engine_runs import all_switches, disagreements, prepared, run
+from tests.engine_runs import all_switches, disagreements, interpreted_kernels, prepared, run
 from tests.random_programs import RandomModel, models, sketches
+from tests.sketches import Sketch
 
-
-EXAMPLES = int(os.environ.get("BENCH_TEST_EXAMPLES", "100"))
-
-
-def interpreted(source: str) -> Callable[..., None]:
-    """Execute a generated kernel as it is, without compiling it."""
-    (_, body) = source.split("@numba.njit", 1)
-    names: dict[str, Any] = {"math": math, "F": np.float32, "fast_tanh": np.tanh, "fast_exp": np.exp}
-    names["fast_sigmoid"] = lambda x: np.float32(0.5) * (np.float32(1) + np.tanh(x / np.float32(2)))
-    exec(body.split("\n", 1)[1], names)
-    kernel: Callable[..., None] = names["kernel"]
-    return kernel
+EXAMPLES = int(os.environ.get("BENCH_TEST_EXAMPLES", "200"))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _interpreted_kernels() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fused_cpu, "_load", interpreted)
+    with interpreted_kernels():
         yield
 
 

@@ -40,9 +40,9 @@ class Placement:
         self.fusion, self.absorption = fusion, absorption
         self.stage_of = staging.stage_of()
         self._pinned = {i for i in (function.push, function.loss) if i is not None}
-        scattered = {i for _, i in function.scatter}
-        given_back = {i for _, i in gradient.gathers} if gradient is not None else set()
-        results = {*self.stage_of, *self._pinned, *scattered, *given_back}
+        self._scattered = {i for _, i in function.scatter}
+        self._given_back = {i for _, i in gradient.gathers} if gradient is not None else set()
+        results = {*self.stage_of, *self._pinned, *self._scattered, *self._given_back}
         self.consumers = find_consumers(nodes, results)
         self.group_of = {i: group for order in orders.values() for group in order for i in group}
         self.buffers: dict[str, Buffer] = {}
@@ -88,7 +88,7 @@ class Placement:
                 self._place_gather(i, node)
 
     def _needs_copy(self, i: int) -> bool:
-        if i in self._pinned or any(i == k for _, k in self.function.scatter):
+        if i in self._pinned or i in self._scattered:
             return True
         if not self.consumers[i]:
             return False
@@ -211,14 +211,11 @@ class Placement:
         return any(k not in group for k in self.consumers[i]) or self._is_plain_gradient(i)
 
     def _is_plain_gradient(self, i: int) -> bool:
-        if self.gradient is None or i in self.fused_adds:
-            return False
-        return any(i == k for _, k in self.gradient.gathers)
+        return i in self._given_back and i not in self.fused_adds
 
     def _is_kept(self, i: int) -> bool:
         """Whether a value is read after its stage's operators: shown, scattered, given back."""
-        scattered = any(i == k for _, k in self.function.scatter)
-        return scattered or i in self._pinned or self._is_plain_gradient(i)
+        return i in self._scattered or i in self._pinned or self._is_plain_gradient(i)
 
     def _dying_operand(self, i: int) -> Ref | None:
         """An operand of i's group whose place is free once the group has run."""
@@ -252,13 +249,11 @@ class Placement:
         low = self.refs[operand].start
         high = low + self.refs[operand].width
         for other, ref in self.refs.items():
+            readers = [k for k in self.consumers[other] if self.nodes[k].op != "slice"]
             overlaps = ref.buffer == self.refs[operand].buffer and not (
                 ref.start + ref.width <= low or high <= ref.start
             )
-            if overlaps and (
-                self._is_kept(other)
-                or any(k not in group and self.nodes[k].op != "slice" for k in self.consumers[other])
-            ):
+            if overlaps and (self._is_kept(other) or any(k not in group for k in readers)):
                 return False
         return self._unplaced_slices_die(root, group)
 
