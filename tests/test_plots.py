@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,11 @@ from harness.commands import draw, report
 from harness.config import Composer
 from harness.errors import ConfigError, RecordError
 from harness.grid import CONF_DIR, experiment_names
-from harness.pipeline import Choices, PlannedTrial, choices_from, measuring_order, plan_artefact
+from harness.pipeline import Choices, PlannedTrial, choices_from, plan_artefact
 from plots.gather import gather
 from plots.points import Point, measure_of, speedup_of
 from plots.presentation import read_presentation
-from plots.published import read_published
 from plots.render import to_html, to_latex, to_markdown
-from plots.style import look_of
-from plots.table import Cell, Column, Table, three_digits
 from plots.table_of_speedups import table_of
 from plots.words import title_of
 from tests.made_up_records import (
@@ -284,68 +280,6 @@ def test_the_sheet_counts_statuses_and_warnings(choices: Choices, composer: Comp
     assert sheet["warnings"] == {"drift": sheet["n_records"]}
 
 
-@pytest.mark.parametrize("scale", ["smoke", "paper"])
-@pytest.mark.parametrize("name", experiment_names())
-def test_every_experiment_plans_at_every_scale(
-    name: str, scale: str, choices: Choices, composer: Composer
-) -> None:
-    chosen = choices_from(
-        {"scale": scale, "device": "cpu", "data_root": "none", "conf_dir": choices.conf_dir}, {}
-    )
-    trials = plan_artefact(name, chosen, composer)
-    shown = read_presentation(name, choices.conf_dir)
-    assert all(shown.axis in trial.settings for trial in trials)
-    systems = {trial.settings["system"] for trial in trials}
-    compared = {system for group in shown.compare.values() for system in group}
-    assert systems <= compared, "a system is measured and shown nowhere"
-    assert all(systems & set(group) for group in shown.compare.values())
-    assert all((CONF_DIR / "system" / f"{system}.yaml").is_file() for system in compared)
-
-
-def test_artefacts_share_their_trials(choices: Choices, composer: Composer) -> None:
-    plans = [plan_artefact(n, choices, composer) for n in experiment_names(choices.conf_dir)]
-    trials = measuring_order(trial for plan in plans for trial in plan)
-    assert len({trial.trial_id for trial in trials}) == len(trials)
-    assert len(trials) < sum(map(len, plans)) / 2
-    # 8 minutes on 2 cores allow about 55 trials of two rounds, each a process of 3 to 4 seconds.
-    assert sum(trial.rounds for trial in trials) <= 110
-
-
-def test_the_systems_of_a_point_stand_together(choices: Choices, composer: Composer) -> None:
-    trials = measuring_order(plan_artefact(FIGURE, choices, composer))
-    sizes = [trial.settings["batch_size"] for trial in trials]
-    n_changes = sum(a != b for a, b in itertools.pairwise(sizes))
-    assert n_changes < 2 * len(set(sizes))
-
-
-def test_published_tables_name_their_source_and_are_complete() -> None:
-    for name in ("cavs_atc18_table1", "cavs_short_table1"):
-        for model in ("tree_lstm", "tree_fc"):
-            published = read_published(name, model)
-            assert len(published.xs) == 6
-            assert len({(q, s) for q, s, _ in published.values}) * 6 == len(published.values)
-            assert "Titan X" in published.source
-
-
-def test_the_short_papers_speedups_follow_from_its_times() -> None:
-    for model in ("tree_lstm", "tree_fc"):
-        published = read_published("cavs_short_table1", model)
-        for (quantity, system, x), printed in published.values.items():
-            if quantity == "overall_speedup":
-                ours = published.value("epoch_s", "cavs", x)
-                theirs = published.value("epoch_s", system, x)
-                assert ours is not None
-                assert theirs is not None
-                assert theirs / ours == pytest.approx(printed, rel=0.21), (model, system, x)
-
-
-def test_an_unknown_published_table_lists_the_known() -> None:
-    with pytest.raises(ConfigError, match="cavs_short_table1"):
-        read_published("nowhere", "tree_lstm")
-    with pytest.raises(ConfigError, match="tree_fc"):
-        read_published("cavs_short_table1", "lattice_lstm")
-
-
 @pytest.mark.parametrize("key", ["draw", "quantities", "axis", "epoch", "compare"])
 def test_an_experiment_without_a_key_says_which(key: str, tmp_path: Path) -> None:
     content = yaml.safe_load((CONF_DIR / f"experiment/{FIGURE}.yaml").read_text())
@@ -363,49 +297,3 @@ def test_draw_tells_of_an_unknown_artefact_in_one_line(
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert FIGURE in error
-
-
-def test_looks_are_distinct_within_a_comparison() -> None:
-    for name in experiment_names():
-        for systems in read_presentation(name, CONF_DIR).compare.values():
-            looks = [look_of(system) for system in systems]
-            for part in ("color", "marker"):
-                assert len({getattr(look, part) for look in looks}) == len(looks), (name, part)
-
-
-def test_a_new_system_needs_no_entry_to_be_drawn() -> None:
-    assert look_of("somebody's system") == look_of("somebody's system")
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.0, "0"),
-        (0.001234, "0.00123"),
-        (0.12, "0.120"),
-        (1.0, "1.00"),
-        (12.34, "12.3"),
-        (99.99, "100"),
-        (123.4, "123"),
-        (15234.0, "15200"),
-        (1.5e-5, "0.000015"),
-    ],
-)
-def test_three_digits(value: float, text: str) -> None:
-    assert three_digits(value) == text
-
-
-def test_tables_escape_what_their_formats_would_misread() -> None:
-    table = Table(
-        title="50% & more_of <it>",
-        subtitle="",
-        row_label="n",
-        columns=(Column("a_b", "x & y"),),
-        rows=(("1", (Cell("out_of<memory>", warned=True),)),),
-        notes=(),
-    )
-    assert r"50\% \& more\_of" in to_latex(table)
-    assert r"out\_of<memory>$^\dagger$" in to_latex(table)
-    assert "out_of&lt;memory&gt;" in to_html(table)
-    with pytest.raises(RecordError, match="1 cells for 2 columns"):
-        Table("t", "", "n", (Column("g", "a"), Column("g", "b")), (("1", (Cell("1"),)),), ())

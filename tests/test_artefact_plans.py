@@ -1,0 +1,50 @@
+"""The shipped experiments: each plans, shows what it measures, and shares its trials."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from harness.config import Composer
+from harness.grid import experiment_names
+from harness.pipeline import Choices, choices_from, measuring_order, plan_artefact
+from plots.presentation import read_presentation
+
+
+@pytest.fixture(scope="module")
+def composer() -> Composer:
+    return Composer()
+
+
+def choices(scale: str) -> Choices:
+    return choices_from({"scale": scale, "device": "cpu", "data_root": "none"}, {})
+
+
+@pytest.mark.parametrize("scale", ["smoke", "paper"])
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_experiment_plans_and_shows_all_it_measures(
+    name: str, scale: str, composer: Composer
+) -> None:
+    trials = plan_artefact(name, choices(scale), composer)
+    shown = read_presentation(name, choices(scale).conf_dir)
+    assert all(shown.axis in trial.settings for trial in trials)
+    measured = {trial.settings["system"] for trial in trials}
+    assert measured <= {system for group in shown.compare.values() for system in group}
+    assert all(measured & set(group) for group in shown.compare.values())
+
+
+def test_artefacts_share_their_trials(composer: Composer) -> None:
+    plans = [plan_artefact(name, choices("smoke"), composer) for name in experiment_names()]
+    trials = measuring_order(trial for plan in plans for trial in plan)
+    assert len({trial.trial_id for trial in trials}) == len(trials)
+    assert len(trials) < sum(map(len, plans)) / 2
+    # 8 minutes on 2 cores allow about 55 trials of two rounds, each a process of 3 to 4 seconds.
+    assert sum(trial.rounds for trial in trials) <= 110
+
+
+def test_the_systems_of_a_point_stand_together(composer: Composer) -> None:
+    trials = measuring_order(plan_artefact("cavs_fig8d", choices("smoke"), composer))
+    sizes = [trial.settings["batch_size"] for trial in trials]
+    n_changes = sum(a != b for a, b in itertools.pairwise(sizes))
+    assert n_changes < 2 * len(set(sizes))
