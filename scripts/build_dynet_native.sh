@@ -33,12 +33,15 @@ find_python() {
         fail "no Python 3.11 found; install it, or name one: PYTHON=/path/to/python3.11"
     "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null ||
         fail "$python is not Python 3.11, which the recipe is for; set PYTHON=/path/to/python3.11"
+    "$python" -c 'import numpy' 2>/dev/null ||
+        fail "$python has no NumPy to build for; install the benchmark first (make install)"
     printf '%s\n' "$python"
 }
 
 # The import is tried with the interpreter that will run the benchmark: its NumPy has to fit.
 works() {
-    PYTHONPATH=$target "$1" - "$target" >/dev/null 2>&1 <<'PY'
+    local python=$1 folder=$2
+    PYTHONPATH=$folder "$python" - "$folder" >/dev/null 2>&1 <<'PY'
 import sys
 import numpy as np
 import dynet_config
@@ -131,7 +134,7 @@ main() {
     local python
     [[ $blas == openblas || $blas == eigen ]] || fail "BLAS=$blas; choose openblas or eigen"
     python=$(find_python)
-    if [[ ${1:-} != --force ]] && [[ -f $target/build.json ]] && works "$python"; then
+    if [[ ${1:-} != --force ]] && [[ -f $target/build.json ]] && works "$python" "$target"; then
         say "DyNet $VERSION is already in $target (rebuild with --force)"
         return
     fi
@@ -147,9 +150,9 @@ main() {
     [[ -n $eigen && -n $openblas ]] || fail "Eigen or OpenBLAS was not installed; see $log"
     compile "$eigen" "$openblas"
     describe "$eigen"
+    works "$python" "$work/new" || fail "DyNet was built but does not run in $python; see $log"
     rm -rf "$target"
     mv "$work/new" "$target"
-    works "$python" || fail "DyNet was built but does not import in $python; see $log"
     say "DyNet $VERSION is in $target"
 }
 

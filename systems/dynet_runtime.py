@@ -41,10 +41,10 @@ class ParameterStore:
         self._parts[name] = (parts, np.concatenate)
         return parts
 
-    def matrices(self, name: str, n: int = 1) -> list[Any]:
-        """A weight matrix, its columns cut into n equal pieces."""
-        parts = [self._add(piece.T) for piece in np.split(self._weights[name], n, axis=1)]
-        self._parts[name] = (parts, lambda found: np.concatenate([g.T for g in found], axis=1))
+    def matrices(self, name: str, n: int = 1, axis: int = 1) -> list[Any]:
+        """A weight matrix, its columns (axis 1) or rows (axis 0) cut into n equal pieces."""
+        parts = [self._add(piece.T) for piece in np.split(self._weights[name], n, axis=axis)]
+        self._parts[name] = (parts, lambda found: np.concatenate([g.T for g in found], axis=axis))
         return parts
 
     def _add(self, values: Array) -> Any:

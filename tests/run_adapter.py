@@ -1,6 +1,6 @@
 """Run as a program: one system on every case, all that it computes written to an .npz file.
 
-Arguments: conf/system's file, the .npz file, and options as JSON that override those of the file.
+Arguments: conf/system's file, the .npz file, options (JSON) that override the file's, the device.
 One process for each system, because frameworks have settings of a whole process.
 """
 
@@ -76,10 +76,10 @@ def random_tree(n_leaves: int, sizes: ModelSizes, rng: np.random.Generator) -> T
     return Tree(np.array(words), labels, np.array(left), np.array(right))
 
 
-def settings(case: Case, mode: str, options: dict[str, Any]) -> RunSettings:
+def settings(case: Case, mode: str, device: str, options: dict[str, Any]) -> RunSettings:
     return RunSettings(
         mode=mode,
-        device="cpu",
+        device=device,
         threads=1,
         batch_size=len(case.n_leaves),
         learning_rate=case.learning_rate,
@@ -101,14 +101,17 @@ def evaluate(system: System, trees: Sequence[Tree], prefix: str) -> Iterator[tup
     yield from named(system.result(), prefix)
 
 
-def run_case(adapter: type[System], case: Case, options: dict[str, Any]) -> dict[str, Any]:
+def run_case(
+    adapter: type[System], case: Case, device: str, options: dict[str, Any]
+) -> dict[str, Any]:
     """Evaluate twice (nothing may leak from a run into the next), step, evaluate, and singly."""
     found: dict[str, Any] = {}
-    reason = adapter.skip(case.model, settings(case, "train", options))
+    training = settings(case, "train", device, options)
+    reason = adapter.skip(case.model, training)
     if reason is not None:
         return {"skip": reason}
     weights = initial_weights(case.model, seed=0)
-    system = adapter(settings(case, "train", options))
+    system = adapter(training)
     system.prepare(case.model, weights)
     for prefix in ("first", "again"):
         found |= evaluate(system, case.trees, prefix)
@@ -117,20 +120,20 @@ def run_case(adapter: type[System], case: Case, options: dict[str, Any]) -> dict
     system.load(case.trees)
     system.run(NullClock(), update=True)
     found |= evaluate(system, case.trees, "stepped")
-    inference = adapter(settings(case, "infer", options))
+    inference = adapter(settings(case, "infer", device, options))
     inference.prepare(case.model, weights)
     found |= evaluate(inference, case.trees, "inferred")
     return found
 
 
-def main(config: str, out: str, overrides: str) -> None:
+def main(config: str, out: str, overrides: str, device: str) -> None:
     values = yaml.safe_load(Path(config).read_text(encoding="utf-8"))
     adapter = importlib.import_module(values["adapter"]).Adapter
     options = (values.get("options") or {}) | json.loads(overrides)
     found = {
         f"{name}/{key}": value
         for name, case in CASES.items()
-        for key, value in run_case(adapter, case, options).items()
+        for key, value in run_case(adapter, case, device, options).items()
     }
     found["loaded"] = [name for name in FRAMEWORKS if name in sys.modules]
     np.savez(out, **{key: np.asarray(value) for key, value in found.items()})

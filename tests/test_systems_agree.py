@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from run_adapter import CASES, FRAMEWORKS
 
@@ -24,12 +26,22 @@ ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = Path(__file__).with_name("run_adapter.py")
 TOLERANCE = 1e-4  # of an array's largest entry
 STEP_TOLERANCE = 2e-3  # of the change that a step makes: a difference of float32 losses
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 OWN_FRAMEWORKS = {"dynet": {"dynet"}, "torch": {"torch"}, "vertex": {"torch", "numba"}}
+NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 Found = Mapping[str, Any]
 
 
+class Variant(NamedTuple):
+    """A file of conf/system, which build of its framework ("" where there is one), the device."""
+
+    system: str
+    build: str
+    device: str
+
+
 def _variants() -> list[Any]:
-    """Every system of conf/system that computes; DyNet's modes also from its other build."""
+    """Every system of conf/system that computes; DyNet's builds and torch's devices apart."""
     found = []
     for path in sorted((ROOT / "conf" / "system").glob("*.yaml")):
         adapter = yaml.safe_load(path.read_text(encoding="utf-8"))["adapter"]
@@ -38,11 +50,16 @@ def _variants() -> list[Any]:
         if adapter == "systems.dynet_autobatch":
             for build in ("source", "wheel"):
                 marks = (pytest.mark.dynet, _needs_dynet(build))
-                name = f"{path.stem}-{build}"
-                found.append(pytest.param((path.stem, build), marks=marks, id=name))
-        else:
-            found.append(pytest.param((path.stem, ""), id=path.stem))
+                found.append(_param(Variant(path.stem, build, "cpu"), marks))
+            continue
+        found.append(_param(Variant(path.stem, "", "cpu")))
+        if adapter != "systems.reference":
+            found.append(_param(Variant(path.stem, "", "cuda"), (pytest.mark.gpu, NEEDS_CUDA)))
     return found
+
+
+def _param(variant: Variant, marks: Sequence[pytest.MarkDecorator] = ()) -> Any:
+    return pytest.param(variant, marks=marks, id="-".join(filter(None, variant)))
 
 
 def _needs_dynet(build: str) -> pytest.MarkDecorator:
@@ -53,28 +70,27 @@ def _needs_dynet(build: str) -> pytest.MarkDecorator:
 
 
 @pytest.fixture(params=_variants())
-def variant(request: pytest.FixtureRequest) -> tuple[str, str]:
+def variant(request: pytest.FixtureRequest) -> Variant:
     return request.param
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str, str]], Found]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Variant], Found]:
     """Runs a system on all cases, once, in a process of its own."""
     folder = tmp_path_factory.mktemp("systems")
 
     @cache
-    def run_once(variant: tuple[str, str]) -> Found:
-        name, build = variant
-        out = folder / f"{name}-{build}.npz"
-        options = json.dumps({"build": build} if build else {})
-        config = ROOT / "conf" / "system" / f"{name}.yaml"
+    def run_once(variant: Variant) -> Found:
+        out = folder / f"{'-'.join(variant)}.npz"
+        options = json.dumps({"build": variant.build} if variant.build else {})
+        config = ROOT / "conf" / "system" / f"{variant.system}.yaml"
         done = subprocess.run(
-            [sys.executable, str(PROGRAM), str(config), str(out), options],
+            [sys.executable, str(PROGRAM), str(config), str(out), options, variant.device],
             capture_output=True,
             text=True,
             check=False,
             cwd=ROOT,
-            env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            env=os.environ | {"PYTHONPATH": str(ROOT)} | dict.fromkeys(THREADS, "1"),
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout == ""  # records and tables may be written there
@@ -85,9 +101,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str, str]],
 
 
 @pytest.fixture
-def found(
-    run: Callable[[tuple[str, str]], Found], variant: tuple[str, str], case: str
-) -> dict[str, Any]:
+def found(run: Callable[[Variant], Found], variant: Variant, case: str) -> dict[str, Any]:
     """What the system found for the case."""
     values = run(variant)
     if f"{case}/skip" in values:
@@ -155,10 +169,10 @@ def test_a_mini_batch_is_the_sum_of_its_instances(found: Found, case: str) -> No
         assert relative_error(total, found[f"first/{name}"]) < TOLERANCE, name
 
 
-def test_a_process_loads_one_framework(
-    run: Callable[[tuple[str, str]], Found], variant: tuple[str, str]
-) -> None:
-    config = yaml.safe_load((ROOT / f"conf/system/{variant[0]}.yaml").read_text(encoding="utf-8"))
+def test_a_process_loads_one_framework(run: Callable[[Variant], Found], variant: Variant) -> None:
+    config = yaml.safe_load(
+        (ROOT / f"conf/system/{variant.system}.yaml").read_text(encoding="utf-8")
+    )
     family = config["adapter"].rpartition(".")[2].partition("_")[0]
     own = OWN_FRAMEWORKS.get(family, set())
     assert set(run(variant)["loaded"].tolist()) <= own < set(FRAMEWORKS)

@@ -60,20 +60,19 @@ class Recursive(_TreeFC):
     def forward(self, batch: WordTrees) -> tuple[Tensor, Tensor]:
         """Summed loss, states of all roots."""
         words = iter(torch.split(self.words(batch.words), 1))
-        roots = torch.cat([self.tree(tree, tree.by_leaf(words)) for tree in batch.trees])
+        roots = torch.cat(
+            [self.visit(t, t.by_leaf(words), len(t.children) - 1) for t in batch.trees]
+        )
         return self.loss(roots), roots
 
-    def tree(self, tree: WordTree, words: dict[int, Tensor]) -> Tensor:
-        """State of a tree's root."""
-
-        def visit(v: int) -> Tensor:
-            left, right = tree.children[v]
-            if left < 0:
-                return self.leaf(words[v])
-            state: Tensor = self.layer(torch.cat([visit(left), visit(right)], dim=1))
-            return state.relu()
-
-        return visit(len(tree.children) - 1)
+    def visit(self, tree: WordTree, words: dict[int, Tensor], v: int) -> Tensor:
+        """State of a vertex."""
+        left, right = tree.children[v]
+        if left < 0:
+            return self.leaf(words[v])
+        children = [self.visit(tree, words, left), self.visit(tree, words, right)]
+        state: Tensor = self.layer(torch.cat(children, dim=1))
+        return state.relu()
 
 
 class Levels(_TreeFC):

@@ -63,19 +63,24 @@ class Recursive(_TreeLSTM):
     def tree(self, tree: WordTree, words: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
         """Loss and logits of one tree."""
         hidden: dict[int, Tensor] = {}
-
-        def visit(v: int) -> tuple[Tensor, Tensor]:
-            left, right = tree.children[v]
-            if left < 0:
-                h, c = self.leaf_cell(words[v])
-            else:
-                h, c = self.internal_cell(*visit(left), *visit(right))
-            hidden[v] = h
-            return h, c
-
-        visit(len(tree.children) - 1)
+        self.visit(tree, words, hidden, len(tree.children) - 1)
         logits = self.classifier(torch.cat([hidden[v] for v in range(len(hidden))]))
         return functional.cross_entropy(logits, tree.labels, reduction="sum"), logits
+
+    def visit(
+        self, tree: WordTree, words: dict[int, Tensor], hidden: dict[int, Tensor], v: int
+    ) -> tuple[Tensor, Tensor]:
+        """State of the subtree below a vertex; notes the h of all its vertices."""
+        # Not a function inside a function: that would refer to itself, and so keep a tree's
+        # tensors until the garbage collector, which is paused while time is taken, finds it.
+        left, right = tree.children[v]
+        if left < 0:
+            h, c = self.leaf_cell(words[v])
+        else:
+            first = self.visit(tree, words, hidden, left)
+            h, c = self.internal_cell(*first, *self.visit(tree, words, hidden, right))
+        hidden[v] = h
+        return h, c
 
     def leaf_cell(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """State of a leaf."""
