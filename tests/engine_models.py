@@ -13,6 +13,7 @@ from harness.models.base import Model, ModelSizes, ParameterSpec
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_lstm import TreeLSTM
 from harness.vertex import (
+    Symbol,
     VertexTracer,
     pick_neg_log_softmax,
     relu,
@@ -154,6 +155,38 @@ class SharedChildren(SketchModel):
         v.scatter(c=summed, h=tanh(joined + summed + v.parameter("b")))
 
 
+class SharedSums(SketchModel):
+    """Sums that a product could do on its way out, each with a reader who must not see it done.
+
+    A product added to itself, to a part of a product that is scattered, to columns that overlap
+    those of another reader; and (in dF) to a value that is a child's gradient already.
+    """
+
+    name = "shared_sums"
+    vertex_types = ("leaf", "inner")
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        return {"W": (e, h), "A": (h, h), "B": (h, h), "C": (h, h), "M": (h, h // 2)}
+
+    def leaf(self, v: VertexTracer) -> None:
+        x = v.lookup("embedding", v.pull("word")) @ v.parameter("W")
+        v.scatter(c=x, h=tanh(x))
+
+    def inner(self, v: VertexTracer) -> None:
+        left, right = v.gather(0), v.gather(1)
+        shown = (left.c + right.h) @ v.parameter("A")
+        low, high = v.split(shown, 2)
+        doubled = right.h @ v.parameter("B")
+        doubled = doubled + doubled
+        narrow = left.h @ v.parameter("C")
+        first, _ = v.split(narrow, 2)
+        middle = Symbol(narrow.builder, narrow.builder.slice(narrow.node, 1, 2))
+        to_shown = low + left.h @ v.parameter("M")
+        to_first = first + right.h @ v.parameter("M")
+        joined = v.concat(tanh(to_shown) * high, sigmoid(to_first) * tanh(middle))
+        v.scatter(c=shown, h=tanh(joined + doubled))
+
+
 class SeveralWidths(SketchModel):
     """Types that write states of different widths, one narrow and one wide, read by a third."""
 
@@ -188,14 +221,16 @@ class PassesOn(SketchModel):
     vertex_types = ("leaf", "inner")
 
     def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
-        return {"W": (e, h), "U": (h, h)}
+        return {"W": (e, h), "U": (2 * h, h)}
 
     def leaf(self, v: VertexTracer) -> None:
         x = tanh(v.lookup("embedding", v.pull("word")) @ v.parameter("W"))
         v.scatter(c=x, h=x)
 
     def inner(self, v: VertexTracer) -> None:
-        v.scatter(c=v.gather(0).c, h=tanh(v.gather(1).h @ v.parameter("U")))
+        left, right = v.gather(0), v.gather(1)
+        both = tanh(v.concat(left.h, right.h))  # a kernel over two children's states
+        v.scatter(c=left.c, h=tanh(both @ v.parameter("U")))
 
     def output(self, v: VertexTracer) -> None:
         state = v.gather(0)
@@ -209,17 +244,17 @@ class TwoPulls(SketchModel):
     vertex_types = ("leaf", "inner")
 
     def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
-        return {"W": (e, h), "U": (h, h)}
+        return {"W": (e, h), "U": (h, h), "b": (h,)}
 
     def leaf(self, v: VertexTracer) -> None:
         word, tag = v.lookup("embedding", v.pull("word")), v.lookup("embedding", v.pull("tag"))
         h = (word * tag) @ v.parameter("W")
-        v.scatter(c=h @ v.parameter("U"), h=tanh(h))
+        v.scatter(c=(h + v.parameter("b")) @ v.parameter("U"), h=tanh(h))
 
     def inner(self, v: VertexTracer) -> None:
         left, right = v.gather(0), v.gather(1)
         tag = v.lookup("embedding", v.pull("tag")) @ v.parameter("W")
-        v.scatter(c=left.c + right.c, h=tanh(left.h @ v.parameter("U") + right.h + tag))
+        v.scatter(c=left.c + right.c, h=tanh(left.h @ v.parameter("U") + right.c + tag))
 
 
 CHAINS = [Sketch([("first", [])] + [("step", [k]) for k in range(n - 1)]) for n in (3, 1, 4, 2)]
@@ -234,7 +269,16 @@ FORESTS = [
     Sketch([("vertex", a) for a in ([], [0], [1], [], [2, 3])]),
 ]
 WIDTHS = [
-    Sketch([("narrow", []), ("wide", []), ("inner", [0, 1]), ("inner", [2, 1]), ("wide", [])]),
+    Sketch(
+        [
+            ("narrow", []),
+            ("wide", []),
+            ("inner", [0, 1]),
+            ("inner", [2, 1]),
+            ("wide", []),
+            ("narrow", []),
+        ]
+    ),
     Sketch([("wide", []), ("narrow", []), ("inner", [1, 0])], read=(2,)),
 ]
 
@@ -259,6 +303,7 @@ EXAMPLES: dict[str, tuple[Model, list[Any]]] = {
     "chain_lstm": (ChainLSTM(SIZES), CHAINS),
     "chain_gru": (ChainGRU(SIZES), CHAINS),
     "shared_children": (SharedChildren(SIZES), BINARY),
+    "shared_sums": (SharedSums(SIZES), BINARY),
     "several_widths": (SeveralWidths(SIZES), WIDTHS),
     "passes_on": (PassesOn(SIZES), BINARY),
     "two_pulls": (TwoPulls(SIZES), BINARY),

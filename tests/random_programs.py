@@ -89,7 +89,7 @@ class RandomModel(Model):
 
     def binary(self, v: VertexTracer) -> None:
         left, right = v.gather(0), v.gather(1)
-        values = [left.h, right.h, left.c, right.a, *_looked_up(v, "tag")]
+        values = [left.h, right.h, left.c, left.a, right.a, *_looked_up(v, "tag")]
         self._scatter(v, _grow(v, self.recipes["binary"], values))
 
     def many(self, v: VertexTracer) -> None:
@@ -103,7 +103,7 @@ class RandomModel(Model):
         values = _grow(v, self.recipes["output"], [state.h, state.a])
         logits = _last(values, 4) @ v.parameter("W_out")
         loss = pick_neg_log_softmax(logits, v.pull("label"))
-        v.push(logits, loss=loss + sum_elements(tanh(values[-1])))
+        v.push(values[len(values) // 2], loss=loss + sum_elements(tanh(values[-1])))
 
     def _scatter(self, v: VertexTracer, values: list[Symbol]) -> None:
         wide = [x for x in values if x.shape == (4,)]

@@ -48,7 +48,7 @@ def join_sketches(
         ),
         pulls={
             "word": ((3 * position + 1) % vocab_size).astype(np.int32),
-            "tag": ((5 * position + 2) % vocab_size).astype(np.int32),
+            "tag": ((position // 2) % vocab_size).astype(np.int32),
             "label": ((2 * position + 1) % n_classes).astype(np.int32),
         },
         outputs=np.array(read, dtype=np.int32),

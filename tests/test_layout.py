@@ -134,9 +134,8 @@ def test_types_that_write_a_common_state_share_rows() -> None:
 
 
 def test_spaces_are_joined_transitively() -> None:
-    states = [frozenset("a"), frozenset("b"), frozenset("ab"), frozenset("c")]
-    a, b, both, c = space_of_type(states)
-    assert a == b == both != c
+    ax, by, ab, x, y, c = space_of_type([frozenset(s) for s in ("ax", "by", "ab", "x", "y", "c")])
+    assert ax == by == ab == x == y != c
 
 
 def _forward(adapter: Adapter, instances: Sequence[Any]) -> int:

@@ -62,8 +62,16 @@ def test_results_stay_as_they_are(instances: list[Tree]) -> None:
     assert disagreements(run(prepared(MODEL, weights, SHARING), instances), oracle) == []
 
 
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_results_of_every_model_stay_as_they_are(name: str) -> None:
+    model, instances = EXAMPLES[name]
+    weights = {k: np.float32(2.0) * w for k, w in initial_weights(model, 1).items()}
+    oracle = run_reference(model, weights, instances * 2, "train")
+    assert disagreements(run(prepared(model, weights, SHARING), instances * 2), oracle) == []
+
+
 def test_all_pulls_must_be_equal() -> None:
-    # Position alone decides word and tag: the same leaf of two instances is equal, others are not.
+    # Both leaves of an instance have one tag but two words; those of the other instance are equal.
     sketch = Sketch([("leaf", []), ("leaf", []), ("inner", [0, 1])])
     _, after = _shared("two_pulls", [sketch, sketch])
     assert after.graph.n_vertices == 4

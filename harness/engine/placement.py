@@ -128,12 +128,8 @@ class Placement:
                 self.state_copies.append(CopyStep(self._computed(i), ref))
 
     def _computed(self, i: int) -> Ref:
-        """Place of a value that is copied to its state: a gather, a slice, an eager or
-        twice-scattered one.
-        """
-        if i in self.refs:
-            return self.refs[i]
-        return self._place(i)
+        """Place of a value copied to its state: gathered, sliced, eager, or scattered twice."""
+        return self.refs[i] if i in self.refs else self._place(i)
 
     def _place_concatenations(self) -> None:
         for i in reversed(range(len(self.nodes))):

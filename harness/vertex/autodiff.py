@@ -69,7 +69,8 @@ class _Differentiator:
     def _propagate(self, node: int, dy: int) -> None:
         b = self.builder
         if b[node].op == "slice":
-            self._add_slice(b.inputs(node)[0], b[node].index, dy)
+            columns = self.slices.setdefault(b.inputs(node)[0], {})
+            columns[b[node].index, b[dy].width] = dy  # equal slices are one node
             return
         rule = OPERATORS[b[node].op].gradient
         if rule is None:
@@ -81,12 +82,6 @@ class _Differentiator:
                 self.sinks.append(gradient)
             else:
                 self._contribute(operand, gradient)
-
-    def _add_slice(self, node: int, start: int, gradient: int) -> None:
-        b = self.builder
-        columns = self.slices.setdefault(node, {})
-        key = (start, b[gradient].width)
-        columns[key] = b.add("add", columns[key], gradient) if key in columns else gradient
 
     def _total(self, node: int) -> int | None:
         parts = [*self.parts.get(node, []), *self._joined_slices(node)]
