@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from harness.engine.reference import run_reference
@@ -18,7 +18,9 @@ from harness.vertex.autodiff import differentiate
 from harness.vertex.operators import OPERATORS
 from harness.vertex.tracing import VertexTracer, trace
 from tests.engine_models import EXAMPLES, SIZES
-from tests.finite_differences import check_gradients
+from tests.finite_differences import STEP, check_gradients
+from tests.random_programs import RandomModel, models, sketches
+from tests.sketches import Sketch
 
 N_CLASSES = SIZES.n_classes
 
@@ -70,6 +72,30 @@ def test_gradients_on_random_trees(instances: list[Tree], which: int, seed: int)
         )
     else:
         _check(model, instances, n_entries=4, seed=seed)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(models, st.lists(sketches(), min_size=1, max_size=2), st.integers(0, 99))
+def test_gradients_of_random_programs(
+    model: RandomModel, instances: list[Sketch], seed: int
+) -> None:
+    """In one random direction, since kinks (relu) are then met almost never."""
+    weights = {k: w.astype(np.float64) for k, w in initial_weights(model, seed).items()}
+    gradients = run_reference(model, weights, instances, "train").gradients
+    stream = np.random.default_rng(seed)
+    direction = {k: stream.uniform(-1, 1, w.shape) for k, w in weights.items()}
+    terms = [gradients[k] * d for k, d in direction.items()]
+    scale = sum(float(np.abs(term).sum()) for term in terms)
+    assume(scale < 1e3)
+
+    def loss(step: float) -> float:
+        moved = {k: w + step * direction[k] for k, w in weights.items()}
+        return run_reference(model, moved, instances, "infer").loss
+
+    expected = (loss(STEP) - loss(-STEP)) / (2 * STEP)
+    np.testing.assert_allclose(
+        sum(float(term.sum()) for term in terms), expected, rtol=1e-5, atol=1e-6 * scale + 1e-7
+    )
 
 
 def test_a_batch_is_the_sum_of_its_instances() -> None:

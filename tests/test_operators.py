@@ -73,6 +73,13 @@ CASES: dict[str, Body] = {
     "a value minus itself": lambda v, x, y: (x - x) * y + x / (x + 3.0),
     "a parameter twice": lambda v, x, y: tanh(x @ v.parameter("A")) @ v.parameter("A"),
     "a bias on the left": lambda v, x, y: (v.parameter("b") + x) * (y + v.parameter("b")),
+    "a bias added twice": lambda v, x, y: x + v.parameter("b") + v.parameter("b"),
+    "a bias of both parts": lambda v, x, y: (x + v.parameter("b")) + (y + v.parameter("b")),
+    "one product twice": lambda v, x, y: x @ v.parameter("A") + x @ v.parameter("A"),
+    "one matrix in both parts": lambda v, x, y: x @ v.parameter("A") - y @ v.parameter("A"),
+    "one row in both parts": lambda v, x, y: (
+        v.lookup("E", v.pull("word")) + (x - v.lookup("E", v.pull("word")))
+    ),
     "one table, two rows": lambda v, x, y: (
         v.lookup("E", v.pull("word")) * v.lookup("E", v.pull("tag"))
     ),

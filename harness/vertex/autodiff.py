@@ -4,7 +4,7 @@ on).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.errors import ConfigError
 from harness.vertex.operators import OPERATORS, Node
@@ -79,9 +79,15 @@ class _Differentiator:
             if gradient is None:
                 continue
             if OPERATORS[b[gradient].op].sink:
-                self.sinks.append(gradient)
+                self.sinks.append(self._counted(gradient))
             else:
                 self._contribute(operand, gradient)
+
+    def _counted(self, sink: int) -> int:
+        """A sink of its own where an equal one is there: x + b + b adds dy to db twice."""
+        node = self.builder[sink]
+        n_equal = sum(replace(self.builder[k], index=0) == node for k in self.sinks)
+        return self.builder.add(node.op, *node.inputs, name=node.name, index=n_equal)
 
     def _total(self, node: int) -> int | None:
         parts = [*self.parts.get(node, []), *self._joined_slices(node)]
