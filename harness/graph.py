@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -42,13 +43,12 @@ class Graph:
 
     def __post_init__(self) -> None:
         if len(self.follows) == 0:
-            object.__setattr__(self, "follows", np.full(self.n_types, NO_TYPE))
+            object.__setattr__(self, "follows", _no_followers(self.n_types))
+        if len(self.cheap) == 0:
+            object.__setattr__(self, "cheap", _none_cheap(self.n_types))
         for name in ("types", "arg_start", "args", "follows"):
             object.__setattr__(self, name, int_array(getattr(self, name)))
-        given = self.cheap if len(self.cheap) else np.zeros(self.n_types)
-        cheap = np.ascontiguousarray(given, dtype=np.bool_)
-        cheap.setflags(write=False)
-        object.__setattr__(self, "cheap", cheap)
+        object.__setattr__(self, "cheap", _flags(self.cheap))
         self._check()
         self._check_follows()
 
@@ -62,14 +62,14 @@ class Graph:
                 f" it needs {n + 1}, from 0 to {len(self.args)}"
             )
         n_args = starts[1:] - starts[:-1]
-        if n and (n_args.min() < 0 or self.types.min() < 0):
-            raise ScheduleError("arg_start must not decrease and types must not be negative")
-        if n and self.types.max() >= self.n_types:
-            raise ScheduleError(
-                f"type {self.types.max()} has no name; {self.n_types} types are named"
-            )
+        if n and n_args.min() < 0:
+            raise ScheduleError("arg_start must not decrease")
+        # As unsigned numbers, negative ones are too large.
+        if n and self.types.view(np.uint32).max() >= self.n_types:
+            wrong = self.types.min() if self.types.min() < 0 else self.types.max()
+            raise ScheduleError(f"type {wrong} has no name; {self.n_types} types are named")
         users = np.arange(n, dtype=np.int32).repeat(n_args)
-        if (self.args >= users).any() or (len(users) and self.args.min() < 0):
+        if (self.args.view(np.uint32) >= users.view(np.uint32)).any():
             late = np.flatnonzero((self.args >= users) | (self.args < 0))[0]
             raise ScheduleError(
                 f"vertex {users[late]} uses vertex {self.args[late]}, which does not come before"
@@ -83,7 +83,7 @@ class Graph:
                     f"{name} has {len(getattr(self, name))} entries;"
                     f" it needs one for each of {self.n_types} types"
                 )
-        if self.n_types == 0 or self.follows.max() == NO_TYPE:
+        if self.follows is _no_followers(self.n_types) or self.follows.max() == NO_TYPE:
             return
         led = self.follows != NO_TYPE
         leaders = self.follows[led]
@@ -116,6 +116,22 @@ class Graph:
     def args_of(self, vertex: int) -> IntArray:
         """Arguments of one vertex, by slot."""
         return self.args[self.arg_start[vertex] : self.arg_start[vertex + 1]]
+
+
+@functools.cache
+def _no_followers(n_types: int) -> IntArray:
+    return int_array(np.full(n_types, NO_TYPE))
+
+
+@functools.cache
+def _none_cheap(n_types: int) -> NDArray[np.bool_]:
+    return _flags(np.zeros(n_types, dtype=np.bool_))
+
+
+def _flags(values: object) -> NDArray[np.bool_]:
+    flags = np.ascontiguousarray(values, dtype=np.bool_)
+    flags.setflags(write=False)
+    return flags
 
 
 @dataclass(frozen=True, eq=False, slots=True)

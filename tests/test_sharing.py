@@ -15,7 +15,7 @@ from harness.engine.reference import run_reference
 from harness.graph import MiniBatch
 from harness.instances import Tree
 from harness.models.base import initial_weights, traced_functions
-from harness.models.sharing import is_worth_sharing, share_equal
+from harness.models.sharing import share_equal, shareable_pulls
 from harness.models.vertex_graph import VertexModel
 from tests.engine_models import EXAMPLES
 from tests.engine_runs import disagreements, prepared, run
@@ -29,7 +29,7 @@ MODEL = EXAMPLES["tree_lstm"][0]
 def _shared(name: str, instances: list[Any]) -> tuple[MiniBatch, MiniBatch]:
     model = VertexModel(EXAMPLES[name][0])
     mini_batch = model.mini_batch(instances)
-    return mini_batch, share_equal(mini_batch, model.functions)
+    return mini_batch, share_equal(mini_batch, shareable_pulls(model.functions))
 
 
 def _unrolled(mini_batch: MiniBatch, vertex: int) -> Any:
@@ -89,4 +89,5 @@ def test_all_pulls_must_be_equal() -> None:
     ],
 )
 def test_what_is_worth_sharing(model: str, function: str, worth: bool) -> None:
-    assert is_worth_sharing(traced_functions(EXAMPLES[model][0])[function]) is worth
+    traced = traced_functions(EXAMPLES[model][0])[function]
+    assert (1 in shareable_pulls({1: traced})) is worth

@@ -66,6 +66,7 @@ class Bound:
         self.scopes: list[Scope] = []
         self.sizes: list[int] = []  # rows of each batch
         self.n_binds = 0
+        self.room: tuple[int, ...] = (0, 0, 0)  # rows, rows of a batch, edges that fit
 
     def bind(self, geometry: TypeGeometry) -> None:
         """Take a mini-batch's rows, and make room for them."""
@@ -75,13 +76,7 @@ class Bound:
         self.scopes = self._scopes(geometry)
         self.sizes = [scope.end - scope.start for scope in self.scopes]
         self.first = {slots: gather.first.tolist() for slots, gather in geometry.gathers.items()}
-        largest = max(self.sizes, default=0)
-        for name, matrix in self.space.own.items():
-            buffer = self.plan.buffers[name]
-            if buffer.domain == EDGE:
-                matrix.ensure(geometry.n_edges)
-            else:
-                matrix.ensure(rows.n if buffer.memory is Memory.SAVED else largest)
+        self._make_room(rows.n, max(self.sizes, default=0), geometry.n_edges)
         self.pulls = {
             name: torch.from_numpy(values).to(self.device)
             for name, values in geometry.pulls.items()
@@ -91,6 +86,19 @@ class Bound:
             for slots, gather in geometry.gathers.items()
         }
         self.is_filled.clear()
+
+    def _make_room(self, n: int, largest: int, n_edges: int) -> None:
+        """Let every buffer hold the rows of its kind: of the type, of a batch, of the edges."""
+        wanted = (n, largest, n_edges)
+        if all(new <= old for new, old in zip(wanted, self.room, strict=True)):
+            return
+        for name, matrix in self.space.own.items():
+            buffer = self.plan.buffers[name]
+            if buffer.domain == EDGE:
+                matrix.ensure(n_edges)
+            else:
+                matrix.ensure(n if buffer.memory is Memory.SAVED else largest)
+        self.room = tuple(map(max, wanted, self.room))
 
     def _scopes(self, geometry: TypeGeometry) -> list[Scope]:
         """The rows of every batch."""

@@ -18,20 +18,28 @@ from harness.instances import IntArray
 from harness.vertex.program import VertexFunction
 
 
-def is_worth_sharing(function: VertexFunction) -> bool:
-    """Whether a function reads only external inputs and multiplies matrices (a bare look-up costs
-    no more than the gather that sharing it would add)."""
-    ops = {node.op for node in function.nodes}
-    return not function.gathers() and "pull" in ops and "matmul" in ops
+def shareable_pulls(functions: Mapping[int, VertexFunction]) -> dict[int, tuple[str, ...]]:
+    """What each type pulls, of the types that are worth sharing.
+
+    These read only external inputs and multiply matrices; a bare look-up costs no more than the
+    gather that sharing it would add.
+    """
+    found = {}
+    for type_id, function in functions.items():
+        ops = {node.op for node in function.nodes}
+        if not function.gathers() and "pull" in ops and "matmul" in ops:
+            names = {node.name for node in function.nodes if node.op == "pull"}
+            found[type_id] = tuple(sorted(names))
+    return found
 
 
-def share_equal(mini_batch: MiniBatch, functions: Mapping[int, VertexFunction]) -> MiniBatch:
+def share_equal(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) -> MiniBatch:
     """Keep one vertex of each set of equal ones.
 
-    functions: by type id. Outputs keep their own pulls, such as labels, which may differ.
+    pulls_of: from shareable_pulls. Outputs keep their own pulls, such as labels, which may differ.
     """
     graph, pulls, read = mini_batch.graph, mini_batch.pulls, mini_batch.outputs
-    keys = _input_keys(mini_batch, functions)
+    keys = _input_keys(mini_batch, pulls_of)
     types, arg_start, args, kept, new_id = _merge(keys, graph.types, graph.arg_start, graph.args)
     in_order = len(read) == graph.n_vertices and bool((read[1:] > read[:-1]).all())
     return MiniBatch(
@@ -43,22 +51,18 @@ def share_equal(mini_batch: MiniBatch, functions: Mapping[int, VertexFunction]) 
     )
 
 
-def _input_keys(mini_batch: MiniBatch, functions: Mapping[int, VertexFunction]) -> IntArray:
+def _input_keys(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) -> IntArray:
     """A number for each vertex that may be shared, equal where its pulls are; -1 elsewhere."""
     types = mini_batch.graph.types
-    keys = np.full(len(types), -1, dtype=np.int32)
+    keys: IntArray = np.full(len(types), -1, dtype=np.int32)
     n_keys = 0
-    for type_id, function in functions.items():
-        if not is_worth_sharing(function):
-            continue
-        members = np.flatnonzero(types == type_id)
-        names = sorted({node.name for node in function.nodes if node.op == "pull"})
-        found = mini_batch.pulls[names[0]][members]
+    for type_id, names in pulls_of.items():
+        values = mini_batch.pulls[names[0]]
         if len(names) > 1:
-            pulled = np.stack([mini_batch.pulls[name][members] for name in names])
-            found = np.unique(pulled, axis=1, return_inverse=True)[1].astype(np.int32)
-        keys[members] = found + n_keys
-        n_keys += int(found.max(initial=-1)) + 1
+            pulled = np.stack([mini_batch.pulls[name] for name in names])
+            values = np.unique(pulled, axis=1, return_inverse=True)[1].astype(np.int32)
+        np.copyto(keys, values + np.int32(n_keys), where=types == type_id)
+        n_keys += int(values.max(initial=-1)) + 1
     return keys
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.graph import MiniBatch
 from harness.models.base import Model, traced_functions
-from harness.models.sharing import is_worth_sharing, share_equal
+from harness.models.sharing import share_equal, shareable_pulls
 from harness.vertex.program import VertexFunction
 
 
@@ -24,9 +24,9 @@ class VertexModel:
         }
         self.output: VertexFunction | None = traced["output"]
 
-        self.is_shared = share_equal_inputs and any(map(is_worth_sharing, self.functions.values()))
+        self.shared = shareable_pulls(self.functions) if share_equal_inputs else {}
 
     def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
         """The model's own mini-batch, with equal vertices merged where that was asked for."""
         mini_batch = self.model.mini_batch(instances)
-        return share_equal(mini_batch, self.functions) if self.is_shared else mini_batch
+        return share_equal(mini_batch, self.shared) if self.shared else mini_batch
