@@ -66,8 +66,11 @@ class Graph:
             raise ScheduleError("arg_start must not decrease")
         # As unsigned numbers, negative ones are too large.
         if n and self.types.view(np.uint32).max() >= self.n_types:
-            wrong = self.types.min() if self.types.min() < 0 else self.types.max()
-            raise ScheduleError(f"type {wrong} has no name; {self.n_types} types are named")
+            if self.types.min() < 0:
+                raise ScheduleError(f"type {self.types.min()} found; types must not be negative")
+            raise ScheduleError(
+                f"type {self.types.max()} has no name; {self.n_types} types are named"
+            )
         users = np.arange(n, dtype=np.int32).repeat(n_args)
         if (self.args.view(np.uint32) >= users.view(np.uint32)).any():
             late = np.flatnonzero((self.args >= users) | (self.args < 0))[0]

@@ -16,6 +16,7 @@ from harness.engine.geometry import space_of_type
 from harness.engine.layout import NOT_CONTIGUOUS, Gather, Layout, plan_gather, plan_gather_each
 from harness.engine.layout import plan_layout as plan
 from harness.engine.plan import Switches
+from harness.errors import ScheduleError
 from harness.graph import Graph, MiniBatch
 from harness.models.base import Model, initial_weights
 from harness.models.tree_fc import TreeFC
@@ -228,3 +229,12 @@ def test_children_in_the_wrong_order_are_turned_round() -> None:
 def test_a_child_read_twice_is_copied() -> None:
     model = EXAMPLES["shared_children"][0]
     assert _forward(_adapter(model, "read_order"), BINARY[2:]) > 0
+
+
+def test_a_vertex_with_too_few_children_is_refused() -> None:
+    graph = Graph(types=[1, 2], arg_start=[0, 0, 1], args=[0], type_names=("none", "leaf", "pair"))
+    mini_batch = MiniBatch(graph, {}, np.array([1], dtype=np.int32), 1)
+    schedule = Schedule(order=[0, 1], starts=[0, 1, 2])
+    layout = plan(mini_batch, schedule, [1, 0, 0], reorder=False)
+    with pytest.raises(ScheduleError, match="a pair vertex gathers slot 1 but has 1 children"):
+        plan_gather(graph, layout, layout.types[2], (0, 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.errors import ConfigError
 from harness.models.base import Model, traced_functions
 from harness.vertex import VertexTracer, tanh
 from harness.vertex.autodiff import Gradient, differentiate
@@ -125,3 +126,24 @@ def test_ancestors_and_descendants(roots: set[int], up: set[int], down: set[int]
     nodes = [Node("zeros"), Node("ones"), Node("add", (0, 1)), Node("neg", (2,))]
     assert ancestors(nodes, roots) == up
     assert descendants(nodes, roots) == down
+
+
+def test_functions_that_do_not_fit_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _ = EXAMPLES["tree_lstm"]
+
+    def forgets_c(self: Model, v: VertexTracer) -> None:
+        x = v.lookup("embedding", v.pull("word")) @ v.parameter("W")
+        v.scatter(h=tanh(v.split(x, 3)[0]))
+
+    def reads_a_child(self: Model, v: VertexTracer) -> None:
+        v.push(v.gather(1).h)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(model), "leaf", forgets_c)
+        patch.setattr(type(model), "internal", forgets_c)
+        patch.setattr(type(model), "output", lambda self, v: v.push(v.gather(0).c))
+        with pytest.raises(ConfigError, match="output gathers state c, which no vertex function"):
+            traced_functions(model)
+    monkeypatch.setattr(type(model), "output", reads_a_child)
+    with pytest.raises(ConfigError, match=r"output gathers more than gather\(0\)"):
+        traced_functions(model)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from harness.engine.absorption import Absorption
+from harness.errors import ScheduleError
 from harness.vertex.operators import OPERATORS, Node
 
 
@@ -67,6 +68,8 @@ def order_stage(
         groups: list[tuple[int, ...]] = [(i,) for i in alone] or [
             _grow_group(nodes, pending, fusible, available)
         ]
+        if not groups[0]:
+            raise ScheduleError(f"operators {pending} wait for each other; report this function")
         ordered += groups
         done.update(i for group in groups for i in group)
         pending = [i for i in pending if i not in done]

@@ -14,6 +14,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.errors import ScheduleError
 from harness.graph import Graph, MiniBatch
 from harness.instances import IntArray
 from harness.schedule import Schedule
@@ -107,7 +108,13 @@ def plan_layout(
 def plan_gather(graph: Graph, layout: Layout, rows: TypeRows, slots: Sequence[int]) -> Gather:
     """Rows that a type's vertices read through the given argument slots, in this order."""
     wanted = np.asarray(slots, dtype=np.int32)
-    index = _slot_rows(rows.vertices, wanted, graph.arg_start, graph.args, layout.row)
+    index, lacking = _slot_rows(rows.vertices, wanted, graph.arg_start, graph.args, layout.row)
+    if lacking >= 0:
+        name = graph.type_names[graph.types[lacking]]
+        raise ScheduleError(
+            f"a {name} vertex gathers slot {max(slots)} but has {len(graph.args_of(lacking))}"
+            " children; let the model's mini_batch give it as many as its vertex function gathers"
+        )
     first, whole = contiguous_runs(index, rows.starts, len(wanted))
     return Gather(index, first, int(whole), EMPTY)
 
@@ -218,14 +225,17 @@ def _group_by_type(
 @numba.njit(cache=True)
 def _slot_rows(
     vertices: IntArray, slots: IntArray, arg_start: IntArray, args: IntArray, row: IntArray
-) -> Index:  # pragma: no cover - compiled
+) -> tuple[Index, int]:  # pragma: no cover - compiled
+    """Row of the child in each slot; also a vertex that lacks one of these children, or -1."""
     index = np.empty(len(vertices) * len(slots), dtype=np.int64)
     at = 0
     for vertex in vertices:
         for slot in slots:
+            if arg_start[vertex] + slot >= arg_start[vertex + 1]:
+                return index, vertex
             index[at] = row[args[arg_start[vertex] + slot]]
             at += 1
-    return index
+    return index, -1
 
 
 @numba.njit(cache=True)

@@ -92,6 +92,24 @@ def initial_weights(model: Model, seed: int) -> Weights:
 
 
 def traced_functions(model: Model) -> dict[str, VertexFunction]:
-    """Trace every vertex function of a model, and its output function, by name."""
+    """Trace every vertex function of a model, and its output function, by name.
+
+    Raises ConfigError where they do not fit together: a state is gathered that no type scatters, or
+    the output function gathers from more than the vertex that it reads.
+    """
     shapes = {name: spec.shape for name, spec in model.parameters.items()}
-    return {name: trace(model, name, shapes) for name in (*model.vertex_types, "output")}
+    traced = {name: trace(model, name, shapes) for name in (*model.vertex_types, "output")}
+    scattered = {state for function in traced.values() for state, _ in function.scatter}
+    for function in traced.values():
+        gathered = [function.nodes[i] for i in function.gathers()]
+        missing = sorted({node.name for node in gathered} - scattered)
+        if missing:
+            raise ConfigError(
+                f"{model.name}.{function.name} gathers state {missing[0]}, which no vertex function"
+                f" scatters; scattered are {', '.join(sorted(scattered)) or 'none'}"
+            )
+        if function.name == "output" and any(n.op != "gather" or n.index for n in gathered):
+            raise ConfigError(
+                f"{model.name}.output gathers more than gather(0), the vertex that it reads"
+            )
+    return traced

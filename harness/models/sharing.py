@@ -61,7 +61,8 @@ def _input_keys(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) 
         if len(names) > 1:
             pulled = np.stack([mini_batch.pulls[name] for name in names])
             values = np.unique(pulled, axis=1, return_inverse=True)[1].astype(np.int32)
-        np.copyto(keys, values + np.int32(n_keys), where=types == type_id)
+        shared = (types == type_id) & (values >= 0)  # -1: pulls nothing, is like no other
+        np.copyto(keys, values + np.int32(n_keys), where=shared)
         n_keys += int(values.max(initial=-1)) + 1
     return keys
 
