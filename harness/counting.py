@@ -6,6 +6,7 @@ import statistics
 from dataclasses import dataclass
 
 from harness.clock import PhaseClock, collector_paused
+from harness.errors import ScheduleError
 from harness.graph import Graph
 from harness.policies import Policy
 from harness.policies.bound import lower_bound
@@ -37,8 +38,11 @@ def count_batches(name: str, policy: Policy, graph: Graph, released: Graph) -> B
     Raises ScheduleError if the policy breaks a rule.
     """
     schedule, schedule_ed = policy(graph), policy(released)
-    check_schedule(graph, schedule)
-    check_schedule(released, schedule_ed)
+    try:
+        check_schedule(graph, schedule)
+        check_schedule(released, schedule_ed)
+    except ScheduleError as error:
+        raise ScheduleError(f"policy {name} made a schedule that is not valid: {error}") from error
     return BatchCounts(
         policy=name,
         n_vertices=graph.n_vertices,

@@ -131,7 +131,7 @@ def _watch(process: subprocess.Popen[bytes], spec: TrialSpec) -> tuple[Status | 
     allowed = memory_limit_bytes(spec)
     while True:
         with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=POLL_S)
+            process.wait(timeout=min(POLL_S, max(0.0, deadline - time.monotonic())))
             return None, None
         used = _tree_memory_bytes(process.pid)
         if used > allowed:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 UNSTABLE_IQR = 0.10  # interquartile range / median, as in torch.utils.benchmark
 OUTLIER_Z = 14.83  # modified z-score: ten scaled median absolute deviations, as in hyperfine
+OUTLIER_SHARE = 0.25  # and at least so far from the median: very even samples flag trifles else
 TOO_SHORT_S = 1e-3  # as in pyperf
 DRIFT = 0.05  # change of the median from the first third to the last
 FEW_ROUNDS = 3
@@ -116,7 +117,8 @@ def _has_outliers(values: NDArray[np.float64]) -> bool:
     spread = float(np.median(deviations))
     if spread == 0:
         return False
-    return bool(np.any(0.6745 * deviations / spread > OUTLIER_Z))
+    far = 0.6745 * deviations / spread > OUTLIER_Z
+    return bool(np.any(far & (deviations > OUTLIER_SHARE * np.median(values))))
 
 
 def _drifts(passes: NDArray[np.float64]) -> bool:

@@ -16,6 +16,7 @@ from harness.models.base import Model, Weights
 from harness.models.operator_graph import OperatorModel
 from harness.models.vertex_graph import VertexModel
 from harness.policies import Policy, load_policy
+from harness.schedule import check_schedule
 from systems.base import Clock, Counters, Result, RunSettings, System
 
 DEFAULT_POLICY = "frontier"
@@ -83,7 +84,11 @@ class Adapter(System):
                 clock.mark("update")
 
     def result(self) -> Result:
-        """Loss, outputs, gradients and counters of the last run."""
+        """Loss, outputs, gradients and counters of the last run, whose schedule is proved valid.
+
+        Raises ScheduleError where it is not.
+        """
+        check_schedule(self.mini_batch.graph, self.schedule)
         gradients = self.engine.parameters.gradients() if self.settings.mode == "train" else {}
         return Result(self.loss, self.engine.outputs(), gradients, self.counters())
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.argument_parser import OneLineParser
 from harness.comparable import check_builds, latest_builds
 from harness.errors import BenchError, ConfigError, RecordError
 from harness.record import read_record
@@ -59,7 +60,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="bench-collect", description="Raw records to one CSV.")
+    parser = OneLineParser(prog="bench-collect", description="Raw records to one CSV.")
     parser.add_argument("places", nargs="*", type=Path, default=[Path("results/raw")])
     parser.add_argument("--out", type=Path, help="file to write; standard output if left out")
     parser.add_argument(

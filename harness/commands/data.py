@@ -8,22 +8,16 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import yaml
 
 from datasets.base import SPLITS, Archive, Corpus, load_corpus
 from datasets.fetch import fetch, is_complete
 from datasets.shape import tree_shapes
+from harness.argument_parser import OneLineParser
 from harness.errors import BenchError, ConfigError
 from harness.grid import CONF_DIR
-
-
-class _Parser(argparse.ArgumentParser):
-    """A wrong command line is one line and exit code 1, as every other error of the user."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; see `{self.prog} --help`")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="bench-data", description=__doc__)
-    common = _Parser(add_help=False)
+    parser = OneLineParser(prog="bench-data", description=__doc__)
+    common = OneLineParser(add_help=False)
     common.add_argument(
         "--data-root",
         default=os.environ.get("BENCH_DATA", "data"),

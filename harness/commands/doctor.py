@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from harness.argument_parser import OneLineParser
 from harness.config import Composer, choices_of, spec_of
 from harness.errors import BenchError
 from harness.launch import worker_environment
@@ -31,10 +31,10 @@ class Answer:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the findings; 0 unless the configuration itself is broken."""
-    parser = argparse.ArgumentParser(prog="bench-doctor", description=__doc__)
+    parser = OneLineParser(prog="bench-doctor", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    options = parser.parse_args(arguments)
     try:
+        options = parser.parse_args(arguments)
         answers = ask_all()
     except BenchError as error:
         print(f"bench-doctor: {error}", file=sys.stderr)

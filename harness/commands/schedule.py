@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
 
 from datasets.base import load_corpus
+from harness.argument_parser import OneLineParser
 from harness.config import Composer, spec_of
 from harness.counting import BatchCounts, count_batches
 from harness.errors import BenchError, ConfigError
@@ -56,13 +56,6 @@ class Request:
         )
 
 
-class _Parser(argparse.ArgumentParser):
-    """A wrong command line is one line and exit code 1, as every other error of the user."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; see `{self.prog} --help`")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code (1 after a printed line for an error of the user)."""
     try:
@@ -88,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = OneLineParser(
         prog="bench-schedule",
         description=__doc__,
         epilog="Columns with (ED) count the graph that ED-Batch's release makes of the mini-batch,"

@@ -30,9 +30,13 @@ def _defines_schedule(file: Path) -> bool:
 def load_policy(name: str) -> Policy:
     """Return the policy of that name.
 
-    Raises ConfigError, listing the known ones, for any other name.
+    Raises ConfigError, listing the known ones, for any other name, and for one that cannot be
+    imported.
     """
     if name not in policy_names():
         raise ConfigError(f"policy={name} is unknown; choose one of {', '.join(policy_names())}")
-    policy: Policy = importlib.import_module(f"harness.policies.{name}").schedule
+    try:
+        policy: Policy = importlib.import_module(f"harness.policies.{name}").schedule
+    except ImportError as error:
+        raise ConfigError(f"policy={name} cannot be imported: {error}; mend its file") from error
     return policy
