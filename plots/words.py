@@ -29,10 +29,10 @@ def title_of(artefact: Artefact) -> str:
 
 
 def subtitle_of(artefact: Artefact) -> str:
-    """Sizes that every trial shares, threads, device and machine."""
-    parts = [
-        f"data set {name}" for name in sorted({p.settings["dataset"] for p in artefact.points})
-    ]
+    """Paper's artefact, scale, sizes that every trial shares, threads, device and machine."""
+    names = sorted({point.settings["dataset"] for point in artefact.points})
+    parts = [artefact.presentation.paper, f"{artefact.scale} scale"]
+    parts += [f"data set {name}" for name in names]
     for key, words in SIZE_WORDS.items():
         values = {point.settings.get(key) for point in artefact.points} - {None}
         if key != artefact.presentation.axis and len(values) == 1:
