@@ -113,8 +113,8 @@ Step = (
 class Plan:
     """One vertex function, lowered.
 
-    nodes: forward then backward. refs: where each stored node lives. bias_columns: a bias whose
-    node reads only part of the parameter starts at the node's index.
+    nodes: forward then backward; a bias that reads only part of its parameter starts at the node's
+    index. refs: where each stored node lives.
     eager, batch, lazy: forward steps before the first batch, in each batch, after the last one.
     backward: in each batch, batches in reverse. backward_lazy: after the last of them.
     slots: the gathered slots of each state, in the order of the gather's columns.
