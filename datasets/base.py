@@ -14,7 +14,7 @@ import numpy as np
 
 from datasets.seeded import shuffled
 from harness.errors import ConfigError, DataError
-from harness.instances import Tree
+from harness.instances import Instance
 
 SPLITS = ("train", "dev", "test")
 ORDERS = ("shuffled", "file")
@@ -28,6 +28,7 @@ class Corpus:
 
     instances: in the file's order; may build each instance when it is first asked for.
     vocab_size: rows of the embedding table, the row of unknown words included.
+    n_characters: rows of the table of characters, where instances have some.
     sha256: of the split's bytes, or of a generator's arguments.
     source: in words, for captions.
 
@@ -36,19 +37,21 @@ class Corpus:
 
     name: str
     split: str
-    instances: Sequence[Tree]
+    instances: Sequence[Instance]
     vocab_size: int
     n_classes: int
     synthetic: bool
     sha256: str
     source: str
     instance_kind: str = "tree"
+    n_characters: int = 1
 
     def __post_init__(self) -> None:
         for what, size in (
             ("instances", len(self.instances)),
             ("words", self.vocab_size),
             ("classes", self.n_classes),
+            ("characters", self.n_characters),
         ):
             if size < 1:
                 raise DataError(
@@ -60,16 +63,53 @@ class Corpus:
 class Archive:
     """The official home of a corpus: a zip file, the folder for it and its member per split.
 
-    A loader module that needs a download holds one as ARCHIVE; datasets.fetch reads it.
+    A loader module that needs a download holds one, or Files, as HOME; datasets.fetch reads it.
     """
 
     url: str
     folder: str
     members: Mapping[str, str]
+    note: str = ""
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """Say where the file of each split is from."""
+        return {split: f"{member} from {self.url}" for split, member in self.members.items()}
 
     def path(self, root: Path, split: str) -> Path:
         """Where the file of `split` lies below the data root."""
         return root / self.folder / f"{split}.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The official home of a corpus: one address per split, in which `{split}` stands for it.
+
+    note: what to know when a download fails.
+    """
+
+    url: str
+    folder: str
+    suffix: str = ".txt"
+    note: str = ""
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """Return the address of each split."""
+        return {split: self.url.replace("{split}", split) for split in SPLITS}
+
+    def path(self, root: Path, split: str) -> Path:
+        """Where the file of `split` lies below the data root."""
+        return root / self.folder / f"{split}{self.suffix}"
+
+
+Home = Archive | Files
+
+
+def home_of(loader: str) -> Home | None:
+    """Return where the corpus of a loader module comes from, None for one that is generated."""
+    home: Home | None = getattr(importlib.import_module(loader), "HOME", None)
+    return home
 
 
 def load_corpus(loader: str, split: str, root: Path | None, **options: Any) -> Corpus:
@@ -108,7 +148,7 @@ def _check_options(
 
 def mini_batches(
     corpus: Corpus, batch_size: int, n: int | None, seed: int, order: str = "shuffled"
-) -> list[tuple[Tree, ...]]:
+) -> list[tuple[Instance, ...]]:
     """Draw the fixed list of `n` full mini-batches (None: one pass without the rest).
 
     Past the corpus's end the same order starts again, so every mini-batch is full. "file" keeps the
@@ -129,7 +169,7 @@ def mini_batches(
     return [tuple(corpus.instances[index] for index in row) for row in chosen.tolist()]
 
 
-def inputs_sha256(batches: Sequence[Sequence[Tree]]) -> str:
+def inputs_sha256(batches: Sequence[Sequence[Instance]]) -> str:
     """Hash every array of every instance, and where mini-batches begin: equal for equal inputs."""
     digest = hashlib.sha256()
     for batch in batches:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from datasets.base import Archive, Checksums, checksum_of
+from datasets.base import Archive, Checksums, Home, checksum_of
 from harness.errors import DataError
 
 TIMEOUT_S = 30.0
@@ -42,17 +42,17 @@ def open_url(url: str, timeout_s: float) -> AbstractContextManager[Response]:
     return response
 
 
-def is_complete(archive: Archive, sha256: Checksums, root: Path) -> bool:
+def is_complete(home: Home, sha256: Checksums, root: Path) -> bool:
     """Say whether every file is in place with its checksum (null: if it is there)."""
-    for split in archive.members:
-        path = archive.path(root, split)
+    for split in home.origins:
+        path = home.path(root, split)
         if not path.is_file() or checksum_of(sha256, split) not in (None, _sha256(path)):
             return False
     return True
 
 
 def fetch(
-    archive: Archive,
+    home: Home,
     sha256: Checksums,
     root: Path,
     progress: Progress = lambda done, total: None,
@@ -62,28 +62,41 @@ def fetch(
 
     Files are moved into place whole; whatever goes wrong before, no file is added or replaced.
 
-    Raises DataError when the network, the archive, a checksum or the target folder is at fault.
+    Raises DataError when the network, an archive, a checksum or the target folder is at fault; it
+    says where the files are from and where they belong, for whoever gets them in another way.
     """
-    target = root / archive.folder
     existed = root.exists()
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{archive.folder}-", dir=root) as staging:
-            downloaded = Path(staging) / "archive.zip"
-            _download(archive.url, downloaded, progress, opener)
-            files = _extract(archive, downloaded, Path(staging))
-            _check(archive, files, sha256)
-            target.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{home.folder}-", dir=root) as staging:
+            files = _collect(home, Path(staging), progress, opener)
+            _check(home, files, sha256)
+            (root / home.folder).mkdir(exist_ok=True)
             for split, file in files.items():
-                file.replace(archive.path(root, split))
+                file.replace(home.path(root, split))
     except OSError as error:
         raise DataError(
             f"cannot write below {root} ({error.strerror}); choose another --data-root"
+        ) from None
+    except DataError as error:
+        raise DataError(
+            f"{error}; nothing was placed: try again, or {_by_hand(home, root)}"
         ) from None
     finally:
         if not existed:
             with suppress(OSError):  # it holds the files now, or never came to be
                 root.rmdir()
+
+
+def _collect(home: Home, folder: Path, progress: Progress, opener: Opener) -> dict[str, Path]:
+    """Download into an empty folder; returns the file of each split."""
+    if isinstance(home, Archive):
+        _download(home.url, folder / "archive.zip", progress, opener)
+        return _extract(home, folder / "archive.zip", folder)
+    files = {split: folder / home.path(folder, split).name for split in home.origins}
+    for split, url in home.origins.items():
+        _download(url, files[split], progress, opener)
+    return files
 
 
 def _download(url: str, target: Path, progress: Progress, opener: Opener) -> None:
@@ -100,9 +113,9 @@ def _download(url: str, target: Path, progress: Progress, opener: Opener) -> Non
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error  # urllib wraps the cause
         reason = getattr(reason, "strerror", None) or reason
-        raise DataError(f"cannot download {url} ({reason}); {_by_hand()}") from None
+        raise DataError(f"cannot download {url} ({reason})") from None
     if total is not None and done != total:
-        raise DataError(f"{url} ended after {done} of {total} bytes; try again, or {_by_hand()}")
+        raise DataError(f"{url} ended after {done} of {total} bytes")
 
 
 def _extract(archive: Archive, downloaded: Path, folder: Path) -> dict[str, Path]:
@@ -114,25 +127,28 @@ def _extract(archive: Archive, downloaded: Path, folder: Path) -> dict[str, Path
                 files[split] = folder / f"{split}.txt"
                 files[split].write_bytes(opened.read(member))
     except (zipfile.BadZipFile, zlib.error):
-        raise DataError(f"{archive.url} did not give a zip file; {_by_hand()}") from None
+        raise DataError(f"{archive.url} did not give a zip file") from None
     except KeyError as error:
-        raise DataError(f"{archive.url}: {error.args[0]}; {_by_hand()}") from None
+        raise DataError(f"{archive.url}: {error.args[0]}") from None
     return files
 
 
-def _check(archive: Archive, files: Mapping[str, Path], sha256: Checksums) -> None:
+def _check(home: Home, files: Mapping[str, Path], sha256: Checksums) -> None:
     for split, file in files.items():
         found, expected = _sha256(file), checksum_of(sha256, split)
         if expected not in (None, found):
-            raise DataError(
-                f"{archive.members[split]} from {archive.url} has sha256 {found}, expected "
-                f"{expected}; nothing was placed: try again, or {_by_hand()}"
-            )
+            raise DataError(f"{home.origins[split]} has sha256 {found}, expected {expected}")
 
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _by_hand() -> str:
-    return "put the files in place by hand, or use a generated corpus such as dataset=sst_synthetic"
+def _by_hand(home: Home, root: Path) -> str:
+    """Say what to put where without this program."""
+    all_splits = f"{{{','.join(home.origins)}}}"
+    url = home.url.replace("{split}", all_splits)
+    return (
+        f"put the files of {url} in place by hand, as {home.path(root, all_splits)}; or use a"
+        f" generated corpus, see `bench-data list`{home.note and f' ({home.note})'}"
+    )

@@ -7,29 +7,31 @@ release counts 163 599, 155 049 and 18 283, because it puts 6 toy trees before t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from datasets.base import Archive, Checksums, Corpus, checksum_of, read_checked
 from datasets.lazy import LazyInstances
 from datasets.sexpressions import parse_tree, words_of
+from datasets.vocabulary import Vocabulary, vocabulary_of
 from harness.errors import DataError
 from harness.instances import Tree
 
 NAME = "sst"
 N_CLASSES = 5
-ARCHIVE = Archive(
+HOME = Archive(
     url="https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",
     folder="sst",
     members={split: f"trees/{split}.txt" for split in ("train", "dev", "test")},
 )
 
 
-def load(split: str, root: Path | None, sha256: Checksums = None) -> Corpus:
+def load(split: str, root: Path | None, sha256: Checksums = None, vocab_modulo: int = 0) -> Corpus:
     """Load root/sst/<split>.txt; words are numbered by first appearance in the training split.
 
     sha256: expected checksum per split. A file that has it is known to be well formed, so its trees
     are parsed when asked for; without checksums every tree is parsed, and so checked, at once.
+    vocab_modulo: see datasets.vocabulary.
 
     Raises DataError for a missing, empty or malformed file (file:line), or a wrong checksum.
     """
@@ -37,18 +39,18 @@ def load(split: str, root: Path | None, sha256: Checksums = None) -> Corpus:
         raise DataError("sst needs a data_root; set BENCH_DATA to the folder that holds sst/")
     lines, digest = _read(root, split, sha256)
     train_lines = lines if split == "train" else _read(root, "train", sha256)[0]
-    words = words_of("\n".join(train_lines))
-    word_ids = {word: index for index, word in enumerate(words)}
-    instances: Sequence[Tree] = _instances(ARCHIVE.path(root, split), lines, word_ids)
+    vocabulary = vocabulary_of(words_of("\n".join(train_lines)), vocab_modulo)
+    path = HOME.path(root, split)
+    instances: Sequence[Tree] = _instances(path, lines, vocabulary)
     if None in (checksum_of(sha256, "train"), checksum_of(sha256, split)):
         if split != "train":
-            _instances(ARCHIVE.path(root, "train"), train_lines, word_ids)[:]
+            _instances(HOME.path(root, "train"), train_lines, vocabulary)[:]
         instances = instances[:]
     return Corpus(
         name=NAME,
         split=split,
         instances=instances,
-        vocab_size=len(words) + 1,
+        vocab_size=vocabulary.size,
         n_classes=N_CLASSES,
         synthetic=False,
         sha256=digest,
@@ -58,7 +60,7 @@ def load(split: str, root: Path | None, sha256: Checksums = None) -> Corpus:
 
 def _read(root: Path, split: str, sha256: Checksums) -> tuple[list[str], str]:
     """Return the lines of a split and the checksum of its file."""
-    path = ARCHIVE.path(root, split)
+    path = HOME.path(root, split)
     content, digest = read_checked(path, checksum_of(sha256, split), NAME)
     try:
         text = content.decode("utf-8")
@@ -72,12 +74,12 @@ def _read(root: Path, split: str, sha256: Checksums) -> tuple[list[str], str]:
     return lines, digest
 
 
-def _instances(path: Path, lines: list[str], word_ids: Mapping[str, int]) -> LazyInstances:
-    """One tree a line; a word that the training split lacks has the last id."""
+def _instances(path: Path, lines: list[str], vocabulary: Vocabulary) -> LazyInstances[Tree]:
+    """One tree a line; a word that the training split lacks has the row of unknown words."""
 
     def build(index: int) -> Tree:
         try:
-            return parse_tree(lines[index], word_ids, len(word_ids), N_CLASSES)
+            return parse_tree(lines[index], vocabulary.known, vocabulary.unknown, N_CLASSES)
         except DataError as error:
             raise DataError(
                 f"{path}:{index + 1}: {error}; a line must be one tree of (label word) and "

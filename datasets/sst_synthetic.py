@@ -20,6 +20,7 @@ import numpy as np
 from datasets.base import SPLITS, Corpus, arguments_sha256
 from datasets.lazy import LazyInstances
 from datasets.seeded import uniforms
+from datasets.vocabulary import Rows
 from harness.instances import IntArray, Tree
 
 NAME = "sst_synthetic"
@@ -46,8 +47,12 @@ LEAF_LABELS = (0.0069, 0.0546, 0.9131, 0.9836, 1)
 INTERNAL_LABELS = (0.0459, 0.2173, 0.7293, 0.94, 1)
 
 
-def load(split: str, root: Path | None, seed: int = 0) -> Corpus:
-    """Generate as many trees as the treebank's split has; each depends on seed, split and index."""
+def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) -> Corpus:
+    """Generate as many trees as the treebank's split has; each depends on seed, split and index.
+
+    vocab_modulo: see datasets.vocabulary.
+    """
+    rows = Rows(N_WORDS, vocab_modulo)
     word_bounds = np.cumsum(1.0 / np.arange(2, N_WORDS + 2))
     word_bounds /= word_bounds[-1]
 
@@ -57,7 +62,8 @@ def load(split: str, root: Path | None, seed: int = 0) -> Corpus:
         is_leaf = left < 0
         words = np.full(len(left), -1)
         n_leaves = (len(left) + 1) // 2
-        words[is_leaf] = np.searchsorted(word_bounds, uniforms(n_leaves, *key, 1), side="right")
+        drawn = np.searchsorted(word_bounds, uniforms(n_leaves, *key, 1), side="right")
+        words[is_leaf] = rows.of(drawn)
         numbers = uniforms(len(left), *key, 2)
         labels = np.where(
             is_leaf,
@@ -70,10 +76,10 @@ def load(split: str, root: Path | None, seed: int = 0) -> Corpus:
         name=NAME,
         split=split,
         instances=LazyInstances(N_INSTANCES[split], build),
-        vocab_size=N_WORDS + 1,
+        vocab_size=rows.size,
         n_classes=N_CLASSES,
         synthetic=True,
-        sha256=arguments_sha256(name=NAME, split=split, seed=seed),
+        sha256=arguments_sha256(name=NAME, split=split, seed=seed, vocab_modulo=vocab_modulo),
         source="generated from a seed with the shape statistics of the Stanford Sentiment Treebank",
     )
 

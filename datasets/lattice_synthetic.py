@@ -1,0 +1,163 @@
+"""Lattices from a seed with the shape statistics of ED-Batch's Weibo lattices.
+
+They stand in where those are not at hand, and are called synthetic wherever they appear. The tables
+below are summaries measured on the training split of weibo_lattice (1147 lattices, 49 471
+characters, 26 777 words): quantiles of the number of characters; how often a word of two characters
+ends at a character, by whether one ends at each of the three before it; how often a longer word
+does, by which shorter words it would hold, since most long words hold a short one at either end;
+how many arcs the most frequent characters and words have; frequencies of tags. All else is drawn
+independently, so rare words are fewer than in the corpus, sentences are more alike in how many
+words they have, and five arcs into one state are rarer.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from datasets.base import SPLITS, Corpus, arguments_sha256
+from datasets.lazy import LazyInstances
+from datasets.seeded import uniforms
+from datasets.vocabulary import Rows
+from harness.instances import Lattice, int_array
+
+NAME = "lattice_synthetic"
+N_CLASSES = 18
+N_INSTANCES = {"train": 1147, "dev": 113, "test": 316}
+N_CHARACTERS, N_WORDS = 2212, 10_130  # ids of the training split; unknown ones come on top
+
+# So many lattices have at most so many characters.
+LENGTH_SHARES = (*(step / 20 for step in range(20)), 0.975, 0.99, 0.995, 1.0)
+LENGTHS = (
+    *(1.5, 10.5, 13.5, 17.5, 19.5, 22.5, 25.5, 28.5, 31.5, 34.5, 38.5, 41.5, 45.1, 48.5, 52.5),
+    *(58.5, 64.5, 72.5, 82.5, 97.5, 109.9, 126.5, 138.5, 211.0),
+)
+# P(a word of two characters ends here), by a number of three bits: whether one ends at the last
+# character (4), the one before (2) and the one before that (1). The first that can be, and the last
+# two characters, of which the last is mostly a full stop, have probabilities of their own.
+TWO_FIRST = (0.679, 0, 0, 0, 0, 0, 0, 0)  # nothing before
+TWO = (0.544, 0.656, 0.5, 0.513, 0.32, 0.309, 0.568, 0.438)
+TWO_BEFORE_LAST = (0.741, 0.888, 0.9, 0.889, 0.451, 0.455, 0.827, 0.733)
+TWO_LAST = (0.152, 0.146, 0.216, 0.208, 0.009, 0.028, 0.117, 0.05)
+# P(a word of three ends here), by whether it would begin (2) and end (1) with a word of two; in the
+# first place, and later.
+THREE_FIRST = (0.0637, 0.0333, 0.0847, 0.5176)
+THREE = (0.004, 0.0126, 0.0407, 0.2384)
+# Words get rarer along a lattice: factors of TWO and THREE at its begin and from FADED on, linear
+# between.
+TWO_FADES, THREE_FADES, FADED = (1.05, 0.97), (1.15, 0.9), 60
+# P(a word of four ends here), by whether it would hold a word of three (8), begin with (4), have in
+# its middle (2) and end with (1) a word of two.
+FOUR = (
+    *(0.0018, 0.0011, 0.0, 0.0011, 0.0036, 0.0137, 0.001, 0.0114),
+    *(0.013, 0.0192, 0.0188, 0.0036, 0.1303, 0.1962, 0.024, 0.1728),
+)
+# The same for words of five to eight characters, by the bits of THREE.
+LONGER = {
+    5: (0.0001, 0.0006, 0.0015, 0.0095),
+    6: (0.0001, 0.0002, 0.0003, 0.0024),
+    7: (0.0001, 0.0, 0.0001, 0.0003),
+    8: (0.0, 0.0, 0.0006, 0.0),
+}
+# The most frequent so many characters, or words, have such a share of their arcs.
+RANKS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+CHARACTER_RANKS = (*RANKS, N_CHARACTERS)
+CHARACTER_SHARES = (
+    *(0, 0.038, 0.0686, 0.1031, 0.1488, 0.2011, 0.2717, 0.3679, 0.4987, 0.6663, 0.8281, 0.9469),
+    *(0.9968, 1),
+)
+WORD_RANKS = (*RANKS, 4096, 8192, N_WORDS)
+WORD_SHARES = (
+    *(0, 0.0127, 0.0201, 0.0309, 0.0456, 0.0678, 0.0975, 0.1405, 0.2013, 0.2813, 0.3831, 0.5037),
+    *(0.6402, 0.7765, 0.9295, 1),
+)
+# Cumulative frequencies of tags 0 to 17 at characters.
+TAGS = (
+    *(0, 0.01, 0.02, 0.8758, 0.8862, 0.913, 0.9234, 0.9463, 0.9536, 0.9766, 0.9888, 0.9917, 0.9945),
+    *(0.9982, 0.9983, 0.9999, 0.99995, 1),
+)
+
+
+def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) -> Corpus:
+    """Generate as many lattices as the real split has; each depends on seed, split and index.
+
+    vocab_modulo: see datasets.vocabulary.
+    """
+    characters, words = Rows(N_CHARACTERS, vocab_modulo), Rows(N_WORDS, vocab_modulo)
+
+    def build(index: int) -> Lattice:
+        return _lattice((seed, SPLITS.index(split), index), characters, words)
+
+    return Corpus(
+        name=NAME,
+        split=split,
+        instances=LazyInstances(N_INSTANCES[split], build),
+        vocab_size=words.size,
+        n_classes=N_CLASSES,
+        synthetic=True,
+        sha256=arguments_sha256(name=NAME, split=split, seed=seed, vocab_modulo=vocab_modulo),
+        source="generated from a seed with the shape statistics of ED-Batch's Weibo lattices",
+        instance_kind="lattice",
+        n_characters=characters.size,
+    )
+
+
+def _lattice(key: tuple[int, ...], characters: Rows, words: Rows) -> Lattice:
+    """Draw one lattice; words into a state stand longest first, as in the real files."""
+    length = int(np.interp(uniforms(1, *key, 0)[0], LENGTH_SHARES, LENGTHS) + 0.5)
+    ends = _word_lengths(length, key)
+    n_arcs = [0, *(1 + len(lengths) for lengths in ends)]
+    sources = [
+        source
+        for state, lengths in enumerate(ends, 1)
+        for source in (state - 1, *(state - n for n in lengths))
+    ]
+    arc_start = int_array(np.cumsum([0, *n_arcs]))
+    numbers = uniforms(len(sources), *key, 2)
+    tokens = words.of(np.interp(numbers, WORD_SHARES, WORD_RANKS).astype(np.int32)).copy()
+    first = arc_start[1:-1]
+    drawn = np.interp(numbers[first], CHARACTER_SHARES, CHARACTER_RANKS).astype(np.int32)
+    tokens[first] = characters.of(drawn)
+    tags = np.searchsorted(TAGS, uniforms(length, *key, 3), side="right")
+    return Lattice(
+        tags=int_array([0, *tags]), arc_start=arc_start, sources=int_array(sources), tokens=tokens
+    )
+
+
+def _word_lengths(length: int, key: tuple[int, ...]) -> list[list[int]]:
+    """Draw for each of `length` characters the lengths of the words that end with it."""
+    numbers = uniforms(7 * length, *key, 1).reshape(length, 7).tolist()
+    two = [False] * 4 + [False] * length  # two[i + 4]: a word of two characters ends at i
+    three = [False] * length
+    ends: list[list[int]] = []
+    for i, drawn in enumerate(numbers):
+        before = 4 * two[i + 3] + 2 * two[i + 2] + two[i + 1]
+        two[i + 4] = i > 0 and drawn[0] < _chances_of_two(i, length)[before] * _fade(TWO_FADES, i)
+        edges = 2 * two[i + 3] + two[i + 4]
+        three[i] = i > 1 and drawn[1] < (
+            THREE_FIRST[edges] if i == 2 else THREE[edges] * _fade(THREE_FADES, i)
+        )
+        found = [2] * two[i + 4] + [3] * three[i]
+        if i > 2:
+            holds = 4 * two[i + 2] + 2 * two[i + 3] + two[i + 4]
+            if drawn[2] < FOUR[8 * (three[i] or three[i - 1]) + holds]:
+                found.append(4)
+        for n, chances in LONGER.items():
+            if i >= n - 1 and drawn[n - 2] < chances[2 * two[i + 6 - n] + two[i + 4]]:
+                found.append(n)
+        ends.append(found[::-1])
+    return ends
+
+
+def _chances_of_two(i: int, length: int) -> tuple[float, ...]:
+    """Return the table for character i of `length`."""
+    if i >= length - 2:
+        return TWO_LAST if i == length - 1 else TWO_BEFORE_LAST
+    return TWO_FIRST if i == 1 else TWO
+
+
+def _fade(factors: tuple[float, float], i: int) -> float:
+    """Return the factor at character i."""
+    begin, end = factors
+    return begin + (end - begin) * min(1.0, i / FADED)
