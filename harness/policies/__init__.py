@@ -1,42 +1,100 @@
-"""Policies: each module of this folder that defines `schedule(graph) -> Schedule` is one."""
+"""Policies: each module of this folder that defines `schedule` or `learn` is one.
+
+`schedule(graph) -> Schedule` is a policy; `learn(graphs, settings, workload)` returns a learned
+one, a value that is called with a graph, and `load(file, workload)` reads it back.
+"""
 
 from __future__ import annotations
 
 import ast
 import functools
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 
 from harness.errors import ConfigError
 from harness.graph import Graph
+from harness.instances import int_array
+from harness.policies.learning import LearnedPolicy, LearningSettings
 from harness.schedule import Schedule
 
 Policy = Callable[[Graph], Schedule]
 
 
 @functools.cache
+def _kinds() -> dict[str, str]:
+    """Return, for each policy, which of the two functions its module defines."""
+    files = sorted(Path(__file__).parent.glob("[!_]*.py"))
+    kinds = ((file.stem, _functions_of(file) & {"schedule", "learn"}) for file in files)
+    return {name: kind.pop() for name, kind in kinds if kind}
+
+
+def _functions_of(file: Path) -> set[str]:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
 def policy_names() -> tuple[str, ...]:
     """Names of all policies, found without importing (and so compiling) any of them."""
-    files = sorted(Path(__file__).parent.glob("[!_]*.py"))
-    return tuple(file.stem for file in files if _defines_schedule(file))
+    return tuple(_kinds())
 
 
-def _defines_schedule(file: Path) -> bool:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    return any(isinstance(node, ast.FunctionDef) and node.name == "schedule" for node in tree.body)
+def is_learned(name: str) -> bool:
+    """Whether a policy has to be learned; False for a name that is none."""
+    return _kinds().get(name) == "learn"
 
 
 def load_policy(name: str) -> Policy:
-    """Return the policy of that name.
+    """Return the policy of that name, which must be one that is not learned.
 
     Raises ConfigError, listing the known ones, for any other name, and for one that cannot be
     imported.
     """
+    if is_learned(name):
+        raise ConfigError(f"policy={name} must be learned on graphs of its model first")
+    policy: Policy = _import(name).schedule
+    return policy
+
+
+def learn_policy(
+    name: str, graphs: Sequence[Graph], settings: LearningSettings, workload: str = ""
+) -> LearnedPolicy:
+    """Learn the policy of that name on graphs of one workload, or load it where settings.file is.
+
+    workload: model and granularity in words; a saved policy of another is refused.
+
+    Raises ConfigError for a name that is no learned policy, and for a file that does not fit.
+    """
+    if name in policy_names() and not is_learned(name):
+        raise ConfigError(f"policy={name} is not learned")
+    module = _import(name)
+    learned: LearnedPolicy = (
+        module.learn(graphs, settings, workload)
+        if settings.file is None
+        else module.load(Path(settings.file), workload)
+    )
+    return learned
+
+
+def compile_policy(name: str) -> None:
+    """Compile a policy, and its learning if it is learned, so that no later call does so."""
+    flat = Graph(
+        types=int_array([1]),
+        arg_start=int_array([0, 0]),
+        args=int_array([]),
+        type_names=("unbatchable", "batchable"),
+    )
+    if is_learned(name):
+        learn_policy(name, [flat], LearningSettings(trials=1))(flat)
+    else:
+        load_policy(name)(flat)
+
+
+def _import(name: str) -> ModuleType:
     if name not in policy_names():
         raise ConfigError(f"policy={name} is unknown; choose one of {', '.join(policy_names())}")
     try:
-        policy: Policy = importlib.import_module(f"harness.policies.{name}").schedule
+        return importlib.import_module(f"harness.policies.{name}")
     except ImportError as error:
         raise ConfigError(f"policy={name} cannot be imported: {error}; mend its file") from error
-    return policy

@@ -78,8 +78,26 @@ def followers_of(follows: Ints) -> Ints:
 @compiled
 def start(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ready:
     """Return the state before the first batch."""
+    user_start, users = users_of(len(types), arg_start, args)
+    return _start(types, user_start, users, arg_start[1:] - arg_start[:-1], follows)
+
+
+@compiled
+def start_from_outputs(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> Ready:
+    """Return the state before the last batch, for schedules that are made from the outputs back.
+
+    A vertex is ready once all its users are executed: its arguments stand where its users stood.
+    No type follows another.
+    """
+    n_users = np.zeros(len(types), np.int32)
+    for edge in range(len(args)):
+        n_users[args[edge]] += 1
+    return _start(types, arg_start, args, n_users, np.full(n_types, np.int32(NO_TYPE)))
+
+
+@compiled
+def _start(types: Ints, user_start: Ints, users: Ints, missing: Ints, follows: Ints) -> Ready:
     n, n_types = len(types), len(follows)
-    user_start, users = users_of(n, arg_start, args)
     first = np.zeros(n_types + 1, np.int32)
     for v in range(n):
         first[types[v] + 1] += 1
@@ -87,7 +105,7 @@ def start(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ready:
         first[t + 1] += first[t]
     head, tail = first[:n_types].copy(), first[:n_types].copy()
     ready = Ready(
-        types, user_start, users, arg_start[1:] - arg_start[:-1], np.empty(n, np.int32),
+        types, user_start, users, missing, np.empty(n, np.int32),
         first, head, tail, np.zeros(n_types, np.int32), follows, followers_of(follows),
         np.empty(n, np.int32), np.zeros(3, np.int32),
     )  # fmt: skip

@@ -25,6 +25,16 @@ def schedule(graph: Graph) -> Schedule:
 def _batches(
     types: Ints, arg_start: Ints, args: Ints, follows: Ints, cheap: np.ndarray
 ) -> tuple[Ints, Ints]:
+    average = average_depths(types, arg_start, args, follows)
+    ready = start(types, arg_start, args, follows)
+    while ready.counts[N_EXECUTED] < len(types):
+        commit(ready, shallowest(ready, average, cheap))
+    return finish(ready)
+
+
+@compiled
+def average_depths(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> np.ndarray:
+    """Return the average depth of the vertices of each type (n_types,)."""
     depth = levels_of(types, arg_start, args, follows, True)
     total = np.zeros(len(follows))
     count = np.zeros(len(follows))
@@ -34,14 +44,12 @@ def _batches(
     average = np.zeros(len(follows))
     for t in range(len(follows)):
         average[t] = total[t] / max(count[t], 1.0)
-    ready = start(types, arg_start, args, follows)
-    while ready.counts[N_EXECUTED] < len(types):
-        commit(ready, _shallowest(ready, average, cheap))
-    return finish(ready)
+    return average
 
 
 @compiled
-def _shallowest(ready: Ready, average: np.ndarray, cheap: np.ndarray) -> int:
+def shallowest(ready: Ready, average: np.ndarray, cheap: np.ndarray) -> int:
+    """Return the ready type of least average depth; the unbatchable one first."""
     if n_ready(ready, UNBATCHABLE) > 0:
         return UNBATCHABLE
     best = UNBATCHABLE

@@ -7,7 +7,7 @@ import heapq
 import numpy as np
 
 from harness.errors import ScheduleError
-from harness.graph import UNBATCHABLE, Graph
+from harness.graph import NO_TYPE, UNBATCHABLE, Graph
 from harness.policies._compiled import compiled
 from harness.policies._ready import Ints
 
@@ -46,8 +46,9 @@ def _lower_bound(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> int:
 def minimum_batches(graph: Graph) -> int:
     """Return the exact minimum number of batches; types that must follow do so.
 
-    Best-first search over sets of executed vertices with the bound of what remains. Only whole
-    ready sets are tried: executing more of a type never makes the rest longer.
+    Best-first search over sets of executed vertices with the bound of what remains. Tried are all
+    ready vertices of a type, and of a type that others follow those that no further type follows:
+    executing more at the same cost never makes the rest longer.
 
     Raises ScheduleError for more than MAX_EXACT_VERTICES vertices.
     """
@@ -88,13 +89,43 @@ def _successors(graph: Graph, executed: int) -> list[tuple[int, int]]:
     ready = _ready(graph, executed)
     if UNBATCHABLE in ready:
         return [(ready[UNBATCHABLE].bit_count(), executed | ready[UNBATCHABLE])]
+    followers = _followers(graph)
+    return [
+        successor
+        for vertices in ready.values()
+        for successor in _batches_with_followers(graph, executed, vertices, followers)
+    ]
+
+
+def _followers(graph: Graph) -> dict[int, list[int]]:
+    """Return the vertices that must follow each vertex that any must follow."""
+    followers: dict[int, list[int]] = {}
+    for v, t in enumerate(graph.types.tolist()):
+        if graph.follows[t] != NO_TYPE:
+            followers.setdefault(int(graph.args_of(v)[0]), []).append(v)
+    return followers
+
+
+def _batches_with_followers(
+    graph: Graph, executed: int, ready: int, followers: dict[int, list[int]]
+) -> list[tuple[int, int]]:
+    """Return (batches, executed set) for each set of types that may follow a batch of these."""
+    led = {
+        v: frozenset(int(graph.types[f]) for f in followers.get(v, ()))
+        for v in range(graph.n_vertices)
+        if ready >> v & 1
+    }
+    allowed = set(led.values())
+    for one in tuple(allowed):
+        allowed |= {one | other for other in allowed}
     successors = []
-    for t, vertices in ready.items():
-        batches, after = 1, executed | vertices
-        for follower, followed in _ready(graph, after).items():
-            if graph.follows[follower] == t:
-                batches, after = batches + 1, after | followed
-        successors.append((batches, after))
+    for types in allowed:
+        after = executed
+        for v in (v for v, own in led.items() if own <= types):
+            after |= 1 << v
+            for f in followers.get(v, ()):
+                after |= 1 << f
+        successors.append((1 + len(types), after))
     return successors
 
 

@@ -31,7 +31,7 @@ def run(types: Ints, arg_start: Ints, args: Ints, follows: Ints, oldest_first: b
     ready = start(types, arg_start, args, follows)
     extracted = extract(types, arg_start, args, len(follows))
     while ready.counts[N_EXECUTED] < len(types):
-        t = _safest(ready, extracted, oldest_first)
+        t = safest(ready, extracted, oldest_first)
         if t != UNBATCHABLE:
             for v in ready.queue[ready.head[t] : ready.tail[t]]:
                 remove(extracted, ready, v)
@@ -40,7 +40,8 @@ def run(types: Ints, arg_start: Ints, args: Ints, follows: Ints, oldest_first: b
 
 
 @compiled
-def _safest(ready: Ready, extracted: Extracted, oldest_first: bool) -> int:
+def safest(ready: Ready, extracted: Extracted, oldest_first: bool) -> int:
+    """Return the ready type of largest share; the unbatchable one first."""
     if n_ready(ready, UNBATCHABLE) > 0:
         return UNBATCHABLE
     best, best_ready, best_frontier = UNBATCHABLE, 0, 1

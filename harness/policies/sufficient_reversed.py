@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from harness.graph import NO_TYPE, Graph
+from harness.policies._blocks import block_of, with_followers
 from harness.policies._compiled import compiled
-from harness.policies._ready import N_BATCHES, Ints, followers_of, in_batches
+from harness.policies._ready import N_BATCHES, Ints
 from harness.policies.sufficient import run
 from harness.schedule import Schedule
 
@@ -24,7 +25,7 @@ def schedule(graph: Graph) -> Schedule:
 
 @compiled
 def _batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
-    block = _block_of(types, arg_start, args, follows)
+    block = block_of(types, arg_start, args, follows)
     new_types, new_start, new_args = _reversed_graph(types, arg_start, args, block)
     no_follows = np.full(len(follows), np.int32(NO_TYPE))
     ready = run(new_types, new_start, new_args, no_follows, True)
@@ -37,16 +38,7 @@ def _batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[I
             next_id -= 1
         else:
             batch_of[v] = batch_of[block[v]]
-    return _with_followers(types, follows, block, batch_of, n_batches)
-
-
-@compiled
-def _block_of(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ints:
-    """Return the block of a vertex that follows one, and every other vertex itself."""
-    block = np.empty(len(types), np.int32)
-    for v in range(len(types)):
-        block[v] = v if follows[types[v]] == NO_TYPE else args[arg_start[v]]
-    return block
+    return with_followers(types, follows, block, batch_of, n_batches)
 
 
 @compiled
@@ -83,26 +75,3 @@ def _reversed_graph(
                 new_args[free[source]] = new_id[v]
                 free[source] += 1
     return new_types, new_start, new_args
-
-
-@compiled
-def _with_followers(
-    types: Ints, follows: Ints, block: Ints, batch_of: Ints, n_batches: int
-) -> tuple[Ints, Ints]:
-    """Give followers their own batches, one for each of their types, right behind their block's."""
-    slot = np.zeros(len(follows), np.int32)  # 0: the block itself, k: its k-th follower type
-    n_slots = 1
-    for t in followers_of(follows):
-        slot[t] = n_slots
-        n_slots += 1
-    index = np.zeros((n_batches, n_slots), np.int32)
-    for v in range(len(types)):
-        index[batch_of[v], slot[types[v]]] = 1
-    n_after = 0
-    for batch in range(n_batches):
-        for k in range(n_slots):
-            used, index[batch, k] = index[batch, k], n_after
-            n_after += used
-    for v in range(len(types)):
-        batch_of[v] = index[batch_of[v], slot[types[v]]]
-    return in_batches(batch_of, n_after)

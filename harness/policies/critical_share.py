@@ -1,0 +1,105 @@
+"""Critical share: from the outputs back, the type that most chains of critical length wait for.
+
+This project's own rule: docs/critical_share.md. It is a weighted majority merge (Jiang and Li, "On
+the approximation of shortest common supersequences and longest common subsequences", SIAM Journal
+on Computing 24(5), 1995; weighted by Branke, Middendorf and Schneider, "Improved heuristics and a
+genetic algorithm for finding short supersequences", OR Spektrum 20, 1998), whose weights are those
+of the chains that make up ED-Batch's lower bound. Unbatchable vertices go first, then types that
+are provably safe, then the most urgent one; among equals the smaller type wins.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.graph import NO_TYPE, UNBATCHABLE, Graph
+from harness.policies._blocks import block_of, graph_of_blocks, with_followers
+from harness.policies._chains import chains_of
+from harness.policies._compiled import compiled
+from harness.policies._ready import (
+    N_BATCHES,
+    N_EXECUTED,
+    Ints,
+    Ready,
+    commit,
+    in_batches,
+    start_from_outputs,
+)
+from harness.policies._urgency import NONE, count, forget, most_urgent, own_rows, shorten
+from harness.schedule import Schedule
+
+
+def schedule(graph: Graph) -> Schedule:
+    """Place batches from the last to the first, always one of the most urgent type."""
+    return Schedule(*_batches(graph.types, graph.arg_start, graph.args, graph.follows))
+
+
+@compiled
+def _batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
+    cost = costs(types, follows)
+    if not (follows != NO_TYPE).any():
+        ready = _run(types, arg_start, args, cost)
+        n_batches = ready.counts[N_BATCHES]
+        return in_batches(n_batches - 1 - ready.batch_of, n_batches)
+    block = block_of(types, arg_start, args, follows)
+    block_types, block_start, block_args, old_id = graph_of_blocks(types, arg_start, args, block)
+    small = _run(block_types, block_start, block_args, cost)
+    batch_of = np.empty(len(types), np.int32)
+    batch_of[old_id] = small.counts[N_BATCHES] - 1 - small.batch_of
+    batch_of = batch_of[block]
+    return with_followers(types, follows, block, batch_of, small.counts[N_BATCHES])
+
+
+@compiled
+def costs(types: Ints, follows: Ints) -> np.ndarray:
+    """Return the batches that one choice of each type makes, relative to the dearest type."""
+    present = np.zeros(len(follows), np.bool_)
+    for v in range(len(types)):
+        present[types[v]] = True
+    cost = np.ones(len(follows))
+    for t in range(len(follows)):
+        if follows[t] != NO_TYPE and present[t]:
+            cost[follows[t]] += 1
+    cost /= cost.max()
+    return cost
+
+
+@compiled
+def _run(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray) -> Ready:
+    """Return the state after the last batch; batches are numbered from the outputs back."""
+    n_types = len(cost)
+    chained, column, level, first = chains_of(types, arg_start, args, n_types)
+    remaining = own_rows(types, column, level, first)
+    top = first[1:] - 1
+    waiting = np.zeros((n_types, len(remaining)), np.int32)
+    size, wait = np.zeros(n_types, np.int32), np.zeros(n_types, np.int32)
+    active, score = np.empty(n_types, np.int32), np.empty(n_types)
+    ready = start_from_outputs(types, arg_start, args, n_types)
+    queue, begin, head, tail, counts = (
+        ready.queue, ready.first, ready.head, ready.tail, ready.counts,
+    )  # fmt: skip
+    while counts[N_EXECUTED] < len(types):
+        if tail[UNBATCHABLE] > head[UNBATCHABLE]:
+            commit(ready, UNBATCHABLE)
+            continue
+        best = NONE
+        for t in range(UNBATCHABLE + 1, n_types):
+            new = head[t] + size[t]
+            wait[t] = wait[t] + 1 if size[t] > 0 else 0
+            if new < tail[t]:
+                count(waiting[t], level, first, queue[new : tail[t]])
+                size[t] = tail[t] - head[t]
+            if size[t] > 0 and tail[t] == begin[t + 1] and best == NONE:
+                best = t  # Safe: all that remain are ready.
+        if best == NONE:
+            best = most_urgent(
+                chained, first, top, waiting, size, wait, cost, active, score
+            )  # fmt: skip
+        vertices = queue[head[best] : tail[best]]
+        forget(waiting[best], level, first, vertices)
+        size[best] = 0
+        own = column[best]
+        if own >= 0:
+            shorten(remaining, top, first[own], own, level, vertices)
+        commit(ready, best)
+    return ready

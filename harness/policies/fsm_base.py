@@ -1,0 +1,28 @@
+"""E_base: learned choices by the set of types that have ready vertices.
+
+Source: Chen et al., "ED-Batch: Efficient Automatic Batching of Dynamic Neural Networks via Learned
+Finite State Machines", ICML 2023, Sec. 2.2 and 2.3, and its released code (spec 1.1 to 1.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.graph import Graph
+from harness.policies._fsm_file import load_machine
+from harness.policies._fsm_learning import learn_machine
+from harness.policies.learning import LearningSettings
+from harness.policies.state_machine import StateMachine
+
+ENCODING = "base"
+
+
+def learn(graphs: Sequence[Graph], settings: LearningSettings, workload: str = "") -> StateMachine:
+    """Learn on graphs of one workload (model and granularity, in words)."""
+    return learn_machine(ENCODING, graphs, settings, workload)
+
+
+def load(file: Path, workload: str = "") -> StateMachine:
+    """Read a saved machine of this encoding; raises ConfigError for any other."""
+    return load_machine(file, ENCODING, workload)
