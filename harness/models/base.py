@@ -23,6 +23,8 @@ Weights = dict[str, NDArray[np.float32]]
 class ModelSizes:
     """Sizes that a model is built for; embedding_size 0 means "as hidden_size".
 
+    n_characters: rows of the table of characters, where words are not all there is to look up.
+
     Raises ConfigError for a size below 1.
     """
 
@@ -30,11 +32,12 @@ class ModelSizes:
     vocab_size: int
     n_classes: int = 5
     embedding_size: int = 0
+    n_characters: int = 1
 
     def __post_init__(self) -> None:
         if self.embedding_size == 0:
             object.__setattr__(self, "embedding_size", self.hidden_size)
-        for name in ("hidden_size", "vocab_size", "n_classes", "embedding_size"):
+        for name in ("hidden_size", "vocab_size", "n_classes", "embedding_size", "n_characters"):
             value = getattr(self, name)
             if value < 1:
                 raise ConfigError(f"{name}={value} is not allowed; give a size of at least 1")
@@ -42,10 +45,14 @@ class ModelSizes:
 
 @dataclass(frozen=True, slots=True)
 class ParameterSpec:
-    """Shape of one parameter and the half width of its uniform initial distribution (0: zeros)."""
+    """Shape of one parameter and the half width of its uniform initial distribution (0: zeros).
+
+    init_means: centres of the distribution for equal parts of the last axis, 0 unless given.
+    """
 
     shape: tuple[int, ...]
     init_bound: float
+    init_means: tuple[float, ...] = (0.0,)
 
 
 class Model(ABC):
@@ -87,6 +94,7 @@ def initial_weights(model: Model, seed: int) -> Weights:
     for name, spec in model.parameters.items():
         stream = np.random.default_rng([seed, zlib.crc32(name.encode())])
         values = stream.uniform(-1.0, 1.0, size=spec.shape) * spec.init_bound
+        values += np.repeat(spec.init_means, spec.shape[-1] // len(spec.init_means))
         weights[name] = values.astype(np.float32)
     return weights
 

@@ -9,22 +9,19 @@ mode.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from harness.errors import ConfigError
 from harness.graph import UNBATCHABLE
+from harness.models.operator_groups import operator_groups
 from harness.vertex.operators import OPERATORS, Node
 from harness.vertex.program import Builder, VertexFunction
 
-SOURCES = ("gather", "pull", "parameter")
 PULLED = "pulled"  # an operator's only external input, whatever its vertex calls it
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
-    """Where an operator's operand comes from: an operator of the same vertex, or a child's
-    state.
-    """
+class Source:
+    """Where a value comes from: an operator of the same vertex, or a child's state."""
 
     local: int | None = None
     slot: int = 0
@@ -37,17 +34,22 @@ class Application:
 
     function: int
     type: int
-    arguments: tuple[Argument, ...]
+    arguments: tuple[Source, ...]
     pull: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """The operators of one vertex in order; where each state is computed, and the pushed value."""
+    """The operators of one vertex in order; where its states and the pushed value come from.
 
+    arity: number of children that it reads by slot.
+    """
+
+    name: str
     applications: tuple[Application, ...]
-    state_at: dict[str, int]
-    pushed_at: int | None
+    states: dict[str, Source]
+    pushed: Source | None
+    arity: int
 
 
 @dataclass(slots=True)
@@ -60,10 +62,7 @@ class FunctionTable:
     cheap: list[bool] = field(default_factory=lambda: [True])
 
     def template(self, function: VertexFunction) -> Template:
-        """Split one vertex function into operator applications.
-
-        Raises ConfigError for what has no operator-granular form.
-        """
+        """Split a vertex function, of children by slot only, into operator applications."""
         return _Splitter(function, self).split()
 
     def add(self, key: tuple[object, ...], function: VertexFunction, cheap: bool) -> int:
@@ -78,69 +77,63 @@ class FunctionTable:
 
 class _Splitter:
     def __init__(self, function: VertexFunction, table: FunctionTable) -> None:
+        function = _with_computed_loss(function)
         self.function, self.nodes, self.table = function, function.nodes, table
-        self.affine = _affine_products(function)
-        self.at: dict[int, int] = {}  # node -> position among the applications
+        self.groups = operator_groups(function)
+        self.read = {k for node in self.nodes for k in node.inputs}
+        self.read |= {i for i in (*dict(function.scatter).values(), function.push) if i is not None}
+        self.at = {i: position for position, i in enumerate(self.groups)}
 
     def split(self) -> Template:
-        applications: list[Application] = []
-        for i, node in enumerate(self.nodes):
-            if node.op == "gather_each" or node.domain == "edge":
-                raise ConfigError(
-                    f"granularity=operator cannot express the variadic gather of"
-                    f" {self.function.name}; use granularity=vertex"
-                )
-            if node.op in SOURCES or i in self.affine.values():
-                continue
-            self.at[i] = len(applications)
-            applications.append(self._application(i, node))
+        push = self.function.push
         return Template(
-            tuple(applications),
-            {state: self._computed(i) for state, i in self.function.scatter},
-            self.at.get(self.function.push) if self.function.push is not None else None,
+            self.function.name,
+            tuple(self._application(group) for group in self.groups.values()),
+            {state: self._source(i) for state, i in self.function.scatter},
+            None if push is None else self._source(push),
+            self.function.arity,
         )
 
-    def _computed(self, i: int) -> int:
-        if i not in self.at:
-            raise ConfigError(
-                f"granularity=operator needs every state of {self.function.name} to be computed;"
-                f" {self.nodes[i].op} only passes one on"
-            )
-        return self.at[i]
+    def _source(self, i: int) -> Source:
+        if self.nodes[i].op == "gather":
+            return Source(slot=self.nodes[i].index, state=self.nodes[i].name)
+        return Source(local=self.at[i])
 
-    def _application(self, i: int, node: Node) -> Application:
-        chain = [self.nodes[self.affine[i]], node] if i in self.affine else [node]
-        operands = [k for part in chain for k in part.inputs if self.nodes[k].op != "parameter"]
-        operands = [k for k in operands if k not in self.affine.values()]
-        values = [k for k in operands if self.nodes[k].op != "pull"]
-        pulls = [self.nodes[k].name for k in operands if self.nodes[k].op == "pull"]
-        is_loss = i == self.function.loss
-        cheap = not any(OPERATORS[part.op].heavy for part in chain)
-        key = self._signature(chain, values, is_loss)
-        function = self.table.add(key, self._function(chain, values, is_loss), cheap)
+    def _application(self, group: tuple[int, ...]) -> Application:
+        values = [
+            k
+            for i in group
+            for k in self.nodes[i].inputs
+            if k not in group and self.nodes[k].op not in ("parameter", "pull")
+        ]
+        pulls = [
+            self.nodes[k].name
+            for i in group
+            for k in self.nodes[i].inputs
+            if self.nodes[k].op == "pull"
+        ]
+        function = self.table.add(
+            self._signature(group, values),
+            self._function(group, values),
+            not any(OPERATORS[self.nodes[i].op].heavy for i in group),
+        )
+        batchable = OPERATORS[self.nodes[group[-1]].op].signature is not None
         return Application(
             function=function,
-            type=UNBATCHABLE if OPERATORS[node.op].signature is None else function,
-            arguments=tuple(self._argument(k) for k in values),
+            type=function if batchable else UNBATCHABLE,
+            arguments=tuple(map(self._source, values)),
             pull=pulls[0] if pulls else None,
         )
 
-    def _argument(self, k: int) -> Argument:
-        node = self.nodes[k]
-        if node.op == "gather":
-            return Argument(slot=node.index, state=node.name)
-        return Argument(local=self.at[k])
-
-    def _signature(
-        self, chain: Sequence[Node], values: Sequence[int], is_loss: bool
-    ) -> tuple[object, ...]:
+    def _signature(self, group: tuple[int, ...], values: Sequence[int]) -> tuple[object, ...]:
         """What must be equal for two applications to share a function.
 
         The operators' own rules, and all shapes: DyNet lets elementwise kernels mix them, but
         equal ones occur here. An unbatchable operator has a function to share, if no batch.
         """
+        parts = [self._key(self.nodes[i]) for i in group]
         shapes = [self.nodes[k].shape for k in values]
-        return (*(self._key(part) for part in chain), *shapes, is_loss)
+        return (*parts, *shapes, group[-1] == self.function.loss, self._is_read(group[-1]))
 
     def _key(self, node: Node) -> tuple[object, ...]:
         operator = OPERATORS[node.op]
@@ -149,46 +142,62 @@ class _Splitter:
             facts["parameter"] = self.nodes[node.inputs[operator.parameter_at]].name
         return (node.op, node.shape, *(facts[fact] for fact in operator.signature or ()))
 
-    def _function(
-        self, chain: Sequence[Node], values: Sequence[int], is_loss: bool
-    ) -> VertexFunction:
+    def _is_read(self, i: int) -> bool:
+        """Whether a value must be a state; a loss has no readers as a rule."""
+        return i != self.function.loss or i in self.read
+
+    def _function(self, group: tuple[int, ...], values: Sequence[int]) -> VertexFunction:
         b = Builder()
         operands = iter(
             b.add("gather", shape=self.nodes[k].shape, name=state_name(self.nodes[k]), index=slot)
             for slot, k in enumerate(values)
         )
-        result: int | None = None
-        for part in chain:
-            inputs = []
-            for k in part.inputs:
+        made: dict[int, int] = {}
+        for i in group:
+            node, inputs = self.nodes[i], []
+            for k in node.inputs:
                 source = self.nodes[k]
-                if source.op in ("parameter", "pull"):
+                if k in made:
+                    inputs.append(made[k])
+                elif source.op in ("parameter", "pull"):
                     name = PULLED if source.op == "pull" else source.name
                     inputs.append(b.add(source.op, shape=source.shape, name=name))
                 else:
-                    inputs.append(next(operands) if part is chain[0] else int(result or 0))
-            result = b.add(part.op, *inputs, shape=part.shape, index=part.index, value=part.value)
-        assert result is not None
-        scatter = () if is_loss else ((state_name(chain[-1]), result),)
-        loss = result if is_loss else None
-        name = "affine" if len(chain) > 1 else chain[0].op
-        return VertexFunction(name, tuple(b.nodes), scatter, None, loss)
+                    inputs.append(next(operands))
+            made[i] = b.add(node.op, *inputs, shape=node.shape, index=node.index, value=node.value)
+        last, result = group[-1], made[group[-1]]
+        return VertexFunction(
+            self._name(group, len(values)),
+            tuple(b.nodes),
+            ((state_name(self.nodes[last]), result),) if self._is_read(last) else (),
+            None,
+            result if last == self.function.loss else None,
+        )
+
+    def _name(self, group: tuple[int, ...], n_values: int) -> str:
+        """Operator, and what tells it from others of its kind; not always the shapes."""
+        last = self.nodes[group[-1]]
+        if last.op == "sum":
+            return f"sum of {n_values}"
+        inputs = [self.nodes[k] for i in group for k in self.nodes[i].inputs]
+        words = [node.name for node in inputs if node.op == "parameter"]
+        if last.op == "slice":
+            words.append(f"{last.index}:{last.index + last.width}")
+        if last.op in ("scale", "shift"):
+            words.append(f"{last.value:g}")
+        whole = "parameter" if self.nodes[group[0]].op == "zeros" else "affine"
+        return " ".join([last.op if len(group) == 1 else whole, *words])
+
+
+def _with_computed_loss(function: VertexFunction) -> VertexFunction:
+    """A loss that is a child's state gets an operator that can be the loss."""
+    if function.loss is None or function.nodes[function.loss].op != "gather":
+        return function
+    b = Builder(function.nodes)
+    loss = b.add("scale", function.loss, value=1.0)
+    return replace(function, nodes=tuple(b.nodes), loss=loss)
 
 
 def state_name(node: Node) -> str:
     """State that holds values of a node's width."""
     return f"v{node.width}"
-
-
-def _affine_products(function: VertexFunction) -> dict[int, int]:
-    """bias node -> the product that it alone uses; together they are DyNet's affine_transform."""
-    uses = [k for node in function.nodes for k in node.inputs]
-    kept = {i for _, i in function.scatter} | {function.push, function.loss}
-    return {
-        i: node.inputs[0]
-        for i, node in enumerate(function.nodes)
-        if node.op == "bias"
-        and function.nodes[node.inputs[0]].op == "matmul"
-        and uses.count(node.inputs[0]) == 1
-        and node.inputs[0] not in kept
-    }

@@ -2,9 +2,10 @@
 
 A vertex function with work of its own is a block: one vertex, and one *get* vertex for each state
 that it scatters, whose batch is forced right behind the block's. A vertex function of lookups alone
-is no block but one vertex a lookup. The output function adds one vertex an operator, its parameters
-add one unbatchable vertex each, and one vertex sums all losses. All of it is derived from the
-traced vertex functions.
+is no block but one vertex a lookup; one that only adds up its children is one vertex a state, of a
+type of its own for each number of children; one that scatters bare parameters is those parameters.
+The output function adds one vertex an operator, every bare parameter one unbatchable vertex, and
+one vertex sums all losses. All of it is derived from the traced vertex functions.
 """
 
 from __future__ import annotations
@@ -30,16 +31,20 @@ def released_graph(model: Model, mini_batch: MiniBatch) -> Graph:
     output = functions.pop("output")
     read = set(mini_batch.outputs.tolist())
     building = _Building()
+    bare = _parameters(output)
     for function in functions.values():
-        if not _only_looks_up(function):
+        if _is_block(function):
             building.declare_block(function)
-    weights = {name: building.add("parameter", []) for name in _parameters(output)}
+        elif _is_constant(function):
+            bare += _parameters(function)
+    weights = {name: building.add("parameter", []) for name in dict.fromkeys(bare)}
     states: list[dict[str, int]] = []  # released vertex of every state of every vertex
     losses: list[int] = []
     graph = mini_batch.graph
     for vertex, type_id in enumerate(graph.types.tolist()):
         children = [states[child] for child in graph.args_of(vertex).tolist()]
-        states.append(_add_vertex(building, functions[graph.type_names[type_id]], children))
+        function = functions[graph.type_names[type_id]]
+        states.append(_add_vertex(building, function, children, weights))
         if vertex in read:
             losses += _add_output(building, output, states[vertex], weights)
     if losses:
@@ -93,8 +98,26 @@ def _get(function: VertexFunction, state: str) -> str:
     return f"{function.name}.get_{state}"
 
 
+def _work(function: VertexFunction) -> set[str]:
+    return {node.op for node in function.nodes if node.op not in ENTRANCES}
+
+
 def _only_looks_up(function: VertexFunction) -> bool:
-    return {node.op for node in function.nodes if node.op not in ENTRANCES} == {"lookup"}
+    return _work(function) == {"lookup"}
+
+
+def _only_adds_up(function: VertexFunction) -> bool:
+    return _work(function) == {"sum_edges"} and len(function.nodes) == 2 * len(function.scatter)
+
+
+def _is_constant(function: VertexFunction) -> bool:
+    """Whether every state is a parameter, which the tracer writes as a bias on zeros."""
+    sources = {node.op for node in function.nodes}
+    return _work(function) == {"bias"} and not sources & {"gather", "gather_each", "pull"}
+
+
+def _is_block(function: VertexFunction) -> bool:
+    return not (_only_looks_up(function) or _only_adds_up(function) or _is_constant(function))
 
 
 def _parameters(function: VertexFunction) -> list[str]:
@@ -102,16 +125,28 @@ def _parameters(function: VertexFunction) -> list[str]:
 
 
 def _add_vertex(
-    building: _Building, function: VertexFunction, children: list[dict[str, int]]
+    building: _Building,
+    function: VertexFunction,
+    children: list[dict[str, int]],
+    weights: dict[str, int],
 ) -> dict[str, int]:
     """Add one application of a vertex function; return the released vertex of each state."""
+    nodes = function.nodes
     if _only_looks_up(function):
         return {
             state: building.add(f"{function.name}.{state}", []) for state, _ in function.scatter
         }
+    if _only_adds_up(function):
+        added = {state: nodes[nodes[i].inputs[0]].name for state, i in function.scatter}
+        return {
+            state: building.add(f"sum of {len(children)}", [child[name] for child in children])
+            for state, name in added.items()
+        }
+    if _is_constant(function):
+        return {state: weights[nodes[nodes[i].inputs[1]].name] for state, i in function.scatter}
     args: list[int] = []
     for i in function.gathers():
-        node = function.nodes[i]
+        node = nodes[i]
         chosen = children if node.op == "gather_each" else [children[node.index]]
         args += [child[node.name] for child in chosen]
     block = building.add(function.name, args)

@@ -7,6 +7,7 @@ Memory Networks", ACL 2015; equations as in the specification, 1.13.1.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from harness.graph import MiniBatch
 from harness.instances import Tree
@@ -20,7 +21,7 @@ class TreeLSTM(Model):
 
     name = "tree_lstm"
     instance_kind = "tree"
-    vertex_types = ("leaf", "internal")
+    vertex_types: ClassVar[tuple[str, ...]] = ("leaf", "internal")
 
     @property
     def state(self) -> Mapping[str, int]:

@@ -1,6 +1,7 @@
 """The operator table: for every operator its shape rule, gradient rule and DyNet signature.
 
 A node's shape is that of one vertex (or of one edge); the batch dimension is the engine's business.
+A value is a vector, or a matrix (MV-RNN's states): products and biases then work row by row.
 """
 
 from __future__ import annotations
@@ -107,7 +108,15 @@ def _same(inputs: Sequence[Node]) -> Shape:
 
 
 def _scalar(inputs: Sequence[Node]) -> Shape:
+    check_vectors(inputs[:1])
     return (1,)
+
+
+def check_vectors(inputs: Sequence[Node]) -> None:
+    """Raise ConfigError for a matrix, whose elements have no order among columns."""
+    for node in inputs:
+        if len(node.shape) != 1:
+            raise ConfigError(f"a matrix of shape {node.shape} is given; give a vector")
 
 
 def _first(inputs: Sequence[Node]) -> Shape:
@@ -124,20 +133,42 @@ def _row(inputs: Sequence[Node]) -> Shape:
 
 
 def _joined(inputs: Sequence[Node]) -> Shape:
+    check_vectors(inputs)
     return (sum(node.width for node in inputs),)
 
 
 def _matmul_shape(inputs: Sequence[Node], rows: int = 0, columns: int = 1) -> Shape:
     x, weight = inputs
-    if len(weight.shape) != 2 or x.shape != (weight.shape[rows],):
+    if len(weight.shape) != 2 or x.shape[-1:] != (weight.shape[rows],):
         raise ConfigError(
-            f"cannot multiply a vector of shape {x.shape} with a {weight.shape} matrix"
+            f"cannot multiply a value of shape {x.shape} with a {weight.shape} matrix"
         )
-    return (weight.shape[columns],)
+    return (*x.shape[:-1], weight.shape[columns])
+
+
+def _apply_shape(inputs: Sequence[Node], rows: int = 0, columns: int = 1) -> Shape:
+    check_vectors(inputs[:1])
+    return _matmul_shape(inputs, rows, columns)
+
+
+def _outer_shape(inputs: Sequence[Node]) -> Shape:
+    """Of x^T y, summed over the rows where x and y are matrices."""
+    return (inputs[0].shape[-1], inputs[1].shape[-1])
+
+
+def _biased(inputs: Sequence[Node]) -> Shape:
+    x, bias = inputs
+    if bias.shape != x.shape[-1:]:
+        raise ConfigError(f"cannot add a bias of shape {bias.shape} to {x.shape}")
+    return x.shape
 
 
 def _add(b: Appender, node: int, dy: int) -> Sequence[int | None]:
     return dy, dy
+
+
+def _sum(b: Appender, node: int, dy: int) -> Sequence[int | None]:
+    return [dy] * len(b.inputs(node))
 
 
 def _sub(b: Appender, node: int, dy: int) -> Sequence[int | None]:
@@ -172,6 +203,11 @@ def _sqrt(b: Appender, node: int, dy: int) -> Sequence[int | None]:
 def _matmul(b: Appender, node: int, dy: int) -> Sequence[int | None]:
     x, weight = b.inputs(node)
     return b.add("matmul_transposed", dy, weight), b.add("outer_sum", x, dy, name=b[weight].name)
+
+
+def _apply(b: Appender, node: int, dy: int) -> Sequence[int | None]:
+    x, matrix = b.inputs(node)
+    return b.add("apply_transposed", dy, matrix), b.add("outer", x, dy)
 
 
 def _bias(b: Appender, node: int, dy: int) -> Sequence[int | None]:
@@ -211,10 +247,16 @@ OPERATORS: dict[str, Operator] = {
         _matmul_shape, _matmul, signature=("parameter",), heavy=True, parameter_at=1
     ),
     "matmul_transposed": Operator(lambda inputs: _matmul_shape(inputs, 1, 0), parameter_at=1),
-    "bias": Operator(_same, _bias, elementwise=True, signature=("parameter",), parameter_at=1),
+    "bias": Operator(_biased, _bias, elementwise=True, signature=("parameter",), parameter_at=1),
     "lookup": Operator(_row, _lookup, signature=("parameter",), parameter_at=0, pull_at=1),
+    # x A, where A is a value of the vertex itself: DyNet batches products of a shared matrix only
+    # (by the node that computes it, spec 2.2).
+    "apply": Operator(_apply_shape, _apply, signature=None, heavy=True),
+    "apply_transposed": Operator(lambda inputs: _apply_shape(inputs, 1, 0)),
+    "outer": Operator(_outer_shape),
     # Elementwise.
     "add": Operator(_same, _add, elementwise=True),
+    "sum": Operator(_same, _sum, elementwise=True),  # of any number of operands
     "sub": Operator(_same, _sub, elementwise=True),
     "mul": Operator(_same, _mul, elementwise=True),
     "div": Operator(_same, _div, elementwise=True, signature=None),
@@ -254,7 +296,7 @@ OPERATORS: dict[str, Operator] = {
     "pick_neg_log_softmax": Operator(_scalar, _pick, pull_at=1),
     "softmax_minus_one_hot": Operator(_first, pull_at=1),
     # Parameter gradients: sums over all vertices.
-    "outer_sum": Operator(lambda inputs: (inputs[0].width, inputs[1].width), sink=True),
-    "vertex_sum": Operator(_first, sink=True),
+    "outer_sum": Operator(_outer_shape, sink=True),
+    "vertex_sum": Operator(lambda inputs: inputs[0].shape[-1:], sink=True),
     "row_sum": Operator(lambda inputs: inputs[1].shape, sink=True, pull_at=0),
 }

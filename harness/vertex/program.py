@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.errors import ConfigError
-from harness.vertex.operators import EDGE, OPERATORS, PARAMETER, VERTEX, Node, Shape
+from harness.vertex.operators import EDGE, OPERATORS, PARAMETER, VERTEX, Node, Shape, check_vectors
 
 
 class Builder:
@@ -51,6 +51,7 @@ class Builder:
 
     def slice(self, x: int, start: int, width: int) -> int:
         """Columns start to start + width of x; slices of slices are folded."""
+        check_vectors([self[x]])
         if start < 0 or width < 1 or start + width > self[x].width:
             raise ConfigError(
                 f"columns {start} to {start + width} are not inside a vector of {self[x].width}"

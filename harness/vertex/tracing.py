@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from harness.errors import ConfigError
-from harness.vertex.operators import EDGE, Shape
+from harness.vertex.operators import EDGE, Shape, check_vectors
 from harness.vertex.program import Builder, VertexFunction
 
 
@@ -28,10 +28,10 @@ class Symbol:
         if op == "add" and b[self.node].op == "parameter" != b[other.node].op:
             return other._binary(op, self)
         if b[other.node].op == "parameter":
-            if op != "add" or b[other.node].shape != self.shape:
+            if op != "add" or other.shape != self.shape[-1:]:
                 raise ConfigError(
                     f"cannot {op} a parameter of shape {other.shape} to {self.shape};"
-                    " only a bias of equal shape can be added"
+                    " only a bias as wide as a row can be added"
                 )
             op = "bias"
         return Symbol(b, b.add(op, self.node, other.node))
@@ -66,7 +66,10 @@ class Symbol:
         return _unary(self, "neg")
 
     def __matmul__(self, weight: Symbol) -> Symbol:
-        return Symbol(self.builder, self.builder.add("matmul", self.node, weight.node))
+        """Product with a parameter, row by row; or of a vector with a matrix of the vertex."""
+        b = self.builder
+        op = "matmul" if b[weight.node].op == "parameter" else "apply"
+        return Symbol(b, b.add(op, self.node, weight.node))
 
 
 def _unary(x: Symbol, op: str, value: float = 0.0) -> Symbol:
@@ -141,7 +144,7 @@ def pick_neg_log_softmax(logits: Symbol, label: Symbol) -> Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """The state that a child scattered; its tensors are attributes."""
+    """The state that a child scattered; its tensors are attributes, which are vectors."""
 
     builder: Builder
     state: Mapping[str, int]
@@ -150,7 +153,23 @@ class Child:
     def __getattr__(self, name: str) -> Symbol:
         if name not in self.state:
             raise AttributeError(f"state {name} is not scattered; known: {', '.join(self.state)}")
-        shape = (self.state[name],)
+        return self._gather(name, (self.state[name],))
+
+    def matrix(self, name: str, n_rows: int) -> Symbol:
+        """A state as a matrix, row after row.
+
+        Raises ConfigError when its width is not a multiple of n_rows, or when the same function
+        gathers it in another shape, too.
+        """
+        width = self.state.get(name, 0)
+        if not width or n_rows < 1 or width % n_rows:
+            raise ConfigError(f"state {name} of width {width} is not a matrix of {n_rows} rows")
+        return self._gather(name, (n_rows, width // n_rows))
+
+    def _gather(self, name: str, shape: Shape) -> Symbol:
+        gathers = [node for node in self.builder.nodes if node.op in ("gather", "gather_each")]
+        if any(node.name == name and node.shape != shape for node in gathers):
+            raise ConfigError(f"state {name} is gathered in two shapes; gather it in one")
         if self.slot is None:
             node = self.builder.add("gather_each", shape=shape, name=name, domain=EDGE)
         else:
@@ -223,21 +242,34 @@ class VertexTracer:
             Symbol(x.builder, x.builder.slice(x.node, k * width, width)) for k in range(n_parts)
         ]
 
+    def columns(self, x: Symbol, start: int, width: int) -> Symbol:
+        """Some columns of a vector.
+
+        Raises ConfigError where it does not have them.
+        """
+        whole = x.builder[x.node].width
+        if start < 0 or width < 1 or start + width > whole:
+            raise ConfigError(
+                f"columns {start} to {start + width} of a vector of {whole} are asked for"
+            )
+        return Symbol(x.builder, x.builder.slice(x.node, start, width))
+
     def scatter(self, **values: Symbol) -> None:
-        """Publish state to the parents.
+        """Publish state to the parents; a matrix row after row.
 
         Raises ConfigError when a state is not declared or has another width.
         """
         for name, value in values.items():
-            if self._state.get(name) != value.shape[0]:
+            width = self.builder[value.node].width
+            if self._state.get(name) != width:
                 raise ConfigError(
-                    f"state {name} of width {value.shape[0]} is scattered;"
-                    f" declared are {dict(self._state)}"
+                    f"state {name} of width {width} is scattered; declared are {dict(self._state)}"
                 )
             self.scattered[name] = value.node
 
     def push(self, output: Symbol, loss: Symbol | None = None) -> None:
-        """Show a value to the outside, with its part of the loss (shape (1,))."""
+        """Show a vector to the outside, with its part of the loss (shape (1,))."""
+        check_vectors([self.builder[output.node]])
         self.pushed = output.node
         if loss is not None:
             if loss.shape != (1,):

@@ -1,0 +1,82 @@
+"""Lattice-GRU as in ED-Batch's release: a cell for every arc, plain sums where arcs meet.
+
+Chen et al., "ED-Batch", ICML 2023; equations as in the specification, 1.13.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.graph import MiniBatch
+from harness.instances import Lattice
+from harness.models.base import Model, ParameterSpec
+from harness.models.lattices import lattice_mini_batch
+from harness.vertex import VertexTracer, pick_neg_log_softmax, sigmoid, sum_edges, tanh
+
+
+class LatticeGRU(Model):
+    """GRU cells with weights of their own for characters and words; states are sums of cells."""
+
+    name = "lattice_gru"
+    instance_kind = "lattice"
+    vertex_types = ("start", "char", "word", "join")
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"h": self.sizes.hidden_size}
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        h, e = self.sizes.hidden_size, self.sizes.embedding_size
+        tables = {
+            "characters": ParameterSpec((self.sizes.n_characters, e), 0.1),
+            "words": ParameterSpec((self.sizes.vocab_size, e), 0.1),
+            "h_0": ParameterSpec((h,), 0.1),
+            "c_0": ParameterSpec((h,), 0.1),  # the release creates it too, and reads it nowhere
+        }
+        for arc in ("char", "word"):
+            tables |= {
+                f"W_{arc}": ParameterSpec((e, 3 * h), e**-0.5),  # columns r, z, n
+                f"U_{arc}": ParameterSpec((h, 2 * h), h**-0.5),  # columns r, z
+                f"U_n_{arc}": ParameterSpec((h, h), h**-0.5),
+                # z = s(-2): sums of states kept by half grow to 10^17 in the longest lattices.
+                f"b_{arc}": ParameterSpec((3 * h,), 0.1, init_means=(0.0, -2.0, 0.0)),
+            }
+        return tables | {"W_out": ParameterSpec((h, self.sizes.n_classes), h**-0.5)}
+
+    def mini_batch(self, instances: Sequence[Lattice]) -> MiniBatch:
+        """Types start, char, word and join; the classifier reads every state."""
+        return lattice_mini_batch(instances)
+
+    def start(self, v: VertexTracer) -> None:
+        """The learned state before the first character."""
+        v.parameter("c_0")
+        v.scatter(h=v.zeros(self.sizes.hidden_size) + v.parameter("h_0"))
+
+    def char(self, v: VertexTracer) -> None:
+        """The cell of a character."""
+        self._cell(v, "char", "characters", "character")
+
+    def word(self, v: VertexTracer) -> None:
+        """The cell of a word."""
+        self._cell(v, "word", "words", "word")
+
+    def _cell(self, v: VertexTracer, arc: str, table: str, token: str) -> None:
+        """r, z = s(W x + U h + b); n = tanh(W x + U_n (r h) + b); h' = z h + (1 - z) n."""
+        x, h = v.lookup(table, v.pull(token)), v.gather(0).h
+        width = self.sizes.hidden_size
+        inputs = x @ v.parameter(f"W_{arc}") + v.parameter(f"b_{arc}")
+        gates = v.columns(inputs, 0, 2 * width) + h @ v.parameter(f"U_{arc}")
+        r, z = v.split(sigmoid(gates), 2)
+        reset = (r * h) @ v.parameter(f"U_n_{arc}")
+        n = tanh(v.columns(inputs, 2 * width, width) + reset)
+        v.scatter(h=z * h + (1.0 - z) * n)
+
+    def join(self, v: VertexTracer) -> None:
+        """h of all arcs into a state, added up."""
+        v.scatter(h=sum_edges(v.gather_each().h))
+
+    def output(self, v: VertexTracer) -> None:
+        """Classifier of tags and its negative log likelihood."""
+        logits = v.gather(0).h @ v.parameter("W_out")
+        v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))

@@ -1,0 +1,79 @@
+"""Lattice-LSTM as in ED-Batch's release: a cell for every arc, plain sums where arcs meet.
+
+Chen et al., "ED-Batch", ICML 2023; equations as in the specification, 1.13.2. It leaves out the
+gates between words and characters of Zhang and Yang (ACL 2018), which gated_lattice_lstm has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.graph import MiniBatch
+from harness.instances import Lattice
+from harness.models.base import Model, ParameterSpec
+from harness.models.lattices import lattice_mini_batch
+from harness.vertex import VertexTracer, pick_neg_log_softmax, sigmoid, sum_edges, tanh
+
+
+class LatticeLSTM(Model):
+    """LSTM cells with weights of their own for characters and words; states are sums of cells."""
+
+    name = "lattice_lstm"
+    instance_kind = "lattice"
+    vertex_types = ("start", "char", "word", "join")
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"h": self.sizes.hidden_size, "c": self.sizes.hidden_size}
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        h, e = self.sizes.hidden_size, self.sizes.embedding_size
+        tables = {
+            "characters": ParameterSpec((self.sizes.n_characters, e), 0.1),
+            "words": ParameterSpec((self.sizes.vocab_size, e), 0.1),
+            "h_0": ParameterSpec((h,), 0.1),
+            "c_0": ParameterSpec((h,), 0.1),
+        }
+        for arc in ("char", "word"):
+            tables |= {
+                f"W_{arc}": ParameterSpec((e, 4 * h), e**-0.5),  # columns f, i, o, g
+                f"U_{arc}": ParameterSpec((h, 4 * h), h**-0.5),
+                f"b_{arc}": ParameterSpec((4 * h,), 0.1),
+            }
+        return tables | {"W_out": ParameterSpec((h, self.sizes.n_classes), h**-0.5)}
+
+    def mini_batch(self, instances: Sequence[Lattice]) -> MiniBatch:
+        """Types start, char, word and join; the classifier reads every state."""
+        return lattice_mini_batch(instances)
+
+    def start(self, v: VertexTracer) -> None:
+        """The learned state before the first character."""
+        h = self.sizes.hidden_size
+        v.scatter(h=v.zeros(h) + v.parameter("h_0"), c=v.zeros(h) + v.parameter("c_0"))
+
+    def char(self, v: VertexTracer) -> None:
+        """The cell of a character."""
+        self._cell(v, "char", "characters", "character")
+
+    def word(self, v: VertexTracer) -> None:
+        """The cell of a word."""
+        self._cell(v, "word", "words", "word")
+
+    def _cell(self, v: VertexTracer, arc: str, table: str, token: str) -> None:
+        """f, i, o = s(W x + U h + b), g = tanh(.); c' = i g + f c; h' = o tanh c'."""
+        x, state = v.lookup(table, v.pull(token)), v.gather(0)
+        gates = x @ v.parameter(f"W_{arc}") + state.h @ v.parameter(f"U_{arc}")
+        f, i, o, g = v.split(gates + v.parameter(f"b_{arc}"), 4)
+        c = sigmoid(i) * tanh(g) + sigmoid(f) * state.c
+        v.scatter(h=sigmoid(o) * tanh(c), c=c)
+
+    def join(self, v: VertexTracer) -> None:
+        """h and c of all arcs into a state, added up."""
+        arcs = v.gather_each()
+        v.scatter(h=sum_edges(arcs.h), c=sum_edges(arcs.c))
+
+    def output(self, v: VertexTracer) -> None:
+        """Classifier of tags and its negative log likelihood."""
+        logits = v.gather(0).h @ v.parameter("W_out")
+        v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))

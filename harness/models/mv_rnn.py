@@ -1,0 +1,79 @@
+"""Matrix-vector recursive network: every vertex has a vector and a matrix that acts on its sibling.
+
+Socher, Huval, Manning and Ng, "Semantic Compositionality through Recursive Matrix-Vector Spaces",
+EMNLP 2012; equations as in the specification, 1.13.1. Matrices are stored transposed (T = M^T), as
+parameters are: M v is written v T, and W_M [M_1; M_2] is T_1 A_1 + T_2 A_2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.errors import ConfigError
+from harness.graph import MiniBatch
+from harness.instances import Tree
+from harness.models.base import Model, ModelSizes, ParameterSpec
+from harness.models.trees import tree_mini_batch
+from harness.vertex import VertexTracer, pick_neg_log_softmax, tanh
+
+
+class MVRNN(Model):
+    """Leaf: a word's v and T from two tables; internal: each child's matrix times the other's v."""
+
+    name = "mv_rnn"
+    instance_kind = "tree"
+    vertex_types = ("leaf", "internal")
+
+    def __init__(self, sizes: ModelSizes) -> None:
+        if sizes.embedding_size != sizes.hidden_size:
+            raise ConfigError(
+                f"embedding_size={sizes.embedding_size} is not allowed with hidden_size="
+                f"{sizes.hidden_size}: mv_rnn's words are states; give 0 or equal sizes"
+            )
+        super().__init__(sizes)
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        h = self.sizes.hidden_size
+        return {"v": h, "T": h * h}
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        """Every product keeps the variance of what it multiplies, so that 30 levels do, too."""
+        h, n_words = self.sizes.hidden_size, self.sizes.vocab_size
+        keeping = (3 / h) ** 0.5  # half width of a uniform distribution of variance 1 / h
+        halving = (1.5 / h) ** 0.5  # the two children's parts are added
+        return {
+            "embedding": ParameterSpec((n_words, h), 0.5),
+            "matrices": ParameterSpec((n_words, h * h), keeping),  # T, row after row
+            "W": ParameterSpec((2 * h, h), halving),  # rows: M_1 v_2, M_2 v_1
+            "b": ParameterSpec((h,), 0.1),
+            "A_1": ParameterSpec((h, h), halving),
+            "A_2": ParameterSpec((h, h), halving),
+            "b_T": ParameterSpec((h,), 0.1 * h**-0.5),
+            "W_out": ParameterSpec((h, self.sizes.n_classes), h**-0.5),
+        }
+
+    def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:
+        """Two types, leaf and internal; the classifier reads every vertex."""
+        return tree_mini_batch(instances, outputs="all")
+
+    def leaf(self, v: VertexTracer) -> None:
+        """A row of each table."""
+        word = v.pull("word")
+        v.scatter(v=v.lookup("embedding", word), T=v.lookup("matrices", word))
+
+    def internal(self, v: VertexTracer) -> None:
+        """v = tanh(W [M_1 v_2; M_2 v_1] + b); M = W_M [M_1; M_2] + b_M in every column."""
+        left, right, h = v.gather(0), v.gather(1), self.sizes.hidden_size
+        T_1, T_2 = left.matrix("T", h), right.matrix("T", h)
+        crossed = v.concat(right.v @ T_1, left.v @ T_2)
+        v.scatter(
+            v=tanh(crossed @ v.parameter("W") + v.parameter("b")),
+            T=T_1 @ v.parameter("A_1") + T_2 @ v.parameter("A_2") + v.parameter("b_T"),
+        )
+
+    def output(self, v: VertexTracer) -> None:
+        """Classifier of v and its negative log likelihood; nobody outside reads T."""
+        logits = v.gather(0).v @ v.parameter("W_out")
+        v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))

@@ -1,0 +1,81 @@
+"""Binary Tree-GRU with a classifier at every vertex, as in ED-Batch's release.
+
+Chen et al., "ED-Batch", ICML 2023; equations as in the specification, 1.13.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.errors import ConfigError
+from harness.graph import MiniBatch
+from harness.instances import Tree
+from harness.models.base import Model, ModelSizes, ParameterSpec
+from harness.models.trees import tree_mini_batch
+from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, sigmoid, tanh
+
+
+class TreeGRU(Model):
+    """Leaf: a GRU step on the word vector; internal: the mean of a GRU step on each child."""
+
+    name = "tree_gru"
+    instance_kind = "tree"
+    vertex_types = ("leaf", "internal")
+
+    def __init__(self, sizes: ModelSizes) -> None:
+        if sizes.embedding_size != sizes.hidden_size:
+            raise ConfigError(
+                f"embedding_size={sizes.embedding_size} is not allowed with hidden_size="
+                f"{sizes.hidden_size}: tree_gru mixes words into states; give 0 or equal sizes"
+            )
+        super().__init__(sizes)
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"h": self.sizes.hidden_size}
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        h = self.sizes.hidden_size
+        bound = h**-0.5
+        return {
+            "embedding": ParameterSpec((self.sizes.vocab_size, h), 0.1),
+            "W": ParameterSpec((h, 2 * h), bound),  # columns r, z
+            "b_leaf": ParameterSpec((2 * h,), 0.1),
+            "W_c": ParameterSpec((h, h), bound),
+            "b_leaf_c": ParameterSpec((h,), 0.1),
+            "U_1": ParameterSpec((h, 2 * h), bound),  # columns r, z
+            "U_2": ParameterSpec((h, 2 * h), bound),
+            "b": ParameterSpec((2 * h,), 0.1),
+            "U_c1": ParameterSpec((h, h), bound),
+            "U_c2": ParameterSpec((h, h), bound),
+            "b_c": ParameterSpec((h,), 0.1),
+            "W_out": ParameterSpec((h, self.sizes.n_classes), bound),
+        }
+
+    def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:
+        """Two types, leaf and internal; the classifier reads every vertex."""
+        return tree_mini_batch(instances, outputs="all")
+
+    def leaf(self, v: VertexTracer) -> None:
+        """r, z = s(W x + b); c = tanh(W_c (r x) + b_c); h = z x + (1 - z) c."""
+        x = v.lookup("embedding", v.pull("word"))
+        v.scatter(h=_step(v, x, ("W", "W_c"), ("b_leaf", "b_leaf_c")))
+
+    def internal(self, v: VertexTracer) -> None:
+        """The step on h_1 and on h_2, with matrices of their own and shared biases, halved."""
+        first = _step(v, v.gather(0).h, ("U_1", "U_c1"), ("b", "b_c"))
+        second = _step(v, v.gather(1).h, ("U_2", "U_c2"), ("b", "b_c"))
+        v.scatter(h=0.5 * (first + second))
+
+    def output(self, v: VertexTracer) -> None:
+        """Five-class classifier and its negative log likelihood."""
+        logits = v.gather(0).h @ v.parameter("W_out")
+        v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))
+
+
+def _step(v: VertexTracer, h: Symbol, matrices: tuple[str, str], biases: tuple[str, str]) -> Symbol:
+    gates, candidate = matrices
+    r, z = v.split(sigmoid(h @ v.parameter(gates) + v.parameter(biases[0])), 2)
+    c = tanh((r * h) @ v.parameter(candidate) + v.parameter(biases[1]))
+    return z * h + (1.0 - z) * c

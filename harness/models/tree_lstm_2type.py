@@ -1,0 +1,58 @@
+"""Tree-LSTM whose internal vertices are of two types, drawn by a seeded coin.
+
+Chen et al., "ED-Batch", ICML 2023, whose release draws them at every construction; here a vertex's
+type follows from the seed and its tree, so that all systems and passes see the same graph. Both
+types have the same weights: only what may be batched together differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.errors import ConfigError
+from harness.graph import MiniBatch
+from harness.instances import IntArray, Tree
+from harness.models.base import ModelSizes
+from harness.models.tree_lstm import TreeLSTM
+from harness.models.trees import WORDS, tree_mini_batch
+
+TYPE_NAMES = ("unbatchable", "leaf", "internal_a", "internal_b")
+# Odd constants of the mixing function splitmix64 (Steele, Lea and Flood, OOPSLA 2014).
+STEP, MIX_1, MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+class TreeLSTM2Type(TreeLSTM):
+    """Tree-LSTM's equations; option type_seed draws internal_a or internal_b, each with 1/2."""
+
+    name = "tree_lstm_2type"
+    vertex_types = ("leaf", "internal_a", "internal_b")
+    internal_a = TreeLSTM.internal
+    internal_b = TreeLSTM.internal
+
+    def __init__(self, sizes: ModelSizes, type_seed: int = 0) -> None:
+        if type(type_seed) is not int or type_seed < 0:
+            raise ConfigError(f"type_seed={type_seed} is not allowed; give an integer from 0")
+        super().__init__(sizes, type_seed=type_seed)
+        self.type_seed = type_seed
+
+    def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:
+        """Three types, leaf and two of internal vertices; the classifier reads every vertex."""
+        return tree_mini_batch(instances, "all", TYPE_NAMES, self.kinds)
+
+    def kinds(self, table: IntArray, sizes: IntArray) -> IntArray:
+        """0 or 1 for every vertex (n,), by its tree's words, its place in it, and the seed."""
+        starts = np.cumsum(sizes) - sizes
+        place = (np.arange(table.shape[1]) - starts.repeat(sizes)).astype(np.uint64)
+        words = (table[WORDS] + 2).astype(np.uint64)
+        trees = np.add.reduceat(_mixed(words + place * np.uint64(STEP)), starts)
+        seeded = trees + np.uint64(self.type_seed * STEP % 2**64)
+        return (_mixed(seeded.repeat(sizes) + place) >> np.uint64(63)).astype(np.int32)
+
+
+def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(MIX_1)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(MIX_2)
+    return x ^ (x >> np.uint64(31))

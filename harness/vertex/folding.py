@@ -1,0 +1,60 @@
+"""Products of looked-up rows with frozen weights, replaced by look-ups of the product.
+
+In inference no parameter changes, so that (row of E) W is a row of E W, which is multiplied once
+and for all: constant folding, across the look-up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from harness.vertex.operators import Node
+from harness.vertex.program import VertexFunction
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedTable:
+    """A table that is the product of two parameters."""
+
+    table: str
+    weight: str
+
+    @property
+    def name(self) -> str:
+        """Name of the product among the parameters."""
+        return f"{self.table} @ {self.weight}"
+
+
+def fold_tables(function: VertexFunction) -> tuple[VertexFunction, tuple[FoldedTable, ...]]:
+    """Replace every product of a looked-up row with a parameter; returns the tables it needs.
+
+    Operators that nothing reads any more are dropped.
+    """
+    nodes: list[Node] = []
+    new_id: list[int] = []
+    folded: dict[str, FoldedTable] = {}
+    for node in function.nodes:
+        looked_up = function.nodes[node.inputs[0]] if node.op == "matmul" else None
+        if looked_up is not None and looked_up.op == "lookup":
+            table, row = looked_up.inputs
+            weight = function.nodes[node.inputs[1]]
+            product = FoldedTable(function.nodes[table].name, weight.name)
+            folded[product.name] = product
+            shape = (function.nodes[table].shape[0], weight.shape[1])
+            # A node of its own for every use: the tracer too has one for every mention.
+            nodes.append(Node("parameter", shape=shape, domain="parameter", name=product.name))
+            node = replace(node, op="lookup", inputs=(len(nodes) - 1, new_id[row]))
+        else:
+            node = replace(node, inputs=tuple(new_id[k] for k in node.inputs))
+        nodes.append(node)
+        new_id.append(len(nodes) - 1)
+    if not folded:
+        return function, ()
+    moved = replace(
+        function,
+        nodes=tuple(nodes),
+        scatter=tuple((state, new_id[i]) for state, i in function.scatter),
+        push=None if function.push is None else new_id[function.push],
+        loss=None if function.loss is None else new_id[function.loss],
+    )
+    return moved, tuple(folded.values())
