@@ -1,0 +1,97 @@
+"""A vertex function as a block: its operators, the types that may share a kernel, its batches.
+
+Types as in ED-Batch's release (specification, 1.10): DyNet's signatures, except that products with
+different matrices of equal shape are of one type, and that an output has a type of its own, so that
+it is executed alone and written where the caller wants it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from harness.vertex.operators import OPERATORS, Node
+from harness.vertex.program import VertexFunction
+
+# What a block is given; everything else in it is computed.
+INPUTS = ("gather", "gather_each", "pull", "lookup", "zeros", "ones")
+PARAMETER = "parameter"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Operators executed as one.
+
+    members: the values they compute, in memory order. operands: per operand, the value that each
+    member reads.
+    """
+
+    members: tuple[int, ...]
+    operands: tuple[tuple[int, ...], ...]
+
+    def reordered(self, members: Sequence[int]) -> Batch:
+        """The same batch with its members in another order."""
+        at = [self.members.index(member) for member in members]
+        operands = tuple(tuple(operand[k] for k in at) for operand in self.operands)
+        return Batch(tuple(members), operands)
+
+
+@dataclass(frozen=True)
+class Block:
+    """The operators of a vertex function; values are named by their node ids."""
+
+    function: VertexFunction
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes, given and computed."""
+        return self.function.nodes
+
+    @cached_property
+    def outputs(self) -> tuple[int, ...]:
+        """Computed values that others see, each once."""
+        shown = [node for _, node in self.function.scatter]
+        shown += [i for i in (self.function.push, self.function.loss) if i is not None]
+        return tuple(i for i in dict.fromkeys(shown) if i in self.variables)
+
+    @cached_property
+    def variables(self) -> tuple[int, ...]:
+        """Values that the block computes, operands first."""
+        outside = {*INPUTS, PARAMETER}
+        return tuple(i for i, node in enumerate(self.nodes) if node.op not in outside)
+
+    @cached_property
+    def type_of(self) -> dict[int, int]:
+        """Type of every variable, numbered by first appearance."""
+        ids: dict[object, int] = {}
+        return {i: ids.setdefault(self._signature(i), len(ids)) for i in self.variables}
+
+    def _signature(self, i: int) -> object:
+        node = self.nodes[i]
+        rule = OPERATORS[node.op].signature
+        if i in self.outputs or (rule is None and node.op != "apply"):
+            return i
+        facts = {"index": node.index, "value": node.value, "shape": node.shape}
+        shapes = tuple(self.nodes[k].shape for k in node.inputs)
+        named = tuple(facts[fact] for fact in rule or () if fact != PARAMETER)
+        return (node.op, node.shape, node.domain, shapes, named)
+
+    def is_shared(self, batch: Batch, k: int) -> bool:
+        """Whether operand k is one value that all members read where it is: a product's matrix."""
+        operand = batch.operands[k]
+        product = self.nodes[batch.members[0]].op == "matmul"
+        return product and self.is_parameter(operand[0]) and len(set(operand)) == 1
+
+    def is_parameter(self, i: int) -> bool:
+        """Whether a value is a parameter."""
+        return self.nodes[i].op == PARAMETER
+
+    def batch(self, members: Sequence[int]) -> Batch:
+        """These variables, of one type, as a batch."""
+        operands = zip(*(self.nodes[i].inputs for i in members), strict=True)
+        return Batch(tuple(members), tuple(operands))
+
+    def n_elements(self, operand: Sequence[int]) -> int:
+        """Elements of these values together, for one instance."""
+        return sum(self.nodes[i].width for i in operand)
