@@ -48,7 +48,7 @@ def find_absorption(
             continue
         if node.op == "bias":
             product = node.inputs[0]
-            whole = node.shape == nodes[node.inputs[1]].shape
+            whole = node.shape[-1:] == nodes[node.inputs[1]].shape
             absorbs = absorb_bias and whole and nodes[product].op in MATMULS
             if absorbs and _sole_use(product, i, consumers, pinned):
                 into[product] = i
@@ -96,8 +96,8 @@ def _may_grow(
     consumers: Sequence[Sequence[int]],
     pinned: frozenset[int],
 ) -> bool:
-    """Whether the target's memory may be added to: computed in the same stage and read by nobody
-    else.
+    """Whether the target's memory may be added to: read by nobody else, and computed in the same
+    stage, or hoisted before the batches, where every vertex has a row of its own.
     """
     if not _sole_use(target, user, consumers, pinned):
         return False
@@ -107,7 +107,10 @@ def _may_grow(
         others = [k for k in consumers[base] if k != target]
         if base in pinned or any(_reads_columns(nodes, k, target) for k in others):
             return False
-    return nodes[base].op in (*MATMULS, "add") and stage_of.get(base) == stage_of.get(user)
+    stages = (stage_of.get(base), stage_of.get(user))
+    if stages == ("eager", "batch"):
+        return nodes[base].op in (*MATMULS, "add", "bias", "lookup")
+    return nodes[base].op in (*MATMULS, "outer", "add") and stages[0] == stages[1]
 
 
 def _reads_columns(nodes: Sequence[Node], reader: int, target: int) -> bool:

@@ -11,25 +11,30 @@ from harness.engine.fused_cpu import FusedKernel, fuse, is_edge_group
 from harness.engine.loss_kernels import CPU_KERNELS
 from harness.engine.movement import between_edges_and_vertices
 from harness.engine.plan import ElementwiseStep, MatmulStep, SinkStep
-from harness.engine.products import multiply
+from harness.engine.products import multiply, multiply_rows
 from harness.engine.torch_kernels import KERNELS
 
 
 def product(bound: Bound, step: MatmulStep) -> Run:
     x, out = bound.view(step.x), bound.view(step.out)
     weight = bound.parameters.values[step.parameter]
-    weight = weight.t() if step.transposed else weight
+    turned = weight.t() if step.transposed else weight
     bias = None if step.bias is None else bound.parameters.values[step.bias]
-    tally = bound.tally
+    tally, accumulate, transposed = bound.tally, step.accumulate, step.transposed
+    if step.x.width != len(turned):  # a matrix a vertex
+
+        def run_rows(s: Scope) -> None:
+            tally.n_launches += 1
+            multiply_rows(x(s), turned, out(s), bias, accumulate=accumulate)
+
+        return run_rows
 
     def run(s: Scope) -> None:
         tally.n_launches += 1
-        if step.accumulate:
-            out(s).addmm_(x(s), weight)
-        elif bias is not None:
-            torch.addmm(bias, x(s), weight, out=out(s))
+        if bias is not None:
+            torch.addmm(bias, x(s), turned, out=out(s))
         else:
-            multiply(x(s), weight, out(s))
+            multiply(x(s), weight, out(s), transposed=transposed, accumulate=accumulate)
 
     return run
 

@@ -59,24 +59,24 @@ class Bound:
         self.plan, self.parameters, self.device, self.tally = plan, parameters, device, tally
         self.space = Workspace(plan.buffers, shared, device)
         self.geometry: TypeGeometry
+        self.is_bound = False
         self.pulls: dict[str, Tensor] = {}
         self.index: dict[Slots, Tensor] = {}
         self.is_filled: set[str] = set()  # gather buffers that hold every row of the type
-        self.first: dict[Slots, list[int]] = {}  # Gather.first as plain numbers
-        self.scopes: list[Scope] = []
-        self.sizes: list[int] = []  # rows of each batch
+        self._scopes: list[Scope] | None = None
+        self._first: dict[Slots, list[int]] = {}  # Gather.first as plain numbers
         self.n_binds = 0
         self.room: tuple[int, ...] = (0, 0, 0)  # rows, rows of a batch, edges that fit
 
     def bind(self, geometry: TypeGeometry) -> None:
         """Take a mini-batch's rows, and make room for them."""
         self.geometry = geometry
+        self.is_bound = True
         self.n_binds += 1
-        rows = geometry.rows
-        self.scopes = self._scopes(geometry)
-        self.sizes = [scope.end - scope.start for scope in self.scopes]
-        self.first = {slots: gather.first.tolist() for slots, gather in geometry.gathers.items()}
-        self._make_room(rows.n, max(self.sizes, default=0), geometry.n_edges)
+        self._scopes = None
+        self._first.clear()
+        starts = geometry.rows.starts
+        self._make_room(geometry.rows.n, int((starts[1:] - starts[:-1]).max()), geometry.n_edges)
         self.pulls = {
             name: torch.from_numpy(values).to(self.device)
             for name, values in geometry.pulls.items()
@@ -100,8 +100,14 @@ class Bound:
                 matrix.ensure(n if buffer.memory is Memory.SAVED else largest)
         self.room = tuple(map(max, wanted, self.room))
 
-    def _scopes(self, geometry: TypeGeometry) -> list[Scope]:
-        """The rows of every batch."""
+    @property
+    def scopes(self) -> list[Scope]:
+        """The rows of every batch; made when asked for, which the compiled loop never does."""
+        if self._scopes is None:
+            self._scopes = self._find_scopes(self.geometry)
+        return self._scopes
+
+    def _find_scopes(self, geometry: TypeGeometry) -> list[Scope]:
         starts, first_row = geometry.rows.starts.tolist(), geometry.rows.first_row.tolist()
         scopes = [
             Scope(batch, starts[batch], starts[batch + 1], first_row[batch])
@@ -121,7 +127,11 @@ class Bound:
 
     def first_row(self, slots: Slots, s: Scope) -> int:
         """First of the rows that a gather reads, or NOT_CONTIGUOUS."""
-        return self.geometry.gathers[slots].whole if s.batch < 0 else self.first[slots][s.batch]
+        if s.batch < 0:
+            return self.geometry.gathers[slots].whole
+        if slots not in self._first:
+            self._first[slots] = self.geometry.gathers[slots].first.tolist()
+        return self._first[slots][s.batch]
 
     def operand(self, i: int) -> View:
         """How to find the value of a node, in a given scope."""
@@ -160,7 +170,8 @@ class Bound:
                 return matrix.slice(start, width).narrow(0, s.start, s.end - s.start)
             if cut_for != self.n_binds:
                 rows = matrix.slice(start, width).narrow(0, 0, self.geometry.rows.n)
-                pieces, cut_for = torch.split(rows, self.sizes), self.n_binds
+                sizes = [scope.end - scope.start for scope in self.scopes]
+                pieces, cut_for = torch.split(rows, sizes), self.n_binds
             return pieces[s.batch]
 
         return view

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from harness.engine.bound import Tally
+from harness.engine.compiled_loop import CompiledLoop, compile_loop
 from harness.engine.geometry import (
     output_geometry,
     space_of_type,
@@ -22,17 +23,23 @@ from harness.engine.plan import Plan, Switches
 from harness.engine.torch_executor import TypeExecutor
 from harness.engine.workspace import Matrix
 from harness.graph import MiniBatch
+from harness.instances import IntArray
 from harness.schedule import Schedule
+from harness.vertex.folding import fold_tables
 from harness.vertex.program import VertexFunction
 
 OUTPUT = -1  # key of the output function among the executors
+# A loop of all functions takes seconds to compile; where more keep joining it is given up.
+MAX_TIMES_GROWN = 3
 
 
 class Engine:
     """Executes forward, backward and update of mini-batches.
 
-    functions: vertex functions by type id. output: read from MiniBatch.outputs after the last
-    batch, or None where outputs are vertices themselves. weights: initial float32 values.
+    functions: vertex functions by type id; more may join later, and are compiled when a mini-batch
+    is arranged (at operator granularity every number of children has a sum of its own).
+    output: read from MiniBatch.outputs after the last batch, or None where outputs are vertices
+    themselves. weights: initial float32 values.
     """
 
     def __init__(
@@ -51,20 +58,56 @@ class Engine:
         self.tally = Tally()
         self.parameters = Parameters(weights, self.device)
         self.states: dict[str, Matrix] = {}
-        self.executors = {t: self._executor(f) for t, f in functions.items()}
+        self.functions = functions
+        self.executors: dict[int, TypeExecutor] = {}
+        self.loops: dict[str, CompiledLoop | None] = {}  # by stage, once it has run
+        self.n_times_grown = -1
         if output is not None:
             self.executors[OUTPUT] = self._executor(output)
-        written = [self._written_states(t) for t in range(max(functions, default=0) + 1)]
-        self.space_of_type = space_of_type(written)
-        self.space_of_state = {
-            state: self.space_of_type[t] for t, states in enumerate(written) for state in states
-        }
+        self._compile_new_functions()
         self.mini_batch: MiniBatch
         self.layout: Layout
         self.output_order: Index
 
+    def _compile_new_functions(self) -> None:
+        """Make executors where `functions` has grown, and number the row spaces anew."""
+        new = {t: f for t, f in self.functions.items() if t not in self.executors}
+        self.n_compiled = len(self.functions)
+        self.executors |= {t: self._executor(f) for t, f in new.items()}
+        written = [self._written_states(t) for t in range(max(self.functions, default=0) + 1)]
+        self.space_of_type = space_of_type(written)
+        self.space_of_state = {
+            state: self.space_of_type[t] for t, states in enumerate(written) for state in states
+        }
+        self.loops.clear()
+        self.n_times_grown += 1
+
+    def _loop(self, stage: str) -> CompiledLoop | None:
+        """All batches in one compiled call, where switches and steps allow it."""
+        if self.device.type != "cpu" or self.switches.loop != "compiled":
+            return None
+        if self.n_times_grown > MAX_TIMES_GROWN:
+            return None
+        mine = {t: self.executors[t] for t in self.functions}
+        plans = {t: executor.plan for t, executor in mine.items()}
+        return compile_loop(plans, {t: executor.bound for t, executor in mine.items()}, stage)
+
+    def _run_batches(self, stage: str, batches: IntArray) -> None:
+        if stage not in self.loops:
+            self.loops[stage] = self._loop(stage)
+        loop = self.loops[stage]
+        if loop is not None:
+            loop.run(batches, self.tally)
+            return
+        for type_id, batch in batches.tolist():
+            self.executors[type_id].run_batch(stage, batch)
+
     def _executor(self, function: VertexFunction) -> TypeExecutor:
+        if self.switches.fold_tables and not self.train:
+            function, folded = fold_tables(function)
+            self.parameters.fold(folded)
         plan = lower(function, self.switches, self.train)
+        self.parameters.pack(plan.packs)
         return TypeExecutor(plan, self.parameters, self.states, self.device, self.tally)
 
     def _written_states(self, type_id: int) -> frozenset[str]:
@@ -75,6 +118,8 @@ class Engine:
     def arrange(self, mini_batch: MiniBatch, schedule: Schedule) -> None:
         """Lay a scheduled mini-batch out in memory; part of the schedule phase."""
         self.mini_batch = mini_batch
+        if len(self.functions) > self.n_compiled:
+            self._compile_new_functions()
         reorder = self.switches.layout == "read_order"
         self.layout = plan_layout(mini_batch, schedule, self.space_of_type, reorder=reorder)
         for type_id, rows in self.layout.types.items():
@@ -92,8 +137,7 @@ class Engine:
         self.tally.n_launches = self.tally.bytes_copied = 0
         for type_id in self.layout.types:
             self.executors[type_id].run_all("eager")
-        for type_id, batch in self.layout.batches:
-            self.executors[type_id].run_batch("batch", batch)
+        self._run_batches("batch", self.layout.batches)
         for type_id in self.layout.types:
             self.executors[type_id].run_all("lazy")
         if OUTPUT in self.executors:
@@ -119,8 +163,7 @@ class Engine:
         if OUTPUT in self.executors:
             self.executors[OUTPUT].run_batch("backward", 0)
             self.executors[OUTPUT].run_all("backward_lazy")
-        for type_id, batch in reversed(self.layout.batches):
-            self.executors[type_id].run_batch("backward", batch)
+        self._run_batches("backward", self.layout.batches[::-1])
         for type_id in self.layout.types:
             self.executors[type_id].run_all("backward_lazy")
 

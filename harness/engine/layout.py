@@ -61,12 +61,12 @@ class TypeRows:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Layout:
-    """Batches in order, as (type, position among the type's batches), and each type's rows.
+    """Batches in order, as (type, position among the type's batches) (k, 2), and each type's rows.
 
     row (n,): row of each vertex among the states of its own type's space.
     """
 
-    batches: tuple[tuple[int, int], ...]
+    batches: IntArray
     types: Mapping[int, TypeRows]
     row: IntArray
     n_rows: tuple[int, ...]
@@ -101,7 +101,7 @@ def plan_layout(
             types[type_id] = rows
             n_vertices = end
         n_batches += count
-    batches = tuple(zip(batch_type.tolist(), position.tolist(), strict=True))
+    batches = np.stack([batch_type, position], axis=1)
     return Layout(batches, types, row, tuple(n_rows.tolist()))
 
 

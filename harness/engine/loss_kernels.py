@@ -18,7 +18,7 @@ Matrix = NDArray[np.float32]
 
 
 @numba.njit(cache=True, fastmath=FAST, error_model="numpy")
-def _pick_neg_log_softmax(logits: Matrix, label: Index, out: Matrix) -> None:  # pragma: no cover
+def pick_neg_log_softmax(logits: Matrix, label: Index, out: Matrix) -> None:  # pragma: no cover
     for m in range(len(logits)):
         x = logits[m]
         top = x.max()
@@ -29,7 +29,7 @@ def _pick_neg_log_softmax(logits: Matrix, label: Index, out: Matrix) -> None:  #
 
 
 @numba.njit(cache=True, fastmath=FAST, error_model="numpy")
-def _softmax_minus_one_hot(
+def softmax_minus_one_hot(
     logits: Matrix, label: Index, dy: Matrix, out: Matrix
 ) -> None:  # pragma: no cover - compiled
     for m in range(len(logits)):
@@ -51,6 +51,6 @@ def _on_arrays(kernel: Callable[..., None]) -> Callable[[Any, list[Tensor], Tens
 
 # Same signature as harness.engine.torch_kernels.KERNELS, which they replace on the CPU.
 CPU_KERNELS = {
-    "pick_neg_log_softmax": _on_arrays(_pick_neg_log_softmax),
-    "softmax_minus_one_hot": _on_arrays(_softmax_minus_one_hot),
+    "pick_neg_log_softmax": _on_arrays(pick_neg_log_softmax),
+    "softmax_minus_one_hot": _on_arrays(softmax_minus_one_hot),
 }

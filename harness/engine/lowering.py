@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from harness.engine.absorption import MATMULS, find_absorption
@@ -13,20 +13,27 @@ from harness.engine.plan import (
     ElementwiseStep,
     MatmulStep,
     OperatorStep,
+    PackStep,
     Plan,
+    Ref,
     ScatterAddStep,
     SinkStep,
     Step,
     Switches,
 )
 from harness.engine.staging import Staging, stage_program
+from harness.errors import ConfigError
+from harness.subgraph.columns import LaidOut, lay_out
 from harness.vertex.autodiff import Gradient, differentiate
 from harness.vertex.operators import OPERATORS, Node
 from harness.vertex.program import VertexFunction
+from harness.vertex.stages import Stage
 
 
 def lower(function: VertexFunction, switches: Switches, train: bool) -> Plan:
     """Plan one vertex function for training (F and dF) or inference (F alone)."""
+    laid_out = _laid_out(function, switches)
+    function = laid_out.function
     gradient = differentiate(function) if train else None
     if switches.fusion:
         function, gradient = _with_sunk_slices(function, gradient)
@@ -38,7 +45,18 @@ def lower(function: VertexFunction, switches: Switches, train: bool) -> Plan:
         lazy_batching=switches.lazy_batching,
         hoisting=switches.hoisting,
     )
-    return _Lowering(function, gradient, nodes, staging, switches.fusion).plan()
+    return _Lowering(laid_out, function, gradient, nodes, staging, switches).plan()
+
+
+def _laid_out(function: VertexFunction, switches: Switches) -> LaidOut:
+    """The function with its own operators batched, where that is asked for."""
+    if not switches.lays_out_subgraphs:
+        return LaidOut(function, (), {})
+    apart = [Stage.EAGER] * switches.hoisting + [Stage.LAZY] * switches.lazy_batching
+    joined = switches.pre_gather_parameters
+    laid_out = lay_out(function, switches.layout, apart=apart, joined=joined)
+    # Fused groups keep their values in registers, which have no columns.
+    return replace(laid_out, columns={}) if switches.fusion else laid_out
 
 
 def _with_sunk_slices(
@@ -73,14 +91,16 @@ STAGES = ("eager", "batch", "lazy", "backward", "backward_lazy")
 class _Lowering:
     def __init__(
         self,
+        laid_out: LaidOut,
         function: VertexFunction,
         gradient: Gradient | None,
         nodes: tuple[Node, ...],
         staging: Staging,
-        fusion: bool,
+        switches: Switches,
     ) -> None:
         self.function, self.gradient, self.nodes = function, gradient, nodes
-        self.staging = staging
+        self.staging, self.packs, fusion = staging, laid_out.packs, switches.fusion
+        self.packed_anew = {} if switches.pre_gather_parameters else {p.name: p for p in self.packs}
         scattered = frozenset(i for _, i in function.scatter)
         shown = {i for i in (function.push, function.loss) if i is not None}
         given_back = {i for _, i in gradient.gathers} if gradient is not None else set()
@@ -93,7 +113,14 @@ class _Lowering:
             for stage in STAGES
         }
         self.place = Placement(
-            function, gradient, nodes, staging, self.orders, self.absorption, fusion=fusion
+            function,
+            gradient,
+            nodes,
+            staging,
+            self.orders,
+            self.absorption,
+            laid_out.columns,
+            fusion=fusion,
         )
 
     def plan(self) -> Plan:
@@ -113,6 +140,7 @@ class _Lowering:
             backward_lazy=tuple(steps["backward_lazy"]),
             push=self.function.push,
             loss=self.function.loss,
+            packs=self.packs,
         )
 
     def _steps(self, stage: str) -> list[Step]:
@@ -123,7 +151,17 @@ class _Lowering:
             steps += self._step(group)
         if stage == "batch":
             steps += self.place.state_copies
-        return steps
+        return steps if stage.startswith("backward") else [*self._pack_steps(steps), *steps]
+
+    def _pack_steps(self, steps: Sequence[Step]) -> list[Step]:
+        """Parameters that are brought together anew whenever these steps run."""
+        read = set[str | None]()
+        for step in steps:
+            if isinstance(step, MatmulStep):
+                read |= {step.parameter, step.bias}
+            elif isinstance(step, ElementwiseStep):
+                read |= {self.nodes[k].name for i in step.nodes for k in self.nodes[i].inputs}
+        return [PackStep(pack) for name, pack in self.packed_anew.items() if name in read]
 
     def _step(self, group: tuple[int, ...]) -> Iterable[Step]:
         node = self.nodes[group[0]]
@@ -159,12 +197,20 @@ class _Lowering:
         )
 
     def _concat(self, i: int) -> list[Step]:
+        if len(self.nodes[i].shape) > 1:
+            raise ConfigError(f"{self.function.name} joins matrices, which the engine cannot")
         whole, start = self.place.ref(i), 0
         steps: list[Step] = []
         for part in self.nodes[i].inputs:
-            width = self.nodes[part].width
-            if self.place.ref(part) != whole.columns(start, width):
-                steps.append(CopyStep(self.place.ref(part), whole.columns(start, width)))
+            source, width = self.place.ref(part), self.nodes[part].width
+            if source != whole.columns(start, width):
+                last = steps.pop() if steps else None
+                out = whole.columns(start, width)
+                if isinstance(last, CopyStep) and _are_adjacent(last, source, out):
+                    source, out = last.source.grown(width), last.out.grown(width)
+                elif last is not None:
+                    steps.append(last)
+                steps.append(CopyStep(source, out))
             start += width
         return steps
 
@@ -195,3 +241,8 @@ class _Lowering:
                     for ref, slot in zip(refs, slots, strict=True)
                 ]
         return steps
+
+
+def _are_adjacent(last: CopyStep, source: Ref, out: Ref) -> bool:
+    """Whether both sides of a copy go on where those of the last one end."""
+    return source == last.source.next(source.width) and out == last.out.next(out.width)

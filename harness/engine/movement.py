@@ -9,7 +9,8 @@ import torch
 from harness.engine.bound import FLOAT_BYTES, Bound, Run, Scope
 from harness.engine.layout import NOT_CONTIGUOUS
 from harness.engine.memory_kernels import scatter_add, scatter_add_slot
-from harness.engine.plan import CopyStep, GatherStep, Memory, ScatterAddStep
+from harness.engine.plan import CopyStep, GatherStep, Memory, PackStep, ScatterAddStep
+from harness.engine.row_kernels import sum_child_rows
 from harness.engine.workspace import Matrix
 
 
@@ -82,8 +83,21 @@ def copy(bound: Bound, step: CopyStep) -> Run:
     return run
 
 
+def pack(bound: Bound, step: PackStep) -> Run:
+    tally, name = bound.tally, step.pack.name
+
+    def run(s: Scope) -> None:
+        tally.n_launches += 1
+        tally.bytes_copied += bound.parameters.values[name].numel() * FLOAT_BYTES
+        bound.parameters.renew(name)
+
+    return run
+
+
 def between_edges_and_vertices(bound: Bound, i: int) -> Run:
     node = bound.plan.nodes[i]
+    if node.inputs[0] not in bound.plan.refs:
+        return _sum_of_children(bound, i)
     operand, out = bound.operand(node.inputs[0]), bound.view(bound.plan.refs[i])
 
     def run(s: Scope) -> None:
@@ -95,5 +109,18 @@ def between_edges_and_vertices(bound: Bound, i: int) -> Run:
             out(s).copy_(operand(s)[owner])
         else:
             out(s).zero_().index_add_(0, owner, operand(s))
+
+    return run
+
+
+def _sum_of_children(bound: Bound, i: int) -> Run:
+    """Add up children's states where they are; only kernels for the CPU can."""
+    state = bound.plan.nodes[bound.plan.nodes[i].inputs[0]].name
+    out = bound.view(bound.plan.refs[i])
+
+    def run(s: Scope) -> None:
+        bound.tally.n_launches += 1
+        states, gather = bound.space.shared[f"state:{state}"].array, bound.geometry.gathers[None]
+        sum_child_rows(states, gather.index, gather.edge_start, s.start, out(s).numpy())
 
     return run

@@ -4,7 +4,7 @@ tables.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -13,6 +13,8 @@ from torch import Tensor
 
 from harness.engine.memory_kernels import update_rows
 from harness.engine.products import sum_outer
+from harness.subgraph.columns import Pack
+from harness.vertex.folding import FoldedTable
 
 
 class Parameters:
@@ -30,9 +32,43 @@ class Parameters:
         self.arrays = {
             name: value.numpy() for name, value in self.values.items() if device.type == "cpu"
         }
+        self.device = device
+        self.packs: dict[str, Pack] = {}
         self.dense: dict[str, Tensor] = {}
         self.sparse: dict[str, list[tuple[Tensor, Tensor]]] = {}
         self._written: set[str] = set()
+
+    def fold(self, tables: Iterable[FoldedTable]) -> None:
+        """Multiply tables with weights, once; their products are parameters like any other."""
+        for folded in tables:
+            if folded.name not in self.values:
+                product = self.values[folded.table] @ self.values[folded.weight]
+                self.values[folded.name] = product
+                if self.device.type == "cpu":
+                    self.arrays[folded.name] = product.numpy()
+
+    def pack(self, packs: Iterable[Pack]) -> None:
+        """Bring columns of parameters side by side; packs are parameters like any other.
+
+        What is learned are the parameters that they are made of.
+        """
+        for pack in packs:
+            if pack.name not in self.values:
+                columns = [self.columns(p.parameter, p.start, p.width) for p in pack.parts]
+                self.values[pack.name] = torch.cat(columns, dim=-1)
+                self.packs[pack.name] = pack
+                if self.device.type == "cpu":
+                    self.arrays[pack.name] = self.values[pack.name].numpy()
+
+    def columns(self, parameter: str, start: int, width: int) -> Tensor:
+        """Columns of a parameter, a view."""
+        return self.values[parameter].narrow(-1, start, width)
+
+    def renew(self, name: str) -> None:
+        """Bring the columns of a pack side by side again."""
+        for part, at in self.packs[name].places():
+            target = self.columns(name, at, part.width)
+            target.copy_(self.columns(part.parameter, part.start, part.width))
 
     def clear(self) -> None:
         """Forget the gradients of the last mini-batch."""
@@ -40,17 +76,16 @@ class Parameters:
         self.sparse.clear()
 
     def add_outer(self, name: str, x: Tensor, dy: Tensor) -> None:
-        """Add x^T dy, summed over the rows."""
+        """Add x^T dy, summed over the rows; a row may be a matrix, as wide as the gradient."""
         gradient = self._gradient(name)
-        if name in self._written:
-            gradient.addmm_(x.t(), dy)
-        else:
-            sum_outer(x, dy, gradient)
-            self._written.add(name)
+        x, dy = x.reshape(-1, gradient.shape[0]), dy.reshape(-1, gradient.shape[1])
+        sum_outer(x, dy, gradient, accumulate=name in self._written)
+        self._written.add(name)
 
     def add_sum(self, name: str, dy: Tensor) -> None:
-        """Add the sum of the rows."""
+        """Add the sum of the rows; a row may be a matrix, as wide as the gradient."""
         gradient = self._gradient(name)
+        dy = dy.reshape(-1, len(gradient))
         if name in self._written:
             gradient.add_(dy.sum(0))
         else:
@@ -67,7 +102,16 @@ class Parameters:
     def update(self, learning_rate: float) -> None:
         """One step of SGD on every parameter that has a gradient."""
         for name in self._written:
-            self.values[name].add_(self.dense[name], alpha=-learning_rate)
+            if name in self.packs:
+                for part, at in self.packs[name].places():
+                    gradient = self.dense[name].narrow(-1, at, part.width)
+                    self.columns(part.parameter, part.start, part.width).add_(
+                        gradient, alpha=-learning_rate
+                    )
+            else:
+                self.values[name].add_(self.dense[name], alpha=-learning_rate)
+        for name in self.packs:
+            self.renew(name)
         for name, pieces in self.sparse.items():
             for rows, dy in pieces:
                 self._update_table(name, rows, dy, learning_rate)
@@ -88,8 +132,13 @@ class Parameters:
                 gradient += self.dense[name]
             for rows, dy in self.sparse.get(name, []):
                 gradient.index_add_(0, rows, dy)
-            result[name] = gradient.cpu().numpy()
-        return result
+            result[name] = gradient
+        for name, pack in self.packs.items():
+            packed = result.pop(name)
+            for part, at in pack.places():
+                mine = result[part.parameter].narrow(-1, part.start, part.width)
+                mine += packed.narrow(-1, at, part.width)
+        return {name: gradient.cpu().numpy() for name, gradient in result.items()}
 
     def _gradient(self, name: str) -> Tensor:
         if name not in self.dense:

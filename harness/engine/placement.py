@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.engine.absorption import Absorption, find_consumers
+from harness.engine.areas import place_in_areas, side_by_side
 from harness.engine.plan import Buffer, CopyStep, GatherStep, Memory, Ref
 from harness.engine.staging import Staging
+from harness.subgraph.columns import Place
 from harness.vertex.autodiff import Gradient
 from harness.vertex.operators import OPERATORS, Node
 from harness.vertex.program import VertexFunction
@@ -23,6 +25,7 @@ class Placement:
     """Buffers and refs of one program; see the module's docstring.
 
     orders: per stage the groups of nodes in order of execution (groups of one without fusion).
+    columns: where a layout wants values to lie.
     """
 
     def __init__(
@@ -33,6 +36,7 @@ class Placement:
         staging: Staging,
         orders: Mapping[str, Sequence[tuple[int, ...]]],
         absorption: Absorption,
+        columns: Mapping[int, Place],
         *,
         fusion: bool,
     ) -> None:
@@ -53,6 +57,7 @@ class Placement:
         self.fused_adds: dict[int, list[tuple[str, int | None]]] = {}
         self._place_gathers()
         self._find_fused_adds()
+        self._place_in_areas(columns)
         self._place_states()
         self._place_concatenations()
         self._place_the_rest()
@@ -61,10 +66,6 @@ class Placement:
     def ref(self, i: int) -> Ref:
         """Columns that hold node i."""
         return self.refs[i]
-
-    def is_direct(self, i: int) -> bool:
-        """Whether kernels read a gather straight from the children's rows."""
-        return self.nodes[i].op in ("gather", "gather_each") and i not in self.refs
 
     def added_on_the_spot(self, group: tuple[int, ...]) -> tuple[tuple[int, str, int | None], ...]:
         """Results of a fused group that are added to children's gradients by its kernel."""
@@ -93,7 +94,8 @@ class Placement:
         if not self.consumers[i]:
             return False
         return not self.fusion or any(
-            not OPERATORS[self.nodes[k].op].elementwise for k in self.consumers[i]
+            not OPERATORS[self.nodes[k].op].elementwise and self.nodes[k].op != "sum_edges"
+            for k in self.consumers[i]
         )
 
     def _place_gather(self, i: int, node: Node) -> None:
@@ -116,6 +118,15 @@ class Placement:
                 slot = gather.index if gather.op == "gather" else None
                 self.fused_adds.setdefault(i, []).append((gather.name, slot))
 
+    def _place_in_areas(self, columns: Mapping[int, Place]) -> None:
+        """Of what a layout has columns for, place what is not merged with others."""
+        grown = {self.absorption.into[product] for product in self.absorption.after}
+        merged = {*self.absorption.into, *grown}
+        wanted = {i: at for i, at in columns.items() if i in self.stage_of and i not in merged}
+        refs, buffers = place_in_areas(self.nodes, wanted)
+        self.refs |= refs
+        self.buffers |= buffers
+
     # --- states and concatenations ---
 
     def _place_states(self) -> None:
@@ -136,10 +147,10 @@ class Placement:
             if self.nodes[i].op != "concat" or i not in self.stage_of or i in self.refs:
                 continue
             parts = self.nodes[i].inputs
-            gathered = [self.refs.get(k) for k in parts]
-            if _side_by_side(gathered) and not self._is_fused_operand(i):
-                assert gathered[0] is not None
-                self.refs[i] = Ref(gathered[0].buffer, gathered[0].start, self.nodes[i].width)
+            joined = side_by_side(self.nodes, self.refs, parts)
+            in_gather = joined is not None and joined.buffer.startswith("gather")
+            if joined is not None and not (in_gather and self._is_kernel_operand(i)):
+                self.refs[i] = joined
                 continue
             whole = self._buffer(f"node:{i}", self.nodes[i], Memory.SCRATCH)
             self.refs[i] = whole
@@ -151,10 +162,10 @@ class Placement:
                     self.refs[part] = whole.columns(start, width)
                 start += width
 
-    def _is_fused_operand(self, i: int) -> bool:
+    def _is_kernel_operand(self, i: int) -> bool:
         """Whether a kernel reads i, which takes one child's state at a time only."""
-        return self.fusion and any(
-            self._is_fused_operand(k)
+        return any(
+            self._is_kernel_operand(k)
             if self.nodes[k].op == "slice"
             else OPERATORS[self.nodes[k].op].elementwise
             for k in self.consumers[i]
@@ -286,14 +297,3 @@ class Placement:
             else self.stage_of.get(k, stage) != stage or self.nodes[k].op == "row_sum"
             for k in self.consumers[i]
         )
-
-
-def _side_by_side(refs: Sequence[Ref | None]) -> bool:
-    end: tuple[str, int] | None = None
-    for ref in refs:
-        if ref is None or not ref.buffer.startswith("gather"):
-            return False
-        if end is not None and end != (ref.buffer, ref.start):
-            return False
-        end = (ref.buffer, ref.start + ref.width)
-    return True

@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from harness.errors import ConfigError
+from harness.subgraph.columns import Pack
+from harness.subgraph.plan import LAYOUTS as SUBGRAPH_LAYOUTS
 from harness.vertex.operators import Node
+
+LAYOUTS = ("read_order", "policy", *SUBGRAPH_LAYOUTS)
 
 
 class Memory(StrEnum):
@@ -39,6 +44,14 @@ class Ref:
     def columns(self, start: int, width: int) -> Ref:
         """A part of these columns."""
         return Ref(self.buffer, self.start + start, width)
+
+    def next(self, width: int) -> Ref:
+        """The columns behind these."""
+        return self.columns(self.width, width)
+
+    def grown(self, width: int) -> Ref:
+        """These columns and those behind them."""
+        return Ref(self.buffer, self.start, self.width + width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +102,13 @@ class CopyStep:
 
 
 @dataclass(frozen=True, slots=True)
+class PackStep:
+    """Bring columns of parameters side by side."""
+
+    pack: Pack
+
+
+@dataclass(frozen=True, slots=True)
 class ScatterAddStep:
     """Add gradients to the children in `slots` (None: one row an edge)."""
 
@@ -105,7 +125,14 @@ class SinkStep:
 
 
 Step = (
-    GatherStep | MatmulStep | ElementwiseStep | OperatorStep | CopyStep | ScatterAddStep | SinkStep
+    GatherStep
+    | MatmulStep
+    | ElementwiseStep
+    | OperatorStep
+    | CopyStep
+    | PackStep
+    | ScatterAddStep
+    | SinkStep
 )
 
 
@@ -118,6 +145,7 @@ class Plan:
     eager, batch, lazy: forward steps before the first batch, in each batch, after the last one.
     backward: in each batch, batches in reverse. backward_lazy: after the last of them.
     slots: the gathered slots of each state, in the order of the gather's columns.
+    packs: parameters that are columns of others side by side.
     """
 
     name: str
@@ -132,6 +160,7 @@ class Plan:
     backward_lazy: tuple[Step, ...]
     push: int | None
     loss: int | None
+    packs: tuple[Pack, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +172,18 @@ class Switches:
     that need no child run before the first batch. fusion: elementwise operators become generated
     kernels.
     layout: "read_order" orders batches so that gathers become views; "policy" keeps their order.
+        So do "pq" and "dynet", which also batch the operators inside a vertex function and lay
+        their values out: by a PQ tree, or as they are computed, with copies where operands are
+        apart (harness.subgraph.columns; vertex granularity only, and without fusion, which keeps
+        such values in registers). All of this is decided ahead of time, once.
+    pre_gather_parameters: with these two, parameters that are batched lie side by side for good;
+        otherwise every batch brings them together again.
     share_equal_inputs: vertices without children that pull equal values are computed once
         (harness.models.sharing; vertex granularity only).
+    fold_tables: in inference, products of looked-up rows with weights are looked up themselves
+        (harness.vertex.folding).
+    outputs: "stage" runs classifier and losses once, behind the last batch; "vertices" makes them
+        vertices of the graph, which the policy batches (vertex granularity only; operators are).
     """
 
     granularity: str = "vertex"
@@ -152,4 +191,19 @@ class Switches:
     hoisting: bool = True
     fusion: bool = True
     layout: str = "read_order"
+    pre_gather_parameters: bool = True
     share_equal_inputs: bool = False
+    fold_tables: bool = False
+    outputs: str = "stage"
+    loop: str = "compiled"
+
+    def __post_init__(self) -> None:
+        if self.layout not in LAYOUTS:
+            raise ConfigError(
+                f"layout={self.layout} is not allowed; choose one of {', '.join(LAYOUTS)}"
+            )
+
+    @property
+    def lays_out_subgraphs(self) -> bool:
+        """Whether vertex functions are batched and laid out inside."""
+        return self.layout in SUBGRAPH_LAYOUTS and self.granularity == "vertex"

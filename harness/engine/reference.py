@@ -60,9 +60,13 @@ def _softmax_minus_one_hot(logits: Array, label: int, dy: Array) -> Array:
 KERNELS: dict[str, Callable[..., Any]] = {
     "matmul": lambda node, x, w: x @ w,
     "matmul_transposed": lambda node, x, w: x @ w.T,
+    "apply": lambda node, x, matrix: np.einsum("...k,...kn->...n", x, matrix),
+    "apply_transposed": lambda node, dy, matrix: np.einsum("...n,...kn->...k", dy, matrix),
+    "outer": lambda node, x, dy: x[..., :, None] * dy[..., None, :],
     "bias": lambda node, x, b: x + b,
     "lookup": lambda node, table, row: table[row],
     "add": lambda node, x, y: x + y,
+    "sum": lambda node, *parts: np.sum(parts, axis=0),
     "sub": lambda node, x, y: x - y,
     "mul": lambda node, x, y: x * y,
     "div": lambda node, x, y: x / y,
@@ -140,15 +144,15 @@ class _Reference:
         for i, node in enumerate(function.nodes):
             values[i] = self._evaluate(node, values, vertex, args)
         for state, node_id in function.scatter:
-            self.states[vertex][state] = values[node_id]
+            self.states[vertex][state] = values[node_id].reshape(-1)
         return values
 
     def _evaluate(self, node: Node, values: Values, vertex: int, args: Sequence[int]) -> Any:
         if node.op == "gather":
-            return self.states[args[node.index]][node.name]
+            return self.states[args[node.index]][node.name].reshape(node.shape)
         if node.op == "gather_each":
             rows = [self.states[a][node.name] for a in args]
-            return np.stack(rows) if rows else np.zeros((0, *node.shape))
+            return np.stack(rows).reshape(-1, *node.shape) if rows else np.zeros((0, *node.shape))
         if node.op == "pull":
             return int(self.batch.pulls[node.name][vertex])
         if node.op == "parameter":
@@ -157,7 +161,7 @@ class _Reference:
             edges = (len(args),) if node.domain == EDGE else ()
             return np.full((*edges, *node.shape), float(node.op == "ones"))
         if node.op == "state_gradient":
-            return self.state_gradients[vertex][node.name]
+            return self.state_gradients[vertex][node.name].reshape(node.shape)
         if node.op == "spread":
             return np.repeat(values[node.inputs[0]][None], len(args), axis=0)
         return KERNELS[node.op](node, *(values[i] for i in node.inputs))
@@ -174,16 +178,17 @@ class _Reference:
         for source, i in gradient.gathers:
             gather = gradient.nodes[source]
             if gather.op == "gather":
-                self.state_gradients[args[gather.index]][gather.name] += values[i]
+                self.state_gradients[args[gather.index]][gather.name] += values[i].reshape(-1)
             else:
                 for row, child in zip(values[i], args, strict=True):
-                    self.state_gradients[child][gather.name] += row
+                    self.state_gradients[child][gather.name] += row.reshape(-1)
 
     def _accumulate(self, node: Node, operands: list[Any]) -> None:
         total = self.parameter_gradients[node.name]
         if node.op == "outer_sum":
-            total += np.atleast_2d(operands[0]).T @ np.atleast_2d(operands[1])
+            x, dy = (operand.reshape(-1, operand.shape[-1]) for operand in operands)
+            total += x.T @ dy
         elif node.op == "vertex_sum":
-            total += np.atleast_2d(operands[0]).sum(axis=0)
+            total += operands[0].reshape(-1, *node.shape).sum(axis=0)
         else:
             total[operands[0]] += operands[1]

@@ -22,6 +22,7 @@ from harness.engine.plan import (
     MatmulStep,
     Memory,
     OperatorStep,
+    PackStep,
     Plan,
     ScatterAddStep,
     SinkStep,
@@ -89,6 +90,8 @@ class TypeExecutor:
             return movement.add_to_children(self.bound, step)
         if isinstance(step, CopyStep):
             return movement.copy(self.bound, step)
+        if isinstance(step, PackStep):
+            return movement.pack(self.bound, step)
         if isinstance(step, MatmulStep):
             return arithmetic.product(self.bound, step)
         if isinstance(step, SinkStep):

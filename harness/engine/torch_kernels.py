@@ -14,12 +14,12 @@ aten = torch.ops.aten
 # out-variants: (node, operands, out).
 ELEMENTWISE: dict[str, Callable[[Node, list[Tensor], Tensor], object]] = {
     "add": lambda node, x, out: torch.add(x[0], x[1], out=out),
+    # Stacked first: `out` may be the memory of any operand.
+    "sum": lambda node, x, out: torch.sum(torch.stack(x), 0, out=out),
     "sub": lambda node, x, out: torch.sub(x[0], x[1], out=out),
     "mul": lambda node, x, out: torch.mul(x[0], x[1], out=out),
     "div": lambda node, x, out: torch.div(x[0], x[1], out=out),
-    "bias": lambda node, x, out: torch.add(
-        x[0], x[1][node.index : node.index + node.width], out=out
-    ),
+    "bias": lambda node, x, out: _bias(node, x, out),
     "neg": lambda node, x, out: torch.neg(x[0], out=out),
     "scale": lambda node, x, out: torch.mul(x[0], node.value, out=out),
     "shift": lambda node, x, out: torch.add(x[0], node.value, out=out),
@@ -40,6 +40,27 @@ ELEMENTWISE: dict[str, Callable[[Node, list[Tensor], Tensor], object]] = {
 }
 
 
+def _bias(node: Node, x: list[Tensor], out: Tensor) -> None:
+    if len(node.shape) == 1:
+        torch.add(x[0], x[1][node.index : node.index + node.width], out=out)
+    else:
+        torch.add(x[0].view(-1, *node.shape), x[1], out=out.view(-1, *node.shape))
+
+
+def _apply(node: Node, x: list[Tensor], out: Tensor) -> None:
+    matrix = x[1].view(-1, x[0].shape[1], out.shape[1])
+    torch.bmm(x[0][:, None, :], matrix, out=out[:, None, :])
+
+
+def _apply_transposed(node: Node, x: list[Tensor], out: Tensor) -> None:
+    matrix = x[1].view(-1, out.shape[1], x[0].shape[1])
+    torch.bmm(matrix, x[0][:, :, None], out=out[:, :, None])
+
+
+def _outer(node: Node, x: list[Tensor], out: Tensor) -> None:
+    torch.mul(x[0][:, :, None], x[1][:, None, :], out=out.view(-1, *node.shape))
+
+
 def _pick(node: Node, x: list[Tensor], out: Tensor) -> None:
     logits, label = x
     torch.logsumexp(logits, 1, keepdim=True, out=out)
@@ -58,6 +79,9 @@ OTHERS: dict[str, Callable[[Node, list[Tensor], Tensor], object]] = {
     "zeros": lambda node, x, out: out.zero_(),
     "ones": lambda node, x, out: out.fill_(1.0),
     "lookup": lambda node, x, out: torch.index_select(x[0], 0, x[1], out=out),
+    "apply": _apply,
+    "apply_transposed": _apply_transposed,
+    "outer": _outer,
     "sum_elements": lambda node, x, out: torch.sum(x[0], 1, keepdim=True, out=out),
     "expand": lambda node, x, out: out.copy_(x[0].expand_as(out)),
     "pick_neg_log_softmax": _pick,

@@ -20,7 +20,7 @@ class Matrix:
     def __init__(self, width: int, device: torch.device) -> None:
         self.width, self.device = width, device
         self.tensor = torch.empty((0, width), device=device)
-        self.array: NDArray[Any] | None = None
+        self.array: NDArray[Any] | None = self.tensor.numpy() if device.type == "cpu" else None
         self.columns: dict[tuple[int, int], Tensor] = {}
 
     def ensure(self, n_rows: int) -> None:
