@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.models.base import Model, Weights
+from harness.policies.learning import LearningSettings
 
 PHASES = ("construct", "schedule", "forward", "backward", "update")
 
@@ -33,16 +34,21 @@ class RunSettings:
     learning_rate: float
     seed: int
     policy: str | None = None
+    learning: LearningSettings = field(default_factory=LearningSettings)
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Hardware-independent work of the last run; None where a framework cannot tell."""
+    """Hardware-independent work of the last run; None where a framework cannot tell.
+
+    n_copies: those of the launches that only bring operands together.
+    """
 
     n_batches: int | None = None
     n_launches: int | None = None
     bytes_copied: int | None = None
+    n_copies: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,7 @@ class System(ABC):
 
     phases: tuple[str, ...] = PHASES  # those it can tell apart; others are recorded as null
     computes: bool = True  # False: does no arithmetic, so that there is nothing to check
-    learn_s: float | None = None  # seconds that prepare spent on learning a policy
+    learns: bool = False  # True: has a policy that `learn` must learn after `prepare`
 
     def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
@@ -82,6 +88,9 @@ class System(ABC):
     @abstractmethod
     def prepare(self, model: Model, weights: Weights) -> None:
         """Build, compile and allocate, once and untimed; own copies of the weights."""
+
+    def learn(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most learn nothing
+        """Learn a batching policy on one mini-batch, once, before the first load."""
 
     @abstractmethod
     def load(self, instances: Sequence[Any]) -> None:

@@ -45,7 +45,7 @@ class Adapter(System):
         if self._autobatch not in AUTOBATCH:
             raise ConfigError(f"system.options.autobatch={self._autobatch}; choose 0, 1 or 2")
         self._gradients_pending = False
-        self._trees: list[Any] = []
+        self._instances: list[Any] = []
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
@@ -71,8 +71,8 @@ class Adapter(System):
         self._dy = self._runtime.dy
 
     def load(self, instances: Sequence[Any]) -> None:
-        """Turn arrays into the Python lists that a DyNet program would hold its trees in."""
-        self._trees = [self._network.read(instance) for instance in instances]
+        """Turn arrays into the Python lists that a DyNet program would hold them in."""
+        self._instances = [self._network.read(instance) for instance in instances]
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Build the expressions, then let DyNet batch and run them."""
@@ -93,7 +93,7 @@ class Adapter(System):
             self._store.clear_gradients()
             self._gradients_pending = False
         self._dy.renew_cg()
-        self._loss, self._outputs = self._network.build(self._trees)
+        self._loss, self._outputs = self._network.build(self._instances)
         clock.mark("construct")
         self._loss.forward()
         clock.mark("forward")

@@ -7,6 +7,7 @@ importlib load this module and systems.dynet_models.*, the only ones that import
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -33,6 +34,20 @@ class ParameterStore:
         """Embeddings: a lookup parameter, whose gradient and update are sparse."""
         table = self.collection.lookup_parameters_from_numpy(self._weights[name])
         self._parts[name] = ([table], lambda parts: parts[0].reshape(self._weights[name].shape))
+        return table
+
+    def square_table(self, name: str) -> Any:
+        """Look-ups of square matrices, whose rows follow one another in a row of the shared table.
+
+        DyNet keeps columns together, so that what it looks up are the transposed matrices.
+        """
+        values = self._weights[name]
+        side = math.isqrt(values.shape[1])
+        table = self.collection.lookup_parameters_from_numpy(values.reshape(-1, side, side))
+        self._parts[name] = (
+            [table],
+            lambda parts: parts[0].transpose(0, 2, 1).reshape(values.shape),
+        )
         return table
 
     def vectors(self, name: str, n: int = 1) -> list[Any]:

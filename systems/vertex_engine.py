@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from harness.engine.blas import set_threads
 from harness.engine.engine import Engine
 from harness.engine.plan import Switches
 from harness.errors import ConfigError
@@ -15,7 +16,8 @@ from harness.graph import MiniBatch
 from harness.models.base import Model, Weights
 from harness.models.operator_graph import OperatorModel
 from harness.models.vertex_graph import VertexModel
-from harness.policies import Policy, load_policy
+from harness.policies import Policy, compile_policy, is_learned, learn_policy, load_policy
+from harness.policies.learning import workload_name
 from harness.schedule import check_schedule
 from systems.base import Clock, Counters, Result, RunSettings, System
 
@@ -35,8 +37,11 @@ class Adapter(System):
         self.policy_name = settings.policy or str(options.pop("policy", DEFAULT_POLICY))
         options.pop("policy", None)
         self.switches = _switches(options)
-        self.policy: Policy = load_policy(self.policy_name)
+        self.learns = is_learned(self.policy_name) and settings.learning.file is None
+        if not is_learned(self.policy_name):
+            self.policy: Policy = load_policy(self.policy_name)
         torch.set_num_threads(settings.threads)
+        set_threads(settings.threads)
         torch.backends.cuda.matmul.allow_tf32 = False
 
     @classmethod
@@ -52,7 +57,11 @@ class Adapter(System):
         self.model = (
             OperatorModel(model)
             if operators
-            else VertexModel(model, share_equal_inputs=self.switches.share_equal_inputs)
+            else VertexModel(
+                model,
+                share_equal_inputs=self.switches.share_equal_inputs,
+                outputs=self.switches.outputs,
+            )
         )
         self.engine = Engine(
             self.model.functions,
@@ -62,6 +71,18 @@ class Adapter(System):
             device=self.settings.device,
             train=self.settings.mode == "train",
         )
+        switches, learning = self.switches, self.settings.learning
+        self.workload = workload_name(model.name, switches.granularity, switches.outputs)
+        if self.learns:
+            compile_policy(self.policy_name)
+        elif is_learned(self.policy_name):
+            self.policy = learn_policy(self.policy_name, [], learning, self.workload)
+
+    def learn(self, instances: Sequence[Any]) -> None:
+        """Learn the policy on the graph of one mini-batch."""
+        graph = self.model.mini_batch(instances).graph
+        settings = self.settings.learning
+        self.policy = learn_policy(self.policy_name, [graph], settings, self.workload)
 
     def load(self, instances: Sequence[Any]) -> None:
         """Take the instances as they are."""
