@@ -148,6 +148,10 @@ def experiment_trials(
     said = dict(text.split("=", 1) for text in extra if "=" in text)
     choices = choices_from({**said, "scale": scale}, os.environ)
     trials = measuring_order(plan_artefact(name, choices, Composer()))
+    if not trials:
+        raise ConfigError(
+            f"experiment={name} counts and times nothing; snakemake draw_{name} makes it"
+        )
     specs = list(specs_of([trial.overrides for trial in trials], extra).values())
     planned = max(trial.rounds for trial in trials)
     return specs, planned if rounds is None else rounds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from harness.errors import ConfigError
 from harness.grid import CONF_DIR
 from harness.machine import has_cuda_device, usable_cpus
 from harness.policies import policy_names
+from harness.policies.learning import LearningSettings
 from harness.trial import Limits, Timing, TrialSpec
 from harness.workload import build_model
 
@@ -49,11 +51,15 @@ class ModelConfig:
 
 @dataclass
 class DatasetConfig:
-    """conf/dataset/<name>.yaml; `loader` is the module that reads or generates it."""
+    """conf/dataset/<name>.yaml; `loader` is the module that reads or generates it.
+
+    stand_in: the data set that the pipeline takes where this one is not on the machine.
+    """
 
     name: str = MISSING
     loader: str = MISSING
     instance_kind: str = MISSING
+    stand_in: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -67,6 +73,17 @@ class TimingConfig:
     n_warmup: int = MISSING
     min_passes: int = MISSING
     n_check_instances: int = MISSING
+
+
+@dataclass
+class LearningConfig:
+    """See harness.policies.learning.LearningSettings; file_sha256 follows from the file."""
+
+    variant: str = MISSING
+    fallback: str = MISSING
+    trials: int = MISSING
+    seed: int = MISSING
+    file: str | None = None
 
 
 @dataclass
@@ -102,6 +119,7 @@ class BenchConfig:
     results_dir: str = MISSING
     out: str | None = None
     force: bool = MISSING
+    learning: LearningConfig = field(default_factory=LearningConfig)
     timing: TimingConfig = field(default_factory=TimingConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
 
@@ -209,6 +227,7 @@ def spec_of(config: DictConfig, command: str = "") -> TrialSpec:
         dataset=plain["dataset"]["name"],
         loader=plain["dataset"]["loader"],
         dataset_options=plain["dataset"]["options"],
+        learning=_learning(plain["learning"]),
         timing=Timing(**plain["timing"]),
         limits=Limits(**plain["limits"]),
         cache_dir=str(Path(plain["results_dir"]) / ".oracle"),
@@ -217,6 +236,19 @@ def spec_of(config: DictConfig, command: str = "") -> TrialSpec:
     )
     _check(spec, plain["dataset"]["instance_kind"])
     return spec
+
+
+def _learning(plain: Mapping[str, Any]) -> LearningSettings:
+    """A saved policy is identified by what is in its file."""
+    if plain["file"] is None:
+        return LearningSettings(**plain)
+    try:
+        digest = hashlib.sha256(Path(plain["file"]).read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(
+            f"learning.file={plain['file']} cannot be read: {error.strerror}; name a saved policy"
+        ) from error
+    return LearningSettings(**plain, file_sha256=digest)
 
 
 def _refuse_unknown_keys(plain: Mapping[str, Any], schema: Any, above: str = "") -> None:

@@ -15,11 +15,13 @@ Format of an experiment file (other keys, such as what to plot, are left to thei
             batch_size: [1, 16, 64]
             hidden_size: 64
           - {system: vertex, policy: [depth, agenda], batch_size: 64, hidden_size: 64}
+        counts:                                    # batch counts, a call of `bench-schedule` each
+          - {model: [tree_lstm, tree_gru], dataset: sst, batch_size: 8, policy: [agenda, depth]}
       paper: {...}
 
 Keys are override keys of `bench` (a dot goes down: timing.min_seconds, model.options.variant); a
 block's key wins over the base's. `null` is a value like any other. A block without lists is one
-trial.
+trial. A scale has blocks, counts (keys: harness/sweep.py), or both.
 """
 
 from __future__ import annotations
@@ -33,17 +35,21 @@ from typing import Any
 import yaml
 
 from harness.errors import ConfigError
+from harness.sweep import Sweep, sweep_of
 
 CONF_DIR = Path(__file__).resolve().parents[1] / "conf"
 SCALES = ("smoke", "paper")
-_SCALE_KEYS = {"rounds", "base", "blocks"}
+_SCALE_KEYS = {"rounds", "base", "blocks", "counts"}
 
 Settings = Mapping[str, Any]  # override key -> value of one trial
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """One artefact at one scale: its trials as override lists, each run in `rounds` rounds."""
+    """One artefact at one scale: its trials as override lists, each run in `rounds` rounds.
+
+    sweeps: batch counts that it takes from `bench-schedule`.
+    """
 
     name: str
     title: str
@@ -51,6 +57,7 @@ class Grid:
     scale: str
     rounds: int
     settings: tuple[Settings, ...]
+    sweeps: tuple[Sweep, ...] = ()
 
     @property
     def overrides(self) -> tuple[tuple[str, ...], ...]:
@@ -98,9 +105,10 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
         known = ", ".join(scales)
         raise ConfigError(f"experiment/{name}.yaml has no scale {scale}; choose one of: {known}")
     chosen = scales[scale]
-    _check_scale(f"experiment/{name}.yaml, scale {scale}", chosen)
+    place = f"experiment/{name}.yaml, scale {scale}"
+    _check_scale(place, chosen)
     base = chosen.get("base") or {}
-    settings = [one for block in chosen["blocks"] for one in _product(base | block)]
+    settings = [one for block in chosen.get("blocks", ()) for one in _product(base | block)]
     return Grid(
         name=name,
         title=content["title"],
@@ -108,12 +116,13 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
         scale=scale,
         rounds=chosen.get("rounds", 1),
         settings=tuple(settings),
+        sweeps=tuple(sweep_of(place, one) for one in chosen.get("counts", ())),
     )
 
 
 def _check_scale(place: str, chosen: Any) -> None:
-    if not isinstance(chosen, dict) or not chosen.get("blocks"):
-        raise ConfigError(f"{place} has no blocks; list at least one")
+    if not isinstance(chosen, dict) or not (chosen.get("blocks") or chosen.get("counts")):
+        raise ConfigError(f"{place} has no blocks and no counts; list at least one of either")
     unknown = sorted(set(chosen) - _SCALE_KEYS)
     if unknown:
         allowed = ", ".join(sorted(_SCALE_KEYS))
@@ -121,7 +130,7 @@ def _check_scale(place: str, chosen: Any) -> None:
     rounds = chosen.get("rounds", 1)
     if not isinstance(rounds, int) or rounds < 1:
         raise ConfigError(f"{place} has rounds={rounds}; give a whole number of at least 1")
-    for block in chosen["blocks"]:
+    for block in chosen.get("blocks", ()):
         if not isinstance(block, dict):
             raise ConfigError(f"{place} has the block {block!r}; a block maps keys to values")
 

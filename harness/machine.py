@@ -59,7 +59,7 @@ def describe_machine() -> Machine:
     n_cpus = psutil.cpu_count() or 1
     return Machine(
         hostname=platform.node(),
-        cpu=_cpu_model(),
+        cpu=cpu_model(),
         n_cores=psutil.cpu_count(logical=False) or n_cpus,
         n_cpus=n_cpus,
         usable_cpus=usable_cpus(),
@@ -203,7 +203,8 @@ def _throttle_count() -> int:
     return sum(int(_read(counter) or 0) for counter in counters)
 
 
-def _cpu_model() -> str:
+def cpu_model() -> str:
+    """Name the processor."""
     for line in _lines(Path("/proc/cpuinfo")):
         if line.startswith("model name"):
             return line.partition(":")[2].strip()

@@ -1,18 +1,23 @@
-"""What the pipeline measures: every artefact's trials with their identity, on this machine."""
+"""What the pipeline measures: every artefact's trials and counts, with their identity, here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from datasets.base import home_of
 from harness.config import Composer, spec_of
 from harness.grid import CONF_DIR, Settings, expand, override_text
 from harness.machine import has_cuda_device
+from harness.sources import hash_files, imported_files
+from harness.sweep import Sweep
 from harness.trial import TrialSpec
 
-STAND_IN = "_synthetic"  # the data set X_synthetic replaces X where X is not there
+COUNTER = "harness.commands.schedule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +76,49 @@ def plan_artefact(name: str, choices: Choices, composer: Composer) -> tuple[Plan
         "data_root": choices.data_root,
         "results_dir": choices.results_dir,
     }
+    named = {str(settings["dataset"]) for settings in grid.settings}
+    available = {dataset: _available(dataset, choices) for dataset in named}
     planned: dict[str, PlannedTrial] = {}
     for settings in grid.settings:
-        chosen = {**settings, "dataset": _available(str(settings["dataset"]), choices)}
-        overrides = tuple(override_text(key, value) for key, value in (chosen | extra).items())
+        chosen = {**settings, "dataset": available[str(settings["dataset"])]}
+        # What an experiment says itself wins: some compare on the CPU wherever they run.
+        overrides = tuple(override_text(key, value) for key, value in (extra | chosen).items())
         spec = spec_of(composer.compose(overrides))
         planned.setdefault(spec.trial_id, PlannedTrial(spec, chosen, overrides, grid.rounds))
     return tuple(planned.values())
 
 
+def plan_counts(name: str, choices: Choices) -> tuple[Sweep, ...]:
+    """Batch counts of one artefact, with stand-ins for data sets that are not on this machine."""
+    sweeps = []
+    for sweep in expand(name, choices.scale, choices.conf_dir).sweeps:
+        datasets = (_available(dataset, choices) for dataset in sweep.values("dataset"))
+        found = {"dataset": tuple(dict.fromkeys(datasets))}
+        sweeps.append(replace(sweep, settings={**sweep.settings, **found}))
+    return tuple(sweeps)
+
+
+def counting_sha256(sweep: Sweep, composer: Composer) -> str:
+    """Hash the code that counts: the command and the models, loaders and policies of a sweep."""
+    roots = {COUNTER}
+    for key in ("model", "dataset"):
+        for value in sweep.values(key):
+            config = composer.compose(["system=null", f"{key}={value}"])
+            roots.add(config.model.model if key == "model" else config.dataset.loader)
+    said = {value for values in sweep.settings.values() for value in values}
+    return hash_files(imported_files(sorted(roots), said))
+
+
 def _available(dataset: str, choices: Choices) -> str:
-    """The data set itself, or its synthetic stand-in where the real one is not on this machine."""
-    stand_in = f"{dataset}{STAND_IN}"
-    has_stand_in = (choices.conf_dir / "dataset" / f"{stand_in}.yaml").is_file()
-    return stand_in if has_stand_in and not (choices.data_root / dataset).is_dir() else dataset
+    """The data set itself, or what its file names as stand-in where it is not on this machine."""
+    path = choices.conf_dir / "dataset" / f"{dataset}.yaml"
+    if not path.is_file():
+        return dataset  # whoever composes it says what there is
+    choice = yaml.safe_load(path.read_text(encoding="utf-8"))
+    stand_in: str | None = choice.get("stand_in")
+    home = home_of(choice["loader"]) if stand_in else None
+    is_missing = home is not None and not (choices.data_root / home.folder).is_dir()
+    return stand_in if stand_in and is_missing else dataset
 
 
 def measuring_order(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:

@@ -64,7 +64,8 @@ class Record(_Frozen):
 
     phases_s: medians per mini-batch; null where the system cannot tell a phase apart.
     samples_s: pass after pass over the n_mini_batches of the fixed list.
-    n_batches, n_launches, bytes_copied: means per mini-batch; null where a system cannot tell.
+    n_batches, n_launches, bytes_copied, n_copies: means per mini-batch; null where a system cannot
+    tell. n_copies: those of the launches that only bring operands together.
     """
 
     schema_version: Literal[1] = 1
@@ -82,6 +83,7 @@ class Record(_Frozen):
     n_batches: float | None = None
     n_launches: float | None = None
     bytes_copied: float | None = None
+    n_copies: float | None = None
     peak_memory_bytes: int | None = None
     baseline_memory_bytes: int | None = None  # resident once all is imported, before `prepare`
     check: CheckVerdict | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.metadata
+import json
 import platform
 import re
 import sys
@@ -42,6 +43,21 @@ def source_sha256(spec: TrialSpec) -> str:
     if adapter is not None:
         said.update(mentions(adapter, spec.adapter).texts)
     return hash_files(imported_files(roots, said))
+
+
+class SourceHashes:
+    """Hashes of many trials while no file changes: one for all of a system and a workload."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def of(self, spec: TrialSpec) -> str:
+        """Return source_sha256 of a trial."""
+        names = (spec.policy, spec.model, spec.adapter, spec.model_module, spec.loader)
+        key = json.dumps([*names, spec.system_options], sort_keys=True, default=str)
+        if key not in self._known:
+            self._known[key] = source_sha256(spec)
+        return self._known[key]
 
 
 def harness_versions() -> dict[str, str]:

@@ -33,7 +33,7 @@ def warm_up(system: System, mini_batches: Sequence[Sequence[Any]], n_passes: int
 def mean_counters(counters: Sequence[Counters]) -> dict[str, float | None]:
     """Mean per mini-batch of each counter; None where a system cannot tell."""
     means: dict[str, float | None] = {}
-    for name in ("n_batches", "n_launches", "bytes_copied"):
+    for name in ("n_batches", "n_launches", "bytes_copied", "n_copies"):
         counts = [getattr(one, name) for one in counters]
         known = bool(counts) and None not in counts
         means[name] = float(np.mean(counts)) if known else None

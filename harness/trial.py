@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from harness.errors import ConfigError
+from harness.policies import is_learned
+from harness.policies.learning import LearningSettings
 
 MODES = ("train", "infer")
 DEVICES = ("cpu", "cuda")
@@ -66,7 +68,7 @@ class TrialSpec:
     """One trial's round with everything resolved; raises ConfigError for a value out of range.
 
     `data_root`, `limits`, `round` and `command` do not change the work and are no part of its
-    identity; everything else is.
+    identity, nor is `learning` where the policy is not learned; everything else is.
     """
 
     system: str
@@ -88,6 +90,7 @@ class TrialSpec:
     threads: int = 1
     seed: int = 0
     learning_rate: float = 1e-3
+    learning: LearningSettings = field(default_factory=LearningSettings)
     timing: Timing = field(default_factory=Timing)
     limits: Limits = field(default_factory=Limits)
     round: int = 0
@@ -105,6 +108,10 @@ class TrialSpec:
     def identity(self) -> dict[str, Any]:
         """Everything that changes the work, as plain values."""
         values = {name: value for name, value in asdict(self).items() if name not in _NOT_IDENTITY}
+        if is_learned(str(self.policy or self.system_options.get("policy"))):
+            del values["learning"]["file"]  # its hash tells more than its name
+        else:
+            del values["learning"]
         return values | {"embedding_size": self.embedding_size or self.hidden_size}
 
     @property
@@ -134,6 +141,7 @@ class TrialSpec:
         plain = dict(values)
         plain["timing"] = Timing(**plain.get("timing", {}))
         plain["limits"] = Limits(**plain.get("limits", {}))
+        plain["learning"] = LearningSettings(**plain.get("learning", {}))
         return cls(**plain)
 
 

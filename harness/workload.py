@@ -50,7 +50,7 @@ def model_class(module_name: str) -> type[Model]:
     return found[0]
 
 
-def build_model(spec: TrialSpec, vocab_size: int, n_classes: int) -> Model:
+def build_model(spec: TrialSpec, vocab_size: int, n_classes: int, n_characters: int = 1) -> Model:
     """Build the model of a trial; raises ConfigError for an option or a size it does not take."""
     kind = model_class(spec.model_module)
     sizes = ModelSizes(
@@ -58,6 +58,7 @@ def build_model(spec: TrialSpec, vocab_size: int, n_classes: int) -> Model:
         vocab_size=vocab_size,
         n_classes=n_classes,
         embedding_size=spec.embedding_size,
+        n_characters=n_characters,
     )
     taken = inspect.signature(kind.__init__).parameters
     named = [name for name in taken if name not in ("self", "sizes", "options")]
@@ -72,7 +73,7 @@ def build_model(spec: TrialSpec, vocab_size: int, n_classes: int) -> Model:
 def load_workload(spec: TrialSpec) -> Workload:
     """Load the corpus and draw weights and mini-batches; raises ConfigError and DataError."""
     corpus = load_corpus(spec.loader, spec.split, Path(spec.data_root), **spec.dataset_options)
-    model = build_model(spec, corpus.vocab_size, corpus.n_classes)
+    model = build_model(spec, corpus.vocab_size, corpus.n_classes, corpus.n_characters)
     batches = mini_batches(corpus, spec.batch_size, spec.timing.n_mini_batches, spec.seed)
     flat = [instance for mini_batch in batches for instance in mini_batch]
     return Workload(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -12,12 +11,13 @@ from typing import Any
 
 import yaml
 
-from datasets.base import SPLITS, Archive, Corpus, load_corpus
+from datasets.base import SPLITS, Corpus, home_of, load_corpus
 from datasets.fetch import fetch, is_complete
-from datasets.shape import tree_shapes
+from datasets.shape import lattice_shapes, tree_shapes
 from harness.argument_parser import OneLineParser
 from harness.errors import BenchError, ConfigError
 from harness.grid import CONF_DIR
+from harness.instances import Lattice, Tree
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,46 +72,40 @@ def _choice(name: str) -> dict[str, Any]:
     return choice
 
 
-def _archive(choice: dict[str, Any]) -> Archive | None:
-    """Return where a corpus comes from, None for one that is generated."""
-    archive: Archive | None = getattr(importlib.import_module(choice["loader"]), "ARCHIVE", None)
-    return archive
-
-
 def _list(root: Path) -> None:
     rows = []
     for name in _names():
         choice = _choice(name)
-        archive = _archive(choice)
-        if archive is None:
+        home = home_of(choice["loader"])
+        if home is None:
             state = "ready: generated from a seed"
-        elif is_complete(archive, choice["options"]["sha256"], root):
-            state = f"found in {root / archive.folder}"
-        elif (root / archive.folder).exists():
-            state = f"incomplete or changed in {root / archive.folder}: `bench-data fetch {name}`"
+        elif is_complete(home, choice["options"]["sha256"], root):
+            state = f"found in {root / home.folder}"
+        elif (root / home.folder).exists():
+            state = f"incomplete or changed in {root / home.folder}: `bench-data fetch {name}`"
         else:
-            state = f"not in {root}: `bench-data fetch {name}`"
+            state = f"not in {root}: `bench-data fetch {name}`; {choice['stand_in']} stands in"
         rows.append((name, state))
     _print_aligned(rows)
 
 
 def _fetch(name: str, root: Path) -> None:
     choice = _choice(name)
-    archive = _archive(choice)
-    if archive is None:
+    home = home_of(choice["loader"])
+    if home is None:
         print(f"{name} needs no download: it is generated from a seed")
         return
     sha256 = choice["options"]["sha256"]
-    if is_complete(archive, sha256, root):
-        print(f"{name} is already in {root / archive.folder}, checked")
+    if is_complete(home, sha256, root):
+        print(f"{name} is already in {root / home.folder}, checked")
         return
-    print(f"downloading {archive.url}", file=sys.stderr)
+    print(f"downloading {home.url}", file=sys.stderr)
     try:
-        fetch(archive, sha256, root, progress=_show_progress)
+        fetch(home, sha256, root, progress=_show_progress)
     finally:
         if sys.stderr.isatty():
             print(file=sys.stderr)
-    print(f"{name} is in {root / archive.folder}, checked")
+    print(f"{name} is in {root / home.folder}, checked")
 
 
 def _show_progress(done_bytes: int, total_bytes: int | None) -> None:
@@ -128,21 +122,55 @@ def _describe(name: str, split: str, root: Path) -> None:
 
 
 def _facts(corpus: Corpus) -> list[tuple[str, str]]:
-    shapes = tree_shapes(corpus.instances, corpus.n_classes)
-    n_internal = shapes.n_vertices - shapes.n_leaves
-    labels = ", ".join(f"{label}: {share:.1%}" for label, share in enumerate(shapes.label_shares))
+    trees = [instance for instance in corpus.instances if isinstance(instance, Tree)]
+    lattices = [instance for instance in corpus.instances if isinstance(instance, Lattice)]
     return [
         ("dataset", f"{corpus.name}, {corpus.split}"),
         ("source", corpus.source),
         ("synthetic", "yes" if corpus.synthetic else "no"),
-        ("instances", f"{shapes.n_instances} ({corpus.instance_kind})"),
+        ("instances", f"{len(corpus.instances)} ({corpus.instance_kind})"),
+        *(_tree_facts(corpus, trees) if trees else []),
+        *(_lattice_facts(corpus, lattices) if lattices else []),
+        ("sha256", corpus.sha256),
+    ]
+
+
+def _tree_facts(corpus: Corpus, trees: Sequence[Tree]) -> list[tuple[str, str]]:
+    shapes = tree_shapes(trees, corpus.n_classes)
+    n_internal = shapes.n_vertices - shapes.n_leaves
+    return [
         ("vertices", f"{shapes.n_vertices}, {shapes.n_leaves} leaves and {n_internal} internal"),
         ("leaves", f"mean {shapes.leaves_mean:.2f}, max {shapes.leaves_max}"),
         ("height", f"mean {shapes.height_mean:.2f}, max {shapes.height_max}"),
         ("vocabulary", f"{corpus.vocab_size} rows, {shapes.n_words_used} used in this split"),
-        ("labels", labels),
-        ("sha256", corpus.sha256),
+        ("labels", _shares(shapes.label_shares)),
     ]
+
+
+def _lattice_facts(corpus: Corpus, lattices: Sequence[Lattice]) -> list[tuple[str, str]]:
+    shapes = lattice_shapes(lattices, corpus.n_classes)
+    spread = f"min {shapes.states_min}, max {shapes.states_max}"
+    words_used = f"{shapes.n_words_used} used in this split"
+    characters_used = f"{shapes.n_characters_used} used in this split"
+    per_character = shapes.n_words / shapes.n_characters
+    return [
+        ("states", f"{shapes.n_states}, mean {shapes.states_mean:.2f}, {spread}"),
+        ("arcs", f"{shapes.n_characters} characters and {shapes.n_words} words"),
+        ("words per character", f"{per_character:.3f}"),
+        ("arcs into a state", _counts(shapes.arcs_into)),
+        ("word lengths", _counts(shapes.word_lengths)),
+        ("words", f"{corpus.vocab_size} rows, {words_used}"),
+        ("characters", f"{corpus.n_characters} rows, {characters_used}"),
+        ("labels", _shares(shapes.label_shares)),
+    ]
+
+
+def _shares(shares: Sequence[float]) -> str:
+    return ", ".join(f"{label}: {share:.1%}" for label, share in enumerate(shares))
+
+
+def _counts(counts: Sequence[int]) -> str:
+    return ", ".join(f"{value}: {count}" for value, count in enumerate(counts) if count)
 
 
 def _print_aligned(rows: Sequence[tuple[str, str]]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from harness.config import Composer
 from harness.errors import BenchError
-from harness.pipeline import choices_from, plan_artefact
+from harness.pipeline import choices_from, plan_artefact, plan_counts
 from plots.gather import gather
 from plots.sheet import write_sheet
 from plots.style import use_style
@@ -45,10 +45,13 @@ def draw(name: str, options: dict[str, str | None]) -> None:
     """Plan the artefact as the pipeline did, and draw what the records say."""
     choices = choices_from(options, os.environ)
     trials = plan_artefact(name, choices, Composer(choices.conf_dir))
-    artefact = gather(name, choices, trials)
+    artefact = gather(name, choices, trials, plan_counts(name, choices))
     use_style()
     importlib.import_module(artefact.presentation.draw).make(artefact, choices.results_dir)
-    write_sheet(artefact, choices.results_dir, f"bench experiment={name} scale={choices.scale}")
+    command = f"bench experiment={name} scale={choices.scale}"
+    if not trials:
+        command = f"snakemake draw_{name} --config scale={choices.scale}"
+    write_sheet(artefact, choices.results_dir, command)
 
 
 if __name__ == "__main__":

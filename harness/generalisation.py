@@ -1,0 +1,46 @@
+"""How a policy does on mini-batches that come after the one it was learned on (or tuned for)."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.graph import Graph
+from harness.policies import Policy
+from harness.policies.bound import lower_bound
+from harness.policies.learning import LearnedPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generalisation:
+    """Counts by mini-batch.
+
+    ratio: mean over mini-batches of batches to the bound.
+    unseen_share: of all decisions, in states that learning never met; None for a policy that is not
+        learned.
+    """
+
+    n_batches: tuple[int, ...]
+    lower_bound: tuple[int, ...]
+    ratio: float
+    unseen_share: float | None
+
+
+def generalise(
+    policy: Policy, learned: LearnedPolicy | None, graphs: Sequence[Graph]
+) -> Generalisation | None:
+    """Schedule every graph; `learned` is the policy where that is learned. None for no graphs."""
+    if not graphs:
+        return None
+    runs = [] if learned is None else [learned.run(graph) for graph in graphs]
+    schedules = [run.schedule for run in runs] or [policy(graph) for graph in graphs]
+    counts = tuple(schedule.n_batches for schedule in schedules)
+    bounds = tuple(lower_bound(graph) for graph in graphs)
+    n_decisions = sum(run.n_decisions for run in runs)
+    return Generalisation(
+        n_batches=counts,
+        lower_bound=bounds,
+        ratio=statistics.fmean(n / bound for n, bound in zip(counts, bounds, strict=True)),
+        unseen_share=sum(run.n_unseen for run in runs) / n_decisions if n_decisions else None,
+    )

@@ -1,0 +1,172 @@
+"""What `bench-schedule` is asked for: a trial's model and data, and the keys that only it has."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from datasets.base import Corpus, load_corpus
+from harness.config import Composer, spec_of
+from harness.counting import Graphs
+from harness.errors import ConfigError
+from harness.graph import Graph, MiniBatch
+from harness.models.base import Model, traced_functions
+from harness.models.operator_graph import operator_graph
+from harness.models.output_vertices import cut_output, with_output_vertices
+from harness.models.released import released_graph
+from harness.policies import is_learned, policy_names
+from harness.policies.learning import workload_name
+from harness.trial import TrialSpec
+from harness.workload import build_model
+
+CHOICES = {"granularity": ("vertex", "operator"), "outputs": ("vertices", "stage")}
+NUMBERS = ("offset", "learn_offset", "n_following")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to schedule.
+
+    offset: first instance, in the file's order. learn_offset: that of the mini-batch on which
+    learned policies learn. n_following: mini-batches behind the first that are counted too.
+    save_policy: where the learned policy is saved. out: where the rows are written as JSON.
+    """
+
+    spec: TrialSpec
+    policies: tuple[str, ...]
+    offset: int
+    learn_offset: int
+    n_following: int
+    granularity: str
+    outputs: str
+    save_policy: Path | None
+    out: Path | None
+
+    @property
+    def title(self) -> str:
+        """The mini-batch in words."""
+        spec, last = self.spec, self.offset + self.spec.batch_size - 1
+        return (
+            f"{spec.model}, {spec.dataset} {spec.split}, instances {self.offset} to {last},"
+            f" {self.granularity} granularity{self._how_outputs}"
+        )
+
+    @property
+    def _how_outputs(self) -> str:
+        """At operator granularity outputs are operators, and so vertices, in any case."""
+        if self.granularity == "operator":
+            return ""
+        return f", outputs as {'vertices' if self.outputs == 'vertices' else 'a stage'}"
+
+    @property
+    def workload(self) -> str:
+        """What a policy is learned for."""
+        return workload_name(self.spec.model, self.granularity, self.outputs)
+
+    def the_learned_policy(self, purpose: str) -> str:
+        """Return the one learned policy; raises ConfigError unless there is exactly one."""
+        learned = [name for name in self.policies if is_learned(name)]
+        if len(learned) != 1:
+            raise ConfigError(
+                f"{purpose} needs exactly one learned policy, but policy="
+                f"{','.join(self.policies)} has {len(learned)}; give one, such as policy=fsm_sort"
+            )
+        return learned[0]
+
+
+def parse_request(settings: Sequence[str], composer: Composer | None = None) -> Request:
+    """Read key=value arguments; raises ConfigError for what is no key or no allowed value.
+
+    composer: composes many requests faster than a new one for each.
+    """
+    own = {"policy": ",".join(policy_names()), "offset": "0", "n_following": "0"}
+    own |= {"learn_offset": "", "save_policy": "", "out": ""}
+    own |= {key: choices[0] for key, choices in CHOICES.items()}
+    overrides = ["system=null"]  # no framework takes part
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"{setting} is not understood; give key=value, such as batch_size=8")
+        if key in own:
+            own[key] = value
+        else:
+            overrides.append(setting)
+    own["learn_offset"] = own["learn_offset"] or own["offset"]
+    for key in NUMBERS:
+        if not own[key].isdecimal():
+            raise ConfigError(f"{key}={own[key]} is not allowed; give a whole number of at least 0")
+    for key, choices in CHOICES.items():
+        if own[key] not in choices:
+            raise ConfigError(f"{key}={own[key]} is unknown; choose one of {', '.join(choices)}")
+    request = Request(
+        spec=spec_of((composer or Composer()).compose(overrides)),
+        policies=tuple(own["policy"].split(",")),
+        granularity=own["granularity"],
+        outputs=own["outputs"],
+        save_policy=Path(own["save_policy"]) if own["save_policy"] else None,
+        out=Path(own["out"]) if own["out"] else None,
+        **{key: int(own[key]) for key in NUMBERS},
+    )
+    if request.save_policy is not None:
+        request.the_learned_policy("save_policy")
+    if request.spec.learning.file is not None:
+        request.the_learned_policy("learning.file")
+    return request
+
+
+@functools.cache
+def _corpus(loader: str, split: str, root: str, options: str) -> Corpus:
+    """A sweep reads each corpus once."""
+    return load_corpus(loader, split, Path(root), **json.loads(options))
+
+
+class Source:
+    """The mini-batches of a request, as graphs.
+
+    Raises ConfigError for too few instances, DataError for unusable data.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.request, spec = request, request.spec
+        options = json.dumps(spec.dataset_options, sort_keys=True)
+        self.corpus = _corpus(spec.loader, spec.split, spec.data_root, options)
+        corpus = self.corpus
+        self.model: Model = build_model(
+            spec, corpus.vocab_size, corpus.n_classes, corpus.n_characters
+        )
+
+    def at(self, offset: int) -> Graphs:
+        """Return the mini-batch of the file's order that begins there."""
+        end = offset + self.request.spec.batch_size
+        if end > len(self.corpus.instances):
+            raise ConfigError(
+                f"offset={offset} and batch_size={self.request.spec.batch_size} need {end}"
+                f" instances; {self.corpus.name} ({self.corpus.split}) has"
+                f" {len(self.corpus.instances)}"
+            )
+        return self._graphs(self.corpus.instances[offset:end])
+
+    def following(self) -> list[Graphs]:
+        """Return the mini-batches behind the first one; the file starts anew where it ends."""
+        instances, size = self.corpus.instances, self.request.spec.batch_size
+        begins = (self.request.offset + (k + 1) * size for k in range(self.request.n_following))
+        return [
+            self._graphs([instances[i % len(instances)] for i in range(begin, begin + size)])
+            for begin in begins
+        ]
+
+    def _graphs(self, instances: Sequence[object]) -> Graphs:
+        mini_batch = self.model.mini_batch(instances)
+        released = released_graph(self.model, mini_batch)
+        return Graphs(plain=self._plain(mini_batch), released=released)
+
+    def _plain(self, mini_batch: MiniBatch) -> Graph:
+        if self.request.granularity == "operator":
+            return operator_graph(self.model, mini_batch)
+        if self.request.outputs == "stage":
+            return mini_batch.graph
+        has_loss = cut_output(traced_functions(self.model)["output"]).loss is not None
+        return with_output_vertices(mini_batch, has_loss).graph

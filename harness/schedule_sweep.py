@@ -1,0 +1,107 @@
+"""Several mini-batches in one call of `bench-schedule`: the table of policies by workloads."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from harness.config import Composer
+from harness.counting import BatchCounts
+from harness.errors import ConfigError
+from harness.machine import cpu_model
+from harness.policies import is_learned
+from harness.schedule_request import Request, parse_request
+from harness.workload import model_class
+
+SWEPT = ("model", "dataset", "split", "batch_size", "granularity")  # the first changes slowest
+
+
+def parse_requests(settings: Sequence[str]) -> list[Request]:
+    """Read key=value arguments where values may be listed with commas; see points_of."""
+    composer = Composer()
+    return [parse_request(point, composer) for point in points_of(settings, composer)]
+
+
+def points_of(settings: Sequence[str], composer: Composer) -> list[list[str]]:
+    """Settings of every mini-batch: one for each combination of values with commas between them.
+
+    Of several models and data sets, only those meet that are of one kind. Raises ConfigError for a
+    model or a data set that meets none.
+    """
+    listed: dict[str, list[str]] = {}
+    for setting in settings:
+        key, _, values = setting.partition("=")
+        if key in SWEPT and "," in values:
+            listed[key] = list(dict.fromkeys(values.split(",")))
+    keys = [key for key in SWEPT if key in listed]
+    rest = [setting for setting in settings if setting.partition("=")[0] not in listed]
+    points = [
+        [*rest, *(f"{key}={value}" for key, value in zip(keys, values, strict=True))]
+        for values in itertools.product(*(listed[key] for key in keys))
+    ]
+    if not listed.keys() & {"model", "dataset"}:
+        return points
+    return _fitting(points, listed, composer)
+
+
+def _fitting(
+    points: list[list[str]], listed: Mapping[str, list[str]], composer: Composer
+) -> list[list[str]]:
+    kept = []
+    for point in points:
+        config = composer.compose(["system=null", *(p for p in point if _names_group(p))])
+        if model_class(config.model.model).instance_kind == config.dataset.instance_kind:
+            kept.append(point)
+    for key in ("model", "dataset"):
+        for value in listed.get(key, ()):
+            if not any(f"{key}={value}" in point for point in kept):
+                other = "dataset" if key == "model" else "model"
+                raise ConfigError(
+                    f"{key}={value} has instances of another kind than every {other} given;"
+                    f" leave it out, or add a {other} of its kind"
+                )
+    return kept
+
+
+def _names_group(setting: str) -> bool:
+    return setting.partition("=")[0] in ("model", "dataset")
+
+
+def row_of(request: Request, counts: BatchCounts) -> dict[str, Any]:
+    """The counts of a policy as plain values, then ratios to the bounds and what was counted.
+
+    cpu: on which the seconds were measured. learning: of a learned policy, the settings.
+    """
+    learning = {"learning": asdict(request.spec.learning)} if is_learned(counts.policy) else {}
+    labels = {
+        "ratio": counts.n_batches / counts.lower_bound,
+        "ratio_ed": counts.n_batches_ed / counts.lower_bound_ed,
+        "model": request.spec.model,
+        "dataset": request.spec.dataset,
+        "split": request.spec.split,
+        "batch_size": request.spec.batch_size,
+        "granularity": request.granularity,
+        "outputs": request.outputs,
+        "offset": request.offset,
+        "cpu": cpu_model(),
+    }
+    return counts.to_dict() | labels | learning
+
+
+def write_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as a JSON list, whole or not at all.
+
+    Raises ConfigError where that cannot be done.
+    """
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(list(rows), indent=2) + "\n", encoding="utf-8")
+        temporary.replace(file)
+    except OSError as error:
+        raise ConfigError(f"out={file} cannot be written: {error.strerror}") from error
