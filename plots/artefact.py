@@ -1,11 +1,14 @@
-"""One artefact ready to be drawn: its points, and the published numbers beside them."""
+"""One artefact ready to be drawn: its points and counts, and the published numbers beside them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from harness.count_row import CountRow
 from harness.record import Record
+from harness.sweep import Sweep
 from plots.points import Measured, Point, measure_of, speedup_of
 from plots.presentation import Presentation
 
@@ -15,12 +18,18 @@ SPEEDUP_OF = {"computation_speedup": "computation_s", "overall_speedup": "epoch_
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """Points of one grid at one scale; labels: how a system is called in print."""
+    """Points and batch counts of one grid at one scale.
+
+    labels: how a system or a model is called in print. data_root: where data sets lie.
+    """
 
     presentation: Presentation
     scale: str
     points: tuple[Point, ...]
     labels: Mapping[str, str]
+    sweeps: tuple[Sweep, ...] = ()
+    counts: tuple[CountRow, ...] = ()
+    data_root: Path = Path("data")
 
     @property
     def name(self) -> str:
@@ -30,6 +39,23 @@ class Artefact:
     def records(self) -> tuple[Record, ...]:
         """All records that were found, in the order of the grid."""
         return tuple(r for point in self.points for r in point.records if r is not None)
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """All data sets, sorted."""
+        named = {str(point.settings["dataset"]) for point in self.points if point.settings}
+        return tuple(sorted(named.union(*(sweep.values("dataset") for sweep in self.sweeps))))
+
+    def listed(self, key: str, default: str = "") -> tuple[str, ...]:
+        """All values that the sweeps give a key, in their order."""
+        return tuple(dict.fromkeys(v for s in self.sweeps for v in s.values(key, default)))
+
+    def count(self, **wanted: object) -> CountRow | None:
+        """The first row whose fields are as wanted, or None where there is none."""
+        for row in self.counts:
+            if all(getattr(row, name) == value for name, value in wanted.items()):
+                return row
+        return None
 
     @property
     def xs(self) -> tuple[float, ...]:

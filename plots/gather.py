@@ -6,16 +6,23 @@ from pathlib import Path
 
 import yaml
 
+from harness.count_row import read_count_rows
 from harness.pipeline import Choices, PlannedTrial
 from harness.record import Record, read_record
+from harness.sweep import Sweep
 from plots.artefact import Artefact
 from plots.comparable import check_one_table
 from plots.points import Point
 from plots.presentation import read_presentation
 
 
-def gather(name: str, choices: Choices, trials: tuple[PlannedTrial, ...]) -> Artefact:
-    """Read the records of an artefact's trials.
+def gather(
+    name: str,
+    choices: Choices,
+    trials: tuple[PlannedTrial, ...],
+    sweeps: tuple[Sweep, ...] = (),
+) -> Artefact:
+    """Read the records of an artefact's trials, and its batch counts.
 
     Raises RecordError for a damaged record, and where two records may not share a table.
     """
@@ -32,6 +39,14 @@ def gather(name: str, choices: Choices, trials: tuple[PlannedTrial, ...]) -> Art
         scale=choices.scale,
         points=points,
         labels=read_labels(choices.conf_dir),
+        sweeps=sweeps,
+        counts=tuple(
+            row
+            for path in (sweep.path(choices.results_dir) for sweep in sweeps)
+            if path.exists()
+            for row in read_count_rows(path)
+        ),
+        data_root=choices.data_root,
     )
 
 
@@ -40,9 +55,10 @@ def _record_at(path: Path) -> Record | None:
 
 
 def read_labels(conf_dir: Path) -> dict[str, str]:
-    """How each system is called in print, from its YAML."""
+    """How each system and model is called in print, from its YAML."""
     labels = {}
-    for path in sorted((conf_dir / "system").glob("*.yaml")):
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        labels[content["name"]] = content["label"]
+    for group in ("model", "system"):
+        for path in sorted((conf_dir / group).glob("*.yaml")):
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+            labels[content["name"]] = content["label"]
     return labels

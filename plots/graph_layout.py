@@ -3,36 +3,137 @@
 Trees come out tidy: layers count from the roots, leaves are side by side in reading order, and
 every parent is over the middle of its children, so that no edges cross. In other graphs layers
 count from the sources; they get the same start, then a few sweeps of averaging over neighbours
-(Sugiyama's barycentres), each followed by pushing apart what is too close.
+(Sugiyama's barycentres), each followed by pushing apart what is too close. Outputs and losses are
+no part of that: they stand beside the vertex they belong to, away from its user.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.graph import Graph
+from harness.instances import int_array
 
 Floats = NDArray[np.float64]
 N_SWEEPS = 24
+STEP, RISE = 0.85, 0.5  # from one vertex at the side to the next, and how far all of them rise
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """Room that vertices at the side take, by vertex of the core."""
+
+    left: Floats
+    right: Floats
 
 
 def place(graph: Graph) -> tuple[Floats, Floats]:
     """Return x and y of each vertex; neighbours in a layer are at least 1 apart, layers are 1."""
-    is_forest = bool(np.all(np.bincount(graph.args, minlength=graph.n_vertices) <= 1))
-    layer = _layers_from_roots(graph) if is_forest else _layers_from_sources(graph)
-    x = _tidy(graph, _reading_order(graph))
-    for sweep in range(0 if is_forest else N_SWEEPS):
-        x = _spread_out(_barycentres(graph, x, up=sweep % 2 == 0), layer)
-    x = _spread_out(x, layer)
-    return x - x.min(), layer.astype(np.float64)
+    core_of = _core_of(graph)
+    is_core = core_of == np.arange(graph.n_vertices)
+    core = _part(graph, is_core)
+    place_of = np.cumsum(is_core) - 1  # in the core
+    at_side = [np.flatnonzero((core_of == v) & ~is_core) for v in np.flatnonzero(is_core)]
+    is_forest = bool(np.all(np.bincount(core.args, minlength=core.n_vertices) <= 1))
+    alone, _ = _place_core(core, is_forest, _Sides(*np.zeros((2, core.n_vertices))))
+    # Away from the users, so that no edge passes through what stands at the side.
+    turned = _barycentres(core, alone, up=False) > alone + 1e-9
+    room = STEP * np.array([len(vertices) for vertices in at_side], dtype=np.float64)
+    sides = _Sides(left=np.where(turned, room, 0.0), right=np.where(turned, 0.0, room))
+    x_core, layer = _place_core(core, is_forest, sides)
+    x, y = x_core[place_of], layer[place_of].astype(np.float64)
+    for v, vertices in enumerate(at_side):
+        steps = np.arange(1, len(vertices) + 1)
+        x[vertices] = x_core[v] + (-STEP if turned[v] else STEP) * steps
+        y[vertices] = layer[v] + RISE * steps / max(1, len(vertices))
+    return x - x.min(), y
 
 
-def _spread_out(wanted: Floats, layer: NDArray[np.int64]) -> Floats:
+def _core_of(graph: Graph) -> NDArray[np.int64]:
+    """For each vertex, itself, or the vertex at whose side it stands.
+
+    At the side are types of one argument that nothing uses, and those that only these use.
+    """
+    n_args = np.diff(graph.arg_start)
+    users = np.repeat(graph.types, n_args)
+    at_side: set[int] = set()
+    kinds = np.unique(graph.types).tolist()
+    while True:
+        found = {
+            t
+            for t in kinds
+            if np.all(n_args[graph.types == t] == 1)
+            and set(users[graph.types[graph.args] == t].tolist()) <= at_side
+        }
+        if found == at_side:
+            break
+        at_side = found
+    core_of = np.arange(graph.n_vertices)
+    for v in range(graph.n_vertices):
+        if graph.types[v] in at_side:
+            core_of[v] = core_of[graph.args_of(v)[0]]
+    return core_of
+
+
+def _part(graph: Graph, kept: NDArray[np.bool_]) -> Graph:
+    """The graph of some vertices, which use no others."""
+    number = np.cumsum(kept) - 1
+    n_args = np.where(kept, np.diff(graph.arg_start), 0)
+    args = number[graph.args[np.repeat(kept, np.diff(graph.arg_start))]]
+    start = np.concatenate([[0], np.cumsum(n_args[kept])])
+    return Graph(graph.types[kept], start, args, graph.type_names)
+
+
+def _place_core(graph: Graph, is_forest: bool, sides: _Sides) -> tuple[Floats, NDArray[np.int64]]:
+    if is_forest:
+        layer = _layers_from_roots(graph)
+        return _spread_out(_tidy(graph, _reading_order(graph), sides), layer, sides), layer
+    layer = _layers_from_sources(graph)
+    cut, layer_of_cut, number = _with_short_edges(graph, layer)
+    room = np.zeros((2, cut.n_vertices))
+    room[:, number] = sides.left, sides.right
+    x = _tidy(cut, _reading_order(cut), _Sides(*room))
+    for sweep in range(N_SWEEPS):
+        x = _spread_out(_barycentres(cut, x, up=sweep % 2 == 0), layer_of_cut, _Sides(*room))
+    return x[number], layer
+
+
+def _with_short_edges(
+    graph: Graph, layer: NDArray[np.int64]
+) -> tuple[Graph, NDArray[np.int64], NDArray[np.int64]]:
+    """Cut edges over several layers by a vertex in each, which keeps their way free.
+
+    Returns that graph, its layers, and where in it the vertices of `graph` are.
+    """
+    number = np.zeros(graph.n_vertices, dtype=np.int64)
+    args: list[list[int]] = []
+    layers: list[int] = []
+    for v in range(graph.n_vertices):
+        ends = []
+        for arg in graph.args_of(v).tolist():
+            end = int(number[arg])
+            for level in range(layer[arg] + 1, layer[v]):
+                args.append([end])
+                layers.append(level)
+                end = len(args) - 1
+            ends.append(end)
+        number[v] = len(args)
+        args.append(ends)
+        layers.append(int(layer[v]))
+    starts = int_array(np.cumsum([0, *map(len, args)]))
+    flat = int_array([end for ends in args for end in ends])
+    cut = Graph(int_array([1] * len(args)), starts, flat, ("none", "any"))
+    return cut, np.array(layers), number
+
+
+def _spread_out(wanted: Floats, layer: NDArray[np.int64], sides: _Sides) -> Floats:
     x = np.empty_like(wanted)
     for level in range(layer.max() + 1):
         members = np.flatnonzero(layer == level)
-        x[members] = _apart(wanted[members])
+        x[members] = _apart(wanted[members], sides.left[members], sides.right[members])
     return x
 
 
@@ -73,17 +174,17 @@ def _reading_order(graph: Graph) -> list[int]:
     return order
 
 
-def _tidy(graph: Graph, order: list[int]) -> Floats:
+def _tidy(graph: Graph, order: list[int], sides: _Sides) -> Floats:
     """Sources side by side in reading order, all others over the middle of their arguments."""
     x = np.zeros(graph.n_vertices)
-    n_sources = 0
+    free = 0.0
     for v in order:
         args = graph.args_of(v)
         if len(args):
             x[v] = x[args].mean()
         else:
-            x[v] = n_sources
-            n_sources += 1
+            x[v] = free + sides.left[v]
+            free = x[v] + sides.right[v] + 1
     return x
 
 
@@ -96,15 +197,17 @@ def _barycentres(graph: Graph, x: Floats, up: bool) -> Floats:
     return np.where(count > 0, total / np.maximum(count, 1), x)
 
 
-def _apart(wanted: Floats) -> Floats:
-    """Closest positions (least squares) in the same order with gaps of at least 1.
+def _apart(wanted: Floats, left: Floats, right: Floats) -> Floats:
+    """Closest positions (least squares) in the same order with gaps of at least 1 and the sides.
 
-    Subtracting the rank turns gaps into monotony; pools of violators take their mean.
+    Subtracting the gaps so far turns them into monotony; pools of violators take their mean.
     """
     order = np.argsort(wanted, kind="stable")
+    gaps = 1.0 + right[order][:-1] + left[order][1:]
+    needed = np.concatenate([[0.0], np.cumsum(gaps)])
     pools: list[tuple[float, int]] = []
-    for rank, value in enumerate(wanted[order].tolist()):
-        mean, size = value - rank, 1
+    for value in (wanted[order] - needed).tolist():
+        mean, size = value, 1
         while pools and pools[-1][0] > mean:
             before, n_before = pools.pop()
             mean = (mean * size + before * n_before) / (size + n_before)
@@ -112,5 +215,5 @@ def _apart(wanted: Floats) -> Floats:
         pools.append((mean, size))
     placed = np.empty(len(wanted))
     flat = np.concatenate([np.full(size, mean) for mean, size in pools])
-    placed[order] = flat + np.arange(len(wanted))
+    placed[order] = flat + needed
     return placed

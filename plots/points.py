@@ -61,14 +61,74 @@ def construction_percent(record: Record, n_instances: int) -> float | None:
     return None if not whole or graph is None else 100.0 * graph / whole
 
 
+def throughput(record: Record, _n_instances: int = 0) -> float | None:
+    """Instances per second."""
+    return record.instances_per_s
+
+
+def construct_ms(record: Record, _n_instances: int = 0) -> float | None:
+    """Milliseconds per mini-batch of building its graph."""
+    return _milli(record.phases_s.get("construct"))
+
+
+def schedule_ms(record: Record, _n_instances: int = 0) -> float | None:
+    """Milliseconds per mini-batch of choosing batches."""
+    return _milli(record.phases_s.get("schedule"))
+
+
+def execution_ms(record: Record, _n_instances: int = 0) -> float | None:
+    """Milliseconds per mini-batch of all the rest; with scheduling where that is not told."""
+    if not record.instances_per_s or not record.n_instances or not record.n_mini_batches:
+        return None
+    whole = 1e3 * record.n_instances / record.n_mini_batches / record.instances_per_s
+    return max(0.0, whole - (construct_ms(record) or 0.0) - (schedule_ms(record) or 0.0))
+
+
+def latency_ms(record: Record, _n_instances: int = 0) -> float | None:
+    """Milliseconds of computing one mini-batch forward."""
+    return _milli(record.phases_s.get("forward"))
+
+
+def preparing_ms(record: Record, _n_instances: int = 0) -> float | None:
+    """Milliseconds of preparing (searching, laying out, compiling), once."""
+    return _milli(record.compile_s)
+
+
+def n_copies(record: Record, _n_instances: int = 0) -> float | None:
+    """Launches per mini-batch that only bring operands together."""
+    return record.n_copies
+
+
+def copied_kb(record: Record, _n_instances: int = 0) -> float | None:
+    """What they copy, in units of 1024 bytes."""
+    return None if record.bytes_copied is None else record.bytes_copied / 1024
+
+
+def _milli(seconds: float | None) -> float | None:
+    return None if seconds is None else 1e3 * seconds
+
+
 Quantity = Callable[[Record, int], float | None]
 QUANTITIES: Mapping[str, Quantity] = {
     function.__name__: function
-    for function in (epoch_s, construction_s, computation_s, construction_percent)
+    for function in (
+        epoch_s,
+        construction_s,
+        computation_s,
+        construction_percent,
+        throughput,
+        construct_ms,
+        schedule_ms,
+        execution_ms,
+        latency_ms,
+        preparing_ms,
+        n_copies,
+        copied_kb,
+    )
 }
 
 
-def values_of(point: Point, quantity: str, n_instances: int) -> tuple[float, ...] | None:
+def values_of(point: Point, quantity: str, n_instances: int = 0) -> tuple[float, ...] | None:
     """The quantity in every round; None unless every round is ok and tells it."""
     if point.status != "ok":
         return None
@@ -87,7 +147,7 @@ class Measured:
     warnings: tuple[str, ...] = ()
 
 
-def measure_of(point: Point | None, quantity: str, n_instances: int) -> Measured:
+def measure_of(point: Point | None, quantity: str, n_instances: int = 0) -> Measured:
     """Summarise one quantity of a point over its rounds."""
     if point is None:
         return Measured(NOT_PLANNED)
@@ -98,7 +158,7 @@ def measure_of(point: Point | None, quantity: str, n_instances: int) -> Measured
 
 
 def speedup_of(
-    other: Point | None, base: Point | None, quantity: str, n_instances: int
+    other: Point | None, base: Point | None, quantity: str, n_instances: int = 0
 ) -> Measured:
     """How many times less the base takes: other / base, over rounds."""
     for point in (base, other):

@@ -10,12 +10,15 @@ compare:                         # never mixed; a table divides by its first sys
   systems: [vertex, dynet]
 published: {table: cavs_short_table1, model: tree_lstm}   # or null
 notes: [any further footnote]
+
+What is not a quantity against an axis gives draw, notes, and in place of all the others
+show: {...}                      # keys of its own; see the module that draws it
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,8 @@ from harness.grid import read_experiment
 from plots.published import Published, read_published
 from plots.series import GROUP_TITLES
 
-REQUIRED = ("draw", "quantities", "axis", "axis_label", "epoch", "compare")
+REQUIRED = ("draw",)
+REQUIRED_OF_CURVES = ("quantities", "axis", "axis_label", "epoch", "compare")
 FIGURE_SUFFIXES = (".pdf", ".png", ".csv")
 TABLE_SUFFIXES = (*FIGURE_SUFFIXES, ".tex", ".md", ".html")
 
@@ -37,14 +41,15 @@ class Presentation:
     title: str
     paper: str
     draw: str
-    quantities: tuple[str, ...]
-    axis: str
-    axis_label: str
-    epoch_n_instances: int
-    epoch_words: str
-    compare: Mapping[str, tuple[str, ...]]
-    published: Published | None
     notes: tuple[str, ...]
+    show: Mapping[str, Any] = field(default_factory=dict)
+    compare: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    quantities: tuple[str, ...] = ()
+    axis: str = ""
+    axis_label: str = ""
+    epoch_n_instances: int = 0
+    epoch_words: str = ""
+    published: Published | None = None
 
     @property
     def is_table(self) -> bool:
@@ -53,9 +58,9 @@ class Presentation:
     @property
     def stems(self) -> tuple[str, ...]:
         """What it writes, without suffix and relative to the results: one per figure or table."""
-        if self.is_table:
+        if self.is_table and self.compare and not self.show:
             return tuple(f"tables/{self.name}_{group}" for group in self.compare)
-        return (f"figures/{self.name}",)
+        return (f"tables/{self.name}" if self.is_table else f"figures/{self.name}",)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -67,27 +72,30 @@ class Presentation:
 def read_presentation(name: str, conf_dir: Path) -> Presentation:
     """Read how an artefact is shown; raises ConfigError where the file is wrong."""
     content = read_experiment(name, conf_dir)
-    for key in REQUIRED:
+    for key in REQUIRED if "show" in content else (*REQUIRED, *REQUIRED_OF_CURVES):
         if not content.get(key):
             raise ConfigError(f"experiment/{name}.yaml has no {key}; see plots/presentation.py")
-    unknown = sorted(set(content["compare"]) - set(GROUP_TITLES))
+    compare = content.get("compare") or {}
+    unknown = sorted(set(compare) - set(GROUP_TITLES))
     if unknown:
         allowed = ", ".join(GROUP_TITLES)
         message = f"experiment/{name}.yaml compares {', '.join(unknown)}"
         raise ConfigError(f"{message}; allowed are {allowed}")
+    epoch = content.get("epoch") or {}
     return Presentation(
         name=name,
         title=content["title"],
         paper=content["paper"],
         draw=content["draw"],
-        quantities=tuple(content["quantities"]),
-        axis=content["axis"],
-        axis_label=content["axis_label"],
-        epoch_n_instances=content["epoch"]["n_instances"],
-        epoch_words=content["epoch"]["words"],
-        compare={group: tuple(systems) for group, systems in content["compare"].items()},
-        published=_published(content.get("published")),
         notes=tuple(content.get("notes") or ()),
+        show=content.get("show") or {},
+        compare={group: tuple(systems) for group, systems in compare.items()},
+        quantities=tuple(content.get("quantities") or ()),
+        axis=content.get("axis", ""),
+        axis_label=content.get("axis_label", ""),
+        epoch_n_instances=epoch.get("n_instances", 0),
+        epoch_words=epoch.get("words", ""),
+        published=_published(content.get("published")),
     )
 
 

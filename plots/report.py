@@ -45,7 +45,7 @@ def _part(stem: str, results_dir: Path) -> dict[str, str | None]:
     """A table as HTML where there is one, else the picture."""
     table, picture = results_dir / f"{stem}.html", results_dir / f"{stem}.png"
     if table.exists():
-        heading = GROUP_TITLES.get(stem.rpartition("_")[2], stem)
+        heading = GROUP_TITLES.get(stem.rpartition("_")[2], "")
         return {"heading": heading, "table": table.read_text(encoding="utf-8"), "picture": None}
     content = base64.b64encode(picture.read_bytes()).decode("ascii")
     return {"heading": stem, "table": None, "picture": content}

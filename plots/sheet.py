@@ -25,6 +25,7 @@ def sheet_of(artefact: Artefact, command: str) -> dict[str, Any]:
         "stems": artefact.presentation.stems,
         "n_trials": len(artefact.points),
         "n_records": len(records),
+        "n_counts": len(artefact.counts),
         "statuses": dict(sorted(Counter(r.status for r in records).items())),
         "warnings": dict(sorted(Counter(name for r in records for name in r.warnings).items())),
         "machine": records[0].machine if records else {},

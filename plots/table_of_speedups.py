@@ -5,16 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from plots.artefact import SPEEDUP, Artefact
-from plots.drawn_table import draw_table
 from plots.lines_of import measured_lines, published_lines
 from plots.panels import plain
 from plots.points import NOT_PLANNED, Measured
-from plots.render import to_html, to_latex, to_markdown
 from plots.series import GROUP_TITLES
-from plots.style import save_figure
 from plots.table import EN_DASH, TIMES, Cell, Column, Table, three_digits
 from plots.tidy import write_csv
 from plots.words import notes_of, subtitle_of, title_of
+from plots.written_table import write_table
 
 WORDS = {
     "computation_s": "computation (s/epoch)",
@@ -31,14 +29,11 @@ def make(artefact: Artefact, results_dir: Path) -> None:
     ):
         table = table_of(artefact, comparison)
         path = results_dir / stem
-        save_figure(draw_table(table), path)
+        write_table(table, path)
         write_csv(
             path.with_suffix(".csv"),
             [*measured_lines(artefact, comparison), *published_lines(artefact)],
         )
-        path.with_suffix(".tex").write_text(to_latex(table), encoding="utf-8")
-        path.with_suffix(".md").write_text(to_markdown(table), encoding="utf-8")
-        path.with_suffix(".html").write_text(to_html(table), encoding="utf-8")
 
 
 def table_of(artefact: Artefact, comparison: str) -> Table:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+
+Row = Mapping[str, object]  # of a table that is no quantity against an axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +40,15 @@ def write_csv(path: Path, lines: Iterable[Line]) -> None:
         writer.writerow([item.name for item in fields(Line)])
         for line in lines:
             writer.writerow(["" if value is None else value for value in astuple(line)])
+
+
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
+    """Write rows, whose keys are the columns; what a row lacks or does not know stays empty."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        for row in rows:
+            values = (row.get(column) for column in columns)
+            writer.writerow(["" if value is None else value for value in values])

@@ -8,12 +8,14 @@ from collections.abc import Iterable
 from harness.stats import round_warnings
 from plots.artefact import Artefact
 from plots.table import DAGGER, EN_DASH
+from plots.words_of_counts import counting_notes
 
 SIZE_WORDS = {
     "batch_size": "batch size {}",
     "hidden_size": "hidden size {}",
     "dataset.options.n_leaves": "{} leaves per tree",
 }
+SYNTHETIC = {"sst_synthetic": "trees", "lattice_synthetic": "lattices"}
 GRAPH_NOTE = (
     "Graph construction = construct + schedule, where a system tells them apart; a system that "
     "schedules while it computes (DyNet) has its scheduling in computation. Computation is all "
@@ -24,17 +26,20 @@ GRAPH_WORDS = ("construction", "computation")
 
 def title_of(artefact: Artefact) -> str:
     """The artefact's title; what was made from synthetic data says so."""
-    synthetic = any("synthetic" in str(p.settings.get("dataset", "")) for p in artefact.points)
-    return artefact.presentation.title + (" (synthetic trees)" if synthetic else "")
+    made_up = [SYNTHETIC[name] for name in artefact.datasets if name in SYNTHETIC]
+    return artefact.presentation.title + (
+        f" (synthetic {' and '.join(made_up)})" if made_up else ""
+    )
 
 
 def subtitle_of(artefact: Artefact) -> str:
     """Paper's artefact, scale, sizes that every trial shares, threads, device and machine."""
-    names = sorted({point.settings["dataset"] for point in artefact.points})
     parts = [artefact.presentation.paper, f"{artefact.scale} scale"]
-    parts += [f"data set {name}" for name in names]
+    parts += [f"data set {name}" for name in artefact.datasets]
     for key, words in SIZE_WORDS.items():
-        values = {point.settings.get(key) for point in artefact.points} - {None}
+        values = {str(point.settings[key]) for point in artefact.points if key in point.settings}
+        values.update(artefact.listed(key, "") if artefact.sweeps else ())
+        values -= {""}
         if key != artefact.presentation.axis and len(values) == 1:
             parts.append(words.format(values.pop()))
     records = artefact.records
@@ -42,6 +47,8 @@ def subtitle_of(artefact: Artefact) -> str:
         trial = records[0].trial
         parts.append(f"mode {trial.mode}, float32, {threads_words(trial.threads)}")
         parts.append(machine_words(artefact))
+    elif cpus := {row.cpu for row in artefact.counts} - {None}:
+        parts.append(f"1 CPU thread; {', '.join(sorted(map(str, cpus)))}")
     return "; ".join(parts)
 
 
@@ -61,7 +68,9 @@ def machine_words(artefact: Artefact) -> str:
 def notes_of(artefact: Artefact, comparison: str | None = None) -> tuple[str, ...]:
     """Footnotes, most important first; `comparison` keeps those about one table's systems."""
     shown = systems_of(artefact, comparison)
-    notes = [epoch_note(artefact), statistics_note(artefact)]
+    notes = [epoch_note(artefact)] if artefact.presentation.epoch_words else []
+    notes += [statistics_note(artefact)] if artefact.points else []
+    notes += counting_notes(artefact)
     if any(quantity.startswith(GRAPH_WORDS) for quantity in artefact.presentation.quantities):
         notes.append(GRAPH_NOTE)
     if artefact.presentation.is_table:
@@ -82,7 +91,8 @@ def systems_of(artefact: Artefact, comparison: str | None) -> tuple[str, ...]:
     """Systems of one comparison, or of all, in their order and once each."""
     groups = artefact.presentation.compare
     chosen = [groups[comparison]] if comparison else [*groups.values()]
-    return tuple(dict.fromkeys(system for group in chosen for system in group))
+    compared = [system for group in chosen for system in group]
+    return tuple(dict.fromkeys(compared or [point.settings["system"] for point in artefact.points]))
 
 
 def epoch_note(artefact: Artefact) -> str:
@@ -128,7 +138,8 @@ def warnings_note(artefact: Artefact, shown: Iterable[str]) -> str:
         return ""
     # counted in trials
     listed = ", ".join(f"{name} ({count})" for name, count in sorted(names.items()))
-    mark = f"{DAGGER} M" if artefact.presentation.is_table else "Hollow marks: m"
+    daggers = artefact.presentation.is_table or artefact.presentation.show.get("daggers")
+    mark = f"{DAGGER} M" if daggers else "Hollow marks: m"
     return f"{mark}easured with warnings: {listed}; the CSV names them for every number."
 
 

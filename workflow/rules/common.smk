@@ -6,8 +6,14 @@ from pathlib import Path
 
 from harness.config import Composer
 from harness.grid import experiment_names
-from harness.pipeline import choices_from, measuring_order, plan_artefact
-from harness.sources import hash_files, source_sha256
+from harness.pipeline import (
+    choices_from,
+    counting_sha256,
+    measuring_order,
+    plan_artefact,
+    plan_counts,
+)
+from harness.sources import SourceHashes, hash_files
 from plots.presentation import read_presentation
 
 CHOICES = choices_from(config, os.environ)
@@ -21,6 +27,9 @@ TRIALS = {
     trial.trial_id: (place, trial)
     for place, trial in enumerate(measuring_order(t for plan in PLANS.values() for t in plan))
 }
+SOURCES = SourceHashes()
+COUNTS = {name: plan_counts(name, CHOICES) for name in PLANS}
+SWEEPS = {sweep.sweep_id: sweep for sweeps in COUNTS.values() for sweep in sweeps}
 FILES = {name: read_presentation(name, CHOICES.conf_dir).files for name in PLANS}
 # Editing what draws draws again; editing what is measured measures again (see the rule trial).
 DRAWING_SHA256 = hash_files(
@@ -44,4 +53,5 @@ SAME_CHOICES = " ".join(
 wildcard_constraints:
     trial="[^/]+",
     round="[0-9]+",
+    sweep="[^/]+",
     name="[^/]+",

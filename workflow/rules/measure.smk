@@ -9,7 +9,7 @@ rule trial:
         f"{RESULTS}/logs/{{trial}}/r{{round}}.log",
     params:
         overrides=lambda wildcards: TRIALS[wildcards.trial][1].overrides,
-        source=lambda wildcards: source_sha256(TRIALS[wildcards.trial][1].spec),
+        source=lambda wildcards: SOURCES.of(TRIALS[wildcards.trial][1].spec),
         bench=f"flock {RESULTS}/.measuring {PYTHON} harness.commands.bench",
     threads: workflow.cores # it owns the machine: nothing else runs beside it
     # Rounds interleave the systems: every trial's first round, then every trial's second.
@@ -18,3 +18,20 @@ rule trial:
         "measure {wildcards.trial}, round {wildcards.round}"
     shell:
         "{params.bench} {params.overrides:q} round={wildcards.round} out={output} &> {log}"
+
+# Batch counts: exact, so once; alone on the machine, since learning is timed.
+rule counts:
+    output:
+        f"{RESULTS}/raw/counts/{{sweep}}.json",
+    log:
+        f"{RESULTS}/logs/counts/{{sweep}}.log",
+    params:
+        settings=lambda wildcards: SWEEPS[wildcards.sweep].overrides,
+        source=lambda wildcards: counting_sha256(SWEEPS[wildcards.sweep], COMPOSER),
+        bench_schedule=f"flock {RESULTS}/.measuring {PYTHON} harness.commands.schedule",
+        data=f"data_root={CHOICES.data_root}",
+    threads: workflow.cores
+    message:
+        "count {wildcards.sweep}"
+    shell:
+        "{params.bench_schedule} {params.settings:q} {params.data:q} out={output:q} &> {log}"

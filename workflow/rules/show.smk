@@ -6,6 +6,7 @@ for name, plan in PLANS.items():
         input:
             experiment=f"{CHOICES.conf_dir}/experiment/{name}.yaml",
             records=[path for trial in plan for path in trial.record_paths(RESULTS)],
+            counts=[sweep.path(RESULTS) for sweep in COUNTS[name]],
         output:
             [f"{RESULTS}/{file}" for file in FILES[name]],
         log:

@@ -1,0 +1,70 @@
+"""What tables of batch counts share: their frame, and cells of what may be missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from harness.count_row import CountRow
+from plots.artefact import Artefact
+from plots.panels import plain
+from plots.points import NOT_MEASURED
+from plots.published_rows import PublishedRows
+from plots.table import EN_DASH, Cell, Column, Table
+from plots.tidy import Row
+from plots.words import notes_of, subtitle_of, title_of
+
+Rows = Sequence[tuple[str, tuple[Cell, ...]]]
+
+
+def table_of_rows(
+    artefact: Artefact,
+    row_label: str,
+    columns: Sequence[Column],
+    rows: Rows,
+    published: PublishedRows | None = None,
+) -> Table:
+    """A table under the artefact's words; `published` gets a footnote with its source."""
+    notes = notes_of(artefact)
+    if published is not None:
+        notes = (*notes, f"{published.short[0].upper()}{published.short[1:]}: {published.source}.")
+    return Table(
+        title=title_of(artefact),
+        subtitle=subtitle_of(artefact),
+        row_label=row_label,
+        columns=tuple(columns),
+        rows=tuple(rows),
+        notes=notes,
+    )
+
+
+def published_cell(value: float | None, spell: Callable[[float], str] = plain) -> Cell:
+    """A published number; a dash where there is none."""
+    return Cell(EN_DASH if value is None else spell(value))
+
+
+def cell_of(row: CountRow | None, spell: Callable[[CountRow], str]) -> Cell:
+    """What `spell` makes of a row; the word for missing where it was planned and is not there."""
+    return Cell(NOT_MEASURED if row is None else spell(row))
+
+
+def ratio_text(n_batches: float, bound: float) -> str:
+    """Batches to the bound with two decimals; "1" is exactly the bound."""
+    return "1" if n_batches == bound else f"{n_batches / bound:.2f}"
+
+
+def batch_sizes(artefact: Artefact) -> tuple[int, ...]:
+    """All batch sizes that were counted, ascending."""
+    return tuple(sorted(int(size) for size in artefact.listed("batch_size")))
+
+
+def released_counts(row: CountRow) -> Row:
+    """One line of a CSV: which mini-batch, which policy, and counts as ED-Batch's release makes."""
+    return {
+        "model": row.model,
+        "dataset": row.dataset,
+        "split": row.split,
+        "batch_size": row.batch_size,
+        "policy": row.policy,
+        "n_batches": row.n_batches_ed,
+        "lower_bound": row.lower_bound_ed,
+    }

@@ -1,0 +1,87 @@
+"""How policies do on the mini-batches that follow the one that learned ones learned on.
+
+show: {graph: released}
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+from harness.count_row import CountRow
+from plots.artefact import Artefact
+from plots.count_table import batch_sizes, cell_of, ratio_text, table_of_rows
+from plots.table import EN_DASH, Column, Table
+from plots.tidy import Row
+from plots.written_table import write_table_and_rows
+
+
+def make(artefact: Artefact, results_dir: Path) -> None:
+    """Write tables/<name> as .pdf, .png, .csv, .tex, .md and .html."""
+    (stem,) = artefact.presentation.stems
+    write_table_and_rows(table_of(artefact), rows_of(artefact), results_dir / stem)
+
+
+def table_of(artefact: Artefact) -> Table:
+    """Rows are models, columns policies under what is told of them."""
+    policies, sizes = artefact.listed("policy"), batch_sizes(artefact)
+    n_following = artefact.listed("n_following", "0")[0]
+    parts = (
+        ("batches / bound, first mini-batch", lambda row: _ratio(row)),
+        (f"batches / bound, mean of the next {n_following}", lambda row: _after(row)),
+        ("decisions in unseen states (%)", lambda row: _unseen(row)),
+    )
+    learned = {row.policy for row in artefact.counts if row.learning is not None}
+    blocks = [
+        (group, spell, policy)
+        for group, spell in parts
+        for policy in policies
+        if policy in learned or spell is not parts[2][1]
+    ]
+    rows = []
+    for size, model in product(sizes, artefact.listed("model")):
+        cells = tuple(
+            cell_of(artefact.count(model=model, batch_size=size, policy=policy), spell)
+            for _, spell, policy in blocks
+        )
+        rows.append((f"{artefact.label(model)}, B = {size}", cells))
+    columns = [Column(group, policy) for group, _, policy in blocks]
+    return table_of_rows(artefact, "workload", columns, rows)
+
+
+def _ratio(row: CountRow) -> str:
+    return ratio_text(row.n_batches_ed, row.lower_bound_ed)
+
+
+def _after(row: CountRow) -> str:
+    after = row.following_ed
+    return EN_DASH if after is None else f"{after.ratio:.3f}"
+
+
+def _unseen(row: CountRow) -> str:
+    after = row.following_ed
+    share = None if after is None else after.unseen_share
+    return EN_DASH if share is None else f"{100 * share:.2f}"
+
+
+def rows_of(artefact: Artefact) -> list[Row]:
+    """A row per workload, policy and mini-batch; the mini-batch 0 is the one of learning."""
+    rows: list[Row] = []
+    for row in artefact.counts:
+        after = row.following_ed
+        shown = {"model": row.model, "dataset": row.dataset, "batch_size": row.batch_size}
+        shown |= {"policy": row.policy}
+        counted = [(row.n_batches_ed, row.lower_bound_ed)]
+        if after is not None:
+            counted += zip(after.n_batches, after.lower_bound, strict=True)
+        rows += [
+            {
+                **shown,
+                "mini_batch": place,
+                "n_batches": n_batches,
+                "lower_bound": bound,
+                "unseen_share": None if after is None else after.unseen_share,
+            }
+            for place, (n_batches, bound) in enumerate(counted)
+        ]
+    return rows
