@@ -1,6 +1,7 @@
-"""Run as a program: a Tree-LSTM in real DyNet, its typed graph written to a file as JSON.
+"""Run as a program: a model in real DyNet, its typed graph written to a file as JSON.
 
-Arguments: DyNet's autobatch mode, and the file. DyNet itself prints every batch that it executes.
+Arguments: DyNet's autobatch mode, the file, and the model, tree_lstm or child_sum. DyNet itself
+prints every batch that it executes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ dynet_config.set(mem="256", random_seed=1, autobatch=int(sys.argv[1]), profiling
 import dynet as dy  # noqa: E402 - settings are read when it is imported
 
 from datasets.base import load_corpus  # noqa: E402
+from tests.sketches import some_forests  # noqa: E402
 
 H = 4
 SHAPES = {
@@ -23,6 +25,10 @@ SHAPES = {
     **dict.fromkeys(("U_i", "U_o", "U_u"), (H, 2 * H)),
     **dict.fromkeys(("b_i", "b_o", "b_u", "c_i", "c_o", "c_u", "b_f", "b_tie"), (H,)),
     "W_out": (5, H),
+    # Of the child-sum Tree-LSTM; names as in tests/engine_models.py.
+    **dict.fromkeys(("W", "U"), (3 * H, H)),
+    **dict.fromkeys(("W_f", "U_f"), (H, H)),
+    "b": (3 * H,),
 }
 
 
@@ -54,10 +60,12 @@ class Recorder:
             self.parameters[name] = self.add(weight, "parameter")
         return self.parameters[name]
 
-    def affine(self, bias: str, weight: str, x: tuple[Any, int]) -> tuple[Any, int]:
-        inputs = (self.parameter(bias), self.parameter(weight), x)
+    def affine(self, bias: str, *terms: Any) -> tuple[Any, int]:
+        """Bias, then weight and operand of every product."""
+        inputs = [self.parameter(t) if isinstance(t, str) else t for t in (bias, *terms)]
         value = dy.affine_transform([expression for expression, _ in inputs])
-        return self.add(value, f"affine {bias} {weight}", *inputs)
+        weights = " ".join(t for t in terms if isinstance(t, str))
+        return self.add(value, f"affine {bias} {weights}", *inputs)
 
     def sigmoid(self, x: tuple[Any, int]) -> tuple[Any, int]:
         return self.add(dy.logistic(x[0]), "sigmoid", x)
@@ -70,6 +78,23 @@ class Recorder:
 
     def plus(self, x: tuple[Any, int], y: tuple[Any, int]) -> tuple[Any, int]:
         return self.add(x[0] + y[0], "add", x, y)
+
+    def product(self, weight: str, x: tuple[Any, int]) -> tuple[Any, int]:
+        matrix = self.parameter(weight)
+        return self.add(matrix[0] * x[0], f"matmul {weight}", matrix, x)
+
+    def lookup(self, word: int) -> tuple[Any, int]:
+        return self.add(dy.lookup(self.table, word % 100), "lookup")
+
+    def split(self, x: tuple[Any, int]) -> list[tuple[Any, int]]:
+        starts = (0, H, 2 * H)
+        return [self.add(dy.pick_range(x[0], s, s + H), f"slice {s}", x) for s in starts]
+
+    def sum(self, parts: list[tuple[Any, int]]) -> tuple[Any, int]:
+        """A sum of several has a type for each number of them."""
+        if len(parts) == 1:
+            return parts[0]
+        return self.add(dy.esum([value for value, _ in parts]), f"sum of {len(parts)}", *parts)
 
     def loss(self, h: tuple[Any, int], label: int) -> tuple[Any, int]:
         weight = self.parameter("W_out")
@@ -97,7 +122,7 @@ def forward(r: Recorder, n_trees: int) -> None:
             tree.words, tree.labels, tree.left, tree.right, strict=True
         ):
             if word >= 0:
-                x = r.add(dy.lookup(r.table, int(word) % 100), "lookup")
+                x = r.lookup(int(word))
                 i, o, u = (r.affine(f"b_{gate}", f"W_{gate}", x) for gate in "iou")
                 c = r.mul(r.sigmoid(i), r.tanh(u))
             else:
@@ -113,9 +138,33 @@ def forward(r: Recorder, n_trees: int) -> None:
     r.add(dy.esum([loss for loss, _ in losses]), "sum", *losses)[0].forward()
 
 
+def forward_child_sum(r: Recorder) -> None:
+    losses = []
+    for sketch in some_forests():
+        states: list[Any] = []
+        for k, (_, args) in enumerate(sketch.vertices):
+            x, children = r.lookup(k), [states[a] for a in args]
+            if children:
+                summed = r.sum([h for _, h in children])
+                own = r.affine("b_f", "W_f", x)
+                gates = [r.sigmoid(r.plus(r.product("U_f", h), own)) for _, h in children]
+                kept = r.sum([r.mul(f, c) for f, (c, _) in zip(gates, children, strict=True)])
+            else:
+                summed = kept = r.add(dy.zeros(H), "parameter")
+            i, o, u = r.split(r.affine("b", "W", x, "U", summed))
+            c = r.plus(r.mul(r.sigmoid(i), r.tanh(u)), kept)
+            h = r.mul(r.sigmoid(o), r.tanh(c))
+            states.append((c, h))
+            losses.append(r.loss(h, k % 5))
+    r.add(dy.esum([loss for loss, _ in losses]), "sum", *losses)[0].forward()
+
+
 if __name__ == "__main__":
     dy.renew_cg()
     recorder = Recorder()
-    forward(recorder, n_trees=12)
-    keys = ("types", "args", "cheap")
+    if sys.argv[3] == "child_sum":
+        forward_child_sum(recorder)
+    else:
+        forward(recorder, n_trees=12)
+    keys = ("types", "args", "cheap", "names")
     Path(sys.argv[2]).write_text(json.dumps({key: getattr(recorder, key) for key in keys}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,14 @@ import numpy as np
 from harness.graph import MiniBatch
 from harness.instances import Tree, int_array
 from harness.models.base import Model, ModelSizes, ParameterSpec
+from harness.models.gated_lattice_lstm import GatedLatticeLSTM
+from harness.models.lattice_gru import LatticeGRU
+from harness.models.lattice_lstm import LatticeLSTM
+from harness.models.mv_rnn import MVRNN
 from harness.models.tree_fc import TreeFC
+from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
+from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.vertex import (
     Symbol,
     VertexTracer,
@@ -23,9 +30,11 @@ from harness.vertex import (
     sum_elements,
     tanh,
 )
+from tests.lattices import LATTICES
 from tests.sketches import Sketch, join_sketches
 
-SIZES = ModelSizes(hidden_size=4, vocab_size=7, n_classes=3, embedding_size=3)
+SIZES = ModelSizes(hidden_size=4, vocab_size=7, n_classes=3, embedding_size=3, n_characters=6)
+EQUAL_SIZES = replace(SIZES, embedding_size=SIZES.hidden_size)
 
 
 class SketchModel(Model):
@@ -257,6 +266,59 @@ class TwoPulls(SketchModel):
         v.scatter(c=left.c + right.c, h=tanh(left.h @ v.parameter("U") + right.c + tag))
 
 
+class Matrices(SketchModel):
+    """States that are matrices, not square ones: products, biases and kernels row by row.
+
+    One vertex multiplies one matrix twice; one sum has a bias and a product, another a bias on
+    either side; a value is multiplied and shown to parents.
+    """
+
+    name = "matrices"
+    vertex_types = ("leaf", "inner")
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"u": 2, "h": self.sizes.hidden_size, "T": 2 * self.sizes.hidden_size}
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        shapes = {"E": (e, 2), "H": (e, h), "M": (7, 2 * h), "A": (h, h), "B": (h, h), "b": (h,)}
+        return shapes | {"C": (h, 2)}
+
+    def leaf(self, v: VertexTracer) -> None:
+        x = v.lookup("embedding", v.pull("word"))
+        v.scatter(u=x @ v.parameter("E"), h=x @ v.parameter("H"), T=v.lookup("M", v.pull("tag")))
+
+    def inner(self, v: VertexTracer) -> None:
+        left, right, b = v.gather(0), v.gather(1), v.parameter("b")
+        S, T = left.matrix("T", 2), right.matrix("T", 2)
+        h = tanh(left.u @ T + right.u @ T) * (right.u @ S)
+        T = S @ v.parameter("A") + b + T @ v.parameter("B")
+        T = tanh(T * S + b) @ v.parameter("B") + b
+        v.scatter(u=tanh(h @ v.parameter("C")), h=tanh(left.u @ T + h), T=T)
+
+
+class MatrixSum(SketchModel):
+    """Matrices of any number of children: products on the edges, and their sums."""
+
+    name = "matrix_sum"
+    vertex_types = ("vertex",)
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"h": self.sizes.hidden_size, "T": 3 * self.sizes.hidden_size}
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        return {"M": (7, 3 * h), "A": (h, h), "b": (h,), "C": (e, h)}
+
+    def vertex(self, v: VertexTracer) -> None:
+        x, each = v.lookup("embedding", v.pull("word")), v.gather_each()
+        T = each.matrix("T", 3)
+        own = v.lookup("M", v.pull("tag"))
+        products = tanh(T @ v.parameter("A") + v.parameter("b"))
+        h = x @ v.parameter("C") + sum_edges(spread(x) @ products) + sum_edges(each.h)
+        v.scatter(h=tanh(h), T=own + v.concat(h, sum_edges(each.h), h))
+
+
 CHAINS = [Sketch([("first", [])] + [("step", [k]) for k in range(n - 1)]) for n in (3, 1, 4, 2)]
 BINARY = [
     Sketch([("leaf", []), ("leaf", []), ("inner", [0, 1]), ("inner", [2, 2]), ("inner", [2, 0])]),
@@ -299,6 +361,9 @@ EXAMPLES: dict[str, tuple[Model, list[Any]]] = {
     "tree_lstm": (TreeLSTM(SIZES), TREES),
     "tree_fc_fold": (TreeFC(SIZES, variant="fold"), TREES),
     "tree_fc_cavs": (TreeFC(SIZES, variant="cavs"), TREES),
+    "mv_rnn": (MVRNN(ModelSizes(hidden_size=4, vocab_size=7, n_classes=3)), TREES),
+    "matrices": (Matrices(SIZES), BINARY),
+    "matrix_sum": (MatrixSum(SIZES), FORESTS),
     "child_sum": (ChildSum(SIZES), FORESTS),
     "chain_lstm": (ChainLSTM(SIZES), CHAINS),
     "chain_gru": (ChainGRU(SIZES), CHAINS),
@@ -307,5 +372,9 @@ EXAMPLES: dict[str, tuple[Model, list[Any]]] = {
     "several_widths": (SeveralWidths(SIZES), WIDTHS),
     "passes_on": (PassesOn(SIZES), BINARY),
     "two_pulls": (TwoPulls(SIZES), BINARY),
+    "tree_gru": (TreeGRU(EQUAL_SIZES), TREES),
+    "tree_lstm_2type": (TreeLSTM2Type(SIZES), TREES),
+    "lattice_lstm": (LatticeLSTM(SIZES), list(LATTICES)),
+    "lattice_gru": (LatticeGRU(SIZES), list(LATTICES)),
+    "gated_lattice_lstm": (GatedLatticeLSTM(SIZES), list(LATTICES)),
 }
-VARIADIC = ("child_sum",)  # has no operator-granular form

@@ -12,12 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.engine import fused_cpu
+from harness.engine import (
+    compiled_loop,
+    fused_cpu,
+    loss_kernels,
+    memory_kernels,
+    row_kernels,
+)
 from harness.engine.plan import Switches
 from harness.engine.reference import ReferenceResult
 from harness.models.base import Model, Weights
 from systems.base import Result, RunSettings
 from systems.vertex_engine import Adapter
+from tests.plain_product import multiply_arrays
 
 POLICIES = ("frontier", "depth", "agenda", "sufficient", "unbatched")
 
@@ -33,24 +40,30 @@ class NoClock:
 
 
 def all_switches(granularity: str) -> Iterator[Switches]:
-    """Every combination of the other switches."""
+    """Every combination of the other switches that training knows."""
     flags = [field.name for field in fields(Switches) if isinstance(field.default, bool)]
-    for values in itertools.product((True, False), repeat=len(flags)):
-        for layout in ("read_order", "policy"):
+    for other in ("fold_tables", "pre_gather_parameters"):  # the latter: tests/test_columns.py
+        flags.remove(other)
+    for k, values in enumerate(itertools.product((True, False), repeat=len(flags))):
+        for layout, loop in itertools.product(("read_order", "policy"), ("compiled", "python")):
+            if ((layout == "policy") + (loop == "python")) % 2 == k % 2:  # half of them each time
+                continue
             chosen: dict[str, Any] = dict(zip(flags, values, strict=True))
-            yield Switches(granularity=granularity, layout=layout, **chosen)
+            yield Switches(granularity=granularity, layout=layout, loop=loop, **chosen)
 
 
 @contextmanager
 def interpreted_kernels() -> Iterator[None]:
-    """Run generated kernels as plain Python, since compiling each takes a second."""
+    """Run generated code as plain Python, since compiling it takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fused_cpu, "_load", _interpreted)
+        patch.setattr(fused_cpu, "load_generated", _interpreted)
+        patch.setattr(compiled_loop, "load_generated", _interpreted)
         yield
 
 
-def _interpreted(source: str) -> Callable[..., None]:
-    _, body = source.split("@numba.njit", 1)
+def _interpreted(source: str, entry: str, modules: Sequence[Any] = ()) -> Callable[..., None]:
+    body = source.split("@numba.njit", 1)[1].split("\n", 1)[1]
+    lines = [line for line in body.splitlines() if not line.startswith("@numba.njit")]
     one, half = np.float32(1.0), np.float32(0.5)
     names: dict[str, Any] = {
         "math": math,
@@ -58,10 +71,15 @@ def _interpreted(source: str) -> Callable[..., None]:
         "fast_exp": np.exp,
         "fast_tanh": np.tanh,
         "fast_sigmoid": lambda x: half * (one + np.tanh(half * x)),
+        "multiply": multiply_arrays,
     }
-    exec(body.split("\n", 1)[1], names)
-    kernel: Callable[..., None] = names["kernel"]
-    return kernel
+    for module in (row_kernels, memory_kernels, loss_kernels):
+        compiled = {k: f for k, f in vars(module).items() if hasattr(f, "py_func")}
+        # Those of a loss also call fast_exp; they are compiled once and for all.
+        names |= {k: f if module is loss_kernels else f.py_func for k, f in compiled.items()}
+    exec("\n".join(lines), names)
+    function: Callable[..., None] = names[entry]
+    return function
 
 
 def prepared(

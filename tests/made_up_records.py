@@ -37,6 +37,19 @@ SYSTEMS = {
     "dynet_off": "DyNet off",
     "torch_levels": "PyTorch levels",
     "torch_eager": "PyTorch eager",
+    "edbatch": "ED-Batch preset",
+    "cavs_dynet": "Cavs DyNet preset",
+    **{
+        f"subgraph_{name}": f"Subgraph {name}"
+        for name in (
+            "dynet",
+            "dynet_pre_gather",
+            "dynet_run_time",
+            "pq",
+            "pq_layout",
+            "pq_run_time",
+        )
+    },
 }
 Change = Callable[[PlannedTrial, int], dict[str, Any] | None]
 
@@ -84,6 +97,9 @@ def made_up_record(trial: PlannedTrial, round_: int, **changes: Any) -> Record:
         "samples_s": (seconds,) * 12,
         "n_mini_batches": 4,
         "n_instances": 4 * batch_size,
+        "compile_s": 0.5 * seconds,
+        "n_copies": float(slowness),
+        "bytes_copied": 1024.0 * slowness,
         "check": CheckVerdict(status="ok", max_rel_err=1e-6),
         "source_sha256": "0" * 64,
         "machine": MACHINE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -54,3 +55,13 @@ def join_sketches(
         outputs=np.array(read, dtype=np.int32),
         n_instances=len(instances),
     )
+
+
+def some_forests() -> list[Sketch]:
+    """Vertices of none to four children, of which some have several parents."""
+    draw = random.Random(3)
+    sizes = [draw.randint(1, 14) for _ in range(9)]
+    return [
+        Sketch([("vertex", draw.sample(range(k), draw.randint(0, min(k, 4)))) for k in range(n)])
+        for n in sizes
+    ]

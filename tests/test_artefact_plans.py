@@ -8,7 +8,7 @@ import pytest
 
 from harness.config import Composer
 from harness.grid import experiment_names
-from harness.pipeline import Choices, choices_from, measuring_order, plan_artefact
+from harness.pipeline import Choices, choices_from, measuring_order, plan_artefact, plan_counts
 from plots.presentation import read_presentation
 
 
@@ -27,8 +27,11 @@ def test_every_experiment_plans_and_shows_all_it_measures(
     name: str, scale: str, composer: Composer
 ) -> None:
     trials = plan_artefact(name, choices(scale), composer)
+    assert trials or plan_counts(name, choices(scale))
     shown = read_presentation(name, choices(scale).conf_dir)
-    assert all(shown.axis in trial.settings for trial in trials)
+    assert all(shown.axis in trial.settings for trial in trials if shown.axis)
+    if not shown.compare:
+        return
     measured = {trial.settings["system"] for trial in trials}
     assert measured <= {system for group in shown.compare.values() for system in group}
     assert all(measured & set(group) for group in shown.compare.values())
@@ -39,8 +42,10 @@ def test_artefacts_share_their_trials(composer: Composer) -> None:
     trials = measuring_order(trial for plan in plans for trial in plan)
     assert len({trial.trial_id for trial in trials}) == len(trials)
     assert len(trials) < sum(map(len, plans)) / 2
-    # 8 minutes on 2 cores allow about 55 trials of two rounds, each a process of 3 to 4 seconds.
-    assert sum(trial.rounds for trial in trials) <= 110
+    # 8 minutes on 2 cores allow about 120 processes of 1 to 4 seconds; single cells take 1.
+    small = [trial for trial in trials if trial.settings["model"] == "cell"]
+    assert sum(trial.rounds for trial in trials) - len(small) <= 120
+    assert len(small) <= 20
 
 
 def test_the_systems_of_a_point_stand_together(composer: Composer) -> None:

@@ -25,7 +25,7 @@ TINY = (
 
 UNKNOWN = [
     (["system=dinet"], ["system=dinet is unknown", "choose one of", "null", "reference"]),
-    (["model=tree"], ["model=tree is unknown", "tree_fc, tree_lstm"]),
+    (["model=tree"], ["model=tree is unknown", "tree_fc, tree_gru, tree_lstm"]),
     (["dataset=imagenet"], ["dataset=imagenet is unknown", "sst, sst_synthetic"]),
     (["experiment=fig99"], ["experiment=fig99 is unknown"]),
     (["policy=magic"], ["policy=magic is unknown", "agenda", "depth", "frontier"]),

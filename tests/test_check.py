@@ -13,10 +13,12 @@ import pytest
 import harness.oracle
 from harness.check import agrees, check_system, choose_check_instances, compare, proves_nothing
 from harness.measure import load_adapter, run_settings
+from harness.models.lattices import lattice_mini_batch
 from harness.oracle import Answer, oracle_answer
 from harness.trial import TrialSpec
 from harness.workload import Workload, load_workload
 from systems.base import Counters, Result
+from tests.lattices import LATTICES, lattice
 
 rng = np.random.default_rng(0)
 ANSWER = Answer(
@@ -175,6 +177,15 @@ def test_large_instances_make_a_small_check(make_spec: Callable[..., TrialSpec])
     assert len(choose_check_instances(small.mini_batches[0], 4)) == 4
     assert len(choose_check_instances(large.mini_batches[0], 4)) == 2
     assert len(choose_check_instances(large.mini_batches[0], 1)) == 1
+
+
+def test_lattices_are_as_large_as_their_graphs() -> None:
+    for instance in LATTICES:
+        graph = lattice_mini_batch([instance]).graph
+        assert instance.n_vertices == graph.n_vertices
+    large = lattice([(k, k + 2) for k in range(399)], 402)
+    assert len(choose_check_instances([large] * 4, 4)) == 2
+    assert len(choose_check_instances(LATTICES, 4)) == 4
 
 
 def test_the_step_is_that_of_the_mean_over_instances(

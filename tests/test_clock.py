@@ -194,7 +194,12 @@ def test_warm_up_reads_no_time_and_counts_the_first_pass(time: FakeTime) -> None
 def test_counters_are_means_and_unknown_stays_unknown() -> None:
     counters = [Counters(3, None, 10), Counters(4, 2, 20)]
     means = mean_counters(counters)
-    assert means == {"n_batches": 3.5, "n_launches": None, "bytes_copied": 15.0}
+    assert means == {
+        "n_batches": 3.5,
+        "n_launches": None,
+        "bytes_copied": 15.0,
+        "n_copies": None,
+    }
     assert set(mean_counters([]).values()) == {None}
 
 

@@ -40,11 +40,15 @@ def test_every_model_and_data_set_composes(composer: Composer, group: str) -> No
 
 
 @pytest.mark.parametrize("name", experiment_names())
-def test_every_experiment_expands_at_every_scale(name: str) -> None:
-    for scale in read_experiment(name)["scales"]:
-        specs, rounds = experiment_trials(name, scale, None, ["device=cpu", "threads=1"])
-        assert specs
-        assert rounds >= 1
+def test_every_experiment_expands(name: str) -> None:
+    # The paper's scale is expanded in test_artefact_plans.
+    if not read_experiment(name)["scales"]["smoke"].get("blocks"):  # counts, and times nothing
+        with pytest.raises(ConfigError, match=f"snakemake draw_{name}"):
+            experiment_trials(name, "smoke", None, [])
+        return
+    specs, rounds = experiment_trials(name, "smoke", None, ["device=cpu", "threads=1"])
+    assert specs
+    assert rounds >= 1
 
 
 def test_a_group_is_a_file_by_its_own_name() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from datasets import sst
-from datasets.base import Archive
+from datasets.base import Archive, Files
 from datasets.fetch import Opener, Progress, Response, fetch, is_complete
 from harness.commands import data
 from harness.commands.data import main
@@ -92,6 +92,22 @@ def test_a_download_places_checked_files_and_nothing_else(tmp_path: Path) -> Non
     assert steps[-1] == (len(content), len(content))
     assert steps == sorted(steps)
     assert is_complete(ARCHIVE, SHA256, root)
+
+
+def test_files_may_have_an_address_each(tmp_path: Path) -> None:
+    home = Files("https://a.org/x.{split}", "corpus", ".conll", "it moves")
+    content = b"a line"
+    sha256 = dict.fromkeys(("train", "dev", "test"), hashlib.sha256(content).hexdigest())
+    fetch(home, sha256, tmp_path, opener=serving(content))
+    assert everything_below(tmp_path) == {"corpus"} | {f"corpus/{split}.conll" for split in sha256}
+    assert is_complete(home, sha256, tmp_path)
+    with pytest.raises(DataError) as caught:
+        fetch(home, {"dev": "00"}, tmp_path, opener=serving(content))
+    message = str(caught.value)
+    assert f"https://a.org/x.dev has sha256 {sha256['dev']}, expected 00; nothing was" in message
+    assert "put the files of https://a.org/x.{train,dev,test} in place by hand, as " in message
+    assert f"{tmp_path}/corpus/{{train,dev,test}}.conll; or use a generated corpus" in message
+    assert message.endswith(" (it moves)")
 
 
 def test_a_download_replaces_wrong_files_and_keeps_others(tmp_path: Path) -> None:
@@ -175,8 +191,11 @@ def run(*arguments: object) -> int:
 def test_list_says_what_is_found_and_what_is_not(tmp_path: Path, capsys: Output) -> None:
     assert run("list", "--data-root", tmp_path) == 0
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert lines["sst"] == f"not in {tmp_path}: `bench-data fetch sst`"
-    assert lines["sst_synthetic"] == lines["complete_trees"] == "ready: generated from a seed"
+    where = f"not in {tmp_path}: `bench-data fetch"
+    assert lines["sst"] == f"{where} sst`; sst_synthetic stands in"
+    assert lines["weibo_lattice"] == f"{where} weibo_lattice`; lattice_synthetic stands in"
+    for name in ("complete_trees", "lattice_synthetic", "sst_synthetic"):
+        assert lines[name] == "ready: generated from a seed"
     (tmp_path / "sst").mkdir()
     (tmp_path / "sst" / "train.txt").write_bytes(b"(2 a)\n")
     assert run("list", "--data-root", tmp_path) == 0
@@ -217,10 +236,25 @@ def test_describe_the_real_treebank(data_root: Path, capsys: Output) -> None:
     assert "mean 9.83, max 29" in printed
 
 
+def test_describe_the_real_lattices(data_root: Path, capsys: Output) -> None:
+    if not (data_root / "lattice").is_dir():
+        pytest.skip(f"{data_root} has no lattice/")
+    assert run("describe", "weibo_lattice", "--data-root", data_root) == 0
+    lines = [line.split("  ", 1) for line in capsys.readouterr().out.splitlines()]
+    facts = {name: text.strip() for name, text in lines}
+    assert facts["instances"] == "1147 (lattice)"
+    assert facts["states"] == "50618, mean 44.13, min 3, max 211"
+    assert facts["arcs"] == "49471 characters and 26777 words"
+    assert facts["arcs into a state"] == "0: 1147, 1: 25680, 2: 21110, 3: 2388, 4: 281, 5: 12"
+    assert facts["word lengths"] == "2: 23045, 3: 3011, 4: 558, 5: 122, 6: 30, 7: 5, 8: 6"
+    assert facts["words"].startswith("10131 rows, ")
+    assert "vertices" not in facts
+
+
 def test_fetch_downloads_once(
     tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content = zipped(sst.ARCHIVE, dict.fromkeys(sst.ARCHIVE.members, b"(2 a)\n"))
+    content = zipped(sst.HOME, dict.fromkeys(sst.HOME.members, b"(2 a)\n"))
     n_downloads = 0
 
     def fake_fetch(archive: Archive, sha256: object, root: Path, progress: Progress) -> None:
@@ -246,7 +280,10 @@ def test_fetch_of_a_generated_corpus_has_nothing_to_do(tmp_path: Path, capsys: O
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["describe", "nope"], "nope is unknown; choose one of complete_trees, sst, sst_synthetic"),
+        (
+            ["describe", "nope"],
+            "nope is unknown; choose one of complete_trees, lattice_synthetic, sst, ",
+        ),
         (["fetch", "nope"], "nope is unknown"),
         (["describe", "../sst"], "../sst is unknown"),
         (["describe", "sst", "--split", "dve"], "invalid choice: 'dve'"),

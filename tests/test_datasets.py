@@ -121,6 +121,18 @@ def test_vertices_are_in_post_order() -> None:
     assert tree.right.tolist() == [-1, -1, -1, 2, 3]
 
 
+def test_words_may_share_rows_as_in_the_release(tmp_path: Path) -> None:
+    write_sst(tmp_path, dev="(2 (2 new) (2 (1 unseen) (1 bad)))\n")
+    dev = load_corpus("datasets.sst", "dev", tmp_path, vocab_modulo=3)
+    assert (dev.vocab_size, dev.instances[0].words.tolist()) == (3, [0, 1, 1, -1, -1])
+    own, shared = synthetic(), synthetic(vocab_modulo=256)
+    assert shared.vocab_size == 256
+    one, other = own.instances[3].words, shared.instances[3].words
+    assert other.tolist() == np.where(one < 0, -1, one % 256).tolist()
+    with pytest.raises(ConfigError, match="vocab_modulo=-2 is not allowed"):
+        synthetic(vocab_modulo=-2)
+
+
 def test_a_very_deep_tree_is_read() -> None:
     depth = 5000
     tree = parse_tree("(2 (1 a) " * depth + "(1 a)" + ")" * depth, {"a": 0}, 1, 5)

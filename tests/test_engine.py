@@ -5,13 +5,14 @@ are the same. Most runs interpret the generated kernels; some go through numba.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
 import numpy as np
 import pytest
 
-from harness.engine import arithmetic
+from harness.engine import arithmetic, products
 from harness.engine.plan import Switches
 from harness.engine.reference import run_reference
 from harness.engine.workspace import Matrix
@@ -19,7 +20,7 @@ from harness.errors import ConfigError
 from harness.models.base import Model, Weights, initial_weights
 from systems.base import PHASES, RunSettings
 from systems.vertex_engine import Adapter
-from tests.engine_models import EXAMPLES, VARIADIC
+from tests.engine_models import EXAMPLES
 from tests.engine_runs import (
     POLICIES,
     NoClock,
@@ -30,14 +31,8 @@ from tests.engine_runs import (
     run,
 )
 
-NO_OPERATOR_FORM = (*VARIADIC, "passes_on")
-GRANULARITIES = [
-    (name, granularity)
-    for name in EXAMPLES
-    for granularity in ("vertex", "operator")
-    if granularity == "vertex" or name not in NO_OPERATOR_FORM
-]
-PLAIN = Switches(fusion=False)
+GRANULARITIES = [(name, granularity) for name in EXAMPLES for granularity in ("vertex", "operator")]
+PLAIN = Switches(fusion=False, loop="python")
 
 
 def _example(name: str) -> tuple[Model, list[Any], Weights]:
@@ -63,7 +58,7 @@ def test_every_policy_agrees_with_the_oracle(name: str, granularity: str, policy
     model, instances, weights = _example(name)
     oracle = run_reference(model, weights, instances, "train")
     for layout in ("read_order", "policy"):
-        switches = Switches(granularity=granularity, layout=layout, fusion=False)
+        switches = Switches(granularity=granularity, layout=layout, fusion=False, loop="python")
         result = run(prepared(model, weights, switches, policy), instances)
         assert disagreements(result, oracle) == []
 
@@ -86,10 +81,11 @@ def test_what_a_device_without_numpy_runs(name: str, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Matrix, "ensure", ensure)
     monkeypatch.setattr(arithmetic, "CPU_KERNELS", {})
+    monkeypatch.setattr(products, "SCRATCH", None)
     model, instances, weights = _example(name)
     oracle = run_reference(model, weights, instances, "train")
     for switches in all_switches("vertex"):
-        if not switches.fusion:
+        if not switches.fusion and switches.loop == "python":
             assert disagreements(run(prepared(model, weights, switches), instances), oracle) == []
 
 
@@ -101,12 +97,15 @@ def test_disagreements_are_noticed() -> None:
     assert {"outputs", "F_1", "F_2", "U"} <= set(found)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(("name", "granularity"), GRANULARITIES)
 @pytest.mark.parametrize("lazy", [True, False])
-def test_buffers_are_reused_by_mini_batches_of_any_size(name: str, lazy: bool) -> None:
+def test_buffers_are_reused_by_mini_batches_of_any_size(
+    name: str, granularity: str, lazy: bool
+) -> None:
     model, instances, weights = _example(name)
-    adapter = prepared(model, weights, Switches(fusion=False, lazy_batching=lazy))
-    # Growing, shrinking, one instance, and types that are absent from some mini-batches.
+    switches = Switches(granularity=granularity, fusion=False, lazy_batching=lazy, loop="python")
+    adapter = prepared(model, weights, switches)
+    # Growing, shrinking, one instance, and types that are absent from some mini-batches or new.
     for part in (instances[1:2], instances, instances * 3, instances[:1], instances[::-1]):
         oracle = run_reference(model, weights, part, "train")
         assert disagreements(run(adapter, part), oracle) == []
@@ -127,11 +126,12 @@ def test_a_batch_equals_its_instances_one_by_one(name: str) -> None:
         np.testing.assert_allclose(gradient, total, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_inference_computes_the_loss_of_training(name: str) -> None:
+@pytest.mark.parametrize(("name", "granularity"), GRANULARITIES)
+def test_inference_computes_the_loss_of_training(name: str, granularity: str) -> None:
     model, instances, weights = _example(name)
     trained = run(prepared(model, weights, PLAIN), instances)
-    adapter = prepared(model, weights, PLAIN, mode="infer")
+    switches = replace(PLAIN, granularity=granularity)
+    adapter = prepared(model, weights, switches, mode="infer")
     inferred = run(adapter, instances)
     np.testing.assert_allclose(inferred.loss, trained.loss, rtol=1e-6)
     np.testing.assert_allclose(inferred.outputs, trained.outputs, rtol=1e-5, atol=1e-6)
@@ -142,7 +142,7 @@ def test_inference_computes_the_loss_of_training(name: str) -> None:
 @pytest.mark.parametrize("lazy", [True, False])
 def test_update_is_one_step_of_sgd(name: str, lazy: bool) -> None:
     model, instances, weights = _example(name)
-    adapter = prepared(model, weights, Switches(fusion=False, lazy_batching=lazy))
+    adapter = prepared(model, weights, Switches(fusion=False, loop="python", lazy_batching=lazy))
     gradients = run(adapter, instances, update=True).gradients
     for key, weight in weights.items():
         expected = weight - np.float32(adapter.settings.learning_rate) * gradients[key]
@@ -173,7 +173,9 @@ def test_weights_given_to_prepare_are_left_alone() -> None:
 @pytest.mark.parametrize("granularity", ["vertex", "operator"])
 def test_only_rows_that_were_looked_up_change(granularity: str) -> None:
     model, instances, weights = _example("tree_lstm")
-    adapter = prepared(model, weights, Switches(granularity=granularity, fusion=False))
+    adapter = prepared(
+        model, weights, Switches(granularity=granularity, fusion=False, loop="python")
+    )
     run(adapter, instances[1:2], update=True)  # one leaf, word 5
     after = adapter.engine.parameters.values["embedding"].numpy()
     changed = np.flatnonzero((after != weights["embedding"]).any(axis=1))
@@ -193,10 +195,3 @@ def test_an_unknown_switch_is_named_with_the_known_ones() -> None:
     settings = RunSettings("train", "cpu", 1, 1, 0.1, 0, options={"fussion": True})
     with pytest.raises(ConfigError, match=r"system.options.fussion .* known: policy, granularity"):
         Adapter(settings)
-
-
-@pytest.mark.parametrize("name", NO_OPERATOR_FORM)
-def test_models_without_an_operator_form_say_so(name: str) -> None:
-    model, _, weights = _example(name)
-    with pytest.raises(ConfigError, match="granularity=operator"):
-        prepared(model, weights, Switches(granularity="operator"))

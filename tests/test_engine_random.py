@@ -34,7 +34,7 @@ def _interpreted_kernels() -> Iterator[None]:
 @given(
     models,
     st.lists(sketches(), min_size=1, max_size=3),
-    st.sampled_from(list(all_switches("vertex"))),
+    st.sampled_from([*all_switches("vertex"), *all_switches("operator")]),
     st.sampled_from(["frontier", "agenda"]),
 )
 def test_any_program_computes_what_the_oracle_does(

@@ -129,12 +129,14 @@ def _files(folder: Path) -> set[str]:
 
 
 def test_a_kernel_is_kept_and_found_again(folder: Path) -> None:
-    np.testing.assert_array_equal(_run(fused_cpu._load(SOURCE)), [[1, 1], [1, 1], [0, 0]])
+    np.testing.assert_array_equal(
+        _run(fused_cpu.load_generated(SOURCE, "kernel")), [[1, 1], [1, 1], [0, 0]]
+    )
     before = _files(folder)
     assert len(before) == 1
     (kept,) = folder.glob("*.py")
     written = kept.stat().st_mtime_ns
-    _run(fused_cpu._load(SOURCE))
+    _run(fused_cpu.load_generated(SOURCE, "kernel"))
     assert _files(folder) == before
     assert kept.stat().st_mtime_ns == written
     assert list(folder.glob("*.tmp")) == []
@@ -144,13 +146,13 @@ def test_a_kernel_is_kept_and_found_again(folder: Path) -> None:
 def test_another_source_or_other_functions_get_another_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fused_cpu._load(SOURCE)
-    changed = _run(fused_cpu._load(SOURCE.replace("F(1.0)", "F(2.0)")))
+    fused_cpu.load_generated(SOURCE, "kernel")
+    changed = _run(fused_cpu.load_generated(SOURCE.replace("F(1.0)", "F(2.0)"), "kernel"))
     np.testing.assert_array_equal(changed[0], [2, 2])
     assert len(_files(folder)) == 2
     # tanh is inlined into the compiled kernel, so that its source counts too.
     monkeypatch.setattr(inspect, "getsource", lambda module: "another tanh")
-    fused_cpu._load(SOURCE)
+    fused_cpu.load_generated(SOURCE, "kernel")
     assert len(_files(folder)) == 3
 
 
@@ -160,16 +162,16 @@ def test_a_folder_that_cannot_be_written_is_not_needed(
     blocked = tmp_path / "a file"
     blocked.write_text("in the way")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
-    np.testing.assert_array_equal(_run(fused_cpu._load(SOURCE))[0], [1, 1])
+    np.testing.assert_array_equal(_run(fused_cpu.load_generated(SOURCE, "kernel"))[0], [1, 1])
     assert blocked.read_text() == "in the way"
 
 
 def test_another_process_uses_the_kept_kernel(folder: Path) -> None:
-    _run(fused_cpu._load(SOURCE))
+    _run(fused_cpu.load_generated(SOURCE, "kernel"))
     program = (
         "import numpy as np, sys\n"
         "from harness.engine import fused_cpu\n"
-        "kernel = fused_cpu._load(sys.stdin.read())\n"
+        "kernel = fused_cpu.load_generated(sys.stdin.read(), 'kernel')\n"
         "kernel(1, 0, 0, np.zeros((1, 2), dtype=np.float32))\n"
         "print(sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))\n"
     )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from harness.engine.plan import Switches
 from harness.engine.reference import run_reference
 from harness.models.base import initial_weights
 from tests.engine_models import EXAMPLES
@@ -49,6 +50,18 @@ def test_mini_batches_and_updates_follow_the_oracle_on_cuda(name: str) -> None:
         assert disagreements(run(adapter, part, update=True), oracle, 1e-4) == []
         expected = {k: w - 0.1 * oracle.gradients[k] for k, w in expected.items()}
     assert (adapter.peak_memory_bytes() or 0) > 0
+
+
+@pytest.mark.parametrize("layout", ["pq", "dynet"])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_laid_out_subgraphs_agree_with_the_oracle_on_cuda(name: str, layout: str) -> None:
+    model, instances = EXAMPLES[name]
+    weights = initial_weights(model, 7)
+    oracle = run_reference(model, weights, instances, "train")
+    for pre_gather in (True, False):
+        switches = Switches(layout=layout, pre_gather_parameters=pre_gather)
+        adapter = prepared(model, weights, switches, device="cuda")
+        assert disagreements(run(adapter, instances), oracle, 1e-4) == []
 
 
 def test_inference_on_cuda() -> None:

@@ -20,8 +20,24 @@ def test_vertices_are_apart_and_arguments_below_their_users(graph: Graph) -> Non
         assert np.all(np.diff(np.sort(x[y == layer])) >= 1 - 1e-9)
 
 
+TREE = [1, 1, 2, 1, 2], [[], [], [0, 1], [], [2, 3]]
+
+
+def test_outputs_stand_beside_their_vertex_away_from_its_user() -> None:
+    # The tree of the next test; an output (type 3) at every vertex, and its loss (type 4).
+    types, args = TREE
+    outputs = graph_of([*types, *[3] * 5, *[4] * 5], [*args, *([v] for v in range(10))])
+    x, y = place(outputs)
+    for v in range(5):
+        side = -1 if v in (0, 2) else 1  # first children have their user on the right
+        output, loss = v + 5, v + 10
+        assert 0 < side * (x[output] - x[v]) < side * (x[loss] - x[v])
+        assert y[v] < y[output] < y[loss] < y[v] + 1
+    assert x[2] == (x[0] + x[1]) / 2
+
+
 def test_a_tree_is_tidy() -> None:
     # ((a b) c): the parent over the middle of its children, c level with the inner parent.
-    x, y = place(graph_of([1, 1, 2, 1, 2], [[], [], [0, 1], [], [2, 3]]))
+    x, y = place(graph_of(*TREE))
     assert y.tolist() == [0, 0, 1, 1, 2]
     assert x.tolist() == [0, 1, 0.5, 2, 1.25]

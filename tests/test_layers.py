@@ -21,6 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("harness.schedule",),
     ("harness.policies",),
     ("harness.vertex",),
+    ("harness.subgraph",),
     ("harness.models",),
     ("harness.engine",),
     ("systems.",),

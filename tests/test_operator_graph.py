@@ -8,15 +8,17 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from harness.errors import ConfigError
+from harness.errors import ScheduleError
 from harness.graph import UNBATCHABLE, Graph, MiniBatch
+from harness.instances import Lattice, int_array
 from harness.models.base import Model
 from harness.models.operator_graph import OperatorModel, operator_graph
 from harness.models.tree_fc import TreeFC
-from harness.policies import load_policy, policy_names
+from harness.policies import policy_names
 from harness.schedule import check_schedule
-from tests.engine_models import EXAMPLES, SIZES, TREES, tree
-from tests.test_engine import NO_OPERATOR_FORM
+from tests.engine_models import CHAINS, EXAMPLES, SIZES, TREES, tree
+from tests.learned import schedule_by
+from tests.sketches import Sketch
 
 LEAF = tree([3], [-1], [-1])
 PAIR = tree([1, 2, -1], [-1, -1, 0], [-1, -1, 1])
@@ -27,8 +29,13 @@ def _graph(model: Model, *trees: object) -> Graph:
 
 
 def _names(graph: Graph, mini_batch: MiniBatch | None = None) -> list[str]:
-    kinds = graph.types if mini_batch is None else mini_batch.functions
-    return [graph.type_names[t] for t in kinds]
+    functions = graph.types if mini_batch is None else mini_batch.functions
+    return [_kind(graph.type_names[t]) for t in functions]
+
+
+def _kind(name: str) -> str:
+    """The operator without the parameters and columns that tell it from others of its kind."""
+    return name if name.startswith("sum of") else name.split()[0]
 
 
 def test_tree_fc_leaf_by_hand() -> None:
@@ -53,7 +60,7 @@ def test_tree_fc_pair_by_hand() -> None:
     ]  # fmt: skip
     assert graph.types[0] == graph.types[1]
     assert mini_batch.outputs.tolist() == [4]
-    cheap = {graph.type_names[t]: bool(graph.cheap[t]) for t in set(graph.types.tolist())}
+    cheap = {_kind(graph.type_names[t]): bool(graph.cheap[t]) for t in set(graph.types.tolist())}
     assert not cheap["affine"]
     assert cheap["relu"]
     assert cheap["concat"]
@@ -99,6 +106,8 @@ def test_what_may_share_a_kernel_has_one_type() -> None:
     assert len(types["slice"]) == 3  # i, o, u begin at different columns
     assert len(types["affine"]) == 4  # W, U, F_1, F_2 are different parameters
     assert len(types["matmul"]) == 1
+    assert len(set(graph.type_names)) == graph.n_types
+    assert {"affine F_1 b_f", "slice 4:8", "lookup embedding"} <= set(graph.type_names)
 
 
 def test_gates_read_their_own_product() -> None:
@@ -143,24 +152,82 @@ def test_lookups_of_one_table_share_a_type_whatever_they_pull() -> None:
 
 
 @pytest.mark.parametrize("policy", policy_names())
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in NO_OPERATOR_FORM])
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_every_policy_gives_a_valid_schedule(name: str, policy: str) -> None:
     model, instances = EXAMPLES[name]
     graph = _graph(model, *instances)
-    schedule = load_policy(policy)(graph)
+    schedule = schedule_by(policy, graph)
     check_schedule(graph, schedule)
     if policy != "unbatched":
         assert schedule.n_batches < graph.n_vertices
 
 
+def test_sums_of_different_numbers_of_children_cannot_share_a_batch() -> None:
+    """A join of two arcs and a join of three; each adds up h and c."""
+    model = EXAMPLES["lattice_lstm"][0]
+    lattice = Lattice(
+        tags=int_array([0, 1, 2, 0]),
+        arc_start=int_array([0, 0, 1, 3, 6]),
+        sources=int_array([0, 1, 0, 2, 1, 0]),
+        tokens=int_array([1, 0, 3, 2, 5, 4]),
+    )
+    names = Counter(_names(_graph(model, lattice)))
+    assert names["sum of 2"] == names["sum of 3"] == 2
+    assert _graph(model, lattice, lattice).type_names.count("sum of 3") == 1
+
+
+def test_a_learned_state_is_one_batch_whatever_the_number_of_instances() -> None:
+    model, lattices = EXAMPLES["lattice_lstm"]
+    graph = _graph(model, *lattices * 2)
+    parameters = [v for v, name in enumerate(_names(graph)) if name == "parameter"]
+    assert len(parameters) == 2 * len(lattices * 2)  # h and c of every start
+    assert len({int(graph.types[v]) for v in parameters}) == 2
+    assert UNBATCHABLE not in graph.types
+
+
+def test_products_that_a_bias_is_added_to_are_one_affine_transform() -> None:
+    names = Counter(_names(_graph(EXAMPLES["chain_lstm"][0], CHAINS[3])))  # first, step
+    assert names["affine"] == 2
+    assert names["matmul"] == 2  # of the outputs
+    assert "bias" not in names
+
+
+def test_what_nobody_reads_is_no_operator() -> None:
+    names = _names(_graph(EXAMPLES["chain_lstm"][0], CHAINS[1]))
+    # A first vertex has no use for the forget gate; then the classifier and its loss.
+    assert names == [
+        "lookup", "affine", "slice", "slice", "slice", "sigmoid", "tanh", "mul", "sigmoid", "tanh",
+        "mul", "matmul", "pick_neg_log_softmax"
+    ]  # fmt: skip
+
+
+def test_a_state_that_is_passed_on_is_the_childs_all_the_way_down() -> None:
+    model = EXAMPLES["passes_on"][0]
+    sketch = Sketch(
+        [("leaf", []), ("leaf", []), ("inner", [1, 0]), ("inner", [2, 2]), ("inner", [3, 0])]
+    )
+    mini_batch = OperatorModel(model).mini_batch([sketch])
+    graph, names = mini_batch.graph, _names(mini_batch.graph, mini_batch)
+    # State c of every inner vertex is that of vertex 1, whose only state is its tanh.
+    second_leaf = [v for v, name in enumerate(names) if name == "tanh"][1]
+    losses = [graph.args_of(v).tolist() for v, name in enumerate(names) if name == "mul"]
+    assert [c for c, _ in losses[1:]] == [second_leaf] * 4
+    assert [h for _, h in losses] == mini_batch.outputs.tolist()
+
+
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("sketch", "message"),
     [
-        ("child_sum", "cannot express the variadic gather of vertex; use granularity=vertex"),
-        ("passes_on", "needs every state of inner to be computed; gather only passes one on"),
+        (
+            Sketch([("narrow", []), ("wide", []), ("inner", [1, 0])]),
+            "an? inner vertex gathers state a of a wide vertex, which does not scatter it",
+        ),
+        (
+            Sketch([("narrow", []), ("inner", [0])]),
+            "an? inner vertex gathers slot 1 but has 1 children",
+        ),
     ],
 )
-def test_models_without_an_operator_form_are_refused(name: str, message: str) -> None:
-    model, instances = EXAMPLES[name]
-    with pytest.raises(ConfigError, match=message):
-        _graph(model, *instances)
+def test_children_that_do_not_fit_are_named(sketch: Sketch, message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        _graph(EXAMPLES["several_widths"][0], sketch)

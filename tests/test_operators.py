@@ -43,9 +43,11 @@ Body = Callable[[VertexTracer, Symbol, Symbol], Symbol]
 # Values come from tables, so that the gradient of an operand is the gradient of a row.
 BODIES: dict[str, Body] = {
     "matmul": lambda v, x, y: x @ v.parameter("A"),
+    "apply": lambda v, x, y: _twice(v, spread(_columns(x, 1, 2)) @ _rows(v)) * y,
     "bias": lambda v, x, y: x + v.parameter("b"),
     "lookup": lambda v, x, y: v.lookup("E", v.pull("word")) * y,
     "add": lambda v, x, y: x + y,
+    "sum": lambda v, x, y: Symbol(x.builder, x.builder.add("sum", x.node, y.node, x.node)) * y,
     "sub": lambda v, x, y: x - y,
     "mul": lambda v, x, y: x * y,
     "div": lambda v, x, y: x / (y + 3.0),
@@ -96,7 +98,30 @@ CASES: dict[str, Body] = {
     "products of an edge": lambda v, x, y: sum_edges(
         tanh((v.gather_each().h + spread(x)) @ v.parameter("A") + v.parameter("b"))
     ),
+    "rows of a matrix": lambda v, x, y: _twice(
+        v, _row(v) @ (_rows(v) @ v.parameter("P") + v.parameter("p"))
+    ),
+    "a matrix twice": lambda v, x, y: _twice(v, tanh(_row(v) @ _rows(v)) @ _rows(v)),
+    "functions of a matrix": lambda v, x, y: _twice(
+        v, _row(v) @ (_rows(v) * tanh(_rows(v) + v.parameter("p")))
+    ),
+    "a sum of matrices": lambda v, x, y: _twice(
+        v, spread(_columns(x, 0, 2) @ sum_edges(_rows(v))) + _row(v)
+    ),
 }
+
+
+def _rows(v: VertexTracer) -> Symbol:
+    """The children's states, each as a matrix."""
+    return v.gather_each().matrix("h", 2)
+
+
+def _row(v: VertexTracer) -> Symbol:
+    return spread(_columns(v.lookup("E", v.pull("word")), 1, 2))
+
+
+def _twice(v: VertexTracer, x: Symbol) -> Symbol:
+    return v.concat(sum_edges(x), tanh(sum_edges(x)))
 
 
 def _columns(x: Symbol, start: int, width: int) -> Symbol:
@@ -126,7 +151,7 @@ class OneBody(Model):
     @property
     def parameters(self) -> Mapping[str, ParameterSpec]:
         shapes: dict[str, tuple[int, ...]] = {"X": (7, 4), "Y": (7, 4), "E": (7, 4), "L": (7, 4)}
-        shapes |= {"A": (4, 4), "b": (4,), "C": (12, 4)}
+        shapes |= {"A": (4, 4), "b": (4,), "C": (12, 4), "P": (2, 2), "p": (2,)}
         return {name: ParameterSpec(shape, 1.0) for name, shape in shapes.items()}
 
     def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
@@ -212,9 +237,17 @@ REFUSED: dict[str, tuple[Body, str]] = {
     "unequal shapes": (lambda v, x, y: x + v.zeros(3), r"\[\(4,\), \(3,\)\]; they must be equal"),
     "a matrix of other rows": (lambda v, x, y: x @ v.parameter("C"), r"\(4,\) with a \(12, 4\)"),
     "a product with a bias": (lambda v, x, y: x @ v.parameter("b"), r"\(4,\) with a \(4,\)"),
-    "a product with a value": (lambda v, x, y: x @ y, "must be a parameter"),
+    "a product of two vectors": (lambda v, x, y: x @ y, r"\(4,\) with a \(4,\) matrix"),
+    "a matrix of other rows of a child": (lambda v, x, y: x @ _rows(v), r"\(4,\) with a \(2, 2\)"),
+    "a product of two matrices": (lambda v, x, y: _rows(v) @ _rows(v), "give a vector"),
+    "a matrix in a concat": (lambda v, x, y: v.concat(x, _rows(v)), "give a vector"),
+    "columns of a matrix": (lambda v, x, y: _columns(_rows(v), 0, 2), "give a vector"),
+    "the sum of a matrix": (lambda v, x, y: expand(sum_elements(_rows(v)), 4), "give a vector"),
+    "rows that do not fit": (lambda v, x, y: v.gather(0).matrix("h", 3), "of 3 rows"),
+    "an unknown matrix": (lambda v, x, y: v.gather(0).matrix("m", 2), "width 0"),
+    "two shapes": (lambda v, x, y: _rows(v) * v.gather_each().h, "in two shapes"),
     "a bias of other width": (lambda v, x, y: v.zeros(3) + v.parameter("b"), "only a bias"),
-    "a matrix as a bias": (lambda v, x, y: x + v.parameter("A"), "only a bias of equal"),
+    "a matrix as a bias": (lambda v, x, y: x + v.parameter("A"), "only a bias as wide"),
     "a value times a parameter": (lambda v, x, y: x * v.parameter("b"), "only a bias"),
     "a parameter times a value": (lambda v, x, y: v.parameter("b") * x, "must be a value"),
     "a parameter minus a value": (lambda v, x, y: v.parameter("b") - x, "must be a value"),
@@ -253,6 +286,8 @@ def test_scatter_and_push_check_what_they_are_given() -> None:
         tracer.scatter(c=tracer.zeros(4))
     with pytest.raises(ConfigError, match=r"a loss of shape \(4,\) is pushed; it must be \(1,\)"):
         tracer.push(tracer.zeros(4), loss=tracer.zeros(4))
+    with pytest.raises(ConfigError, match="give a vector"):
+        tracer.push(tracer.gather(1).matrix("h", 2))
     with pytest.raises(AttributeError, match="state c is not scattered; known: h"):
         _ = tracer.gather(0).c
 

@@ -172,7 +172,8 @@ def test_dry_run_plans_every_trial_and_touches_nothing(folder: Path) -> None:
 
 
 def test_the_shipped_pipeline_plans(tmp_path: Path) -> None:
-    config = ["scale=paper", "device=cpu", "data_root=no_data"]
+    # The paper's scale has thousands of trials; test_artefact_plans plans them without Snakemake.
+    config = ["scale=smoke", "device=cpu", "data_root=no_data"]
     done = subprocess.run(
         [*command("all", "--dry-run", "--quiet")[:-5], "--config", *config],
         cwd=tmp_path,

@@ -9,18 +9,20 @@ from typing import Any
 
 import pytest
 import yaml
+from matplotlib.figure import Figure
 
 from harness.commands import draw, report
 from harness.config import Composer
 from harness.errors import ConfigError, RecordError
 from harness.grid import CONF_DIR, experiment_names
-from harness.pipeline import Choices, PlannedTrial, choices_from, plan_artefact
+from harness.pipeline import Choices, PlannedTrial, choices_from, plan_artefact, plan_counts
 from plots.gather import gather
 from plots.points import Point, measure_of, speedup_of
 from plots.presentation import read_presentation
 from plots.render import to_html, to_latex, to_markdown
 from plots.table_of_speedups import table_of
 from plots.words import title_of
+from tests.made_up_counts import write_made_up_counts, write_real_counts
 from tests.made_up_records import (
     MACHINE,
     Change,
@@ -61,6 +63,9 @@ def measured(
     """Plan an artefact and leave made-up records for it."""
     trials = plan_artefact(name, choices, composer)
     write_made_up_records(trials, choices, change)
+    is_graph = read_presentation(name, choices.conf_dir).show.get("graph") == "plain"
+    write_counts = write_real_counts if is_graph else write_made_up_counts
+    write_counts(plan_counts(name, choices), choices.results_dir)
     return trials
 
 
@@ -82,9 +87,25 @@ def lines_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.fixture
+def coarse_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures of few pixels, and empty PDFs: what they show is tested elsewhere."""
+    save = Figure.savefig
+
+    def savefig(figure: Figure, path: Path, **options: Any) -> None:
+        if path.suffix == ".png":
+            save(figure, path, dpi=30, **options)
+        else:
+            path.touch()
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+
+
+@pytest.mark.usefixtures("coarse_pictures")
 def test_every_artefact_draws_exactly_the_files_it_announces(
-    choices: Choices, composer: Composer
+    choices: Choices, composer: Composer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(draw, "Composer", lambda conf_dir: composer)  # which remembers
     names = experiment_names(choices.conf_dir)
     announced = set()
     for name in names:

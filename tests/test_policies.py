@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import pytest
 from hypothesis import assume, given, settings
+from learned import schedule_by
 from random_graphs import graph_of, graphs
 
 from harness.errors import ConfigError
@@ -59,7 +60,7 @@ def test_an_unknown_policy_is_refused_and_the_known_are_listed(name: str) -> Non
 @settings(deadline=None, max_examples=150)
 @given(graph=graphs())
 def test_every_schedule_is_valid_and_not_below_the_bound(name: str, graph: Graph) -> None:
-    schedule = load_policy(name)(graph)
+    schedule = schedule_by(name, graph)
     check_schedule(graph, schedule)
     assert schedule.n_batches >= lower_bound(graph) or name == "unbatched"
     for batch in batches(schedule):
@@ -70,7 +71,7 @@ def test_every_schedule_is_valid_and_not_below_the_bound(name: str, graph: Graph
 @settings(deadline=None, max_examples=150)
 @given(graph=graphs())
 def test_followers_come_right_behind_their_block(name: str, graph: Graph) -> None:
-    schedule = load_policy(name)(graph)
+    schedule = schedule_by(name, graph)
     order = types_in_order(graph, schedule)
     block: list[int] = []
     for index, (t, batch) in enumerate(zip(order, batches(schedule), strict=True)):
@@ -87,7 +88,7 @@ def test_followers_come_right_behind_their_block(name: str, graph: Graph) -> Non
 @settings(deadline=None, max_examples=40)
 @given(graph=graphs(max_vertices=12))
 def test_no_policy_beats_the_exact_minimum(name: str, graph: Graph) -> None:
-    assert load_policy(name)(graph).n_batches >= minimum_batches(graph)
+    assert schedule_by(name, graph).n_batches >= minimum_batches(graph)
 
 
 @settings(deadline=None, max_examples=150)
@@ -99,7 +100,7 @@ def test_depth_and_frontier_agree_without_followers(graph: Graph) -> None:
 
 @pytest.mark.parametrize("name", policy_names())
 def test_an_empty_graph_has_an_empty_schedule(name: str) -> None:
-    assert load_policy(name)(graph_of([], [], n_types=2)).n_batches == 0
+    assert schedule_by(name, graph_of([], [], n_types=2)).n_batches == 0
 
 
 def test_unbatched_is_the_order_of_creation() -> None:
@@ -110,7 +111,7 @@ def test_unbatched_is_the_order_of_creation() -> None:
 @pytest.mark.parametrize("name", ["depth", "frontier"])
 def test_depth_splits_the_outputs(name: str) -> None:
     graph = chain_with_outputs()
-    order = types_in_order(graph, load_policy(name)(graph))
+    order = types_in_order(graph, schedule_by(name, graph))
     assert order.count(OUTPUT) == 4
     assert len(order) == 9
 
@@ -119,7 +120,7 @@ def test_depth_splits_the_outputs(name: str) -> None:
 def test_the_sufficient_condition_is_optimal_on_the_figure(name: str) -> None:
     graph = chain_with_outputs()
     expected = [INTERNAL] * 4 + [OUTPUT, REDUCTION]
-    assert types_in_order(graph, load_policy(name)(graph)) == expected
+    assert types_in_order(graph, schedule_by(name, graph)) == expected
     assert lower_bound(graph) == len(expected)
 
 

@@ -65,6 +65,7 @@ def test_the_fields_that_others_read_are_there(make_record: MakeRecord) -> None:
         *("phases_s", "learn_s", "compile_s", "samples_s", "n_batches", "n_launches"),
         *(
             "bytes_copied",
+            "n_copies",
             "peak_memory_bytes",
             "baseline_memory_bytes",
             "check",

@@ -20,7 +20,20 @@ FIELDS = [
     "n_nodes_ed",
     "n_batches_ed",
     "lower_bound_ed",
+    "n_unbatchable_ed",
     "schedule_s",
+]
+LABELS = [
+    "ratio",
+    "ratio_ed",
+    "model",
+    "dataset",
+    "split",
+    "batch_size",
+    "granularity",
+    "outputs",
+    "offset",
+    "cpu",
 ]
 
 
@@ -41,10 +54,10 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_json_holds_the_promised_fields(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = rows_of(capsys, "batch_size=4", "policy=agenda,unbatched")
-    assert [row["policy"] for row in rows] == ["agenda", "unbatched"]
+    rows = rows_of(capsys, "batch_size=4", "policy=sufficient,unbatched")
+    assert [row["policy"] for row in rows] == ["sufficient", "unbatched"]
     for row in rows:
-        assert list(row) == FIELDS
+        assert list(row) == [*FIELDS, *LABELS]
         assert row["schedule_s"] > 0  # type: ignore[operator]
     assert rows[1]["n_batches"] == rows[1]["n_vertices"]
     assert rows[1]["n_batches_ed"] == rows[1]["n_nodes_ed"]
@@ -65,7 +78,7 @@ def test_offset_skips_instances(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_operators_are_vertices_at_operator_granularity(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ("batch_size=3", "policy=depth,agenda")
+    arguments = ("batch_size=3", "policy=depth,agenda", "outputs=stage")
     coarse = rows_of(capsys, *arguments)
     fine = rows_of(capsys, *arguments, "granularity=operator")
     for one, other in zip(coarse, fine, strict=True):
@@ -76,10 +89,20 @@ def test_operators_are_vertices_at_operator_granularity(capsys: pytest.CaptureFi
         }
 
 
+def test_outputs_are_vertices_unless_they_are_to_be_a_stage(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (with_outputs,) = rows_of(capsys, "batch_size=2", "policy=depth")
+    (without,) = rows_of(capsys, "batch_size=2", "policy=depth", "outputs=stage")
+    assert int(str(with_outputs["n_vertices"])) == 3 * int(str(without["n_vertices"]))
+    assert with_outputs["n_batches_ed"] == without["n_batches_ed"]
+
+
 def test_the_table_is_aligned(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*WORKLOAD, "batch_size=2", "policy=agenda,sufficient_reversed"]) == 0
     title, empty, head, *rows = capsys.readouterr().out.splitlines()
-    assert title == "tree_lstm, sst_synthetic train, instances 0 to 1, vertex granularity"
+    instances = "tree_lstm, sst_synthetic train, instances 0 to 1"
+    assert title == f"{instances}, vertex granularity, outputs as vertices"
     assert empty == ""
     assert head.split("  ")[0] == "policy"
     assert len(rows) == 2
@@ -92,9 +115,10 @@ def test_the_table_of_the_specification(
     arguments = ["model=tree_lstm", "dataset=sst", f"data_root={data_root}", "batch_size=8"]
     assert main([*arguments, "policy=agenda,sufficient", "--json"]) == 0
     agenda, sufficient = json.loads(capsys.readouterr().out)
-    for row, n_batches_ed in ((agenda, 92), (sufficient, 58)):
-        assert row["n_vertices"] == 414
-        assert row["n_batches"] == row["lower_bound"] == 18
+    for row, n_batches, n_batches_ed in ((agenda, 54, 92), (sufficient, 20, 58)):
+        assert row["n_vertices"] == 3 * 414  # each vertex has an output and a loss
+        assert row["n_batches"] == n_batches
+        assert row["lower_bound"] == 20
         assert row["n_nodes_ed"] == 2072
         assert row["n_batches_ed"] == n_batches_ed
         assert row["lower_bound_ed"] == 58

@@ -22,7 +22,7 @@ from tests.engine_runs import disagreements, prepared, run
 from tests.sketches import Sketch
 from tests.test_autodiff import trees
 
-SHARING = Switches(fusion=False, share_equal_inputs=True)
+SHARING = Switches(fusion=False, loop="python", share_equal_inputs=True)
 MODEL = EXAMPLES["tree_lstm"][0]
 
 

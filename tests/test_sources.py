@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.sources import WORKER, hash_files, imported_files, module_file, source_sha256
+from harness.sources import (
+    WORKER,
+    SourceHashes,
+    hash_files,
+    imported_files,
+    module_file,
+    source_sha256,
+)
 from harness.trial import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
@@ -101,3 +108,9 @@ def test_modules_without_python_source_have_no_file() -> None:
     assert module_file("no_such_module.at_all") is None
     assert module_file("_struct") is None
     assert module_file("harness.trial") == Path(sys.modules["harness.trial"].__file__ or "")
+
+
+def test_hashes_of_many_trials_are_those_of_each(make_spec: MakeSpec) -> None:
+    specs = [make_spec(batch_size=8), make_spec(batch_size=9), make_spec(policy="agenda")]
+    hashes = SourceHashes()
+    assert [hashes.of(spec) for spec in specs] == [source_sha256(spec) for spec in specs]
