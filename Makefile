@@ -19,6 +19,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt --editable ".[$(EXTRAS)]"
 	touch $@
 
+# Property tests draw the same examples every time; new ones: pytest --hypothesis-profile=explore
 test: install
 	$(BIN)/python -m pytest
 

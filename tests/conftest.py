@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
+from hypothesis import settings
 
 from harness.trial import Limits, Timing, TrialSpec
 
@@ -16,6 +17,12 @@ ROOT = Path(__file__).resolve().parents[1]
 BESIDE = ROOT.parent / "shared" / "data"  # where real corpora lie beside some checkouts
 if "BENCH_DATA" not in os.environ and BESIDE.is_dir():
     os.environ["BENCH_DATA"] = str(BESIDE)
+
+# The same examples at every run, so that main does not turn red by chance; new ones are drawn by
+# pytest --hypothesis-profile=explore, and what it finds becomes a test of its own.
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("explore", print_blob=True)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")
