@@ -1,4 +1,4 @@
-"""The typed graph of a mini-batch, as integer arrays (spec 0)."""
+"""The typed graph of a mini-batch, as integer arrays: what every policy schedules."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Graph:
         args[arg_start[v]:arg_start[v + 1]].
     type_names: a name for every type id.
     follows (n_types,): the type whose batch forces a batch of this type right behind it
-        (ED-Batch's "get" nodes, spec 1.2), NO_TYPE for ordinary types. A vertex of such a type has
-        one argument, of the type it follows.
-    cheap (n_types,): types that the agenda policy prefers on ties (DyNet's elementwise operators,
-        spec 2.3); none unless given.
+        (ED-Batch's "get" nodes, one for each output of a block), NO_TYPE for ordinary types. A
+        vertex of such a type has one argument, of the type it follows.
+    cheap (n_types,): types that the agenda policy prefers on ties (DyNet's elementwise operators:
+        dynet/exec.cc); none unless given.
 
     Raises ScheduleError when the arrays are inconsistent or an argument does not come first (a
     cycle).

@@ -1,4 +1,4 @@
-"""A schedule: the order in which batches of vertices are executed, as integer arrays (spec 0)."""
+"""A schedule: the order in which batches of vertices are executed, as integer arrays."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Schedule:
 
     @property
     def n_batches(self) -> int:
-        """Number of batches, the metric of spec 0."""
+        """Number of batches: what policies are compared by."""
         return len(self.starts) - 1
 
     def batch(self, index: int) -> IntArray:

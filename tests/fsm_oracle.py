@@ -1,4 +1,7 @@
-"""ED-Batch's Q-learning once more, in plain Python from the definitions (spec 1.1 to 1.5)."""
+"""ED-Batch's Q-learning once more, in plain Python from its definitions.
+
+Source: Chen et al., ICML 2023, Sec. 2.2 and 2.3, and their release, dynet/ooc-scheduler.cc.
+"""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_how_often_the_exact_minimum_is_reached() -> None:
 
 
 def test_the_tree_of_figure_1_takes_every_output_in_one_batch() -> None:
-    # I-chain of four, one O for each, one R behind all (spec 6.4).
+    # I-chain of four, one O for each, one R behind all (ED-Batch, Fig. 1).
     types = [INTERNAL] * 4 + [OUTPUT] * 4 + [REDUCTION]
     graph = graph_of(types, [[], [0], [1], [2], [0], [1], [2], [3], [4, 5, 6, 7]])
     schedule = load_policy("critical_share")(graph)
@@ -101,7 +101,7 @@ def test_the_tree_of_figure_1_takes_every_output_in_one_batch() -> None:
 
 @pytest.mark.parametrize("depth", [2, 3, 5])
 def test_two_trees_with_swapped_types_take_the_minimum(depth: int) -> None:
-    # Spec 6.4, Fig 10: a chain of I with an O at each, beside a chain of O with an I at each. The
+    # ED-Batch, Fig. 10: a chain of I with an O at each, beside a chain of O with an I at each. The
     # right choice among I and O depends on how far each chain is, so that a state machine whose
     # states are sets of ready types cannot make it; levels of chains can.
     types, args = [], []

@@ -255,7 +255,8 @@ def test_settings_out_of_range_are_refused(changes: dict[str, object], message: 
 
 
 TABLE = {
-    # model, batch size: E_base, E_max, E_sort of one seed (spec 1.9)
+    # model, batch size: E_base, E_max, E_sort of one seed, in the independent simulation of
+    # ED-Batch's release on its data (plots/published/simulated_batch_counts.yaml)
     (TreeLSTM, 8): (58, 58, 58),
     (LatticeLSTM, 8): (430, 416, 413),
     (LatticeGRU, 8): (310, 302, 300),

@@ -1,7 +1,8 @@
-"""Policies on real lattices, whose batch counts separate them: the specification's table, 1.9.
+"""Policies on real lattices, whose batch counts separate them.
 
-The graphs are those of ED-Batch's LatticeLSTM and LatticeGRU (1.2, 1.13.2): built here by hand, and
-as they are derived from the models.
+The table is from the independent simulation of ED-Batch's release on its data
+(plots/published/simulated_batch_counts.yaml). The graphs are those of the release's LatticeLSTM and
+LatticeGRU: built here by hand, and as they are derived from the models.
 """
 
 from __future__ import annotations

@@ -57,9 +57,9 @@ def test_sizes_are_those_of_the_real_files(shapes: LatticeShapes) -> None:
     assert isinstance(corpus.instances, LazyInstances)
 
 
-def test_statistics_are_close_to_those_of_the_specification(shapes: LatticeShapes) -> None:
-    # Of 1.13.2; lengths within 3 %, words per character within 2 %, shares of states and words
-    # within half a percent of all.
+def test_statistics_are_close_to_those_of_the_released_lattices(shapes: LatticeShapes) -> None:
+    # Training split of ED-Batch's release; lengths within 3 %, words per character within 2 %,
+    # shares of states and words within half a percent of all.
     assert shapes.states_mean == pytest.approx(44.1, rel=0.03)
     assert (shapes.states_min, 150 < shapes.states_max <= 211) == (3, True)
     per_character = shapes.n_words / shapes.n_characters

@@ -1,4 +1,8 @@
-"""Counts as ED-Batch's release makes them: the acceptance table of the specification, 1.9."""
+"""Counts as ED-Batch's release makes them.
+
+The table is from the independent simulation of ED-Batch's release on its data
+(plots/published/simulated_batch_counts.yaml).
+"""
 
 from __future__ import annotations
 

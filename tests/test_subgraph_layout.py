@@ -41,7 +41,7 @@ def n_aligned(order: Sequence[int], batches: Sequence[Batch]) -> int:
     return count
 
 
-# The worked example of the specification, 1.11: variables 1 to 8.
+# A worked example: two batches over variables 1 to 8, each with one operand that can be aligned.
 B1, B2 = Batch((4, 5), ((1, 3),)), Batch((6, 7, 8), ((3, 1, 2),))
 
 

@@ -49,7 +49,7 @@ def lines(path: Path) -> list[dict[str, str]]:
 
 
 def test_the_published_pairs_are_the_papers() -> None:
-    """Spec: the ratios that the paper prints follow from its kernels and kB."""
+    """The ratios that the paper prints follow from its kernels and kB."""
     published = read_published_rows("edbatch_table2")
     ratios = {
         cell: [

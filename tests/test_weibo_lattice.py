@@ -230,7 +230,7 @@ def test_sizes_of_the_real_files(
 
 
 def test_statistics_of_the_real_training_split(data_root: Path) -> None:
-    # Those of the specification, 1.13.2.
+    # As counted in the release's file independently of this code.
     instances = real(data_root).instances
     states = np.array([lattice.n_states for lattice in instances])
     assert (states.min(), states.max(), round(states.mean(), 1)) == (3, 211, 44.1)

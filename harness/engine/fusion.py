@@ -1,5 +1,6 @@
-"""Groups of elementwise operators that become one kernel (Cavs 3.5), and the rewrite that helps
-them.
+"""Groups of elementwise operators that become one kernel, and the rewrite that helps them.
+
+Source: Xu et al., "Cavs", ATC 2018, Sec. 3.5.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def stage_program(
     lazy_batching: bool,
     hoisting: bool,
 ) -> Staging:
-    """Apply the analysis of spec 3.4 to both halves of a program.
+    """Apply the analysis of eager and lazy operators to both halves of a program.
 
     A function without gathers is ready as a whole, so it runs with its batch and writes its state
     there. An operator that the backward half needs belongs to the forward half if it was traced

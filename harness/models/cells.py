@@ -1,9 +1,11 @@
 """The recurrent cells of ED-Batch's benchmark, each gate with a matrix of its own.
 
-Chen et al., "ED-Batch", ICML 2023, Table 2; equations as in the specification, 1.13. A cell is
-given states (x: word, h, c, T: a matrix, transposed) of one or two others. The order in which
-operators are written decides where DyNet puts their results; the paper does not show it. Here it is
-one that leads to the paper's own counts of copies.
+A cell is given states (x: word, h, c, T: a matrix, transposed) of one or two others. The order in
+which operators are written decides where DyNet puts their results; the paper does not show it. Here
+it is one that leads to the paper's own counts of copies.
+
+Source: Chen et al., "ED-Batch", ICML 2023, Table 2; equations of the release's
+benchmark/models/block.cc and treenn.cc, the GRU's with h where the former reads an unset value.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Lattice-GRU as in ED-Batch's release: a cell for every arc, plain sums where arcs meet.
 
-Chen et al., "ED-Batch", ICML 2023; equations as in the specification, 1.13.2.
+Chen et al., "ED-Batch", ICML 2023; equations of its release, benchmark/models/lattice.cc.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Lattice-LSTM as in ED-Batch's release: a cell for every arc, plain sums where arcs meet.
 
-Chen et al., "ED-Batch", ICML 2023; equations as in the specification, 1.13.2. It leaves out the
-gates between words and characters of Zhang and Yang (ACL 2018), which gated_lattice_lstm has.
+Chen et al., "ED-Batch", ICML 2023; equations of its release, benchmark/models/lattice.cc. It leaves
+out the gates between words and characters of Zhang and Yang (ACL 2018), which gated_lattice_lstm
+has.
 """
 
 from __future__ import annotations

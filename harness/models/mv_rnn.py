@@ -1,8 +1,9 @@
 """Matrix-vector recursive network: every vertex has a vector and a matrix that acts on its sibling.
 
 Socher, Huval, Manning and Ng, "Semantic Compositionality through Recursive Matrix-Vector Spaces",
-EMNLP 2012; equations as in the specification, 1.13.1. Matrices are stored transposed (T = M^T), as
-parameters are: M v is written v T, and W_M [M_1; M_2] is T_1 A_1 + T_2 A_2.
+EMNLP 2012; equations of ED-Batch's release, benchmark/models/treenn.cc. Matrices are stored
+transposed (T = M^T), as parameters are: M v is written v T, and W_M [M_1; M_2] is
+T_1 A_1 + T_2 A_2.
 """
 
 from __future__ import annotations

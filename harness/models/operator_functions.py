@@ -1,9 +1,10 @@
-"""One vertex function for each of a model's operators, shared as DyNet's signatures allow (spec
-2.2).
+"""One vertex function for each of a model's operators, shared as DyNet's signatures allow.
 
 This turns operator granularity into an ordinary model: a vertex is one operator application, its
 state the value it computes, named after its width ("v256"), so that the engine needs no second
 mode.
+
+Source of the signatures: Neubig et al., NIPS 2017, appendix A.
 """
 
 from __future__ import annotations

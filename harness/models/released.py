@@ -1,4 +1,4 @@
-"""The graph that ED-Batch's released code builds, and whose batches it counts (spec 1.2).
+"""The graph that ED-Batch's released code builds, and whose batches it counts.
 
 A vertex function with work of its own is a block: one vertex, and one *get* vertex for each state
 that it scatters, whose batch is forced right behind the block's. A vertex function of lookups alone
@@ -6,6 +6,8 @@ is no block but one vertex a lookup; one that only adds up its children is one v
 type of its own for each number of children; one that scatters bare parameters is those parameters.
 The output function adds one vertex an operator, every bare parameter one unbatchable vertex, and
 one vertex sums all losses. All of it is derived from the traced vertex functions.
+
+Source: Chen et al., ICML 2023, released code, dynet/ooc-block.cc (blocks) and benchmark/models.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """Tree-FC: one fully connected layer at every internal vertex of a complete binary tree.
 
-Two published variants (specification 3.6, 4.3): "fold" (Looks et al., ICLR 2017) looks leaves up in
-a table and evaluates 255 layers for 256 leaves; "cavs" (Xu et al., ATC 2018) has no table and
-evaluates the layer at all 511 vertices, leaves reading zero vectors.
+Two published variants: "fold" (Looks et al., ICLR 2017) looks leaves up in a table and evaluates
+255 layers for 256 leaves; "cavs" (Xu et al., ATC 2018) has no table and evaluates the layer at all
+511 vertices, leaves reading zero vectors.
+
+Source: the releases of Fold, tensorflow_fold/loom/benchmarks/iclr_2017_benchmark.py, and of Cavs,
+apps/paper/tree-fc-cavs-artificial-tree.cc.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Binary Tree-GRU with a classifier at every vertex, as in ED-Batch's release.
 
-Chen et al., "ED-Batch", ICML 2023; equations as in the specification, 1.13.1.
+Chen et al., "ED-Batch", ICML 2023; equations of its release, benchmark/models/treenn.cc.
 """
 
 from __future__ import annotations

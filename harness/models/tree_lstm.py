@@ -1,7 +1,7 @@
 """Binary N-ary Tree-LSTM with a classifier at every vertex.
 
 Tai, Socher and Manning, "Improved Semantic Representations From Tree-Structured Long Short-Term
-Memory Networks", ACL 2015; equations as in the specification, 1.13.1.
+Memory Networks", ACL 2015; equations of ED-Batch's release, benchmark/models/treenn.cc.
 """
 
 from __future__ import annotations

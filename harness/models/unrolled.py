@@ -2,7 +2,7 @@
 
 A value of an edge becomes one value a child, a value spread to the edges is the vertex's own, and a
 sum over the edges is one sum of all of them, as a program that builds its graph operator by
-operator has it (DyNet's n-ary sum, spec 2.2).
+operator has it (DyNet's n-ary sum).
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""|F(G^t)| for every type t, kept up to date while a schedule is made (spec 0, 1.4).
+"""|F(G^t)| for every type t, kept up to date while a schedule is made.
 
 F(G^t) holds the remaining vertices of type t without a remaining ancestor of type t. An argument
 edge (a, v) *carries* t while a remains and is of type t or has a carrying edge itself. Carrying
 edges are counted per vertex and type; an edge stops carrying a type once and for all, so that all
 updates of a whole schedule cost O(edges x types), whatever the order.
+
+Source of G^t: Chen et al., "ED-Batch", ICML 2023, Fig. 2 (c).
 """
 
 from __future__ import annotations

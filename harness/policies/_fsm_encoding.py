@@ -1,8 +1,10 @@
-"""States of ED-Batch's machines: what a policy sees of the ready vertices (spec 1.3).
+"""States of ED-Batch's machines: what a policy sees of the ready vertices.
 
 A state is a tuple of type ids. T+ are the batchable types with ready vertices:
 "base" is T+ in increasing order; "max" is the same with the type of most ready vertices once more
 at the end; "sort" is T+ by falling number of ready vertices. Among equals the smaller id is first.
+
+Source: Chen et al., ICML 2023, Sec. 2.2, and their release, dynet/ooc-scheduler.cc (schedule_impl).
 """
 
 from __future__ import annotations

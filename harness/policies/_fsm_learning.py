@@ -1,7 +1,7 @@
 """Learn a state machine by tabular Q-learning.
 
-Source: Chen et al., "ED-Batch", ICML 2023, Sec. 2.3, with the constants of the released code (spec
-1.5).
+Source: Chen et al., "ED-Batch", ICML 2023, Sec. 2.3, with the constants of its release,
+dynet/ooc-scheduler.h and .cc (RLScheduler).
 """
 
 from __future__ import annotations

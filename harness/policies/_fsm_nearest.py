@@ -1,8 +1,10 @@
 """|F(G^t)| by nearest vertices of the same type: cheap where one graph is scheduled many times.
 
 N(u) holds the descendants of u of its own type that are reached through other types only. A
-remaining vertex is in F(G^t) when no remaining vertex has it in its N (spec 1.4). Finding N takes a
-search from every vertex, once; afterwards a whole schedule costs the sum of all |N(u)|.
+remaining vertex is in F(G^t) when no remaining vertex has it in its N. Finding N takes a search
+from every vertex, once; afterwards a whole schedule costs the sum of all |N(u)|.
+
+Source: ED-Batch's release (Chen et al., ICML 2023), dynet/ooc-scheduler.cc (typewise_init).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""ED-Batch's batching loop under a learned choice for every state (spec 1.1, 1.5)."""
+"""ED-Batch's batching loop under a learned choice for every state, and a fallback for new ones.
+
+Source: Chen et al., ICML 2023, Alg. 1.
+"""
 
 from __future__ import annotations
 

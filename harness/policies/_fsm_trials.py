@@ -1,6 +1,6 @@
 """Trials of tabular N-step Q-learning: one schedule each, then one update of what it visited.
 
-Source: Chen et al., ICML 2023, Sec. 2.3 and their released code (spec 1.4, 1.5).
+Source: Chen et al., ICML 2023, Sec. 2.3, and their release, dynet/ooc-scheduler.cc (train).
 """
 
 from __future__ import annotations

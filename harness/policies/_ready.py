@@ -1,4 +1,4 @@
-"""Ready lists per type: the compiled core of policies that choose type after type (spec 0, 1.1).
+"""Ready lists per type: the compiled core of policies that choose type after type.
 
 A vertex is ready once its arguments are executed. `commit` executes all ready vertices of a type as
 one batch (one vertex, where the type is unbatchable), and then those that must follow them.

@@ -76,7 +76,7 @@ def most_urgent(
 ) -> int:  # fmt: skip
     """Return a chained type that is safe, or else the ready type of the highest score.
 
-    Safe by the sufficient condition of Chen et al., ICML 2023 (spec 1.6): all ready vertices of
+    Safe by the sufficient condition of Chen et al., ICML 2023: all ready vertices of
     other types are on level 0, so that every vertex of the type is behind a ready one of the same.
 
     chained (k,): the chained types; first (k + 1,), top (k,): rows of their levels 0 and of their

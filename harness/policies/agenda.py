@@ -1,8 +1,8 @@
 """Agenda batching: always the ready type of least average depth, averages taken once at the start.
 
 Source: Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation Graphs",
-NIPS 2017, and DyNet's default strategy (spec 2.3). Unbatchable vertices go first, in order of
-becoming ready. Among equal averages the last cheap type wins (Graph.cheap), else the first type.
+NIPS 2017, Sec. 3.2, and DyNet's dynet/exec.cc. Unbatchable vertices go first, in order of becoming
+ready. Among equal averages the last cheap type wins (Graph.cheap), else the first type.
 """
 
 from __future__ import annotations

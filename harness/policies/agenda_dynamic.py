@@ -1,7 +1,8 @@
 """Agenda batching with averages kept up to date: the average depth of vertices not yet executed.
 
-Source: the agenda strategy of ED-Batch's executor (Chen et al., ICML 2023, released code; spec
-1.8). The smallest average wins, among equal ones the smaller type; unbatchable vertices go first.
+Source: the agenda strategy of ED-Batch's executor (Chen et al., ICML 2023), AgendaScheduler in its
+release's dynet/ooc-scheduler.cc. The smallest average wins, among equal ones the smaller type;
+unbatchable vertices go first.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ MAX_EXACT_VERTICES = 24
 
 
 def lower_bound(graph: Graph) -> int:
-    """Return LB(G) of ED-Batch, appendix A.3 (spec 1.7).
+    """Return LB(G) of Chen et al., "ED-Batch", ICML 2023, appendix A.3.
 
     Every unbatchable vertex is a batch; a path with k vertices of one type needs k batches of it.
     """

@@ -1,8 +1,9 @@
 """Depth batching: vertices of equal depth and type share a batch.
 
-Sources: Looks et al., "Deep Learning with Dynamic Computation Graphs", ICLR 2017 (spec 4.1), and
-DyNet's by-depth strategy (Neubig et al., NIPS 2017; spec 2.3). Depth is the longest path from the
-sources, parameter vertices included; types that must follow come behind their block (spec 1.8).
+Sources: Looks et al., "Deep Learning with Dynamic Computation Graphs", ICLR 2017 (in its release
+tensorflow_fold/loom/weaver.cc), and DyNet's by-depth strategy (Neubig et al., NIPS 2017;
+dynet/exec.cc). Depth is the longest path from the sources, parameter vertices included; types that
+must follow come behind their block, as in ED-Batch's release.
 """
 
 from __future__ import annotations

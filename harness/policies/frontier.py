@@ -1,10 +1,10 @@
 """Frontier batching: in each round, one batch for every type that was ready when the round began.
 
-Source: Xu et al., "Cavs: An Efficient Runtime System for Dynamic Neural Networks", ATC 2018 (spec
-3.2). Cavs's wavefront runs a vertex in the round after its last argument; rounds are computed here
-directly, since vertices are in topological order. Cavs has one vertex function, so that its rounds
-are single batches; here a round has one batch for each type, and what must follow a batch is in its
-round (`depth` gives it a level of its own, the only difference between the two).
+Source: Xu et al., "Cavs: An Efficient Runtime System for Dynamic Neural Networks", ATC 2018,
+Alg. 1. Cavs's wavefront runs a vertex in the round after its last argument; rounds are computed
+here directly, since vertices are in topological order. Cavs has one vertex function, so that its
+rounds are single batches; here a round has one batch for each type, and what must follow a batch is
+in its round (`depth` gives it a level of its own, the only difference between the two).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """E_sort: learned choices by the types that have ready vertices, in order of how many.
 
 Source: Chen et al., "ED-Batch: Efficient Automatic Batching of Dynamic Neural Networks via Learned
-Finite State Machines", ICML 2023, Sec. 2.2 and 2.3, and its released code (spec 1.1 to 1.5).
+Finite State Machines", ICML 2023, Sec. 2.2 and 2.3, and its release, dynet/ooc-scheduler.cc.
 Of its three encodings this is the one that its authors report as ED-Batch.
 """
 

@@ -17,7 +17,10 @@ FALLBACKS = ("last", "agenda", "sufficient")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningSettings:
-    """How a state machine is learned, and what it does where it learned nothing (spec 1.5).
+    """How a state machine is learned, and what it does where it learned nothing.
+
+    The defaults of variant, fallback and trials are those of ED-Batch's release (RLScheduler in
+    dynet/ooc-scheduler.cc).
 
     variant: "released" bootstraps with max(0, max Q), which is always 0, so that a value is the sum
         of the next ten rewards; "intended" with max Q, so that it is the return to the end.

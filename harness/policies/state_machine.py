@@ -1,7 +1,7 @@
-"""ED-Batch's state machine as a value: which type to execute in which state (spec 1.1, 1.3).
+"""ED-Batch's state machine as a value: which type to execute in which state.
 
 Source: Chen et al., "ED-Batch: Efficient Automatic Batching of Dynamic Neural Networks via Learned
-Finite State Machines", ICML 2023, Sec. 2.2.
+Finite State Machines", ICML 2023, Sec. 2.2 and Alg. 1.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Sufficient-condition heuristic: the type whose ready set is the largest share of F(G^t).
 
 Source: Chen et al., "ED-Batch: Efficient Automatic Batching of Dynamic Neural Networks via Learned
-Finite State Machines", ICML 2023 (spec 1.6). A share of 1 is provably safe: some shortest schedule
-starts with that type. Among equal shares the smaller type wins; unbatchable vertices go first.
+Finite State Machines", ICML 2023. A share of 1 is provably safe: some shortest schedule starts with
+that type. Among equal shares the smaller type wins; unbatchable vertices go first.
 """
 
 from __future__ import annotations

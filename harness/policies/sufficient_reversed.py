@@ -1,9 +1,9 @@
 """Sufficient-condition heuristic on the reversed graph: batches are found from the outputs back.
 
-Source: the released code of ED-Batch (Chen et al., ICML 2023; spec 1.6, "typewiseLB"). A vertex is
-ready once all its users are placed; the list of batches is reversed at the end. Types that must
-follow a block are emitted with it, so that here a block and its followers are one vertex. Among
-equal shares the type wins that has had ready vertices for the longest time.
+Source: getBatches_typewiseLB of ED-Batch's release (Chen et al., ICML 2023). A vertex is ready once
+all its users are placed; the list of batches is reversed at the end. Types that must follow a block
+are emitted with it, so that here a block and its followers are one vertex. Among equal shares the
+type wins that has had ready vertices for the longest time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """No batching: one vertex a batch, in order of creation.
 
-Source: DyNet with autobatching off (spec 2.1), and Cavs's serial policy (spec 3.2).
+Source: DyNet with autobatching off (SimpleExecutionEngine in dynet/exec.cc), and Cavs's serial
+policy (SerialGraphScheduler in its release's cavs/midend/graph_scheduler.cc).
 """
 
 from __future__ import annotations

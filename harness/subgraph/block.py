@@ -1,8 +1,8 @@
 """A vertex function as a block: its operators, the types that may share a kernel, its batches.
 
-Types as in ED-Batch's release (specification, 1.10): DyNet's signatures, except that products with
-different matrices of equal shape are of one type, and that an output has a type of its own, so that
-it is executed alone and written where the caller wants it.
+Types as in ED-Batch's release (Block::freeze in dynet/ooc-block.cc): DyNet's signatures, except
+that products with different matrices of equal shape are of one type, and that an output has a type
+of its own, so that it is executed alone and written where the caller wants it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What batches ask of the memory order, as a PQ tree (specification, 1.11 (a) and (c)).
+"""What batches ask of the memory order, as a PQ tree.
 
 Chen et al., "ED-Batch", ICML 2023, Sec. 3.2 and Alg. 4: the values of an operand shall be adjacent,
 and all operands of a batch in the same order.

@@ -42,7 +42,7 @@ def in_order_of_execution(batches: Sequence[Batch]) -> Layout:
 
 
 def by_pq_tree(variables: Collection[int], batches: Sequence[Batch]) -> Layout:
-    """As many operands as possible contiguous and aligned (specification, 1.11)."""
+    """As many operands as possible contiguous and aligned (Chen et al., ICML 2023, Alg. 2)."""
     if not variables:
         return Layout((), ())
     tree, patterns = constrain(variables, batches)

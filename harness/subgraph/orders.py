@@ -1,10 +1,9 @@
 """From a PQ tree to one order: nodes of operands that belong together get the same order.
 
-DecideNodeOrder of Chen et al., ICML 2023, Alg. 5 and 6 (specification, 1.11 (d) and (e)). After
-broadcasting, operands of a pattern have alike subtrees, whose nodes correspond by the indices
-below them. What one of them decides the others follow: union-find, with the permutation that leads
-from a node's children to its root's on every edge. A Q-node has two orders, so a permutation of two
-tells its direction.
+DecideNodeOrder of Chen et al., ICML 2023, Alg. 5 to 7. After broadcasting, operands of a pattern
+have alike subtrees, whose nodes correspond by the indices below them. What one of them decides the
+others follow: union-find, with the permutation that leads from a node's children to its root's on
+every edge. A Q-node has two orders, so a permutation of two tells its direction.
 """
 
 from __future__ import annotations

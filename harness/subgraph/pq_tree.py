@@ -1,8 +1,8 @@
 """PQ trees: all orders of some leaves in which given sets of leaves are consecutive.
 
 The data structure of Booth and Lueker, "Testing for the Consecutive Ones Property, Interval Graphs,
-and Graph Planarity Using PQ-Tree Algorithms", JCSS 1976; the reduction is the recursive formulation
-of the specification, 1.11 (b), quadratic in the number of leaves. Trees are values: a reduction
+and Graph Planarity Using PQ-Tree Algorithms", JCSS 1976; the reduction is recursive
+instead of by templates, and quadratic in the number of leaves. Trees are values: a reduction
 returns a new tree that shares what did not change, so a failed one leaves nothing behind. Sets of
 leaves are bit masks.
 """

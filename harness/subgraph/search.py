@@ -1,6 +1,6 @@
 """How a block's operators are batched: DyNet's agenda, or a search for the fewest kernels.
 
-Both always take all ready operators of one type (specification, 0 and 1.10).
+Both always take all ready operators of one type, as in ED-Batch's release, src/pattern_cache.cc.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ def agenda_batches(block: Block) -> tuple[Batch, ...]:
     """The type whose unexecuted operators have the smallest average depth goes first.
 
     Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation Graphs", NIPS
-    2017, with averages over what is left (specification, 1.8); ties go to the smaller type.
+    2017, with averages over what is left as in get_batch_ids_dynet of ED-Batch's release; ties go
+    to the smaller type.
     """
     progress, depth = _Progress(block), _depths(block)
     batches = []
@@ -37,12 +38,13 @@ def agenda_batches(block: Block) -> tuple[Batch, ...]:
 
 
 def fewest_kernels(block: Block) -> tuple[Batch, ...]:
-    """Depth-first branch and bound over all schedules (Chen et al., ICML 2023; spec, 1.10).
+    """Depth-first branch and bound over all schedules.
 
-    The release counts batches. Here a copy that no layout can save is a kernel as well, and equal
-    numbers are told apart by the elements that are copied: two products are better left apart
-    than batched behind a copy of their operands, while three are not. The published counts of
-    copies (specification, 1.12) come out this way only.
+    get_batch_ids_ooc of ED-Batch's release (Chen et al., ICML 2023) counts batches. Here a copy
+    that no layout can save is a kernel as well, and equal numbers are told apart by the elements
+    that are copied: two products are better left apart than batched behind a copy of their
+    operands, while three are not. The published counts of copies (their Table 2) come out this way
+    only.
     """
     return _Search(block).run()
 

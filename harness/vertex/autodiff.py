@@ -1,5 +1,6 @@
-"""Symbolic gradient of a vertex function, derived once (spec 3.1: d gather = scatter, and so
-on).
+"""Symbolic gradient of a vertex function, derived once.
+
+As in Xu et al., "Cavs", ATC 2018: the gradient of a gather is a scatter, and the reverse.
 """
 
 from __future__ import annotations

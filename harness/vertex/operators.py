@@ -77,12 +77,11 @@ class Operator:
     gradient: (builder, node id, id of dy) -> ids of the gradients of the inputs, None where there
     is none.
     elementwise: reads and writes position by position, so that it may be fused.
-    sink: sums over all vertices into a parameter's gradient; such a node is lazy by nature (spec
-    3.4).
+    sink: sums over all vertices into a parameter's gradient; such a node is lazy by nature.
     signature: what must be equal, besides operator and operands' shapes, for two applications to
-    share a kernel in DyNet (spec 2.2): "parameter" (which one), "index", "value" or "shape" (its
-    own). None: DyNet has no batched kernel (signature 0).
-    heavy: deferred by DyNet's agenda on ties (spec 2.3).
+    share a kernel in DyNet (Neubig et al., NIPS 2017, appendix A): "parameter" (which one),
+    "index", "value" or "shape" (its own). None: DyNet has no batched kernel (signature 0).
+    heavy: deferred by DyNet's agenda on ties (dynet/exec.cc).
     parameter_at, pull_at: which operand is a parameter, or pulled; such values can be nothing else.
     domain: of the operand, where the operator works on one only.
     """
@@ -249,8 +248,7 @@ OPERATORS: dict[str, Operator] = {
     "matmul_transposed": Operator(lambda inputs: _matmul_shape(inputs, 1, 0), parameter_at=1),
     "bias": Operator(_biased, _bias, elementwise=True, signature=("parameter",), parameter_at=1),
     "lookup": Operator(_row, _lookup, signature=("parameter",), parameter_at=0, pull_at=1),
-    # x A, where A is a value of the vertex itself: DyNet batches products of a shared matrix only
-    # (by the node that computes it, spec 2.2).
+    # x A, A a value of the vertex itself: DyNet batches products of one node's matrix only.
     "apply": Operator(_apply_shape, _apply, signature=None, heavy=True),
     "apply_transposed": Operator(lambda inputs: _apply_shape(inputs, 1, 0)),
     "outer": Operator(_outer_shape),

@@ -95,7 +95,7 @@ def _domain(op: str, operands: list[Node]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class VertexFunction:
-    """F, traced once: what one vertex computes (spec 3.1).
+    """F of Cavs (Xu et al., ATC 2018), traced once: what one vertex computes.
 
     scatter: (state, node) pairs published to parents. push: what the outside sees, or None.
     loss: a node of shape (1,) summed over the mini-batch, or None.

@@ -1,4 +1,4 @@
-"""Which operators must wait for children, and which may run earlier or later (spec 3.4).
+"""Which operators must wait for children, and which may run earlier or later.
 
 eager: an ancestor of what is scattered that does not depend on what is gathered (W x): may run for
 all vertices before the first batch. recurrent: on a path from a gather to a scatter: runs with its
@@ -6,6 +6,8 @@ batch.
 lazy: needed, but nothing scattered depends on it (outputs; in dF every parameter gradient): may
 run for all vertices after the last batch. The same definition serves F (gather to scatter) and dF,
 where state gradients come in and gathers' gradients go out.
+
+Source: Xu et al., "Cavs", ATC 2018, Def. 1 and Prop. 2.
 """
 
 from __future__ import annotations
