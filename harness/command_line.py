@@ -32,8 +32,9 @@ from harness.config import (
 from harness.errors import ConfigError
 from harness.grid import CONF_DIR
 from harness.pipeline import choices_from, measuring_order, plan_artefact
-from harness.record import check_writable, record_path
+from harness.record import record_path
 from harness.trial import TrialSpec
+from harness.whole_files import check_writable
 
 # What an experiment decides by itself, or what does not belong to a single trial.
 _SWEEP = ("-m", "--multirun")

@@ -14,25 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
+from harness.child_process import POLL_S, death_reason, memory_excess, timeout_reason
 from harness.errors import BenchError
 from harness.machine import describe_machine
-from harness.record import (
-    Record,
-    Status,
-    drop_leftovers,
-    find_record,
-    now_text,
-    trial_of,
-    write_record,
-)
+from harness.record import Record, Status, find_record, now_text, trial_of, write_record
 from harness.sources import WORKER, harness_versions, source_sha256
 from harness.trial import USAGE_EXIT, TrialSpec
+from harness.whole_files import drop_leftovers
 
 ROOT = Path(__file__).resolve().parents[1]
-POLL_S = 0.25  # between looks at the worker's memory; costs well below 0.1 % of a core
-MEMORY_SHARE = 0.8  # of the machine's, where no limit is given
 
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -103,11 +93,6 @@ def worker_environment(spec: TrialSpec) -> dict[str, str]:
     return os.environ | threads | fixed
 
 
-def memory_limit_bytes(spec: TrialSpec) -> int:
-    """The trial's memory limit, by default four fifths of the machine's memory."""
-    return spec.limits.memory_bytes or int(MEMORY_SHARE * psutil.virtual_memory().total)
-
-
 def _supervise(command: list[str], spec: TrialSpec, log: Path) -> Ending:
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -128,32 +113,15 @@ def _supervise(command: list[str], spec: TrialSpec, log: Path) -> Ending:
 def _watch(process: subprocess.Popen[bytes], spec: TrialSpec) -> tuple[Status | None, str | None]:
     """Wait for the worker to end, or for the first limit that it passes."""
     deadline = time.monotonic() + spec.limits.time_s
-    allowed = memory_limit_bytes(spec)
     while True:
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=min(POLL_S, max(0.0, deadline - time.monotonic())))
             return None, None
-        used = _tree_memory_bytes(process.pid)
-        if used > allowed:
-            return "oom", f"used {used / 2**20:.0f} MiB, limits.memory_bytes is {allowed}"
+        excess = memory_excess(process.pid, spec.limits)
+        if excess is not None:
+            return "oom", excess
         if time.monotonic() > deadline:
-            return "timeout", f"not done within limits.time_s={spec.limits.time_s:g}"
-
-
-def _tree_memory_bytes(pid: int) -> int:
-    try:
-        process = psutil.Process(pid)
-        family = [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return 0
-    return sum(_resident_bytes(member) for member in family)
-
-
-def _resident_bytes(process: psutil.Process) -> int:
-    try:
-        return int(process.memory_info().rss)
-    except psutil.NoSuchProcess:
-        return 0
+            return "timeout", timeout_reason(spec.limits)
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
@@ -167,7 +135,7 @@ def _record_of_death(spec: TrialSpec, ending: Ending, last_line: str, started_at
     status: Status = ending.limit or "crash"
     return Record(
         status=status,
-        reason=ending.reason or _death_reason(ending.returncode, last_line),
+        reason=ending.reason or death_reason(ending.returncode, last_line),
         trial=trial_of(spec),
         trial_id=spec.trial_id,
         source_sha256=source_sha256(spec),
@@ -178,14 +146,6 @@ def _record_of_death(spec: TrialSpec, ending: Ending, last_line: str, started_at
         finished_at=now_text(),
         command=spec.command,
     )
-
-
-def _death_reason(returncode: int, last_line: str) -> str:
-    if returncode >= 0:
-        return last_line or f"exit code {returncode}"
-    name = signal.Signals(-returncode).name
-    hint = " (by a person, or by the kernel for lack of memory)" if name == "SIGKILL" else ""
-    return f"killed by {name}{hint}" + (f"; last line: {last_line}" if last_line else "")
 
 
 def _last_line(log: Path) -> str:

@@ -8,10 +8,8 @@ line on standard error tells. For anything else that ends this process its paren
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import json
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -22,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from harness.check import Verdict, check_system, choose_check_instances, proves_nothing
+from harness.child_process import die_with_parent, is_out_of_memory
 from harness.errors import BenchError, ConfigError, UnsupportedTrial
 from harness.machine import (
     Disturbance,
@@ -39,9 +38,6 @@ from harness.trial import USAGE_EXIT, TrialSpec
 from harness.workload import Workload, load_workload
 from systems.base import RunSettings, System
 
-_OUT_OF_MEMORY = ("out of memory", "bad_alloc", "cannot allocate memory", "can't allocate memory")
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
-
 
 @dataclass(slots=True)
 class Findings:
@@ -58,7 +54,7 @@ class Findings:
 
 def main(arguments: Sequence[str]) -> int:
     """Measure the spec in the first file and write the record to the second."""
-    _die_with_parent()
+    die_with_parent()
     spec_path, record_path = (Path(argument) for argument in arguments)
     spec = TrialSpec.from_dict(json.loads(spec_path.read_text(encoding="utf-8")))
     started_at = now_text()
@@ -108,7 +104,7 @@ def measure(spec: TrialSpec, findings: Findings) -> dict[str, str]:
         system = adapter(settings)
         _check_and_time(spec, workload, system, findings)
     except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         findings.end("oom", f"{type(error).__name__}: {error}")
         return harness_versions()
@@ -209,17 +205,6 @@ def _time(spec: TrialSpec, workload: Workload, system: System, findings: Finding
         "phases_s": phase_medians(samples, system.phases),
         "warnings": sample_warnings(seconds, len(workload.mini_batches)) + warnings,
     }
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    text = f"{type(error).__name__} {error}".lower()
-    return isinstance(error, MemoryError) or any(sign in text for sign in _OUT_OF_MEMORY)
-
-
-def _die_with_parent() -> None:
-    """Have Linux end this process with its parent, so that no orphan disturbs later trials."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 
 if __name__ == "__main__":

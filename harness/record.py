@@ -5,15 +5,15 @@ Versions of the schema: 1, the first.
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.errors import ConfigError, RecordError
+from harness.errors import RecordError
 from harness.trial import TrialSpec
+from harness.whole_files import write_whole
 
 SCHEMA_VERSION = 1
 STATUSES = ("ok", "oom", "timeout", "crash", "unsupported", "wrong_result")
@@ -145,51 +145,10 @@ def find_record(path: Path) -> Record | None:
 
 
 def write_record(path: Path, record: Record) -> None:
-    """Write atomically: whoever looks finds the old file, or the new one complete on the disk.
-
-    Raw records are never rewritten: one that no longer answers moves to superseded/ beside it.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _temporary(path, str(os.getpid()))
-    text = record.model_dump_json(indent=1) + "\n"
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    _put_aside(path)
-    temporary.replace(path)
-
-
-def _put_aside(path: Path) -> None:
-    if path.exists():
-        old = path.parent / "superseded"
-        old.mkdir(exist_ok=True)
-        path.replace(old / f"{path.stem}.{path.stat().st_mtime_ns}.json")
-
-
-def drop_leftovers(path: Path) -> None:
-    """Delete what a killed writer of this record left half-written."""
-    for leftover in path.parent.glob(_temporary(path, "*").name):
-        leftover.unlink(missing_ok=True)
+    """Write a record; one that was there and no longer answers moves to superseded/ beside it."""
+    write_whole(path, record.model_dump_json(indent=1) + "\n")
 
 
 def now_text() -> str:
     """The time of day in UTC, for people."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def check_writable(folder: Path) -> None:
-    """Raise ConfigError unless files can be written in `folder`, which is made if missing."""
-    probe = folder / f".probe.{os.getpid()}.tmp"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise ConfigError(
-            f"{folder} cannot be written ({error.strerror}); choose another results_dir or out"
-        ) from error
-
-
-def _temporary(path: Path, tag: str) -> Path:
-    return path.with_name(f".{path.name}.{tag}.tmp")

@@ -14,8 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.child_process import memory_limit_bytes
 from harness.errors import BenchError
-from harness.launch import ROOT, memory_limit_bytes, run_worker, worker_environment
+from harness.launch import ROOT, run_worker, worker_environment
 from harness.record import Record, find_record, read_record
 from harness.trial import Limits, TrialSpec
 
@@ -108,10 +109,10 @@ def test_threads_reach_every_library(make_spec: MakeSpec) -> None:
     assert environment["PYTHONHASHSEED"] == "0"
 
 
-def test_the_memory_limit_is_a_share_of_the_machine_unless_given(make_spec: MakeSpec) -> None:
+def test_the_memory_limit_is_a_share_of_the_machine_unless_given() -> None:
     total = psutil.virtual_memory().total
-    assert 0 < memory_limit_bytes(make_spec()) < total
-    assert memory_limit_bytes(make_spec(limits=Limits(memory_bytes=5))) == 5
+    assert 0 < memory_limit_bytes(Limits()) < total
+    assert memory_limit_bytes(Limits(memory_bytes=5)) == 5
 
 
 def wait_for(happened: Callable[[], object], seconds: float = 30.0) -> bool:

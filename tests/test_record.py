@@ -15,8 +15,6 @@ from harness.comparable import build_of, check_builds, group_of, latest_builds
 from harness.errors import ConfigError, RecordError
 from harness.record import (
     Record,
-    check_writable,
-    drop_leftovers,
     find_record,
     read_record,
     record_path,
@@ -24,6 +22,7 @@ from harness.record import (
     write_record,
 )
 from harness.trial import Limits, TrialSpec
+from harness.whole_files import check_writable, drop_leftovers
 
 MakeRecord = Callable[..., Record]
 

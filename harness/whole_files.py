@@ -1,0 +1,53 @@
+"""Files of records: written whole or not at all, never rewritten, leftovers of the dead removed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from harness.errors import ConfigError
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write atomically: whoever looks finds the old file, or the new one complete on the disk.
+
+    What was there, which no longer answers, moves to superseded/ beside it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _temporary(path, str(os.getpid()))
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    _put_aside(path)
+    temporary.replace(path)
+
+
+def _put_aside(path: Path) -> None:
+    if path.exists():
+        old = path.parent / "superseded"
+        old.mkdir(exist_ok=True)
+        path.replace(old / f"{path.stem}.{path.stat().st_mtime_ns}.json")
+
+
+def drop_leftovers(path: Path) -> None:
+    """Delete what a killed writer of this file left half-written."""
+    for leftover in path.parent.glob(_temporary(path, "*").name):
+        leftover.unlink(missing_ok=True)
+
+
+def _temporary(path: Path, tag: str) -> Path:
+    return path.with_name(f".{path.name}.{tag}.tmp")
+
+
+def check_writable(folder: Path) -> None:
+    """Raise ConfigError unless files can be written in `folder`, which is made if missing."""
+    probe = folder / f".probe.{os.getpid()}.tmp"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"{folder} cannot be written ({error.strerror}); choose another results_dir or out"
+        ) from error
