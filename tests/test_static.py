@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+TEXTS = ("conf", "datasets", "docs", "harness", "plots", "scripts", "systems", "tests", "workflow")
+# Sections of notes that no reader has: papers and released files can be followed instead.
+NOTES = re.compile(
+    r"\bspec(ification)?([\s#]+[0-9]|,[\s#]+[0-9]+\.[0-9])|\bthe[\s#]+specification\b",
+    re.IGNORECASE,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,3 +31,17 @@ def test_static(command: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_citation_is_public() -> None:
+    """Papers and released files are cited (docs/sources.md), not sections of private notes."""
+    assert all(NOTES.search(f"({word} 1.7)") for word in ("spec", "Spec", "specification,"))
+    files = [path for path in ROOT.iterdir() if path.is_file()]
+    files += [path for folder in TEXTS for path in (ROOT / folder).rglob("*") if path.is_file()]
+    citing = [
+        f"{path.relative_to(ROOT)}: {found.group()}"
+        for path in files
+        if path.parent.name != "__pycache__"
+        for found in NOTES.finditer(path.read_text(encoding="utf-8", errors="ignore"))
+    ]
+    assert citing == []
