@@ -1,7 +1,8 @@
 """Print batch counts over the lower bound, by policy, as docs/critical_share.md shows them.
 
 Graphs are those that ED-Batch's release counts: the first B lattices of each file (a file that has
-fewer starts anew), the first B trees of the training file with types drawn by each seed. Learned
+fewer starts anew), the first B trees of the training file with types drawn by each seed. Behind
+them, for B up to 32, come those of operators: the first B instances of the training files. Learned
 policies learn on the graph that they are counted on.
 
     python scripts/compare_policies.py --data $BENCH_DATA --policies critical_share,fsm_sort
@@ -19,9 +20,13 @@ from datasets.base import Corpus, load_corpus
 from harness.counting import median_call_s
 from harness.graph import Graph
 from harness.models.base import Model, ModelSizes
+from harness.models.gated_lattice_lstm import GatedLatticeLSTM
 from harness.models.lattice_gru import LatticeGRU
 from harness.models.lattice_lstm import LatticeLSTM
+from harness.models.operator_graph import operator_graph
 from harness.models.released import released_graph
+from harness.models.tree_gru import TreeGRU
+from harness.models.tree_lstm import TreeLSTM
 from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.policies import is_learned, learn_policy, load_policy
 from harness.policies.bound import lower_bound
@@ -29,6 +34,13 @@ from harness.policies.learning import LearningSettings
 from harness.schedule import check_schedule
 
 POLICIES = "agenda,sufficient,sufficient_reversed,fsm_sort,critical_share,beam_2,beam_20"
+OF_OPERATORS: tuple[type[Model], ...] = (
+    TreeLSTM,
+    TreeGRU,
+    LatticeLSTM,
+    LatticeGRU,
+    GatedLatticeLSTM,
+)
 SPLITS = ("train", "dev", "test")
 
 
@@ -89,6 +101,12 @@ def graphs(data: Path, sizes: list[int], n_seeds: int) -> Iterator[tuple[str, st
         model = TreeLSTM2Type(ModelSizes(hidden_size=4, vocab_size=20_000), type_seed=seed)
         batch = model.mini_batch(trees.instances[:size])
         yield "TreeLSTM-2Type", f"seed {seed}, {size}", released_graph(model, batch)
+    lattices = load_lattices(data, "train")
+    for cls, size in itertools.product(OF_OPERATORS, (size for size in sizes if size <= 32)):
+        corpus = trees if issubclass(cls, TreeLSTM | TreeGRU) else lattices
+        built = build(cls, corpus)
+        batch = built.mini_batch(corpus.instances[:size])
+        yield "operators", f"{cls.__name__}, {size}", operator_graph(built, batch)
 
 
 def load_lattices(data: Path, split: str) -> Corpus:

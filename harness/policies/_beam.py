@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.graph import UNBATCHABLE, Graph
 from harness.policies._blocks import block_of, graph_of_blocks, with_followers
-from harness.policies._chains import Chains, chains_of
+from harness.policies._chains import chains_of
 from harness.policies._compiled import compiled
 from harness.policies._ready import (
     N_BATCHES,
@@ -22,7 +22,7 @@ from harness.policies._ready import (
     n_ready,
     start_from_outputs,
 )
-from harness.policies._urgency import NONE, count, forget, most_urgent, own_rows, shorten
+from harness.policies._urgency import NONE, is_progress, most_urgent, raise_reach
 from harness.policies.critical_share import costs
 from harness.policies.critical_share import schedule as critical_share
 from harness.schedule import Schedule
@@ -30,20 +30,29 @@ from harness.schedule import Schedule
 REGRET = 1.0  # batches that a unit of score passed over counts as; found as those of _urgency.py
 
 
-class State(NamedTuple):
-    """A schedule begun from the outputs; see _urgency.py for the counts.
+class Chains(NamedTuple):
+    """Chained types (k,), the place of each type among them (-1: none), levels (n, k)."""
 
+    chained: Ints
+    column: Ints
+    level: Ints
+
+
+class State(NamedTuple):
+    """A schedule begun from the outputs; see _urgency.py for reach, wait and score.
+
+    seen (n_types,): ready.queue[ready.head[t]:seen[t]] were ready before the last batch.
+    scratch (2, n_types): of most_urgent.
     spent (2,): batches beyond the lower bound so far, and the regret over scores passed over.
     placed (1,): hash of the set of vertices that are placed.
     """
 
     ready: Ready
-    remaining: Ints
-    top: Ints
-    waiting: Ints
-    size: Ints
+    reach: Ints
+    seen: Ints
     wait: Ints
     score: np.ndarray
+    scratch: np.ndarray
     spent: np.ndarray
     placed: np.ndarray
 
@@ -85,7 +94,8 @@ def _batches(
 def _best_sequence(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray, width: int) -> Ints:
     """Return the types of the batches, from the last to the first, of the first state to finish."""
     n, n_types = len(types), len(cost)
-    chains = chains_of(types, arg_start, args, n_types)
+    chained, level = chains_of(types, arg_start, args, n_types)
+    chains = _with_columns(chained, level, n_types)
     beam = [_first_state(types, arg_start, args, chains, n_types)]
     parents = np.empty((n, width), np.int32)
     chosen = np.empty((n, width), np.int32)
@@ -102,7 +112,7 @@ def _best_sequence(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray, w
         for parent in range(len(beam)):
             n_children = _expand(beam[parent], parent, chains, cost, active, children, n_children)
         kept = _best_children(children, n_children, width)
-        beam = [_child(beam, children, kept[place], chains) for place in range(len(kept))]
+        beam = [_child(beam, children, kept[place]) for place in range(len(kept))]
         for place in range(len(kept) - 1, -1, -1):
             parents[depth, place] = children.parent[kept[place]]
             chosen[depth, place] = children.t[kept[place]]
@@ -123,30 +133,32 @@ def _trace(parents: Ints, chosen: Ints, depth: int, place: int) -> Ints:
 
 
 @compiled
+def _with_columns(chained: Ints, level: Ints, n_types: int) -> Chains:
+    column = np.full(n_types, np.int32(NONE))
+    for k in range(len(chained)):
+        column[chained[k]] = k
+    return Chains(chained, column, level)
+
+
+@compiled
 def _first_state(types: Ints, arg_start: Ints, args: Ints, chains: Chains, n_types: int) -> State:
-    remaining = own_rows(types, chains.column, chains.level, chains.first)
+    ready = start_from_outputs(types, arg_start, args, n_types)
     return State(
-        start_from_outputs(types, arg_start, args, n_types), remaining, chains.first[1:] - 1,
-        np.zeros((n_types, len(remaining)), np.int32), np.zeros(n_types, np.int32),
-        np.zeros(n_types, np.int32), np.zeros(n_types), np.zeros(2), np.zeros(1, np.uint64),
+        ready, np.full((n_types, len(chains.chained)), np.int32(NONE)), ready.head.copy(),
+        np.zeros(n_types, np.int32), np.zeros(n_types), np.empty((2, n_types)), np.zeros(2),
+        np.zeros(1, np.uint64),
     )  # fmt: skip
 
 
 @compiled
-def _child(beam: list[State], children: Children, child: int, chains: Chains) -> State:
+def _child(beam: list[State], children: Children, child: int) -> State:
     """Return what becomes of the parent's state when all ready vertices of a type are placed."""
     state = _copy(beam[children.parent[child]])
-    ready, t = state.ready, children.t[child]
+    t = children.t[child]
     state.spent[:] = children.spent[child]
     state.placed[0] = children.placed[child]
-    if t != UNBATCHABLE:
-        vertices = ready.queue[ready.head[t] : ready.tail[t]]
-        forget(state.waiting[t], chains.level, chains.first, vertices)
-        own = chains.column[t]
-        if own >= 0:
-            shorten(state.remaining, state.top, chains.first[own], own, chains.level, vertices)
-    state.size[t] = 0
-    commit(ready, t)
+    state.reach[t] = NONE
+    commit(state.ready, t)
     return state
 
 
@@ -158,8 +170,8 @@ def _copy(state: State) -> State:
         r.tail.copy(), r.since.copy(), r.leader, r.followers, r.batch_of, r.counts.copy(),
     )  # fmt: skip
     return State(
-        ready, state.remaining.copy(), state.top.copy(), state.waiting.copy(), state.size.copy(),
-        state.wait.copy(), state.score, state.spent.copy(), state.placed.copy(),
+        ready, state.reach.copy(), state.seen.copy(), state.wait.copy(), state.score,
+        state.scratch, state.spent.copy(), state.placed.copy(),
     )  # fmt: skip
 
 
@@ -169,10 +181,10 @@ def _expand(
     n: int,
 ) -> int:  # fmt: skip
     """Append the children of a state; return the number of children so far."""
-    ready, size, score = state.ready, state.size, state.score
+    ready, score = state.ready, state.score
     best = _best_type(state, chains, cost, active)
-    for t in range(len(size)):
-        if size[t] == 0 or (t != best and score[best] == np.inf):
+    for t in range(len(cost)):
+        if n_ready(ready, t) == 0 or (t != best and score[best] == np.inf):
             continue
         children.parent[n], children.t[n] = parent, t
         children.spent[n] = state.spent
@@ -182,7 +194,8 @@ def _expand(
             children.spent[n, 0] += cost[t]
         children.key[n] = children.spent[n, 0] + REGRET * children.spent[n, 1]
         children.placed[n] = state.placed[0]
-        for v in ready.queue[ready.head[t] : ready.head[t] + size[t]]:
+        size = 1 if t == UNBATCHABLE else n_ready(ready, t)
+        for v in ready.queue[ready.head[t] : ready.head[t] + size]:
             children.placed[n] += _hash(v)
         n += 1
     return n
@@ -191,36 +204,34 @@ def _expand(
 @compiled
 def _best_type(state: State, chains: Chains, cost: np.ndarray, active: Ints) -> int:
     """Return what `critical_share` takes, its score infinite if nothing else need be tried."""
-    ready, size, score = state.ready, state.size, state.score
+    ready, score, seen = state.ready, state.score, state.seen
     if n_ready(ready, UNBATCHABLE) > 0:
-        size[UNBATCHABLE] = 1
         score[UNBATCHABLE] = np.inf
         return UNBATCHABLE
+    head, tail, end = ready.head, ready.tail, ready.first[1:]
     safe = NONE
-    for t in range(UNBATCHABLE + 1, len(size)):
-        new = ready.head[t] + size[t]
-        state.wait[t] = state.wait[t] + 1 if size[t] > 0 else 0
-        count(state.waiting[t], chains.level, chains.first, ready.queue[new : ready.tail[t]])
-        size[t] = n_ready(ready, t)
-        if size[t] > 0 and ready.tail[t] == ready.first[t + 1] and safe == NONE:
+    for t in range(UNBATCHABLE + 1, len(cost)):
+        state.wait[t] = state.wait[t] + 1 if seen[t] > head[t] else 0
+        raise_reach(state.reach[t], chains.level, ready.queue[seen[t] : tail[t]])
+        seen[t] = tail[t]
+        if tail[t] > head[t] and tail[t] == end[t] and safe == NONE:
             safe = t
             score[t] = np.inf
     if safe != NONE:
         return safe
     return most_urgent(
-        chains.chained, chains.first, state.top, state.waiting, size, state.wait, cost, active,
-        score,
+        chains.chained, state.reach, head, tail, end, state.wait, cost, active, score,
+        state.scratch[0], state.scratch[1],
     )  # fmt: skip
 
 
 @compiled
 def _progress(state: State, t: int, chains: Chains) -> bool:
     """Whether a batch of a type lowers the bound of what remains."""
-    own = chains.column[t]
-    if own < 0:
+    k = chains.column[t]
+    if k == NONE:
         return bool(state.ready.tail[t] == state.ready.first[t + 1])
-    row = state.top[own]
-    return bool(state.waiting[t, row] == state.remaining[row])
+    return is_progress(k, t, state.reach)
 
 
 @compiled

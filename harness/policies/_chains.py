@@ -6,8 +6,6 @@ asks for one batch, whatever the order.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from harness.graph import UNBATCHABLE
@@ -17,32 +15,18 @@ from harness.policies._ready import Ints
 WORD = 64
 
 
-class Chains(NamedTuple):
-    """Chains of a graph; level l of a type holds what has l vertices of the type on a path to it.
-
-    chained (k,): the chained types, in increasing order.
-    column (n_types,): the place of each type in `chained`, -1 for others.
-    level (n, k): level of each vertex in each chained type: the most vertices of that type on a
-        path from a source to the vertex, itself included.
-    first (k + 1,): level l of the i-th chained type is row first[i] + l; the row of its longest
-        chain is first[i + 1] - 1.
-    """
-
-    chained: Ints
-    column: Ints
-    level: Ints
-    first: Ints
-
-
 @compiled
-def chains_of(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> Chains:
-    """Return the chains of a graph."""
+def chains_of(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> tuple[Ints, Ints]:
+    """Return the chained types (k,), in increasing order, and the levels (n, k) of all vertices.
+
+    A vertex is on level l of a type if at most l vertices of that type are on a path from a source
+    to it, itself included.
+    """
     chained = _chained_types(types, arg_start, args, n_types)
     column = np.full(n_types, np.int32(-1))
     for k in range(len(chained)):
         column[chained[k]] = k
     level = np.zeros((len(types), len(chained)), np.int32)
-    longest = np.zeros(len(chained), np.int32)
     for v in range(len(types)):
         for edge in range(arg_start[v], arg_start[v + 1]):
             arg = args[edge]
@@ -51,11 +35,7 @@ def chains_of(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> Chains:
         own = column[types[v]]
         if own >= 0:
             level[v, own] += 1
-            longest[own] = max(longest[own], level[v, own])
-    first = np.zeros(len(chained) + 1, np.int32)
-    for k in range(len(chained)):
-        first[k + 1] = first[k] + longest[k] + 1
-    return Chains(chained, column, level, first)
+    return chained, level
 
 
 @compiled

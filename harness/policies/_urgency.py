@@ -1,17 +1,19 @@
 """Urgency of ready types, for a schedule that is made from the outputs back.
 
-A vertex is ready once all its users are placed. Each chained type k has one claim to give away: to
-the ready vertices, of whatever type, above which the longest remaining chain of k still lies whole
-(and, discounted, those above which only one of the last but one length does). As long as one of
-them waits, no batch of k can shorten that chain. A type's score is
+A vertex is ready once all its users are placed; levels are those of _chains.py. As levels never
+rise from a vertex to its arguments, the longest chain of type k that remains, D_k, is the highest
+level of k that a ready vertex is on. A ready type that reaches D_k *holds* k: as long as it waits,
+no batch of k can shorten that chain, unless it is k itself and holds it alone, which is progress.
+Types that reach less high hold less of it. A type's score is
 
-    sum over k of  weight * cost of k * share of k's claim    (weight OWN for k itself, else CROSS)
+    OTHERS * mean over k of (cost of k * the type's part of what is held of k, but of its own)
+    + cost of the type * (OWN * its part of what is held of its own + PROGRESS if it makes some)
+    + READY * the part of its remaining vertices that is ready
     - COST * cost of the type  +  WAIT * batches that it has been ready for, at most MOST_WAIT
 
-where a type costs the batches that one choice of it makes, over the cost of the dearest type.
-Counts of ready vertices by type and level (rows, see _chains.py) make a decision O(k * types), and
-a vertex O(k). The functions get the arrays that they use and no tuple of the whole state, which
-numba would copy, and count references of, at every call.
+where a type costs the batches that one choice of it makes, over the cost of the dearest type. A
+decision is O(k * types), and a vertex O(k). The functions get the arrays that they use and no tuple
+of the whole state, which numba would copy, and count references of, at every call.
 """
 
 from __future__ import annotations
@@ -22,100 +24,106 @@ from harness.graph import UNBATCHABLE
 from harness.policies._compiled import compiled
 from harness.policies._ready import Ints
 
-# Round numbers near the best of a random search on lattices and two-type trees of training files.
-OWN, CROSS, DISCOUNT, COST, WAIT, MOST_WAIT = 1.0, 0.7, 0.1, 1.5, 0.05, 10
+# Round numbers near the best of a random search on graphs of training files (docs).
+OTHERS, OWN, PROGRESS, READY, COST, WAIT, MOST_WAIT = 3.0, 0.5, 1.0, 0.75, 2.0, 0.1, 6
+HELD = (1.0, 0.5, 0.25, 0.125)  # by a type that reaches D_k, D_k - 1, ...
 NONE = -1
 
 
 @compiled
-def own_rows(types: Ints, column: Ints, level: Ints, first: Ints) -> Ints:
-    """Return how many vertices of its own type each row holds."""
-    remaining = np.zeros(first[len(first) - 1], np.int32)
-    for v in range(len(types)):
-        own = column[types[v]]
-        if own >= 0:
-            remaining[first[own] + level[v, own]] += 1
-    return remaining
+def raise_reach(reach: Ints, level: Ints, vertices: Ints) -> None:
+    """Take vertices that became ready into the highest levels of their type, reach (k,)."""
+    for v in vertices:
+        for k in range(len(reach)):
+            reach[k] = max(reach[k], level[v, k])
 
 
 @compiled
-def count(waiting: Ints, level: Ints, first: Ints, vertices: Ints) -> None:
-    """Add ready vertices of a type to its counts, waiting (rows,)."""
-    for v in vertices:
-        for k in range(level.shape[1]):
-            waiting[first[k] + level[v, k]] += 1
-
-
-@compiled
-def forget(waiting: Ints, level: Ints, first: Ints, vertices: Ints) -> None:
-    """Clear a type's counts, which are those of these vertices."""
-    if len(vertices) * level.shape[1] > len(waiting):
-        waiting[:] = 0
-        return
-    for v in vertices:
-        for k in range(level.shape[1]):
-            waiting[first[k] + level[v, k]] = 0
-
-
-@compiled
-def shorten(remaining: Ints, top: Ints, lowest: int, own: int, level: Ints, vertices: Ints) -> None:
-    """Take placed vertices of a chained type from its rows, and lower the top row to what remains.
-
-    own: the type's place among the chained ones; lowest: the row of its level 0.
-    """
-    for v in vertices:
-        remaining[lowest + level[v, own]] -= 1
-    while top[own] > lowest and remaining[top[own]] == 0:
-        top[own] -= 1
+def is_progress(k: int, own: int, reach: Ints) -> bool:
+    """Whether type own, the k-th chained one, alone holds its longest remaining chain."""
+    highest = reach[own, k]
+    for t in range(len(reach)):
+        if t != own and reach[t, k] >= highest:
+            return False
+    return bool(highest > 0)
 
 
 @compiled
 def most_urgent(
-    chained: Ints, first: Ints, top: Ints, waiting: Ints, size: Ints, wait: Ints,
-    cost: np.ndarray, active: Ints, score: np.ndarray,
+    chained: Ints, reach: Ints, head: Ints, tail: Ints, end: Ints, wait: Ints, cost: np.ndarray,
+    active: Ints, score: np.ndarray, held: np.ndarray, others: np.ndarray,
 ) -> int:  # fmt: skip
     """Return a chained type that is safe, or else the ready type of the highest score.
 
-    Safe by the sufficient condition of Chen et al., ICML 2023: all ready vertices of
-    other types are on level 0, so that every vertex of the type is behind a ready one of the same.
+    Safe by the sufficient condition of Chen et al., ICML 2023, Sec. 2.3: no ready vertex of another
+    type has a vertex of the type behind it, so that all of them are behind ready ones of their own.
 
-    chained (k,): the chained types; first (k + 1,), top (k,): rows of their levels 0 and of their
-        longest remaining chains.
-    waiting (n_types, rows), size (n_types,): ready vertices of every type, by row and in all.
+    chained (k,): the chained types. reach (n_types, k): the highest levels that ready vertices of
+        every type are on, NONE where there are none.
+    head, tail, end (n_types,): a type has tail - head ready vertices, and end - head remaining.
     wait (n_types,): batches that each has been ready for. cost (n_types,): see above.
-    active (n_types,): scratch. score (n_types,): set to the scores of ready types, infinity for a
-        safe one.
+    active, held, others (n_types,): scratch. score (n_types,): set to the scores of ready types,
+        infinity for a safe one.
     """
-    n_active = 0
-    for t in range(UNBATCHABLE + 1, len(size)):
-        if size[t] > 0:
-            score[t] = WAIT * min(wait[t], MOST_WAIT) - COST * cost[t]
-            active[n_active] = t
-            n_active += 1
-    for k in range(len(top)):
-        own, row = chained[k], top[k]
-        if row == first[k]:
-            continue
-        discount = DISCOUNT if row - 1 > first[k] else 0.0
-        total = 0.0
-        reaching = waiting[own, first[k]] - size[own]
-        for t in active[:n_active]:
-            total += waiting[t, row] + discount * waiting[t, row - 1]
-            reaching += size[t] - waiting[t, first[k]]
-        if size[own] > 0 and reaching == 0:
+    ready = active[: _ready_types(head, tail, active)]
+    for t in ready:
+        others[t] = 0.0
+        part = (tail[t] - head[t]) / (end[t] - head[t])
+        score[t] = READY * part - COST * cost[t] + WAIT * min(wait[t], MOST_WAIT)
+    n_chains = 0
+    for k in range(len(chained)):
+        own = chained[k]
+        longest, safe = _longest_chain(k, own, reach, ready)
+        if safe:
             score[own] = np.inf
             return int(own)
-        claim = cost[own] / total
-        for t in active[:n_active]:
-            weight = OWN if t == own else CROSS
-            score[t] += weight * claim * (waiting[t, row] + discount * waiting[t, row - 1])
-    return _first_best(active, n_active, score)
-
-
-@compiled
-def _first_best(active: Ints, n_active: int, score: np.ndarray) -> int:
-    best = active[0]
-    for t in active[1:n_active]:
+        if longest > 0:
+            n_chains += 1
+            _share_out(k, own, longest, reach, ready, cost, held, score, others)
+    best = ready[0]
+    for t in ready:
+        score[t] += OTHERS * others[t] / max(n_chains, 1)
         if score[t] > score[best]:
             best = t
     return int(best)
+
+
+@compiled
+def _longest_chain(k: int, own: int, reach: Ints, ready: Ints) -> tuple[int, bool]:
+    """Return D_k, and whether only ready vertices of type own itself have one behind them."""
+    longest, safe = 0, reach[own, k] > 0
+    for t in ready:
+        longest = max(longest, reach[t, k])
+        safe = safe and (t == own or reach[t, k] == 0)
+    return longest, safe
+
+
+@compiled
+def _share_out(
+    k: int, own: int, longest: int, reach: Ints, ready: Ints, cost: np.ndarray, held: np.ndarray,
+    score: np.ndarray, others: np.ndarray,
+) -> None:  # fmt: skip
+    """Add what ready types hold of the k-th chained type to its score and others' sums."""
+    total = 0.0
+    for t in ready:
+        below = longest - reach[t, k]
+        held[t] = HELD[below] if below < len(HELD) and reach[t, k] > 0 else 0.0
+        total += held[t]
+    for t in ready:
+        if t == own:
+            score[t] += OWN * cost[own] * held[t] / total
+        else:
+            others[t] += cost[own] * held[t] / total
+    if is_progress(k, own, reach):
+        score[own] += PROGRESS * cost[own]
+
+
+@compiled
+def _ready_types(head: Ints, tail: Ints, active: Ints) -> int:
+    """Write the types that have ready vertices, in increasing order; return how many."""
+    n_active = 0
+    for t in range(UNBATCHABLE + 1, len(head)):
+        if tail[t] > head[t]:
+            active[n_active] = t
+            n_active += 1
+    return n_active

@@ -25,7 +25,7 @@ from harness.policies._ready import (
     in_batches,
     start_from_outputs,
 )
-from harness.policies._urgency import NONE, count, forget, most_urgent, own_rows, shorten
+from harness.policies._urgency import NONE, most_urgent, raise_reach
 from harness.schedule import Schedule
 
 
@@ -68,38 +68,29 @@ def costs(types: Ints, follows: Ints) -> np.ndarray:
 def _run(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray) -> Ready:
     """Return the state after the last batch; batches are numbered from the outputs back."""
     n_types = len(cost)
-    chained, column, level, first = chains_of(types, arg_start, args, n_types)
-    remaining = own_rows(types, column, level, first)
-    top = first[1:] - 1
-    waiting = np.zeros((n_types, len(remaining)), np.int32)
-    size, wait = np.zeros(n_types, np.int32), np.zeros(n_types, np.int32)
-    active, score = np.empty(n_types, np.int32), np.empty(n_types)
+    chained, level = chains_of(types, arg_start, args, n_types)
+    reach = np.full((n_types, len(chained)), np.int32(NONE))
+    wait, active = np.zeros(n_types, np.int32), np.empty(n_types, np.int32)
+    score, held, others = np.empty(n_types), np.empty(n_types), np.empty(n_types)
     ready = start_from_outputs(types, arg_start, args, n_types)
-    queue, begin, head, tail, counts = (
-        ready.queue, ready.first, ready.head, ready.tail, ready.counts,
-    )  # fmt: skip
-    while counts[N_EXECUTED] < len(types):
+    queue, head, tail, end = ready.queue, ready.head, ready.tail, ready.first[1:]
+    seen = head.copy()  # queue[head[t]:seen[t]] were ready before the last batch
+    while ready.counts[N_EXECUTED] < len(types):
         if tail[UNBATCHABLE] > head[UNBATCHABLE]:
             commit(ready, UNBATCHABLE)
             continue
         best = NONE
         for t in range(UNBATCHABLE + 1, n_types):
-            new = head[t] + size[t]
-            wait[t] = wait[t] + 1 if size[t] > 0 else 0
-            if new < tail[t]:
-                count(waiting[t], level, first, queue[new : tail[t]])
-                size[t] = tail[t] - head[t]
-            if size[t] > 0 and tail[t] == begin[t + 1] and best == NONE:
+            wait[t] = wait[t] + 1 if seen[t] > head[t] else 0
+            if tail[t] > seen[t]:
+                raise_reach(reach[t], level, queue[seen[t] : tail[t]])
+                seen[t] = tail[t]
+            if best == NONE and tail[t] > head[t] and tail[t] == end[t]:
                 best = t  # Safe: all that remain are ready.
         if best == NONE:
             best = most_urgent(
-                chained, first, top, waiting, size, wait, cost, active, score
+                chained, reach, head, tail, end, wait, cost, active, score, held, others
             )  # fmt: skip
-        vertices = queue[head[best] : tail[best]]
-        forget(waiting[best], level, first, vertices)
-        size[best] = 0
-        own = column[best]
-        if own >= 0:
-            shorten(remaining, top, first[own], own, level, vertices)
+        reach[best] = NONE
         commit(ready, best)
     return ready
