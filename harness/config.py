@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from harness.errors import ConfigError
 from harness.grid import CONF_DIR
 from harness.machine import has_cuda_device, usable_cpus
-from harness.policies import policy_names
+from harness.policies import check_policy_name
 from harness.policies.learning import LearningSettings
 from harness.trial import Limits, Timing, TrialSpec
 from harness.workload import build_model
@@ -264,9 +264,8 @@ def _refuse_unknown_keys(plain: Mapping[str, Any], schema: Any, above: str = "")
 
 
 def _check(spec: TrialSpec, instance_kind: str) -> None:
-    if spec.policy is not None and spec.policy not in policy_names():
-        known = ", ".join(policy_names())
-        raise ConfigError(f"policy={spec.policy} is unknown; choose one of {known}")
+    if spec.policy is not None:
+        check_policy_name(spec.policy)
     if spec.policy is not None and "policy" not in spec.system_options:
         raise ConfigError(
             f"policy={spec.policy}, but system={spec.system} batches in its own way; leave policy"

@@ -1,18 +1,32 @@
-"""Batch counts as `bench-schedule out=FILE` writes them: a row per policy and mini-batch."""
+"""Batch counts as values, and as JSON: a row per policy and mini-batch, or why there is none."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
-from harness.errors import RecordError
+from harness.errors import ConfigError, RecordError
+from harness.policies.learning import LearningSettings
+from harness.record import LIMITED, TRIED_AGAIN
+from harness.trial import Limits
+from harness.whole_files import replace_whole, write_whole
+
+Failure = Literal["oom", "timeout", "crash", "unsupported", "wrong_result"]
 
 
-class Following(BaseModel):
-    """Counts on the mini-batches behind the first; ratio: mean of batches to the bound."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generalisation:
+    """Counts by mini-batch.
 
-    model_config = ConfigDict(frozen=True)
+    ratio: mean over mini-batches of batches to the bound.
+    unseen_share: of all decisions, in states that learning never met; None for a policy that is not
+        learned.
+    """
 
     n_batches: tuple[int, ...]
     lower_bound: tuple[int, ...]
@@ -20,26 +34,61 @@ class Following(BaseModel):
     unseen_share: float | None = None
 
 
-class Learning(BaseModel):
-    """How a learned policy was learned; see harness/policies/learning.py."""
+@dataclass(frozen=True, kw_only=True)
+class BatchCounts:
+    """One policy's counts; those ending in _ed are of the graph that ED-Batch's release counts.
 
-    model_config = ConfigDict(frozen=True)
-
-    variant: str
-    fallback: str
-    trials: int
-    seed: int
-
-
-class CountRow(BaseModel):
-    """One policy on one mini-batch; see harness.counting.BatchCounts for the counts.
-
-    Fields ending in _ed count the graph of ED-Batch's release; n_unbatchable_ed of its vertices
-    are parameters, each a batch by itself under every policy. cpu: on which seconds were measured.
+    n_unbatchable_ed: its vertices that are a batch each under every policy (parameters).
+    schedule_s: median over repeated calls on the graph itself, warm-up apart.
+    learn_s: seconds of learning, n_trials: schedules tried, unseen_share: share of decisions in
+        states that learning never met; None where a policy is not learned (learn_s: not here).
+    following: counts on the mini-batches that follow; None where these were not asked for.
+    reason_ed: why the policy has no batches of that graph; None where it has.
     """
 
-    model_config = ConfigDict(frozen=True)
+    n_vertices: int
+    n_batches: int
+    lower_bound: int
+    n_nodes_ed: int
+    n_batches_ed: int | None
+    lower_bound_ed: int
+    n_unbatchable_ed: int
+    schedule_s: float
+    learn_s: float | None = None
+    n_trials: int | None = None
+    unseen_share: float | None = None
+    learn_s_ed: float | None = None
+    n_trials_ed: int | None = None
+    unseen_share_ed: float | None = None
+    following: Generalisation | None = None
+    following_ed: Generalisation | None = None
+    reason_ed: str | None = None
 
+    @property
+    def ratio(self) -> float:
+        """Batches to the bound."""
+        return self.n_batches / self.lower_bound
+
+    @property
+    def status_ed(self) -> str:
+        """The word for batches of the released graph: "ok", or "unsupported" by this policy."""
+        return "ok" if self.n_batches_ed is not None else "unsupported"
+
+    @property
+    def ratio_ed(self) -> float | None:
+        """Batches of the released graph to its bound; None where there are none."""
+        return None if self.n_batches_ed is None else self.n_batches_ed / self.lower_bound_ed
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountLabels:
+    """Which policy on which mini-batch, and what became of it.
+
+    learning: of a learned policy, the settings. cpu: on which seconds were measured.
+    count_id: text that ends in a hash of all that was asked for. source_sha256: of the code.
+    """
+
+    status: str
     model: str
     dataset: str
     split: str
@@ -48,30 +97,56 @@ class CountRow(BaseModel):
     outputs: str
     offset: int
     policy: str
-    n_vertices: int
-    n_batches: int
-    lower_bound: int
-    n_nodes_ed: int
-    n_batches_ed: int
-    lower_bound_ed: int
-    n_unbatchable_ed: int | None = None
-    schedule_s: float
-    learn_s: float | None = None
-    learn_s_ed: float | None = None
-    n_trials: int | None = None
-    n_trials_ed: int | None = None
-    unseen_share: float | None = None
-    unseen_share_ed: float | None = None
-    following: Following | None = None
-    following_ed: Following | None = None
-    learning: Learning | None = None
-    cpu: str | None = None
+    learning: LearningSettings | None = None
+    cpu: str
+    count_id: str
+    source_sha256: str
+    counted_at: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, without those that are None."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def answers(self, count_id: str, source_sha256: str, limits: Limits) -> bool:
+        """Return whether this makes counting (again) unnecessary; see Record.answers."""
+        same = (self.count_id, self.source_sha256) == (count_id, source_sha256)
+        return same and self.status not in TRIED_AGAIN
 
 
-_ROWS = TypeAdapter(tuple[CountRow, ...])
+@dataclass(frozen=True, kw_only=True)
+class CountRow(BatchCounts, CountLabels):
+    """The counts of one policy on one mini-batch."""
+
+    status: Literal["ok"] = "ok"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, without those that are None, and the ratios to the bounds."""
+        ratios = {"ratio": self.ratio, "ratio_ed": self.ratio_ed}
+        return super().to_dict() | {k: v for k, v in ratios.items() if v is not None}
 
 
-def read_count_rows(path: Path) -> tuple[CountRow, ...]:
+@dataclass(frozen=True, kw_only=True)
+class FailedCount(CountLabels):
+    """Why a policy has no counts on one mini-batch, in one line, and under which limits."""
+
+    status: Failure
+    reason: str
+    limits: Limits
+
+    def answers(self, count_id: str, source_sha256: str, limits: Limits) -> bool:
+        """Return whether another attempt would end alike."""
+        alike = self.status not in LIMITED or self.limits == limits
+        return alike and super().answers(count_id, source_sha256, limits)
+
+
+AnyCount = CountRow | FailedCount
+_ONE: TypeAdapter[AnyCount] = TypeAdapter(Annotated[AnyCount, Field(discriminator="status")])
+_ROWS: TypeAdapter[tuple[AnyCount, ...]] = TypeAdapter(
+    tuple[Annotated[AnyCount, Field(discriminator="status")], ...]
+)
+
+
+def read_count_rows(path: Path) -> tuple[AnyCount, ...]:
     """Read and validate one file; raises RecordError naming the file and the first fault."""
     try:
         return _ROWS.validate_json(path.read_bytes())
@@ -83,3 +158,31 @@ def read_count_rows(path: Path) -> tuple[CountRow, ...]:
         raise RecordError(
             f"{path} holds no batch counts: {where}: {first['msg']}; delete it and count again"
         ) from error
+
+
+def write_count_rows(path: Path, rows: Sequence[AnyCount]) -> None:
+    """Write rows as a JSON list, whole or not at all.
+
+    Raises ConfigError where that cannot be done.
+    """
+    try:
+        replace_whole(path, _json([row.to_dict() for row in rows]))
+    except OSError as error:
+        raise ConfigError(f"out={path} cannot be written: {error.strerror}") from error
+
+
+def find_count(path: Path) -> AnyCount | None:
+    """Return the record of one count, or None where there is none that can be read."""
+    try:
+        return _ONE.validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def write_count(path: Path, row: AnyCount) -> None:
+    """Write the record of one count; what was there moves to superseded/ beside it."""
+    write_whole(path, _json(row.to_dict()))
+
+
+def _json(value: Mapping[str, Any] | list[dict[str, Any]]) -> str:
+    return json.dumps(value, indent=1) + "\n"

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from harness.clock import PhaseClock, collector_paused
-from harness.errors import ScheduleError
-from harness.generalisation import Generalisation, generalise
+from harness.count_row import BatchCounts
+from harness.errors import ConfigError, ScheduleError
+from harness.generalisation import generalise
 from harness.graph import UNBATCHABLE, Graph
 from harness.policies import Policy, compile_policy, is_learned, learn_policy, load_policy
 from harness.policies.bound import lower_bound
 from harness.policies.learning import LearnedPolicy, LearningSettings
-from harness.schedule import Schedule, check_schedule
+from harness.schedule import check_schedule
 
 MIN_CALLS, MAX_CALLS, ENOUGH_S = 5, 1000, 0.2
 
@@ -29,72 +30,64 @@ class Graphs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduler:
-    """One policy for each of both graphs; learned and learn_s are None where nothing is learned."""
+    """One policy for each of both graphs; learned and learn_s are None where nothing is learned.
+
+    released: None where a saved policy is of other types, which reason_ed tells.
+    """
 
     name: str
     plain: Policy
-    released: Policy
+    released: Policy | None
     learned: LearnedPolicy | None = None
     learned_ed: LearnedPolicy | None = None
     learn_s: float | None = None
     learn_s_ed: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchCounts:
-    """One policy's counts; those ending in _ed are of the graph that ED-Batch's release counts.
-
-    n_unbatchable_ed: its vertices that are a batch each under every policy (parameters).
-    schedule_s: median over repeated calls on the graph itself, warm-up apart.
-    learn_s: seconds of learning, n_trials: schedules tried, unseen_share: share of decisions in
-        states that learning never met; None where a policy is not learned (learn_s: not here).
-    following: counts on the mini-batches that follow; None where these were not asked for.
-    """
-
-    policy: str
-    n_vertices: int
-    n_batches: int
-    lower_bound: int
-    n_nodes_ed: int
-    n_batches_ed: int
-    lower_bound_ed: int
-    n_unbatchable_ed: int
-    schedule_s: float
-    learn_s: float | None = None
-    n_trials: int | None = None
-    unseen_share: float | None = None
-    learn_s_ed: float | None = None
-    n_trials_ed: int | None = None
-    unseen_share_ed: float | None = None
-    following: Generalisation | None = None
-    following_ed: Generalisation | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, without those that are None."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+    reason_ed: str | None = None
 
 
 def scheduler(name: str, settings: LearningSettings, workload: str, train: Graphs) -> Scheduler:
-    """Load a policy, or learn one for each of both graphs; `settings.file` is of the plain one.
+    """Load a policy, or learn one for each of both graphs; `settings.file` is taken for both.
 
     Raises ConfigError for a name that is no policy, and for a file that does not fit.
     """
     if not is_learned(name):
         policy = load_policy(name)
         return Scheduler(name=name, plain=policy, released=policy)
+    if settings.file is not None:
+        saved = learn_policy(name, [train.plain], settings, workload)
+        return _saved(name, saved, settings.file, train.released)
     compile_policy(name)
     clock = PhaseClock(synchronize=lambda: None)
     plain, learn_s = _learn(clock, name, train.plain, settings, workload)
-    anew = replace(settings, file=None, file_sha256=None)
-    released, learn_s_ed = _learn(clock, name, train.released, anew, f"{workload}, released graph")
+    released, learn_s_ed = _learn(
+        clock, name, train.released, settings, f"{workload}, released graph"
+    )
     return Scheduler(
         name=name,
         plain=plain,
         released=released,
         learned=plain,
         learned_ed=released,
-        learn_s=learn_s if settings.file is None else None,
+        learn_s=learn_s,
         learn_s_ed=learn_s_ed,
+    )
+
+
+def _saved(name: str, machine: LearnedPolicy, file: str, released: Graph) -> Scheduler:
+    """Use a saved policy for the released graph, too, where that has the types it knows.
+
+    Another, learned on the released graph, would count what the saved one does not decide.
+    """
+    try:
+        machine(released)
+    except ConfigError:
+        reason = (
+            f"{file} was learned on other types than the released graph has; leave learning.file"
+            " out to learn one on that graph"
+        )
+        return Scheduler(name=name, plain=machine, released=None, learned=machine, reason_ed=reason)
+    return Scheduler(
+        name=name, plain=machine, released=machine, learned=machine, learned_ed=machine
     )
 
 
@@ -118,43 +111,49 @@ def count_batches(
 
     Raises ScheduleError if the policy breaks a rule.
     """
-    schedule, learning = _schedule(scheduler.plain, scheduler.learned, graphs.plain)
-    schedule_ed, learning_ed = _schedule(scheduler.released, scheduler.learned_ed, graphs.released)
-    try:
-        check_schedule(graphs.plain, schedule)
-        check_schedule(graphs.released, schedule_ed)
-    except ScheduleError as error:
-        message = f"policy {scheduler.name} made a schedule that is not valid: {error}"
-        raise ScheduleError(message) from error
-    plain = [one.plain for one in following]
-    released = [one.released for one in following]
+    name = scheduler.name
+    after = [one.plain for one in following], [one.released for one in following]
+    plain = _count(name, scheduler.plain, scheduler.learned, graphs.plain, after[0])
+    released = _count(name, scheduler.released, scheduler.learned_ed, graphs.released, after[1])
     return BatchCounts(
-        policy=scheduler.name,
         n_vertices=graphs.plain.n_vertices,
-        n_batches=schedule.n_batches,
         lower_bound=lower_bound(graphs.plain),
         n_nodes_ed=graphs.released.n_vertices,
-        n_batches_ed=schedule_ed.n_batches,
         lower_bound_ed=lower_bound(graphs.released),
         n_unbatchable_ed=int((graphs.released.types == UNBATCHABLE).sum()),
         schedule_s=median_call_s(scheduler.plain, graphs.plain, enough_s),
         learn_s=scheduler.learn_s,
         learn_s_ed=scheduler.learn_s_ed,
-        **learning,
-        **{f"{name}_ed": value for name, value in learning_ed.items()},
-        following=generalise(scheduler.plain, scheduler.learned, plain),
-        following_ed=generalise(scheduler.released, scheduler.learned_ed, released),
+        reason_ed=scheduler.reason_ed,
+        **plain,
+        **{f"{name}_ed": value for name, value in released.items()},
     )
 
 
-def _schedule(
-    policy: Policy, learned: LearnedPolicy | None, graph: Graph
-) -> tuple[Schedule, dict[str, Any]]:
-    """Return the schedule, and what a learned policy tells of it and itself."""
-    if learned is None:
-        return policy(graph), {}
-    run = learned.run(graph)
-    return run.schedule, {"n_trials": learned.n_trials, "unseen_share": run.unseen_share}
+def _count(
+    name: str,
+    policy: Policy | None,
+    learned: LearnedPolicy | None,
+    graph: Graph,
+    following: Sequence[Graph],
+) -> dict[str, Any]:
+    """What one policy does on one graph, its schedule proved, and what a learned one tells."""
+    if policy is None:
+        return {"n_batches": None}
+    run = None if learned is None else learned.run(graph)
+    schedule = policy(graph) if run is None else run.schedule
+    try:
+        check_schedule(graph, schedule)
+    except ScheduleError as error:
+        message = f"policy {name} made a schedule that is not valid: {error}"
+        raise ScheduleError(message) from error
+    counts: dict[str, Any] = {
+        "n_batches": schedule.n_batches,
+        "following": generalise(policy, learned, following),
+    }
+    if learned is not None and run is not None:
+        counts |= {"n_trials": learned.n_trials, "unseen_share": run.unseen_share}
+    return counts
 
 
 def median_call_s(policy: Policy, graph: Graph, enough_s: float = ENOUGH_S) -> float:

@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from harness.count_row import Generalisation
 from harness.graph import Graph
 from harness.policies import Policy
 from harness.policies.bound import lower_bound
 from harness.policies.learning import LearnedPolicy
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Generalisation:
-    """Counts by mini-batch.
-
-    ratio: mean over mini-batches of batches to the bound.
-    unseen_share: of all decisions, in states that learning never met; None for a policy that is not
-        learned.
-    """
-
-    n_batches: tuple[int, ...]
-    lower_bound: tuple[int, ...]
-    ratio: float
-    unseen_share: float | None
 
 
 def generalise(

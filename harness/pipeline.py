@@ -11,13 +11,11 @@ import yaml
 
 from datasets.base import home_of
 from harness.config import Composer, spec_of
+from harness.count_sources import counting_sha256
 from harness.grid import CONF_DIR, Settings, expand, override_text
 from harness.machine import has_cuda_device
-from harness.sources import hash_files, imported_files
 from harness.sweep import Sweep
 from harness.trial import TrialSpec
-
-COUNTER = "harness.commands.schedule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +96,14 @@ def plan_counts(name: str, choices: Choices) -> tuple[Sweep, ...]:
     return tuple(sweeps)
 
 
-def counting_sha256(sweep: Sweep, composer: Composer) -> str:
-    """Hash the code that counts: the command and the models, loaders and policies of a sweep."""
-    roots = {COUNTER}
+def sweep_sha256(sweep: Sweep, composer: Composer) -> str:
+    """Hash the code that counts: the counter and the models, loaders and policies of a sweep."""
+    modules = set()
     for key in ("model", "dataset"):
         for value in sweep.values(key):
             config = composer.compose(["system=null", f"{key}={value}"])
-            roots.add(config.model.model if key == "model" else config.dataset.loader)
-    said = {value for values in sweep.settings.values() for value in values}
-    return hash_files(imported_files(sorted(roots), said))
+            modules.add(config.model.model if key == "model" else config.dataset.loader)
+    return counting_sha256(modules, {v for values in sweep.settings.values() for v in values})
 
 
 def _available(dataset: str, choices: Choices) -> str:

@@ -17,13 +17,14 @@ from harness.models.base import Model, traced_functions
 from harness.models.operator_graph import operator_graph
 from harness.models.output_vertices import cut_output, with_output_vertices
 from harness.models.released import released_graph
-from harness.policies import is_learned, policy_names
+from harness.policies import check_policy_name, is_learned, policy_names
 from harness.policies.learning import workload_name
 from harness.trial import TrialSpec
 from harness.workload import build_model
 
 CHOICES = {"granularity": ("vertex", "operator"), "outputs": ("vertices", "stage")}
 NUMBERS = ("offset", "learn_offset", "n_following")
+PATHS = ("save_policy", "out", "records")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,7 @@ class Request:
     offset: first instance, in the file's order. learn_offset: that of the mini-batch on which
     learned policies learn. n_following: mini-batches behind the first that are counted too.
     save_policy: where the learned policy is saved. out: where the rows are written as JSON.
+    records: folder with a record of each count; one that answers is taken unless `force` says no.
     """
 
     spec: TrialSpec
@@ -44,6 +46,8 @@ class Request:
     outputs: str
     save_policy: Path | None
     out: Path | None
+    records: Path | None
+    force: bool
 
     @property
     def title(self) -> str:
@@ -82,10 +86,47 @@ def parse_request(settings: Sequence[str], composer: Composer | None = None) -> 
 
     composer: composes many requests faster than a new one for each.
     """
+    own, overrides = _own_and_others(settings)
+    for key in NUMBERS:
+        if not own[key].isdecimal():
+            raise ConfigError(f"{key}={own[key]} is not allowed; give a whole number of at least 0")
+    for key, choices in CHOICES.items():
+        if own[key] not in choices:
+            raise ConfigError(f"{key}={own[key]} is unknown; choose one of {', '.join(choices)}")
+    policies = tuple(dict.fromkeys(own["policy"].split(",")))
+    for name in policies:
+        check_policy_name(name)
+    config = (composer or Composer()).compose(["system=null", *overrides])  # without a framework
+    request = Request(
+        spec=spec_of(config),
+        policies=policies,
+        granularity=own["granularity"],
+        outputs=own["outputs"],
+        offset=int(own["offset"]),
+        learn_offset=int(own["learn_offset"]),
+        n_following=int(own["n_following"]),
+        save_policy=_path(own["save_policy"]),
+        out=_path(own["out"]),
+        records=_path(own["records"]),
+        force=bool(config.force),
+    )
+    if request.save_policy is not None:
+        request.the_learned_policy("save_policy")
+    if request.spec.learning.file is not None:
+        request.the_learned_policy("learning.file")
+    return request
+
+
+def _path(text: str) -> Path | None:
+    return Path(text) if text else None
+
+
+def _own_and_others(settings: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Values of the keys that only bench-schedule has, and what all trials have."""
     own = {"policy": ",".join(policy_names()), "offset": "0", "n_following": "0"}
-    own |= {"learn_offset": "", "save_policy": "", "out": ""}
+    own |= {"learn_offset": "", **dict.fromkeys(PATHS, "")}
     own |= {key: choices[0] for key, choices in CHOICES.items()}
-    overrides = ["system=null"]  # no framework takes part
+    others = []
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
@@ -93,28 +134,9 @@ def parse_request(settings: Sequence[str], composer: Composer | None = None) -> 
         if key in own:
             own[key] = value
         else:
-            overrides.append(setting)
+            others.append(setting)
     own["learn_offset"] = own["learn_offset"] or own["offset"]
-    for key in NUMBERS:
-        if not own[key].isdecimal():
-            raise ConfigError(f"{key}={own[key]} is not allowed; give a whole number of at least 0")
-    for key, choices in CHOICES.items():
-        if own[key] not in choices:
-            raise ConfigError(f"{key}={own[key]} is unknown; choose one of {', '.join(choices)}")
-    request = Request(
-        spec=spec_of((composer or Composer()).compose(overrides)),
-        policies=tuple(own["policy"].split(",")),
-        granularity=own["granularity"],
-        outputs=own["outputs"],
-        save_policy=Path(own["save_policy"]) if own["save_policy"] else None,
-        out=Path(own["out"]) if own["out"] else None,
-        **{key: int(own[key]) for key in NUMBERS},
-    )
-    if request.save_policy is not None:
-        request.the_learned_policy("save_policy")
-    if request.spec.learning.file is not None:
-        request.the_learned_policy("learning.file")
-    return request
+    return own, others
 
 
 @functools.cache

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import json
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 from harness.config import Composer
-from harness.counting import BatchCounts
 from harness.errors import ConfigError
-from harness.machine import cpu_model
-from harness.policies import is_learned
 from harness.schedule_request import Request, parse_request
 from harness.workload import model_class
 
@@ -70,38 +62,3 @@ def _fitting(
 
 def _names_group(setting: str) -> bool:
     return setting.partition("=")[0] in ("model", "dataset")
-
-
-def row_of(request: Request, counts: BatchCounts) -> dict[str, Any]:
-    """The counts of a policy as plain values, then ratios to the bounds and what was counted.
-
-    cpu: on which the seconds were measured. learning: of a learned policy, the settings.
-    """
-    learning = {"learning": asdict(request.spec.learning)} if is_learned(counts.policy) else {}
-    labels = {
-        "ratio": counts.n_batches / counts.lower_bound,
-        "ratio_ed": counts.n_batches_ed / counts.lower_bound_ed,
-        "model": request.spec.model,
-        "dataset": request.spec.dataset,
-        "split": request.spec.split,
-        "batch_size": request.spec.batch_size,
-        "granularity": request.granularity,
-        "outputs": request.outputs,
-        "offset": request.offset,
-        "cpu": cpu_model(),
-    }
-    return counts.to_dict() | labels | learning
-
-
-def write_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as a JSON list, whole or not at all.
-
-    Raises ConfigError where that cannot be done.
-    """
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(list(rows), indent=2) + "\n", encoding="utf-8")
-        temporary.replace(file)
-    except OSError as error:
-        raise ConfigError(f"out={file} cannot be written: {error.strerror}") from error

@@ -19,7 +19,7 @@ from harness.policies import policy_names
 
 REQUIRED = ("model", "dataset", "batch_size", "policy")
 LISTED = (*REQUIRED, "split", "granularity")
-NOT_ALLOWED = ("out", "save_policy", "data_root")  # the pipeline's to say
+NOT_ALLOWED = ("out", "records", "force", "save_policy", "data_root")  # the pipeline's to say
 
 Values = tuple[str, ...]
 
@@ -65,8 +65,8 @@ class Sweep:
         return f"sweep-{first}{more}-{digest}"
 
     def path(self, results_dir: Path) -> Path:
-        """Where its rows go."""
-        return results_dir / "raw" / "counts" / f"{self.sweep_id}.json"
+        """Where its rows go; their records are in raw/counts, and may be shared with others."""
+        return results_dir / "counts" / f"{self.sweep_id}.json"
 
 
 def sweep_of(place: str, content: Any) -> Sweep:

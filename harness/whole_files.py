@@ -9,17 +9,25 @@ from harness.errors import ConfigError
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write atomically: whoever looks finds the old file, or the new one complete on the disk.
+    """Write atomically; what was there, which no longer answers, moves to superseded/ beside it."""
+    _write(path, text, keep=True)
 
-    What was there, which no longer answers, moves to superseded/ beside it.
-    """
+
+def replace_whole(path: Path, text: str) -> None:
+    """Write atomically what can be made again: whoever looks finds the old file or the new one."""
+    _write(path, text, keep=False)
+
+
+def _write(path: Path, text: str, *, keep: bool) -> None:
+    """Whoever looks finds the old file, or the new one complete on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(path, str(os.getpid()))
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    _put_aside(path)
+    if keep:
+        _put_aside(path)
     temporary.replace(path)
 
 
@@ -40,7 +48,7 @@ def _temporary(path: Path, tag: str) -> Path:
     return path.with_name(f".{path.name}.{tag}.tmp")
 
 
-def check_writable(folder: Path) -> None:
+def check_writable(folder: Path, given_as: str = "results_dir or out") -> None:
     """Raise ConfigError unless files can be written in `folder`, which is made if missing."""
     probe = folder / f".probe.{os.getpid()}.tmp"
     try:
@@ -49,5 +57,5 @@ def check_writable(folder: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise ConfigError(
-            f"{folder} cannot be written ({error.strerror}); choose another results_dir or out"
+            f"{folder} cannot be written ({error.strerror}); choose another {given_as}"
         ) from error

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.count_row import CountRow
+from harness.count_row import AnyCount, CountRow
 from harness.record import Record
 from harness.sweep import Sweep
 from plots.points import Measured, Point, measure_of, speedup_of
@@ -20,7 +20,8 @@ SPEEDUP_OF = {"computation_speedup": "computation_s", "overall_speedup": "epoch_
 class Artefact:
     """Points and batch counts of one grid at one scale.
 
-    labels: how a system or a model is called in print. data_root: where data sets lie.
+    labels: how a system or a model is called in print. counts: those that failed, too.
+    data_root: where data sets lie.
     """
 
     presentation: Presentation
@@ -28,7 +29,7 @@ class Artefact:
     points: tuple[Point, ...]
     labels: Mapping[str, str]
     sweeps: tuple[Sweep, ...] = ()
-    counts: tuple[CountRow, ...] = ()
+    counts: tuple[AnyCount, ...] = ()
     data_root: Path = Path("data")
 
     @property
@@ -50,7 +51,12 @@ class Artefact:
         """All values that the sweeps give a key, in their order."""
         return tuple(dict.fromkeys(v for s in self.sweeps for v in s.values(key, default)))
 
-    def count(self, **wanted: object) -> CountRow | None:
+    @property
+    def counted(self) -> tuple[CountRow, ...]:
+        """The counts that did not fail."""
+        return tuple(row for row in self.counts if isinstance(row, CountRow))
+
+    def count(self, **wanted: object) -> AnyCount | None:
         """The first row whose fields are as wanted, or None where there is none."""
         for row in self.counts:
             if all(getattr(row, name) == value for name, value in wanted.items()):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from harness.count_row import CountRow
+from harness.count_row import AnyCount, CountRow
 from plots.artefact import Artefact
 from plots.panels import plain
 from plots.points import NOT_MEASURED
 from plots.published_rows import PublishedRows
 from plots.table import EN_DASH, Cell, Column, Table
-from plots.tidy import Row
 from plots.words import notes_of, subtitle_of, title_of
 
 Rows = Sequence[tuple[str, tuple[Cell, ...]]]
@@ -42,13 +41,29 @@ def published_cell(value: float | None, spell: Callable[[float], str] = plain) -
     return Cell(EN_DASH if value is None else spell(value))
 
 
-def cell_of(row: CountRow | None, spell: Callable[[CountRow], str]) -> Cell:
-    """What `spell` makes of a row; the word for missing where it was planned and is not there."""
-    return Cell(NOT_MEASURED if row is None else spell(row))
+def cell_of(row: AnyCount | None, spell: Callable[[CountRow], str | None]) -> Cell:
+    """What `spell` makes of a row; the word for why there is no number where there is none."""
+    text = spell(row) if isinstance(row, CountRow) else None
+    return Cell(word_for(row) if text is None else text)
 
 
-def ratio_text(n_batches: float, bound: float) -> str:
-    """Batches to the bound with two decimals; "1" is exactly the bound."""
+def word_for(row: AnyCount | None) -> str:
+    """Why a number is missing: a status, or that the count was planned and is not there."""
+    if row is None:
+        return NOT_MEASURED
+    return row.status_ed if isinstance(row, CountRow) else row.status
+
+
+def any_good(found: Iterable[AnyCount | None]) -> AnyCount | None:
+    """A row that tells of the graph, whatever its policy: the first good one, else the first."""
+    rows = list(found)
+    return next((row for row in rows if isinstance(row, CountRow)), rows[0] if rows else None)
+
+
+def ratio_text(n_batches: float | None, bound: float) -> str | None:
+    """Batches to the bound with two decimals; "1" is exactly the bound, None stays None."""
+    if n_batches is None:
+        return None
     return "1" if n_batches == bound else f"{n_batches / bound:.2f}"
 
 
@@ -57,14 +72,16 @@ def batch_sizes(artefact: Artefact) -> tuple[int, ...]:
     return tuple(sorted(int(size) for size in artefact.listed("batch_size")))
 
 
-def released_counts(row: CountRow) -> Row:
+def released_counts(row: AnyCount) -> dict[str, object]:
     """One line of a CSV: which mini-batch, which policy, and counts as ED-Batch's release makes."""
+    good = row if isinstance(row, CountRow) else None
     return {
         "model": row.model,
         "dataset": row.dataset,
         "split": row.split,
         "batch_size": row.batch_size,
         "policy": row.policy,
-        "n_batches": row.n_batches_ed,
-        "lower_bound": row.lower_bound_ed,
+        "status": row.status if good is None else good.status_ed,
+        "n_batches": good and good.n_batches_ed,
+        "lower_bound": good and good.lower_bound_ed,
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.count_row import CountRow
+from harness.count_row import AnyCount, CountRow, FailedCount
 from harness.counting import Scheduler, scheduler
 from harness.errors import RecordError
 from harness.graph import Graph
@@ -21,7 +21,10 @@ from plots.artefact import Artefact
 
 @dataclass(frozen=True, slots=True)
 class CountedGraph:
-    """A graph, how each policy batches it, and the policies, which may have learned."""
+    """A graph, how each policy batches it, and the policies, which may have learned.
+
+    Policies that failed when they were counted are left out.
+    """
 
     request: Request
     graph: Graph
@@ -29,17 +32,26 @@ class CountedGraph:
     schedulers: dict[str, Scheduler]
 
 
-def counted_graph(artefact: Artefact) -> CountedGraph:
-    """Build the graph of the one mini-batch that an artefact counts.
+def failures(artefact: Artefact) -> dict[str, FailedCount]:
+    """Policies that have no schedule, each with why."""
+    return {row.policy: row for row in artefact.counts if isinstance(row, FailedCount)}
+
+
+def counted_graph(artefact: Artefact) -> CountedGraph | None:
+    """Build the graph of the one mini-batch that an artefact counts; None where all counts failed.
 
     Raises RecordError where a count is missing, or is not what the policy does now.
     """
     (sweep,) = artefact.sweeps
+    failed = failures(artefact)
+    if failed.keys() >= set(sweep.values("policy")):
+        return None
     (request,) = parse_requests([*sweep.overrides, f"data_root={artefact.data_root}"])
     graphs = Source(request).at(request.offset)
     schedulers = {
         name: scheduler(name, request.spec.learning, request.workload, graphs)
         for name in request.policies
+        if name not in failed
     }
     schedules = {name: one.plain(graphs.plain) for name, one in schedulers.items()}
     for name, schedule in schedules.items():
@@ -47,8 +59,8 @@ def counted_graph(artefact: Artefact) -> CountedGraph:
     return CountedGraph(request, graphs.plain, schedules, schedulers)
 
 
-def _check(row: CountRow | None, name: str, schedule: Schedule, sweep: Sweep) -> None:
-    counted = None if row is None else row.n_batches
+def _check(row: AnyCount | None, name: str, schedule: Schedule, sweep: Sweep) -> None:
+    counted = row.n_batches if isinstance(row, CountRow) else None
     if counted != schedule.n_batches:
         raise RecordError(
             f"{sweep.sweep_id} has {counted or 'no'} batches of {name}, which now makes "

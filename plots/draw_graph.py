@@ -12,12 +12,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from harness.errors import ConfigError
 from harness.graph import Graph
 from harness.schedule import Schedule
+from plots.draw_words import write_words
 from plots.graph_layout import place
 from plots.style import FIXED_METADATA, use_style
 
@@ -28,35 +30,40 @@ UNIT_IN, MIN_WIDTH_IN, MAX_WIDTH_IN = 0.34, 3.2, 24.0
 COLORS = mpl.colormaps["cividis"]
 
 
-def draw_schedules(graph: Graph, schedules: Mapping[str, Schedule], path: Path, title: str) -> None:
-    """Write a picture of one graph under several schedules; the suffix names the format.
-
-    Raises ConfigError for a graph that no page can show, or a file that cannot be written.
-    """
+def check_drawable(graph: Graph) -> None:
+    """Raise ConfigError for a graph that no page can show."""
     if graph.n_vertices > MAX_VERTICES:
         raise ConfigError(
             f"{graph.n_vertices} vertices cannot be drawn readably, {MAX_VERTICES} can;"
             " lower batch_size or move offset to smaller instances"
         )
+
+
+def draw_schedules(
+    graph: Graph,
+    schedules: Mapping[str, Schedule],
+    path: Path,
+    title: str,
+    reasons: Mapping[str, str] | None = None,
+) -> None:
+    """Write a picture of one graph under several schedules; the suffix names the format.
+
+    reasons: why further policies have no schedule; each has a panel that says so.
+
+    Raises ConfigError for a graph that no page can show, or a file that cannot be written.
+    """
+    check_drawable(graph)
     use_style()
     x, y = place(graph)
     width = float(np.clip((np.ptp(x) + 1.5) * UNIT_IN, MIN_WIDTH_IN, MAX_WIDTH_IN))
-    height = (np.ptp(y) + 1.5) * 1.35 * UNIT_IN + 0.3
-    n_columns = min(len(schedules), max(1, int(15 // width)))
-    n_rows = math.ceil(len(schedules) / n_columns)
-    figure, grid = plt.subplots(
-        n_rows,
-        n_columns,
-        figsize=(n_columns * width, n_rows * height + 0.7),
-        squeeze=False,
-        layout="constrained",
-    )
-    panels = list(grid.flat)
+    height = float((np.ptp(y) + 1.5) * 1.35 * UNIT_IN + 0.3)
+    figure, panels = _panels(len(schedules) + len(reasons or {}), width, height)
     for axes, (name, schedule) in zip(panels, schedules.items(), strict=False):
         _draw_panel(axes, graph, schedule, x, y)
         axes.set_title(f"{name}: {schedule.n_batches} batches")
-    for axes in panels[len(schedules) :]:
-        axes.set_visible(False)
+    for axes, (name, reason) in zip(panels[len(schedules) :], (reasons or {}).items(), strict=True):
+        write_words(axes, reason, width)
+        axes.set_title(f"{name}: no schedule")
     figure.suptitle(f"{title}\nnumber: batch in order of execution; shape: type of the vertex")
     figure.legend(handles=_legend(graph), loc="outside lower center", ncols=6)
     metadata = FIXED_METADATA.get(path.suffix, {"Date": None, "Creator": None})
@@ -66,6 +73,23 @@ def draw_schedules(graph: Graph, schedules: Mapping[str, Schedule], path: Path, 
         raise ConfigError(f"{path} cannot be written ({error.strerror}); choose another") from None
     finally:
         plt.close(figure)
+
+
+def _panels(n_panels: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A page of panels of that size in inches, and those that are used."""
+    n_columns = min(n_panels, max(1, int(15 // width)))
+    n_rows = math.ceil(n_panels / n_columns)
+    figure, grid = plt.subplots(
+        n_rows,
+        n_columns,
+        figsize=(n_columns * width, n_rows * height + 0.7),
+        squeeze=False,
+        layout="constrained",
+    )
+    panels = list(grid.flat)
+    for axes in panels[n_panels:]:
+        axes.set_visible(False)
+    return figure, panels[:n_panels]
 
 
 def _draw_panel(

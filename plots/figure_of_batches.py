@@ -10,23 +10,35 @@ from pathlib import Path
 import numpy as np
 
 from plots.artefact import Artefact
-from plots.counted_graph import counted_graph
+from plots.counted_graph import CountedGraph, counted_graph, failures
 from plots.draw_graph import draw_schedules
+from plots.draw_words import draw_words
 from plots.style import FIXED_METADATA
-from plots.tidy import write_rows
+from plots.tidy import Row, write_rows
 from plots.words import title_of
 
 
 def make(artefact: Artefact, results_dir: Path) -> None:
     """Write figures/<name>.pdf, .png and .csv, a row per policy and vertex."""
     (stem,) = artefact.presentation.stems
-    shown = counted_graph(artefact)
-    title = f"{title_of(artefact)}\n{shown.request.title}"
     (results_dir / stem).parent.mkdir(parents=True, exist_ok=True)
+    shown, failed = counted_graph(artefact), failures(artefact)
+    reasons = {policy: f"{row.status}: {row.reason}" for policy, row in failed.items()}
     for suffix in FIXED_METADATA:
-        draw_schedules(shown.graph, shown.schedules, results_dir / f"{stem}{suffix}", title)
+        path = results_dir / f"{stem}{suffix}"
+        if shown is None:
+            draw_words(reasons, path, title_of(artefact))
+        else:
+            title = f"{title_of(artefact)}\n{shown.request.title}"
+            draw_schedules(shown.graph, shown.schedules, path, title, reasons)
+    rows = [] if shown is None else _rows(shown)
+    rows += [{"policy": row.policy, "status": row.status} for row in failed.values()]
+    write_rows(results_dir / f"{stem}.csv", rows)
+
+
+def _rows(shown: CountedGraph) -> list[Row]:
     graph = shown.graph
-    rows: list[dict[str, object]] = []
+    rows: list[Row] = []
     for policy, schedule in shown.schedules.items():
         sizes = np.diff(schedule.starts)
         batch_of = np.empty(graph.n_vertices, dtype=np.int64)
@@ -34,6 +46,7 @@ def make(artefact: Artefact, results_dir: Path) -> None:
         rows += [
             {
                 "policy": policy,
+                "status": "ok",
                 "vertex": v,
                 "type": graph.type_names[graph.types[v]],
                 "arguments": " ".join(map(str, graph.args_of(v).tolist())),
@@ -41,4 +54,4 @@ def make(artefact: Artefact, results_dir: Path) -> None:
             }
             for v in range(graph.n_vertices)
         ]
-    write_rows(results_dir / f"{stem}.csv", rows)
+    return rows

@@ -15,11 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from harness.count_row import CountRow
+from harness.count_row import AnyCount, CountRow
 from plots.artefact import Artefact
-from plots.count_table import released_counts
+from plots.count_table import any_good, released_counts, word_for
 from plots.panels import HEAD_IN, LINE_IN, FigureText, head_and_foot, wrapped_notes
-from plots.points import NOT_MEASURED
 from plots.style import save_figure
 from plots.tidy import write_rows
 from plots.words import notes_of, subtitle_of, title_of
@@ -53,8 +52,9 @@ def draw_counts(artefact: Artefact) -> Figure:
             for policy in policies
         }
         _draw_panel(axes, found, families, names=place % N_COLUMNS == 0)
-        bound = next((row.lower_bound_ed for row in found.values() if row is not None), None)
-        axes.set_title(f"{artefact.label(model)}, bound {bound or NOT_MEASURED}", fontsize=8.5)
+        graph = any_good(found.values())
+        bound = graph.lower_bound_ed if isinstance(graph, CountRow) else word_for(graph)
+        axes.set_title(f"{artefact.label(model)}, bound {bound}", fontsize=8.5)
     _legend(figure, families, bottom)
     head_and_foot(figure, text)
     return figure
@@ -90,22 +90,26 @@ def _frame(text: FigureText, n_panels: int, n_bars: int) -> tuple[Figure, list[A
 
 def _draw_panel(
     axes: Axes,
-    found: Mapping[str, CountRow | None],
+    found: Mapping[str, AnyCount | None],
     families: Mapping[str, list[str]],
     *,
     names: bool,
 ) -> None:
     """Bars from top to bottom in the order of the families, each with its count behind it."""
-    place, highest = 0, max((row.n_batches_ed for row in found.values() if row), default=1)
+    counts = {
+        policy: row.n_batches_ed
+        for policy, row in found.items()
+        if isinstance(row, CountRow) and row.n_batches_ed is not None
+    }
+    place, highest = 0, max(counts.values(), default=1)
     for (color, hatch), group in zip(FAMILY_LOOKS, families.values(), strict=False):
         for policy in group:
-            row = found[policy]
-            value = row.n_batches_ed if row else 0
+            value = counts.get(policy, 0)
             axes.barh(
                 place, value, height=0.78, color=color, hatch=hatch, edgecolor="white", linewidth=0
             )
             axes.annotate(
-                str(value) if row else NOT_MEASURED,
+                str(value) if policy in counts else word_for(found[policy]),
                 (value, place),
                 xytext=(2, 0),
                 textcoords="offset points",
@@ -114,8 +118,9 @@ def _draw_panel(
                 color="#333333",
             )
             place += 1
-    bound = next((row.lower_bound_ed for row in found.values() if row is not None), None)
-    if bound is not None:
+    graph = any_good(found.values())
+    if isinstance(graph, CountRow):
+        bound = graph.lower_bound_ed
         axes.axvline(bound, color="#000000", linewidth=1.1, linestyle=(0, (4, 2)), zorder=3)
     axes.set_yticks(range(len(found)), list(found) if names else [""] * len(found))
     axes.tick_params(axis="y", length=0)

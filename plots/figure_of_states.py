@@ -8,34 +8,49 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.errors import ConfigError
+from harness.graph import Graph
 from harness.policies.state_machine import StateMachine
 from plots.artefact import Artefact
-from plots.counted_graph import counted_graph
+from plots.counted_graph import counted_graph, failures
 from plots.draw_state_machine import draw_machine, visits_of
+from plots.draw_words import draw_words
 from plots.style import FIXED_METADATA
-from plots.tidy import write_rows
+from plots.tidy import Row, write_rows
+from plots.words import title_of
 
 
 def make(artefact: Artefact, results_dir: Path) -> None:
     """Write figures/<name>.pdf, .png and .csv, a row per transition that is drawn."""
     (stem,) = artefact.presentation.stems
-    shown = counted_graph(artefact)
-    machine = shown.schedulers[artefact.presentation.show["policy"]].learned
+    policy = artefact.presentation.show["policy"]
+    (results_dir / stem).parent.mkdir(parents=True, exist_ok=True)
+    paths = [results_dir / f"{stem}{suffix}" for suffix in FIXED_METADATA]
+    shown, failed = counted_graph(artefact), failures(artefact)
+    if shown is None or policy in failed:
+        reasons = {row.policy: f"{row.status}: {row.reason}" for row in failed.values()}
+        for path in paths:
+            draw_words(reasons, path, title_of(artefact))
+        rows = [{"policy": row.policy, "status": row.status} for row in failed.values()]
+        write_rows(results_dir / f"{stem}.csv", rows)
+        return
+    machine = shown.schedulers[policy].learned
     if not isinstance(machine, StateMachine):
         raise ConfigError(f"{artefact.name} draws a state machine; give show a learned policy")
-    (results_dir / stem).parent.mkdir(parents=True, exist_ok=True)
-    for suffix in FIXED_METADATA:
-        draw_machine(machine, shown.graph, results_dir / f"{stem}{suffix}")
-    rows = [
+    for path in paths:
+        draw_machine(machine, shown.graph, path)
+    write_rows(results_dir / f"{stem}.csv", _rows(machine, shown.graph))
+
+
+def _rows(machine: StateMachine, graph: Graph) -> list[Row]:
+    return [
         {
             "state": _words(machine, source),
             "takes": machine.type_names[machine.choices[source]] if source >= 0 else "",
             "next_state": _words(machine, target),
             "n_times": count,
         }
-        for (source, target), count in visits_of(machine, shown.graph).transitions.items()
+        for (source, target), count in visits_of(machine, graph).transitions.items()
     ]
-    write_rows(results_dir / f"{stem}.csv", rows)
 
 
 def _words(machine: StateMachine, state: int) -> str:

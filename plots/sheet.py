@@ -14,6 +14,7 @@ from plots.words import notes_of, subtitle_of, title_of
 def sheet_of(artefact: Artefact, command: str) -> dict[str, Any]:
     """Words, files, machine, versions, statuses and warnings of one artefact."""
     records = artefact.records
+    statuses = Counter(one.status for one in (*records, *artefact.counts))
     return {
         "name": artefact.name,
         "title": title_of(artefact),
@@ -26,7 +27,7 @@ def sheet_of(artefact: Artefact, command: str) -> dict[str, Any]:
         "n_trials": len(artefact.points),
         "n_records": len(records),
         "n_counts": len(artefact.counts),
-        "statuses": dict(sorted(Counter(r.status for r in records).items())),
+        "statuses": dict(sorted(statuses.items())),
         "warnings": dict(sorted(Counter(name for r in records for name in r.warnings).items())),
         "machine": records[0].machine if records else {},
         "threads": records[0].trial.threads if records else None,

@@ -8,9 +8,16 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
-from harness.count_row import CountRow
+from harness.count_row import AnyCount, CountRow
 from plots.artefact import Artefact
-from plots.count_table import batch_sizes, cell_of, published_cell, table_of_rows
+from plots.count_table import (
+    any_good,
+    batch_sizes,
+    cell_of,
+    published_cell,
+    released_counts,
+    table_of_rows,
+)
 from plots.published_rows import PublishedRows, read_published_rows
 from plots.table import Column, Table
 from plots.tidy import Row
@@ -39,10 +46,11 @@ def table_of(artefact: Artefact, published: PublishedRows) -> Table:
     rows = []
     for size, model in product(batch_sizes(artefact), artefact.listed("model")):
         found = [artefact.count(model=model, batch_size=size, policy=name) for name in policies]
+        graph = any_good(found)
         cells = [
-            cell_of(found[0], lambda row: str(row.n_nodes_ed)),
-            cell_of(found[0], lambda row: str(row.n_unbatchable_ed)),
-            cell_of(found[0], lambda row: _both(row, row.lower_bound_ed)),
+            cell_of(graph, lambda row: str(row.n_nodes_ed)),
+            cell_of(graph, lambda row: str(row.n_unbatchable_ed)),
+            cell_of(graph, lambda row: _both(row, row.lower_bound_ed)),
             *(cell_of(one, lambda row: _both(row, row.n_batches_ed)) for one in found),
         ]
         rows.append((f"{artefact.label(model)}, B = {size}", tuple(cells)))
@@ -54,31 +62,31 @@ def table_of(artefact: Artefact, published: PublishedRows) -> Table:
     return table_of_rows(artefact, "workload", columns, rows, published)
 
 
-def _both(row: CountRow, whole: int) -> str:
-    return f"{whole} ({whole - (row.n_unbatchable_ed or 0)})"
+def _both(row: CountRow, whole: int | None) -> str | None:
+    return None if whole is None else f"{whole} ({whole - row.n_unbatchable_ed})"
 
 
 def rows_of(artefact: Artefact, published: PublishedRows) -> list[Row]:
     """The numbers of the table, a row per workload and policy."""
-    rows: list[Row] = []
-    for row in artefact.counts:
-        key = f"{row.model}/{row.batch_size}"
-        parameters = row.n_unbatchable_ed or 0
-        rows.append(
-            {
-                "model": row.model,
-                "dataset": row.dataset,
-                "split": row.split,
-                "batch_size": row.batch_size,
-                "policy": row.policy,
-                "n_nodes": row.n_nodes_ed,
-                "n_parameters": row.n_unbatchable_ed,
-                "n_batches": row.n_batches_ed,
-                "n_batches_without_parameters": row.n_batches_ed - parameters,
-                "lower_bound": row.lower_bound_ed,
-                "lower_bound_without_parameters": row.lower_bound_ed - parameters,
-                "n_batches_simulated": published.value(key, row.policy),
-                "lower_bound_simulated": published.value(key, "lower_bound"),
-            }
-        )
-    return rows
+    return [_row(row, published) for row in artefact.counts]
+
+
+def _row(row: AnyCount, published: PublishedRows) -> Row:
+    key = f"{row.model}/{row.batch_size}"
+    simulated = {
+        "n_batches_simulated": published.value(key, row.policy),
+        "lower_bound_simulated": published.value(key, "lower_bound"),
+    }
+    ours = released_counts(row)
+    if not isinstance(row, CountRow):
+        return ours | simulated
+    parameters = row.n_unbatchable_ed
+    n_batches = row.n_batches_ed
+    return {
+        **ours,
+        "n_nodes": row.n_nodes_ed,
+        "n_parameters": parameters,
+        "n_batches_without_parameters": None if n_batches is None else n_batches - parameters,
+        "lower_bound_without_parameters": row.lower_bound_ed - parameters,
+        **simulated,
+    }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.count_row import CountRow
 from plots.artefact import Artefact
-from plots.count_table import batch_sizes, cell_of, ratio_text, table_of_rows
+from plots.count_table import batch_sizes, cell_of, ratio_text, released_counts, table_of_rows
 from plots.table import EN_DASH, Column, Table
 from plots.tidy import Row
 from plots.written_table import write_table_and_rows
@@ -31,7 +31,7 @@ def table_of(artefact: Artefact) -> Table:
         (f"batches / bound, mean of the next {n_following}", lambda row: _after(row)),
         ("decisions in unseen states (%)", lambda row: _unseen(row)),
     )
-    learned = {row.policy for row in artefact.counts if row.learning is not None}
+    learned = {row.policy for row in artefact.counted if row.learning is not None}
     blocks = [
         (group, spell, policy)
         for group, spell in parts
@@ -49,39 +49,36 @@ def table_of(artefact: Artefact) -> Table:
     return table_of_rows(artefact, "workload", columns, rows)
 
 
-def _ratio(row: CountRow) -> str:
+def _ratio(row: CountRow) -> str | None:
     return ratio_text(row.n_batches_ed, row.lower_bound_ed)
 
 
-def _after(row: CountRow) -> str:
+def _after(row: CountRow) -> str | None:
     after = row.following_ed
-    return EN_DASH if after is None else f"{after.ratio:.3f}"
+    return None if after is None else f"{after.ratio:.3f}"
 
 
-def _unseen(row: CountRow) -> str:
+def _unseen(row: CountRow) -> str | None:
     after = row.following_ed
-    share = None if after is None else after.unseen_share
-    return EN_DASH if share is None else f"{100 * share:.2f}"
+    if after is None:
+        return None
+    return EN_DASH if after.unseen_share is None else f"{100 * after.unseen_share:.2f}"
 
 
 def rows_of(artefact: Artefact) -> list[Row]:
     """A row per workload, policy and mini-batch; the mini-batch 0 is the one of learning."""
     rows: list[Row] = []
     for row in artefact.counts:
-        after = row.following_ed
-        shown = {"model": row.model, "dataset": row.dataset, "batch_size": row.batch_size}
-        shown |= {"policy": row.policy}
-        counted = [(row.n_batches_ed, row.lower_bound_ed)]
+        after = row.following_ed if isinstance(row, CountRow) else None
+        first = released_counts(row) | {"mini_batch": 0}
+        unseen_share = None if after is None else after.unseen_share
+        rows.append(first | {"unseen_share": unseen_share})
         if after is not None:
-            counted += zip(after.n_batches, after.lower_bound, strict=True)
-        rows += [
-            {
-                **shown,
-                "mini_batch": place,
-                "n_batches": n_batches,
-                "lower_bound": bound,
-                "unseen_share": None if after is None else after.unseen_share,
-            }
-            for place, (n_batches, bound) in enumerate(counted)
-        ]
+            counted = zip(after.n_batches, after.lower_bound, strict=True)
+            rows += [
+                first
+                | {"mini_batch": place, "n_batches": n_batches, "lower_bound": bound}
+                | {"unseen_share": unseen_share}
+                for place, (n_batches, bound) in enumerate(counted, start=1)
+            ]
     return rows

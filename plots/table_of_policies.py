@@ -8,9 +8,11 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
+from harness.count_row import AnyCount, CountRow
 from plots.artefact import Artefact
-from plots.count_table import batch_sizes, cell_of, table_of_rows
+from plots.count_table import any_good, batch_sizes, cell_of, table_of_rows
 from plots.table import Column, Table
+from plots.tidy import Row
 from plots.written_table import write_table_and_rows
 
 BOUND = "lower bound"
@@ -19,22 +21,25 @@ BOUND = "lower bound"
 def make(artefact: Artefact, results_dir: Path) -> None:
     """Write tables/<name> as .pdf, .png, .csv, .tex, .md and .html."""
     (stem,) = artefact.presentation.stems
-    rows = [
-        {
-            "granularity": row.granularity,
-            "model": row.model,
-            "dataset": row.dataset,
-            "split": row.split,
-            "batch_size": row.batch_size,
-            "policy": row.policy,
-            "n_vertices": row.n_vertices,
-            "n_batches": row.n_batches,
-            "lower_bound": row.lower_bound,
-            "schedule_s": row.schedule_s,
-        }
-        for row in artefact.counts
-    ]
+    rows = [_row(row) for row in artefact.counts]
     write_table_and_rows(table_of(artefact), rows, results_dir / stem)
+
+
+def _row(row: AnyCount) -> Row:
+    good = row if isinstance(row, CountRow) else None
+    return {
+        "granularity": row.granularity,
+        "model": row.model,
+        "dataset": row.dataset,
+        "split": row.split,
+        "batch_size": row.batch_size,
+        "policy": row.policy,
+        "status": row.status,
+        "n_vertices": good and good.n_vertices,
+        "n_batches": good and good.n_batches,
+        "lower_bound": good and good.lower_bound,
+        "schedule_s": good and good.schedule_s,
+    }
 
 
 def table_of(artefact: Artefact) -> Table:
@@ -57,5 +62,6 @@ def table_of(artefact: Artefact) -> Table:
         (policy, tuple(cell_of(one, lambda row: str(row.n_batches)) for one in found[policy]))
         for policy in policies
     ]
-    bound = tuple(cell_of(one, lambda row: str(row.lower_bound)) for one in found[policies[0]])
+    graphs = [any_good(column) for column in zip(*found.values(), strict=True)]
+    bound = tuple(cell_of(one, lambda row: str(row.lower_bound)) for one in graphs)
     return table_of_rows(artefact, "policy", columns, [*rows, (BOUND, bound)])

@@ -9,16 +9,17 @@ import statistics
 from itertools import product
 from pathlib import Path
 
-from harness.count_row import CountRow
+from harness.count_row import AnyCount, CountRow
 from plots.artefact import Artefact
 from plots.count_table import (
+    any_good,
     batch_sizes,
     cell_of,
     ratio_text,
     released_counts,
     table_of_rows,
+    word_for,
 )
-from plots.points import NOT_MEASURED
 from plots.table import Cell, Column, Table
 from plots.written_table import write_table_and_rows
 
@@ -27,7 +28,7 @@ def make(artefact: Artefact, results_dir: Path) -> None:
     """Write tables/<name> as .pdf, .png, .csv, .tex, .md and .html."""
     (stem,) = artefact.presentation.stems
     rows = [
-        {**released_counts(row), "ratio": row.n_batches_ed / row.lower_bound_ed}
+        {**released_counts(row), "ratio": row.ratio_ed if isinstance(row, CountRow) else None}
         for row in artefact.counts
         if row.policy in artefact.presentation.show["policies"]
     ]
@@ -52,7 +53,7 @@ def table_of(artefact: Artefact) -> Table:
                 for policy in policies
             ]
             found_of_model.append(found)
-            cells = [cell_of(found[0], lambda row: str(row.lower_bound_ed))]
+            cells = [cell_of(any_good(found), lambda row: str(row.lower_bound_ed))]
             cells += [cell_of(one, _ratio) for one in found]
             rows.append((f"{artefact.label(model)}, {split}, B = {size}", tuple(cells)))
         means = (_mean(column) for column in zip(*found_of_model, strict=True))
@@ -70,13 +71,17 @@ def _is_planned(artefact: Artefact, model: str, split: str, size: int) -> bool:
     )
 
 
-def _ratio(row: CountRow) -> str:
+def _ratio(row: CountRow) -> str | None:
     return ratio_text(row.n_batches_ed, row.lower_bound_ed)
 
 
-def _mean(rows: tuple[CountRow | None, ...]) -> Cell:
-    there = [row for row in rows if row is not None]
-    if len(there) < len(rows):
-        return Cell(NOT_MEASURED)
-    mean = statistics.fmean(row.n_batches_ed / row.lower_bound_ed for row in there)
+def _mean(rows: tuple[AnyCount | None, ...]) -> Cell:
+    """The mean over mini-batches; the first word for a missing one where any is missing."""
+    ratios = []
+    for row in rows:
+        ratio = row.ratio_ed if isinstance(row, CountRow) else None
+        if ratio is None:
+            return Cell(word_for(row))
+        ratios.append(ratio)
+    mean = statistics.fmean(ratios)
     return Cell("1" if mean == 1 else f"{mean:.3f}")

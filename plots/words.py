@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from harness.stats import round_warnings
 from plots.artefact import Artefact
 from plots.table import DAGGER, EN_DASH
-from plots.words_of_counts import counting_notes
+from plots.words_of_counts import counting_notes, missing_count_notes
 
 SIZE_WORDS = {
     "batch_size": "batch size {}",
@@ -47,8 +47,8 @@ def subtitle_of(artefact: Artefact) -> str:
         trial = records[0].trial
         parts.append(f"mode {trial.mode}, float32, {threads_words(trial.threads)}")
         parts.append(machine_words(artefact))
-    elif cpus := {row.cpu for row in artefact.counts} - {None}:
-        parts.append(f"1 CPU thread; {', '.join(sorted(map(str, cpus)))}")
+    elif cpus := {row.cpu for row in artefact.counted}:
+        parts.append(f"1 CPU thread; {', '.join(sorted(cpus))}")
     return "; ".join(parts)
 
 
@@ -76,7 +76,8 @@ def notes_of(artefact: Artefact, comparison: str | None = None) -> tuple[str, ..
     if artefact.presentation.is_table:
         notes.append(f"{EN_DASH} not part of this scale, or not published.")
     notes += artefact.presentation.notes
-    notes += [note for note in (warnings_note(artefact, shown), *missing_notes(artefact, shown))]
+    notes += [warnings_note(artefact, shown), *missing_notes(artefact, shown)]
+    notes += missing_count_notes(artefact)
     published = artefact.presentation.published
     if published:
         notes.append(

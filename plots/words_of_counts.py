@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from harness.count_row import Learning
+from harness.count_row import CountRow, FailedCount
+from harness.policies.learning import LearningSettings
 from plots.artefact import Artefact
 
 VERTEX_NOTE = (
@@ -30,7 +31,7 @@ def systems_note(artefact: Artefact) -> str:
     """How systems learned their policy; empty where none did."""
     learned = [record for record in artefact.records if record.learn_s is not None]
     names = sorted({artefact.label(record.trial.system) for record in learned})
-    settings = sorted({_words(Learning(**r.config["learning"])) for r in learned})
+    settings = sorted({_words(LearningSettings(**r.config["learning"])) for r in learned})
     if not settings:
         return ""
     return f"{', '.join(names)}: Q-learning on the first mini-batch, {'; '.join(settings)}."
@@ -50,7 +51,7 @@ def learning_note(artefact: Artefact) -> str:
     shown = show.get("policies") or [show.get("policy")]
     learned = {
         row.policy: row.learning
-        for row in artefact.counts
+        for row in artefact.counted
         if row.learning is not None and (row.policy in shown or shown == [None])
     }
     settings = sorted({_words(one) for one in learned.values() if one is not None})
@@ -61,7 +62,19 @@ def learning_note(artefact: Artefact) -> str:
     )
 
 
-def _words(learning: Learning) -> str:
+def missing_count_notes(artefact: Artefact) -> list[str]:
+    """Why counts are missing, once per policy and reason."""
+    is_released = artefact.presentation.show.get("graph", "released") == "released"
+    reasons: dict[str, None] = {}
+    for row in artefact.counts:
+        if isinstance(row, FailedCount):
+            reasons[f"{row.policy}: {row.status}: {row.reason}"] = None
+        elif isinstance(row, CountRow) and row.reason_ed is not None and is_released:
+            reasons[f"{row.policy}: {row.status_ed}: {row.reason_ed}"] = None
+    return list(reasons)
+
+
+def _words(learning: LearningSettings) -> str:
     return (
         f"variant {learning.variant}, fallback {learning.fallback}, at most {learning.trials} "
         f"trials, seed {learning.seed}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,15 @@ from typing import Any
 from harness.commands import schedule
 from harness.sweep import Sweep
 
+Change = Callable[[dict[str, Any]], dict[str, Any]]
 LEARNED = ("fsm_base", "fsm_max", "fsm_sort")
+MADE_UP = {
+    "status": "ok",
+    "cpu": "Made-up CPU @ 3 GHz",
+    "count_id": "count-made-up",
+    "source_sha256": "a" * 64,
+    "counted_at": "2026-01-01T00:00:00+00:00",
+}
 LEARNING = {"variant": "released", "fallback": "last", "trials": 1000, "seed": 0}
 
 
@@ -23,6 +31,7 @@ def made_up_row(point: Mapping[str, str], **changes: Any) -> dict[str, Any]:
     n_batches = bound + zlib.crc32(point["policy"].encode()) % 9
     row: dict[str, Any] = {
         **point,
+        **MADE_UP,
         "batch_size": batch_size,
         "outputs": "vertices",
         "offset": 0,
@@ -34,7 +43,6 @@ def made_up_row(point: Mapping[str, str], **changes: Any) -> dict[str, Any]:
         "lower_bound_ed": 3 * bound,
         "n_unbatchable_ed": 3,
         "schedule_s": 1e-3,
-        "cpu": "Made-up CPU @ 3 GHz",
     }
     if point["policy"] in LEARNED:
         row |= {"learning": LEARNING, "learn_s": 0.25, "learn_s_ed": 0.5, "unseen_share_ed": 0.0}
@@ -42,6 +50,14 @@ def made_up_row(point: Mapping[str, str], **changes: Any) -> dict[str, Any]:
     after = {"n_batches": [3 * n_batches], "lower_bound": [3 * bound], "ratio": n_batches / bound}
     row["following_ed"] = after | {"unseen_share": 0.125 if "learning" in row else None}
     return row | changes
+
+
+def failed_row(row: Mapping[str, Any], status: str, reason: str) -> dict[str, Any]:
+    """The same count, had it not ended well."""
+    kept = ("model", "dataset", "split", "batch_size", "granularity", "outputs", "offset", "policy")
+    limits = {"time_s": 600.0, "memory_bytes": 0}
+    failed = {"status": status, "reason": reason, "limits": limits}
+    return MADE_UP | {name: row[name] for name in kept} | failed
 
 
 def made_up_rows(sweep: Sweep) -> list[dict[str, Any]]:
@@ -63,9 +79,12 @@ def write_real_counts(sweeps: tuple[Sweep, ...], results_dir: Path) -> None:
         assert schedule.main([*sweep.overrides, f"out={sweep.path(results_dir)}"]) == 0
 
 
-def write_made_up_counts(sweeps: tuple[Sweep, ...], results_dir: Path) -> None:
-    """Write every sweep's file."""
+def write_made_up_counts(
+    sweeps: tuple[Sweep, ...], results_dir: Path, change: Change = lambda row: row
+) -> None:
+    """Write every sweep's file; `change` may make another row of each."""
     for sweep in sweeps:
         path = sweep.path(results_dir)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(made_up_rows(sweep)), encoding="utf-8")
+        rows = [change(row) for row in made_up_rows(sweep)]
+        path.write_text(json.dumps(rows), encoding="utf-8")

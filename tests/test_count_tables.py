@@ -28,7 +28,7 @@ from plots.presentation import read_presentation
 from plots.published_rows import read_published_rows
 from plots.style import use_style
 from plots.words import subtitle_of, title_of
-from tests.made_up_counts import write_made_up_counts, write_real_counts
+from tests.made_up_counts import Change, write_made_up_counts, write_real_counts
 
 COUNTED = [name for name in experiment_names() if "counts:" in (
     CONF_DIR / f"experiment/{name}.yaml"
@@ -41,11 +41,13 @@ def choices(tmp_path: Path) -> Choices:
     return choices_from(config, {})
 
 
-def counted(name: str, choices: Choices, *, missing: bool = False) -> Artefact:
+def counted(
+    name: str, choices: Choices, *, missing: bool = False, change: Change = lambda row: row
+) -> Artefact:
     """An artefact with made-up counts, or with none."""
     sweeps = plan_counts(name, choices)
     if not missing:
-        write_made_up_counts(sweeps, choices.results_dir)
+        write_made_up_counts(sweeps, choices.results_dir, change)
     return gather(name, choices, plan_artefact(name, choices, Composer()), sweeps)
 
 

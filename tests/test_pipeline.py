@@ -165,6 +165,58 @@ def test_a_trial_that_fails_leaves_its_status_in_the_table(folder: Path) -> None
     assert "timeout" in (folder / "results/tables/small_table_systems.md").read_text()
 
 
+def counts_experiment(**limits: float) -> dict[str, object]:
+    """A table of counts, where learning without end is one of the policies."""
+    counts = {
+        "model": "lattice_lstm",
+        "dataset": "weibo_lattice",
+        "batch_size": 4,
+        "policy": ["agenda", "fsm_sort", "depth"],
+        "timing.min_seconds": 0,
+        "learning.trials": 10**8,
+        **limits,
+    }
+    return {
+        "title": "Counts in miniature",
+        "paper": "none",
+        "draw": "plots.table_of_policies",
+        "show": {"graph": "vertex"},
+        "scales": {"smoke": {"counts": [counts]}},
+    }
+
+
+def test_a_count_that_fails_leaves_its_status_in_the_table(folder: Path) -> None:
+    """Afterwards only what failed is tried again, and only where the limit is another."""
+    place = folder / "conf" / "experiment"
+    (place / "small_curves.yaml").unlink()
+    content = counts_experiment(**{"limits.time_s": 6})
+    (place / "small_counts.yaml").write_text(yaml.safe_dump(content))
+    done = snakemake(folder, "all")
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = folder / "results"
+    table = (results / "tables/small_counts.md").read_text()
+    cells = {row[1].strip(): row[2].strip() for row in map(_cells, table.splitlines()) if row}
+    assert cells["fsm_sort"] == "timeout"
+    assert int(cells["depth"]) >= int(cells["agenda"]) >= int(cells["lower bound"]) > 1
+    assert "fsm_sort: timeout: not done within limits.time_s=6" in table.splitlines()
+    assert "2 ok, 1 timeout" in (results / "report.html").read_text(encoding="utf-8")
+
+    records = {path: path.read_bytes() for path in (results / "raw/counts").glob("count-*.json")}
+    assert len(records) == 3
+    again = snakemake(folder, "all", "--forcerun", "counts")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert {path: path.read_bytes() for path in records} == records
+    content = counts_experiment(**{"limits.time_s": 7})
+    (place / "small_counts.yaml").write_text(yaml.safe_dump(content))
+    assert snakemake(folder, "all").returncode == 0
+    changed = [path.name for path in records if path.read_bytes() != records[path]]
+    assert [name.partition("-lattice")[0] for name in changed] == ["count-fsm_sort"]
+
+
+def _cells(line: str) -> list[str]:
+    return line.split("|") if line.startswith("|") else []
+
+
 def test_dry_run_plans_every_trial_and_touches_nothing(folder: Path) -> None:
     done = snakemake(folder, "all", "--dry-run")
     assert done.returncode == 0, done.stdout + done.stderr

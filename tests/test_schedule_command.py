@@ -13,7 +13,6 @@ from harness.policies import policy_names
 
 WORKLOAD = ("model=tree_lstm", "dataset=sst_synthetic")
 FIELDS = [
-    "policy",
     "n_vertices",
     "n_batches",
     "lower_bound",
@@ -24,8 +23,7 @@ FIELDS = [
     "schedule_s",
 ]
 LABELS = [
-    "ratio",
-    "ratio_ed",
+    "status",
     "model",
     "dataset",
     "split",
@@ -33,8 +31,13 @@ LABELS = [
     "granularity",
     "outputs",
     "offset",
+    "policy",
     "cpu",
+    "count_id",
+    "source_sha256",
+    "counted_at",
 ]
+RATIOS = ["ratio", "ratio_ed"]
 
 
 def rows_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, object]]:
@@ -57,7 +60,8 @@ def test_json_holds_the_promised_fields(capsys: pytest.CaptureFixture[str]) -> N
     rows = rows_of(capsys, "batch_size=4", "policy=sufficient,unbatched")
     assert [row["policy"] for row in rows] == ["sufficient", "unbatched"]
     for row in rows:
-        assert list(row) == [*FIELDS, *LABELS]
+        assert list(row) == [*LABELS, *FIELDS, *RATIOS]
+        assert row["status"] == "ok"
         assert row["schedule_s"] > 0  # type: ignore[operator]
     assert rows[1]["n_batches"] == rows[1]["n_vertices"]
     assert rows[1]["n_batches_ed"] == rows[1]["n_nodes_ed"]

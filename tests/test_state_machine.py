@@ -15,6 +15,7 @@ from test_policies import INTERNAL, OUTPUT, REDUCTION, chain_with_outputs
 
 from harness.commands.schedule import main
 from harness.config import Composer, spec_of
+from harness.counting import Graphs, count_batches, scheduler
 from harness.errors import ConfigError
 from harness.graph import Graph
 from harness.models.operator_graph import operator_graph
@@ -245,10 +246,34 @@ def test_a_policy_is_saved_and_used_again(
     (loaded,) = rows_of(capsys, "policy=fsm_sort", f"learning.file={file}")
     assert "learn_s" not in loaded
     assert loaded["n_batches"] == saved["n_batches"]
+    # The released graph has types that this machine does not know: no other is learned unasked.
+    assert "n_batches_ed" in saved
+    assert not {"n_batches_ed", "learn_s_ed", "unseen_share_ed", "ratio_ed"} & set(loaded)
+    assert loaded["lower_bound_ed"] == saved["lower_bound_ed"]
+    assert loaded["reason_ed"].startswith(f"{file} was learned on other types")
+    assert main([*WORKLOAD, "policy=agenda,fsm_sort", f"learning.file={file}"]) == 0
+    *_, machine, last = capsys.readouterr().out.splitlines()
+    assert "  unsupported  " in machine
+    assert last == f"fsm_sort (ED): unsupported: {loaded['reason_ed']}"
     error = error_of(capsys, "policy=fsm_sort", f"learning.file={file}", "model=tree_gru")
     assert "holds a policy with workload 'tree_lstm, vertex granularity, outputs as vert" in error
     error = error_of(capsys, "policy=fsm_sort", f"learning.file={file}", "outputs=stage")
     assert "not 'tree_lstm, vertex granularity, outputs as stage'" in error
+
+
+def test_a_saved_policy_is_used_for_the_released_graph_where_it_has_the_same_types(
+    tmp_path: Path,
+) -> None:
+    machine = learn()
+    machine.save(tmp_path / "machine.json")
+    settings = LearningSettings(file=str(tmp_path / "machine.json"))
+    graphs = Graphs(plain=figure(), released=figure())
+    one = scheduler("fsm_sort", settings, machine.workload, graphs)
+    assert one.released == one.plain == one.learned_ed == machine
+    counts = count_batches(one, graphs, [graphs], enough_s=0.0)
+    assert counts.n_batches_ed == counts.n_batches == machine(figure()).n_batches
+    assert counts.following_ed == counts.following is not None
+    assert (counts.reason_ed, counts.learn_s_ed) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import yaml
 
 from harness.commands.schedule import main
 from harness.config import Composer
-from harness.count_row import read_count_rows
+from harness.count_row import CountRow, read_count_rows
 from harness.errors import ConfigError, RecordError
 from harness.grid import CONF_DIR, expand
-from harness.pipeline import choices_from, counting_sha256, plan_counts
+from harness.pipeline import choices_from, plan_counts, sweep_sha256
 from harness.sweep import Sweep, sweep_of
 
 GOOD: dict[str, Any] = {
@@ -50,8 +50,7 @@ def test_equal_sweeps_share_a_file_and_others_do_not() -> None:
     assert sweep.sweep_id == swapped.sweep_id
     assert sweep_of("here", {**GOOD, "batch_size": 3}).sweep_id != sweep.sweep_id
     path = sweep.path(Path("results"))
-    assert path.parent == Path("results/raw/counts")
-    assert not path.match("r*.json"), "the name of a trial's record"
+    assert path.parent == Path("results/counts"), "made of records, which are below raw/"
 
 
 @pytest.mark.parametrize(
@@ -63,6 +62,7 @@ def test_equal_sweeps_share_a_file_and_others_do_not() -> None:
         ({**GOOD, "policy": "agender"}, "policy agender; choose from agenda,"),
         ({**GOOD, "offset": [0, 8]}, "2 values of offset"),
         ({**GOOD, "out": "here.json"}, "out, which the pipeline gives"),
+        ({**GOOD, "records": "here"}, "records, which the pipeline gives"),
         ({**GOOD, "model": {"a": 1}}, "give texts or numbers"),
         ({**GOOD, "offset": True}, "give texts or numbers"),
     ],
@@ -86,7 +86,7 @@ def test_stand_ins_are_counted_where_a_corpus_is_not_here(tmp_path: Path) -> Non
 def test_the_code_that_counts_is_hashed() -> None:
     composer = Composer()
     one, same, other = (
-        counting_sha256(Sweep({**sweep_of("here", GOOD).settings, "policy": (policy,)}), composer)
+        sweep_sha256(Sweep({**sweep_of("here", GOOD).settings, "policy": (policy,)}), composer)
         for policy in ("agenda", "agenda", "fsm_sort")
     )
     assert one == same != other
@@ -97,7 +97,7 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     synthetic = {"dataset": ["sst_synthetic", "lattice_synthetic"]}
     sweep = sweep_of("here", GOOD | synthetic | {"hidden_size": 4, "timing.min_seconds": 0})
     assert main([*sweep.overrides, f"out={file}"]) == 0
-    rows = read_count_rows(file)
+    rows = [row for row in read_count_rows(file) if isinstance(row, CountRow)]
     assert [(row.model, row.policy) for row in rows] == [
         (model, policy) for model in GOOD["model"] for policy in GOOD["policy"]
     ]

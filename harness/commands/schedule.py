@@ -11,51 +11,48 @@ from pathlib import Path
 from types import ModuleType
 
 from harness.argument_parser import OneLineParser
-from harness.counting import ENOUGH_S, BatchCounts, Graphs, Scheduler, count_batches, scheduler
+from harness.count_in_turn import count_in_turn, planned_counts
+from harness.count_plan import PlannedCount
+from harness.count_reporting import table_of
+from harness.count_row import AnyCount, write_count_rows
+from harness.count_worker import Outcome
 from harness.errors import BenchError, ConfigError
-from harness.policies import is_learned
+from harness.policies import load_policy
+from harness.reporting import totals
 from harness.schedule_request import Request, Source
-from harness.schedule_sweep import parse_requests, row_of, write_rows
+from harness.schedule_sweep import parse_requests
+from harness.whole_files import check_writable
 
 PICTURES = (".pdf", ".png", ".svg")
-HEADERS = {
-    "n_vertices": "vertices",
-    "n_batches": "batches",
-    "lower_bound": "bound",
-    "n_nodes_ed": "nodes (ED)",
-    "n_batches_ed": "batches (ED)",
-    "lower_bound_ed": "bound (ED)",
-}
-LEARNED_HEADERS = ("learn (s)", "unseen (%)")
-FOLLOWING_HEADERS = ("ratio after", "unseen after (%)")
+USAGE, INTERRUPTED = 1, 130
+Counted = list[tuple[PlannedCount, Outcome]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code (1 after a printed line for an error of the user)."""
+    """Return 0 when every count has a row (a failed one, too, which says so), 1 for wrong input."""
     try:
         flags = _parser().parse_args(arguments)
         requests = parse_requests(flags.settings)
-        _refuse_files_of_many(requests, flags)
-        counted = [(request, *_count(request, flags)) for request in requests]
-        rows = [row_of(request, row) for request, counts, _ in counted for row in counts]
-        if requests[0].out is not None:
-            write_rows(requests[0].out, rows)
+        _refuse_what_does_not_fit(requests, flags)
+        counted = _count(requests, flags)
+        _draw_and_save(counted, flags)
+        _write_and_print(counted, flags)
     except BenchError as error:
-        print(f"bench-schedule: {error}", file=sys.stderr)
-        return 1
-    if flags.json:
-        print(json.dumps(rows, indent=2))
-        return 0
-    parts = []
-    for request, counts, schedulers in counted:
-        parts += [request.title, "\n".join(_table(counts))]
-        if flags.show_policy:
-            parts += [one.learned.describe() for one in schedulers if one.learned is not None]
-    print("\n\n".join(parts))
-    return 0
+        _complain(str(error))
+        return USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    refusals = dict.fromkeys(one.refusal for _, one in counted if one.refusal is not None)
+    for refusal in refusals:
+        _complain(refusal)
+    return USAGE if refusals else 0
 
 
-def _refuse_files_of_many(requests: Sequence[Request], flags: argparse.Namespace) -> None:
+def _complain(line: str) -> None:
+    print(f"bench-schedule: {line}", file=sys.stderr)
+
+
+def _refuse_what_does_not_fit(requests: Sequence[Request], flags: argparse.Namespace) -> None:
     files = {"--draw": flags.draw, "--draw-policy": flags.draw_policy}
     files["save_policy"] = requests[0].save_policy
     for name, file in files.items():
@@ -63,42 +60,79 @@ def _refuse_files_of_many(requests: Sequence[Request], flags: argparse.Namespace
             raise ConfigError(
                 f"{name} takes one mini-batch, but {len(requests)} are given; leave out the commas"
             )
-
-
-def _count(
-    request: Request, flags: argparse.Namespace
-) -> tuple[list[BatchCounts], list[Scheduler]]:
-    """Learn, draw, save and count; pictures come first, as counting takes time."""
-    graph_picture = _drawing_for("draw_graph", flags.draw)
-    machine_picture = _drawing_for("draw_state_machine", flags.draw_policy)
     if flags.show_policy and flags.json:
         raise ConfigError("--show-policy prints text and --json does not; leave one of them out")
     if flags.draw_policy is not None:
-        request.the_learned_policy("--draw-policy")
-    source = Source(request)
-    graphs = source.at(request.offset)
-    schedulers = _schedulers(request, source, graphs)
-    if graph_picture is not None:
-        schedules = {one.name: one.plain(graphs.plain) for one in schedulers}
-        graph_picture.draw_schedules(graphs.plain, schedules, flags.draw, request.title)
-    for one in schedulers:
-        if one.learned is not None and machine_picture is not None:
-            machine_picture.draw_machine(one.learned, graphs.plain, flags.draw_policy)
-        if one.learned is not None and request.save_policy is not None:
-            one.learned.save(request.save_policy)
-    following = source.following()
-    enough_s = min(ENOUGH_S, request.spec.timing.min_seconds)
-    return [count_batches(one, graphs, following, enough_s) for one in schedulers], schedulers
+        requests[0].the_learned_policy("--draw-policy")
+        _drawing_for("draw_state_machine", flags.draw_policy)
+    if flags.draw is not None:  # before counting, which takes time
+        request = requests[0]
+        picture = _drawing_for("draw_graph", flags.draw)
+        picture.check_drawable(Source(request).at(request.offset).plain)
 
 
-def _schedulers(request: Request, source: Source, graphs: Graphs) -> list[Scheduler]:
-    learns = any(is_learned(name) for name in request.policies)
-    elsewhere = learns and request.learn_offset != request.offset
-    train = source.at(request.learn_offset) if elsewhere else graphs
-    return [
-        scheduler(name, request.spec.learning, request.workload, train)
-        for name in dict.fromkeys(request.policies)
-    ]
+def _count(requests: Sequence[Request], flags: argparse.Namespace) -> Counted:
+    """Count what has no record yet; whoever wants a learned policy itself has it learned again."""
+    planned, first = planned_counts(requests), requests[0]
+    shows = flags.show_policy or flags.draw is not None or flags.draw_policy is not None
+    if first.records is not None:
+        check_writable(first.records, "records")
+    outcomes, n_kept = count_in_turn(
+        planned, first.records, anew=shows or first.force or first.save_policy is not None
+    )
+    if first.records is not None:
+        statuses = [one.row.status for one in outcomes if one.row is not None]
+        print(totals(statuses, n_kept, len(outcomes) - len(statuses)), file=sys.stderr)
+    return list(zip(planned, outcomes, strict=True))
+
+
+def _draw_and_save(counted: Counted, flags: argparse.Namespace) -> None:
+    """Draw and save what policies there are; a policy that failed is missing in the picture."""
+    request = counted[0][0].request
+    good = {p.policy: o.learned for p, o in counted if o.row is not None and o.row.status == "ok"}
+    the_learned = next((one for one in good.values() if one is not None), None)
+    if request.save_policy is not None and the_learned is not None:
+        the_learned.save(request.save_policy)
+    if not good or (flags.draw is None and flags.draw_policy is None):
+        return
+    graph = Source(request).at(request.offset).plain
+    if flags.draw is not None:
+        policies = {name: learned or load_policy(name) for name, learned in good.items()}
+        schedules = {name: policy(graph) for name, policy in policies.items()}
+        picture = _drawing_for("draw_graph", flags.draw)
+        picture.draw_schedules(graph, schedules, flags.draw, request.title)
+    if flags.draw_policy is not None and the_learned is not None:
+        picture = _drawing_for("draw_state_machine", flags.draw_policy)
+        picture.draw_machine(the_learned, graph, flags.draw_policy)
+
+
+def _write_and_print(counted: Counted, flags: argparse.Namespace) -> None:
+    """Rows as a file, and as JSON or as one table for each mini-batch; none where none is there."""
+    rows = [outcome.row for _, outcome in counted if outcome.row is not None]
+    out = counted[0][0].request.out
+    if not rows:
+        return
+    if out is not None:
+        write_count_rows(out, rows)
+    if flags.json:
+        print(json.dumps([row.to_dict() for row in rows], indent=2))
+        return
+    print("\n\n".join(_parts(counted, show_policy=flags.show_policy)))
+
+
+def _parts(counted: Counted, *, show_policy: bool) -> list[str]:
+    """Per mini-batch its title, its table and, where asked for, the machines in words."""
+    by_title: dict[str, tuple[list[AnyCount], list[str]]] = {}
+    for planned, outcome in counted:
+        rows, machines = by_title.setdefault(planned.request.title, ([], []))
+        if outcome.row is not None:
+            rows.append(outcome.row)
+        if show_policy and outcome.learned is not None:
+            machines.append(outcome.learned.describe())
+    parts = []
+    for title, (rows, machines) in by_title.items():
+        parts += [title, table_of(rows), *machines] if rows else []
+    return parts
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -107,7 +141,9 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         epilog="Columns with (ED) count the graph that ED-Batch's release makes of the mini-batch,"
         " get and parameter nodes included. Learned policies learn on the mini-batch itself, or on"
-        " that of learn_offset, once for each of both graphs; a saved policy is that of the first."
+        " that of learn_offset, once for each of both graphs; a saved policy is that of the first,"
+        " and is used for both, or told to be unsupported where (ED) has other types. A policy that"
+        " fails has its status in place of a number."
         " With n_following=N, --json adds `following` and `following_ed`: n_batches and lower_bound"
         " of the next N mini-batches (the file starts anew where it ends), the mean ratio, and the"
         " share of decisions in states that learning never met.",
@@ -121,9 +157,10 @@ def _parser() -> argparse.ArgumentParser:
         " policy=A,B (all), offset=N (0: the first N instances of the file's order are skipped),"
         " granularity=vertex|operator (vertex), outputs=vertices|stage (vertices: classifier and"
         " losses are vertices that the policy batches), learn_offset=N (offset),"
-        " n_following=N (0), save_policy=FILE, out=FILE (rows as JSON). Commas in model, dataset,"
-        " split, batch_size and granularity count every combination; models meet data sets of their"
-        " kind",
+        " n_following=N (0), save_policy=FILE, out=FILE (rows as JSON), records=FOLDER (a record of"
+        " each count; what has a good one is not counted again, but for force=true). Commas in"
+        " model, dataset, split, batch_size and granularity count every combination; models meet"
+        " data sets of their kind",
     )
     parser.add_argument("--json", action="store_true", help="print a JSON list, not a table")
     parser.add_argument(
@@ -139,10 +176,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _drawing_for(module: str, picture: Path | None) -> ModuleType | None:
+def _drawing_for(module: str, picture: Path) -> ModuleType:
     """Return the module that draws; only a picture needs matplotlib, which may not be installed."""
-    if picture is None:
-        return None
     flag = "--draw" if module == "draw_graph" else "--draw-policy"
     if picture.suffix not in PICTURES:
         raise ConfigError(f"{flag} {picture}: no such format; end it in {', '.join(PICTURES)}")
@@ -150,34 +185,6 @@ def _drawing_for(module: str, picture: Path | None) -> ModuleType | None:
         return importlib.import_module(f"plots.{module}")
     except ModuleNotFoundError as error:
         raise ConfigError(f"{flag} needs {error.name}; install the extra `plots`") from None
-
-
-def _table(counts: Sequence[BatchCounts]) -> list[str]:
-    """Align one line a policy, times in milliseconds; columns that no policy fills are left out."""
-    rows = [["policy", *HEADERS.values(), "schedule (ms)", *LEARNED_HEADERS, *FOLLOWING_HEADERS]]
-    for row in counts:
-        after = row.following
-        rows.append(
-            [
-                row.policy,
-                *(str(getattr(row, name)) for name in HEADERS),
-                f"{row.schedule_s * 1e3:.3f}",
-                _shown(row.learn_s, "{:.3f}"),
-                _shown(row.unseen_share, "{:.2%}"),
-                _shown(None if after is None else after.ratio, "{:.3f}"),
-                _shown(None if after is None else after.unseen_share, "{:.2%}"),
-            ]
-        )
-    columns = [c for c in zip(*rows, strict=True) if any(c[1:])]
-    widths = [max(map(len, column)) for column in columns]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
-        for row in zip(*columns, strict=True)
-    ]
-
-
-def _shown(value: float | None, form: str) -> str:
-    return "" if value is None else form.format(value).rstrip("%")
 
 
 if __name__ == "__main__":

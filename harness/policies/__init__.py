@@ -40,6 +40,12 @@ def policy_names() -> tuple[str, ...]:
     return tuple(_kinds())
 
 
+def check_policy_name(name: str) -> None:
+    """Raise ConfigError, listing the known ones, for a name that is no policy."""
+    if name not in policy_names():
+        raise ConfigError(f"policy={name} is unknown; choose one of {', '.join(policy_names())}")
+
+
 def is_learned(name: str) -> bool:
     """Whether a policy has to be learned; False for a name that is none."""
     return _kinds().get(name) == "learn"
@@ -92,8 +98,7 @@ def compile_policy(name: str) -> None:
 
 
 def _import(name: str) -> ModuleType:
-    if name not in policy_names():
-        raise ConfigError(f"policy={name} is unknown; choose one of {', '.join(policy_names())}")
+    check_policy_name(name)
     try:
         return importlib.import_module(f"harness.policies.{name}")
     except ImportError as error:

@@ -8,10 +8,10 @@ from harness.config import Composer
 from harness.grid import experiment_names
 from harness.pipeline import (
     choices_from,
-    counting_sha256,
     measuring_order,
     plan_artefact,
     plan_counts,
+    sweep_sha256,
 )
 from harness.sources import SourceHashes, hash_files
 from plots.presentation import read_presentation

@@ -19,19 +19,22 @@ rule trial:
     shell:
         "{params.bench} {params.overrides:q} round={wildcards.round} out={output} &> {log}"
 
-# Batch counts: exact, so once; alone on the machine, since learning is timed.
+# Batch counts: exact, so once; alone on the machine, since learning is timed. bench-schedule keeps a
+# record of each count below raw/ and counts only what has no good one; those of a sweep are gathered here.
 rule counts:
     output:
-        f"{RESULTS}/raw/counts/{{sweep}}.json",
+        f"{RESULTS}/counts/{{sweep}}.json",
     log:
         f"{RESULTS}/logs/counts/{{sweep}}.log",
     params:
         settings=lambda wildcards: SWEEPS[wildcards.sweep].overrides,
-        source=lambda wildcards: counting_sha256(SWEEPS[wildcards.sweep], COMPOSER),
+        source=lambda wildcards: sweep_sha256(SWEEPS[wildcards.sweep], COMPOSER),
         bench_schedule=f"flock {RESULTS}/.measuring {PYTHON} harness.commands.schedule",
         data=f"data_root={CHOICES.data_root}",
+        records=f"records={RESULTS}/raw/counts",
     threads: workflow.cores
     message:
         "count {wildcards.sweep}"
     shell:
-        "{params.bench_schedule} {params.settings:q} {params.data:q} out={output:q} &> {log}"
+        "{params.bench_schedule} {params.settings:q} {params.data:q} {params.records:q} out={output:q}"
+        " &> {log}"

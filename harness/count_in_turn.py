@@ -1,0 +1,114 @@
+"""The parent's side of counting: a child process under limits, and records of what it counted.
+
+One child counts everything, since graphs and compiled policies serve many counts. Where it dies, or
+passes a limit, that count is recorded as failed, and a new child goes on behind it.
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+
+from harness.child_process import POLL_S, death_reason, memory_excess, timeout_reason
+from harness.count_plan import PlannedCount
+from harness.count_row import AnyCount, Failure, find_count, write_count
+from harness.count_sources import counting_sha256
+from harness.count_worker import Outcome, failed_count, work
+from harness.schedule_request import Request
+from harness.whole_files import drop_leftovers
+
+# A forked child has imported everything already.
+_FORK = multiprocessing.get_context("fork")
+Ending = tuple[Failure, str]
+
+
+def planned_counts(requests: Iterable[Request]) -> list[PlannedCount]:
+    """Every policy of every request, request by request."""
+    return [
+        PlannedCount(one, name, _sha256(one.spec.model_module, one.spec.loader, name))
+        for one in requests
+        for name in one.policies
+    ]
+
+
+@functools.cache
+def _sha256(model_module: str, loader: str, policy: str) -> str:
+    """A sweep asks many times, and its code does not change under it."""
+    return counting_sha256((model_module, loader), {policy, model_module.rpartition(".")[2]})
+
+
+def count_in_turn(
+    planned: Sequence[PlannedCount], records: Path | None = None, *, anew: bool = False
+) -> tuple[list[Outcome], int]:
+    """Count all that has no record yet; a count that fails does not stop the others.
+
+    records: folder of the records; None keeps none. anew: counts what has a good record, too.
+
+    Returns an outcome for each, in order, and how many were kept.
+    """
+    outcomes: dict[int, Outcome] = {}
+    if records is not None and not anew:
+        found = {place: _kept(one, records) for place, one in enumerate(planned)}
+        outcomes = {place: Outcome(row=row) for place, row in found.items() if row is not None}
+    n_kept = len(outcomes)
+    waiting = [place for place in range(len(planned)) if place not in outcomes]
+    while waiting:
+        for outcome in _counted_by_a_child([planned[place] for place in waiting]):
+            place = waiting.pop(0)
+            outcomes[place] = outcome
+            if records is not None and outcome.row is not None:
+                write_count(planned[place].record_path(records), outcome.row)
+    return [outcomes[place] for place in range(len(planned))], n_kept
+
+
+def _kept(planned: PlannedCount, records: Path) -> AnyCount | None:
+    path = planned.record_path(records)
+    drop_leftovers(path)
+    row = find_count(path)
+    if row is None:
+        return None
+    limits = planned.request.spec.limits
+    return row if row.answers(planned.count_id, planned.source_sha256, limits) else None
+
+
+def _counted_by_a_child(planned: list[PlannedCount]) -> Iterator[Outcome]:
+    """Yield outcomes in order until all are there or the child has ended; at least one."""
+    receiver, sender = _FORK.Pipe(duplex=False)
+    child = _FORK.Process(target=work, args=(planned, sender))
+    child.start()
+    sender.close()
+    try:
+        for one in planned:
+            outcome = _next(receiver, child, one)
+            if isinstance(outcome, Outcome):
+                yield outcome
+                continue
+            yield Outcome(row=failed_count(one, *outcome))
+            return
+    finally:
+        child.kill()
+        child.join()
+        receiver.close()
+
+
+def _next(receiver: Connection, child: ForkProcess, one: PlannedCount) -> Outcome | Ending:
+    """Wait for an outcome, for the child's end, or for the first limit that it passes."""
+    limits = one.request.spec.limits
+    deadline = time.monotonic() + limits.time_s
+    while not receiver.poll(min(POLL_S, max(0.0, deadline - time.monotonic()))):
+        excess = memory_excess(child.pid or 0, limits)
+        if excess is not None:
+            return "oom", excess
+        if time.monotonic() > deadline:
+            return "timeout", timeout_reason(limits)
+    try:
+        outcome: Outcome = receiver.recv()
+    except (EOFError, OSError):
+        child.join()
+        return "crash", death_reason(child.exitcode or 0)
+    return outcome

@@ -1,0 +1,107 @@
+"""The child process of `bench-schedule`: counts one policy after the other and sends outcomes.
+
+A policy that goes wrong ends its own count only: what it raised becomes a status with a reason.
+What ends this process, too, its parent sees (harness/count_in_turn.py).
+"""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+from harness.child_process import die_with_parent, is_out_of_memory
+from harness.count_plan import PlannedCount
+from harness.count_row import AnyCount, CountRow, FailedCount, Failure
+from harness.counting import ENOUGH_S, Graphs, Scheduler, count_batches, scheduler
+from harness.errors import BenchError, ScheduleError, UnsupportedTrial
+from harness.policies import is_learned
+from harness.policies.learning import LearnedPolicy
+from harness.schedule_request import Request, Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one count: a row, or why the input is refused, in one line.
+
+    learned: the policy that was learned, where one was.
+    """
+
+    row: AnyCount | None = None
+    refusal: str | None = None
+    learned: LearnedPolicy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Workload:
+    """The mini-batches of one request; building them takes longer than scheduling one."""
+
+    request: Request
+    source: Source
+    graphs: Graphs
+    following: list[Graphs]
+
+
+class Counter:
+    """Counts in turn, and keeps the graphs of the last request for its next policy."""
+
+    def __init__(self) -> None:
+        self._last: _Workload | None = None
+
+    def outcome(self, planned: PlannedCount) -> Outcome:
+        """Count one policy on one mini-batch; never raises what the policy or the input caused."""
+        try:
+            return self._count(planned)
+        except UnsupportedTrial as error:
+            return Outcome(row=failed_count(planned, "unsupported", str(error)))
+        except ScheduleError as error:
+            return Outcome(row=failed_count(planned, "wrong_result", str(error)))
+        except BenchError as error:
+            return Outcome(refusal=" ".join(str(error).split()))
+        except Exception as error:
+            traceback.print_exc()
+            status: Failure = "oom" if is_out_of_memory(error) else "crash"
+            reason = f"{type(error).__name__}: {error}"
+            return Outcome(row=failed_count(planned, status, reason))
+
+    def _count(self, planned: PlannedCount) -> Outcome:
+        if self._last is None or self._last.request is not planned.request:
+            self._last = _workload(planned.request)
+        one = _scheduler(self._last, planned.policy)
+        enough_s = min(ENOUGH_S, planned.request.spec.timing.min_seconds)
+        counts = count_batches(one, self._last.graphs, self._last.following, enough_s)
+        row = CountRow(**planned.labels(), **vars(counts))
+        return Outcome(row=row, learned=one.learned)
+
+
+def failed_count(planned: PlannedCount, status: Failure, reason: str) -> FailedCount:
+    """The row of a count that did not end well; the reason becomes one line."""
+    return FailedCount(
+        **planned.labels(),
+        status=status,
+        reason=" ".join(reason.split()),
+        limits=planned.request.spec.limits,
+    )
+
+
+def _workload(request: Request) -> _Workload:
+    source = Source(request)
+    return _Workload(request, source, source.at(request.offset), source.following())
+
+
+def _scheduler(workload: _Workload, policy: str) -> Scheduler:
+    request, train = workload.request, workload.graphs
+    if is_learned(policy) and request.learn_offset != request.offset:
+        train = workload.source.at(request.learn_offset)
+    return scheduler(policy, request.spec.learning, request.workload, train)
+
+
+def work(planned: Sequence[PlannedCount], sender: Connection) -> None:
+    """Count everything, one after the other, and send each outcome."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    counter = Counter()
+    for one in planned:
+        sender.send(counter.outcome(one))
