@@ -9,6 +9,9 @@ from harness.grid import Settings
 from harness.record import Record
 from harness.stats import Summary, summarise, summarise_ratio
 
+# Builds slower than their project's best: a fact of `versions`, what it begins with, and the
+# warning that ratios to such a build bear. DyNet's wheel has no BLAS.
+WEAK_BUILDS = (("dynet_build", "wheel", "dynet_wheel"),)
 NOT_MEASURED, NOT_PLANNED, NOT_SEPARABLE = "missing", "not run", "not told"
 
 
@@ -29,6 +32,17 @@ class Point:
     def warnings(self) -> tuple[str, ...]:
         """Names of all warnings of its rounds, sorted."""
         return tuple(sorted({name for r in self.records if r is not None for name in r.warnings}))
+
+    @property
+    def ratio_warnings(self) -> tuple[str, ...]:
+        """Its warnings, and what else a ratio to another system must be doubted for."""
+        builds = {
+            warning
+            for fact, beginning, warning in WEAK_BUILDS
+            for r in self.records
+            if r is not None and r.versions.get(fact, "").startswith(beginning)
+        }
+        return tuple(sorted({*self.warnings, *builds}))
 
 
 def epoch_s(record: Record, n_instances: int) -> float | None:
@@ -171,5 +185,5 @@ def speedup_of(
     denominator = values_of(base, quantity, n_instances) or ()
     if min(denominator) <= 0:
         return Measured(NOT_SEPARABLE)
-    warnings = tuple(sorted({*base.warnings, *other.warnings}))
+    warnings = tuple(sorted({*base.ratio_warnings, *other.ratio_warnings}))
     return Measured("ok", summarise_ratio(numerator, denominator), warnings)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from harness.stats import round_warnings
-from plots.artefact import Artefact
+from plots.artefact import SPEEDUP, Artefact
 from plots.table import DAGGER, EN_DASH
 from plots.words_of_counts import counting_notes, missing_count_notes
 
@@ -129,11 +129,12 @@ def statistics_note(artefact: Artefact) -> str:
 
 def warnings_note(artefact: Artefact, shown: Iterable[str]) -> str:
     """Which warnings the numbers with a dagger carry."""
+    has_ratios = any(quantity.endswith(SPEEDUP) for quantity in artefact.presentation.quantities)
     names = Counter(
         name
         for point in artefact.points
         if point.settings["system"] in set(shown) and point.status == "ok"
-        for name in point.warnings
+        for name in (point.ratio_warnings if has_ratios else point.warnings)
     )
     if not names:
         return ""

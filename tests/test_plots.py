@@ -31,6 +31,7 @@ from tests.made_up_records import (
     write_made_up_records,
 )
 
+KEYS = ("scale", "device", "data-root", "results-dir", "conf-dir")
 FIGURE, TABLE = "cavs_fig8d", "cavs_table1_tree_lstm"
 
 
@@ -70,16 +71,8 @@ def measured(
 
 
 def run_draw(name: str, choices: Choices) -> int:
-    return draw.main(
-        [
-            name,
-            "--scale=smoke",
-            "--device=cpu",
-            f"--data-root={choices.data_root}",
-            f"--results-dir={choices.results_dir}",
-            f"--conf-dir={choices.conf_dir}",
-        ]
-    )
+    said = {key: getattr(choices, key.replace("-", "_")) for key in KEYS}
+    return draw.main([name, *(f"--{key}={value}" for key, value in said.items())])
 
 
 def lines_of(path: Path) -> list[dict[str, str]]:
@@ -214,6 +207,34 @@ def test_warnings_leave_a_dagger_and_a_footnote(choices: Choices, composer: Comp
     cavs, fold, *_, ratio = dict(table.rows)["16"][:4]
     assert (cavs.warned, fold.warned, ratio.warned) == (True, False, True)
     assert any("busy (3)" in note for note in table.notes)
+
+
+@pytest.mark.parametrize(("build", "is_marked"), [("wheel 2.2", True), ("source 2.1.2", False)])
+def test_ratios_against_the_wheel_of_dynet_are_marked(
+    build: str, is_marked: bool, choices: Choices, composer: Composer
+) -> None:
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        more = {"dynet_build": build} if trial.settings["system"] in real else {}
+        return {"versions": {"made_up": "1.0", **more}}
+
+    name, real = "headline_tree_lstm", ("dynet", "dynet_depth")
+    artefact = gather(name, choices, measured(name, choices, composer, change))
+    table = table_of(artefact, "systems")
+    (cells,) = (cells for _, cells in table.rows)
+    warned = {
+        (column.label, "speed-up" in column.group)
+        for column, cell in zip(table.columns, cells, strict=True)
+        if cell.warned
+    }
+    marked = {(column.label, True) for column in table.columns if "DyNet" in column.label}
+    assert len(marked) == 2
+    assert warned == (marked if is_marked else set()), "ratios only, and only those"
+    assert any("dynet_wheel (2)" in note for note in table.notes) == is_marked
+    assert not any("dynet_wheel (" in note for note in table_of(artefact, "strategies").notes)
+    assert run_draw(name, choices) == 0
+    lines = lines_of(choices.results_dir / f"tables/{name}_systems.csv")
+    named = {line["quantity"] for line in lines if "dynet_wheel" in line["warnings"]}
+    assert named == ({"overall_speedup"} if is_marked else set())
 
 
 def test_synthetic_data_say_so_in_every_title(
