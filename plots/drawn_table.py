@@ -24,7 +24,7 @@ def draw_table(table: Table) -> Figure:
         right += width + (GROUP_GAP_IN if starts_group else 0.0)
         rights.append(right)
     figure_width = max(right + 0.3, 6.2)
-    foot = LINE_IN * len(wrapped_notes(table.notes, figure_width)) + 0.15
+    foot = LINE_IN * len(wrapped_notes(table.footnotes, figure_width)) + 0.15
     body = ROW_IN * (len(table.rows) + 2.6)
     height = HEAD_IN + body + foot
     figure = plt.figure(figsize=(figure_width, height))
@@ -33,7 +33,7 @@ def draw_table(table: Table) -> Figure:
     axes.set_xlim(0, right)
     axes.set_ylim(len(table.rows) + 2.6, 0)
     draw_cells(axes, table, widths, rights)
-    head_and_foot(figure, FigureText(table.title, table.subtitle, "", "", table.notes))
+    head_and_foot(figure, FigureText(table.title, table.subtitle, "", "", table.footnotes))
     return figure
 
 

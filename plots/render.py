@@ -37,7 +37,7 @@ def to_markdown(table: Table) -> str:
         _pipes(["-" * (w - 1) + ":" for w in widths]),
         *(_pipes([t.rjust(w) for t, w in zip(row, widths, strict=True)]) for row in body),
     ]
-    for note in table.notes:
+    for note in table.footnotes:
         lines += ["", note]
     return "\n".join(lines) + "\n"
 
@@ -73,7 +73,7 @@ def to_latex(table: Table) -> str:
         ),
         r"\bottomrule",
         r"\end{tabular}}",
-        *(rf"\par\smallskip\footnotesize {latex(note)}" for note in table.notes),
+        *(rf"\par\smallskip\footnotesize {latex(note)}" for note in table.footnotes),
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
@@ -85,7 +85,7 @@ def latex(text: str) -> str:
 
 
 def to_html(table: Table) -> str:
-    """A table element without a style; a paper's columns have the class "published"."""
+    """A table element without a style, and what a dash means; papers' columns are "published"."""
     kinds = [" class='published'" if column.published else "" for column in table.columns]
     lines = ["<table>", "<thead>", f"<tr><th rowspan='2'>{escape(table.row_label)}</th>"]
     place = 0
@@ -103,4 +103,6 @@ def to_html(table: Table) -> str:
         )
         lines.append(f"<tr><th>{escape(header)}</th>{inner}</tr>")
     lines += ["</tbody>", "</table>"]
+    # The report prints the other notes itself, once for all tables of an artefact.
+    lines += [f"<p class='notes'>{escape(note)}</p>" for note in table.dash_note]
     return "\n".join(lines) + "\n"

@@ -49,6 +49,17 @@ class Table:
                 )
 
     @property
+    def dash_note(self) -> tuple[str, ...]:
+        """What a dash means; nothing in a table without one."""
+        has_dash = any(cell.text == EN_DASH for _, cells in self.rows for cell in cells)
+        return (f"{EN_DASH} not part of this scale, or not published.",) if has_dash else ()
+
+    @property
+    def footnotes(self) -> tuple[str, ...]:
+        """All that is printed below the table."""
+        return (*self.notes, *self.dash_note)
+
+    @property
     def groups(self) -> tuple[tuple[str, int], ...]:
         """Neighbouring columns of equal group: (group, number of columns)."""
         runs: list[tuple[str, int]] = []

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from harness.stats import round_warnings
 from plots.artefact import SPEEDUP, Artefact
-from plots.table import DAGGER, EN_DASH
+from plots.table import DAGGER
 from plots.words_of_counts import counting_notes, missing_count_notes
 
 SIZE_WORDS = {
@@ -73,8 +73,6 @@ def notes_of(artefact: Artefact, comparison: str | None = None) -> tuple[str, ..
     notes += counting_notes(artefact)
     if any(quantity.startswith(GRAPH_WORDS) for quantity in artefact.presentation.quantities):
         notes.append(GRAPH_NOTE)
-    if artefact.presentation.is_table:
-        notes.append(f"{EN_DASH} not part of this scale, or not published.")
     notes += artefact.presentation.notes
     notes += [warnings_note(artefact, shown), *missing_notes(artefact, shown)]
     notes += missing_count_notes(artefact)

@@ -125,6 +125,22 @@ def test_policies_end_with_the_bound(choices: Choices) -> None:
     assert [group.split()[0] for group in groups] == ["vertex", "operator"]
 
 
+@pytest.mark.parametrize(
+    ("name", "has_dash"), [("policies_batch_counts", False), ("edbatch_learning", True)]
+)
+def test_a_dash_is_explained_where_there_is_one(
+    name: str, has_dash: bool, choices: Choices
+) -> None:
+    artefact = counted(name, choices)
+    if has_dash:
+        published = read_published_rows(artefact.presentation.show["published"])
+        none = {model: (None,) * len(published.columns) for model in published.rows}
+        table = table_of_learning.table_of(artefact, replace(published, rows=none))
+    else:
+        table = table_of_policies.table_of(artefact)
+    assert any("not part of this scale" in note for note in table.footnotes) == has_dash
+
+
 def test_missing_counts_are_called_missing(choices: Choices) -> None:
     artefact = counted("edbatch_fig9_counts", choices, missing=True)
     table = table_of_counts.table_of(artefact, read_published_rows("simulated_batch_counts"))

@@ -6,11 +6,12 @@ import pytest
 
 from harness.errors import ConfigError, RecordError
 from harness.grid import CONF_DIR, experiment_names
+from plots.drawn_table import draw_table
 from plots.presentation import read_presentation
 from plots.published import read_published
-from plots.render import to_html, to_latex
+from plots.render import to_html, to_latex, to_markdown
 from plots.style import look_of
-from plots.table import Cell, Column, Table, three_digits
+from plots.table import EN_DASH, Cell, Column, Table, three_digits
 
 
 def test_published_tables_name_their_source_and_are_complete() -> None:
@@ -69,6 +70,23 @@ def test_a_new_system_needs_no_entry_to_be_drawn() -> None:
 )
 def test_three_digits(value: float, text: str) -> None:
     assert three_digits(value) == text
+
+
+@pytest.mark.parametrize("with_dash", [True, False])
+def test_a_dash_is_explained_where_there_is_one(with_dash: bool) -> None:
+    table = Table(
+        title="T",
+        subtitle="",
+        row_label="n",
+        columns=(Column("a", "x"), Column("a", "y")),
+        rows=(("1", (Cell("12"), Cell(EN_DASH if with_dash else "a \N{EN DASH} b"))),),
+        notes=("A note.",),
+    )
+    for text in (to_markdown(table), to_html(table), to_latex(table)):
+        assert text.count("not part of this scale") == with_dash
+    drawn = " ".join(text.get_text() for text in draw_table(table).texts)
+    assert ("not part of this scale" in drawn) == with_dash
+    assert "A note." in drawn
 
 
 def test_tables_escape_what_their_formats_would_misread() -> None:
