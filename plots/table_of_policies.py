@@ -48,7 +48,7 @@ def table_of(artefact: Artefact) -> Table:
     granularities = artefact.listed("granularity", "vertex")
     points = list(product(granularities, batch_sizes(artefact), artefact.listed("model")))
     columns = [
-        Column(f"{granularity} granularity, B = {size}", artefact.label(model))
+        Column(f"batches, {granularity} granularity, B = {size}", artefact.label(model))
         for granularity, size, model in points
     ]
     found = {

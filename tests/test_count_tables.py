@@ -121,8 +121,20 @@ def test_generalisation_tells_unseen_states_of_learned_policies_only(choices: Ch
 def test_policies_end_with_the_bound(choices: Choices) -> None:
     table = table_of_policies.table_of(counted("policies_batch_counts", choices))
     assert table.rows[-1][0] == "lower bound"
-    groups = [group for group, _ in table.groups]
-    assert [group.split()[0] for group in groups] == ["vertex", "operator"]
+    assert [group for group, _ in table.groups] == [
+        "batches, vertex granularity, B = 4",
+        "batches, operator granularity, B = 4",
+    ]
+    assert "batches" in table.title
+    (learned,) = (note for note in table.notes if note.startswith("fsm_"))
+    assert "at most 1000 trials" in learned
+
+
+def test_learning_has_all_its_trials_at_every_scale(choices: Choices) -> None:
+    for name in COUNTED:
+        for scale in ("smoke", "paper"):
+            for sweep in plan_counts(name, replace(choices, scale=scale)):
+                assert "learning.trials" not in sweep.settings, name
 
 
 @pytest.mark.parametrize(
