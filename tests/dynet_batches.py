@@ -25,7 +25,7 @@ SHAPES = {
     **dict.fromkeys(("U_i", "U_o", "U_u"), (H, 2 * H)),
     **dict.fromkeys(("b_i", "b_o", "b_u", "c_i", "c_o", "c_u", "b_f", "b_tie"), (H,)),
     "W_out": (5, H),
-    # Of the child-sum Tree-LSTM; names as in tests/engine_models.py.
+    # Of the child-sum Tree-LSTM; names as in tests/sketch_models.py.
     **dict.fromkeys(("W", "U"), (3 * H, H)),
     **dict.fromkeys(("W_f", "U_f"), (H, H)),
     "b": (3 * H,),

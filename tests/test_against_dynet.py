@@ -18,7 +18,7 @@ from random_graphs import graph_of
 from harness.models.operator_graph import OperatorModel
 from harness.policies import load_policy
 from harness.vertex import VertexTracer, sigmoid, spread, sum_edges, tanh
-from tests.engine_models import SIZES, ChildSum
+from tests.sketch_models import SIZES, ChildSum
 from tests.sketches import some_forests
 
 PROGRAM = Path(__file__).with_name("dynet_batches.py")

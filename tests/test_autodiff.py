@@ -17,9 +17,10 @@ from harness.models.tree_lstm import TreeLSTM
 from harness.vertex.autodiff import differentiate
 from harness.vertex.operators import OPERATORS
 from harness.vertex.tracing import VertexTracer, trace
-from tests.engine_models import EXAMPLES, SIZES
+from tests.engine_models import EXAMPLES
 from tests.finite_differences import STEP, check_gradients
 from tests.random_programs import RandomModel, models, sketches
+from tests.sketch_models import SIZES
 from tests.sketches import Sketch
 
 N_CLASSES = SIZES.n_classes

@@ -23,9 +23,10 @@ from harness.models.tree_fc import TreeFC
 from harness.policies import load_policy
 from harness.schedule import Schedule
 from systems.vertex_engine import Adapter
-from tests.engine_models import BINARY, EXAMPLES, SIZES, ChainLSTM, tree
+from tests.engine_models import BINARY, EXAMPLES, tree
 from tests.engine_runs import interpreted_kernels, prepared
 from tests.random_graphs import graphs
+from tests.sketch_models import SIZES, ChainLSTM
 from tests.sketches import Sketch
 
 POLICIES = st.sampled_from(["frontier", "agenda", "depth", "unbatched"])

@@ -24,8 +24,9 @@ from harness.engine.plan import (
 )
 from harness.models.base import initial_weights, traced_functions
 from systems.vertex_engine import Adapter
-from tests.engine_models import EXAMPLES, SIZES, tree
+from tests.engine_models import EXAMPLES, tree
 from tests.engine_runs import all_switches, interpreted_kernels, prepared
+from tests.sketch_models import SIZES
 from tests.sketches import Sketch
 
 ON = Switches()

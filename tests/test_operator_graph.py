@@ -16,8 +16,9 @@ from harness.models.operator_graph import OperatorModel, operator_graph
 from harness.models.tree_fc import TreeFC
 from harness.policies import policy_names
 from harness.schedule import check_schedule
-from tests.engine_models import CHAINS, EXAMPLES, SIZES, TREES, tree
+from tests.engine_models import CHAINS, EXAMPLES, TREES, tree
 from tests.learned import schedule_by
+from tests.sketch_models import SIZES
 from tests.sketches import Sketch
 
 LEAF = tree([3], [-1], [-1])
