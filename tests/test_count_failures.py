@@ -1,45 +1,21 @@
-"""Counts that go wrong leave a row that says so, and what is good is never counted twice."""
+"""Counts that go wrong leave a row with a status and a reason, and the others go on."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
-from harness import count_in_turn, count_worker
 from harness.commands.schedule import main
 from harness.count_row import AnyCount, read_count_rows
-from harness.counting import Scheduler
 from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
-from harness.launch import ROOT
-
-COUNT = (
-    "model=tree_lstm",
-    "dataset=sst_synthetic",
-    "batch_size=1,2",
-    "hidden_size=4",
-    "policy=agenda,depth,sufficient",
-    "timing.min_seconds=0",
-)
-N_ROWS = 6
-Fault = Callable[[], object]
-
-
-def raise_(error: BaseException) -> Fault:
-    def fault() -> None:
-        raise error
-
-    return fault
+from tests.faulty_counts import COUNT, N_ROWS, Fault, have_depth_fail, raise_
 
 
 def allocate_without_end() -> None:
@@ -47,22 +23,6 @@ def allocate_without_end() -> None:
     while True:
         blocks.append(np.ones(2**21))  # 16 MiB
         time.sleep(0.002)
-
-
-@pytest.fixture
-def depth_fails(monkeypatch: pytest.MonkeyPatch) -> Callable[[Fault | None], None]:
-    """Have one policy go wrong while it counts, or be right again."""
-    count_batches = count_worker.count_batches
-
-    def fails(fault: Fault | None) -> None:
-        def wrong(scheduler: Scheduler, *rest: Any) -> object:
-            if scheduler.name == "depth" and fault is not None:
-                fault()
-            return count_batches(scheduler, *rest)
-
-        monkeypatch.setattr(count_worker, "count_batches", wrong)
-
-    return fails
 
 
 def statuses(rows: tuple[AnyCount, ...]) -> list[tuple[int, str, str]]:
@@ -85,11 +45,11 @@ def test_a_count_that_fails_leaves_its_status_and_the_others_go_on(
     fault: Fault,
     status: str,
     reason: str,
-    depth_fails: Callable[[Fault | None], None],
+    monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    depth_fails(fault)
+    have_depth_fail(monkeypatch, fault)
     file = tmp_path / "rows.json"
     assert main([*COUNT, f"out={file}", f"records={tmp_path / 'raw'}", "limits.time_s=4"]) == 0
     rows = read_count_rows(file)
@@ -109,10 +69,8 @@ def test_a_count_that_fails_leaves_its_status_and_the_others_go_on(
     assert len(list((tmp_path / "raw").glob("count-*.json"))) == N_ROWS
 
 
-def test_a_count_that_eats_memory_is_ended(
-    depth_fails: Callable[[Fault | None], None], tmp_path: Path
-) -> None:
-    depth_fails(allocate_without_end)
+def test_a_count_that_eats_memory_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    have_depth_fail(monkeypatch, allocate_without_end)
     limit = psutil.Process().memory_info().rss + 2**28
     file = tmp_path / "rows.json"
     assert main([*COUNT, f"out={file}", f"limits.memory_bytes={limit}"]) == 0
@@ -136,11 +94,11 @@ def test_a_policy_with_an_invalid_schedule_has_no_counts(
 
 
 def test_wrong_input_of_one_policy_is_refused_and_the_others_are_counted(
-    depth_fails: Callable[[Fault | None], None],
+    monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    depth_fails(raise_(ConfigError("this is not allowed; give another")))
+    have_depth_fail(monkeypatch, raise_(ConfigError("this is not allowed; give another")))
     file = tmp_path / "rows.json"
     assert main([*COUNT, f"out={file}", f"records={tmp_path / 'raw'}"]) == 1
     assert {row.policy for row in read_count_rows(file)} == {"agenda", "sufficient"}
@@ -148,163 +106,3 @@ def test_wrong_input_of_one_policy_is_refused_and_the_others_are_counted(
         "4 records: 4 ok; 0 kept; 2 refused",
         "bench-schedule: this is not allowed; give another",
     ]
-
-
-def test_nothing_is_counted_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = [*COUNT, f"records={tmp_path}"]
-    assert main(command) == 0
-    first = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    assert len(first) == N_ROWS
-    table = capsys.readouterr().out
-    assert main(command) == 0
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == first
-    said = capsys.readouterr()
-    assert said.out == table
-    assert said.err == "6 records: 6 ok; 6 kept\n"
-    assert main([*command, "force=true"]) == 0
-    assert len(list((tmp_path / "superseded").iterdir())) == N_ROWS
-
-
-def test_another_mini_batch_policy_or_learning_is_another_count(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = [*COUNT[:2], "batch_size=1", "timing.min_seconds=0", f"records={tmp_path}"]
-    for place, change in enumerate(
-        (
-            ("policy=fsm_base", "learning.trials=1"),
-            ("policy=fsm_base", "learning.trials=2"),
-            ("policy=fsm_base", "learning.trials=1", "learn_offset=3"),
-            ("policy=agenda", "learning.trials=1"),
-            ("policy=agenda", "offset=1"),
-            ("policy=agenda", "outputs=stage"),
-            ("policy=agenda", "granularity=operator"),
-            ("policy=agenda", "n_following=1"),
-            ("policy=agenda", "split=dev"),
-        )
-    ):
-        assert main([*one, *change]) == 0
-        assert len(list(tmp_path.iterdir())) == place + 1
-    # What only learned policies ask for makes no other count of one that is not.
-    assert main([*one, "policy=agenda", "learning.trials=7", "learn_offset=3"]) == 0
-    assert "1 kept" in capsys.readouterr().err.splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    ("error", "again"),
-    [
-        (ValueError("a fault"), True),
-        (UnsupportedTrial("not installed"), True),
-        (ScheduleError("vertex 3 twice"), False),
-        (MemoryError("no room"), False),
-    ],
-)
-def test_failures_without_a_finding_are_tried_again(
-    error: Exception,
-    again: bool,
-    depth_fails: Callable[[Fault | None], None],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    depth_fails(raise_(error))
-    command = [*COUNT, f"records={tmp_path}"]
-    assert main(command) == 0
-    depth_fails(None)
-    assert main(command) == 0
-    kept = 4 if again else N_ROWS
-    assert f"{kept} kept" in capsys.readouterr().err.splitlines()[-1]
-    assert len(list(tmp_path.glob("superseded/*"))) == N_ROWS - kept
-
-
-def test_a_count_that_a_limit_ended_is_tried_again_under_another_limit(
-    depth_fails: Callable[[Fault | None], None],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    depth_fails(lambda: time.sleep(600))
-    command = [*COUNT, f"records={tmp_path}"]
-    assert main([*command, "limits.time_s=3"]) == 0
-    depth_fails(None)
-    assert main([*command, "limits.time_s=3"]) == 0
-    assert "6 records: 4 ok, 2 timeout; 6 kept" in capsys.readouterr().err
-    assert main([*command, "limits.time_s=60"]) == 0
-    assert "6 records: 6 ok; 4 kept" in capsys.readouterr().err
-
-
-def test_changed_code_is_counted_again_and_the_old_record_kept_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = [*COUNT, f"records={tmp_path}"]
-    assert main(command) == 0
-    monkeypatch.setattr(count_in_turn, "_sha256", lambda model, loader, policy: f"changed {policy}")
-    assert main(command) == 0
-    assert "0 kept" in capsys.readouterr().err.splitlines()[-1]
-    assert len(list((tmp_path / "superseded").iterdir())) == N_ROWS
-
-
-def test_the_code_of_a_count_is_that_of_its_own_policy() -> None:
-    agenda, depth = (
-        count_in_turn.counting_sha256(["harness.models.tree_lstm"], {policy})
-        for policy in ("agenda", "depth")
-    )
-    assert agenda != depth
-
-
-def test_half_written_records_are_counted_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = [*COUNT, f"records={tmp_path}"]
-    assert main(command) == 0
-    path = sorted(tmp_path.iterdir())[0]
-    leftover = path.with_name(f".{path.name}.99.tmp")
-    leftover.write_text('{"half')
-    path.write_text(path.read_text()[:200])
-    assert main(command) == 0
-    assert "6 records: 6 ok; 5 kept" in capsys.readouterr().err
-    assert not leftover.exists()
-
-
-def test_records_that_cannot_be_written_give_one_line_before_counting(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").touch()
-    assert main([*COUNT, f"records={tmp_path / 'file' / 'below'}"]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert "choose another records" in said.err
-
-
-def start(folder: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "harness.commands.schedule", *COUNT[:-1]]
-    # Half a second a count, so that the sweep can be killed in its middle.
-    command += ["timing.min_seconds=0.5", f"records={folder / 'raw'}", f"out={folder / 'o.json'}"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the child dies with its parent on Linux only")
-def test_kill_and_run_again(tmp_path: Path) -> None:
-    process = start(tmp_path)
-    deadline = time.monotonic() + 120
-    while len(list(tmp_path.glob("raw/count-*.json"))) < 2:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    children = psutil.Process(process.pid).children()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    gone, alive = psutil.wait_procs(children, timeout=10)
-    assert children
-    assert gone
-    assert not alive
-    before = {path: path.read_bytes() for path in tmp_path.glob("raw/count-*.json")}
-    assert 2 <= len(before) < N_ROWS
-    assert not (tmp_path / "o.json").exists()
-    assert start(tmp_path).wait() == 0
-    after = {path: path.read_bytes() for path in tmp_path.glob("raw/count-*.json")}
-    assert len(after) == len(read_count_rows(tmp_path / "o.json")) == N_ROWS
-    assert {path: after[path] for path in before} == before
-    assert not list(tmp_path.rglob("superseded"))
-    assert not list(tmp_path.rglob("*.tmp"))
