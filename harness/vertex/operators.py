@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from harness.errors import ConfigError
+from harness.vertex import gradients
 
 Shape = tuple[int, ...]
 VERTEX, EDGE, PARAMETER = "vertex", "edge", "parameter"
@@ -40,32 +40,6 @@ class Node:
         return math.prod(self.shape)
 
 
-class Appender(Protocol):
-    """What a gradient rule needs of the program that it appends to."""
-
-    def __getitem__(self, node: int) -> Node:
-        """Return a node by its id."""
-
-    def inputs(self, node: int) -> tuple[int, ...]:
-        """Return the ids of a node's inputs."""
-
-    def add(
-        self,
-        op: str,
-        *inputs: int,
-        shape: Shape | None = None,
-        name: str = "",
-        index: int = 0,
-        value: float = 0.0,
-        domain: str | None = None,
-    ) -> int:
-        """Append an operator and return its id."""
-
-    def slice(self, x: int, start: int, width: int) -> int:
-        """Append a view of some columns and return its id."""
-
-
-GradientRule = Callable[[Appender, int, int], Sequence[int | None]]
 ShapeRule = Callable[[Sequence[Node]], Shape]
 
 
@@ -87,7 +61,7 @@ class Operator:
     """
 
     shape: ShapeRule | None = None
-    gradient: GradientRule | None = None
+    gradient: gradients.GradientRule | None = None
     elementwise: bool = False
     sink: bool = False
     signature: tuple[str, ...] | None = ()
@@ -162,76 +136,6 @@ def _biased(inputs: Sequence[Node]) -> Shape:
     return x.shape
 
 
-def _add(b: Appender, node: int, dy: int) -> Sequence[int | None]:
-    return dy, dy
-
-
-def _sum(b: Appender, node: int, dy: int) -> Sequence[int | None]:
-    return [dy] * len(b.inputs(node))
-
-
-def _sub(b: Appender, node: int, dy: int) -> Sequence[int | None]:
-    return dy, b.add("neg", dy)
-
-
-def _mul(b: Appender, node: int, dy: int) -> Sequence[int | None]:
-    x, y = b.inputs(node)
-    return b.add("mul", dy, y), b.add("mul", dy, x)
-
-
-def _div(b: Appender, node: int, dy: int) -> Sequence[int | None]:
-    _, y = b.inputs(node)
-    dx = b.add("div", dy, y)
-    return dx, b.add("neg", b.add("mul", dx, node))
-
-
-def _of_output(op: str) -> GradientRule:
-    """Gradient computed from dy and the operator's own result."""
-    return lambda b, node, dy: (b.add(op, dy, node),)
-
-
-def _square(b: Appender, node: int, dy: int) -> Sequence[int | None]:
-    (x,) = b.inputs(node)
-    return (b.add("mul", dy, b.add("scale", x, value=2.0)),)
-
-
-def _sqrt(b: Appender, node: int, dy: int) -> Sequence[int | None]:
-    return (b.add("scale", b.add("div", dy, node), value=0.5),)
-
-
-def _matmul(b: Appender, node: int, dy: int) -> Sequence[int | None]:
-    x, weight = b.inputs(node)
-    return b.add("matmul_transposed", dy, weight), b.add("outer_sum", x, dy, name=b[weight].name)
-
-
-def _apply(b: Appender, node: int, dy: int) -> Sequence[int | None]:
-    x, matrix = b.inputs(node)
-    return b.add("apply_transposed", dy, matrix), b.add("outer", x, dy)
-
-
-def _bias(b: Appender, node: int, dy: int) -> Sequence[int | None]:
-    _, bias = b.inputs(node)
-    return dy, b.add("vertex_sum", dy, name=b[bias].name)
-
-
-def _lookup(b: Appender, node: int, dy: int) -> Sequence[int | None]:
-    table, row = b.inputs(node)
-    return b.add("row_sum", row, dy, name=b[table].name), None
-
-
-def _concat(b: Appender, node: int, dy: int) -> Sequence[int | None]:
-    grads, start = [], 0
-    for x in b.inputs(node):
-        grads.append(b.slice(dy, start, b[x].width))
-        start += b[x].width
-    return grads
-
-
-def _pick(b: Appender, node: int, dy: int) -> Sequence[int | None]:
-    logits, label = b.inputs(node)
-    return b.add("softmax_minus_one_hot", logits, label, dy), None
-
-
 OPERATORS: dict[str, Operator] = {
     # What enters a vertex function.
     "gather": Operator(),
@@ -243,21 +147,25 @@ OPERATORS: dict[str, Operator] = {
     "state_gradient": Operator(),
     # Linear algebra with shared parameters.
     "matmul": Operator(
-        _matmul_shape, _matmul, signature=("parameter",), heavy=True, parameter_at=1
+        _matmul_shape, gradients.of_matmul, signature=("parameter",), heavy=True, parameter_at=1
     ),
     "matmul_transposed": Operator(lambda inputs: _matmul_shape(inputs, 1, 0), parameter_at=1),
-    "bias": Operator(_biased, _bias, elementwise=True, signature=("parameter",), parameter_at=1),
-    "lookup": Operator(_row, _lookup, signature=("parameter",), parameter_at=0, pull_at=1),
+    "bias": Operator(
+        _biased, gradients.of_bias, elementwise=True, signature=("parameter",), parameter_at=1
+    ),
+    "lookup": Operator(
+        _row, gradients.of_lookup, signature=("parameter",), parameter_at=0, pull_at=1
+    ),
     # x A, A a value of the vertex itself: DyNet batches products of one node's matrix only.
-    "apply": Operator(_apply_shape, _apply, signature=None, heavy=True),
+    "apply": Operator(_apply_shape, gradients.of_apply, signature=None, heavy=True),
     "apply_transposed": Operator(lambda inputs: _apply_shape(inputs, 1, 0)),
     "outer": Operator(_outer_shape),
     # Elementwise.
-    "add": Operator(_same, _add, elementwise=True),
-    "sum": Operator(_same, _sum, elementwise=True),  # of any number of operands
-    "sub": Operator(_same, _sub, elementwise=True),
-    "mul": Operator(_same, _mul, elementwise=True),
-    "div": Operator(_same, _div, elementwise=True, signature=None),
+    "add": Operator(_same, gradients.of_add, elementwise=True),
+    "sum": Operator(_same, gradients.of_sum, elementwise=True),  # of any number of operands
+    "sub": Operator(_same, gradients.of_sub, elementwise=True),
+    "mul": Operator(_same, gradients.of_mul, elementwise=True),
+    "div": Operator(_same, gradients.of_div, elementwise=True, signature=None),
     "neg": Operator(_first, lambda b, n, dy: (b.add("neg", dy),), elementwise=True),
     "scale": Operator(
         _first,
@@ -266,18 +174,18 @@ OPERATORS: dict[str, Operator] = {
         signature=("value",),
     ),
     "shift": Operator(_first, lambda b, n, dy: (dy,), elementwise=True, signature=("value",)),
-    "sigmoid": Operator(_first, _of_output("sigmoid_gradient"), elementwise=True),
-    "tanh": Operator(_first, _of_output("tanh_gradient"), elementwise=True),
-    "relu": Operator(_first, _of_output("relu_gradient"), elementwise=True),
-    "exp": Operator(_first, _of_output("mul"), elementwise=True),
+    "sigmoid": Operator(_first, gradients.from_output("sigmoid_gradient"), elementwise=True),
+    "tanh": Operator(_first, gradients.from_output("tanh_gradient"), elementwise=True),
+    "relu": Operator(_first, gradients.from_output("relu_gradient"), elementwise=True),
+    "exp": Operator(_first, gradients.from_output("mul"), elementwise=True),
     "log": Operator(_first, lambda b, n, dy: (b.add("div", dy, b.inputs(n)[0]),), elementwise=True),
-    "square": Operator(_first, _square, elementwise=True),
-    "sqrt": Operator(_first, _sqrt, elementwise=True),
+    "square": Operator(_first, gradients.of_square, elementwise=True),
+    "sqrt": Operator(_first, gradients.of_sqrt, elementwise=True),
     "sigmoid_gradient": Operator(_same, elementwise=True),  # dy y (1 - y)
     "tanh_gradient": Operator(_same, elementwise=True),  # dy (1 - y^2)
     "relu_gradient": Operator(_same, elementwise=True),  # dy where y > 0
     # Columns.
-    "concat": Operator(_joined, _concat),
+    "concat": Operator(_joined, gradients.of_concat),
     "slice": Operator(None, signature=("shape", "index")),  # its gradient is joined in autodiff
     "sum_elements": Operator(
         _scalar,
@@ -291,7 +199,7 @@ OPERATORS: dict[str, Operator] = {
     ),
     "spread": Operator(_first, lambda b, n, dy: (b.add("sum_edges", dy),), domain=VERTEX),
     # Loss.
-    "pick_neg_log_softmax": Operator(_scalar, _pick, pull_at=1),
+    "pick_neg_log_softmax": Operator(_scalar, gradients.of_pick, pull_at=1),
     "softmax_minus_one_hot": Operator(_first, pull_at=1),
     # Parameter gradients: sums over all vertices.
     "outer_sum": Operator(_outer_shape, sink=True),
