@@ -21,7 +21,7 @@ Format of an experiment file (other keys, such as what to plot, are left to thei
 
 Keys are override keys of `bench` (a dot goes down: timing.min_seconds, model.options.variant); a
 block's key wins over the base's. `null` is a value like any other. A block without lists is one
-trial. A scale has blocks, counts (keys: harness/sweep.py), or both.
+trial. A scale has blocks, counts (keys: harness/counts/sweep.py), or both.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from typing import Any
 
 import yaml
 
+from harness.counts.sweep import Sweep, sweep_of
 from harness.errors import ConfigError
-from harness.sweep import Sweep, sweep_of
 
 CONF_DIR = Path(__file__).resolve().parents[1] / "conf"
 SCALES = ("smoke", "paper")

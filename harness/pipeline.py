@@ -11,10 +11,10 @@ import yaml
 
 from datasets.base import home_of
 from harness.config import Composer, spec_of
-from harness.count_sources import counting_sha256
+from harness.counts.sources import counting_sha256
+from harness.counts.sweep import Sweep
 from harness.grid import CONF_DIR, Settings, expand, override_text
 from harness.machine import has_cuda_device
-from harness.sweep import Sweep
 from harness.trial import TrialSpec
 
 

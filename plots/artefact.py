@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.count_row import AnyCount, CountRow
+from harness.counts.row import AnyCount, CountRow
+from harness.counts.sweep import Sweep
 from harness.record import Record
-from harness.sweep import Sweep
 from plots.points import Measured, Point, measure_of, speedup_of
 from plots.presentation import Presentation
 

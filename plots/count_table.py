@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from harness.count_row import AnyCount, CountRow
+from harness.counts.row import AnyCount, CountRow
 from plots.artefact import Artefact
 from plots.panels import plain
 from plots.points import NOT_MEASURED

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.count_row import AnyCount, CountRow, FailedCount
-from harness.counting import Scheduler, scheduler
+from harness.counts.counting import Scheduler, scheduler
+from harness.counts.request import Request, Source
+from harness.counts.row import AnyCount, CountRow, FailedCount
+from harness.counts.sweep import Sweep
+from harness.counts.sweep_requests import parse_requests
 from harness.errors import RecordError
 from harness.graph import Graph
 from harness.schedule import Schedule
-from harness.schedule_request import Request, Source
-from harness.schedule_sweep import parse_requests
-from harness.sweep import Sweep
 from plots.artefact import Artefact
 
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from harness.count_row import AnyCount, CountRow
+from harness.counts.row import AnyCount, CountRow
 from plots.artefact import Artefact
 from plots.count_table import any_good, released_counts, word_for
 from plots.panels import HEAD_IN, LINE_IN, FigureText, head_and_foot, wrapped_notes

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import yaml
 
-from harness.count_row import read_count_rows
+from harness.counts.row import read_count_rows
+from harness.counts.sweep import Sweep
 from harness.pipeline import Choices, PlannedTrial
 from harness.record import Record, read_record
-from harness.sweep import Sweep
 from plots.artefact import Artefact
 from plots.comparable import check_one_table
 from plots.points import Point

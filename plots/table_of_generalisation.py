@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
-from harness.count_row import CountRow
+from harness.counts.row import CountRow
 from plots.artefact import Artefact
 from plots.count_table import batch_sizes, cell_of, ratio_text, released_counts, table_of_rows
 from plots.table import EN_DASH, Column, Table

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from harness.count_row import AnyCount, CountRow
+from harness.counts.row import AnyCount, CountRow
 from plots.artefact import Artefact
 from plots.count_table import (
     batch_sizes,

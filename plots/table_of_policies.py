@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
-from harness.count_row import AnyCount, CountRow
+from harness.counts.row import AnyCount, CountRow
 from plots.artefact import Artefact
 from plots.count_table import any_good, batch_sizes, cell_of, table_of_rows
 from plots.table import Column, Table

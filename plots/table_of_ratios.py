@@ -9,7 +9,7 @@ import statistics
 from itertools import product
 from pathlib import Path
 
-from harness.count_row import AnyCount, CountRow
+from harness.counts.row import AnyCount, CountRow
 from plots.artefact import Artefact
 from plots.count_table import (
     any_good,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.count_row import CountRow, FailedCount
+from harness.counts.row import CountRow, FailedCount
 from harness.policies.learning import LearningSettings
 from plots.artefact import Artefact
 

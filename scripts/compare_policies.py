@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from datasets.base import Corpus, load_corpus
-from harness.counting import median_call_s
+from harness.counts.counting import median_call_s
 from harness.graph import Graph
 from harness.models.base import Model, ModelSizes
 from harness.models.gated_lattice_lstm import GatedLatticeLSTM

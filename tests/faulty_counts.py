@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness import count_worker
-from harness.counting import Scheduler
+from harness.counts import worker
+from harness.counts.counting import Scheduler
 
 COUNT = (
     "model=tree_lstm",
@@ -33,11 +33,11 @@ def raise_(error: BaseException) -> Fault:
 
 def have_depth_fail(monkeypatch: pytest.MonkeyPatch, fault: Fault | None) -> None:
     """Have the policy `depth` go wrong while it counts, or be right again."""
-    count_batches = count_worker.count_batches
+    count_batches = worker.count_batches
 
     def wrong(scheduler: Scheduler, *rest: Any) -> object:
         if scheduler.name == "depth" and fault is not None:
             fault()
         return count_batches(scheduler, *rest)
 
-    monkeypatch.setattr(count_worker, "count_batches", wrong)
+    monkeypatch.setattr(worker, "count_batches", wrong)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.commands import schedule
-from harness.sweep import Sweep
+from harness.counts.sweep import Sweep
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 LEARNED = ("fsm_base", "fsm_max", "fsm_sort")

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from harness.commands.schedule import main
-from harness.count_row import AnyCount, read_count_rows
+from harness.counts.row import AnyCount, read_count_rows
 from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
 from tests.faulty_counts import COUNT, N_ROWS, Fault, have_depth_fail, raise_
 
@@ -85,7 +85,7 @@ def test_a_policy_with_an_invalid_schedule_has_no_counts(
     def check(graph: object, schedule: object) -> None:
         raise ScheduleError("vertex 3 comes before its argument 2")
 
-    monkeypatch.setattr("harness.counting.check_schedule", check)
+    monkeypatch.setattr("harness.counts.counting.check_schedule", check)
     assert main([*COUNT, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert {row["status"] for row in rows} == {"wrong_result"}

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness import count_in_turn
 from harness.commands.schedule import main
-from harness.count_row import read_count_rows
+from harness.counts import in_turn
+from harness.counts.row import read_count_rows
 from harness.errors import ScheduleError, UnsupportedTrial
 from harness.launch import ROOT
 from tests.faulty_counts import COUNT, N_ROWS, have_depth_fail, raise_
@@ -105,7 +105,7 @@ def test_changed_code_is_counted_again_and_the_old_record_kept_aside(
 ) -> None:
     command = [*COUNT, f"records={tmp_path}"]
     assert main(command) == 0
-    monkeypatch.setattr(count_in_turn, "_sha256", lambda model, loader, policy: f"changed {policy}")
+    monkeypatch.setattr(in_turn, "_sha256", lambda model, loader, policy: f"changed {policy}")
     assert main(command) == 0
     assert "0 kept" in capsys.readouterr().err.splitlines()[-1]
     assert len(list((tmp_path / "superseded").iterdir())) == N_ROWS
@@ -113,7 +113,7 @@ def test_changed_code_is_counted_again_and_the_old_record_kept_aside(
 
 def test_the_code_of_a_count_is_that_of_its_own_policy() -> None:
     agenda, depth = (
-        count_in_turn.counting_sha256(["harness.models.tree_lstm"], {policy})
+        in_turn.counting_sha256(["harness.models.tree_lstm"], {policy})
         for policy in ("agenda", "depth")
     )
     assert agenda != depth

@@ -11,7 +11,7 @@ import pytest
 
 from harness.commands.schedule import main
 from harness.config import Composer, spec_of
-from harness.counting import Graphs, count_batches, scheduler
+from harness.counts.counting import Graphs, count_batches, scheduler
 from harness.policies.learning import LearningSettings
 from harness.trial import TrialSpec
 from tests.figure_machine import figure, learn

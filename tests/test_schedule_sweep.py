@@ -9,8 +9,8 @@ import pytest
 
 from harness.commands.schedule import main
 from harness.config import Composer
+from harness.counts.sweep_requests import points_of
 from harness.errors import ConfigError
-from harness.schedule_sweep import points_of
 
 GENERATED = "dataset=sst_synthetic,lattice_synthetic"
 

@@ -10,11 +10,11 @@ import yaml
 
 from harness.commands.schedule import main
 from harness.config import Composer
-from harness.count_row import CountRow, read_count_rows
+from harness.counts.row import CountRow, read_count_rows
+from harness.counts.sweep import Sweep, sweep_of
 from harness.errors import ConfigError, RecordError
 from harness.grid import CONF_DIR, expand
 from harness.pipeline import choices_from, plan_counts, sweep_sha256
-from harness.sweep import Sweep, sweep_of
 
 GOOD: dict[str, Any] = {
     "model": ["tree_lstm", "lattice_lstm"],

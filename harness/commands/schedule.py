@@ -11,16 +11,16 @@ from pathlib import Path
 from types import ModuleType
 
 from harness.argument_parser import OneLineParser
-from harness.count_in_turn import count_in_turn, planned_counts
-from harness.count_plan import PlannedCount
-from harness.count_reporting import table_of
-from harness.count_row import AnyCount, write_count_rows
-from harness.count_worker import Outcome
+from harness.counts.in_turn import count_in_turn, planned_counts
+from harness.counts.plan import PlannedCount
+from harness.counts.reporting import table_of
+from harness.counts.request import Request, Source
+from harness.counts.row import AnyCount, write_count_rows
+from harness.counts.sweep_requests import parse_requests
+from harness.counts.worker import Outcome
 from harness.errors import BenchError, ConfigError
 from harness.policies import load_policy
 from harness.reporting import totals
-from harness.schedule_request import Request, Source
-from harness.schedule_sweep import parse_requests
 from harness.whole_files import check_writable
 
 PICTURES = (".pdf", ".png", ".svg")

@@ -1,7 +1,7 @@
 """The child process of `bench-schedule`: counts one policy after the other and sends outcomes.
 
 A policy that goes wrong ends its own count only: what it raised becomes a status with a reason.
-What ends this process, too, its parent sees (harness/count_in_turn.py).
+What ends this process, too, its parent sees (harness/counts/in_turn.py).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from harness.child_process import die_with_parent, is_out_of_memory
-from harness.count_plan import PlannedCount
-from harness.count_row import AnyCount, CountRow, FailedCount, Failure
-from harness.counting import ENOUGH_S, Graphs, Scheduler, count_batches, scheduler
+from harness.counts.counting import ENOUGH_S, Graphs, Scheduler, count_batches, scheduler
+from harness.counts.plan import PlannedCount
+from harness.counts.request import Request, Source
+from harness.counts.row import AnyCount, CountRow, FailedCount, Failure
 from harness.errors import BenchError, ScheduleError, UnsupportedTrial
 from harness.policies import is_learned
 from harness.policies.learning import LearnedPolicy
-from harness.schedule_request import Request, Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 from harness.sources import hash_files, imported_files
 
-COUNTER = "harness.count_worker"
+COUNTER = "harness.counts.worker"
 
 
 def counting_sha256(modules: Iterable[str], said: Collection[str]) -> str:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.clock import PhaseClock, collector_paused
-from harness.count_row import BatchCounts
+from harness.counts.generalisation import generalise
+from harness.counts.row import BatchCounts
 from harness.errors import ConfigError, ScheduleError
-from harness.generalisation import generalise
 from harness.graph import UNBATCHABLE, Graph
 from harness.policies import Policy, compile_policy, is_learned, learn_policy, load_policy
 from harness.policies.bound import lower_bound

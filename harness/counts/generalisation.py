@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from harness.count_row import Generalisation
+from harness.counts.row import Generalisation
 from harness.graph import Graph
 from harness.policies import Policy
 from harness.policies.bound import lower_bound

@@ -15,11 +15,11 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 from harness.child_process import POLL_S, death_reason, memory_excess, timeout_reason
-from harness.count_plan import PlannedCount
-from harness.count_row import AnyCount, Failure, find_count, write_count
-from harness.count_sources import counting_sha256
-from harness.count_worker import Outcome, failed_count, work
-from harness.schedule_request import Request
+from harness.counts.plan import PlannedCount
+from harness.counts.request import Request
+from harness.counts.row import AnyCount, Failure, find_count, write_count
+from harness.counts.sources import counting_sha256
+from harness.counts.worker import Outcome, failed_count, work
 from harness.whole_files import drop_leftovers
 
 # A forked child has imported everything already.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from datasets.base import Corpus, load_corpus
 from harness.config import Composer, spec_of
-from harness.counting import Graphs
+from harness.counts.counting import Graphs
 from harness.errors import ConfigError
 from harness.graph import Graph, MiniBatch
 from harness.models.base import Model, traced_functions

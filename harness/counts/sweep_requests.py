@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from harness.config import Composer
+from harness.counts.request import Request, parse_request
 from harness.errors import ConfigError
-from harness.schedule_request import Request, parse_request
 from harness.workload import model_class
 
 SWEPT = ("model", "dataset", "split", "batch_size", "granularity")  # the first changes slowest
