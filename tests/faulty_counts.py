@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from harness.counts import worker
 from harness.counts.counting import Scheduler
+from harness.counts.in_turn import planned_counts
+from harness.counts.plan import PlannedCount
+from harness.counts.sweep_requests import parse_requests
+from harness.trial import Limits
 
 COUNT = (
     "model=tree_lstm",
@@ -41,3 +46,15 @@ def have_depth_fail(monkeypatch: pytest.MonkeyPatch, fault: Fault | None) -> Non
         return count_batches(scheduler, *rest)
 
     monkeypatch.setattr(worker, "count_batches", wrong)
+
+
+def planned_with(limits_of_depth: Limits) -> list[PlannedCount]:
+    """The sweep, where only `depth` is under limits that a slow machine may pass."""
+    return [
+        _under(limits_of_depth, one) if one.policy == "depth" else one
+        for one in planned_counts(parse_requests(COUNT))
+    ]
+
+
+def _under(limits: Limits, one: PlannedCount) -> PlannedCount:
+    return replace(one, request=replace(one.request, spec=replace(one.request.spec, limits=limits)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import time
@@ -13,9 +14,11 @@ import psutil
 import pytest
 
 from harness.commands.schedule import main
-from harness.counts.row import AnyCount, read_count_rows
+from harness.counts.in_turn import count_in_turn
+from harness.counts.row import AnyCount, CountRow, read_count_rows
 from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
-from tests.faulty_counts import COUNT, N_ROWS, Fault, have_depth_fail, raise_
+from harness.trial import Limits
+from tests.faulty_counts import COUNT, N_ROWS, Fault, have_depth_fail, planned_with, raise_
 
 
 def allocate_without_end() -> None:
@@ -38,7 +41,6 @@ def statuses(rows: tuple[AnyCount, ...]) -> list[tuple[int, str, str]]:
         (raise_(UnsupportedTrial("too odd a model")), "unsupported", "too odd a model"),
         (lambda: os.kill(os.getpid(), signal.SIGKILL), "crash", "killed by SIGKILL"),
         (lambda: os._exit(3), "crash", "exit code 3"),
-        (lambda: time.sleep(600), "timeout", "not done within limits.time_s=4"),
     ],
 )
 def test_a_count_that_fails_leaves_its_status_and_the_others_go_on(
@@ -51,7 +53,7 @@ def test_a_count_that_fails_leaves_its_status_and_the_others_go_on(
 ) -> None:
     have_depth_fail(monkeypatch, fault)
     file = tmp_path / "rows.json"
-    assert main([*COUNT, f"out={file}", f"records={tmp_path / 'raw'}", "limits.time_s=4"]) == 0
+    assert main([*COUNT, f"out={file}", f"records={tmp_path / 'raw'}"]) == 0
     rows = read_count_rows(file)
     expected = [
         (size, policy, status if policy == "depth" else "ok")
@@ -69,14 +71,32 @@ def test_a_count_that_fails_leaves_its_status_and_the_others_go_on(
     assert len(list((tmp_path / "raw").glob("count-*.json"))) == N_ROWS
 
 
-def test_a_count_that_eats_memory_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    have_depth_fail(monkeypatch, allocate_without_end)
-    limit = psutil.Process().memory_info().rss + 2**28
-    file = tmp_path / "rows.json"
-    assert main([*COUNT, f"out={file}", f"limits.memory_bytes={limit}"]) == 0
-    failed = [row for row in read_count_rows(file) if row.status != "ok"]
-    assert [(row.policy, row.status) for row in failed] == [("depth", "oom")] * 2
-    assert failed[0].reason.endswith(f"limits.memory_bytes is {limit}")
+@pytest.mark.parametrize(
+    ("fault", "limits", "status", "reason"),
+    [
+        (lambda: time.sleep(600), Limits(time_s=2.0), "timeout", "not done within limits.time_s=2"),
+        (
+            allocate_without_end,
+            Limits(memory_bytes=psutil.Process().memory_info().rss + 2**29),
+            "oom",
+            "used ",
+        ),
+    ],
+)
+def test_a_count_that_passes_a_limit_is_ended(
+    fault: Fault, limits: Limits, status: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    have_depth_fail(monkeypatch, fault)
+    outcomes, n_kept = count_in_turn(planned_with(limits))
+    assert n_kept == 0
+    for outcome in outcomes:
+        row = outcome.row
+        assert row is not None
+        assert row.status == (status if row.policy == "depth" else "ok")
+        if not isinstance(row, CountRow):
+            assert row.reason.startswith(reason)
+            assert row.limits == limits
+    assert multiprocessing.active_children() == []
 
 
 def test_a_policy_with_an_invalid_schedule_has_no_counts(

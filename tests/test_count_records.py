@@ -13,11 +13,14 @@ import psutil
 import pytest
 
 from harness.commands.schedule import main
-from harness.counts import in_turn
+from harness.counts import in_turn, worker
 from harness.counts.row import read_count_rows
+from harness.counts.sources import COUNTER
 from harness.errors import ScheduleError, UnsupportedTrial
 from harness.launch import ROOT
-from tests.faulty_counts import COUNT, N_ROWS, have_depth_fail, raise_
+from harness.sources import module_file
+from harness.trial import Limits
+from tests.faulty_counts import COUNT, N_ROWS, have_depth_fail, planned_with, raise_
 
 
 def test_nothing_is_counted_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,18 +89,24 @@ def test_failures_without_a_finding_are_tried_again(
 
 
 def test_a_count_that_a_limit_ended_is_tried_again_under_another_limit(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    def count(time_s: float) -> tuple[list[str], int]:
+        outcomes, n_kept = in_turn.count_in_turn(planned_with(Limits(time_s=time_s)), tmp_path)
+        return [one.row.status for one in outcomes if one.row is not None], n_kept
+
     have_depth_fail(monkeypatch, lambda: time.sleep(600))
-    command = [*COUNT, f"records={tmp_path}"]
-    assert main([*command, "limits.time_s=3"]) == 0
+    timeouts = ["ok", "timeout", "ok"] * 2
+    assert count(2.0) == (timeouts, 0)
     monkeypatch.undo()
-    assert main([*command, "limits.time_s=3"]) == 0
-    assert "6 records: 4 ok, 2 timeout; 6 kept" in capsys.readouterr().err
-    assert main([*command, "limits.time_s=60"]) == 0
-    assert "6 records: 6 ok; 4 kept" in capsys.readouterr().err
+    assert count(2.0) == (timeouts, N_ROWS)
+    assert count(600.0) == (["ok"] * N_ROWS, N_ROWS - 2)
+
+
+def test_the_counter_that_is_hashed_is_the_one_that_counts() -> None:
+    path = module_file(COUNTER)
+    assert path is not None, "a module that is not there would be hashed as nothing"
+    assert path == Path(worker.__file__)
 
 
 def test_changed_code_is_counted_again_and_the_old_record_kept_aside(
