@@ -11,7 +11,10 @@ include: "workflow/rules/common.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/show.smk"
 
+# Where all experiments count batches there is no trial, and so no table of them.
+TRIALS_CSV = [f"{RESULTS}/records.csv"] if any(PLANS.values()) else []
+
 rule all:
     input:
         f"{RESULTS}/report.html",
-        f"{RESULTS}/records.csv",
+        TRIALS_CSV,
