@@ -6,12 +6,14 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
 from learned import schedule_by
 from random_graphs import graph_of, graphs
 
+import harness.policies
 from harness.errors import ConfigError
 from harness.graph import NO_TYPE, UNBATCHABLE, Graph
 from harness.policies import load_policy, policy_names
@@ -52,8 +54,34 @@ def test_names_are_found_without_compiling() -> None:
 
 @pytest.mark.parametrize("name", ["bound", "_ready", "no_such_policy", "", "agenda "])
 def test_an_unknown_policy_is_refused_and_the_known_are_listed(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"is unknown; choose one of agenda, .*unbatched"):
+    with pytest.raises(ConfigError, match=r"is unknown.*; choose one of agenda, .*unbatched"):
         load_policy(name)
+
+
+@pytest.fixture
+def policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Another folder of policies, where one is whole."""
+    (tmp_path / "whole.py").write_text("def schedule(graph): ...\n")
+    monkeypatch.setattr(harness.policies, "_FOLDER", tmp_path)
+    monkeypatch.setattr(harness.policies, "__path__", [str(tmp_path)])
+    harness.policies._kinds.cache_clear()
+    yield tmp_path
+    harness.policies._kinds.cache_clear()
+    for name in ("whole", "broken"):
+        sys.modules.pop(f"harness.policies.{name}", None)
+
+
+def test_a_file_with_a_syntax_error_is_told_and_stops_no_other(policies: Path) -> None:
+    (policies / "broken.py").write_text("def schedule(graph): return (\n")
+    load_policy("whole")
+    with pytest.raises(ConfigError, match=r"broken cannot be imported: .*broken\.py, line 1"):
+        load_policy("broken")
+
+
+def test_a_file_without_schedule_is_told(policies: Path) -> None:
+    (policies / "other.py").write_text("def schedul(graph): ...\n")
+    with pytest.raises(ConfigError, match=r"other\.py defines neither schedule nor learn"):
+        load_policy("other")
 
 
 @pytest.mark.parametrize("name", policy_names())

@@ -20,18 +20,26 @@ from harness.policies.learning import LearnedPolicy, LearningSettings
 from harness.schedule import Schedule
 
 Policy = Callable[[Graph], Schedule]
+_FOLDER = Path(__file__).parent
 
 
 @functools.cache
 def _kinds() -> dict[str, str]:
     """Return, for each policy, which of the two functions its module defines."""
-    files = sorted(Path(__file__).parent.glob("[!_]*.py"))
+    files = sorted(_FOLDER.glob("[!_]*.py"))
     kinds = ((file.stem, _functions_of(file) & {"schedule", "learn"}) for file in files)
     return {name: kind.pop() for name, kind in kinds if kind}
 
 
 def _functions_of(file: Path) -> set[str]:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+    """Return the functions that a file defines; one that is no Python counts as a policy.
+
+    So it is told when it is asked for, and does not stop the others.
+    """
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError):
+        return {"schedule"}
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
@@ -42,8 +50,12 @@ def policy_names() -> tuple[str, ...]:
 
 def check_policy_name(name: str) -> None:
     """Raise ConfigError, listing the known ones, for a name that is no policy."""
-    if name not in policy_names():
-        raise ConfigError(f"policy={name} is unknown; choose one of {', '.join(policy_names())}")
+    if name in policy_names():
+        return
+    why = ""
+    if name.isidentifier() and (_FOLDER / f"{name}.py").is_file():
+        why = f" (harness/policies/{name}.py defines neither schedule nor learn)"
+    raise ConfigError(f"policy={name} is unknown{why}; choose one of {', '.join(policy_names())}")
 
 
 def is_learned(name: str) -> bool:
@@ -101,5 +113,5 @@ def _import(name: str) -> ModuleType:
     check_policy_name(name)
     try:
         return importlib.import_module(f"harness.policies.{name}")
-    except ImportError as error:
+    except (ImportError, SyntaxError) as error:
         raise ConfigError(f"policy={name} cannot be imported: {error}; mend its file") from error
