@@ -21,7 +21,7 @@ import numpy as np
 
 from harness.check import Verdict, check_system, choose_check_instances, proves_nothing
 from harness.child_process import die_with_parent, is_out_of_memory
-from harness.errors import BenchError, ConfigError, UnsupportedTrial
+from harness.errors import BenchError, ConfigError, ScheduleError, UnsupportedTrial
 from harness.machine import (
     Disturbance,
     describe_machine,
@@ -64,6 +64,9 @@ def main(arguments: Sequence[str]) -> int:
     except UnsupportedTrial as error:
         versions = harness_versions()
         findings.end("unsupported", str(error))
+    except ScheduleError as error:
+        versions = harness_versions()
+        findings.end("wrong_result", str(error))
     except BenchError as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return USAGE_EXIT

@@ -11,7 +11,7 @@ import torch
 from harness.engine.blas import set_threads
 from harness.engine.engine import Engine
 from harness.engine.plan import Switches
-from harness.errors import ConfigError
+from harness.errors import ConfigError, ScheduleError
 from harness.graph import MiniBatch
 from harness.models.base import Model, Weights
 from harness.models.operator_graph import OperatorModel
@@ -109,7 +109,10 @@ class Adapter(System):
 
         Raises ScheduleError where it is not.
         """
-        check_schedule(self.mini_batch.graph, self.schedule)
+        try:
+            check_schedule(self.mini_batch.graph, self.schedule)
+        except ScheduleError as error:
+            raise ScheduleError(f"policy {self.policy_name}: {error}") from error
         gradients = self.engine.parameters.gradients() if self.settings.mode == "train" else {}
         return Result(self.loss, self.engine.outputs(), gradients, self.counters())
 

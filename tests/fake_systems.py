@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.errors import UnsupportedTrial
+from harness.errors import ScheduleError, UnsupportedTrial
 from harness.models.base import Model, Weights
 from systems.base import Clock, Counters, Result, RunSettings
 from systems.reference import Adapter as Reference
@@ -45,6 +45,8 @@ class Adapter(Reference):
             _allocate_without_end()
         if self.fault == "memory_error":
             raise MemoryError("no room for a tensor")
+        if self.fault == "schedule":
+            raise ScheduleError("policy odd: vertex 2 runs in batch 3, not after its argument 0")
         if self.fault == "unsupported":
             raise UnsupportedTrial("this model is too odd")
 

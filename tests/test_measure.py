@@ -97,6 +97,7 @@ def test_a_wrong_result_has_no_time(make_spec: MakeSpec, tmp_path: Path, fault: 
     [
         ({"fault": "skip"}, None, "unsupported", "not on this machine"),
         ({"fault": "unsupported"}, None, "unsupported", "this model is too odd"),
+        ({"fault": "schedule"}, None, "wrong_result", "policy odd: vertex 2 runs in batch 3"),
         ({"fault": "memory_error"}, None, "oom", "MemoryError: no room for a tensor"),
         ({}, "tests.fake_missing", "unsupported", "a_framework_that_is_not_installed is not inst"),
     ],
