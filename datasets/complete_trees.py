@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.base import SPLITS, Corpus, arguments_sha256
-from datasets.lazy import LazyInstances
-from datasets.seeded import uniforms
+from datasets.reading.lazy import LazyInstances
+from harness.contracts.corpus import SPLITS, Corpus, arguments_sha256
 from harness.errors import ConfigError
-from harness.instances import IntArray, Tree, int_array
+from harness.values.instances import IntArray, Tree, int_array
+from harness.values.seeded import uniforms
 
 NAME = "complete_trees"
 N_CLASSES = 5

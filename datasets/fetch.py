@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from datasets.base import Archive, Checksums, Home, checksum_of
+from harness.contracts.corpus import Archive, Checksums, Home, checksum_of
 from harness.errors import DataError
 
 TIMEOUT_S = 30.0

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.base import SPLITS, Corpus, arguments_sha256
-from datasets.lazy import LazyInstances
-from datasets.seeded import uniforms
-from datasets.vocabulary import Rows
-from harness.instances import Lattice, int_array
+from datasets.reading.lazy import LazyInstances
+from datasets.reading.vocabulary import Rows
+from harness.contracts.corpus import SPLITS, Corpus, arguments_sha256
+from harness.values.instances import Lattice, int_array
+from harness.values.seeded import uniforms
 
 NAME = "lattice_synthetic"
 N_CLASSES = 18
@@ -82,7 +82,7 @@ TAGS = (
 def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) -> Corpus:
     """Generate as many lattices as the real split has; each depends on seed, split and index.
 
-    vocab_modulo: see datasets.vocabulary.
+    vocab_modulo: see datasets.reading.vocabulary.
     """
     characters, words = Rows(N_CHARACTERS, vocab_modulo), Rows(N_WORDS, vocab_modulo)
 

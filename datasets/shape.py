@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.instances import Lattice, Tree
+from harness.values.instances import Lattice, Tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from datasets.base import Archive, Checksums, Corpus, checksum_of, read_checked
-from datasets.lazy import LazyInstances
-from datasets.sexpressions import parse_tree, words_of
-from datasets.vocabulary import Vocabulary, vocabulary_of
+from datasets.reading.lazy import LazyInstances
+from datasets.reading.sexpressions import parse_tree, words_of
+from datasets.reading.vocabulary import Vocabulary, vocabulary_of
+from harness.contracts.corpus import Archive, Checksums, Corpus, checksum_of, read_checked
 from harness.errors import DataError
-from harness.instances import Tree
+from harness.values.instances import Tree
 
 NAME = "sst"
 N_CLASSES = 5
@@ -31,7 +31,7 @@ def load(split: str, root: Path | None, sha256: Checksums = None, vocab_modulo: 
 
     sha256: expected checksum per split. A file that has it is known to be well formed, so its trees
     are parsed when asked for; without checksums every tree is parsed, and so checked, at once.
-    vocab_modulo: see datasets.vocabulary.
+    vocab_modulo: see datasets.reading.vocabulary.
 
     Raises DataError for a missing, empty or malformed file (file:line), or a wrong checksum.
     """

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.base import SPLITS, Corpus, arguments_sha256
-from datasets.lazy import LazyInstances
-from datasets.seeded import uniforms
-from datasets.vocabulary import Rows
-from harness.instances import IntArray, Tree
+from datasets.reading.lazy import LazyInstances
+from datasets.reading.vocabulary import Rows
+from harness.contracts.corpus import SPLITS, Corpus, arguments_sha256
+from harness.values.instances import IntArray, Tree
+from harness.values.seeded import uniforms
 
 NAME = "sst_synthetic"
 N_CLASSES = 5
@@ -50,7 +50,7 @@ INTERNAL_LABELS = (0.0459, 0.2173, 0.7293, 0.94, 1)
 def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) -> Corpus:
     """Generate as many trees as the treebank's split has; each depends on seed, split and index.
 
-    vocab_modulo: see datasets.vocabulary.
+    vocab_modulo: see datasets.reading.vocabulary.
     """
     rows = Rows(N_WORDS, vocab_modulo)
     word_bounds = np.cumsum(1.0 / np.arange(2, N_WORDS + 2))

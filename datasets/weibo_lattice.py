@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.base import Checksums, Corpus, Files, checksum_of, read_checked
-from datasets.lattice_files import LatticeTable, read_lattices
-from datasets.lazy import LazyInstances
-from datasets.vocabulary import Rows
+from datasets.reading.lattice_files import LatticeTable, read_lattices
+from datasets.reading.lazy import LazyInstances
+from datasets.reading.vocabulary import Rows
+from harness.contracts.corpus import Checksums, Corpus, Files, checksum_of, read_checked
 from harness.errors import DataError
-from harness.instances import Lattice, int_array
+from harness.values.instances import Lattice, int_array
 
 NAME = "weibo_lattice"
 N_CLASSES = 18  # tags; 0 is that of state 0

@@ -20,13 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.base import Checksums, Corpus, Files, checksum_of, read_checked
-from datasets.conll import Sentence, read_sentences
-from datasets.lazy import LazyInstances
-from datasets.lexicon import jieba_lexicon
-from datasets.vocabulary import Vocabulary, vocabulary_of
+from datasets.reading.conll import Sentence, read_sentences
+from datasets.reading.lazy import LazyInstances
+from datasets.reading.lexicon import jieba_lexicon
+from datasets.reading.vocabulary import Vocabulary, vocabulary_of
+from harness.contracts.corpus import Checksums, Corpus, Files, checksum_of, read_checked
 from harness.errors import ConfigError, DataError
-from harness.instances import Lattice, int_array
+from harness.values.instances import Lattice, int_array
 
 NAME = "weibo_lexicon"
 START = 0  # the class of the state before the first character
@@ -78,7 +78,7 @@ def load(
     words that it lacks share a row.
 
     sha256: expected checksum per split, and as "lexicon" that of jieba's dict.txt.
-    vocab_modulo: see datasets.vocabulary.
+    vocab_modulo: see datasets.reading.vocabulary.
     max_word_length: longer words are left out; the lexicon has words of 2 to 16 characters.
 
     Raises DataError for a missing or malformed file (file:line), a wrong checksum, a label that the

@@ -1,113 +1,194 @@
-"""The oracle's answer for the check mini-batch, kept on disk so that it is computed once."""
+"""The oracle: one vertex at a time, NumPy, float64, in program order. It defines what is
+correct.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.base import inputs_sha256
-from harness.engine.reference import run_reference
-from harness.models.base import Model, Weights
-from harness.sources import hash_files, imported_files
+from harness.contracts.model import Model, traced_functions
+from harness.values.graph import MiniBatch
+from harness.vertex.autodiff import Gradient, differentiate
+from harness.vertex.operators import EDGE, OPERATORS, Node
+from harness.vertex.program import VertexFunction
 
-Array = NDArray[np.floating[Any]]
+Array = NDArray[np.float64]
+Values = dict[int, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The oracle's answer; gradients are empty and loss_after_step is None when inferring."""
+class ReferenceResult:
+    """loss: sum over the mini-batch. outputs (k, d): in the order of MiniBatch.outputs.
+
+    gradients: of the summed loss, dense, by parameter; empty in mode "infer".
+    """
 
     loss: float
     outputs: Array
     gradients: Mapping[str, Array]
-    loss_after_step: float | None
 
 
-def oracle_answer(
-    model: Model,
-    weights: Weights,
-    instances: Sequence[Any],
-    mode: str,
-    learning_rate: float,
-    cache_dir: Path | None,
-) -> Answer:
-    """Ask the oracle, or its cache: an answer is stored under a hash of all it depends on."""
-    if cache_dir is None:
-        return _ask(model, weights, instances, mode, learning_rate)
-    path = cache_dir / f"{_key(model, weights, instances, mode, learning_rate)}.npz"
-    answer = _read(path)
-    if answer is None:
-        answer = _ask(model, weights, instances, mode, learning_rate)
-        _write(path, answer)
-    return answer
+def run_reference(
+    model: Model, weights: Mapping[str, NDArray[Any]], instances: Sequence[Any], mode: str
+) -> ReferenceResult:
+    """Evaluate loss, outputs and (mode "train") gradients of a mini-batch in float64."""
+    return _Reference(model, weights, model.mini_batch(instances)).run(mode)
 
 
-def _ask(
-    model: Model, weights: Weights, instances: Sequence[Any], mode: str, learning_rate: float
-) -> Answer:
-    first = run_reference(model, weights, instances, mode)
-    if mode == "infer":
-        return Answer(first.loss, first.outputs, {}, None)
-    stepped = {
-        name: value.astype(np.float64) - learning_rate * first.gradients[name]
-        for name, value in weights.items()
-    }
-    after = run_reference(model, stepped, instances, "infer").loss
-    return Answer(first.loss, first.outputs, dict(first.gradients), after)
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * x)))
 
 
-def _key(
-    model: Model, weights: Weights, instances: Sequence[Any], mode: str, learning_rate: float
-) -> str:
-    module = type(model).__module__
-    code = hash_files(imported_files([run_reference.__module__, module]))
-    options = sorted(model.options.items())
-    digest = hashlib.sha256(f"{code} {module} {options} {mode} {learning_rate!r}".encode())
-    for name, value in weights.items():
-        digest.update(f"{name} {value.shape}".encode())
-        digest.update(np.ascontiguousarray(value).data)
-    digest.update(inputs_sha256([instances]).encode())
-    return digest.hexdigest()
+def _pick(logits: Array, label: int) -> Array:
+    top = logits.max()
+    return np.array([top + np.log(np.exp(logits - top).sum()) - logits[label]])
 
 
-def _write(path: Path, answer: Answer) -> None:
-    """Store rows of gradients that are not zero: an embedding's gradient has few of them."""
-    arrays: dict[str, Array | NDArray[np.intp]] = {"outputs": answer.outputs}
-    after = np.nan if answer.loss_after_step is None else answer.loss_after_step
-    arrays["losses"] = np.array([answer.loss, after])
-    for name, value in answer.gradients.items():
-        table = value.reshape(len(value), -1)
-        rows = np.flatnonzero(table.any(axis=1))
-        arrays[f"rows.{name}"] = rows
-        arrays[f"values.{name}"] = table[rows]
-        arrays[f"shape.{name}"] = np.array(value.shape)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp.npz")
-    np.savez(temporary, **arrays)  # type: ignore[arg-type]
-    temporary.replace(path)
+def _softmax_minus_one_hot(logits: Array, label: int, dy: Array) -> Array:
+    probabilities = np.exp(logits - logits.max())
+    probabilities /= probabilities.sum()
+    probabilities[label] -= 1.0
+    return np.asarray(probabilities * dy)
 
 
-def _read(path: Path) -> Answer | None:
-    try:
-        with np.load(path) as stored:
-            loss, after = (float(value) for value in stored["losses"])
-            gradients: dict[str, Array] = {}
-            for key in stored:
-                kind, _, name = key.partition(".")
-                if kind == "shape":
-                    shape = tuple(stored[key])
-                    table = np.zeros((shape[0], int(np.prod(shape[1:], dtype=int))))
-                    table[stored[f"rows.{name}"]] = stored[f"values.{name}"]
-                    gradients[name] = table.reshape(shape)
-            outputs = stored["outputs"]
-    except (OSError, ValueError, KeyError, BadZipFile):
-        return None
-    return Answer(loss, outputs, gradients, None if np.isnan(after) else after)
+# Vertex values have the node's shape; edge values have one row per child in front of it.
+KERNELS: dict[str, Callable[..., Any]] = {
+    "matmul": lambda node, x, w: x @ w,
+    "matmul_transposed": lambda node, x, w: x @ w.T,
+    "apply": lambda node, x, matrix: np.einsum("...k,...kn->...n", x, matrix),
+    "apply_transposed": lambda node, dy, matrix: np.einsum("...n,...kn->...k", dy, matrix),
+    "outer": lambda node, x, dy: x[..., :, None] * dy[..., None, :],
+    "bias": lambda node, x, b: x + b,
+    "lookup": lambda node, table, row: table[row],
+    "add": lambda node, x, y: x + y,
+    "sum": lambda node, *parts: np.sum(parts, axis=0),
+    "sub": lambda node, x, y: x - y,
+    "mul": lambda node, x, y: x * y,
+    "div": lambda node, x, y: x / y,
+    "neg": lambda node, x: -x,
+    "scale": lambda node, x: node.value * x,
+    "shift": lambda node, x: node.value + x,
+    "sigmoid": lambda node, x: _sigmoid(x),
+    "tanh": lambda node, x: np.tanh(x),
+    "relu": lambda node, x: np.maximum(x, 0.0),
+    "exp": lambda node, x: np.exp(x),
+    "log": lambda node, x: np.log(x),
+    "square": lambda node, x: x * x,
+    "sqrt": lambda node, x: np.sqrt(x),
+    "sigmoid_gradient": lambda node, dy, y: dy * y * (1.0 - y),
+    "tanh_gradient": lambda node, dy, y: dy * (1.0 - y * y),
+    "relu_gradient": lambda node, dy, y: dy * (y > 0),
+    "concat": lambda node, *parts: np.concatenate(parts, axis=-1),
+    "slice": lambda node, x: x[..., node.index : node.index + node.width],
+    "sum_elements": lambda node, x: x.sum(axis=-1, keepdims=True),
+    "expand": lambda node, x: np.repeat(x, node.width, axis=-1),
+    "sum_edges": lambda node, x: x.sum(axis=0),
+    "pick_neg_log_softmax": lambda node, x, label: _pick(x, label),
+    "softmax_minus_one_hot": lambda node, x, label, dy: _softmax_minus_one_hot(x, label, dy),
+}
+
+
+@dataclass(slots=True)
+class _Reference:
+    model: Model
+    weights: Mapping[str, NDArray[Any]]
+    batch: MiniBatch
+    states: list[dict[str, Array]] = field(init=False)
+    state_gradients: list[dict[str, Array]] = field(init=False)
+    parameter_gradients: dict[str, Array] = field(init=False)
+    parameters: dict[str, Array] = field(init=False)
+
+    def run(self, mode: str) -> ReferenceResult:
+        functions = traced_functions(self.model)
+        types = [functions.get(name) for name in self.batch.graph.type_names]
+        n = self.batch.graph.n_vertices
+        self.parameters = {name: w.astype(np.float64) for name, w in self.weights.items()}
+        self.states = [{} for _ in range(n)]
+        forward = []
+        for vertex, vertex_type in enumerate(self.batch.graph.types):
+            function = types[vertex_type]
+            assert function is not None  # a vertex of an unknown type cannot be traced
+            forward.append(
+                self._forward(function, vertex, self.batch.graph.args_of(vertex).tolist())
+            )
+        output = functions["output"]
+        values = [self._forward(output, v, [v]) for v in self.batch.outputs]
+        loss = sum(float(v[output.loss][0]) for v in values) if output.loss is not None else 0.0
+        assert output.push is not None
+        outputs = np.stack([v[output.push] for v in values])
+        if mode == "infer":
+            return ReferenceResult(loss, outputs, {})
+        self._start_backward(n)
+        gradients = {name: differentiate(f) for name, f in functions.items()}
+        for vertex, value in zip(self.batch.outputs, values, strict=True):
+            self._backward(gradients["output"], value, vertex, [vertex])
+        for vertex in reversed(range(n)):
+            name = self.batch.graph.type_names[self.batch.graph.types[vertex]]
+            args = self.batch.graph.args_of(vertex).tolist()
+            self._backward(gradients[name], forward[vertex], vertex, args)
+        return ReferenceResult(loss, outputs, self.parameter_gradients)
+
+    def _start_backward(self, n: int) -> None:
+        self.state_gradients = [
+            {name: np.zeros(width) for name, width in self.model.state.items()} for _ in range(n)
+        ]
+        self.parameter_gradients = {k: np.zeros_like(w) for k, w in self.parameters.items()}
+
+    def _forward(self, function: VertexFunction, vertex: int, args: Sequence[int]) -> Values:
+        values: Values = {}
+        for i, node in enumerate(function.nodes):
+            values[i] = self._evaluate(node, values, vertex, args)
+        for state, node_id in function.scatter:
+            self.states[vertex][state] = values[node_id].reshape(-1)
+        return values
+
+    def _evaluate(self, node: Node, values: Values, vertex: int, args: Sequence[int]) -> Any:
+        if node.op == "gather":
+            return self.states[args[node.index]][node.name].reshape(node.shape)
+        if node.op == "gather_each":
+            rows = [self.states[a][node.name] for a in args]
+            return np.stack(rows).reshape(-1, *node.shape) if rows else np.zeros((0, *node.shape))
+        if node.op == "pull":
+            return int(self.batch.pulls[node.name][vertex])
+        if node.op == "parameter":
+            return self.parameters[node.name]
+        if node.op in ("zeros", "ones"):
+            edges = (len(args),) if node.domain == EDGE else ()
+            return np.full((*edges, *node.shape), float(node.op == "ones"))
+        if node.op == "state_gradient":
+            return self.state_gradients[vertex][node.name].reshape(node.shape)
+        if node.op == "spread":
+            return np.repeat(values[node.inputs[0]][None], len(args), axis=0)
+        return KERNELS[node.op](node, *(values[i] for i in node.inputs))
+
+    def _backward(
+        self, gradient: Gradient, values: Values, vertex: int, args: Sequence[int]
+    ) -> None:
+        for i in range(gradient.n_forward, len(gradient.nodes)):
+            node = gradient.nodes[i]
+            if OPERATORS[node.op].sink:
+                self._accumulate(node, [values[k] for k in node.inputs])
+            else:
+                values[i] = self._evaluate(node, values, vertex, args)
+        for source, i in gradient.gathers:
+            gather = gradient.nodes[source]
+            if gather.op == "gather":
+                self.state_gradients[args[gather.index]][gather.name] += values[i].reshape(-1)
+            else:
+                for row, child in zip(values[i], args, strict=True):
+                    self.state_gradients[child][gather.name] += row.reshape(-1)
+
+    def _accumulate(self, node: Node, operands: list[Any]) -> None:
+        total = self.parameter_gradients[node.name]
+        if node.op == "outer_sum":
+            x, dy = (operand.reshape(-1, operand.shape[-1]) for operand in operands)
+            total += x.T @ dy
+        elif node.op == "vertex_sum":
+            total += operands[0].reshape(-1, *node.shape).sum(axis=0)
+        else:
+            total[operands[0]] += operands[1]

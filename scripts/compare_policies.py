@@ -16,22 +16,21 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
-from datasets.base import Corpus, load_corpus
+from harness.contracts.corpus import Corpus, load_corpus
+from harness.contracts.model import Model, ModelSizes
+from harness.contracts.policy import LearningSettings, is_learned, learn_policy, load_policy
 from harness.counts.counting import median_call_s
-from harness.graph import Graph
-from harness.models.base import Model, ModelSizes
+from harness.granularity.operators import operator_graph
+from harness.granularity.released import released_graph
 from harness.models.gated_lattice_lstm import GatedLatticeLSTM
 from harness.models.lattice_gru import LatticeGRU
 from harness.models.lattice_lstm import LatticeLSTM
-from harness.models.operator_graph import operator_graph
-from harness.models.released import released_graph
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.tree_lstm_2type import TreeLSTM2Type
-from harness.policies import is_learned, learn_policy, load_policy
-from harness.policies.bound import lower_bound
-from harness.policies.learning import LearningSettings
-from harness.schedule import check_schedule
+from harness.policies.parts.bound import lower_bound
+from harness.values.graph import Graph
+from harness.values.schedule import check_schedule
 
 POLICIES = "agenda,sufficient,sufficient_reversed,fsm_sort,critical_share,beam_2,beam_20"
 OF_OPERATORS: tuple[type[Model], ...] = (

@@ -14,13 +14,13 @@ import argparse
 import statistics
 from pathlib import Path
 
-from datasets.base import load_corpus
-from harness.graph import Graph
-from harness.models.base import ModelSizes
-from harness.models.released import released_graph
+from harness.contracts.corpus import load_corpus
+from harness.contracts.model import ModelSizes
+from harness.contracts.policy import load_policy
+from harness.granularity.released import released_graph
 from harness.models.tree_lstm_2type import TYPE_NAMES, TreeLSTM2Type
-from harness.policies import load_policy
-from harness.policies.bound import lower_bound
+from harness.policies.parts.bound import lower_bound
+from harness.values.graph import Graph
 
 TYPES = (TYPE_NAMES.index("internal_a"), TYPE_NAMES.index("internal_b"))
 PER_CHOICE = 3  # a block and its two states

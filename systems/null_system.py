@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.models.base import Model, Weights
-from systems.base import PHASES, Clock, Counters, Result, System
+from harness.contracts.model import Model, Weights
+from harness.contracts.system import PHASES, Clock, Counters, Result, System
 
 
 class Adapter(System):

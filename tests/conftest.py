@@ -11,9 +11,9 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import settings
 
-from harness.trial import Limits, Timing, TrialSpec
+from harness.trials.spec import Limits, Timing, TrialSpec
+from harness.values.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 BESIDE = ROOT.parent / "shared" / "data"  # where real corpora lie beside some checkouts
 if "BENCH_DATA" not in os.environ and BESIDE.is_dir():
     os.environ["BENCH_DATA"] = str(BESIDE)
@@ -50,7 +50,7 @@ def make_spec(tmp_path: Path) -> Callable[..., TrialSpec]:
     def make(**changes: Any) -> TrialSpec:
         values: dict[str, Any] = {
             "system": "fake",
-            "adapter": "tests.fake_systems",
+            "adapter": "tests.support.fake_systems",
             "model": "tree_fc",
             "model_module": "harness.models.tree_fc",
             "dataset": "complete_trees",

@@ -8,26 +8,30 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from harness.values.places import ROOT
+
 PACKAGES = ("harness", "systems", "datasets", "plots", "conf")
 
-# From left to right. A module belongs to the longest prefix that fits it; modules of one layer may
-# import each other (cycles are tested apart).
+# From left to right, one folder a layer; modules of one layer may import each other (cycles are
+# tested apart). A module belongs to the longest prefix that fits it.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("harness.errors", "harness", "systems", "datasets", "plots", "conf"),  # bare packages: empty
-    ("harness.instances",),
-    ("datasets.",),
-    ("harness.graph",),
-    ("harness.schedule",),
-    ("harness.policies",),
-    ("harness.vertex",),
-    ("harness.subgraph",),
-    ("harness.models",),
-    ("harness.engine",),
+    ("harness.values.",),
+    ("harness.machine.",),
+    ("harness.vertex.",),
+    ("harness.contracts.",),
+    ("datasets.", "harness.policies.", "harness.models."),
+    ("harness.granularity.",),
+    ("harness.engine.",),
+    ("harness.oracle",),
+    ("harness.trials.",),
+    ("harness.records.", "harness.planning."),
     ("systems.",),
-    ("harness.",),  # clock, trial, config, measuring: everything that has no place of its own
+    ("harness.measuring.",),
+    ("harness.counts.",),
+    ("harness.terminal.",),
     ("plots.",),
-    ("harness.commands",),
+    ("harness.commands.",),
 )
 # Imports inside functions, by "module: imported name", each with its reason.
 LATE_IMPORTS: dict[str, str] = {}
@@ -119,20 +123,43 @@ def test_reachable_finds_circles_only_where_they_are() -> None:
 def test_examples_stand_in_the_expected_layers() -> None:
     chain = [
         "harness.errors",
-        "harness.instances",
-        "datasets.base",
-        "harness.graph",
-        "harness.schedule",
+        "harness.values.instances",
+        "harness.machine.facts",
+        "harness.vertex.tracing",
+        "harness.contracts.corpus",
         "harness.policies.depth",
-        "harness.models.tree_lstm",
-        "harness.engine.reference",
-        "systems.base",
-        "harness.record",
-        "plots.style",
+        "harness.granularity.operators",
+        "harness.engine.lowering.plan",
+        "harness.oracle",
+        "harness.trials.spec",
+        "harness.records.record",
+        "systems.on_core.vertex",
+        "harness.measuring.worker",
+        "harness.counts.counting",
+        "harness.terminal.reporting",
+        "plots.drawing.style",
         "harness.commands.bench",
     ]
+    assert set(chain) <= set(MODULES)
     layers = [layer_of(module) for module in chain]
     assert layers == sorted(set(layers))
+
+
+def test_every_module_has_a_layer_of_its_own_folder() -> None:
+    prefixes = {prefix for layer in LAYERS for prefix in layer}
+    for module in MODULES:
+        folder = ".".join(module.split(".")[:2])
+        assert {module, folder + ".", module.partition(".")[0] + "."} & prefixes, module
+        assert module in PACKAGES or layer_of(module) > 0 or module == "harness.errors", module
+
+
+def test_the_harness_knows_what_users_add_by_name_alone() -> None:
+    """Only commands import corpora, and systems are found through their contract."""
+    for module in (m for m in MODULES if m.startswith("harness.")):
+        allowed = ("datasets", "plots") if module.startswith("harness.commands.") else ()
+        outside = {name for name in imported_by(module) if not name.startswith("harness")}
+        wrong = sorted(name for name in outside if name.partition(".")[0] not in allowed)
+        assert not wrong, f"{module} imports {', '.join(wrong)}"
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -7,12 +7,13 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from harness.command_line import Measurement, parse, plan
 from harness.errors import BenchError
-from harness.launch import run_worker
-from harness.record import Record, find_record, trial_of
-from harness.reporting import Reporter, outcome_words, summary, totals, trial_words
-from harness.sources import source_sha256
+from harness.measuring.launch import run_worker
+from harness.planning.admit import admit
+from harness.records.record import Record, find_record, trial_of
+from harness.terminal.command_line import Measurement, parse, plan
+from harness.terminal.reporting import Reporter, outcome_words, summary, totals, trial_words
+from harness.trials.sources import source_sha256
 
 USAGE, FAULT, INTERRUPTED = 1, 2, 130
 
@@ -21,7 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 when every trial left a record, 1 for wrong input, 2 for a fault of the harness."""
     typed = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        return run(plan(parse(typed), typed))
+        planned = plan(parse(typed), typed)
+        for one in planned:
+            admit(one.spec)
+        return run(planned)
     except BenchError as error:
         _complain(error)
         return USAGE

@@ -13,11 +13,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.argument_parser import OneLineParser
-from harness.comparable import check_builds, latest_builds
 from harness.errors import BenchError, ConfigError, RecordError
-from harness.record import read_record
-from harness.tidy import find_records, to_csv, to_rows
+from harness.records.comparable import check_builds, latest_builds
+from harness.records.record import read_record
+from harness.records.tidy import find_records, to_csv, to_rows
+from harness.terminal.argument_parser import OneLineParser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,13 +11,13 @@ from typing import Any
 
 import yaml
 
-from datasets.base import SPLITS, Corpus, home_of, load_corpus
 from datasets.fetch import fetch, is_complete
 from datasets.shape import lattice_shapes, tree_shapes
-from harness.argument_parser import OneLineParser
+from harness.contracts.corpus import SPLITS, Corpus, home_of, load_corpus
 from harness.errors import BenchError, ConfigError
-from harness.grid import CONF_DIR
-from harness.instances import Lattice, Tree
+from harness.terminal.argument_parser import OneLineParser
+from harness.values.instances import Lattice, Tree
+from harness.values.places import CONF_DIR
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from harness.argument_parser import OneLineParser
-from harness.config import Composer, choices_of, spec_of
 from harness.errors import BenchError
-from harness.launch import worker_environment
-from harness.machine import Machine, describe_machine, has_cuda_device
-from harness.quiet import Finding, look_for_disturbance
-from harness.trial import TrialSpec
+from harness.machine.facts import Machine, describe_machine, has_cuda_device
+from harness.machine.quiet import Finding, look_for_disturbance
+from harness.measuring.launch import worker_environment
+from harness.planning.compose import Composer, choices_of
+from harness.planning.resolve import spec_of
+from harness.terminal.argument_parser import OneLineParser
+from harness.trials.spec import TrialSpec
 
 PROBE_TIMEOUT_S = 120
 _SMALL = ("batch_size=1", "hidden_size=8", "dataset=sst_synthetic")
@@ -67,7 +68,7 @@ def ask(specs: Sequence[TrialSpec]) -> list[Answer]:
     """Ask the systems of one adapter in a process of their own."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "harness.probe"],
+            [sys.executable, "-m", "harness.measuring.probe"],
             input=json.dumps([spec.to_dict() for spec in specs]),
             capture_output=True,
             text=True,

@@ -11,12 +11,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from harness.config import Composer
 from harness.errors import BenchError
-from harness.pipeline import choices_from, plan_artefact, plan_counts
-from plots.gather import gather
-from plots.sheet import write_sheet
-from plots.style import use_style
+from harness.planning.artefacts import choices_from, plan_artefact, plan_counts
+from harness.planning.compose import Composer
+from plots.drawing.style import use_style
+from plots.numbers.gather import gather
+from plots.writing.sheet import write_sheet
 
 OPTIONS = ("scale", "device", "threads", "data-root", "results-dir", "conf-dir")
 

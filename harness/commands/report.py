@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from plots.report import write_report
+from plots.writing.report import write_report
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

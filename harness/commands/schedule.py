@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from harness.argument_parser import OneLineParser
+from harness.contracts.policy import load_policy
 from harness.counts.in_turn import count_in_turn, planned_counts
 from harness.counts.plan import PlannedCount
-from harness.counts.reporting import table_of
 from harness.counts.request import Request, Source
 from harness.counts.row import AnyCount, write_count_rows
 from harness.counts.sweep_requests import parse_requests
 from harness.counts.worker import Outcome
 from harness.errors import BenchError, ConfigError
-from harness.policies import load_policy
-from harness.reporting import totals
-from harness.whole_files import check_writable
+from harness.records.whole_files import check_writable
+from harness.terminal.argument_parser import OneLineParser
+from harness.terminal.count_table import table_of
+from harness.terminal.reporting import totals
 
 PICTURES = (".pdf", ".png", ".svg")
 USAGE, INTERRUPTED = 1, 130

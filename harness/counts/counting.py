@@ -7,15 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.clock import PhaseClock, collector_paused
+from harness.contracts.policy import (
+    LearnedPolicy,
+    LearningSettings,
+    Policy,
+    compile_policy,
+    is_learned,
+    learn_policy,
+    load_policy,
+)
 from harness.counts.generalisation import generalise
 from harness.counts.row import BatchCounts
 from harness.errors import ConfigError, ScheduleError
-from harness.graph import UNBATCHABLE, Graph
-from harness.policies import Policy, compile_policy, is_learned, learn_policy, load_policy
-from harness.policies.bound import lower_bound
-from harness.policies.learning import LearnedPolicy, LearningSettings
-from harness.schedule import check_schedule
+from harness.measuring.clock import PhaseClock, collector_paused
+from harness.policies.parts.bound import lower_bound
+from harness.values.graph import UNBATCHABLE, Graph
+from harness.values.schedule import check_schedule
 
 MIN_CALLS, MAX_CALLS, ENOUGH_S = 5, 1000, 0.2
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from harness.contracts.policy import LearnedPolicy, Policy
 from harness.counts.row import Generalisation
-from harness.graph import Graph
-from harness.policies import Policy
-from harness.policies.bound import lower_bound
-from harness.policies.learning import LearnedPolicy
+from harness.policies.parts.bound import lower_bound
+from harness.values.graph import Graph
 
 
 def generalise(

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.contracts.policy import is_learned
 from harness.counts.request import Request
-from harness.machine import cpu_model
-from harness.policies import is_learned
-from harness.record import now_text
+from harness.machine.facts import cpu_model
+from harness.records.record import now_text
 
 # Of a request, beside its trial, what changes the counts.
 _OWN = ("granularity", "outputs", "offset", "n_following")

@@ -8,19 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from datasets.base import Corpus, load_corpus
-from harness.config import Composer, spec_of
+from harness.contracts.corpus import Corpus, load_corpus
+from harness.contracts.model import Model, traced_functions
+from harness.contracts.policy import check_policy_name, is_learned, policy_names, workload_name
 from harness.counts.counting import Graphs
 from harness.errors import ConfigError
-from harness.graph import Graph, MiniBatch
-from harness.models.base import Model, traced_functions
-from harness.models.operator_graph import operator_graph
-from harness.models.output_vertices import cut_output, with_output_vertices
-from harness.models.released import released_graph
-from harness.policies import check_policy_name, is_learned, policy_names
-from harness.policies.learning import workload_name
-from harness.trial import TrialSpec
-from harness.workload import build_model
+from harness.granularity.operators import operator_graph
+from harness.granularity.output_vertices import cut_output, with_output_vertices
+from harness.granularity.released import released_graph
+from harness.planning.compose import Composer
+from harness.planning.resolve import spec_of
+from harness.trials.spec import TrialSpec
+from harness.trials.workload import build_model
+from harness.values.graph import Graph, MiniBatch
 
 CHOICES = {"granularity": ("vertex", "operator"), "outputs": ("vertices", "stage")}
 NUMBERS = ("offset", "learn_offset", "n_following")

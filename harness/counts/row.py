@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from harness.contracts.policy import LearningSettings
 from harness.errors import ConfigError, RecordError
-from harness.policies.learning import LearningSettings
-from harness.record import LIMITED, TRIED_AGAIN
-from harness.trial import Limits
-from harness.whole_files import replace_whole, write_whole
+from harness.records.record import LIMITED, TRIED_AGAIN
+from harness.records.whole_files import replace_whole, write_whole
+from harness.trials.spec import Limits
 
 Failure = Literal["oom", "timeout", "crash", "unsupported", "wrong_result"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from harness.config import Composer
+from harness.contracts.model import model_class
 from harness.counts.request import Request, parse_request
 from harness.errors import ConfigError
-from harness.workload import model_class
+from harness.planning.compose import Composer
 
 SWEPT = ("model", "dataset", "split", "batch_size", "granularity")  # the first changes slowest
 

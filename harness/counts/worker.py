@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from harness.child_process import die_with_parent, is_out_of_memory
+from harness.contracts.policy import LearnedPolicy, is_learned
 from harness.counts.counting import ENOUGH_S, Graphs, Scheduler, count_batches, scheduler
 from harness.counts.plan import PlannedCount
 from harness.counts.request import Request, Source
 from harness.counts.row import AnyCount, CountRow, FailedCount, Failure
 from harness.errors import BenchError, ScheduleError, UnsupportedTrial
-from harness.policies import is_learned
-from harness.policies.learning import LearnedPolicy
+from harness.measuring.child_process import die_with_parent, is_out_of_memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,22 +9,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from harness.engine.bound import Tally
-from harness.engine.compiled_loop import CompiledLoop, compile_loop
-from harness.engine.geometry import (
-    output_geometry,
-    space_of_type,
-    type_geometry,
-)
-from harness.engine.layout import Index, Layout, plan_layout
-from harness.engine.lowering import lower
-from harness.engine.parameters import Parameters
-from harness.engine.plan import Plan, Switches
-from harness.engine.torch_executor import TypeExecutor
-from harness.engine.workspace import Matrix
-from harness.graph import MiniBatch
-from harness.instances import IntArray
-from harness.schedule import Schedule
+from harness.engine.backends.compiled.loop import CompiledLoop, compile_loop
+from harness.engine.backends.stepwise.executor import TypeExecutor
+from harness.engine.lowering.lower import lower
+from harness.engine.lowering.plan import Plan
+from harness.engine.memory.bound import Tally
+from harness.engine.memory.parameters import Parameters
+from harness.engine.memory.workspace import Matrix
+from harness.engine.rows.geometry import output_geometry, space_of_type, type_geometry
+from harness.engine.rows.layout import Index, Layout, plan_layout
+from harness.engine.switches import Switches
+from harness.values.graph import MiniBatch
+from harness.values.instances import IntArray
+from harness.values.schedule import Schedule
 from harness.vertex.folding import fold_tables
 from harness.vertex.program import VertexFunction
 

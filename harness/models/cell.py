@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from harness.contracts.model import Model, ModelSizes, ParameterSpec
 from harness.errors import ConfigError
-from harness.graph import MiniBatch
-from harness.instances import Tree
-from harness.models.base import Model, ModelSizes, ParameterSpec
-from harness.models.cells import CELLS
-from harness.models.trees import tree_mini_batch
+from harness.models.parts.cells import CELLS
+from harness.models.parts.trees import tree_mini_batch
+from harness.values.graph import MiniBatch
+from harness.values.instances import Tree
 from harness.vertex import VertexTracer, sum_elements
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.graph import MiniBatch
-from harness.instances import Lattice
-from harness.models.base import Model, ParameterSpec
-from harness.models.lattices import gated_lattice_mini_batch
+from harness.contracts.model import Model, ParameterSpec
+from harness.models.parts.lattices import gated_lattice_mini_batch
+from harness.values.graph import MiniBatch
+from harness.values.instances import Lattice
 from harness.vertex import Symbol, VertexTracer, exp, pick_neg_log_softmax, sigmoid, sum_edges, tanh
 
 

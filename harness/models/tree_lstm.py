@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from harness.graph import MiniBatch
-from harness.instances import Tree
-from harness.models.base import Model, ParameterSpec
-from harness.models.trees import tree_mini_batch
+from harness.contracts.model import Model, ParameterSpec
+from harness.models.parts.trees import tree_mini_batch
+from harness.values.graph import MiniBatch
+from harness.values.instances import Tree
 from harness.vertex import VertexTracer, pick_neg_log_softmax, sigmoid, tanh
 
 

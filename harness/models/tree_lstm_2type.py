@@ -12,12 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.contracts.model import ModelSizes
 from harness.errors import ConfigError
-from harness.graph import MiniBatch
-from harness.instances import IntArray, Tree
-from harness.models.base import ModelSizes
+from harness.models.parts.trees import WORDS, tree_mini_batch
 from harness.models.tree_lstm import TreeLSTM
-from harness.models.trees import WORDS, tree_mini_batch
+from harness.values.graph import MiniBatch
+from harness.values.instances import IntArray, Tree
 
 TYPE_NAMES = ("unbatchable", "leaf", "internal_a", "internal_b")
 # Odd constants of the mixing function splitmix64 (Steele, Lea and Flood, OOPSLA 2014).

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.graph import UNBATCHABLE, Graph
-from harness.policies._compiled import compiled
-from harness.policies._levels import levels_of
-from harness.policies._ready import N_EXECUTED, Ints, Ready, commit, finish, n_ready, start
-from harness.schedule import Schedule
+from harness.machine.compiled import compiled
+from harness.policies.parts.levels import levels_of
+from harness.policies.parts.ready import N_EXECUTED, Ints, Ready, commit, finish, n_ready, start
+from harness.values.graph import UNBATCHABLE, Graph
+from harness.values.schedule import Schedule
 
 
 def schedule(graph: Graph) -> Schedule:

@@ -6,13 +6,14 @@ are ranked by their batches beyond the lower bound, and by the scores that they 
 
 from __future__ import annotations
 
-from harness.graph import Graph
-from harness.policies._beam import search
-from harness.schedule import Schedule
+from harness.policies.critical_share import schedule as critical_share
+from harness.policies.parts.beam import search
+from harness.values.graph import Graph
+from harness.values.schedule import Schedule
 
 WIDTH = 20
 
 
 def schedule(graph: Graph) -> Schedule:
     """Place batches from the last to the first; never more of them than `critical_share`."""
-    return search(graph, WIDTH)
+    return search(graph, WIDTH, critical_share(graph))

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.graph import NO_TYPE, UNBATCHABLE, Graph
-from harness.policies._blocks import block_of, graph_of_blocks, with_followers
-from harness.policies._chains import chains_of
-from harness.policies._compiled import compiled
-from harness.policies._ready import (
+from harness.machine.compiled import compiled
+from harness.policies.parts.blocks import block_of, graph_of_blocks, with_followers
+from harness.policies.parts.chains import chains_of
+from harness.policies.parts.ready import (
     N_BATCHES,
     N_EXECUTED,
     Ints,
@@ -25,8 +24,9 @@ from harness.policies._ready import (
     in_batches,
     start_from_outputs,
 )
-from harness.policies._urgency import NONE, most_urgent, raise_reach
-from harness.schedule import Schedule
+from harness.policies.parts.urgency import NONE, costs, most_urgent, raise_reach
+from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
+from harness.values.schedule import Schedule
 
 
 def schedule(graph: Graph) -> Schedule:
@@ -48,20 +48,6 @@ def _batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[I
     batch_of[old_id] = small.counts[N_BATCHES] - 1 - small.batch_of
     batch_of = batch_of[block]
     return with_followers(types, follows, block, batch_of, small.counts[N_BATCHES])
-
-
-@compiled
-def costs(types: Ints, follows: Ints) -> np.ndarray:
-    """Return the batches that one choice of each type makes, relative to the dearest type."""
-    present = np.zeros(len(follows), np.bool_)
-    for v in range(len(types)):
-        present[types[v]] = True
-    cost = np.ones(len(follows))
-    for t in range(len(follows)):
-        if follows[t] != NO_TYPE and present[t]:
-            cost[follows[t]] += 1
-    cost /= cost.max()
-    return cost
 
 
 @compiled

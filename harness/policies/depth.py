@@ -8,11 +8,11 @@ must follow come behind their block, as in ED-Batch's release.
 
 from __future__ import annotations
 
-from harness.graph import Graph
-from harness.policies._compiled import compiled
-from harness.policies._levels import by_level, levels_of
-from harness.policies._ready import Ints
-from harness.schedule import Schedule
+from harness.machine.compiled import compiled
+from harness.policies.parts.levels import by_level, levels_of
+from harness.policies.parts.ready import Ints
+from harness.values.graph import Graph
+from harness.values.schedule import Schedule
 
 
 def schedule(graph: Graph) -> Schedule:

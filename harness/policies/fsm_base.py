@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.graph import Graph
-from harness.policies._fsm_file import load_machine
-from harness.policies._fsm_learning import learn_machine
-from harness.policies.learning import LearningSettings
-from harness.policies.state_machine import StateMachine
+from harness.contracts.policy import LearningSettings
+from harness.policies.fsm.file import load_machine
+from harness.policies.fsm.learning import learn_machine
+from harness.policies.fsm.machine import StateMachine
+from harness.values.graph import Graph
 
 ENCODING = "base"
 

@@ -7,11 +7,11 @@ that type. Among equal shares the smaller type wins; unbatchable vertices go fir
 
 from __future__ import annotations
 
-from harness.graph import UNBATCHABLE, Graph
-from harness.policies._compiled import compiled
-from harness.policies._extracted import Extracted, extract, remove
-from harness.policies._ready import N_EXECUTED, Ints, Ready, commit, finish, n_ready, start
-from harness.schedule import Schedule
+from harness.machine.compiled import compiled
+from harness.policies.parts.extracted import Extracted, extract, remove
+from harness.policies.parts.ready import N_EXECUTED, Ints, Ready, commit, finish, n_ready, start
+from harness.values.graph import UNBATCHABLE, Graph
+from harness.values.schedule import Schedule
 
 
 def schedule(graph: Graph) -> Schedule:

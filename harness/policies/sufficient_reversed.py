@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.graph import NO_TYPE, Graph
-from harness.policies._blocks import block_of, with_followers
-from harness.policies._compiled import compiled
-from harness.policies._ready import N_BATCHES, Ints
+from harness.machine.compiled import compiled
+from harness.policies.parts.blocks import block_of, with_followers
+from harness.policies.parts.ready import N_BATCHES, Ints
 from harness.policies.sufficient import run
-from harness.schedule import Schedule
+from harness.values.graph import NO_TYPE, Graph
+from harness.values.schedule import Schedule
 
 
 def schedule(graph: Graph) -> Schedule:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.graph import Graph
-from harness.schedule import Schedule
+from harness.values.graph import Graph
+from harness.values.schedule import Schedule
 
 
 def schedule(graph: Graph) -> Schedule:

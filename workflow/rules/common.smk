@@ -4,17 +4,18 @@ import shlex
 import sys
 from pathlib import Path
 
-from harness.config import Composer
-from harness.grid import experiment_names
-from harness.pipeline import (
+from harness.planning.admit import admit
+from harness.planning.artefacts import (
     choices_from,
     measuring_order,
     plan_artefact,
     plan_counts,
     sweep_sha256,
 )
-from harness.sources import SourceHashes, hash_files
-from plots.presentation import read_presentation
+from harness.planning.compose import Composer
+from harness.planning.grid import experiment_names
+from harness.trials.sources import SourceHashes, hash_files
+from plots.numbers.presentation import read_presentation
 
 CHOICES = choices_from(config, os.environ)
 RESULTS = CHOICES.results_dir
@@ -27,6 +28,8 @@ TRIALS = {
     trial.trial_id: (place, trial)
     for place, trial in enumerate(measuring_order(t for plan in PLANS.values() for t in plan))
 }
+for _, planned in TRIALS.values():
+    admit(planned.spec)
 SOURCES = SourceHashes()
 COUNTS = {name: plan_counts(name, CHOICES) for name in PLANS}
 SWEEPS = {sweep.sweep_id: sweep for sweeps in COUNTS.values() for sweep in sweeps}

@@ -1,0 +1,218 @@
+"""What every corpus offers, and the fixed mini-batches that all systems of a trial share."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.errors import ConfigError, DataError
+from harness.values.instances import Instance
+from harness.values.seeded import shuffled
+
+SPLITS = ("train", "dev", "test")
+ORDERS = ("shuffled", "file")
+
+Checksums = Mapping[str, str | None] | None  # SHA-256 per split; None switches a check off
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """The instances of one split, and what a model must know of the corpus.
+
+    instances: in the file's order; may build each instance when it is first asked for.
+    vocab_size: rows of the embedding table, the row of unknown words included.
+    n_characters: rows of the table of characters, where instances have some.
+    sha256: of the split's bytes, or of a generator's arguments.
+    source: in words, for captions.
+
+    Raises DataError for a corpus without instances, words or classes.
+    """
+
+    name: str
+    split: str
+    instances: Sequence[Instance]
+    vocab_size: int
+    n_classes: int
+    synthetic: bool
+    sha256: str
+    source: str
+    instance_kind: str = "tree"
+    n_characters: int = 1
+
+    def __post_init__(self) -> None:
+        for what, size in (
+            ("instances", len(self.instances)),
+            ("words", self.vocab_size),
+            ("classes", self.n_classes),
+            ("characters", self.n_characters),
+        ):
+            if size < 1:
+                raise DataError(
+                    f"corpus {self.name} ({self.split}) has {size} {what}; it needs at least 1"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The official home of a corpus: a zip file, the folder for it and its member per split.
+
+    A loader module that needs a download holds one, or Files, as HOME; datasets.fetch reads it.
+    """
+
+    url: str
+    folder: str
+    members: Mapping[str, str]
+    note: str = ""
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """Say where the file of each split is from."""
+        return {split: f"{member} from {self.url}" for split, member in self.members.items()}
+
+    def path(self, root: Path, split: str) -> Path:
+        """Where the file of `split` lies below the data root."""
+        return root / self.folder / f"{split}.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The official home of a corpus: one address per split, in which `{split}` stands for it.
+
+    note: what to know when a download fails.
+    """
+
+    url: str
+    folder: str
+    suffix: str = ".txt"
+    note: str = ""
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """Return the address of each split."""
+        return {split: self.url.replace("{split}", split) for split in SPLITS}
+
+    def path(self, root: Path, split: str) -> Path:
+        """Where the file of `split` lies below the data root."""
+        return root / self.folder / f"{split}{self.suffix}"
+
+
+Home = Archive | Files
+
+
+def home_of(loader: str) -> Home | None:
+    """Return where the corpus of a loader module comes from, None for one that is generated."""
+    home: Home | None = getattr(importlib.import_module(loader), "HOME", None)
+    return home
+
+
+def load_corpus(loader: str, split: str, root: Path | None, **options: Any) -> Corpus:
+    """Load one split with the module named `loader` (e.g. "datasets.sst").
+
+    Raises ConfigError for an unknown loader, split or option, DataError for unusable data.
+    """
+    try:
+        module = importlib.import_module(loader)
+    except ModuleNotFoundError as error:
+        if error.name != loader:
+            raise
+        raise ConfigError(
+            f"dataset.loader={loader} is not a module; name one such as datasets.sst"
+        ) from None
+    if split not in SPLITS:
+        raise ConfigError(f"split={split} is unknown; choose one of {', '.join(SPLITS)}")
+    load: Callable[..., Corpus] = module.load
+    _check_options(loader, list(inspect.signature(load).parameters.values())[2:], options)
+    return load(split, root, **options)
+
+
+def _check_options(
+    loader: str, allowed: Sequence[inspect.Parameter], options: Mapping[str, Any]
+) -> None:
+    """Raise ConfigError for an option that the loader lacks, or no integer where it wants one."""
+    defaults = {parameter.name: parameter.default for parameter in allowed}
+    for name, value in options.items():
+        if name not in defaults:
+            raise ConfigError(
+                f"dataset.options.{name} is unknown to {loader}; it takes {', '.join(defaults)}"
+            )
+        if type(defaults[name]) is int and type(value) is not int:
+            raise ConfigError(f"dataset.options.{name}={value} is not allowed; give an integer")
+
+
+def mini_batches(
+    corpus: Corpus, batch_size: int, n: int | None, seed: int, order: str = "shuffled"
+) -> list[tuple[Instance, ...]]:
+    """Draw the fixed list of `n` full mini-batches (None: one pass without the rest).
+
+    Past the corpus's end the same order starts again, so every mini-batch is full. "file" keeps the
+    file's order and ignores the seed.
+
+    Raises ConfigError for a size below 1 or an unknown order.
+    """
+    size = len(corpus.instances)
+    if n is None:
+        n = max(1, size // max(1, batch_size))
+    for name, value in (("batch_size", batch_size), ("n_mini_batches", n)):
+        if value < 1:
+            raise ConfigError(f"{name}={value} is not allowed; give at least 1")
+    if order not in ORDERS:
+        raise ConfigError(f"order={order} is unknown; choose one of {', '.join(ORDERS)}")
+    sequence = shuffled(size, seed) if order == "shuffled" else np.arange(size)
+    chosen = sequence[np.arange(n * batch_size) % size].reshape(n, batch_size)
+    return [tuple(corpus.instances[index] for index in row) for row in chosen.tolist()]
+
+
+def inputs_sha256(batches: Sequence[Sequence[Instance]]) -> str:
+    """Hash every array of every instance, and where mini-batches begin: equal for equal inputs."""
+    digest = hashlib.sha256()
+    for batch in batches:
+        digest.update(f"mini-batch {len(batch)};".encode())
+        for instance in batch:
+            for field in (field for field in fields(instance) if field.init):
+                array = np.asarray(getattr(instance, field.name), dtype="<i4")
+                digest.update(f"{field.name} {array.shape};".encode())
+                digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def arguments_sha256(**arguments: object) -> str:
+    """Hash the arguments of a generator, which define its instances."""
+    text = ";".join(f"{name}={value!r}" for name, value in sorted(arguments.items()))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def checksum_of(sha256: Checksums, split: str) -> str | None:
+    """Return the expected checksum of one split, None where it is not to be checked."""
+    return None if sha256 is None else sha256.get(split)
+
+
+def read_checked(path: Path, expected: str | None, fetch_name: str) -> tuple[bytes, str]:
+    """Read a file of a corpus; returns its bytes and their SHA-256.
+
+    expected: None switches the check off, for files of one's own.
+
+    Raises DataError when the file is missing, cannot be read, or has another checksum.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise DataError(
+            f"{path} is missing; run `bench-data fetch {fetch_name}`, or point BENCH_DATA "
+            f"(data_root) at the folder that holds {path.parent.name}/"
+        ) from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}); check the file") from None
+    found = hashlib.sha256(content).hexdigest()
+    if expected is not None and found != expected:
+        raise DataError(
+            f"{path} has sha256 {found}, expected {expected}; run `bench-data fetch {fetch_name}` "
+            f"to replace it, or set dataset.options.sha256=null to use a file of your own"
+        )
+    return content, found

@@ -1,0 +1,144 @@
+"""What every model declares: parameters, vertex functions, and how instances become a graph."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.errors import ConfigError
+from harness.values.graph import MiniBatch
+from harness.vertex.program import VertexFunction
+from harness.vertex.tracing import trace
+
+Weights = dict[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSizes:
+    """Sizes that a model is built for; embedding_size 0 means "as hidden_size".
+
+    n_characters: rows of the table of characters, where words are not all there is to look up.
+
+    Raises ConfigError for a size below 1.
+    """
+
+    hidden_size: int
+    vocab_size: int
+    n_classes: int = 5
+    embedding_size: int = 0
+    n_characters: int = 1
+
+    def __post_init__(self) -> None:
+        if self.embedding_size == 0:
+            object.__setattr__(self, "embedding_size", self.hidden_size)
+        for name in ("hidden_size", "vocab_size", "n_classes", "embedding_size", "n_characters"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ConfigError(f"{name}={value} is not allowed; give a size of at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterSpec:
+    """Shape of one parameter and the half width of its uniform initial distribution (0: zeros).
+
+    init_means: centres of the distribution for equal parts of the last axis, 0 unless given.
+    """
+
+    shape: tuple[int, ...]
+    init_bound: float
+    init_means: tuple[float, ...] = (0.0,)
+
+
+class Model(ABC):
+    """One workload, free of any framework.
+
+    Vertex functions are methods named after the entries of `vertex_types` (and `output`), written
+    with harness.vertex; `state` gives the width of every state that they scatter to their parents.
+    """
+
+    name: ClassVar[str]
+    instance_kind: ClassVar[str]
+    vertex_types: ClassVar[tuple[str, ...]]
+
+    def __init__(self, sizes: ModelSizes, **options: Any) -> None:
+        self.sizes = sizes
+        self.options = options
+
+    @property
+    @abstractmethod
+    def state(self) -> Mapping[str, int]:
+        """Width of each state tensor."""
+
+    @property
+    @abstractmethod
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        """Parameters by name, in a fixed order."""
+
+    @abstractmethod
+    def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
+        """Build the typed graph of a mini-batch."""
+
+
+def initial_weights(model: Model, seed: int) -> Weights:
+    """Draw the float32 weights that every system starts from.
+
+    Each parameter has its own stream, keyed by seed and name, so that adding one leaves the others.
+    """
+    weights: Weights = {}
+    for name, spec in model.parameters.items():
+        stream = np.random.default_rng([seed, zlib.crc32(name.encode())])
+        values = stream.uniform(-1.0, 1.0, size=spec.shape) * spec.init_bound
+        values += np.repeat(spec.init_means, spec.shape[-1] // len(spec.init_means))
+        weights[name] = values.astype(np.float32)
+    return weights
+
+
+def traced_functions(model: Model) -> dict[str, VertexFunction]:
+    """Trace every vertex function of a model, and its output function, by name.
+
+    Raises ConfigError where they do not fit together: a state is gathered that no type scatters, or
+    the output function gathers from more than the vertex that it reads.
+    """
+    shapes = {name: spec.shape for name, spec in model.parameters.items()}
+    traced = {name: trace(model, name, shapes) for name in (*model.vertex_types, "output")}
+    scattered = {state for function in traced.values() for state, _ in function.scatter}
+    for function in traced.values():
+        gathered = [function.nodes[i] for i in function.gathers()]
+        missing = sorted({node.name for node in gathered} - scattered)
+        if missing:
+            raise ConfigError(
+                f"{model.name}.{function.name} gathers state {missing[0]}, which no vertex function"
+                f" scatters; scattered are {', '.join(sorted(scattered)) or 'none'}"
+            )
+        if function.name == "output" and any(n.op != "gather" or n.index for n in gathered):
+            raise ConfigError(
+                f"{model.name}.output gathers more than gather(0), the vertex that it reads"
+            )
+    return traced
+
+
+def model_class(module_name: str) -> type[Model]:
+    """Return the only Model that a module defines; raises ConfigError unless there is one."""
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != module_name:
+            raise
+        message = f"model.model={module_name} is not a module; name one such as"
+        raise ConfigError(f"{message} harness.models.tree_lstm") from None
+    found = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value) and issubclass(value, Model) and value.__module__ == module_name
+    ]
+    if len(found) != 1:
+        raise ConfigError(f"{module_name} defines {len(found)} models; keep one model in a file")
+    return found[0]

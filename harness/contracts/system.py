@@ -1,0 +1,145 @@
+"""The contract of a system: untimed set-up, timed `run`, untimed `result`."""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.contracts.model import Model, Weights
+from harness.contracts.policy import LearningSettings
+from harness.errors import ConfigError, UnsupportedTrial
+
+PHASES = ("construct", "schedule", "forward", "backward", "update")
+
+
+class Clock(Protocol):
+    """The harness's stopwatch, as a system sees it."""
+
+    def mark(self, phase: str) -> None:
+        """Synchronise, and book the time since the previous mark (or the start) on `phase`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What a system needs to know of its trial; `options` are its own, from its YAML."""
+
+    mode: str  # "train" or "infer"
+    device: str  # "cpu" or "cuda"
+    threads: int
+    batch_size: int
+    learning_rate: float
+    seed: int
+    policy: str | None = None
+    learning: LearningSettings = field(default_factory=LearningSettings)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Hardware-independent work of the last run; None where a framework cannot tell.
+
+    n_copies: those of the launches that only bring operands together.
+    """
+
+    n_batches: int | None = None
+    n_launches: int | None = None
+    bytes_copied: int | None = None
+    n_copies: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the last run computed.
+
+    loss: sum over the mini-batch.
+    outputs (k, d): rows in the order of MiniBatch.outputs.
+    gradients: of the summed loss, dense, in the parameter's own shape; empty when mode is "infer".
+    """
+
+    loss: float
+    outputs: NDArray[np.floating[Any]]
+    gradients: Mapping[str, NDArray[np.floating[Any]]]
+    counters: Counters
+
+
+class System(ABC):
+    """One framework and how it is used.
+
+    A module under systems/ holds one adapter class named `Adapter`, and imports its framework at
+    its top, so that importing the module is what loads the framework.
+    """
+
+    phases: tuple[str, ...] = PHASES  # those it can tell apart; others are recorded as null
+    computes: bool = True  # False: does no arithmetic, so that there is nothing to check
+    learns: bool = False  # True: has a policy that `learn` must learn after `prepare`
+
+    def __init__(self, settings: RunSettings) -> None:
+        self.settings = settings
+
+    @classmethod
+    def skip(cls, model: Model, settings: RunSettings) -> str | None:
+        """Return why this system cannot run this trial here, or None."""
+        return None
+
+    @abstractmethod
+    def prepare(self, model: Model, weights: Weights) -> None:
+        """Build, compile and allocate, once and untimed; own copies of the weights."""
+
+    def learn(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most learn nothing
+        """Learn a batching policy on one mini-batch, once, before the first load."""
+
+    @abstractmethod
+    def load(self, instances: Sequence[Any]) -> None:
+        """Take the next mini-batch, untimed; no graph work may happen here."""
+
+    @abstractmethod
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        """Process the loaded mini-batch, marking each phase when it ends.
+
+        In mode "train": construct, schedule, forward, backward and, if `update`, one step of plain
+        SGD on the summed loss; in mode "infer": construct, schedule and forward (loss included).
+        """
+
+    @abstractmethod
+    def result(self) -> Result:
+        """Return what the last run computed."""
+
+    def counters(self) -> Counters:
+        """Return the work of the last run; override where this is cheaper than `result`."""
+        return self.result().counters
+
+    def peak_memory_bytes(self) -> int | None:
+        """Return the peak of memory that only the framework sees (a GPU's) since `prepare`."""
+        return None
+
+    def synchronize(self) -> None:  # noqa: B027 - nothing to wait for unless a device is involved
+        """Wait until all work is done; called by the clock."""
+
+    def versions(self) -> dict[str, str]:
+        """Framework build facts for the record (version, BLAS, source or wheel)."""
+        return {}
+
+
+def load_adapter(name: str) -> type[System]:
+    """Import a system's adapter, and with it its framework.
+
+    Raises UnsupportedTrial where the framework cannot be imported, ConfigError for no adapter.
+    """
+    try:
+        adapter: type[System] = importlib.import_module(name).Adapter
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name + ".").startswith(f"{error.name}."):
+            message = f"system.adapter={name} is not a module"
+            raise ConfigError(f"{message}; name one such as systems.null_system") from error
+        raise UnsupportedTrial(f"{error.name} is not installed; install it to run it") from error
+    except ImportError as error:
+        raise UnsupportedTrial(f"{name} cannot be imported: {error}") from error
+    except AttributeError as error:
+        raise ConfigError(f"{name} has no class Adapter; name one that has") from error
+    return adapter

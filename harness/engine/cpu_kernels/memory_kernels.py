@@ -1,0 +1,59 @@
+"""Compiled loops that only move or add rows; NumPy views of the engine's CPU buffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.engine.rows.layout import Index
+from harness.machine.compiled import compiled_with
+
+Matrix = NDArray[np.float32]
+
+
+@compiled_with(error_model="numpy")
+def scatter_add(
+    target: Matrix, index: Index, first: int, source: Matrix, row: int, column: int, n: int, k: int
+) -> None:  # pragma: no cover - compiled
+    """Add row r of `source`, cut into k parts, to the k rows of `target` that `index` names."""
+    width = target.shape[1]
+    for m in range(n):
+        values = source[row + m]
+        for slot in range(k):
+            to = target[index[first + m * k + slot]]
+            start = column + slot * width
+            for j in range(width):
+                to[j] += values[start + j]
+
+
+@compiled_with(error_model="numpy")
+def scatter_add_slot(
+    target: Matrix,
+    index: Index,
+    first: int,
+    stride: int,
+    source: Matrix,
+    row: int,
+    column: int,
+    n: int,
+) -> None:  # pragma: no cover - compiled
+    """Add n rows of `source` to the rows of `target` named by every `stride`-th index."""
+    width = target.shape[1]
+    for m in range(n):
+        values = source[row + m]
+        to = target[index[first + m * stride]]
+        for j in range(width):
+            to[j] += values[column + j]
+
+
+@compiled_with(error_model="numpy")
+def update_rows(
+    table: Matrix, index: Index, gradient: Any, learning_rate: np.float32
+) -> None:  # pragma: no cover - compiled
+    """One step of SGD on the rows of a table that a mini-batch used; repeated rows add up."""
+    for m in range(len(index)):
+        to, step = table[index[m]], gradient[m]
+        for j in range(len(to)):
+            to[j] -= learning_rate * step[j]

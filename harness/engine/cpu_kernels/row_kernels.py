@@ -1,0 +1,175 @@
+"""What the compiled loop does to rows besides products and fused groups.
+
+Every function takes whole arrays and the element (or row) at which its rows begin.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.engine.cpu_kernels.fast_math import FAST
+from harness.machine.compiled import compiled_with
+
+
+@compiled_with(error_model="numpy")
+def gather_rows(
+    states: Any, index: Any, first: int, buffer: Any, row: int, n: int, n_slots: int
+) -> Any:  # pragma: no cover - compiled
+    """Bring the states that index[first:] names side by side; returns the bytes copied."""
+    width = states.shape[1]
+    for m in range(n):
+        to = buffer[row + m]
+        for slot in range(n_slots):
+            source = states[index[first + m * n_slots + slot]]
+            for j in range(width):
+                to[slot * width + j] = source[j]
+    return 4 * n * n_slots * width
+
+
+@compiled_with(error_model="numpy")
+def copy_block(
+    source: Any, source_at: int, source_stride: int,
+    out: Any, out_at: int, out_stride: int, n: int, width: int,
+) -> Any:  # fmt: skip  # pragma: no cover - compiled
+    """Copy columns; returns the bytes copied."""
+    flat, to = source.reshape(source.size), out.reshape(out.size)
+    for m in range(n):
+        for j in range(width):
+            to[out_at + m * out_stride + j] = flat[source_at + m * source_stride + j]
+    return 4 * n * width
+
+
+@compiled_with(error_model="numpy")
+def fill_block(
+    out: Any, out_at: int, out_stride: int, n: int, width: int, value: float
+) -> None:  # pragma: no cover - compiled
+    """Set columns to a value."""
+    to = out.reshape(out.size)
+    for m in range(n):
+        for j in range(width):
+            to[out_at + m * out_stride + j] = value
+
+
+@compiled_with(error_model="numpy")
+def fill_rows(
+    out: Any, out_at: int, out_stride: int, n: int, values: Any
+) -> None:  # pragma: no cover - compiled
+    """Set every row to the same values: a bias, before a product is added to it."""
+    to = out.reshape(out.size)
+    for m in range(n):
+        for j in range(len(values)):
+            to[out_at + m * out_stride + j] = values[j]
+
+
+@compiled_with(error_model="numpy")
+def look_up(
+    table: Any, rows: Any, start: int, out: Any, out_at: int, out_stride: int, n: int
+) -> None:  # pragma: no cover - compiled
+    """Copy the rows of a table that rows[start:] names."""
+    to = out.reshape(out.size)
+    for m in range(n):
+        source = table[rows[start + m]]
+        for j in range(len(source)):
+            to[out_at + m * out_stride + j] = source[j]
+
+
+@compiled_with(error_model="numpy")
+def sum_edge_rows(
+    states: Any, at: int, stride: int, edge_start: Any, start: int,
+    out: Any, out_at: int, out_stride: int, n: int, width: int,
+) -> None:  # fmt: skip  # pragma: no cover - compiled
+    """Add up the rows of each vertex's edges; the first of them begins at element `at`."""
+    flat, to = states.reshape(states.size), out.reshape(out.size)
+    first = edge_start[start]
+    for m in range(n):
+        begin = out_at + m * out_stride
+        for j in range(width):
+            to[begin + j] = 0.0
+        for edge in range(edge_start[start + m] - first, edge_start[start + m + 1] - first):
+            for j in range(width):
+                to[begin + j] += flat[at + edge * stride + j]
+
+
+@compiled_with(error_model="numpy")
+def spread_rows(
+    source: Any, at: int, stride: int, edge_start: Any, start: int,
+    out: Any, out_at: int, out_stride: int, n: int, width: int,
+) -> None:  # fmt: skip  # pragma: no cover - compiled
+    """Copy the row of each vertex to all of its edges."""
+    flat, to = source.reshape(source.size), out.reshape(out.size)
+    first = edge_start[start]
+    for m in range(n):
+        for edge in range(edge_start[start + m] - first, edge_start[start + m + 1] - first):
+            for j in range(width):
+                to[out_at + edge * out_stride + j] = flat[at + m * stride + j]
+
+
+@compiled_with(error_model="numpy")
+def sum_child_rows(
+    states: Any, index: Any, edge_start: Any, start: int, out: Any
+) -> None:  # pragma: no cover - compiled
+    """Add up the children's states of each vertex, read where they are."""
+    for m in range(len(out)):
+        to = out[m]
+        for j in range(len(to)):
+            to[j] = 0.0
+        for edge in range(edge_start[start + m], edge_start[start + m + 1]):
+            child = states[index[edge]]
+            for j in range(len(to)):
+                to[j] += child[j]
+
+
+@compiled_with(error_model="numpy")
+def sum_elements(x: Any, out: Any) -> None:  # pragma: no cover - compiled
+    """Sum of every row."""
+    for m in range(len(x)):
+        total = x[m, 0]
+        for j in range(1, x.shape[1]):
+            total += x[m, j]
+        out[m, 0] = total
+
+
+@compiled_with(error_model="numpy")
+def expand(x: Any, out: Any) -> None:  # pragma: no cover - compiled
+    """The only element of every row, repeated."""
+    for m in range(len(out)):
+        for j in range(out.shape[1]):
+            out[m, j] = x[m, 0]
+
+
+@compiled_with(fastmath=FAST, error_model="numpy")
+def apply(x: Any, matrix: Any, out: Any) -> None:  # pragma: no cover - compiled
+    """Row times its own matrix, which lies in one row of `matrix`."""
+    k, width = x.shape[1], out.shape[1]
+    for m in range(len(x)):
+        to, flat = out[m], matrix[m]
+        for j in range(width):
+            to[j] = 0.0
+        for i in range(k):
+            factor = x[m, i]
+            for j in range(width):
+                to[j] += factor * flat[i * width + j]
+
+
+@compiled_with(fastmath=FAST, error_model="numpy")
+def apply_transposed(y: Any, matrix: Any, out: Any) -> None:  # pragma: no cover - compiled
+    """Row times its own matrix, transposed."""
+    k, width = out.shape[1], y.shape[1]
+    for m in range(len(y)):
+        row, flat = y[m], matrix[m]
+        for i in range(k):
+            total = row[0] * flat[i * width]
+            for j in range(1, width):
+                total += row[j] * flat[i * width + j]
+            out[m, i] = total
+
+
+@compiled_with(error_model="numpy")
+def outer(x: Any, y: Any, out: Any) -> None:  # pragma: no cover - compiled
+    """Outer product of two rows, as one row."""
+    width = y.shape[1]
+    for m in range(len(x)):
+        to, row = out[m], y[m]
+        for i in range(x.shape[1]):
+            for j in range(width):
+                to[i * width + j] = x[m, i] * row[j]

@@ -1,0 +1,49 @@
+"""Values that lie where a layout of the vertex function wants them, and values side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.engine.lowering.plan import Buffer, Memory, Ref
+from harness.vertex.operators import Node
+from harness.vertex.subgraph.columns import Place
+
+AREA = "columns:"
+SHARED = (AREA, "gather")  # buffers in which values of several nodes lie side by side
+
+
+def place_in_areas(
+    nodes: Sequence[Node], columns: Mapping[int, Place]
+) -> tuple[dict[int, Ref], dict[str, Buffer]]:
+    """One buffer for every area, and the columns of it that the layout has for each node."""
+    refs, buffers = {}, dict[str, Buffer]()
+    for i, (area, start) in columns.items():
+        name = f"{AREA}{area}"
+        refs[i] = Ref(name, start, nodes[i].width)
+        width = buffers[name].width if name in buffers else 0
+        end = start + nodes[i].width
+        buffers[name] = Buffer(name, Memory.SCRATCH, max(width, end), nodes[i].domain)
+    return refs, buffers
+
+
+def side_by_side(
+    nodes: Sequence[Node], refs: Mapping[int, Ref], parts: Sequence[int]
+) -> Ref | None:
+    """The columns that these values fill, if they already lie one behind the other."""
+    whole: Ref | None = None
+    for part in parts:
+        ref = _place(nodes, refs, part)
+        if ref is None or (whole is not None and ref != whole.next(ref.width)):
+            return None
+        whole = ref if whole is None else whole.grown(ref.width)
+    return whole
+
+
+def _place(nodes: Sequence[Node], refs: Mapping[int, Ref], i: int) -> Ref | None:
+    """Where a value is, if that is settled: gathered or in an area, or a slice of such."""
+    if nodes[i].op == "slice" and i not in refs:
+        base = _place(nodes, refs, nodes[i].inputs[0])
+        in_area = base is not None and base.buffer.startswith(AREA)
+        return base.columns(nodes[i].index, nodes[i].width) if base and in_area else None
+    ref = refs.get(i)
+    return ref if ref is not None and ref.buffer.startswith(SHARED) else None

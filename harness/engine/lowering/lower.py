@@ -1,0 +1,248 @@
+"""From a vertex function and its gradient to a plan: stages, steps, and where every value lives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from harness.engine.lowering.absorption import MATMULS, find_absorption
+from harness.engine.lowering.fusion import order_stage, sink_slices
+from harness.engine.lowering.placement import Placement
+from harness.engine.lowering.plan import (
+    CopyStep,
+    ElementwiseStep,
+    MatmulStep,
+    OperatorStep,
+    PackStep,
+    Plan,
+    Ref,
+    ScatterAddStep,
+    SinkStep,
+    Step,
+)
+from harness.engine.lowering.staging import Staging, stage_program
+from harness.engine.switches import Switches
+from harness.errors import ConfigError
+from harness.vertex.autodiff import Gradient, differentiate
+from harness.vertex.operators import OPERATORS, Node
+from harness.vertex.program import VertexFunction
+from harness.vertex.stages import Stage
+from harness.vertex.subgraph.columns import LaidOut, lay_out
+
+
+def lower(function: VertexFunction, switches: Switches, train: bool) -> Plan:
+    """Plan one vertex function for training (F and dF) or inference (F alone)."""
+    laid_out = _laid_out(function, switches)
+    function = laid_out.function
+    gradient = differentiate(function) if train else None
+    if switches.fusion:
+        function, gradient = _with_sunk_slices(function, gradient)
+    nodes = function.nodes if gradient is None else gradient.nodes
+    staging = stage_program(
+        function,
+        gradient,
+        nodes,
+        lazy_batching=switches.lazy_batching,
+        hoisting=switches.hoisting,
+    )
+    return _Lowering(laid_out, function, gradient, nodes, staging, switches).plan()
+
+
+def _laid_out(function: VertexFunction, switches: Switches) -> LaidOut:
+    """The function with its own operators batched, where that is asked for."""
+    if not switches.lays_out_subgraphs:
+        return LaidOut(function, (), {})
+    apart = [Stage.EAGER] * switches.hoisting + [Stage.LAZY] * switches.lazy_batching
+    joined = switches.pre_gather_parameters
+    laid_out = lay_out(function, switches.layout, apart=apart, joined=joined)
+    # Fused groups keep their values in registers, which have no columns.
+    return replace(laid_out, columns={}) if switches.fusion else laid_out
+
+
+def _with_sunk_slices(
+    function: VertexFunction, gradient: Gradient | None
+) -> tuple[VertexFunction, Gradient | None]:
+    nodes, moved = sink_slices(function.nodes if gradient is None else gradient.nodes)
+
+    def new_id(node: int | None) -> int | None:
+        return None if node is None else moved[node]
+
+    n_forward = len(function.nodes)
+    function = replace(
+        function,
+        nodes=nodes if gradient is None else nodes[: moved[n_forward - 1] + 1],
+        scatter=tuple((state, moved[i]) for state, i in function.scatter),
+        push=new_id(function.push),
+        loss=new_id(function.loss),
+    )
+    if gradient is not None:
+        gradient = Gradient(
+            nodes,
+            len(function.nodes),
+            tuple((moved[a], moved[b]) for a, b in gradient.gathers),
+            tuple(moved[i] for i in gradient.sinks),
+        )
+    return function, gradient
+
+
+STAGES = ("eager", "batch", "lazy", "backward", "backward_lazy")
+
+
+class _Lowering:
+    def __init__(
+        self,
+        laid_out: LaidOut,
+        function: VertexFunction,
+        gradient: Gradient | None,
+        nodes: tuple[Node, ...],
+        staging: Staging,
+        switches: Switches,
+    ) -> None:
+        self.function, self.gradient, self.nodes = function, gradient, nodes
+        self.staging, self.packs, fusion = staging, laid_out.packs, switches.fusion
+        self.packed_anew = {} if switches.pre_gather_parameters else {p.name: p for p in self.packs}
+        scattered = frozenset(i for _, i in function.scatter)
+        shown = {i for i in (function.push, function.loss) if i is not None}
+        given_back = {i for _, i in gradient.gathers} if gradient is not None else set()
+        pinned = scattered | shown | given_back
+        self.absorption = find_absorption(
+            nodes, staging.stage_of(), pinned, scattered, absorb_bias=not fusion
+        )
+        self.orders = {
+            stage: order_stage(nodes, getattr(staging, stage), self.absorption, fuse=fusion)
+            for stage in STAGES
+        }
+        self.place = Placement(
+            function,
+            gradient,
+            nodes,
+            staging,
+            self.orders,
+            self.absorption,
+            laid_out.columns,
+            fusion=fusion,
+        )
+
+    def plan(self) -> Plan:
+        steps = {stage: self._steps(stage) for stage in STAGES}
+        if self.gradient is not None:
+            steps["backward"] += self._scatter_adds()
+        return Plan(
+            name=self.function.name,
+            nodes=self.nodes,
+            buffers=self.place.buffers,
+            refs=self.place.refs,
+            slots=self.place.slots,
+            eager=tuple(steps["eager"]),
+            batch=tuple(steps["batch"]),
+            lazy=tuple(steps["lazy"]),
+            backward=tuple(steps["backward"]),
+            backward_lazy=tuple(steps["backward_lazy"]),
+            push=self.function.push,
+            loss=self.function.loss,
+            packs=self.packs,
+        )
+
+    def _steps(self, stage: str) -> list[Step]:
+        steps: list[Step] = []
+        if stage == "batch":
+            steps += self.place.gather_steps
+        for group in self.orders[stage]:
+            steps += self._step(group)
+        if stage == "batch":
+            steps += self.place.state_copies
+        return steps if stage.startswith("backward") else [*self._pack_steps(steps), *steps]
+
+    def _pack_steps(self, steps: Sequence[Step]) -> list[Step]:
+        """Parameters that are brought together anew whenever these steps run."""
+        read = set[str | None]()
+        for step in steps:
+            if isinstance(step, MatmulStep):
+                read |= {step.parameter, step.bias}
+            elif isinstance(step, ElementwiseStep):
+                read |= {self.nodes[k].name for i in step.nodes for k in self.nodes[i].inputs}
+        return [PackStep(pack) for name, pack in self.packed_anew.items() if name in read]
+
+    def _step(self, group: tuple[int, ...]) -> Iterable[Step]:
+        node = self.nodes[group[0]]
+        if group[0] in self.absorption.merged:
+            return []
+        if OPERATORS[node.op].elementwise:
+            return [ElementwiseStep(group, self.place.added_on_the_spot(group))]
+        if OPERATORS[node.op].sink:
+            return [SinkStep(group[0])]
+        if node.op in MATMULS:
+            return [self._matmul(group[0])]
+        if node.op == "concat":
+            return self._concat(group[0])
+        return [OperatorStep(group[0])]
+
+    def _matmul(self, i: int) -> MatmulStep:
+        x, weight = self.nodes[i].inputs
+        merged_into = self.absorption.into.get(i)
+        bias, accumulate, out = None, False, i
+        if merged_into is not None:
+            out = merged_into
+            if self.nodes[out].op == "bias":
+                bias = self.nodes[self.nodes[out].inputs[1]].name
+            else:
+                accumulate = True
+        return MatmulStep(
+            x=self.place.ref(x),
+            parameter=self.nodes[weight].name,
+            out=self.place.ref(out),
+            transposed=self.nodes[i].op == "matmul_transposed",
+            bias=bias,
+            accumulate=accumulate,
+        )
+
+    def _concat(self, i: int) -> list[Step]:
+        if len(self.nodes[i].shape) > 1:
+            raise ConfigError(f"{self.function.name} joins matrices, which the engine cannot")
+        whole, start = self.place.ref(i), 0
+        steps: list[Step] = []
+        for part in self.nodes[i].inputs:
+            source, width = self.place.ref(part), self.nodes[part].width
+            if source != whole.columns(start, width):
+                last = steps.pop() if steps else None
+                out = whole.columns(start, width)
+                if isinstance(last, CopyStep) and _are_adjacent(last, source, out):
+                    source, out = last.source.grown(width), last.out.grown(width)
+                elif last is not None:
+                    steps.append(last)
+                steps.append(CopyStep(source, out))
+            start += width
+        return steps
+
+    def _scatter_adds(self) -> list[Step]:
+        """One step for all slots of a state where their gradients lie side by side."""
+        assert self.gradient is not None
+        steps: list[Step] = []
+        by_state: dict[str, dict[int, int]] = {}
+        for source, i in self.gradient.gathers:
+            if i in self.place.fused_adds:
+                continue
+            gather = self.nodes[source]
+            if gather.op == "gather_each":
+                steps.append(ScatterAddStep(self.place.ref(i), gather.name, None))
+            else:
+                by_state.setdefault(gather.name, {})[gather.index] = i
+        for state, gradients in by_state.items():
+            slots = tuple(sorted(gradients))
+            refs = [self.place.ref(gradients[slot]) for slot in slots]
+            whole = replace(refs[0], width=sum(ref.width for ref in refs))
+            width = refs[0].width
+            adjacent = [whole.columns(k * width, width) for k in range(len(refs))] == refs
+            if adjacent and slots == self.place.slots[state]:
+                steps.append(ScatterAddStep(whole, state, slots))
+            else:
+                steps += [
+                    ScatterAddStep(ref, state, (slot,))
+                    for ref, slot in zip(refs, slots, strict=True)
+                ]
+        return steps
+
+
+def _are_adjacent(last: CopyStep, source: Ref, out: Ref) -> bool:
+    """Whether both sides of a copy go on where those of the last one end."""
+    return source == last.source.next(source.width) and out == last.out.next(out.width)

@@ -1,0 +1,221 @@
+"""One vertex function's memory with a mini-batch in it, and how a step finds its operands there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from harness.engine.lowering.plan import Memory, Plan, Ref
+from harness.engine.memory.parameters import Parameters
+from harness.engine.memory.workspace import Matrix, Workspace
+from harness.engine.rows.geometry import Slots, TypeGeometry
+from harness.engine.rows.layout import NOT_CONTIGUOUS
+from harness.vertex.operators import EDGE
+
+FLOAT_BYTES = 4
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counters of one pass: kernels started and bytes copied by gathers and scatters."""
+
+    n_launches: int = 0
+    bytes_copied: int = 0
+
+
+@dataclass(slots=True)
+class Scope:
+    """Rows start to end of the type (edges edge_start to edge_end); batch -1 means all batches.
+
+    state_row: where these rows begin among the state rows.
+    """
+
+    batch: int
+    start: int
+    end: int
+    state_row: int
+    edge_start: int = 0
+    edge_end: int = 0
+
+
+Run = Callable[[Scope], None]
+View = Callable[[Scope], Tensor]
+
+
+class Bound:
+    """Buffers, parameters, rows and pulls of one vertex function; `bind` sets the mini-batch."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        parameters: Parameters,
+        shared: dict[str, Matrix],
+        device: torch.device,
+        tally: Tally,
+    ) -> None:
+        self.plan, self.parameters, self.device, self.tally = plan, parameters, device, tally
+        self.space = Workspace(plan.buffers, shared, device)
+        self.geometry: TypeGeometry
+        self.is_bound = False
+        self.pulls: dict[str, Tensor] = {}
+        self.index: dict[Slots, Tensor] = {}
+        self.is_filled: set[str] = set()  # gather buffers that hold every row of the type
+        self._scopes: list[Scope] | None = None
+        self._first: dict[Slots, list[int]] = {}  # Gather.first as plain numbers
+        self.n_binds = 0
+        self.room: tuple[int, ...] = (0, 0, 0)  # rows, rows of a batch, edges that fit
+
+    def bind(self, geometry: TypeGeometry) -> None:
+        """Take a mini-batch's rows, and make room for them."""
+        self.geometry = geometry
+        self.is_bound = True
+        self.n_binds += 1
+        self._scopes = None
+        self._first.clear()
+        starts = geometry.rows.starts
+        self._make_room(geometry.rows.n, int((starts[1:] - starts[:-1]).max()), geometry.n_edges)
+        self.pulls = {
+            name: torch.from_numpy(values).to(self.device)
+            for name, values in geometry.pulls.items()
+        }
+        self.index = {
+            slots: torch.from_numpy(gather.index).to(self.device)
+            for slots, gather in geometry.gathers.items()
+        }
+        self.is_filled.clear()
+
+    def _make_room(self, n: int, largest: int, n_edges: int) -> None:
+        """Let every buffer hold the rows of its kind: of the type, of a batch, of the edges."""
+        wanted = (n, largest, n_edges)
+        if all(new <= old for new, old in zip(wanted, self.room, strict=True)):
+            return
+        for name, matrix in self.space.own.items():
+            buffer = self.plan.buffers[name]
+            if buffer.domain == EDGE:
+                matrix.ensure(n_edges)
+            else:
+                matrix.ensure(n if buffer.memory is Memory.SAVED else largest)
+        self.room = tuple(map(max, wanted, self.room))
+
+    @property
+    def scopes(self) -> list[Scope]:
+        """The rows of every batch; made when asked for, which the compiled loop never does."""
+        if self._scopes is None:
+            self._scopes = self._find_scopes(self.geometry)
+        return self._scopes
+
+    def _find_scopes(self, geometry: TypeGeometry) -> list[Scope]:
+        starts, first_row = geometry.rows.starts.tolist(), geometry.rows.first_row.tolist()
+        scopes = [
+            Scope(batch, starts[batch], starts[batch + 1], first_row[batch])
+            for batch in range(len(first_row))
+        ]
+        each = geometry.gathers.get(None)
+        if each is not None:
+            for scope in scopes:
+                scope.edge_start = int(each.edge_start[scope.start])
+                scope.edge_end = int(each.edge_start[scope.end])
+        return scopes
+
+    def all_rows(self) -> Scope:
+        """All rows of the type."""
+        rows = self.geometry.rows
+        return Scope(-1, 0, rows.n, int(rows.first_row[0]), 0, self.geometry.n_edges)
+
+    def first_row(self, slots: Slots, s: Scope) -> int:
+        """First of the rows that a gather reads, or NOT_CONTIGUOUS."""
+        if s.batch < 0:
+            return self.geometry.gathers[slots].whole
+        if slots not in self._first:
+            self._first[slots] = self.geometry.gathers[slots].first.tolist()
+        return self._first[slots][s.batch]
+
+    def operand(self, i: int) -> View:
+        """How to find the value of a node, in a given scope."""
+        node = self.plan.nodes[i]
+        if node.op == "parameter":
+            value = self.parameters.values[node.name]
+            return lambda s: value
+        if node.op == "pull":
+            return lambda s: self.pulls[node.name][s.start : s.end]
+        return self.view(self.plan.refs[i])
+
+    def view(self, ref: Ref) -> View:
+        """How to find the columns of a ref, in a given scope."""
+        matrix, start, width = self.space.matrix(ref.buffer), ref.start, ref.width
+        buffer = self.plan.buffers[ref.buffer]
+        if ref.buffer.startswith("gather"):
+            return self._gathered_view(ref)
+        if buffer.domain == EDGE:
+            if buffer.memory is Memory.SCRATCH:
+                return lambda s: matrix.slice(start, width)[: s.edge_end - s.edge_start]
+            return lambda s: matrix.slice(start, width)[s.edge_start : s.edge_end]
+        if buffer.memory is Memory.SAVED:
+            return self._saved_view(matrix, start, width)
+        if buffer.memory is Memory.SCRATCH:
+            return lambda s: matrix.slice(start, width).narrow(0, 0, s.end - s.start)
+        return lambda s: matrix.slice(start, width).narrow(0, s.state_row, s.end - s.start)
+
+    def _saved_view(self, matrix: Matrix, start: int, width: int) -> View:
+        """Rows of the type; cut into all batches at once, since each cut by itself takes 1 us."""
+        pieces: Sequence[Tensor] = ()
+        cut_for = 0
+
+        def view(s: Scope) -> Tensor:
+            nonlocal pieces, cut_for
+            if s.batch < 0:
+                return matrix.slice(start, width).narrow(0, s.start, s.end - s.start)
+            if cut_for != self.n_binds:
+                rows = matrix.slice(start, width).narrow(0, 0, self.geometry.rows.n)
+                sizes = [scope.end - scope.start for scope in self.scopes]
+                pieces, cut_for = torch.split(rows, sizes), self.n_binds
+            return pieces[s.batch]
+
+        return view
+
+    def copy_rows(self, slots: Slots, state: Matrix, matrix: Matrix, s: Scope) -> None:
+        """Copy children's states into the rows of the scope."""
+        n_slots = 1 if slots is None else len(slots)
+        start, end = (s.edge_start, s.edge_end) if slots is None else (s.start, s.end)
+        target = matrix.tensor[start:end].view((end - start) * n_slots, state.width)
+        index = self.index[slots][start * n_slots : end * n_slots]
+        torch.index_select(state.tensor, 0, index, out=target)
+        self.tally.n_launches += 1
+        self.tally.bytes_copied += target.numel() * FLOAT_BYTES
+
+    def _gathered_view(self, ref: Ref) -> View:
+        """A gather as a matrix: the children's rows themselves where they follow one another."""
+        matrix = self.space.matrix(ref.buffer)
+        kind, state_name = ref.buffer.split(":")
+        slots = None if kind == "gather_each" else self.plan.slots[state_name]
+        n_slots = 1 if slots is None else len(slots)
+        columns = slice(ref.start, ref.start + ref.width)
+        copied = (
+            self._saved_view(matrix, ref.start, ref.width)
+            if slots is not None
+            else lambda s: matrix.slice(ref.start, ref.width)[s.edge_start : s.edge_end]
+        )
+
+        def view(s: Scope) -> Tensor:
+            first = self.first_row(slots, s)
+            if first != NOT_CONTIGUOUS:
+                start, end = (s.edge_start, s.edge_end) if slots is None else (s.start, s.end)
+                state = self.space.shared[f"state:{state_name}"]
+                rows = state.tensor.narrow(0, first, (end - start) * n_slots)
+                return rows.view(end - start, matrix.width)[:, columns]
+            if s.batch < 0 and ref.buffer not in self.is_filled:
+                self._fill_viewed_rows(ref.buffer, slots)
+            return copied(s)
+
+        return view
+
+    def _fill_viewed_rows(self, buffer: str, slots: Slots) -> None:
+        """Copy what batches read in place, so that the buffer holds the rows of all batches."""
+        gather = self.geometry.gathers[slots]
+        state = self.space.shared[f"state:{buffer.split(':')[1]}"]
+        for batch in (gather.first != NOT_CONTIGUOUS).nonzero()[0]:
+            self.copy_rows(slots, state, self.space.matrix(buffer), self.scopes[batch])
+        self.is_filled.add(buffer)

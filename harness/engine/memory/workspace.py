@@ -1,0 +1,59 @@
+"""The executor's memory: buffers that are allocated once, grow when they must, and are reused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from harness.engine.lowering.plan import Buffer
+
+GROWTH = 1.25  # so that slightly larger mini-batches do not reallocate each time
+
+
+class Matrix:
+    """One buffer of rows; on the CPU also as a NumPy array over the same memory."""
+
+    def __init__(self, width: int, device: torch.device) -> None:
+        self.width, self.device = width, device
+        self.tensor = torch.empty((0, width), device=device)
+        self.array: NDArray[Any] | None = self.tensor.numpy() if device.type == "cpu" else None
+        self.columns: dict[tuple[int, int], Tensor] = {}
+
+    def ensure(self, n_rows: int) -> None:
+        """Make room for n_rows rows; what the buffer held is lost when it grows."""
+        if n_rows <= len(self.tensor):
+            return
+        self.tensor = torch.empty((int(n_rows * GROWTH) + 1, self.width), device=self.device)
+        if self.device.type == "cpu":
+            self.array = self.tensor.numpy()
+        self.columns.clear()
+
+    def slice(self, start: int, width: int) -> Tensor:
+        """All rows of some columns (a view, kept for the next time)."""
+        key = (start, width)
+        if key not in self.columns:
+            self.columns[key] = self.tensor[:, start : start + width]
+        return self.columns[key]
+
+
+class Workspace:
+    """Matrices by name: those of one vertex function, and the shared ones of the states."""
+
+    def __init__(
+        self, buffers: Mapping[str, Buffer], shared: dict[str, Matrix], device: torch.device
+    ) -> None:
+        self.buffers, self.shared = buffers, shared
+        self.own: dict[str, Matrix] = {}
+        for name, buffer in buffers.items():
+            if name.startswith(("state:", "gradient:")):
+                shared.setdefault(name, Matrix(buffer.width, device))
+            else:
+                self.own[name] = Matrix(buffer.width, device)
+
+    def matrix(self, name: str) -> Matrix:
+        """One matrix by its buffer's name."""
+        return self.own.get(name) or self.shared[name]

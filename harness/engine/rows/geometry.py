@@ -1,0 +1,139 @@
+"""Everything about one mini-batch that the executor needs: rows, gathers and pulls of every
+type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.engine.lowering.plan import Plan
+from harness.engine.rows.layout import (
+    EMPTY,
+    Gather,
+    Index,
+    Layout,
+    TypeRows,
+    contiguous_runs,
+    plan_gather,
+    plan_gather_each,
+)
+from harness.machine.compiled import compiled
+from harness.values.graph import Graph, MiniBatch
+from harness.values.instances import IntArray
+
+Slots = tuple[int, ...] | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TypeGeometry:
+    """One type in one mini-batch.
+
+    gathers: by slots (None: every child). pulls: by name, one int64 a row of the type.
+    contiguous: all batches of the type follow one another among the state rows.
+    """
+
+    rows: TypeRows
+    gathers: Mapping[Slots, Gather]
+    pulls: Mapping[str, Index]
+    contiguous: bool
+
+    @property
+    def n_edges(self) -> int:
+        """Incoming edges of all vertices, where the type gathers any number of children."""
+        return int(self.gathers[None].edge_start[-1]) if None in self.gathers else 0
+
+
+def type_geometry(
+    plan: Plan, mini_batch: MiniBatch, layout: Layout, rows: TypeRows
+) -> TypeGeometry:
+    """Plan the gathers and pulls of one vertex function over its rows."""
+    gathers = {
+        slots: _plan_gather(mini_batch.graph, layout, rows, slots) for slots in gathered_slots(plan)
+    }
+    pulls = {name: _pulled(mini_batch.pulls[name], rows.vertices) for name in _pull_names(plan)}
+    return TypeGeometry(rows, gathers, pulls, _contiguous(rows))
+
+
+def output_geometry(
+    plan: Plan, mini_batch: MiniBatch, layout: Layout
+) -> tuple[TypeGeometry, Index]:
+    """Geometry of the output function: one batch, in the order of the rows it reads.
+
+    Returns also the position of each of these rows among MiniBatch.outputs.
+    """
+    index, by_row = _sort_by_row(layout.row[mini_batch.outputs], max(layout.n_rows))
+    vertices = mini_batch.outputs[by_row]
+    starts = np.array([0, len(vertices)], dtype=np.int32)
+    rows = TypeRows(vertices, starts, np.zeros(1, dtype=np.int32))
+    first, whole = contiguous_runs(index, starts, 1)
+    gather = Gather(index, first, int(whole), EMPTY)
+    if mini_batch.output_pulls is None:
+        pulls = {name: _pulled(mini_batch.pulls[name], vertices) for name in _pull_names(plan)}
+    else:
+        own = mini_batch.output_pulls
+        pulls = {name: _pulled(own[name], by_row) for name in _pull_names(plan)}
+    geometry = TypeGeometry(rows, {(0,): gather}, pulls, contiguous=True)
+    return geometry, by_row
+
+
+def gathered_slots(plan: Plan) -> set[Slots]:
+    """The groups of slots that a plan gathers."""
+    slots: set[Slots] = set(plan.slots.values())
+    if any(node.op == "gather_each" for node in plan.nodes):
+        slots.add(None)
+    return slots
+
+
+def space_of_type(states_of_type: Sequence[frozenset[str]]) -> list[int]:
+    """Number the row spaces: types that write a common state share one (transitively)."""
+    spaces: list[set[str]] = []
+    for states in states_of_type:
+        joined = set(states)
+        for space in [space for space in spaces if space & states]:
+            joined |= space
+            spaces.remove(space)
+        if joined:
+            spaces.append(joined)
+    nowhere = len(spaces)  # types that write no state are numbered apart
+    return [
+        next((k for k, space in enumerate(spaces) if space & states), nowhere)
+        for states in states_of_type
+    ]
+
+
+def _plan_gather(graph: Graph, layout: Layout, rows: TypeRows, slots: Slots) -> Gather:
+    if slots is None:
+        return plan_gather_each(graph, layout, rows)
+    return plan_gather(graph, layout, rows, slots)
+
+
+def _pull_names(plan: Plan) -> set[str]:
+    return {node.name for node in plan.nodes if node.op == "pull"}
+
+
+def _pulled(values: IntArray, at: IntArray | Index) -> Index:
+    return values[at].astype(np.int64)
+
+
+@compiled
+def _sort_by_row(wanted: IntArray, n_rows: int) -> tuple[Index, Index]:  # pragma: no cover
+    """Sorted rows and where each stood, by counting; a row may be wanted more than once."""
+    next_at = np.zeros(n_rows + 1, dtype=np.int64)
+    for row in wanted:
+        next_at[row + 1] += 1
+    next_at = np.cumsum(next_at)
+    index = np.empty(len(wanted), dtype=np.int64)
+    by_row = np.empty(len(wanted), dtype=np.int64)
+    for k in range(len(wanted)):
+        at = next_at[wanted[k]]
+        next_at[wanted[k]] += 1
+        index[at], by_row[at] = wanted[k], k
+    return index, by_row
+
+
+def _contiguous(rows: TypeRows) -> bool:
+    shift = rows.first_row - rows.starts[:-1]
+    return bool((shift == shift[0]).all())

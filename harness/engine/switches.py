@@ -1,0 +1,56 @@
+"""What of the engine can be switched on and off: its optimisations, one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.errors import ConfigError
+from harness.vertex.subgraph.plan import LAYOUTS as SUBGRAPH_LAYOUTS
+
+LAYOUTS = ("read_order", "policy", *SUBGRAPH_LAYOUTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """Every optimisation of the engine, so that an ablation is a configuration.
+
+    granularity: "vertex" (whole vertex functions are batched) or "operator" (DyNet's signatures).
+    lazy_batching: parameter gradients and outputs once per mini-batch (Cavs). hoisting: operators
+    that need no child run before the first batch. fusion: elementwise operators become generated
+    kernels.
+    layout: "read_order" orders batches so that gathers become views; "policy" keeps their order.
+        So do "pq" and "dynet", which also batch the operators inside a vertex function and lay
+        their values out: by a PQ tree, or as they are computed, with copies where operands are
+        apart (harness.vertex.subgraph.columns; vertex granularity only, and without fusion, which
+        keeps such values in registers). All of this is decided ahead of time, once.
+    pre_gather_parameters: with these two, parameters that are batched lie side by side for good;
+        otherwise every batch brings them together again.
+    share_equal_inputs: vertices without children that pull equal values are computed once
+        (harness.granularity.sharing; vertex granularity only).
+    fold_tables: in inference, products of looked-up rows with weights are looked up themselves
+        (harness.vertex.folding).
+    outputs: "stage" runs classifier and losses once, behind the last batch; "vertices" makes them
+        vertices of the graph, which the policy batches (vertex granularity only; operators are).
+    """
+
+    granularity: str = "vertex"
+    lazy_batching: bool = True
+    hoisting: bool = True
+    fusion: bool = True
+    layout: str = "read_order"
+    pre_gather_parameters: bool = True
+    share_equal_inputs: bool = False
+    fold_tables: bool = False
+    outputs: str = "stage"
+    loop: str = "compiled"
+
+    def __post_init__(self) -> None:
+        if self.layout not in LAYOUTS:
+            raise ConfigError(
+                f"layout={self.layout} is not allowed; choose one of {', '.join(LAYOUTS)}"
+            )
+
+    @property
+    def lays_out_subgraphs(self) -> bool:
+        """Whether vertex functions are batched and laid out inside."""
+        return self.layout in SUBGRAPH_LAYOUTS and self.granularity == "vertex"

@@ -1,0 +1,204 @@
+"""One vertex function for each of a model's operators, shared as DyNet's signatures allow.
+
+This turns operator granularity into an ordinary model: a vertex is one operator application, its
+state the value it computes, named after its width ("v256"), so that the engine needs no second
+mode.
+
+Source of the signatures: Neubig et al., NIPS 2017, appendix A.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from harness.granularity.operator_groups import operator_groups
+from harness.values.graph import UNBATCHABLE
+from harness.vertex.operators import OPERATORS, Node
+from harness.vertex.program import Builder, VertexFunction
+
+PULLED = "pulled"  # an operator's only external input, whatever its vertex calls it
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a value comes from: an operator of the same vertex, or a child's state."""
+
+    local: int | None = None
+    slot: int = 0
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """One operator inside a vertex: its function, its schedule type, its operands, its pull."""
+
+    function: int
+    type: int
+    arguments: tuple[Source, ...]
+    pull: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The operators of one vertex in order; where its states and the pushed value come from.
+
+    arity: number of children that it reads by slot.
+    """
+
+    name: str
+    applications: tuple[Application, ...]
+    states: dict[str, Source]
+    pushed: Source | None
+    arity: int
+
+
+@dataclass(slots=True)
+class FunctionTable:
+    """Functions by id and their schedule types; ids are given by first appearance."""
+
+    functions: dict[int, VertexFunction] = field(default_factory=dict)
+    ids: dict[tuple[object, ...], int] = field(default_factory=dict)
+    names: list[str] = field(default_factory=lambda: ["unbatchable"])
+    cheap: list[bool] = field(default_factory=lambda: [True])
+
+    def template(self, function: VertexFunction) -> Template:
+        """Split a vertex function, of children by slot only, into operator applications."""
+        return _Splitter(function, self).split()
+
+    def add(self, key: tuple[object, ...], function: VertexFunction, cheap: bool) -> int:
+        """Id of the function with this signature."""
+        if key not in self.ids:
+            self.ids[key] = len(self.names)
+            self.functions[self.ids[key]] = function
+            self.names.append(function.name)
+            self.cheap.append(cheap)
+        return self.ids[key]
+
+
+class _Splitter:
+    def __init__(self, function: VertexFunction, table: FunctionTable) -> None:
+        function = _with_computed_loss(function)
+        self.function, self.nodes, self.table = function, function.nodes, table
+        self.groups = operator_groups(function)
+        self.read = {k for node in self.nodes for k in node.inputs}
+        self.read |= {i for i in (*dict(function.scatter).values(), function.push) if i is not None}
+        self.at = {i: position for position, i in enumerate(self.groups)}
+
+    def split(self) -> Template:
+        push = self.function.push
+        return Template(
+            self.function.name,
+            tuple(self._application(group) for group in self.groups.values()),
+            {state: self._source(i) for state, i in self.function.scatter},
+            None if push is None else self._source(push),
+            self.function.arity,
+        )
+
+    def _source(self, i: int) -> Source:
+        if self.nodes[i].op == "gather":
+            return Source(slot=self.nodes[i].index, state=self.nodes[i].name)
+        return Source(local=self.at[i])
+
+    def _application(self, group: tuple[int, ...]) -> Application:
+        values = [
+            k
+            for i in group
+            for k in self.nodes[i].inputs
+            if k not in group and self.nodes[k].op not in ("parameter", "pull")
+        ]
+        pulls = [
+            self.nodes[k].name
+            for i in group
+            for k in self.nodes[i].inputs
+            if self.nodes[k].op == "pull"
+        ]
+        function = self.table.add(
+            self._signature(group, values),
+            self._function(group, values),
+            not any(OPERATORS[self.nodes[i].op].heavy for i in group),
+        )
+        batchable = OPERATORS[self.nodes[group[-1]].op].signature is not None
+        return Application(
+            function=function,
+            type=function if batchable else UNBATCHABLE,
+            arguments=tuple(map(self._source, values)),
+            pull=pulls[0] if pulls else None,
+        )
+
+    def _signature(self, group: tuple[int, ...], values: Sequence[int]) -> tuple[object, ...]:
+        """What must be equal for two applications to share a function.
+
+        The operators' own rules, and all shapes: DyNet lets elementwise kernels mix them, but
+        equal ones occur here. An unbatchable operator has a function to share, if no batch.
+        """
+        parts = [self._key(self.nodes[i]) for i in group]
+        shapes = [self.nodes[k].shape for k in values]
+        return (*parts, *shapes, group[-1] == self.function.loss, self._is_read(group[-1]))
+
+    def _key(self, node: Node) -> tuple[object, ...]:
+        operator = OPERATORS[node.op]
+        facts = {"index": node.index, "value": node.value, "shape": node.shape}
+        if operator.parameter_at is not None:
+            facts["parameter"] = self.nodes[node.inputs[operator.parameter_at]].name
+        return (node.op, node.shape, *(facts[fact] for fact in operator.signature or ()))
+
+    def _is_read(self, i: int) -> bool:
+        """Whether a value must be a state; a loss has no readers as a rule."""
+        return i != self.function.loss or i in self.read
+
+    def _function(self, group: tuple[int, ...], values: Sequence[int]) -> VertexFunction:
+        b = Builder()
+        operands = iter(
+            b.add("gather", shape=self.nodes[k].shape, name=state_name(self.nodes[k]), index=slot)
+            for slot, k in enumerate(values)
+        )
+        made: dict[int, int] = {}
+        for i in group:
+            node, inputs = self.nodes[i], []
+            for k in node.inputs:
+                source = self.nodes[k]
+                if k in made:
+                    inputs.append(made[k])
+                elif source.op in ("parameter", "pull"):
+                    name = PULLED if source.op == "pull" else source.name
+                    inputs.append(b.add(source.op, shape=source.shape, name=name))
+                else:
+                    inputs.append(next(operands))
+            made[i] = b.add(node.op, *inputs, shape=node.shape, index=node.index, value=node.value)
+        last, result = group[-1], made[group[-1]]
+        return VertexFunction(
+            self._name(group, len(values)),
+            tuple(b.nodes),
+            ((state_name(self.nodes[last]), result),) if self._is_read(last) else (),
+            None,
+            result if last == self.function.loss else None,
+        )
+
+    def _name(self, group: tuple[int, ...], n_values: int) -> str:
+        """Operator, and what tells it from others of its kind; not always the shapes."""
+        last = self.nodes[group[-1]]
+        if last.op == "sum":
+            return f"sum of {n_values}"
+        inputs = [self.nodes[k] for i in group for k in self.nodes[i].inputs]
+        words = [node.name for node in inputs if node.op == "parameter"]
+        if last.op == "slice":
+            words.append(f"{last.index}:{last.index + last.width}")
+        if last.op in ("scale", "shift"):
+            words.append(f"{last.value:g}")
+        whole = "parameter" if self.nodes[group[0]].op == "zeros" else "affine"
+        return " ".join([last.op if len(group) == 1 else whole, *words])
+
+
+def _with_computed_loss(function: VertexFunction) -> VertexFunction:
+    """A loss that is a child's state gets an operator that can be the loss."""
+    if function.loss is None or function.nodes[function.loss].op != "gather":
+        return function
+    b = Builder(function.nodes)
+    loss = b.add("scale", function.loss, value=1.0)
+    return replace(function, nodes=tuple(b.nodes), loss=loss)
+
+
+def state_name(node: Node) -> str:
+    """State that holds values of a node's width."""
+    return f"v{node.width}"

@@ -1,0 +1,216 @@
+"""A mini-batch at operator granularity: one vertex for every operator application, as in DyNet.
+
+Parameter nodes and the final sum of the losses, which DyNet also counts, do no batched work and are
+left out. A vertex that reads any number of children is written out for the number that it has
+(harness.granularity.unrolled); a state that a vertex only passes on is no operator but another
+name for its child's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.contracts.model import Model, traced_functions
+from harness.errors import ScheduleError
+from harness.granularity.operator_functions import PULLED, FunctionTable, Source, Template
+from harness.granularity.unrolled import is_variadic, unroll
+from harness.values.graph import Graph, MiniBatch
+from harness.values.instances import IntArray
+from harness.vertex.program import VertexFunction
+
+NOWHERE = -1
+
+
+class OperatorModel:
+    """A model rewritten so that every operator is a vertex function of its own.
+
+    functions: by id, as MiniBatch.functions names them; mini-batches with new numbers of children
+    add to them. There is no output function: its operators are vertices too.
+    """
+
+    output: VertexFunction | None = None
+
+    def __init__(self, model: Model) -> None:
+        self.model, self.table = model, FunctionTable()
+        self.traced = traced_functions(model)
+        self.templates: dict[tuple[str, int | None], Template] = {}
+        for name, function in self.traced.items():
+            if not is_variadic(function):
+                self.template(name)
+
+    @property
+    def functions(self) -> Mapping[int, VertexFunction]:
+        """Vertex functions by id."""
+        return self.table.functions
+
+    def template(self, name: str, n_edges: int | None = None) -> Template:
+        """The operators of a vertex; n_edges is its number of children where any is allowed."""
+        key = (name, n_edges)
+        if key not in self.templates:
+            function = self.traced[name]
+            function = function if n_edges is None else unroll(function, n_edges)
+            self.templates[key] = self.table.template(function)
+        return self.templates[key]
+
+    def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
+        """Expand the model's mini-batch."""
+        return self.expand(self.model.mini_batch(instances))
+
+    def expand(self, vertices: MiniBatch) -> MiniBatch:
+        """Replace every vertex, and every output, by its operators.
+
+        Raises ScheduleError where a vertex has too few children, or of a type without the state
+        that it reads.
+        """
+        return _Expansion(self, vertices).run()
+
+    def groups(self, graph: Graph) -> Iterator[tuple[Template, IntArray]]:
+        """The vertices that have the same operators."""
+        n_args = graph.arg_start[1:] - graph.arg_start[:-1]
+        for type_id, name in enumerate(graph.type_names):
+            members = np.flatnonzero(graph.types == type_id).astype(np.int32)
+            if len(members) == 0:
+                continue
+            if is_variadic(self.traced[name]):
+                counts = n_args[members]
+                for n in np.flatnonzero(np.bincount(counts)).tolist():
+                    yield self.template(name, n), members[counts == n]
+            else:
+                yield self.template(name), members
+
+
+def operator_graph(model: Model, mini_batch: MiniBatch) -> Graph:
+    """Return the operator-granular graph of a vertex-granular mini-batch."""
+    return OperatorModel(model).expand(mini_batch).graph
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Group:
+    """Vertices of equal operators, or the outputs.
+
+    base (k,): operator vertex at which each begins. reads: vertices that outputs read, which are
+    all the children that they have.
+    """
+
+    template: Template
+    members: IntArray
+    base: IntArray
+    reads: IntArray | None = None
+
+
+class _Expansion:
+    def __init__(self, model: OperatorModel, vertices: MiniBatch) -> None:
+        self.table, self.vertices, self.graph = model.table, vertices, vertices.graph
+        groups = list(model.groups(self.graph))
+        sizes = np.zeros(self.graph.n_vertices, dtype=np.int32)
+        for template, members in groups:
+            sizes[members] = len(template.applications)
+        ends = np.cumsum(sizes, dtype=np.int32)
+        first, n_inner = ends - sizes, int(ends[-1]) if len(ends) else 0
+        self.groups = [_Group(template, members, first[members]) for template, members in groups]
+        read, out = vertices.outputs, model.template("output")
+        base = n_inner + np.arange(len(read), dtype=np.int32) * len(out.applications)
+        self.output = _Group(out, read, base, read)
+        n = n_inner + len(read) * len(out.applications)
+        self.types = np.zeros(n, dtype=np.int32)
+        self.functions = np.zeros(n, dtype=np.int32)
+        self.n_args = np.zeros(n, dtype=np.int32)
+        self.pulled = np.full(n, -1, dtype=np.int32)
+        self.args: list[tuple[IntArray, int, IntArray]] = []  # operators, slot, operands
+
+    def run(self) -> MiniBatch:
+        self.states = self._locate_states()
+        for group in (*self.groups, self.output):
+            self._place(group)
+        assert self.output.template.pushed is not None
+        pushed = self._operand(self.output, self.output.template.pushed)
+        n_instances = self.vertices.n_instances
+        return MiniBatch(self._joined(), {PULLED: self.pulled}, pushed, n_instances, self.functions)
+
+    def _joined(self) -> Graph:
+        arg_start = np.zeros(len(self.types) + 1, dtype=np.int32)
+        np.cumsum(self.n_args, out=arg_start[1:])
+        args = np.empty(arg_start[-1], dtype=np.int32)
+        for operators, slot, operands in self.args:
+            args[arg_start[operators] + slot] = operands
+        return Graph(
+            types=self.types,
+            arg_start=arg_start,
+            args=args,
+            type_names=tuple(self.table.names),
+            cheap=np.array(self.table.cheap, dtype=np.bool_),
+        )
+
+    def _locate_states(self) -> dict[str, IntArray]:
+        """Operator vertex of each state of every vertex (n,), NOWHERE where it has none."""
+        names = list(dict.fromkeys(s for group in self.groups for s in group.template.states))
+        n, passed_on = self.graph.n_vertices, False
+        at = np.full(len(names) * n, NOWHERE, dtype=np.int32)
+        same_as = np.arange(len(at))  # for a state that is passed on: the child's, as place in `at`
+        for group in self.groups:
+            for state, source in group.template.states.items():
+                places = names.index(state) * n + group.members
+                if source.local is not None:
+                    at[places] = group.base + source.local
+                elif source.state in names:
+                    passed_on = True
+                    children = self._children(group, source.slot)
+                    same_as[places] = names.index(source.state) * n + children
+        at = at[_ends_of_chains(same_as)] if passed_on else at
+        return dict(zip(names, at.reshape(len(names), n), strict=True))
+
+    def _children(self, group: _Group, slot: int) -> IntArray:
+        if group.reads is not None:
+            return group.reads
+        start = self.graph.arg_start[group.members]
+        n_children = self.graph.arg_start[group.members + 1] - start
+        if (n_children <= slot).any():
+            raise ScheduleError(
+                f"a {group.template.name} vertex gathers slot {slot} but has {n_children.min()}"
+                " children; let the model's mini_batch give it as many as its vertex function"
+                " gathers"
+            )
+        return self.graph.args[start + slot]
+
+    def _place(self, group: _Group) -> None:
+        for k, application in enumerate(group.template.applications):
+            operators = group.base + k
+            self.types[operators] = application.type
+            self.functions[operators] = application.function
+            self.n_args[operators] = len(application.arguments)
+            if application.pull is not None:
+                self.pulled[operators] = self.vertices.pulls[application.pull][group.members]
+            for slot, source in enumerate(application.arguments):
+                self.args.append((operators, slot, self._operand(group, source)))
+
+    def _operand(self, group: _Group, source: Source) -> IntArray:
+        """Operator vertex that computes a value, for each vertex of a group."""
+        if source.local is not None:
+            return group.base + source.local
+        children = self._children(group, source.slot)
+        if source.state not in self.states:
+            missing = children[0]
+        else:
+            found = self.states[source.state][children]
+            if found.min(initial=0) >= 0:
+                return found
+            missing = children[found.argmin()]
+        kind = self.graph.type_names[self.graph.types[missing]]
+        raise ScheduleError(
+            f"a {group.template.name} vertex gathers state {source.state} of a {kind} vertex, which"
+            " does not scatter it; let the model's mini_batch give it another child"
+        )
+
+
+def _ends_of_chains(after: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each chain i, after[i], after[after[i]], ... comes to rest."""
+    while True:
+        further = after[after]
+        if np.array_equal(further, after):
+            return after
+        after = further

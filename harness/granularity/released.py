@@ -1,0 +1,171 @@
+"""The graph that ED-Batch's released code builds, and whose batches it counts.
+
+A vertex function with work of its own is a block: one vertex, and one *get* vertex for each state
+that it scatters, whose batch is forced right behind the block's. A vertex function of lookups alone
+is no block but one vertex a lookup; one that only adds up its children is one vertex a state, of a
+type of its own for each number of children; one that scatters bare parameters is those parameters.
+The output function adds one vertex an operator, every bare parameter one unbatchable vertex, and
+one vertex sums all losses. All of it is derived from the traced vertex functions.
+
+Source: Chen et al., ICML 2023, released code, dynet/ooc-block.cc (blocks) and benchmark/models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from harness.contracts.model import Model, traced_functions
+from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph, MiniBatch
+from harness.vertex.program import VertexFunction
+
+# What enters a vertex function without being computed in it: no vertex of the released graph.
+ENTRANCES = ("gather", "gather_each", "pull", "parameter", "zeros", "ones")
+
+
+def released_graph(model: Model, mini_batch: MiniBatch) -> Graph:
+    """Return the graph whose batches ED-Batch's release counts for this mini-batch.
+
+    Blocks are declared, and so numbered, before the first graph; other types by first appearance.
+    """
+    functions = traced_functions(model)
+    output = functions.pop("output")
+    read = set(mini_batch.outputs.tolist())
+    building = _Building()
+    bare = _parameters(output)
+    for function in functions.values():
+        if _is_block(function):
+            building.declare_block(function)
+        elif _is_constant(function):
+            bare += _parameters(function)
+    weights = {name: building.add("parameter", []) for name in dict.fromkeys(bare)}
+    states: list[dict[str, int]] = []  # released vertex of every state of every vertex
+    losses: list[int] = []
+    graph = mini_batch.graph
+    for vertex, type_id in enumerate(graph.types.tolist()):
+        children = [states[child] for child in graph.args_of(vertex).tolist()]
+        function = functions[graph.type_names[type_id]]
+        states.append(_add_vertex(building, function, children, weights))
+        if vertex in read:
+            losses += _add_output(building, output, states[vertex], weights)
+    if losses:
+        building.add("sum", losses)
+    return building.graph()
+
+
+@dataclass(slots=True)
+class _Building:
+    """Vertices and types so far; the type named "parameter" is the unbatchable one."""
+
+    types: list[int] = field(default_factory=list)
+    arg_start: list[int] = field(default_factory=lambda: [0])
+    args: list[int] = field(default_factory=list)
+    follows: list[int] = field(default_factory=lambda: [NO_TYPE])
+    type_ids: dict[str, int] = field(default_factory=lambda: {"parameter": UNBATCHABLE})
+
+    def declare(self, type_name: str, follows: int = NO_TYPE) -> int:
+        """Return the id of a type, the next free one when it is new."""
+        if type_name not in self.type_ids:
+            self.type_ids[type_name] = len(self.type_ids)
+            self.follows.append(follows)
+        return self.type_ids[type_name]
+
+    def declare_block(self, function: VertexFunction) -> None:
+        """Number the types of a block and of its get vertices."""
+        block = self.declare(function.name)
+        for state, _ in function.scatter:
+            self.declare(_get(function, state), follows=block)
+
+    def add(self, type_name: str, args: list[int]) -> int:
+        """Append a vertex and return its id."""
+        self.declare(type_name)
+        self.types.append(self.type_ids[type_name])
+        self.args += args
+        self.arg_start.append(len(self.args))
+        return len(self.types) - 1
+
+    def graph(self) -> Graph:
+        """Return the finished graph."""
+        return Graph(
+            types=np.array(self.types, dtype=np.int32),
+            arg_start=np.array(self.arg_start, dtype=np.int32),
+            args=np.array(self.args, dtype=np.int32),
+            type_names=tuple(self.type_ids),
+            follows=np.array(self.follows, dtype=np.int32),
+        )
+
+
+def _get(function: VertexFunction, state: str) -> str:
+    return f"{function.name}.get_{state}"
+
+
+def _work(function: VertexFunction) -> set[str]:
+    return {node.op for node in function.nodes if node.op not in ENTRANCES}
+
+
+def _only_looks_up(function: VertexFunction) -> bool:
+    return _work(function) == {"lookup"}
+
+
+def _only_adds_up(function: VertexFunction) -> bool:
+    return _work(function) == {"sum_edges"} and len(function.nodes) == 2 * len(function.scatter)
+
+
+def _is_constant(function: VertexFunction) -> bool:
+    """Whether every state is a parameter, which the tracer writes as a bias on zeros."""
+    sources = {node.op for node in function.nodes}
+    return _work(function) == {"bias"} and not sources & {"gather", "gather_each", "pull"}
+
+
+def _is_block(function: VertexFunction) -> bool:
+    return not (_only_looks_up(function) or _only_adds_up(function) or _is_constant(function))
+
+
+def _parameters(function: VertexFunction) -> list[str]:
+    return [node.name for node in function.nodes if node.op == "parameter"]
+
+
+def _add_vertex(
+    building: _Building,
+    function: VertexFunction,
+    children: list[dict[str, int]],
+    weights: dict[str, int],
+) -> dict[str, int]:
+    """Add one application of a vertex function; return the released vertex of each state."""
+    nodes = function.nodes
+    if _only_looks_up(function):
+        return {
+            state: building.add(f"{function.name}.{state}", []) for state, _ in function.scatter
+        }
+    if _only_adds_up(function):
+        added = {state: nodes[nodes[i].inputs[0]].name for state, i in function.scatter}
+        return {
+            state: building.add(f"sum of {len(children)}", [child[name] for child in children])
+            for state, name in added.items()
+        }
+    if _is_constant(function):
+        return {state: weights[nodes[nodes[i].inputs[1]].name] for state, i in function.scatter}
+    args: list[int] = []
+    for i in function.gathers():
+        node = nodes[i]
+        chosen = children if node.op == "gather_each" else [children[node.index]]
+        args += [child[node.name] for child in chosen]
+    block = building.add(function.name, args)
+    return {state: building.add(_get(function, state), [block]) for state, _ in function.scatter}
+
+
+def _add_output(
+    building: _Building, output: VertexFunction, state: dict[str, int], weights: dict[str, int]
+) -> list[int]:
+    """Add the operators of the output function; return the vertex of its loss, if it has one."""
+    made: dict[int, int] = {}
+    for i, node in enumerate(output.nodes):
+        if node.op in ("gather", "gather_each"):
+            made[i] = state[node.name]
+        elif node.op == "parameter":
+            made[i] = weights[node.name]
+        elif node.op not in ENTRANCES:
+            args = [made[k] for k in node.inputs if k in made]
+            made[i] = building.add(f"output.{node.op}", args)
+    return [] if output.loss is None else [made[output.loss]]

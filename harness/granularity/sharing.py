@@ -1,0 +1,100 @@
+"""Vertices that must compute the same value, computed once for the whole mini-batch.
+
+A vertex without children whose external inputs equal another's has the same state: in a mini-batch
+of 64 SST trees half of the leaves repeat a word. One vertex stands for all of them; their readers
+read it, and its gradient is the sum of what they give back. This is common-subexpression
+elimination across instances (TorchFold's cache does the same).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from harness.machine.compiled import compiled
+from harness.values.graph import Graph, MiniBatch
+from harness.values.instances import IntArray
+from harness.vertex.program import VertexFunction
+
+
+def shareable_pulls(functions: Mapping[int, VertexFunction]) -> dict[int, tuple[str, ...]]:
+    """What each type pulls, of the types that are worth sharing.
+
+    These read only external inputs and multiply matrices; a bare look-up costs no more than the
+    gather that sharing it would add.
+    """
+    found = {}
+    for type_id, function in functions.items():
+        ops = {node.op for node in function.nodes}
+        if not function.gathers() and "pull" in ops and "matmul" in ops:
+            names = {node.name for node in function.nodes if node.op == "pull"}
+            found[type_id] = tuple(sorted(names))
+    return found
+
+
+def share_equal(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) -> MiniBatch:
+    """Keep one vertex of each set of equal ones.
+
+    pulls_of: from shareable_pulls. Outputs keep their own pulls, such as labels, which may differ.
+    """
+    graph, pulls, read = mini_batch.graph, mini_batch.pulls, mini_batch.outputs
+    keys = _input_keys(mini_batch, pulls_of)
+    types, arg_start, args, kept, new_id = _merge(keys, graph.types, graph.arg_start, graph.args)
+    in_order = len(read) == graph.n_vertices and bool((read[1:] > read[:-1]).all())
+    return MiniBatch(
+        graph=Graph(types, arg_start, args, graph.type_names, graph.follows, graph.cheap),
+        pulls={name: values[kept] for name, values in pulls.items()},
+        outputs=new_id if in_order else new_id[read],
+        n_instances=mini_batch.n_instances,
+        output_pulls=pulls if in_order else {k: values[read] for k, values in pulls.items()},
+    )
+
+
+def _input_keys(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) -> IntArray:
+    """A number for each vertex that may be shared, equal where its pulls are; -1 elsewhere."""
+    types = mini_batch.graph.types
+    keys: IntArray = np.full(len(types), -1, dtype=np.int32)
+    n_keys = 0
+    for type_id, names in pulls_of.items():
+        values = mini_batch.pulls[names[0]]
+        if len(names) > 1:
+            pulled = np.stack([mini_batch.pulls[name] for name in names])
+            values = np.unique(pulled, axis=1, return_inverse=True)[1].astype(np.int32)
+        shared = (types == type_id) & (values >= 0)  # -1: pulls nothing, is like no other
+        np.copyto(keys, values + np.int32(n_keys), where=shared)
+        n_keys += int(values.max(initial=-1)) + 1
+    return keys
+
+
+@compiled
+def _merge(
+    keys: IntArray, types: IntArray, arg_start: IntArray, args: IntArray
+) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:  # pragma: no cover - compiled
+    """The graph of the first vertex of each key and of all of key -1.
+
+    Returns its types, arg_start and args, the vertices that were kept, and every vertex's new id.
+    """
+    n = len(keys)
+    new_of_key = np.full(keys.max() + 1, -1, dtype=np.int32)
+    new_id = np.empty(n, dtype=np.int32)
+    kept = np.empty(n, dtype=np.int32)
+    new_types = np.empty(n, dtype=np.int32)
+    new_start = np.empty(n + 1, dtype=np.int32)
+    new_args = np.empty(len(args), dtype=np.int32)
+    n_kept = n_args = 0
+    for vertex in range(n):
+        key = keys[vertex]
+        if key >= 0:
+            if new_of_key[key] >= 0:
+                new_id[vertex] = new_of_key[key]
+                continue
+            new_of_key[key] = n_kept
+        new_id[vertex] = n_kept
+        kept[n_kept], new_types[n_kept], new_start[n_kept] = vertex, types[vertex], n_args
+        for k in range(arg_start[vertex], arg_start[vertex + 1]):
+            new_args[n_args] = new_id[args[k]]
+            n_args += 1
+        n_kept += 1
+    new_start[n_kept] = n_args
+    return new_types[:n_kept], new_start[: n_kept + 1], new_args[:n_args], kept[:n_kept], new_id

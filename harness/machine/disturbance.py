@@ -1,0 +1,70 @@
+"""How disturbed a machine is while a trial is measured."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+import pynvml
+
+from harness.machine.system_files import CPUS, read_text
+
+BUSY_CORES = 0.5  # more than this many cores used by others spoils a measurement
+
+
+def gpu_is_throttled() -> bool:
+    """Return whether the first GPU runs slower because of heat or power."""
+    reasons = (
+        pynvml.nvmlClocksThrottleReasonHwSlowdown
+        | pynvml.nvmlClocksThrottleReasonSwThermalSlowdown
+        | pynvml.nvmlClocksThrottleReasonSwPowerCap
+    )
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        return bool(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle) & reasons)
+    except pynvml.NVMLError:
+        return False
+
+
+class Disturbance:
+    """Watches a timed region from outside it: read before, read after, nothing in between."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._busy_s = _busy_cpu_seconds()
+        self._own_s = _own_cpu_seconds()
+        self._clock_s = time.monotonic()
+        self._throttles = _throttle_count()
+
+    def other_cores(self) -> float:
+        """Cores used by other processes, or taken by the hypervisor, since the start."""
+        elapsed = time.monotonic() - self._clock_s
+        if elapsed <= 0:
+            return 0.0
+        others = _busy_cpu_seconds() - self._busy_s - (_own_cpu_seconds() - self._own_s)
+        return max(0.0, others / elapsed)
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return "busy" and "throttled" where they hold."""
+        throttled = _throttle_count() > self._throttles
+        if self._device == "cuda":
+            throttled = throttled or gpu_is_throttled()
+        found = {"busy": self.other_cores() > BUSY_CORES, "throttled": throttled}
+        return tuple(name for name, doubtful in found.items() if doubtful)
+
+
+def _busy_cpu_seconds() -> float:
+    times = psutil.cpu_times()
+    steal = getattr(times, "steal", 0.0)
+    return float(times.user + times.system + getattr(times, "irq", 0.0) + steal)
+
+
+def _own_cpu_seconds() -> float:
+    times = psutil.Process().cpu_times()
+    return float(times.user + times.system)
+
+
+def _throttle_count() -> int:
+    counters = CPUS.glob("cpu*/thermal_throttle/core_throttle_count")
+    return sum(int(read_text(counter) or 0) for counter in counters)

@@ -1,0 +1,128 @@
+"""What the machine is: the facts that decide which records may be compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pynvml
+
+from harness.machine.system_files import CPUS, read_lines, read_text
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One NVIDIA GPU as its driver reports it; what the driver does not tell is None."""
+
+    name: str
+    memory_bytes: int | None
+    driver: str
+    sm_clock_mhz: int | None
+    max_sm_clock_mhz: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The facts of a machine that decide which records may be compared."""
+
+    hostname: str
+    cpu: str
+    n_cores: int  # physical
+    n_cpus: int  # logical
+    usable_cpus: tuple[int, ...]  # affinity of this process
+    memory_bytes: int
+    os: str
+    governor: str | None
+    turbo: bool | None
+    gpus: tuple[Gpu, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values as JSON has them (lists, no tuples), for the record."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
+
+
+def describe_machine() -> Machine:
+    """Look the machine up; costs milliseconds and starts no other program."""
+    n_cpus = psutil.cpu_count() or 1
+    return Machine(
+        hostname=platform.node(),
+        cpu=cpu_model(),
+        n_cores=psutil.cpu_count(logical=False) or n_cpus,
+        n_cpus=n_cpus,
+        usable_cpus=usable_cpus(),
+        memory_bytes=psutil.virtual_memory().total,
+        os=f"{platform.system()} {platform.release()}",
+        governor=read_text(CPUS / "cpu0/cpufreq/scaling_governor"),
+        turbo=_turbo(),
+        gpus=describe_gpus(),
+    )
+
+
+def usable_cpus() -> tuple[int, ...]:
+    """Logical CPUs that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(psutil.cpu_count() or 1))
+
+
+def has_cuda_device() -> bool:
+    """Return whether an NVIDIA device is there and visible, without loading any framework."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1"):
+        return False
+    return Path("/dev/nvidia0").exists() or bool(describe_gpus())
+
+
+def describe_gpus() -> tuple[Gpu, ...]:
+    """List the NVIDIA GPUs; empty where there is no driver."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        return tuple(_gpu(index) for index in range(pynvml.nvmlDeviceGetCount()))
+    except pynvml.NVMLError:
+        return ()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _told(ask: Callable[[], int]) -> int | None:
+    try:
+        return ask()
+    except pynvml.NVMLError:
+        return None
+
+
+def _gpu(index: int) -> Gpu:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    clock = pynvml.NVML_CLOCK_SM
+    return Gpu(
+        name=str(pynvml.nvmlDeviceGetName(handle)),
+        memory_bytes=_told(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)),
+        driver=str(pynvml.nvmlSystemGetDriverVersion()),
+        sm_clock_mhz=_told(lambda: int(pynvml.nvmlDeviceGetClockInfo(handle, clock))),
+        max_sm_clock_mhz=_told(lambda: int(pynvml.nvmlDeviceGetMaxClockInfo(handle, clock))),
+    )
+
+
+def cpu_model() -> str:
+    """Name the processor."""
+    for line in read_lines(Path("/proc/cpuinfo")):
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _turbo() -> bool | None:
+    no_turbo = read_text(CPUS / "intel_pstate/no_turbo")
+    if no_turbo is not None:
+        return no_turbo == "0"
+    boost = read_text(CPUS / "cpufreq/boost")
+    return None if boost is None else boost == "1"

@@ -1,0 +1,70 @@
+"""Whether a machine is quiet enough to measure on, each finding with what to do about it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import psutil
+
+from harness.machine.disturbance import BUSY_CORES, Disturbance
+from harness.machine.facts import Machine
+
+LOW_MEMORY = 0.2  # of the machine's memory
+WATCH_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fact about the machine's quiet; `advice` is empty where all is well."""
+
+    name: str
+    value: str
+    advice: str = ""
+
+
+def look_for_disturbance(machine: Machine, watch_s: float = WATCH_S) -> list[Finding]:
+    """Watch the machine for a moment and list what may spoil a measurement."""
+    disturbance = Disturbance("cpu")
+    time.sleep(watch_s)
+    return [
+        judge_load(disturbance.other_cores()),
+        judge_governor(machine),
+        judge_turbo(machine),
+        judge_memory(psutil.virtual_memory().available, machine.memory_bytes),
+        judge_swap(psutil.swap_memory().used),
+    ]
+
+
+def judge_load(other_cores: float) -> Finding:
+    """Work of other processes, in cores."""
+    busy = other_cores > BUSY_CORES
+    advice = f"more than {BUSY_CORES} cores are in use; end other work first" if busy else ""
+    return Finding("other work", f"{other_cores:.2f} cores", advice)
+
+
+def judge_governor(machine: Machine) -> Finding:
+    """Frequency governor; unknown in virtual machines."""
+    value = machine.governor or "unknown"
+    slow = value in ("powersave", "ondemand", "conservative", "schedutil")
+    advice = "choose `performance` (cpupower frequency-set)" if slow else ""
+    return Finding("governor", value, advice)
+
+
+def judge_turbo(machine: Machine) -> Finding:
+    """Turbo makes the speed depend on heat; it is recorded, not forbidden."""
+    words = {None: "unknown", True: "on", False: "off"}
+    return Finding("turbo", words[machine.turbo])
+
+
+def judge_memory(available: int, total: int) -> Finding:
+    """Memory that is free for a trial."""
+    low = available < LOW_MEMORY * total
+    value = f"{available / 2**30:.1f} of {total / 2**30:.1f} GiB"
+    return Finding("free memory", value, "less than a fifth is free; end other work" if low else "")
+
+
+def judge_swap(used: int) -> Finding:
+    """Swap in use."""
+    advice = "pages may come back during a measurement; free memory first" if used > 2**20 else ""
+    return Finding("swap used", f"{used / 2**20:.0f} MiB", advice)

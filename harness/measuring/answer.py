@@ -1,0 +1,113 @@
+"""The oracle's answer for the check mini-batch, kept on disk so that it is computed once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.contracts.corpus import inputs_sha256
+from harness.contracts.model import Model, Weights
+from harness.oracle import run_reference
+from harness.trials.sources import hash_files, imported_files
+
+Array = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The oracle's answer; gradients are empty and loss_after_step is None when inferring."""
+
+    loss: float
+    outputs: Array
+    gradients: Mapping[str, Array]
+    loss_after_step: float | None
+
+
+def oracle_answer(
+    model: Model,
+    weights: Weights,
+    instances: Sequence[Any],
+    mode: str,
+    learning_rate: float,
+    cache_dir: Path | None,
+) -> Answer:
+    """Ask the oracle, or its cache: an answer is stored under a hash of all it depends on."""
+    if cache_dir is None:
+        return _ask(model, weights, instances, mode, learning_rate)
+    path = cache_dir / f"{_key(model, weights, instances, mode, learning_rate)}.npz"
+    answer = _read(path)
+    if answer is None:
+        answer = _ask(model, weights, instances, mode, learning_rate)
+        _write(path, answer)
+    return answer
+
+
+def _ask(
+    model: Model, weights: Weights, instances: Sequence[Any], mode: str, learning_rate: float
+) -> Answer:
+    first = run_reference(model, weights, instances, mode)
+    if mode == "infer":
+        return Answer(first.loss, first.outputs, {}, None)
+    stepped = {
+        name: value.astype(np.float64) - learning_rate * first.gradients[name]
+        for name, value in weights.items()
+    }
+    after = run_reference(model, stepped, instances, "infer").loss
+    return Answer(first.loss, first.outputs, dict(first.gradients), after)
+
+
+def _key(
+    model: Model, weights: Weights, instances: Sequence[Any], mode: str, learning_rate: float
+) -> str:
+    module = type(model).__module__
+    code = hash_files(imported_files([run_reference.__module__, module]))
+    options = sorted(model.options.items())
+    digest = hashlib.sha256(f"{code} {module} {options} {mode} {learning_rate!r}".encode())
+    for name, value in weights.items():
+        digest.update(f"{name} {value.shape}".encode())
+        digest.update(np.ascontiguousarray(value).data)
+    digest.update(inputs_sha256([instances]).encode())
+    return digest.hexdigest()
+
+
+def _write(path: Path, answer: Answer) -> None:
+    """Store rows of gradients that are not zero: an embedding's gradient has few of them."""
+    arrays: dict[str, Array | NDArray[np.intp]] = {"outputs": answer.outputs}
+    after = np.nan if answer.loss_after_step is None else answer.loss_after_step
+    arrays["losses"] = np.array([answer.loss, after])
+    for name, value in answer.gradients.items():
+        table = value.reshape(len(value), -1)
+        rows = np.flatnonzero(table.any(axis=1))
+        arrays[f"rows.{name}"] = rows
+        arrays[f"values.{name}"] = table[rows]
+        arrays[f"shape.{name}"] = np.array(value.shape)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp.npz")
+    np.savez(temporary, **arrays)  # type: ignore[arg-type]
+    temporary.replace(path)
+
+
+def _read(path: Path) -> Answer | None:
+    try:
+        with np.load(path) as stored:
+            loss, after = (float(value) for value in stored["losses"])
+            gradients: dict[str, Array] = {}
+            for key in stored:
+                kind, _, name = key.partition(".")
+                if kind == "shape":
+                    shape = tuple(stored[key])
+                    table = np.zeros((shape[0], int(np.prod(shape[1:], dtype=int))))
+                    table[stored[f"rows.{name}"]] = stored[f"values.{name}"]
+                    gradients[name] = table.reshape(shape)
+            outputs = stored["outputs"]
+    except (OSError, ValueError, KeyError, BadZipFile):
+        return None
+    return Answer(loss, outputs, gradients, None if np.isnan(after) else after)

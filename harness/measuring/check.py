@@ -1,0 +1,123 @@
+"""No time without agreement: a system's answers against the float64 oracle's.
+
+Rule, per array (loss, outputs, gradient of each parameter): the largest deviation is at most
+TOLERANCE of the array's largest entry; or else the root mean square of the deviation is at most
+RMS_TOLERANCE of the array's own. The second clause is for networks with relu: where an input is
+within float32 rounding of zero, oracle and system may take different sides, which changes a
+few entries of a gradient by more than rounding, while a wrong formula moves the whole array. Both
+are relative, so batching order, size and scale of an array are not blamed (cf. the rule of
+torch._dynamo.utils.same, which takes the distance from float64 as its measure, too).
+
+The update is checked by the loss after one step: its change must agree with the oracle's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from harness.contracts.system import Result, System
+from harness.measuring.answer import Answer, Array
+from harness.measuring.clock import NullClock
+
+TOLERANCE = 1e-4
+RMS_TOLERANCE = 5e-4
+CHANGE_TOLERANCE = 0.05  # of the loss's change by one step
+LOSS_NOISE = 2e-6  # of the loss: float32 sums of hundreds of terms
+MAX_CHECK_VERTICES = 1024  # keeps the oracle's one-vertex-at-a-time answer near a second
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Outcome of a check; `reason` says what deviates first."""
+
+    status: Literal["ok", "failed", "skipped"]
+    max_rel_err: float | None = None
+    reason: str | None = None
+
+
+def check_system(system: System, instances: Sequence[Any], answer: Answer) -> Verdict:
+    """Run the check mini-batch, and where the answer has gradients one step, and compare."""
+    clock = NullClock()
+    system.load(instances)
+    system.run(clock, update=False)
+    found = system.result()
+    verdict = compare(found, answer)
+    if verdict.status != "ok" or answer.loss_after_step is None:
+        return verdict
+    system.run(clock, update=True)
+    system.load(instances)
+    system.run(clock, update=False)
+    reason = _step_fault(system.result().loss - found.loss, answer)
+    return verdict if reason is None else Verdict("failed", verdict.max_rel_err, reason)
+
+
+def compare(found: Result, answer: Answer) -> Verdict:
+    """Judge one result by the rule of this module."""
+    missing = sorted(set(answer.gradients) - set(found.gradients))
+    if missing:
+        return Verdict("failed", None, f"no gradient of {', '.join(missing)}")
+    errors: list[float] = []
+    reason = None
+    for name, ours, truth in _pairs(found, answer):
+        if ours.shape != truth.shape:
+            return Verdict("failed", None, f"{name} has shape {ours.shape}, expected {truth.shape}")
+        errors.append(relative_error(ours, truth))
+        if reason is None and not agrees(ours, truth):
+            reason = f"{name} deviates by {errors[-1]:.2g} of its largest entry"
+    finite = [error for error in errors if np.isfinite(error)]
+    worst = max(finite) if len(finite) == len(errors) else None
+    return Verdict("ok" if reason is None else "failed", worst, reason)
+
+
+def proves_nothing(answer: Answer) -> bool:
+    """Return whether the truth is all zeros (every relu of a tiny network can be off)."""
+    return not any(np.any(array) for array in (answer.outputs, *answer.gradients.values()))
+
+
+def agrees(found: Array, truth: Array) -> bool:
+    """Return whether an array passes the rule of this module; NaN and infinity never do."""
+    if not np.all(np.isfinite(found)):
+        return False
+    if relative_error(found, truth) <= TOLERANCE:
+        return True
+    rms = np.sqrt(np.mean(np.square(truth)))
+    return bool(np.sqrt(np.mean(np.square(found - truth))) <= RMS_TOLERANCE * rms)
+
+
+def relative_error(found: Array, truth: Array) -> float:
+    """Largest deviation, relative to the largest entry of the truth."""
+    if truth.size == 0:
+        return 0.0
+    scale = float(np.max(np.abs(truth)))
+    return float(np.max(np.abs(found - truth))) / max(scale, 1e-30)
+
+
+def _pairs(found: Result, answer: Answer) -> Iterator[tuple[str, Array, Array]]:
+    yield "loss", np.array([found.loss]), np.array([answer.loss])
+    yield "outputs", np.asarray(found.outputs), answer.outputs
+    for name, truth in answer.gradients.items():
+        yield f"gradient of {name}", np.asarray(found.gradients[name]), truth
+
+
+def _step_fault(change: float, answer: Answer) -> str | None:
+    assert answer.loss_after_step is not None
+    expected = answer.loss_after_step - answer.loss
+    allowed = CHANGE_TOLERANCE * abs(expected) + LOSS_NOISE * abs(answer.loss)
+    if abs(change - expected) <= allowed:
+        return None
+    return f"one step changes the loss by {change:.3g}, expected {expected:.3g}"
+
+
+def choose_check_instances(instances: Sequence[Any], n_wanted: int) -> Sequence[Any]:
+    """Take the first few instances, fewer where they are large, two at least."""
+    n, vertices = 0, 0
+    for instance in instances[:n_wanted]:
+        vertices += instance.n_vertices
+        if n >= 2 and vertices > MAX_CHECK_VERTICES:
+            break
+        n += 1
+    return instances[:n]

@@ -1,0 +1,93 @@
+"""The stopwatch of the harness: the only reader of the time, always after a synchronise."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from harness.contracts.system import PHASES
+
+Now = Callable[[], int]  # nanoseconds, never going back
+
+_NS = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One timed run of a mini-batch: seconds in all, and seconds booked on each marked phase."""
+
+    total_s: float
+    phases_s: Mapping[str, float] = field(default_factory=dict)
+
+
+class PhaseClock:
+    """Times one run after another: start, marks by the system, stop.
+
+    synchronize: waits for all work of the system that is being timed.
+    now_ns: the source of time.
+    """
+
+    def __init__(self, synchronize: Callable[[], None], now_ns: Now = time.perf_counter_ns) -> None:
+        self._synchronize = synchronize
+        self._now_ns = now_ns
+        self._started: int | None = None
+        self._previous = 0
+        self._booked: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Begin a run; raises RuntimeError if one is going on."""
+        if self._started is not None:
+            raise RuntimeError("the clock runs already; stop it before the next run")
+        self._booked = {}
+        self._synchronize()
+        self._started = self._previous = self._now_ns()
+
+    def mark(self, phase: str) -> None:
+        """Book the time since the previous mark on `phase`; a phase may be marked many times.
+
+        Raises ValueError for a word that is no phase, RuntimeError outside a run.
+        """
+        if phase not in PHASES:
+            raise ValueError(f"{phase} is no phase; choose one of {', '.join(PHASES)}")
+        if self._started is None:
+            raise RuntimeError("the clock is not running; a system marks phases inside run only")
+        self._synchronize()
+        now = self._now_ns()
+        self._booked[phase] = self._booked.get(phase, 0) + now - self._previous
+        self._previous = now
+
+    def stop(self) -> Sample:
+        """End the run; time after the last mark counts in the total only."""
+        if self._started is None:
+            raise RuntimeError("the clock is not running; start it before it is stopped")
+        self._synchronize()
+        total = self._now_ns() - self._started
+        self._started = None
+        return Sample(total * _NS, {name: ns * _NS for name, ns in self._booked.items()})
+
+
+class NullClock:
+    """Takes marks and reads no time, for runs that are not measured."""
+
+    def mark(self, phase: str) -> None:
+        """Accept a mark; raises ValueError for a word that is no phase."""
+        if phase not in PHASES:
+            raise ValueError(f"{phase} is no phase; choose one of {', '.join(PHASES)}")
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep Python's garbage collector out of the timed region, for all systems alike."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()

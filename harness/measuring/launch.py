@@ -1,0 +1,153 @@
+"""The parent's side: one fresh process per trial and round, under a time and a memory limit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import site
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import BenchError
+from harness.machine.facts import describe_machine
+from harness.measuring.child_process import POLL_S, death_reason, memory_excess, timeout_reason
+from harness.records.record import Record, Status, find_record, now_text, trial_of, write_record
+from harness.records.whole_files import drop_leftovers
+from harness.trials.sources import WORKER, harness_versions, source_sha256
+from harness.trials.spec import USAGE_EXIT, TrialSpec
+from harness.values.places import ROOT
+
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a worker ended; `limit` names the one that the parent ended it for."""
+
+    returncode: int
+    limit: Status | None
+    reason: str | None
+
+
+def run_worker(spec: TrialSpec, path: Path, log: Path) -> Record:
+    """Measure a trial's round in a fresh process and return the record it left at `path`.
+
+    log: takes what the worker prints; kept only when the trial failed.
+
+    Raises BenchError, with the worker's own line, when configuration or data are wrong.
+    """
+    started_at = now_text()
+    drop_leftovers(path)
+    before = _stamp(path)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        spec_path = Path(folder) / "spec.json"
+        spec_path.write_text(json.dumps(spec.to_dict()), encoding="utf-8")
+        command = [sys.executable, "-m", WORKER, str(spec_path), str(path.resolve())]
+        ending = _supervise(command, spec, log)
+    last_line = _last_line(log)
+    if ending.returncode == USAGE_EXIT:
+        log.unlink()
+        raise BenchError(last_line)
+    # A worker may fail after its record, while its framework shuts down: the record stands.
+    record = find_record(path) if _stamp(path) != before else None
+    if record is None:
+        record = _record_of_death(spec, ending, last_line, started_at)
+        write_record(path, record)
+    if record.status != "crash":
+        log.unlink(missing_ok=True)
+    return record
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def worker_environment(spec: TrialSpec) -> dict[str, str]:
+    """The environment of a worker: the trial's thread count everywhere, a fixed hash seed."""
+    threads = dict.fromkeys(_THREAD_VARIABLES, str(spec.threads))
+    # A checkout need not be installed; an installation is found behind the standard library.
+    root = None if str(ROOT) in site.getsitepackages() else str(ROOT)
+    search = os.pathsep.join(entry for entry in (root, os.environ.get("PYTHONPATH")) if entry)
+    # Safe path: a folder named "datasets" where one works must not hide ours.
+    python = {"PYTHONHASHSEED": "0", "PYTHONPATH": search, "PYTHONSAFEPATH": "1"}
+    fixed = python | {"TF_NUM_INTEROP_THREADS": "1"}
+    return os.environ | threads | fixed
+
+
+def _supervise(command: list[str], spec: TrialSpec, log: Path) -> Ending:
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=worker_environment(spec),
+            start_new_session=True,  # so that a limit ends the worker's children, too
+        )
+        try:
+            limit, reason = _watch(process, spec)
+        finally:
+            _end_group(process)
+    return Ending(process.returncode, limit, reason)
+
+
+def _watch(process: subprocess.Popen[bytes], spec: TrialSpec) -> tuple[Status | None, str | None]:
+    """Wait for the worker to end, or for the first limit that it passes."""
+    deadline = time.monotonic() + spec.limits.time_s
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=min(POLL_S, max(0.0, deadline - time.monotonic())))
+            return None, None
+        excess = memory_excess(process.pid, spec.limits)
+        if excess is not None:
+            return "oom", excess
+        if time.monotonic() > deadline:
+            return "timeout", timeout_reason(spec.limits)
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    # Also after a worker's own end: what it started must not run beside the next trial.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _record_of_death(spec: TrialSpec, ending: Ending, last_line: str, started_at: str) -> Record:
+    status: Status = ending.limit or "crash"
+    return Record(
+        status=status,
+        reason=ending.reason or death_reason(ending.returncode, last_line),
+        trial=trial_of(spec),
+        trial_id=spec.trial_id,
+        source_sha256=source_sha256(spec),
+        machine=describe_machine().to_dict(),
+        versions=harness_versions(),
+        config=spec.to_dict(),
+        started_at=started_at,
+        finished_at=now_text(),
+        command=spec.command,
+    )
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    filled = [" ".join(line.split()) for line in lines if line.strip()]
+    return filled[-1][:500] if filled else ""

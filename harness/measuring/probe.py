@@ -1,0 +1,39 @@
+"""Asks the systems of one adapter, in their own process, what they can run here.
+
+    python -m harness.measuring.probe    (a JSON list of specs on standard input)
+
+The answer, on standard output's last line, is a JSON list: null, or the reason why not.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from harness.contracts.system import load_adapter
+from harness.errors import BenchError
+from harness.measuring.worker import run_settings
+from harness.trials.spec import TrialSpec
+from harness.trials.workload import build_model
+
+
+def reason_not_to_run(values: dict[str, Any]) -> str | None:
+    """Import a system's adapter and return its reason to skip a trial, or None."""
+    spec = TrialSpec.from_dict(values)
+    try:
+        adapter = load_adapter(spec.adapter)
+        return adapter.skip(build_model(spec, vocab_size=2, n_classes=2), run_settings(spec))
+    except BenchError as error:
+        return " ".join(str(error).split())
+
+
+def main() -> int:
+    """Answer for each spec read."""
+    answers = [reason_not_to_run(values) for values in json.load(sys.stdin)]
+    print("\n" + json.dumps(answers))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""The worker process: measures one trial's round and leaves its record.
+
+    python -m harness.measuring.worker SPEC.json RECORD.json
+
+Exit codes: 0, a record was written; USAGE_EXIT, the configuration or the data is wrong, which one
+line on standard error tells. For anything else that ends this process its parent writes the record.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.contracts.system import RunSettings, System, load_adapter
+from harness.errors import BenchError, ScheduleError, UnsupportedTrial
+from harness.machine.disturbance import Disturbance
+from harness.machine.facts import describe_machine
+from harness.machine.memory import peak_memory_bytes, reset_peak_memory, resident_memory_bytes
+from harness.measuring.answer import Answer, oracle_answer
+from harness.measuring.check import Verdict, check_system, choose_check_instances, proves_nothing
+from harness.measuring.child_process import die_with_parent, is_out_of_memory
+from harness.measuring.passes import (
+    instances_per_s,
+    mean_counters,
+    phase_medians,
+    time_passes,
+    warm_up,
+)
+from harness.records.record import CheckVerdict, Record, Status, now_text, trial_of, write_record
+from harness.records.stats import sample_warnings
+from harness.trials.sources import harness_versions, source_sha256
+from harness.trials.spec import USAGE_EXIT, TrialSpec
+from harness.trials.workload import Workload, load_workload
+
+
+@dataclass(slots=True)
+class Findings:
+    """What is known about the trial so far; a fault keeps what was found before it."""
+
+    status: Status = "ok"
+    reason: str | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def end(self, status: Status, reason: str) -> None:
+        """Settle the status; the reason becomes one line."""
+        self.status, self.reason = status, " ".join(reason.split())
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure the spec in the first file and write the record to the second."""
+    die_with_parent()
+    spec_path, record_path = (Path(argument) for argument in arguments)
+    spec = TrialSpec.from_dict(json.loads(spec_path.read_text(encoding="utf-8")))
+    started_at = now_text()
+    findings = Findings()
+    try:
+        versions = measure(spec, findings)
+    except UnsupportedTrial as error:
+        versions = harness_versions()
+        findings.end("unsupported", str(error))
+    except ScheduleError as error:
+        versions = harness_versions()
+        findings.end("wrong_result", str(error))
+    except BenchError as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return USAGE_EXIT
+    record = Record(
+        status=findings.status,
+        reason=findings.reason,
+        trial=trial_of(spec),
+        trial_id=spec.trial_id,
+        source_sha256=source_sha256(spec),
+        machine=describe_machine().to_dict(),
+        versions=versions,
+        config=spec.to_dict(),
+        started_at=started_at,
+        finished_at=now_text(),
+        command=spec.command,
+        **findings.values,
+    )
+    write_record(record_path, record)
+    return 0
+
+
+def measure(spec: TrialSpec, findings: Findings) -> dict[str, str]:
+    """Fill `findings` step by step; returns the versions of what was measured.
+
+    Raises UnsupportedTrial, ConfigError and DataError; any other fault of the system ends the
+    process, save running out of memory, which is a finding.
+    """
+    workload = load_workload(spec)
+    findings.values["inputs_sha256"] = workload.inputs_sha256
+    findings.values["n_mini_batches"] = len(workload.mini_batches)
+    findings.values["n_instances"] = workload.n_instances
+    try:
+        adapter = load_adapter(spec.adapter)
+        settings = run_settings(spec)
+        reason = adapter.skip(workload.model, settings)
+        if reason is not None:
+            raise UnsupportedTrial(reason)
+        system = adapter(settings)
+        _check_and_time(spec, workload, system, findings)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        findings.end("oom", f"{type(error).__name__}: {error}")
+        return harness_versions()
+    return harness_versions() | system.versions()
+
+
+def run_settings(spec: TrialSpec) -> RunSettings:
+    """What the system is told of its trial.
+
+    The step is that of the mean loss over instances: systems sum the loss, and a step of the sum
+    would grow with the mini-batch until the weights of a long measurement blow up.
+    """
+    return RunSettings(
+        mode=spec.mode,
+        device=spec.device,
+        threads=spec.threads,
+        batch_size=spec.batch_size,
+        learning_rate=spec.learning_rate / spec.batch_size,
+        seed=spec.seed,
+        policy=spec.policy,
+        learning=spec.learning,
+        options=spec.system_options,
+    )
+
+
+def _check_and_time(
+    spec: TrialSpec, workload: Workload, system: System, findings: Findings
+) -> None:
+    instances = choose_check_instances(workload.check_instances, spec.timing.n_check_instances)
+    answer = _answer(spec, workload, instances) if system.computes else None
+    findings.values["baseline_memory_bytes"] = resident_memory_bytes()
+    prepared = time.perf_counter()
+    system.prepare(workload.model, workload.weights)
+    system.synchronize()
+    findings.values["compile_s"] = time.perf_counter() - prepared
+    if system.learns:
+        began = time.perf_counter()
+        system.learn(workload.mini_batches[0])
+        system.synchronize()
+        findings.values["learn_s"] = time.perf_counter() - began
+    verdict = Verdict("skipped")
+    if answer is not None:
+        verdict = check_system(system, instances, answer)
+        findings.values["warnings"] = ("empty_check",) if proves_nothing(answer) else ()
+    del answer
+    findings.values["check"] = CheckVerdict(status=verdict.status, max_rel_err=verdict.max_rel_err)
+    if verdict.status == "failed":
+        findings.end("wrong_result", verdict.reason or "the check failed")
+        return
+    findings.values |= mean_counters(warm_up(system, workload.mini_batches, spec.timing.n_warmup))
+    _time(spec, workload, system, findings)
+
+
+def _answer(spec: TrialSpec, workload: Workload, instances: Sequence[Any]) -> Answer:
+    return oracle_answer(
+        workload.model,
+        workload.weights,
+        instances,
+        spec.mode,
+        run_settings(spec).learning_rate,
+        Path(spec.cache_dir) if spec.cache_dir else None,
+    )
+
+
+def _time(spec: TrialSpec, workload: Workload, system: System, findings: Findings) -> None:
+    reset_peak_memory()
+    disturbance = Disturbance(spec.device)
+    samples = time_passes(system, workload.mini_batches, spec.timing)
+    warnings = (*findings.values.get("warnings", ()), *disturbance.warnings())
+    findings.values["peak_memory_bytes"] = system.peak_memory_bytes() or peak_memory_bytes()
+    seconds = [sample.total_s for sample in samples]
+    if system.computes and not np.isfinite(system.result().loss):
+        warnings += ("diverged",)
+    findings.values |= {
+        "samples_s": tuple(seconds),
+        "instances_per_s": instances_per_s(
+            seconds, len(workload.mini_batches), workload.n_instances
+        ),
+        "phases_s": phase_medians(samples, system.phases),
+        "warnings": sample_warnings(seconds, len(workload.mini_batches)) + warnings,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,144 @@
+"""From lattices to the typed graph of a mini-batch; shared by all lattice models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.values.graph import Graph, MiniBatch
+from harness.values.instances import IntArray, Lattice
+
+START, CHAR, WORD, JOIN = 1, 2, 3, 4
+TYPE_NAMES = ("unbatchable", "start", "char", "word", "join")
+GATED_CHAR, GATED_JOIN = 4, 5
+GATED_TYPE_NAMES = ("unbatchable", "start", "char", "word", "gated_char", "join")
+
+
+@dataclass(frozen=True, slots=True)
+class Arcs:
+    """All lattices of a mini-batch end to end, states and arcs numbered through.
+
+    n_arcs (s,): arcs into each state. tags (s,). target, source, token (a,): of every arc.
+    rank (a,): place of an arc among those into its state; 0 is the character.
+    """
+
+    n_arcs: IntArray
+    tags: IntArray
+    target: IntArray
+    source: IntArray
+    token: IntArray
+    rank: IntArray
+
+
+def joined_arcs(instances: Sequence[Lattice]) -> Arcs:
+    """Join lattices; few calls, since this is timed for every mini-batch."""
+    n_states = np.array([lattice.n_states for lattice in instances], dtype=np.int32)
+    n_arcs = np.concatenate([lattice.arc_counts for lattice in instances])
+    source = np.concatenate([lattice.sources for lattice in instances])
+    total = np.array([lattice.n_arcs for lattice in instances], dtype=np.int32)
+    source += (np.cumsum(n_states, dtype=np.int32) - n_states).repeat(total)
+    target = np.arange(len(n_arcs), dtype=np.int32).repeat(n_arcs)
+    first = np.cumsum(n_arcs, dtype=np.int32) - n_arcs
+    return Arcs(
+        n_arcs=n_arcs,
+        tags=np.concatenate([lattice.tags for lattice in instances]),
+        target=target,
+        source=source,
+        token=np.concatenate([lattice.tokens for lattice in instances]),
+        rank=np.arange(len(source), dtype=np.int32) - first[target],
+    )
+
+
+def lattice_mini_batch(instances: Sequence[Lattice]) -> MiniBatch:
+    """A cell for every arc, on the state that it comes from, and a join of the cells of a state.
+
+    A state without arcs is a start vertex; one with a single arc is that arc's cell itself. Every
+    state is read from outside. Pulls: character, word, label.
+    """
+    arcs = joined_arcs(instances)
+    several = arcs.n_arcs > 1
+    ends = np.cumsum(np.maximum(arcs.n_arcs, 1) + several, dtype=np.int32)
+    state = ends - 1  # the vertex that holds each state
+    cell = (ends - arcs.n_arcs - several)[arcs.target] + arcs.rank
+    types = np.full(ends[-1], JOIN, dtype=np.int32)
+    types[state[arcs.n_arcs == 0]] = START
+    is_char = arcs.rank == 0
+    types[cell] = np.where(is_char, CHAR, WORD)
+    n_args = np.ones(len(types), dtype=np.int32)
+    n_args[types == START] = 0
+    n_args[state[several]] = arcs.n_arcs[several]
+    args, arg_start = _empty_args(n_args)
+    args[arg_start[cell]] = state[arcs.source]
+    in_join = several[arcs.target]
+    args[arg_start[state[arcs.target[in_join]]] + arcs.rank[in_join]] = cell[in_join]
+    return MiniBatch(
+        graph=Graph(types, arg_start, args, TYPE_NAMES),
+        pulls={
+            "character": _pulled(len(types), cell[is_char], arcs.token[is_char]),
+            "word": _pulled(len(types), cell[~is_char], arcs.token[~is_char]),
+            "label": _pulled(len(types), state, arcs.tags),
+        },
+        outputs=state,
+        n_instances=len(instances),
+    )
+
+
+def gated_lattice_mini_batch(instances: Sequence[Lattice]) -> MiniBatch:
+    """A cell for every word, and a character cell for every state that reads the words it ends.
+
+    Vertices of a state: its words, their join where there are several, its character. A word reads
+    the state that it comes from; a character the state before, and where words end with it, the
+    only word or their join. Every state is read from outside. Pulls: character (of a word: its
+    last), word, label.
+    """
+    arcs = joined_arcs(instances)
+    n_words = np.maximum(arcs.n_arcs - 1, 0)
+    several = n_words > 1
+    ends = np.cumsum(n_words + several + 1, dtype=np.int32)
+    state = ends - 1
+    is_word = arcs.rank > 0
+    into, by = arcs.target[is_word], arcs.rank[is_word] - 1
+    word = (ends - n_words - several - 1)[into] + by
+    types = np.full(ends[-1], GATED_JOIN, dtype=np.int32)
+    types[state] = np.where(n_words > 0, GATED_CHAR, np.where(arcs.n_arcs > 0, CHAR, START))
+    types[word] = WORD
+    n_args = np.ones(len(types), dtype=np.int32)
+    n_args[state] = np.minimum(arcs.n_arcs, 2)
+    n_args[state[several] - 1] = n_words[several]
+    args, arg_start = _empty_args(n_args)
+    args[arg_start[word]] = state[arcs.source[is_word]]
+    before = arcs.source[~is_word]
+    args[arg_start[state[arcs.target[~is_word]]]] = state[before]
+    gated = state[n_words > 0]
+    args[arg_start[gated] + 1] = gated - 1  # the word alone, or the join behind the words
+    in_join = several[into]
+    args[arg_start[state[into[in_join]] - 1] + by[in_join]] = word[in_join]
+    characters = np.full(len(arcs.n_arcs), -1, dtype=np.int32)
+    characters[arcs.target[~is_word]] = arcs.token[~is_word]
+    pulled = _pulled(len(types), state, characters)
+    pulled[word] = characters[into]
+    return MiniBatch(
+        graph=Graph(types, arg_start, args, GATED_TYPE_NAMES),
+        pulls={
+            "character": pulled,
+            "word": _pulled(len(types), word, arcs.token[is_word]),
+            "label": _pulled(len(types), state, arcs.tags),
+        },
+        outputs=state,
+        n_instances=len(instances),
+    )
+
+
+def _empty_args(n_args: IntArray) -> tuple[IntArray, IntArray]:
+    arg_start = np.zeros(len(n_args) + 1, dtype=np.int32)
+    np.cumsum(n_args, out=arg_start[1:])
+    return np.empty(arg_start[-1], dtype=np.int32), arg_start
+
+
+def _pulled(n: int, at: IntArray, values: IntArray) -> IntArray:
+    """`values` of the vertices `at`, -1 elsewhere (n,)."""
+    pulled = np.full(n, -1, dtype=np.int32)
+    pulled[at] = values
+    return pulled

@@ -1,0 +1,141 @@
+"""What the pipeline measures: every artefact's trials and counts, with their identity, here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.contracts.corpus import home_of
+from harness.planning.admit import default_device
+from harness.planning.compose import Composer
+from harness.planning.counter import counting_sha256
+from harness.planning.grid import Settings, expand, override_text
+from harness.planning.resolve import spec_of
+from harness.planning.sweep import Sweep
+from harness.trials.spec import TrialSpec
+from harness.values.places import CONF_DIR
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the person at the machine decides; equal choices plan equal trials."""
+
+    scale: str
+    device: str
+    threads: int
+    data_root: Path
+    results_dir: Path
+    conf_dir: Path = CONF_DIR
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTrial:
+    """One point of a grid: what to type after `bench`, and where its rounds leave their records."""
+
+    spec: TrialSpec
+    settings: Settings
+    overrides: tuple[str, ...]
+    rounds: int
+
+    @property
+    def trial_id(self) -> str:
+        return self.spec.trial_id
+
+    def record_paths(self, results_dir: Path) -> tuple[Path, ...]:
+        return tuple(
+            results_dir / "raw" / self.trial_id / f"r{round_}.json" for round_ in range(self.rounds)
+        )
+
+
+def choices_from(config: Mapping[str, Any], environment: Mapping[str, str]) -> Choices:
+    """Fill in what was not said: the papers' sizes where CUDA is present, else small ones."""
+    device = config.get("device") or default_device()
+    return Choices(
+        scale=str(config.get("scale") or ("paper" if device == "cuda" else "smoke")),
+        device=str(device),
+        threads=int(config.get("threads") or 1),
+        data_root=Path(config.get("data_root") or environment.get("BENCH_DATA") or "data"),
+        results_dir=Path(config.get("results_dir") or "results"),
+        conf_dir=Path(config.get("conf_dir") or CONF_DIR).resolve(),
+    )
+
+
+def plan_artefact(name: str, choices: Choices, composer: Composer) -> tuple[PlannedTrial, ...]:
+    """Resolve one artefact's grid; points that come out equal are one trial.
+
+    Raises ConfigError where the grid, or what it names, is wrong.
+    """
+    grid = expand(name, choices.scale, choices.conf_dir)
+    extra = {
+        "device": choices.device,
+        "threads": choices.threads,
+        "data_root": choices.data_root,
+        "results_dir": choices.results_dir,
+    }
+    named = {str(settings["dataset"]) for settings in grid.settings}
+    available = {dataset: _available(dataset, choices) for dataset in named}
+    planned: dict[str, PlannedTrial] = {}
+    for settings in grid.settings:
+        chosen = {**settings, "dataset": available[str(settings["dataset"])]}
+        # What an experiment says itself wins: some compare on the CPU wherever they run.
+        overrides = tuple(override_text(key, value) for key, value in (extra | chosen).items())
+        spec = spec_of(composer.compose(overrides))
+        planned.setdefault(spec.trial_id, PlannedTrial(spec, chosen, overrides, grid.rounds))
+    return tuple(planned.values())
+
+
+def plan_counts(name: str, choices: Choices) -> tuple[Sweep, ...]:
+    """Batch counts of one artefact, with stand-ins for data sets that are not on this machine."""
+    sweeps = []
+    for sweep in expand(name, choices.scale, choices.conf_dir).sweeps:
+        datasets = (_available(dataset, choices) for dataset in sweep.values("dataset"))
+        found = {"dataset": tuple(dict.fromkeys(datasets))}
+        sweeps.append(replace(sweep, settings={**sweep.settings, **found}))
+    return tuple(sweeps)
+
+
+def sweep_sha256(sweep: Sweep, composer: Composer) -> str:
+    """Hash the code that counts: the counter and the models, loaders and policies of a sweep."""
+    modules = set()
+    for key in ("model", "dataset"):
+        for value in sweep.values(key):
+            config = composer.compose(["system=null", f"{key}={value}"])
+            modules.add(config.model.model if key == "model" else config.dataset.loader)
+    return counting_sha256(modules, {v for values in sweep.settings.values() for v in values})
+
+
+def _available(dataset: str, choices: Choices) -> str:
+    """The data set itself, or what its file names as stand-in where it is not on this machine."""
+    path = choices.conf_dir / "dataset" / f"{dataset}.yaml"
+    if not path.is_file():
+        return dataset  # whoever composes it says what there is
+    choice = yaml.safe_load(path.read_text(encoding="utf-8"))
+    stand_in: str | None = choice.get("stand_in")
+    home = home_of(choice["loader"]) if stand_in else None
+    is_missing = home is not None and not (choices.data_root / home.folder).is_dir()
+    return stand_in if stand_in and is_missing else dataset
+
+
+def measuring_order(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:
+    """Each trial once, with the most rounds asked for; the systems of one point stand together.
+
+    So a slow change of the machine meets all systems of a point alike.
+    """
+    most: dict[str, PlannedTrial] = {}
+    for trial in trials:
+        known = most.get(trial.trial_id)
+        if known is None or trial.rounds > known.rounds:
+            most[trial.trial_id] = trial
+    return tuple(sorted(most.values(), key=_point_of))
+
+
+def _point_of(trial: PlannedTrial) -> tuple[str, ...]:
+    """Everything but the system, as a key to sort by."""
+    rest = sorted(
+        (k, f"{v:>12}") for k, v in trial.settings.items() if k not in ("system", "policy")
+    )
+    return tuple(f"{key}={value}" for key, value in rest)

@@ -1,0 +1,141 @@
+"""The grid of one paper artefact: conf/experiment/<name>.yaml expanded to lists of overrides.
+
+Format of an experiment file (other keys, such as what to plot, are left to their readers):
+
+    title: Time per epoch against batch size      # required, one line
+    paper: Cavs (Xu et al., ATC 2018), Fig. 8 c    # required, one line
+    scales:                                        # required, one entry per scale
+      smoke:
+        rounds: 2                                  # fresh processes per trial, default 1
+        base:                                      # overrides of every trial of this scale
+          model: tree_lstm
+          timing.min_seconds: 0.2
+        blocks:                                    # each the product of its lists, in file order
+          - system: [vertex, dynet]
+            batch_size: [1, 16, 64]
+            hidden_size: 64
+          - {system: vertex, policy: [depth, agenda], batch_size: 64, hidden_size: 64}
+        counts:                                    # batch counts, a call of `bench-schedule` each
+          - {model: [tree_lstm, tree_gru], dataset: sst, batch_size: 8, policy: [agenda, depth]}
+      paper: {...}
+
+Keys are override keys of `bench` (a dot goes down: timing.min_seconds, model.options.variant); a
+block's key wins over the base's. `null` is a value like any other. A block without lists is one
+trial. A scale has blocks, counts (keys: harness/planning/sweep.py), or both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.errors import ConfigError
+from harness.planning.sweep import Sweep, sweep_of
+from harness.values.places import CONF_DIR
+
+SCALES = ("smoke", "paper")
+_SCALE_KEYS = {"rounds", "base", "blocks", "counts"}
+
+Settings = Mapping[str, Any]  # override key -> value of one trial
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """One artefact at one scale: its trials as override lists, each run in `rounds` rounds.
+
+    sweeps: batch counts that it takes from `bench-schedule`.
+    """
+
+    name: str
+    title: str
+    paper: str
+    scale: str
+    rounds: int
+    settings: tuple[Settings, ...]
+    sweeps: tuple[Sweep, ...] = ()
+
+    @property
+    def overrides(self) -> tuple[tuple[str, ...], ...]:
+        """Per trial, what one would type after `bench`."""
+        return tuple(tuple(override_text(k, v) for k, v in one.items()) for one in self.settings)
+
+
+def override_text(key: str, value: Any) -> str:
+    """Write one override as `bench` takes it."""
+    if value is None:
+        return f"{key}=null"
+    if isinstance(value, bool):
+        return f"{key}={str(value).lower()}"
+    return f"{key}={value}"
+
+
+def experiment_names(conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
+    """Names of all artefacts that have a grid."""
+    return tuple(sorted(path.stem for path in (conf_dir / "experiment").glob("*.yaml")))
+
+
+def read_experiment(name: str, conf_dir: Path = CONF_DIR) -> dict[str, Any]:
+    """Read one artefact's file; raises ConfigError if there is none or it is not in the format."""
+    path = conf_dir / "experiment" / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(experiment_names(conf_dir)) or "none"
+        raise ConfigError(f"experiment={name} is unknown; choose one of: {known}")
+    content: dict[str, Any]
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        detail = " ".join(str(error).split())
+        raise ConfigError(f"experiment/{name}.yaml is not YAML: {detail}; correct it") from error
+    for key in ("title", "paper", "scales"):
+        if not isinstance(content, dict) or not content.get(key):
+            raise ConfigError(f"experiment/{name}.yaml has no {key}; see harness/planning/grid.py")
+    return content
+
+
+def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
+    """Expand one artefact's grid at one scale; raises ConfigError where the file is wrong."""
+    content = read_experiment(name, conf_dir)
+    scales = content["scales"]
+    if scale not in scales:
+        known = ", ".join(scales)
+        raise ConfigError(f"experiment/{name}.yaml has no scale {scale}; choose one of: {known}")
+    chosen = scales[scale]
+    place = f"experiment/{name}.yaml, scale {scale}"
+    _check_scale(place, chosen)
+    base = chosen.get("base") or {}
+    settings = [one for block in chosen.get("blocks", ()) for one in _product(base | block)]
+    return Grid(
+        name=name,
+        title=content["title"],
+        paper=content["paper"],
+        scale=scale,
+        rounds=chosen.get("rounds", 1),
+        settings=tuple(settings),
+        sweeps=tuple(sweep_of(place, one) for one in chosen.get("counts", ())),
+    )
+
+
+def _check_scale(place: str, chosen: Any) -> None:
+    if not isinstance(chosen, dict) or not (chosen.get("blocks") or chosen.get("counts")):
+        raise ConfigError(f"{place} has no blocks and no counts; list at least one of either")
+    unknown = sorted(set(chosen) - _SCALE_KEYS)
+    if unknown:
+        allowed = ", ".join(sorted(_SCALE_KEYS))
+        raise ConfigError(f"{place} has {', '.join(unknown)}; only {allowed} are allowed")
+    rounds = chosen.get("rounds", 1)
+    if not isinstance(rounds, int) or rounds < 1:
+        raise ConfigError(f"{place} has rounds={rounds}; give a whole number of at least 1")
+    for block in chosen.get("blocks", ()):
+        if not isinstance(block, dict):
+            raise ConfigError(f"{place} has the block {block!r}; a block maps keys to values")
+
+
+def _product(block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    axes = [values if isinstance(values, list) else [values] for values in block.values()]
+    for point in product(*axes):
+        yield dict(zip(block, point, strict=True))

@@ -1,0 +1,104 @@
+"""Typed configuration: Hydra's YAML files checked against dataclasses, then resolved to trials."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from harness.contracts.policy import LearningSettings, check_policy_name
+from harness.errors import ConfigError
+from harness.planning.compose import Composer, hydra_errors
+from harness.planning.schema import BenchConfig
+from harness.trials.spec import Limits, Timing, TrialSpec
+from harness.trials.workload import build_model
+from harness.values.places import CONF_DIR
+
+
+def spec_of(config: DictConfig, command: str = "") -> TrialSpec:
+    """Resolve a configuration to its trial.
+
+    Raises ConfigError for an unknown name, a value out of range, or a model and a data set that do
+    not fit together. Whether this machine can run it is another question: harness.planning.admit.
+    """
+    with hydra_errors():
+        plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    _refuse_unknown_keys(plain, BenchConfig())
+    shared = ("batch_size", "hidden_size", "embedding_size", "mode", "device", "threads", "seed")
+    more = ("round", "split", "learning_rate", "policy", "data_root")
+    spec = TrialSpec(
+        system=plain["system"]["name"],
+        adapter=plain["system"]["adapter"],
+        system_options=plain["system"]["options"],
+        model=plain["model"]["name"],
+        model_module=plain["model"]["model"],
+        model_options=plain["model"]["options"],
+        dataset=plain["dataset"]["name"],
+        loader=plain["dataset"]["loader"],
+        dataset_options=plain["dataset"]["options"],
+        learning=_learning(plain["learning"]),
+        timing=Timing(**plain["timing"]),
+        limits=Limits(**plain["limits"]),
+        cache_dir=str(Path(plain["results_dir"]) / ".oracle"),
+        command=command,
+        **{name: plain[name] for name in (*shared, *more)},
+    )
+    _check(spec, plain["dataset"]["instance_kind"])
+    return spec
+
+
+def _learning(plain: Mapping[str, Any]) -> LearningSettings:
+    """A saved policy is identified by what is in its file."""
+    if plain["file"] is None:
+        return LearningSettings(**plain)
+    try:
+        digest = hashlib.sha256(Path(plain["file"]).read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(
+            f"learning.file={plain['file']} cannot be read: {error.strerror}; name a saved policy"
+        ) from error
+    return LearningSettings(**plain, file_sha256=digest)
+
+
+def _refuse_unknown_keys(plain: Mapping[str, Any], schema: Any, above: str = "") -> None:
+    """Hydra's `+key=value` adds what no type knows; it would be ignored without a word."""
+    known = [item.name for item in fields(schema)]
+    for key, value in plain.items():
+        if key not in known:
+            raise ConfigError(
+                f"{above}{key} is not in the configuration; choose one of: {', '.join(known)}"
+            )
+        if is_dataclass(getattr(schema, key)):
+            _refuse_unknown_keys(value, getattr(schema, key), f"{above}{key}.")
+
+
+def _check(spec: TrialSpec, instance_kind: str) -> None:
+    if spec.policy is not None:
+        check_policy_name(spec.policy)
+    if spec.policy is not None and "policy" not in spec.system_options:
+        raise ConfigError(
+            f"policy={spec.policy}, but system={spec.system} batches in its own way; leave policy"
+            " out, or choose a system of the shared core"
+        )
+    wanted = build_model(spec, vocab_size=1, n_classes=1).instance_kind
+    if wanted != instance_kind:
+        raise ConfigError(
+            f"model={spec.model} takes instances of kind {wanted}, but dataset={spec.dataset} has"
+            f" {instance_kind}; choose a model and a data set of one kind"
+        )
+
+
+def specs_of(
+    override_lists: Iterable[Sequence[str]], extra: Sequence[str] = (), conf_dir: Path = CONF_DIR
+) -> dict[str, TrialSpec]:
+    """Resolve a grid's override lists, each with `extra` behind it, to trials by trial_id.
+
+    Points that come out equal, within an experiment or across several, are one trial.
+    """
+    composer = Composer(conf_dir)
+    specs = (spec_of(composer.compose([*one, *extra])) for one in override_lists)
+    return {spec.trial_id: spec for spec in specs}

@@ -1,0 +1,126 @@
+"""Learn a state machine by tabular Q-learning.
+
+Source: Chen et al., "ED-Batch", ICML 2023, Sec. 2.3, with the constants of its release,
+dynet/ooc-scheduler.h and .cc (RLScheduler).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.contracts.policy import FALLBACKS, LearningSettings
+from harness.errors import ConfigError
+from harness.policies.fsm.encoding import ENCODINGS
+from harness.policies.fsm.machine import StateMachine
+from harness.policies.fsm.nearest import Nearest, nearest
+from harness.policies.fsm.run import run
+from harness.policies.fsm.trials import Table, Visits, choices_of, empty_table, trial, update
+from harness.policies.fsm.types_of import TypedArrays, all_types, in_types_of
+from harness.policies.parts.bound import lower_bound
+from harness.policies.parts.ready import Ints, Ready, start
+from harness.values.graph import Graph
+
+FIRST_EPSILON, LAST_EPSILON, EPSILON_DECAY = 0.5, 0.05, 0.9
+EVALUATION_EVERY = 50  # trials
+NEAR_BOUND = 1.01
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """What the best evaluation found: batches, and the choice in every state known by then."""
+
+    n_batches: int
+    choices: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Episode:
+    """A training graph, ready to be scheduled again and again."""
+
+    graph: Graph
+    typed: TypedArrays
+    begin: Ready
+    near: Nearest
+    visits: Visits
+
+
+def learn_machine(
+    encoding: str, graphs: Sequence[Graph], settings: LearningSettings, workload: str
+) -> StateMachine:
+    """Learn on graphs of one model, in turn; equal seeds give equal machines.
+
+    Raises ConfigError when there is no graph, or they are not of one model.
+    """
+    if not graphs:
+        raise ConfigError("no graph to learn a policy on; give at least one")
+    names, follows = all_types(graphs)
+    episodes = [_episode(graph, names, follows) for graph in graphs]
+    bound = sum(lower_bound(graph) for graph in graphs)
+    table, best, n_trials = _learn(episodes, ENCODINGS.index(encoding), settings, bound)
+    return StateMachine(
+        encoding=encoding,
+        workload=workload,
+        type_names=names,
+        follows=follows,
+        states=_tuples(table, len(best.choices)),
+        choices=tuple(best.choices.tolist()),
+        variant=settings.variant,
+        fallback=settings.fallback,
+        seed=settings.seed,
+        n_trials=n_trials,
+        n_batches=best.n_batches,
+        lower_bound=bound,
+    )
+
+
+def _learn(
+    episodes: Sequence[_Episode], encoding: int, settings: LearningSettings, bound: int
+) -> tuple[Table, _Best, int]:
+    """Return all states, the best choices in those known by then, and the trials made."""
+    fallback = FALLBACKS.index(settings.fallback)
+    generator = np.array([settings.seed], dtype=np.uint64)
+    table, epsilon, best = empty_table(), FIRST_EPSILON, None
+    for n_trials in range(1, settings.trials + 1):
+        one = episodes[(n_trials - 1) % len(episodes)]
+        table, n_visits = trial(
+            one.begin, one.near, table, one.visits, encoding, epsilon, generator
+        )
+        update(table, one.visits, n_visits, encoding, settings.variant == "released")
+        epsilon = max(LAST_EPSILON, EPSILON_DECAY * epsilon)
+        if n_trials % EVALUATION_EVERY == 0 or n_trials == settings.trials:
+            choices = choices_of(table, encoding)
+            n_batches = sum(_batches(one, table, choices, encoding, fallback) for one in episodes)
+            if best is None or n_batches < best.n_batches:
+                best = _Best(n_batches, choices)
+            if best.n_batches < NEAR_BOUND * bound:
+                break
+    assert best is not None
+    return table, best, n_trials
+
+
+def _episode(graph: Graph, names: tuple[str, ...], follows: tuple[int, ...]) -> _Episode:
+    typed = in_types_of(graph, names, follows)
+    types, all_follows, _ = typed
+    n = graph.n_vertices
+    return _Episode(
+        graph,
+        typed,
+        start(types, graph.arg_start, graph.args, all_follows),
+        nearest(types, graph.arg_start, graph.args, len(names)),
+        Visits(np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n)),
+    )
+
+
+def _batches(episode: _Episode, table: Table, choices: Ints, encoding: int, fallback: int) -> int:
+    (types, follows, cheap), graph = episode.typed, episode.graph
+    arrays = types, graph.arg_start, graph.args, follows, cheap
+    _, starts, _ = run(*arrays, table.states, choices, encoding, fallback)
+    return len(starts) - 1
+
+
+def _tuples(table: Table, n: int) -> tuple[tuple[int, ...], ...]:
+    keys, starts = table.states.keys.tolist(), table.states.starts.tolist()
+    return tuple(tuple(keys[starts[s] : starts[s + 1]]) for s in range(n))

@@ -1,0 +1,112 @@
+"""A table of states: tuples of type ids numbered in order of appearance, found by hashing."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.machine.compiled import compiled
+from harness.policies.parts.ready import Ints
+
+UNSEEN = -1
+_HASH_START, _HASH_FACTOR = 1469598103934665603, 1099511628211  # FNV-1a
+_FIRST_SLOTS = 64  # a power of two
+
+
+class States(NamedTuple):
+    """keys[starts[s]:starts[s + 1]] is state s; arrays may be longer than what is used.
+
+    slots (a power of two,): states by hash, UNSEEN where free; at most half of them are taken.
+    total (1,): number of states.
+    """
+
+    keys: Ints
+    starts: Ints
+    slots: Ints
+    total: Ints
+
+
+@compiled
+def no_states() -> States:
+    """Return an empty table."""
+    return States(
+        np.empty(4 * _FIRST_SLOTS, np.int32),
+        np.zeros(_FIRST_SLOTS, np.int32),
+        np.full(_FIRST_SLOTS, np.int32(UNSEEN)),
+        np.zeros(1, np.int32),
+    )
+
+
+@compiled
+def _hash(key: Ints, length: int) -> int:
+    code = _HASH_START
+    for position in range(length):
+        code = (code ^ key[position]) * _HASH_FACTOR
+    return code ^ (code >> 32)
+
+
+@compiled
+def find(states: States, key: Ints, length: int) -> int:
+    """Return the number of the state key[:length], or UNSEEN."""
+    keys, starts, slots = states.keys, states.starts, states.slots
+    slot = _hash(key, length) & (len(slots) - 1)
+    while slots[slot] != UNSEEN:
+        begin = starts[slots[slot]]
+        if starts[slots[slot] + 1] - begin == length:
+            position = 0
+            while position < length and keys[begin + position] == key[position]:
+                position += 1
+            if position == length:
+                break
+        slot = (slot + 1) & (len(slots) - 1)
+    return int(slots[slot])
+
+
+@compiled
+def _free_slot(slots: Ints, key: Ints, length: int) -> int:
+    """Return the slot of a state that is not in the table."""
+    slot = _hash(key, length) & (len(slots) - 1)
+    while slots[slot] != UNSEEN:
+        slot = (slot + 1) & (len(slots) - 1)
+    return slot
+
+
+@compiled
+def add(states: States, key: Ints, length: int) -> tuple[States, int]:
+    """Return the table with a state that it does not hold, and the state's number."""
+    state = states.total[0]
+    if 2 * (state + 1) > len(states.slots):
+        states = _with_more_slots(states)
+    begin = states.starts[state]
+    if begin + length > len(states.keys):
+        keys = np.empty(2 * len(states.keys) + length, np.int32)
+        keys[:begin] = states.keys[:begin]
+        states = States(keys, states.starts, states.slots, states.total)
+    states.keys[begin : begin + length] = key[:length]
+    states.slots[_free_slot(states.slots, key, length)] = state
+    states.starts[state + 1] = begin + length
+    states.total[0] += 1
+    return states, state
+
+
+@compiled
+def _with_more_slots(states: States) -> States:
+    n_slots, n = 2 * len(states.slots), states.total[0]
+    starts = np.zeros(n_slots, np.int32)
+    starts[: n + 1] = states.starts[: n + 1]
+    slots = np.full(n_slots, np.int32(UNSEEN))
+    for state in range(n):
+        begin, end = starts[state], starts[state + 1]
+        slots[_free_slot(slots, states.keys[begin:end], end - begin)] = state
+    return States(states.keys, starts, slots, states.total)
+
+
+@compiled
+def states_of(keys: Ints, starts: Ints) -> States:
+    """Return the table of the states keys[starts[s]:starts[s + 1]], numbered in that order."""
+    states = no_states()
+    for state in range(len(starts) - 1):
+        begin, end = starts[state], starts[state + 1]
+        states, _ = add(states, keys[begin:end], end - begin)
+    return states

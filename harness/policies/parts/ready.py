@@ -1,0 +1,181 @@
+"""Ready lists per type: the compiled core of policies that choose type after type.
+
+A vertex is ready once its arguments are executed. `commit` executes all ready vertices of a type as
+one batch (one vertex, where the type is unbatchable), and then those that must follow them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.machine.compiled import compiled
+from harness.values.graph import NO_TYPE, UNBATCHABLE
+
+Ints = NDArray[np.int32]
+N_EXECUTED, N_BATCHES, N_ACTIVATIONS = 0, 1, 2
+
+
+class Ready(NamedTuple):
+    """State of a run; all arrays, so that compiled functions can change them in place.
+
+    user_start (n + 1,), users (m,): who uses each vertex, by increasing vertex id.
+    missing (n,): argument edges whose vertex is not executed yet.
+    queue (n,): the vertices of type t take queue[first[t]:first[t + 1]] in order of becoming ready;
+        queue[head[t]:tail[t]] are ready and not executed.
+    followers (k,): types with a leader, in increasing order; leader (n_types,) is Graph.follows.
+    since (n_types,): when each type last got its first ready vertex, in activations.
+    batch_of (n,): batch of each executed vertex.
+    counts (3,): vertices executed, batches and activations so far.
+    """
+
+    types: Ints
+    user_start: Ints
+    users: Ints
+    missing: Ints
+    queue: Ints
+    first: Ints
+    head: Ints
+    tail: Ints
+    since: Ints
+    leader: Ints
+    followers: Ints
+    batch_of: Ints
+    counts: Ints
+
+
+@compiled
+def users_of(n: int, arg_start: Ints, args: Ints) -> tuple[Ints, Ints]:
+    """Return the reversed edges: users[user_start[v]:user_start[v + 1]] use vertex v."""
+    user_start = np.zeros(n + 1, np.int32)
+    for edge in range(len(args)):
+        user_start[args[edge] + 1] += 1
+    for v in range(n):
+        user_start[v + 1] += user_start[v]
+    free = user_start[:n].copy()
+    users = np.empty(len(args), np.int32)
+    for v in range(n):
+        for edge in range(arg_start[v], arg_start[v + 1]):
+            users[free[args[edge]]] = v
+            free[args[edge]] += 1
+    return user_start, users
+
+
+@compiled
+def followers_of(follows: Ints) -> Ints:
+    """Return the types that follow another, in increasing order."""
+    followers = np.empty(len(follows), np.int32)
+    n_followers = 0
+    for t in range(len(follows)):
+        if follows[t] != NO_TYPE:
+            followers[n_followers] = t
+            n_followers += 1
+    return followers[:n_followers]
+
+
+@compiled
+def start(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ready:
+    """Return the state before the first batch."""
+    user_start, users = users_of(len(types), arg_start, args)
+    return _start(types, user_start, users, arg_start[1:] - arg_start[:-1], follows)
+
+
+@compiled
+def start_from_outputs(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> Ready:
+    """Return the state before the last batch, for schedules that are made from the outputs back.
+
+    A vertex is ready once all its users are executed: its arguments stand where its users stood.
+    No type follows another.
+    """
+    n_users = np.zeros(len(types), np.int32)
+    for edge in range(len(args)):
+        n_users[args[edge]] += 1
+    return _start(types, arg_start, args, n_users, np.full(n_types, np.int32(NO_TYPE)))
+
+
+@compiled
+def _start(types: Ints, user_start: Ints, users: Ints, missing: Ints, follows: Ints) -> Ready:
+    n, n_types = len(types), len(follows)
+    first = np.zeros(n_types + 1, np.int32)
+    for v in range(n):
+        first[types[v] + 1] += 1
+    for t in range(n_types):
+        first[t + 1] += first[t]
+    head, tail = first[:n_types].copy(), first[:n_types].copy()
+    ready = Ready(
+        types, user_start, users, missing, np.empty(n, np.int32),
+        first, head, tail, np.zeros(n_types, np.int32), follows, followers_of(follows),
+        np.empty(n, np.int32), np.zeros(3, np.int32),
+    )  # fmt: skip
+    for v in range(n):
+        if ready.missing[v] == 0:
+            append(ready, v)
+    return ready
+
+
+@compiled
+def append(ready: Ready, v: int) -> None:
+    """Put a vertex that became ready at the end of its type's list."""
+    t = ready.types[v]
+    if ready.head[t] == ready.tail[t]:
+        ready.since[t] = ready.counts[N_ACTIVATIONS]
+        ready.counts[N_ACTIVATIONS] += 1
+    ready.queue[ready.tail[t]] = v
+    ready.tail[t] += 1
+
+
+@compiled
+def execute(ready: Ready, t: int, size: int) -> None:
+    """Execute the `size` oldest ready vertices of type t as one batch."""
+    begin = ready.head[t]
+    ready.head[t] = begin + size
+    for position in range(begin, begin + size):
+        v = ready.queue[position]
+        ready.batch_of[v] = ready.counts[N_BATCHES]
+        for edge in range(ready.user_start[v], ready.user_start[v + 1]):
+            user = ready.users[edge]
+            ready.missing[user] -= 1
+            if ready.missing[user] == 0:
+                append(ready, user)
+    ready.counts[N_EXECUTED] += size
+    ready.counts[N_BATCHES] += 1
+
+
+@compiled
+def commit(ready: Ready, t: int) -> None:
+    """Execute all ready vertices of type t, then those that must follow; type 0: the oldest one."""
+    execute(ready, t, 1 if t == UNBATCHABLE else ready.tail[t] - ready.head[t])
+    for follower in ready.followers:
+        if ready.leader[follower] == t and ready.tail[follower] > ready.head[follower]:
+            execute(ready, follower, ready.tail[follower] - ready.head[follower])
+
+
+@compiled
+def n_ready(ready: Ready, t: int) -> int:
+    """Return |F_t|, the number of ready vertices of type t."""
+    size: int = ready.tail[t] - ready.head[t]
+    return size
+
+
+@compiled
+def in_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
+    """Return order and starts of a schedule, vertices of a batch by increasing id."""
+    starts = np.zeros(n_batches + 1, np.int32)
+    for v in range(len(batch_of)):
+        starts[batch_of[v] + 1] += 1
+    for batch in range(n_batches):
+        starts[batch + 1] += starts[batch]
+    free = starts[:n_batches].copy()
+    order = np.empty(len(batch_of), np.int32)
+    for v in range(len(batch_of)):
+        order[free[batch_of[v]]] = v
+        free[batch_of[v]] += 1
+    return order, starts
+
+
+@compiled
+def finish(ready: Ready) -> tuple[Ints, Ints]:
+    """Return order and starts once every vertex is executed."""
+    return in_batches(ready.batch_of, ready.counts[N_BATCHES])

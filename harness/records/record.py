@@ -1,0 +1,154 @@
+"""The record: what a trial's round leaves behind, the only source of every table and plot.
+
+Versions of the schema: 1, the first.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness.errors import RecordError
+from harness.records.whole_files import write_whole
+from harness.trials.spec import TrialSpec
+
+SCHEMA_VERSION = 1
+STATUSES = ("ok", "oom", "timeout", "crash", "unsupported", "wrong_result")
+Status = Literal["ok", "oom", "timeout", "crash", "unsupported", "wrong_result"]
+Phase = Literal["construct", "schedule", "forward", "backward", "update"]
+
+# Nothing was measured, and the cause (a killed process, a missing framework) may be gone.
+TRIED_AGAIN = frozenset({"crash", "unsupported"})
+LIMITED = frozenset({"oom", "timeout"})
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Trial(_Frozen):
+    """The point that was measured."""
+
+    system: str
+    policy: str | None
+    model: str
+    dataset: str
+    batch_size: int
+    hidden_size: int
+    mode: Literal["train", "infer"]
+    device: Literal["cpu", "cuda"]
+    threads: int
+    seed: int
+    round: int
+
+
+def _no_phases() -> dict[Phase, float | None]:
+    return dict.fromkeys(get_args(Phase))
+
+
+class CheckVerdict(_Frozen):
+    """Agreement with the float64 oracle; skipped only for a system that does no arithmetic.
+
+    max_rel_err: largest deviation of any checked array, relative to that array's largest entry.
+    """
+
+    status: Literal["ok", "failed", "skipped"]
+    max_rel_err: float | None = None
+
+
+class Record(_Frozen):
+    """One trial's round; seconds everywhere, samples_s has one entry per timed mini-batch.
+
+    phases_s: medians per mini-batch; null where the system cannot tell a phase apart.
+    samples_s: pass after pass over the n_mini_batches of the fixed list.
+    n_batches, n_launches, bytes_copied, n_copies: means per mini-batch; null where a system cannot
+    tell. n_copies: those of the launches that only bring operands together.
+    """
+
+    schema_version: Literal[1] = 1
+    status: Status
+    reason: str | None = None
+    trial: Trial
+    trial_id: str
+    instances_per_s: float | None = None
+    phases_s: dict[Phase, float | None] = Field(default_factory=_no_phases)
+    learn_s: float | None = None
+    compile_s: float | None = None
+    samples_s: tuple[float, ...] = ()
+    n_mini_batches: int | None = None
+    n_instances: int | None = None
+    n_batches: float | None = None
+    n_launches: float | None = None
+    bytes_copied: float | None = None
+    n_copies: float | None = None
+    peak_memory_bytes: int | None = None
+    baseline_memory_bytes: int | None = None  # resident once all is imported, before `prepare`
+    check: CheckVerdict | None = None
+    warnings: tuple[str, ...] = ()
+    inputs_sha256: str | None = None
+    source_sha256: str
+    machine: dict[str, Any]
+    versions: dict[str, str]
+    config: dict[str, Any]
+    started_at: str
+    finished_at: str
+    command: str = ""
+
+    def answers(self, spec: TrialSpec, source_sha256: str) -> bool:
+        """Return whether this record makes measuring `spec` (again) unnecessary.
+
+        It does when trial, round and measured code are the same, unless nothing was measured or
+        a limit that ended the trial has been changed since.
+        """
+        same = (self.trial_id, self.trial.round, self.source_sha256) == (
+            spec.trial_id,
+            spec.round,
+            source_sha256,
+        )
+        if not same or self.status in TRIED_AGAIN:
+            return False
+        return self.status not in LIMITED or self.config.get("limits") == spec.to_dict()["limits"]
+
+
+def trial_of(spec: TrialSpec) -> Trial:
+    """Return the fields of a trial that every reader needs."""
+    return Trial(**{name: getattr(spec, name) for name in Trial.model_fields})
+
+
+def record_path(results_dir: Path, spec: TrialSpec) -> Path:
+    """Where the record of a trial's round goes unless `out` says otherwise."""
+    return results_dir / "raw" / spec.trial_id / f"r{spec.round}.json"
+
+
+def read_record(path: Path) -> Record:
+    """Read and validate one record; raises RecordError naming the file and the first fault."""
+    try:
+        return Record.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read ({error.strerror}); measure it again") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        message = f"{path} is not a record of schema {SCHEMA_VERSION}: {where}: {first['msg']}"
+        raise RecordError(f"{message}; delete it and measure again") from error
+
+
+def find_record(path: Path) -> Record | None:
+    """Return the record at `path`, or None where there is none that can be read."""
+    try:
+        return read_record(path)
+    except RecordError:
+        return None
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Write a record; one that was there and no longer answers moves to superseded/ beside it."""
+    write_whole(path, record.model_dump_json(indent=1) + "\n")
+
+
+def now_text() -> str:
+    """The time of day in UTC, for people."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,170 @@
+"""The command line of `bench`: Hydra parses, composes and sweeps; what runs is decided here.
+
+Hydra would run a sweep's jobs one after another inside this process. Its job function therefore
+only collects the composed configurations; all are checked before the first trial starts.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass, replace
+from io import StringIO
+from pathlib import Path
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from harness.errors import ConfigError
+from harness.planning.artefacts import choices_from, measuring_order, plan_artefact
+from harness.planning.compose import CONFIG_NAME, Composer, hydra_errors, quote_null
+from harness.planning.resolve import spec_of, specs_of
+from harness.planning.schema import register_schema
+from harness.records.record import record_path
+from harness.records.whole_files import check_writable
+from harness.trials.spec import TrialSpec
+from harness.values.places import CONF_DIR
+
+# What an experiment decides by itself, or what does not belong to a single trial.
+_SWEEP = ("-m", "--multirun")
+_NOT_PASSED_ON = ("experiment", "scale", "rounds", "round", "out", "force")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One configuration as Hydra composed it; `overrides` are those of the command line."""
+
+    config: DictConfig
+    experiment: str | None
+    overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One trial's round to be measured, and where its record goes."""
+
+    spec: TrialSpec
+    path: Path
+    log: Path
+    force: bool
+
+
+def parse(arguments: Sequence[str]) -> list[Job]:
+    """Compose what was typed; empty when Hydra itself answered (--help, --cfg).
+
+    Raises ConfigError in one line for whatever Hydra does not accept.
+    """
+    jobs: list[Job] = []
+
+    def collect(config: DictConfig) -> None:
+        context = HydraConfig.get()
+        name = context.runtime.choices.get("experiment")
+        jobs.append(Job(config, name, tuple(context.overrides.task)))
+
+    register_schema()
+    entry = hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name=CONFIG_NAME)
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        typed = [quote_null(argument) for argument in arguments if argument not in _SWEEP]
+        if len(typed) < len(arguments):
+            # First, as argparse wants it; the folder is where Hydra notes a sweep's settings.
+            typed = ["-m", *typed, f"hydra.sweep.dir={folder}"]
+        with hydra_errors(), _as_command_line(typed):
+            entry(collect)()
+    return jobs
+
+
+@contextmanager
+def _as_command_line(arguments: Sequence[str]) -> Iterator[None]:
+    """Let Hydra read `arguments`, and raise its errors instead of printing them."""
+    argv, full = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    sys.argv = [argv[0], *arguments]
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    complaint = StringIO()
+    try:
+        with redirect_stderr(complaint):
+            yield
+    except SystemExit as stop:
+        if stop.code:  # argparse has said why on its last line
+            reason = complaint.getvalue().strip().rpartition("error: ")[2]
+            raise ConfigError(f"{reason}; see `bench --help`") from stop
+    finally:
+        sys.argv = argv
+        del os.environ["HYDRA_FULL_ERROR"]
+        if full is not None:
+            os.environ["HYDRA_FULL_ERROR"] = full
+
+
+def plan(jobs: Sequence[Job], arguments: Sequence[str]) -> list[Measurement]:
+    """Turn jobs into measurements, rounds outermost: all systems' first rounds, then the second.
+
+    Raises ConfigError for a trial that is not allowed, or a place that cannot be written.
+    """
+    command = shlex.join(["bench", *arguments])
+    planned = [one for job in jobs for one in _measurements(job, command)]
+    planned.sort(key=lambda one: one.spec.round)
+    unique = list({(one.path, one.spec.trial_id, one.spec.round): one for one in planned}.values())
+    if len({one.path for one in unique}) < len(unique):
+        raise ConfigError("out names one file for several records; leave it out or make it differ")
+    for folder in dict.fromkeys(_folder_to_check(one) for one in unique):
+        check_writable(folder)
+    return unique
+
+
+def _measurements(job: Job, command: str) -> list[Measurement]:
+    config = job.config
+    if job.experiment is None:
+        first, n_rounds = config.round, 1 if config.rounds is None else config.rounds
+        specs = [spec_of(config, command)]
+    else:
+        if config.out is not None:
+            raise ConfigError("out names one record, an experiment has many; give results_dir")
+        first = 0
+        specs, n_rounds = experiment_trials(
+            job.experiment, config.scale, config.rounds, _passed_on(job.overrides)
+        )
+    if n_rounds < 1:
+        raise ConfigError(f"rounds={n_rounds} is not allowed; give a value of at least 1")
+    rounds = range(first, first + n_rounds)
+    return [_measurement(config, spec.with_round(r), command) for r in rounds for spec in specs]
+
+
+def experiment_trials(
+    name: str, scale: str | None, rounds: int | None, extra: Sequence[str] = ()
+) -> tuple[list[TrialSpec], int]:
+    """Return an artefact's trials, as the pipeline plans them, and their number of rounds.
+
+    scale: None means "paper" where CUDA is present, else "smoke". extra: overrides of every trial.
+    """
+    said = dict(text.split("=", 1) for text in extra if "=" in text)
+    choices = choices_from({**said, "scale": scale}, os.environ)
+    trials = measuring_order(plan_artefact(name, choices, Composer()))
+    if not trials:
+        raise ConfigError(
+            f"experiment={name} counts and times nothing; snakemake draw_{name} makes it"
+        )
+    specs = list(specs_of([trial.overrides for trial in trials], extra).values())
+    planned = max(trial.rounds for trial in trials)
+    return specs, planned if rounds is None else rounds
+
+
+def _passed_on(overrides: Sequence[str]) -> list[str]:
+    return [text for text in overrides if text.partition("=")[0] not in _NOT_PASSED_ON]
+
+
+def _measurement(config: DictConfig, spec: TrialSpec, command: str) -> Measurement:
+    results = Path(config.results_dir)
+    path = record_path(results, spec) if config.out is None else Path(config.out)
+    if path.is_dir():
+        raise ConfigError(f"out={path} is a folder; give the name of a file")
+    log = results / "logs" / f"{spec.trial_id}.r{spec.round}.log"
+    return Measurement(replace(spec, command=command), path, log, bool(config.force))
+
+
+def _folder_to_check(one: Measurement) -> Path:
+    # A record's own folder is made when it is written; here the folder of all of them is tried.
+    return one.path.parent.parent if one.path.parent.name == one.spec.trial_id else one.path.parent

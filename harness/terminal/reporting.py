@@ -1,0 +1,126 @@
+"""What `bench` tells people: one line per trial, a summary of one, progress between workers."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from harness.records.record import Record, Trial
+from harness.records.stats import relative_spread
+
+
+def trial_words(trial: Trial) -> str:
+    """Name a trial's round in a few words."""
+    system = f"{trial.system}:{trial.policy}" if trial.policy else trial.system
+    sizes = f"bs={trial.batch_size} h={trial.hidden_size}"
+    place = f"{trial.device}/{trial.threads}"
+    work = f"{trial.model} {trial.dataset} {sizes} {trial.mode} {place}"
+    return f"{system} {work} r{trial.round}"
+
+
+def outcome_words(record: Record) -> str:
+    """Say what came out: speed, spread, status, warnings; or the reason why there is no speed."""
+    if record.status != "ok" or record.instances_per_s is None or not record.n_mini_batches:
+        return f"{record.status}: {record.reason}" if record.reason else record.status
+    spread = relative_spread(record.samples_s, record.n_mini_batches)
+    warnings = f" ({', '.join(record.warnings)})" if record.warnings else ""
+    return f"{record.instances_per_s:,.0f} instances/s ±{spread:.1%}  ok{warnings}"
+
+
+def summary(record: Record, path: Path) -> str:
+    """Several lines about one record."""
+    lines = [trial_words(record.trial), f"  {outcome_words(record)}"]
+    if record.status == "ok" and record.n_mini_batches:
+        phases = record.phases_s.items()
+        told = [f"{name} {seconds * 1e3:.3g} ms" for name, seconds in phases if seconds is not None]
+        n_passes = len(record.samples_s) // record.n_mini_batches
+        lines.append(f"  {n_passes} passes over {record.n_mini_batches} mini-batches")
+        lines.append(f"  per mini-batch: {', '.join(told) or 'no phases told apart'}")
+        lines.append(f"  {_work_words(record)}")
+    if record.check is not None:
+        error = record.check.max_rel_err
+        detail = "" if error is None else f" (largest relative error {error:.1e})"
+        lines.append(f"  check {record.check.status}{detail}")
+    return "\n".join([*lines, f"  record: {path}"])
+
+
+def _work_words(record: Record) -> str:
+    words = []
+    if record.n_batches is not None:
+        words.append(f"{record.n_batches:.4g} batches")
+    if record.n_launches is not None:
+        words.append(f"{record.n_launches:.4g} launches")
+    if record.bytes_copied is not None:
+        words.append(f"{record.bytes_copied / 2**20:.3g} MiB copied")
+    if record.peak_memory_bytes is not None:
+        words.append(f"peak memory {record.peak_memory_bytes / 2**20:.0f} MiB")
+        if record.baseline_memory_bytes is not None:
+            words[-1] += f" ({record.baseline_memory_bytes / 2**20:.0f} MiB before preparing)"
+    return ", ".join(words)
+
+
+def totals(statuses: Sequence[str], n_kept: int, n_refused: int) -> str:
+    """One line about a whole run."""
+    counts = ", ".join(f"{n} {status}" for status, n in Counter(statuses).most_common())
+    refused = f"; {n_refused} refused" if n_refused else ""
+    return f"{len(statuses)} records: {counts or 'none'}; {n_kept} kept{refused}"
+
+
+class Reporter:
+    """Log lines on standard error, and below them a bar where that is a terminal.
+
+    Nothing refreshes by itself: the bar is drawn when a trial ends, never while one is timed.
+    """
+
+    def __init__(self, n_trials: int, console: Console | None = None) -> None:
+        self._n_trials = n_trials
+        self._n_done = 0
+        self._console = console or Console(stderr=True, highlight=False, soft_wrap=True)
+        self._progress = Progress(
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[now]}", markup=False),
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=n_trials, now="")
+        self._draws = self._console.is_terminal and n_trials > 1
+
+    def __enter__(self) -> Reporter:
+        if self._draws:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._draws:
+            self._progress.stop()
+
+    def starts(self, words: str) -> None:
+        """Show what is measured next."""
+        if self._draws:
+            self._progress.update(self._task, now=words)
+            self._progress.refresh()
+
+    def ends(self, words: str) -> None:
+        """Write the line of the trial that ended."""
+        self._n_done += 1
+        line = f"[{self._n_done}/{self._n_trials}] {words}"
+        if self._draws:
+            self._progress.update(self._task, completed=self._n_done, now="")
+            self._console.print(line, markup=False, highlight=False)
+            self._progress.refresh()
+        else:
+            print(line, file=sys.stderr, flush=True)

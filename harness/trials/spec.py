@@ -1,0 +1,147 @@
+"""One point of the benchmark, fully resolved: what a worker process is given as plain JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from harness.contracts.policy import LearningSettings, is_learned
+from harness.errors import ConfigError
+
+MODES = ("train", "infer")
+DEVICES = ("cpu", "cuda")
+USAGE_EXIT = 64  # how a worker says that configuration or data are wrong; sysexits' EX_USAGE
+
+
+def _check_at_least(owner: object, lowest: float, *names: str) -> None:
+    for name in names:
+        value = getattr(owner, name)
+        if value < lowest:
+            raise ConfigError(f"{name}={value} is not allowed; give a value of at least {lowest}")
+
+
+def _check_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name}={value} is not allowed; choose one of {', '.join(allowed)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How long and how often a trial is measured.
+
+    A pass runs every mini-batch of the fixed list once. Passes go on until min_seconds of timed
+    work and min_passes are reached, or max_seconds are over (one pass is always made).
+    """
+
+    min_seconds: float = 2.0
+    max_seconds: float = 60.0
+    n_mini_batches: int = 16
+    n_warmup: int = 1  # passes
+    min_passes: int = 3
+    n_check_instances: int = 4
+
+    def __post_init__(self) -> None:
+        _check_at_least(self, 0, "min_seconds", "max_seconds", "n_warmup")
+        _check_at_least(self, 1, "n_mini_batches", "min_passes", "n_check_instances")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a worker process may use before it is ended; memory counts its whole process tree."""
+
+    time_s: float = 600.0
+    memory_bytes: int = 0  # 0: four fifths of the machine's memory
+
+    def __post_init__(self) -> None:
+        if self.time_s <= 0:
+            raise ConfigError(f"limits.time_s={self.time_s} is not allowed; give seconds above 0")
+        _check_at_least(self, 0, "memory_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSpec:
+    """One trial's round with everything resolved; raises ConfigError for a value out of range.
+
+    `data_root`, `limits`, `round` and `command` do not change the work and are no part of its
+    identity, nor is `learning` where the policy is not learned; everything else is.
+    """
+
+    system: str
+    adapter: str  # module with the class Adapter
+    system_options: Mapping[str, Any] = field(default_factory=dict)
+    policy: str | None = None  # None: the system's own
+    model: str
+    model_module: str
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    dataset: str
+    loader: str  # module with the function load
+    dataset_options: Mapping[str, Any] = field(default_factory=dict)
+    split: str = "train"
+    batch_size: int
+    hidden_size: int
+    embedding_size: int = 0  # 0: as hidden_size
+    mode: str = "train"
+    device: str = "cpu"
+    threads: int = 1
+    seed: int = 0
+    learning_rate: float = 1e-3
+    learning: LearningSettings = field(default_factory=LearningSettings)
+    timing: Timing = field(default_factory=Timing)
+    limits: Limits = field(default_factory=Limits)
+    round: int = 0
+    data_root: str = "data"
+    cache_dir: str | None = None  # answers of the oracle
+    command: str = ""
+
+    def __post_init__(self) -> None:
+        _check_one_of("mode", self.mode, MODES)
+        _check_one_of("device", self.device, DEVICES)
+        _check_at_least(self, 1, "batch_size", "hidden_size", "threads")
+        _check_at_least(self, 0, "embedding_size", "seed", "round", "learning_rate")
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that changes the work, as plain values."""
+        values = {name: value for name, value in asdict(self).items() if name not in _NOT_IDENTITY}
+        if is_learned(str(self.policy or self.system_options.get("policy"))):
+            del values["learning"]["file"]  # its hash tells more than its name
+        else:
+            del values["learning"]
+        return values | {"embedding_size": self.embedding_size or self.hidden_size}
+
+    @property
+    def trial_id(self) -> str:
+        """Path-safe text that names the trial, ending in a hash of its identity; no round in it."""
+        text = json.dumps(self.identity, sort_keys=True, default=str)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        names = (self.system, *([self.policy] if self.policy else []), self.model, self.dataset)
+        sizes = (f"bs{self.batch_size}", f"h{self.hidden_size}")
+        rest = (self.mode, f"{self.device}{self.threads}", f"s{self.seed}", digest)
+        return "-".join(re.sub(r"[^A-Za-z0-9_.]", "_", part) for part in (*names, *sizes, *rest))
+
+    def with_round(self, round_: int) -> TrialSpec:
+        """Return the same trial's other round."""
+        return replace(self, round=round_)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that from_dict reads back."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TrialSpec:
+        """Build from plain values; raises ConfigError for a key that no trial has."""
+        unknown = sorted(set(values) - {item.name for item in fields(cls)})
+        if unknown:
+            raise ConfigError(f"a trial has no {', '.join(unknown)}; write it with this version")
+        plain = dict(values)
+        plain["timing"] = Timing(**plain.get("timing", {}))
+        plain["limits"] = Limits(**plain.get("limits", {}))
+        plain["learning"] = LearningSettings(**plain.get("learning", {}))
+        return cls(**plain)
+
+
+_NOT_IDENTITY = frozenset({"limits", "round", "data_root", "cache_dir", "command"})

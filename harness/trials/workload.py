@@ -1,0 +1,65 @@
+"""From a spec to the work itself: model, initial weights and the fixed list of mini-batches."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.contracts.corpus import inputs_sha256, load_corpus, mini_batches
+from harness.contracts.model import Model, ModelSizes, Weights, initial_weights, model_class
+from harness.errors import ConfigError
+from harness.trials.spec import TrialSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What every system of a trial is given; equal inputs have equal inputs_sha256."""
+
+    model: Model
+    weights: Weights
+    mini_batches: Sequence[Sequence[Any]]
+    check_instances: Sequence[Any]
+    inputs_sha256: str
+
+    @property
+    def n_instances(self) -> int:
+        """Instances of one pass."""
+        return sum(len(mini_batch) for mini_batch in self.mini_batches)
+
+
+def build_model(spec: TrialSpec, vocab_size: int, n_classes: int, n_characters: int = 1) -> Model:
+    """Build the model of a trial; raises ConfigError for an option or a size it does not take."""
+    kind = model_class(spec.model_module)
+    sizes = ModelSizes(
+        hidden_size=spec.hidden_size,
+        vocab_size=vocab_size,
+        n_classes=n_classes,
+        embedding_size=spec.embedding_size,
+        n_characters=n_characters,
+    )
+    taken = inspect.signature(kind.__init__).parameters
+    named = [name for name in taken if name not in ("self", "sizes", "options")]
+    unknown = sorted(set(spec.model_options) - set(named))
+    if unknown:
+        allowed = ", ".join(named) or "no options"
+        message = f"model {spec.model} does not know the option {', '.join(unknown)}"
+        raise ConfigError(f"{message}; it takes {allowed}")
+    return kind(sizes, **spec.model_options)
+
+
+def load_workload(spec: TrialSpec) -> Workload:
+    """Load the corpus and draw weights and mini-batches; raises ConfigError and DataError."""
+    corpus = load_corpus(spec.loader, spec.split, Path(spec.data_root), **spec.dataset_options)
+    model = build_model(spec, corpus.vocab_size, corpus.n_classes, corpus.n_characters)
+    batches = mini_batches(corpus, spec.batch_size, spec.timing.n_mini_batches, spec.seed)
+    flat = [instance for mini_batch in batches for instance in mini_batch]
+    return Workload(
+        model=model,
+        weights=initial_weights(model, spec.seed),
+        mini_batches=batches,
+        check_instances=flat[: spec.timing.n_check_instances],
+        inputs_sha256=inputs_sha256(batches),
+    )

@@ -1,0 +1,162 @@
+"""The typed graph of a mini-batch, as integer arrays: what every policy schedules."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.errors import ScheduleError
+from harness.values.instances import IntArray, int_array
+
+UNBATCHABLE = 0
+NO_TYPE = -1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Graph:
+    """A directed acyclic graph of typed vertices; arguments come before the vertices that use them.
+
+    types (n,): type of each vertex; type 0 is unbatchable (a batch of its own).
+    arg_start (n + 1,), args (m,): arguments of vertex v, by slot, are
+        args[arg_start[v]:arg_start[v + 1]].
+    type_names: a name for every type id.
+    follows (n_types,): the type whose batch forces a batch of this type right behind it
+        (ED-Batch's "get" nodes, one for each output of a block), NO_TYPE for ordinary types. A
+        vertex of such a type has one argument, of the type it follows.
+    cheap (n_types,): types that the agenda policy prefers on ties (DyNet's elementwise operators:
+        dynet/exec.cc); none unless given.
+
+    Raises ScheduleError when the arrays are inconsistent or an argument does not come first (a
+    cycle).
+    """
+
+    types: IntArray
+    arg_start: IntArray
+    args: IntArray
+    type_names: tuple[str, ...]
+    follows: IntArray = field(default_factory=lambda: int_array([]))
+    cheap: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+
+    def __post_init__(self) -> None:
+        if len(self.follows) == 0:
+            object.__setattr__(self, "follows", _no_followers(self.n_types))
+        if len(self.cheap) == 0:
+            object.__setattr__(self, "cheap", _none_cheap(self.n_types))
+        for name in ("types", "arg_start", "args", "follows"):
+            object.__setattr__(self, name, int_array(getattr(self, name)))
+        object.__setattr__(self, "cheap", _flags(self.cheap))
+        self._check()
+        self._check_follows()
+
+    def _check(self) -> None:
+        # This runs in the construct phase of every mini-batch: few passes, no text unless needed.
+        n = self.n_vertices
+        starts = self.arg_start
+        if len(starts) != n + 1 or starts[0] != 0 or starts[-1] != len(self.args):
+            raise ScheduleError(
+                f"arg_start has {len(starts)} entries ending at {starts[-1:]};"
+                f" it needs {n + 1}, from 0 to {len(self.args)}"
+            )
+        n_args = starts[1:] - starts[:-1]
+        if n and n_args.min() < 0:
+            raise ScheduleError("arg_start must not decrease")
+        # As unsigned numbers, negative ones are too large.
+        if n and self.types.view(np.uint32).max() >= self.n_types:
+            if self.types.min() < 0:
+                raise ScheduleError(f"type {self.types.min()} found; types must not be negative")
+            raise ScheduleError(
+                f"type {self.types.max()} has no name; {self.n_types} types are named"
+            )
+        users = np.arange(n, dtype=np.int32).repeat(n_args)
+        if (self.args.view(np.uint32) >= users.view(np.uint32)).any():
+            late = np.flatnonzero((self.args >= users) | (self.args < 0))[0]
+            raise ScheduleError(
+                f"vertex {users[late]} uses vertex {self.args[late]}, which does not come before"
+                " it: the graph has a cycle or is not in topological order"
+            )
+
+    def _check_follows(self) -> None:
+        for name in ("follows", "cheap"):
+            if len(getattr(self, name)) != self.n_types:
+                raise ScheduleError(
+                    f"{name} has {len(getattr(self, name))} entries;"
+                    f" it needs one for each of {self.n_types} types"
+                )
+        if self.follows is _no_followers(self.n_types) or self.follows.max() == NO_TYPE:
+            return
+        led = self.follows != NO_TYPE
+        leaders = self.follows[led]
+        if leaders.min() <= UNBATCHABLE or leaders.max() >= self.n_types or led[leaders].any():
+            raise ScheduleError(
+                f"follows names {sorted(set(leaders.tolist()))}; a type can only follow a batchable"
+                " type that follows none itself"
+            )
+        if led[UNBATCHABLE]:
+            raise ScheduleError("the unbatchable type cannot follow another type")
+        (followers,) = np.nonzero(led[self.types])
+        starts = self.arg_start
+        if (starts[followers + 1] - starts[followers] != 1).any() or (
+            self.types[self.args[starts[followers]]] != self.follows[self.types[followers]]
+        ).any():
+            raise ScheduleError(
+                "a vertex of a type that follows another needs one argument, of the type it follows"
+            )
+
+    @property
+    def n_vertices(self) -> int:
+        """Number of vertices."""
+        return len(self.types)
+
+    @property
+    def n_types(self) -> int:
+        """Number of type ids, the unbatchable type 0 included."""
+        return len(self.type_names)
+
+    def args_of(self, vertex: int) -> IntArray:
+        """Arguments of one vertex, by slot."""
+        return self.args[self.arg_start[vertex] : self.arg_start[vertex + 1]]
+
+
+@functools.cache
+def _no_followers(n_types: int) -> IntArray:
+    return int_array(np.full(n_types, NO_TYPE))
+
+
+@functools.cache
+def _none_cheap(n_types: int) -> NDArray[np.bool_]:
+    return _flags(np.zeros(n_types, dtype=np.bool_))
+
+
+def _flags(values: object) -> NDArray[np.bool_]:
+    flags = np.ascontiguousarray(values, dtype=np.bool_)
+    flags.setflags(write=False)
+    return flags
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MiniBatch:
+    """What a model makes of K instances: their graph and what the vertices read from outside.
+
+    pulls: external inputs by name, one int32 per vertex (n,), -1 where a vertex has none.
+    outputs (k,): the vertices whose state the output function reads, in canonical order
+        (instances in order, vertices in each instance's own order).
+    function_ids (n,): which vertex function each vertex applies, where that is not its type.
+    output_pulls: what the output function pulls, one int32 per output (k,), where that is not
+        what the output's vertex pulls.
+    """
+
+    graph: Graph
+    pulls: Mapping[str, IntArray]
+    outputs: IntArray
+    n_instances: int
+    function_ids: IntArray | None = None
+    output_pulls: Mapping[str, IntArray] | None = None
+
+    @property
+    def functions(self) -> IntArray:
+        """Vertex function of every vertex (n,)."""
+        return self.graph.types if self.function_ids is None else self.function_ids

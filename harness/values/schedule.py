@@ -1,0 +1,70 @@
+"""A schedule: the order in which batches of vertices are executed, as integer arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.errors import ScheduleError
+from harness.values.graph import UNBATCHABLE, Graph
+from harness.values.instances import IntArray, int_array
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Schedule:
+    """Batches in order of execution; batch b is order[starts[b]:starts[b + 1]].
+
+    order (n,): every vertex once.
+    starts (n_batches + 1,): where each batch begins in `order`.
+    """
+
+    order: IntArray
+    starts: IntArray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "order", int_array(self.order))
+        object.__setattr__(self, "starts", int_array(self.starts))
+        starts = self.starts
+        if len(starts) == 0 or starts[0] != 0 or starts[-1] != len(self.order):
+            raise ScheduleError(f"batch starts must run from 0 to {len(self.order)}")
+        if (starts[1:] <= starts[:-1]).any():
+            raise ScheduleError("a schedule has an empty batch")
+
+    @property
+    def n_batches(self) -> int:
+        """Number of batches: what policies are compared by."""
+        return len(self.starts) - 1
+
+    def batch(self, index: int) -> IntArray:
+        """Vertices of one batch."""
+        return self.order[self.starts[index] : self.starts[index + 1]]
+
+
+def check_schedule(graph: Graph, schedule: Schedule) -> None:
+    """Prove that a schedule is valid for a graph.
+
+    Raises ScheduleError unless every vertex is executed once, after its arguments, in a batch of
+    one type, and alone where its type is unbatchable.
+    """
+    n = graph.n_vertices
+    if not np.array_equal(np.sort(schedule.order), np.arange(n)):
+        raise ScheduleError(f"the schedule does not execute each of {n} vertices exactly once")
+    batch_of = np.empty(n, dtype=np.int32)
+    batch_of[schedule.order] = np.repeat(
+        np.arange(schedule.n_batches, dtype=np.int32), np.diff(schedule.starts)
+    )
+    users = np.repeat(np.arange(n), np.diff(graph.arg_start))
+    late = np.flatnonzero(batch_of[graph.args] >= batch_of[users])
+    if len(late):
+        user, arg = users[late[0]], graph.args[late[0]]
+        raise ScheduleError(
+            f"vertex {user} runs in batch {batch_of[user]},"
+            f" not after its argument {arg} (batch {batch_of[arg]})"
+        )
+    batch_types = graph.types[schedule.order[schedule.starts[:-1]]]
+    in_order = graph.types[schedule.order]
+    if not np.array_equal(in_order, np.repeat(batch_types, np.diff(schedule.starts))):
+        raise ScheduleError("a batch holds vertices of more than one type")
+    if np.any(np.diff(schedule.starts)[batch_types == UNBATCHABLE] > 1):
+        raise ScheduleError("an unbatchable vertex shares a batch")

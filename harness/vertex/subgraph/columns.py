@@ -1,0 +1,262 @@
+"""A vertex function rewritten so that every batch of its own operators is one wide operator.
+
+An engine computes many vertices at once, a row each, so that a batch of operators is an operator on
+adjacent columns: products of one value become one product with the matrices side by side, and what
+is contiguous in the layout is a view. What is not has to be copied: a concat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from harness.vertex.operators import OPERATORS, PARAMETER
+from harness.vertex.program import Builder, VertexFunction
+from harness.vertex.stages import find_stages
+from harness.vertex.subgraph.block import Batch, Block
+from harness.vertex.subgraph.plan import plan_block
+from harness.vertex.subgraph.unjoin import Part, Unjoined, unjoin
+
+Piece = tuple[int, int, int]  # node, first column, width
+Place = tuple[str, int]  # area, first column
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Columns of parameters side by side, as one parameter."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def name(self) -> str:
+        """Name among the parameters."""
+        return "|".join(part.name for part in self.parts)
+
+    def places(self) -> Iterator[tuple[Part, int]]:
+        """Every part, and the column at which it begins here."""
+        start = 0
+        for part in self.parts:
+            yield part, start
+            start += part.width
+
+
+@dataclass(frozen=True, slots=True)
+class LaidOut:
+    """The rewritten function, the packs among its parameters, and where its values lie.
+
+    columns: area and first column of computed nodes; nodes of one area share a buffer.
+    """
+
+    function: VertexFunction
+    packs: tuple[Pack, ...]
+    columns: Mapping[int, Place]
+
+
+def lay_out(
+    function: VertexFunction, layout: str, *, apart: Sequence[str], joined: bool = True
+) -> LaidOut:
+    """Rewrite a function by the layout "pq" or "dynet" (harness.vertex.subgraph.plan).
+
+    joined: parameters that the model has joined already may be read as they are; otherwise every
+    gate is taken to have a matrix of its own, as in ED-Batch's release.
+    apart: stages (harness.vertex.stages) that run at another time than the rest, so that their
+    operators are not batched with others.
+    """
+    unjoined = unjoin(function)
+    block = ColumnBlock(unjoined.function, apart=tuple(apart))
+    return _Writer(block, layout, unjoined, joined=joined).write()
+
+
+@dataclass(frozen=True)
+class ColumnBlock(Block):
+    """A block whose batches are made of columns: only products of the same value are batched.
+
+    Values of one area have one buffer: computed at one time, for vertices or for edges.
+    """
+
+    apart: tuple[str, ...] = ()
+
+    @cached_property
+    def areas(self) -> tuple[str, ...]:
+        """Area of every node."""
+        function = self.function
+        shown = [i for i in (function.push, function.loss) if i is not None]
+        scattered = [i for _, i in function.scatter]
+        stages = find_stages(function.nodes, function.gathers(), scattered, shown)
+        apart = self.apart if function.gathers() else ()
+        return tuple(
+            f"{stage.value if stage in apart else 'batch'}:{node.domain}"
+            for stage, node in zip(stages, function.nodes, strict=True)
+        )
+
+    def is_wide(self, i: int) -> bool:
+        """Whether an operator works column by column, so that several are one."""
+        node = self.nodes[i]
+        return len(node.shape) == 1 and (OPERATORS[node.op].elementwise or node.op == "matmul")
+
+    def is_shared(self, batch: Batch, k: int) -> bool:
+        """Products read their one value where it is."""
+        product = self.nodes[batch.members[0]].op == "matmul"
+        return (product and k == 0) or super().is_shared(batch, k)
+
+    def _signature(self, i: int) -> object:
+        node = self.nodes[i]
+        if not self.is_wide(i):
+            return i
+        factor = None
+        if node.op == "matmul":
+            factor = node.inputs[0]
+        elif node.op == "bias" and self.nodes[node.inputs[0]].op == "matmul":
+            factor = self.nodes[node.inputs[0]].inputs[0]  # a product adds its bias by itself
+        return (super()._signature(i), self.areas[i], factor)
+
+
+class _Writer:
+    def __init__(
+        self, block: ColumnBlock, layout: str, unjoined: Unjoined, *, joined: bool
+    ) -> None:
+        self.block, self.layout, self.unjoined, self.joined = block, layout, unjoined, joined
+        self.plan = plan_block(block, layout, pre_gather=True)
+        self.builder = Builder()
+        self.at: dict[int, Piece] = {}  # old node -> where its value is
+        self.packs: dict[str, Pack] = {}
+        self.columns: dict[int, Place] = {}
+        self.place = self._places()
+
+    def write(self) -> LaidOut:
+        old = self.block.function
+        for i in old.gathers():  # they say how many children a vertex has, even if unused
+            self._piece(i)
+        for batch in self.plan.layout.batches:
+            for run in self._runs(batch):
+                self._write(run)
+        scatter = tuple((state, self._node((i,))) for state, i in old.scatter)
+        push, loss = (None if i is None else self._node((i,)) for i in (old.push, old.loss))
+        function = VertexFunction(old.name, tuple(self.builder.nodes), scatter, push, loss)
+        return LaidOut(function, tuple(self.packs.values()), self.columns)
+
+    def _places(self) -> dict[int, Place]:
+        """Area and column of every value that others may be adjacent to."""
+        ends: dict[str, int] = {}
+        places = {}
+        for i in self.plan.layout.order:
+            if i not in self.block.outputs and self.block.is_wide(i):
+                area = self.block.areas[i]
+                places[i] = (area, ends.get(area, 0))
+                ends[area] = places[i][1] + self.block.nodes[i].width
+        return places
+
+    # --- batches ---
+
+    def _runs(self, batch: Batch) -> Iterator[Batch]:
+        """Cut a batch where an operand is not one piece of memory, which saves its copy.
+
+        A copy is a kernel a piece here, and there are as many pieces as runs. DyNet copies.
+        """
+        first = 0
+        for k in range(1, len(batch.members)):
+            if self.layout != "dynet" and not self._go_together(batch, k):
+                yield _cut(batch, first, k)
+                first = k
+        yield _cut(batch, first, len(batch.members))
+
+    def _go_together(self, batch: Batch, k: int) -> bool:
+        """Whether all operands of members k - 1 and k lie side by side."""
+        return all(
+            self.block.is_shared(batch, j)
+            or self.block.is_parameter(operand[k])
+            or self._are_adjacent(operand[k - 1], operand[k])
+            for j, operand in enumerate(batch.operands)
+        )
+
+    def _are_adjacent(self, a: int, b: int) -> bool:
+        node, start, width = self._piece(a)
+        if self._piece(b)[:2] == (node, start + width):
+            return True
+        if a not in self.place or b not in self.place:
+            return False
+        area, column = self.place[a]
+        return self.place[b] == (area, column + width)
+
+    def _write(self, batch: Batch) -> None:
+        first = batch.members[0]
+        node = self.block.nodes[first]
+        if not self.block.is_wide(first):
+            self._piece(first)
+            return
+        inputs = [
+            self._packed(operand)
+            if self.block.is_parameter(operand[0])
+            else self._node(operand[:1] if self.block.is_shared(batch, k) else operand)
+            for k, operand in enumerate(batch.operands)
+        ]
+        new = self.builder.add(node.op, *inputs, index=node.index, value=node.value)
+        start = 0
+        for i in batch.members:
+            self.at[i] = (new, start, self.block.nodes[i].width)
+            start += self.block.nodes[i].width
+        if first in self.place:
+            self.columns[new] = self.place[first]
+
+    def _packed(self, operand: Sequence[int]) -> int:
+        """Parameters side by side: a whole one as it is, others as a pack."""
+        nodes = self.block.nodes
+        parts: list[Part] = []
+        for i in operand:
+            part = self.unjoined.parts[nodes[i].name]
+            if self.joined and parts and part == parts[-1].next(part.width):
+                last = parts.pop()
+                part = replace(last, width=last.width + part.width)
+            parts.append(part)
+        pack = Pack(tuple(parts))
+        whole = Part(parts[0].parameter, 0, self.unjoined.widths[parts[0].parameter])
+        name = whole.parameter if parts == [whole] else pack.name
+        if name == pack.name:
+            self.packs[name] = pack
+        shape = (*nodes[operand[0]].shape[:-1], sum(part.width for part in parts))
+        return self.builder.add(PARAMETER, shape=shape, name=name)
+
+    # --- values ---
+
+    def _piece(self, i: int) -> Piece:
+        """Where a value is; what is no batch is written when it is first asked for."""
+        if i not in self.at:
+            node = self.block.nodes[i]
+            if node.op == "slice":
+                base, start, _ = self._piece(node.inputs[0])
+                self.at[i] = (base, start + node.index, node.width)
+            else:
+                inputs = [self._node((k,)) for k in node.inputs]
+                new = self.builder.add(
+                    node.op,
+                    *inputs,
+                    shape=node.shape,
+                    name=node.name,
+                    index=node.index,
+                    value=node.value,
+                    domain=node.domain,
+                )
+                self.at[i] = (new, 0, node.width)
+        return self.at[i]
+
+    def _node(self, values: Sequence[int]) -> int:
+        """Values side by side: columns of a node, or a concat of such."""
+        pieces: list[Piece] = []
+        for i in values:
+            node, start, width = self._piece(i)
+            if pieces and pieces[-1][0] == node and sum(pieces[-1][1:]) == start:
+                _, start, before = pieces.pop()
+                width += before
+            pieces.append((node, start, width))
+        nodes = [self._columns(*piece) for piece in pieces]
+        return nodes[0] if len(nodes) == 1 else self.builder.add("concat", *nodes)
+
+    def _columns(self, node: int, start: int, width: int) -> int:
+        is_whole = width == self.builder[node].width
+        return node if is_whole else self.builder.slice(node, start, width)
+
+
+def _cut(batch: Batch, first: int, end: int) -> Batch:
+    operands = tuple(operand[first:end] for operand in batch.operands)
+    return Batch(batch.members[first:end], operands)

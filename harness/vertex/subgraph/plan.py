@@ -1,0 +1,106 @@
+"""A block, batched and laid out, and the copies that remain.
+
+Gathers and copied bytes are counted as in Chen et al., "ED-Batch", ICML 2023, Table 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from harness.errors import ConfigError
+from harness.vertex.subgraph.block import Batch, Block
+from harness.vertex.subgraph.layout import Layout, by_pq_tree, in_order_of_execution
+from harness.vertex.subgraph.search import agenda_batches, fewest_kernels
+
+LAYOUTS = ("dynet", "pq")
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One operand of one batch, gathered into contiguous memory before it is read.
+
+    values: of the operand. n_elements: of them together, for one instance. of_parameters: they are
+    parameters, so the same in every call.
+    """
+
+    batch: int
+    operand: int
+    values: tuple[int, ...]
+    n_elements: int
+    of_parameters: bool
+
+
+@dataclass(frozen=True)
+class BlockPlan:
+    """A block and its layout; pre_gather: parameters are gathered once, not in every call."""
+
+    block: Block
+    layout: Layout
+    pre_gather: bool
+
+    @cached_property
+    def gathers(self) -> tuple[Copy, ...]:
+        """Every operand that is not one piece of memory in the right order, parameters included."""
+        return tuple(
+            Copy(
+                place,
+                k,
+                operand,
+                self.block.n_elements(operand),
+                all(map(self.block.is_parameter, operand)),
+            )
+            for place, batch in enumerate(self.layout.batches)
+            for k, operand in self._scattered_operands(batch)
+        )
+
+    @property
+    def copies(self) -> tuple[Copy, ...]:
+        """Gathers of every call."""
+        return tuple(filter(self.is_repeated, self.gathers))
+
+    def is_repeated(self, copy: Copy) -> bool:
+        """Whether a gather happens in every call, not just once."""
+        return not (self.pre_gather and copy.of_parameters)
+
+    def given(self) -> tuple[int, ...]:
+        """Inputs and parameters that operators read."""
+        read = [i for batch in self.layout.batches for operand in batch.operands for i in operand]
+        return tuple(i for i in dict.fromkeys(read) if i not in self.layout.position)
+
+    @property
+    def n_copies(self) -> int:
+        """Kernels of a call that only copy ("mem kernels")."""
+        return len(self.copies)
+
+    @property
+    def n_launches(self) -> int:
+        """All kernels of a call."""
+        return len(self.layout.batches) + self.n_copies
+
+    def bytes_copied(self, n_instances: int) -> int:
+        """Bytes of a call as the paper counts them: parameters, too, once for every instance."""
+        return sum(copy.n_elements for copy in self.copies) * FLOAT_BYTES * n_instances
+
+    def _scattered_operands(self, batch: Batch) -> Iterator[tuple[int, tuple[int, ...]]]:
+        if len(batch.members) == 1:
+            return
+        for k, operand in enumerate(batch.operands):
+            if not self.layout.is_contiguous(operand) and not self.block.is_shared(batch, k):
+                yield k, operand
+
+
+def plan_block(block: Block, layout: str, *, pre_gather: bool) -> BlockPlan:
+    """Batch a block and lay it out.
+
+    layout "dynet": the agenda's batches, memory in order of execution. "pq": fewest kernels, memory
+    by a PQ tree. Raises ConfigError for any other.
+    """
+    if layout not in LAYOUTS:
+        raise ConfigError(f"layout={layout} is not allowed; choose one of {', '.join(LAYOUTS)}")
+    if layout == "dynet":
+        return BlockPlan(block, in_order_of_execution(agenda_batches(block)), pre_gather)
+    chosen = by_pq_tree(block.variables, fewest_kernels(block))
+    return BlockPlan(block, chosen, pre_gather)

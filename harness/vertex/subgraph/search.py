@@ -1,0 +1,171 @@
+"""How a block's operators are batched: DyNet's agenda, or a search for the fewest kernels.
+
+Both always take all ready operators of one type, as in ED-Batch's release, src/pattern_cache.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from harness.vertex.subgraph.block import Batch, Block
+
+Cost = tuple[int, int]  # kernels, elements copied
+# A search that has looked at so many partial schedules settles a type's last operator at once (as
+# the release always does), and after the second number goes on with what it has found.
+MANY, TOO_MANY = 2_000, 10_000
+
+
+def agenda_batches(block: Block) -> tuple[Batch, ...]:
+    """The type whose unexecuted operators have the smallest average depth goes first.
+
+    Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation Graphs", NIPS
+    2017, with averages over what is left as in get_batch_ids_dynet of ED-Batch's release; ties go
+    to the smaller type.
+    """
+    progress, depth = _Progress(block), _depths(block)
+    batches = []
+    while progress.waiting:
+        ready = progress.ready()
+
+        def average(type_id: int) -> float:
+            depths = [depth[i] for i in progress.waiting if block.type_of[i] == type_id]
+            return sum(depths) / len(depths)
+
+        members = ready[min(sorted(ready), key=average)]
+        batches.append(block.batch(members))
+        progress.execute(members)
+    return tuple(batches)
+
+
+def fewest_kernels(block: Block) -> tuple[Batch, ...]:
+    """Depth-first branch and bound over all schedules.
+
+    get_batch_ids_ooc of ED-Batch's release (Chen et al., ICML 2023) counts batches. Here a copy
+    that no layout can save is a kernel as well, and equal numbers are told apart by the elements
+    that are copied: two products are better left apart than batched behind a copy of their
+    operands, while three are not. The published counts of copies (their Table 2) come out this way
+    only.
+    """
+    return _Search(block).run()
+
+
+def unavoidable_copies(block: Block, batch: Batch) -> list[tuple[int, ...]]:
+    """Operands that no layout makes contiguous: with an input among them, or a value twice.
+
+    Parameters are left out: they are gathered once, before the first call.
+    """
+    if len(batch.members) == 1:
+        return []
+    computed = block.type_of
+    return [
+        operand
+        for k, operand in enumerate(batch.operands)
+        if not all(map(block.is_parameter, operand))
+        and not block.is_shared(batch, k)
+        and (len(set(operand)) < len(operand) or any(i not in computed for i in operand))
+    ]
+
+
+class _Progress:
+    """What is still to be executed."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.waiting = dict.fromkeys(block.variables)
+
+    def ready(self) -> dict[int, list[int]]:
+        """Ready operators by type."""
+        by_type: dict[int, list[int]] = {}
+        for i in self.waiting:
+            if not any(k in self.waiting for k in self.block.nodes[i].inputs):
+                by_type.setdefault(self.block.type_of[i], []).append(i)
+        return by_type
+
+    def execute(self, members: list[int]) -> None:
+        for i in members:
+            del self.waiting[i]
+
+
+def _depths(block: Block) -> dict[int, int]:
+    """Length of the longest path of operators that ends in each variable."""
+    depth: dict[int, int] = {}
+    for i in block.variables:
+        depth[i] = 1 + max((depth.get(k, 0) for k in block.nodes[i].inputs), default=0)
+    return depth
+
+
+class _Search:
+    """Sets of variables are bit masks."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.needs = {i: self._mask(block.nodes[i].inputs) for i in block.variables}
+        self.of_type: dict[int, int] = {}
+        for i, type_id in block.type_of.items():
+            self.of_type[type_id] = self.of_type.get(type_id, 0) | 1 << i
+        self.chains = self._chains()
+        self.n_visits = 0
+        self.best: Cost | None = None
+        self.found: tuple[Batch, ...] = ()
+        self.seen: dict[int, Cost] = {}
+
+    def run(self) -> tuple[Batch, ...]:
+        everything = self._mask(self.block.variables)
+        self._visit(everything, (), (0, 0))
+        return self.found
+
+    def _mask(self, nodes: tuple[int, ...]) -> int:
+        return sum(1 << i for i in set(nodes) if i in self.block.type_of)
+
+    def _chains(self) -> list[list[tuple[int, int]]]:
+        """For each type its variables, with the longest chain of the type from each of them on."""
+        longest: dict[int, dict[int, int]] = {i: {} for i in self.block.variables}
+        by_type: dict[int, list[tuple[int, int]]] = {}
+        for i in reversed(self.block.variables):
+            own = self.block.type_of[i]
+            longest[i][own] = longest[i].get(own, 0) + 1
+            by_type.setdefault(own, []).append((longest[i][own], 1 << i))
+            for k in self.block.nodes[i].inputs:
+                for type_id, length in longest[i].items():
+                    if k in longest:
+                        longest[k][type_id] = max(longest[k].get(type_id, 0), length)
+        return [sorted(chains, reverse=True) for chains in by_type.values()]
+
+    def _visit(self, waiting: int, path: tuple[Batch, ...], cost: Cost) -> None:
+        self.n_visits += 1
+        bound = (cost[0] + self._bound(waiting), cost[1])
+        if self.best is not None and (bound >= self.best or self.n_visits > TOO_MANY):
+            return
+        if waiting in self.seen and self.seen[waiting] <= cost:
+            return
+        self.seen[waiting] = cost
+        if not waiting:
+            self.best, self.found = cost, path
+            return
+        for members in self._choices(waiting):
+            batch = self.block.batch(members)
+            copies = unavoidable_copies(self.block, batch)
+            copied = sum(map(self.block.n_elements, copies))
+            done = self._mask(batch.members)
+            after = (cost[0] + 1 + len(copies), cost[1] + copied)
+            self._visit(waiting & ~done, (*path, batch), after)
+
+    def _choices(self, waiting: int) -> Iterator[list[int]]:
+        """Ready operators by type."""
+        by_type: dict[int, list[int]] = {}
+        for i, needed in self.needs.items():
+            if waiting >> i & 1 and not needed & waiting:
+                by_type.setdefault(self.block.type_of[i], []).append(i)
+        if self.n_visits > MANY:
+            for type_id, members in by_type.items():
+                if (self.of_type[type_id] & waiting).bit_count() == 1:
+                    yield members
+                    return
+        yield from by_type.values()
+
+    def _bound(self, waiting: int) -> int:
+        """Batches still needed at least: of every type as many as its longest chain."""
+        return sum(
+            next((length for length, variable in chains if variable & waiting), 0)
+            for chains in self.chains
+        )

@@ -1,0 +1,91 @@
+"""One artefact ready to be drawn: its points and counts, and the published numbers beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.counts.row import AnyCount, CountRow
+from harness.planning.sweep import Sweep
+from harness.records.record import Record
+from plots.numbers.points import Measured, Point, measure_of, speedup_of
+from plots.numbers.presentation import Presentation
+
+SPEEDUP = "_speedup"
+SPEEDUP_OF = {"computation_speedup": "computation_s", "overall_speedup": "epoch_s"}
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """Points and batch counts of one grid at one scale.
+
+    labels: how a system or a model is called in print. counts: those that failed, too.
+    data_root: where data sets lie.
+    """
+
+    presentation: Presentation
+    scale: str
+    points: tuple[Point, ...]
+    labels: Mapping[str, str]
+    sweeps: tuple[Sweep, ...] = ()
+    counts: tuple[AnyCount, ...] = ()
+    data_root: Path = Path("data")
+
+    @property
+    def name(self) -> str:
+        return self.presentation.name
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """All records that were found, in the order of the grid."""
+        return tuple(r for point in self.points for r in point.records if r is not None)
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """All data sets, sorted."""
+        named = {str(point.settings["dataset"]) for point in self.points if point.settings}
+        return tuple(sorted(named.union(*(sweep.values("dataset") for sweep in self.sweeps))))
+
+    def listed(self, key: str, default: str = "") -> tuple[str, ...]:
+        """All values that the sweeps give a key, in their order."""
+        return tuple(dict.fromkeys(v for s in self.sweeps for v in s.values(key, default)))
+
+    @property
+    def counted(self) -> tuple[CountRow, ...]:
+        """The counts that did not fail."""
+        return tuple(row for row in self.counts if isinstance(row, CountRow))
+
+    def count(self, **wanted: object) -> AnyCount | None:
+        """The first row whose fields are as wanted, or None where there is none."""
+        for row in self.counts:
+            if all(getattr(row, name) == value for name, value in wanted.items()):
+                return row
+        return None
+
+    @property
+    def xs(self) -> tuple[float, ...]:
+        """Every x of the grid, ascending."""
+        return tuple(sorted({self.x_of(point) for point in self.points}))
+
+    def x_of(self, point: Point) -> float:
+        return float(point.settings[self.presentation.axis])
+
+    def find(self, system: str, x: float) -> Point | None:
+        """The point of a system at x, or None where the grid has none."""
+        for point in self.points:
+            if point.settings["system"] == system and self.x_of(point) == x:
+                return point
+        return None
+
+    def measured(self, quantity: str, system: str, x: float, base: str = "") -> Measured:
+        """A quantity of a system; a speed-up is the base's over that system."""
+        n_instances = self.presentation.epoch_n_instances
+        point = self.find(system, x)
+        if quantity.endswith(SPEEDUP):
+            whole = SPEEDUP_OF[quantity]
+            return speedup_of(point, self.find(base, x), whole, n_instances)
+        return measure_of(point, quantity, n_instances)
+
+    def label(self, system: str) -> str:
+        return self.labels.get(system, system)

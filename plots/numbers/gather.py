@@ -1,0 +1,64 @@
+"""From the plan and the records on disk to artefacts that can be drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from harness.counts.row import read_count_rows
+from harness.planning.artefacts import Choices, PlannedTrial
+from harness.planning.sweep import Sweep
+from harness.records.record import Record, read_record
+from plots.numbers.artefact import Artefact
+from plots.numbers.comparable import check_one_table
+from plots.numbers.points import Point
+from plots.numbers.presentation import read_presentation
+
+
+def gather(
+    name: str,
+    choices: Choices,
+    trials: tuple[PlannedTrial, ...],
+    sweeps: tuple[Sweep, ...] = (),
+) -> Artefact:
+    """Read the records of an artefact's trials, and its batch counts.
+
+    Raises RecordError for a damaged record, and where two records may not share a table.
+    """
+    points = tuple(
+        Point(
+            settings=trial.settings,
+            records=tuple(_record_at(path) for path in trial.record_paths(choices.results_dir)),
+        )
+        for trial in trials
+    )
+    check_one_table(record for point in points for record in point.records if record is not None)
+    return Artefact(
+        presentation=read_presentation(name, choices.conf_dir),
+        scale=choices.scale,
+        points=points,
+        labels=read_labels(choices.conf_dir),
+        sweeps=sweeps,
+        counts=tuple(
+            row
+            for path in (sweep.path(choices.results_dir) for sweep in sweeps)
+            if path.exists()
+            for row in read_count_rows(path)
+        ),
+        data_root=choices.data_root,
+    )
+
+
+def _record_at(path: Path) -> Record | None:
+    return read_record(path) if path.exists() else None
+
+
+def read_labels(conf_dir: Path) -> dict[str, str]:
+    """How each system and model is called in print, from its YAML."""
+    labels = {}
+    for group in ("model", "system"):
+        for path in sorted((conf_dir / group).glob("*.yaml")):
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+            labels[content["name"]] = content["label"]
+    return labels

@@ -1,0 +1,189 @@
+"""From records to numbers: what one trial cost over its rounds, in the units of an artefact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from harness.planning.grid import Settings
+from harness.records.record import Record
+from harness.records.stats import Summary, summarise, summarise_ratio
+
+# Builds slower than their project's best: a fact of `versions`, what it begins with, and the
+# warning that ratios to such a build bear. DyNet's wheel has no BLAS.
+WEAK_BUILDS = (("dynet_build", "wheel", "dynet_wheel"),)
+NOT_MEASURED, NOT_PLANNED, NOT_SEPARABLE = "missing", "not run", "not told"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One trial of a grid with the records of its rounds (None: no record was found)."""
+
+    settings: Settings
+    records: tuple[Record | None, ...]
+
+    @property
+    def status(self) -> str:
+        """The first status that is not ok, if any: a number stands on all its rounds."""
+        statuses = [NOT_MEASURED if r is None else r.status for r in self.records]
+        return next((status for status in statuses if status != "ok"), "ok")
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Names of all warnings of its rounds, sorted."""
+        return tuple(sorted({name for r in self.records if r is not None for name in r.warnings}))
+
+    @property
+    def ratio_warnings(self) -> tuple[str, ...]:
+        """Its warnings, and what else a ratio to another system must be doubted for."""
+        builds = {
+            warning
+            for fact, beginning, warning in WEAK_BUILDS
+            for r in self.records
+            if r is not None and r.versions.get(fact, "").startswith(beginning)
+        }
+        return tuple(sorted({*self.warnings, *builds}))
+
+
+def epoch_s(record: Record, n_instances: int) -> float | None:
+    """Seconds per epoch of that many instances, extrapolated from the measured mini-batches."""
+    return n_instances / record.instances_per_s if record.instances_per_s else None
+
+
+def construction_s(record: Record, n_instances: int) -> float | None:
+    """Seconds per epoch of graph work: construct, and schedule where the system tells it.
+
+    Cavs counts reading the graphs only; schedule is included so that no system hides work.
+    """
+    construct_s = record.phases_s.get("construct")
+    if construct_s is None or not record.n_instances or not record.n_mini_batches:
+        return None
+    per_mini_batch = construct_s + (record.phases_s.get("schedule") or 0.0)
+    mini_batches_per_epoch = n_instances * record.n_mini_batches / record.n_instances
+    return per_mini_batch * mini_batches_per_epoch
+
+
+def computation_s(record: Record, n_instances: int) -> float | None:
+    """Seconds per epoch of everything but graph work, so that both add up to the epoch."""
+    whole, graph = epoch_s(record, n_instances), construction_s(record, n_instances)
+    return None if whole is None or graph is None else max(0.0, whole - graph)
+
+
+def construction_percent(record: Record, n_instances: int) -> float | None:
+    """Graph work as a share of the epoch, in percent."""
+    whole, graph = epoch_s(record, n_instances), construction_s(record, n_instances)
+    return None if not whole or graph is None else 100.0 * graph / whole
+
+
+def throughput(record: Record, _n_instances: int = 0) -> float | None:
+    """Instances per second."""
+    return record.instances_per_s
+
+
+def construct_ms(record: Record, _n_instances: int = 0) -> float | None:
+    """Milliseconds per mini-batch of building its graph."""
+    return _milli(record.phases_s.get("construct"))
+
+
+def schedule_ms(record: Record, _n_instances: int = 0) -> float | None:
+    """Milliseconds per mini-batch of choosing batches."""
+    return _milli(record.phases_s.get("schedule"))
+
+
+def execution_ms(record: Record, _n_instances: int = 0) -> float | None:
+    """Milliseconds per mini-batch of all the rest; with scheduling where that is not told."""
+    if not record.instances_per_s or not record.n_instances or not record.n_mini_batches:
+        return None
+    whole = 1e3 * record.n_instances / record.n_mini_batches / record.instances_per_s
+    return max(0.0, whole - (construct_ms(record) or 0.0) - (schedule_ms(record) or 0.0))
+
+
+def latency_ms(record: Record, _n_instances: int = 0) -> float | None:
+    """Milliseconds of computing one mini-batch forward."""
+    return _milli(record.phases_s.get("forward"))
+
+
+def preparing_ms(record: Record, _n_instances: int = 0) -> float | None:
+    """Milliseconds of preparing (searching, laying out, compiling), once."""
+    return _milli(record.compile_s)
+
+
+def n_copies(record: Record, _n_instances: int = 0) -> float | None:
+    """Launches per mini-batch that only bring operands together."""
+    return record.n_copies
+
+
+def copied_kb(record: Record, _n_instances: int = 0) -> float | None:
+    """What they copy, in units of 1024 bytes."""
+    return None if record.bytes_copied is None else record.bytes_copied / 1024
+
+
+def _milli(seconds: float | None) -> float | None:
+    return None if seconds is None else 1e3 * seconds
+
+
+Quantity = Callable[[Record, int], float | None]
+QUANTITIES: Mapping[str, Quantity] = {
+    function.__name__: function
+    for function in (
+        epoch_s,
+        construction_s,
+        computation_s,
+        construction_percent,
+        throughput,
+        construct_ms,
+        schedule_ms,
+        execution_ms,
+        latency_ms,
+        preparing_ms,
+        n_copies,
+        copied_kb,
+    )
+}
+
+
+def values_of(point: Point, quantity: str, n_instances: int = 0) -> tuple[float, ...] | None:
+    """The quantity in every round; None unless every round is ok and tells it."""
+    if point.status != "ok":
+        return None
+    function = QUANTITIES[quantity]
+    values = [function(record, n_instances) for record in point.records if record is not None]
+    told = tuple(value for value in values if value is not None)
+    return told if len(told) == len(point.records) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A number with what travels with it; without a summary, status is the word to print."""
+
+    status: str
+    summary: Summary | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def measure_of(point: Point | None, quantity: str, n_instances: int = 0) -> Measured:
+    """Summarise one quantity of a point over its rounds."""
+    if point is None:
+        return Measured(NOT_PLANNED)
+    values = values_of(point, quantity, n_instances)
+    if values is None:
+        return Measured(NOT_SEPARABLE if point.status == "ok" else point.status)
+    return Measured("ok", summarise(values), point.warnings)
+
+
+def speedup_of(
+    other: Point | None, base: Point | None, quantity: str, n_instances: int = 0
+) -> Measured:
+    """How many times less the base takes: other / base, over rounds."""
+    for point in (base, other):
+        part = measure_of(point, quantity, n_instances)
+        if part.summary is None:
+            return Measured(part.status)
+    assert base is not None  # for the type checker; a missing point has no summary
+    assert other is not None
+    numerator = values_of(other, quantity, n_instances) or ()
+    denominator = values_of(base, quantity, n_instances) or ()
+    if min(denominator) <= 0:
+        return Measured(NOT_SEPARABLE)
+    warnings = tuple(sorted({*base.ratio_warnings, *other.ratio_warnings}))
+    return Measured("ok", summarise_ratio(numerator, denominator), warnings)

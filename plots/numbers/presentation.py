@@ -1,0 +1,105 @@
+"""How an artefact is shown: the keys of conf/experiment/<name>.yaml that the grid leaves to us.
+
+draw: plots.figures.curves     # a module of this package with the function make
+quantities: [epoch_s]            # see plots/numbers/points.py; a table adds "..._speedup"
+axis: batch_size                 # the key of the grid that x counts
+axis_label: batch size (instances)
+epoch: {n_instances: 8544, words: the 8544 trees of SST's training split}
+compare:                         # never mixed; a table divides by its first system
+  strategies: [vertex, cavs]
+  systems: [vertex, dynet]
+published: {table: cavs_short_table1, model: tree_lstm}   # or null
+notes: [any further footnote]
+
+What is not a quantity against an axis gives draw, notes, and in place of all the others
+show: {...}                      # keys of its own; see the module that draws it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ConfigError
+from harness.planning.grid import read_experiment
+from plots.numbers.published import Published, read_published
+from plots.numbers.series import GROUP_TITLES
+
+REQUIRED = ("draw",)
+REQUIRED_OF_CURVES = ("quantities", "axis", "axis_label", "epoch", "compare")
+FIGURE_SUFFIXES = (".pdf", ".png", ".csv")
+TABLE_SUFFIXES = (*FIGURE_SUFFIXES, ".tex", ".md", ".html")
+
+
+@dataclass(frozen=True, slots=True)
+class Presentation:
+    """What is drawn, on which axis, and which systems may stand beside each other."""
+
+    name: str
+    title: str
+    paper: str
+    draw: str
+    notes: tuple[str, ...]
+    show: Mapping[str, Any] = field(default_factory=dict)
+    compare: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    quantities: tuple[str, ...] = ()
+    axis: str = ""
+    axis_label: str = ""
+    epoch_n_instances: int = 0
+    epoch_words: str = ""
+    published: Published | None = None
+
+    @property
+    def is_table(self) -> bool:
+        return self.draw.split(".")[1:2] == ["tables"]
+
+    @property
+    def stems(self) -> tuple[str, ...]:
+        """What it writes, without suffix and relative to the results: one per figure or table."""
+        if self.is_table and self.compare and not self.show:
+            return tuple(f"tables/{self.name}_{group}" for group in self.compare)
+        return (f"tables/{self.name}" if self.is_table else f"figures/{self.name}",)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All files that it writes, relative to the results."""
+        suffixes = TABLE_SUFFIXES if self.is_table else FIGURE_SUFFIXES
+        return (f"artefacts/{self.name}.json", *(s + x for s in self.stems for x in suffixes))
+
+
+def read_presentation(name: str, conf_dir: Path) -> Presentation:
+    """Read how an artefact is shown; raises ConfigError where the file is wrong."""
+    content = read_experiment(name, conf_dir)
+    for key in REQUIRED if "show" in content else (*REQUIRED, *REQUIRED_OF_CURVES):
+        if not content.get(key):
+            raise ConfigError(
+                f"experiment/{name}.yaml has no {key}; see plots/numbers/presentation.py"
+            )
+    compare = content.get("compare") or {}
+    unknown = sorted(set(compare) - set(GROUP_TITLES))
+    if unknown:
+        allowed = ", ".join(GROUP_TITLES)
+        message = f"experiment/{name}.yaml compares {', '.join(unknown)}"
+        raise ConfigError(f"{message}; allowed are {allowed}")
+    epoch = content.get("epoch") or {}
+    return Presentation(
+        name=name,
+        title=content["title"],
+        paper=content["paper"],
+        draw=content["draw"],
+        notes=tuple(content.get("notes") or ()),
+        show=content.get("show") or {},
+        compare={group: tuple(systems) for group, systems in compare.items()},
+        quantities=tuple(content.get("quantities") or ()),
+        axis=content.get("axis", ""),
+        axis_label=content.get("axis_label", ""),
+        epoch_n_instances=epoch.get("n_instances", 0),
+        epoch_words=epoch.get("words", ""),
+        published=_published(content.get("published")),
+    )
+
+
+def _published(chosen: Mapping[str, Any] | None) -> Published | None:
+    return read_published(chosen["table"], chosen["model"]) if chosen else None

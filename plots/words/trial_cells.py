@@ -1,0 +1,74 @@
+"""What tables of trials share where rows and columns are no quantity against one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from plots.numbers.artefact import Artefact
+from plots.numbers.points import NOT_PLANNED, Measured, Point, measure_of
+from plots.numbers.table import EN_DASH, Cell, plain, three_digits
+from plots.numbers.tidy import Row
+
+
+def find(artefact: Artefact, **wanted: object) -> Point | None:
+    """The point whose settings are as wanted (`__` for a dot), or None where there is none."""
+    keys = {key.replace("__", "."): value for key, value in wanted.items()}
+    for point in artefact.points:
+        if all(point.settings.get(key) == value for key, value in keys.items()):
+            return point
+    return None
+
+
+def listed(artefact: Artefact, key: str) -> list[str]:
+    """All values that the points give a key, in their order."""
+    return list(dict.fromkeys(str(p.settings[key]) for p in artefact.points if key in p.settings))
+
+
+CELL = "model.options.cell"
+# Of a cell by itself: quantity of ours, name in the published columns, words.
+PARTS = (
+    ("latency_ms", "latency_ms", "latency (ms)"),
+    ("n_copies", "kernels", "memory kernels"),
+    ("copied_kb", "copied_kb", "copied (kB)"),
+)
+KEYS = (CELL, "system", "batch_size", "hidden_size")
+EXACT = ("n_copies", "copied_kb")  # counted, so that no disturbance changes them
+
+
+def cell_of(point: Point | None, quantity: str) -> Cell:
+    """A quantity of a point: what is counted as it is, what is measured with three digits."""
+    measured = measure_of(point, quantity)
+    if quantity in EXACT:
+        return measured_cell(replace(measured, warnings=()), plain)
+    return measured_cell(measured)
+
+
+def measured_cell(measured: Measured, spell: Callable[[float], str] = three_digits) -> Cell:
+    """The median, with a dagger where it carries warnings; else the word for why there is none."""
+    if measured.summary is None:
+        return Cell(EN_DASH if measured.status == NOT_PLANNED else measured.status)
+    return Cell(spell(measured.summary.median), warned=bool(measured.warnings))
+
+
+def rows_of_trials(artefact: Artefact, keys: Sequence[str], quantities: Sequence[str]) -> list[Row]:
+    """A row per trial and quantity: its settings, the median and its interval over rounds."""
+    rows: list[Row] = []
+    for point in artefact.points:
+        settings = {key.rpartition(".")[2]: point.settings.get(key) for key in keys}
+        for quantity in quantities:
+            measured = measure_of(point, quantity)
+            summary = measured.summary
+            rows.append(
+                {
+                    **settings,
+                    "quantity": quantity,
+                    "value": summary.median if summary else None,
+                    "low": summary.low if summary else None,
+                    "high": summary.high if summary else None,
+                    "n_rounds": len(point.records),
+                    "status": measured.status,
+                    "warnings": " ".join(measured.warnings),
+                }
+            )
+    return rows

@@ -1,0 +1,42 @@
+"""The oracle as a system: a vertex at a time in NumPy float64; slow, and by definition correct."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.contracts.model import Model, Weights
+from harness.contracts.system import Clock, Counters, Result, RunSettings, System
+from harness.oracle import run_reference
+
+
+class Adapter(System):
+    """Builds no graph of its own, so only the update can be told apart from the rest."""
+
+    phases = ("update",)
+
+    @classmethod
+    def skip(cls, model: Model, settings: RunSettings) -> str | None:
+        return None if settings.device == "cpu" else "the reference runs on device=cpu only"
+
+    def prepare(self, model: Model, weights: Weights) -> None:
+        self._model = model
+        self._weights = {name: value.astype(np.float64) for name, value in weights.items()}
+
+    def load(self, instances: Sequence[Any]) -> None:
+        self._instances = instances
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        mode = self.settings.mode
+        found = run_reference(self._model, self._weights, self._instances, mode)
+        self._result = Result(found.loss, found.outputs, found.gradients, Counters())
+        clock.mark("backward" if mode == "train" else "forward")
+        if mode == "train" and update:
+            for name, gradient in found.gradients.items():
+                self._weights[name] -= self.settings.learning_rate * gradient
+            clock.mark("update")
+
+    def result(self) -> Result:
+        return self._result

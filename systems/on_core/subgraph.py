@@ -1,0 +1,106 @@
+"""A cell by itself, its operators batched and laid out in memory: ED-Batch's subgraph ablation.
+
+Chen et al., "ED-Batch", ICML 2023, Table 2. NumPy does the arithmetic, one call a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.contracts.model import Model, Weights, traced_functions
+from harness.contracts.system import Clock, Counters, Result, RunSettings, System
+from harness.errors import ConfigError
+from harness.models.cell import CellModel
+from harness.vertex.subgraph.block import Block
+from harness.vertex.subgraph.plan import plan_block
+from systems.on_core.subgraph_executor import BlockExecutor
+
+OPTIONS = {"layout": "pq", "ahead_of_time": True, "pre_gather": True}
+
+
+class Adapter(System):
+    """Options: layout ("dynet" or "pq"), ahead_of_time and pre_gather (harness.vertex.subgraph).
+
+    `prepare` is search and layout, and drawing memory for batch_size instances; `run` is the block
+    alone. Loss and outputs are put together by `result`.
+    """
+
+    phases = ("forward",)
+
+    def __init__(self, settings: RunSettings) -> None:
+        super().__init__(settings)
+        options = {**OPTIONS, **settings.options}
+        unknown = sorted(set(options) - set(OPTIONS))
+        if unknown:
+            raise ConfigError(
+                f"system.options.{unknown[0]} is unknown to systems.on_core.subgraph;"
+                f" known: {', '.join(OPTIONS)}"
+            )
+        self.layout = str(options["layout"])
+        self.ahead_of_time, self.pre_gather = bool(options["ahead_of_time"]), options["pre_gather"]
+
+    @classmethod
+    def skip(cls, model: Model, settings: RunSettings) -> str | None:
+        """Cells only, inference only, on the CPU."""
+        if not isinstance(model, CellModel):
+            return f"runs single cells (model=cell), not {model.name}"
+        if settings.mode != "infer":
+            return "runs inference only; give mode=infer"
+        return None if settings.device == "cpu" else "runs on device=cpu only"
+
+    def prepare(self, model: Model, weights: Weights) -> None:
+        """Batch the cell's operators and lay its values out."""
+        assert isinstance(model, CellModel)  # see skip
+        self.model, self.weights = model, dict(weights)
+        functions = traced_functions(model)
+        self.given = functions["given"]
+        self.block = Block(functions["cell"])
+        self.plan = plan_block(self.block, self.layout, pre_gather=bool(self.pre_gather))
+        self.executors: dict[int, BlockExecutor] = {}
+        self._executor(self.settings.batch_size)
+
+    def _executor(self, n_instances: int) -> BlockExecutor:
+        if n_instances not in self.executors:
+            self.executors[n_instances] = BlockExecutor(
+                self.plan, self.weights, n_instances, ahead_of_time=self.ahead_of_time
+            )
+        return self.executors[n_instances]
+
+    def load(self, instances: Sequence[Any]) -> None:
+        """Place the cell's inputs."""
+        mini_batch = self.model.mini_batch(instances)
+        graph, nodes = mini_batch.graph, self.block.nodes
+        read = {state: self.given.nodes[i].inputs for state, i in self.given.scatter}
+        inputs = {}
+        for i, node in enumerate(nodes):
+            if node.op == "gather":
+                table, rows = (self.given.nodes[k].name for k in read[node.name])
+                vertices = graph.args[graph.arg_start[mini_batch.outputs] + node.index]
+                inputs[i] = self.weights[table][mini_batch.pulls[rows][vertices]]
+        self.executor = self._executor(len(mini_batch.outputs))
+        self.executor.place(inputs)
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        """The block."""
+        self.executor.run()
+        clock.mark("forward")
+
+    def result(self) -> Result:
+        """Outputs as CellModel.output shows them, and their sum."""
+        computed = dict(self.block.function.scatter)
+        values = [self.executor.value(computed[state]) for state in self.model.described.gives]
+        outputs = np.concatenate([value.reshape(len(value), -1) for value in values], axis=1)
+        return Result(float(outputs.sum(dtype=np.float64)), outputs, {}, self.counters())
+
+    def counters(self) -> Counters:
+        """Kernels of the last call; bytes as the paper counts them."""
+        done = self.executor
+        n_batches = len(self.plan.layout.batches)
+        return Counters(n_batches, n_batches + done.n_copies, done.bytes_copied, done.n_copies)
+
+    def versions(self) -> dict[str, str]:
+        """NumPy, whose BLAS multiplies."""
+        return {"numpy": np.__version__}

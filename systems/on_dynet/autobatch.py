@@ -1,0 +1,167 @@
+"""Real DyNet: graphs built instance by instance, batched by DyNet while it runs them.
+
+Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation Graphs", NIPS 2017.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from harness.contracts.model import Model, Weights
+from harness.contracts.system import Clock, Counters, Result, RunSettings, System
+from harness.errors import ConfigError
+from harness.values.places import ROOT
+
+AUTOBATCH = {0: "off", 1: "agenda", 2: "depth"}
+BUILDS = ("auto", "source", "wheel")
+NATIVE = ROOT / ".dynet-native"
+WHEEL = "dyNET38"
+MODELS = "systems.on_dynet.models"
+POOL_MB = 16  # the unit in which DyNet's memory pools grow
+OUTGROWN = "dynamic increasing of memory pool"
+
+
+class Adapter(System):
+    """DyNet with options.autobatch 0 (off), 1 (agenda) or 2 (depth), from options.build.
+
+    build: "source" (what make dynet-native installs), "wheel", or "auto": source where installed.
+    DyNet schedules inside its forward call, so that phase includes scheduling.
+    """
+
+    phases = ("construct", "forward", "backward", "update")
+
+    def __init__(self, settings: RunSettings) -> None:
+        super().__init__(settings)
+        self._autobatch = int(settings.options.get("autobatch", 1))
+        if self._autobatch not in AUTOBATCH:
+            raise ConfigError(f"system.options.autobatch={self._autobatch}; choose 0, 1 or 2")
+        self._gradients_pending = False
+        self._instances: list[Any] = []
+
+    @classmethod
+    def skip(cls, model: Model, settings: RunSettings) -> str | None:
+        """DyNet's builds here have no CUDA; models are the files of systems/dynet_models."""
+        if settings.device != "cpu":
+            return f"DyNet is built for the CPU only, not for device={settings.device}"
+        if importlib.util.find_spec(f"{MODELS}.{model.name}") is None:
+            return f"model {model.name} is not written for DyNet ({MODELS}.{model.name} is missing)"
+        if _native(settings) is None:
+            if settings.options.get("build") == "source":
+                return "DyNet's source build is not installed; run make dynet-native"
+            if importlib.util.find_spec("dynet") is None:
+                return "DyNet is not installed; run make dynet-native or pip install dyNET38"
+        return None
+
+    def prepare(self, model: Model, weights: Weights) -> None:
+        """Import DyNet with this trial's settings, and hand it the weights."""
+        self._runtime = _import_dynet(self.settings, self._autobatch, weights)
+        self._store = self._runtime.ParameterStore(weights)
+        module = importlib.import_module(f"{MODELS}.{model.name}")
+        self._network = module.Network(model, self._store)
+        self._trainer = self._runtime.sgd(self._store, self.settings.learning_rate)
+        self._dy = self._runtime.dy
+
+    def load(self, instances: Sequence[Any]) -> None:
+        """Turn arrays into the Python lists that a DyNet program would hold them in."""
+        self._instances = [self._network.read(instance) for instance in instances]
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        """Build the expressions, then let DyNet batch and run them."""
+        try:
+            self._step(clock, update)
+        except ValueError as error:
+            if OUTGROWN not in str(error):
+                raise
+            # DyNet's memory is zeroed, and so made resident, when reserved: a generous reserve
+            # would be charged to its peak memory. It starts small instead. The pools grow by
+            # themselves, but autobatching cannot finish the backward pass in which one
+            # does; the next graph finds them large enough. This happens in the warm-up only.
+            self._gradients_pending = True
+            self.run(clock, update=update)
+
+    def _step(self, clock: Clock, update: bool) -> None:
+        if self._gradients_pending:  # DyNet adds gradients up until an update has used them
+            self._store.clear_gradients()
+            self._gradients_pending = False
+        self._dy.renew_cg()
+        self._loss, self._outputs = self._network.build(self._instances)
+        clock.mark("construct")
+        self._loss.forward()
+        clock.mark("forward")
+        if self.settings.mode != "train":
+            return
+        self._gradients_pending = True
+        self._loss.backward()
+        clock.mark("backward")
+        if update:
+            self._trainer.update()
+            self._gradients_pending = False
+            clock.mark("update")
+
+    def result(self) -> Result:
+        """Gradients are there after run(update=False) only: DyNet's update clears them."""
+        outputs = np.stack([np.array(output.npvalue()) for output in self._outputs])
+        return Result(
+            loss=float(self._loss.scalar_value()),
+            outputs=outputs,
+            gradients=self._store.gradients() if self._gradients_pending else {},
+            counters=Counters(),
+        )
+
+    def versions(self) -> dict[str, str]:
+        """Which build of DyNet this is; builds are not comparable with each other."""
+        facts = {"dynet_autobatch": AUTOBATCH[self._autobatch]}
+        native = _native(self.settings)
+        if native is not None:
+            build = json.loads((native / "build.json").read_text())
+            return facts | {
+                "dynet": build["dynet"],
+                "dynet_build": f"source {build['dynet']}",
+                "dynet_compiler": build["compiler"],
+                "dynet_flags": build["flags"],
+                "dynet_blas": build["blas"],
+                "eigen": build["eigen"],
+            }
+        return facts | {
+            "dynet": self._runtime.version(),
+            "dynet_build": f"wheel {_wheel_version()}",
+        }
+
+
+def _native(settings: RunSettings) -> Path | None:
+    build = settings.options.get("build", "auto")
+    if build not in BUILDS:
+        raise ConfigError(f"system.options.build={build}; choose one of {', '.join(BUILDS)}")
+    return NATIVE if build != "wheel" and (NATIVE / "build.json").exists() else None
+
+
+def _import_dynet(settings: RunSettings, autobatch: int, weights: Weights) -> ModuleType:
+    native = _native(settings)
+    if native is not None:
+        sys.path.insert(0, str(native))
+    # Values and gradients of parameters, each rounded up to DyNet's alignment.
+    parameters_mb = sum(2 * w.nbytes for w in weights.values()) // 2**20 + 2
+    config = importlib.import_module("dynet_config")
+    config.set(
+        mem=f"{POOL_MB},{POOL_MB},{parameters_mb},1",
+        random_seed=settings.seed + 1,  # 0 would mean: take one from the clock
+        autobatch=autobatch,
+    )
+    return importlib.import_module("systems.on_dynet.runtime")
+
+
+def _wheel_version() -> str:
+    try:
+        return f"{WHEEL} {distribution(WHEEL).version}"
+    except PackageNotFoundError:
+        return "of unknown name"

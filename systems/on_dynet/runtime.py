@@ -1,0 +1,93 @@
+"""DyNet itself and what every model needs of it.
+
+DyNet reads memory sizes, seed and autobatch mode once, at the moment it is imported, and they
+are known only when a trial's adapter is constructed. So the adapter sets them first and then has
+importlib load this module and systems.on_dynet.models.*, the only ones that import DyNet at the
+top.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dynet as dy
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float32]
+Join = Callable[[list[Array]], Array]
+
+
+class ParameterStore:
+    """The shared weights as DyNet parameters, and their gradients back in the shared shapes.
+
+    DyNet multiplies from the left (y = W x), so that every matrix is stored transposed.
+    """
+
+    def __init__(self, weights: Mapping[str, Array]) -> None:
+        self.collection = dy.ParameterCollection()
+        self._weights = weights
+        self._parts: dict[str, tuple[list[Any], Join]] = {}
+
+    def table(self, name: str) -> Any:
+        """Embeddings: a lookup parameter, whose gradient and update are sparse."""
+        table = self.collection.lookup_parameters_from_numpy(self._weights[name])
+        self._parts[name] = ([table], lambda parts: parts[0].reshape(self._weights[name].shape))
+        return table
+
+    def square_table(self, name: str) -> Any:
+        """Look-ups of square matrices, whose rows follow one another in a row of the shared table.
+
+        DyNet keeps columns together, so that what it looks up are the transposed matrices.
+        """
+        values = self._weights[name]
+        side = math.isqrt(values.shape[1])
+        table = self.collection.lookup_parameters_from_numpy(values.reshape(-1, side, side))
+        self._parts[name] = (
+            [table],
+            lambda parts: parts[0].transpose(0, 2, 1).reshape(values.shape),
+        )
+        return table
+
+    def vectors(self, name: str, n: int = 1) -> list[Any]:
+        """A bias, cut into n equal pieces."""
+        parts = [self._add(piece) for piece in np.split(self._weights[name], n)]
+        self._parts[name] = (parts, np.concatenate)
+        return parts
+
+    def matrices(self, name: str, n: int = 1, axis: int = 1) -> list[Any]:
+        """A weight matrix, its columns (axis 1) or rows (axis 0) cut into n equal pieces."""
+        parts = [self._add(piece.T) for piece in np.split(self._weights[name], n, axis=axis)]
+        self._parts[name] = (parts, lambda found: np.concatenate([g.T for g in found], axis=axis))
+        return parts
+
+    def _add(self, values: Array) -> Any:
+        return self.collection.parameters_from_numpy(np.ascontiguousarray(values))
+
+    def gradients(self) -> dict[str, Array]:
+        """Dense gradients by shared name, as the last backward pass left them."""
+        return {
+            name: join([np.array(part.grad_as_array()) for part in parts])
+            for name, (parts, join) in self._parts.items()
+        }
+
+    def clear_gradients(self) -> None:
+        """Forget gradients that no update has used."""
+        for parts, _ in self._parts.values():
+            for part in parts:
+                part.scale_gradient(0.0)
+
+
+def sgd(store: ParameterStore, learning_rate: float) -> Any:
+    """Return DyNet's plain SGD: no clipping, and only the looked-up rows of tables are updated."""
+    trainer = dy.SimpleSGDTrainer(store.collection, learning_rate)
+    trainer.set_clip_threshold(0)
+    trainer.set_sparse_updates(True)
+    return trainer
+
+
+def version() -> str:
+    """DyNet's own version string; the wheel and the source package do not agree on its form."""
+    return str(dy.__version__)

@@ -1,0 +1,30 @@
+"""PyTorch as a careful practitioner writes it: level batching by hand, with autograd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from harness.contracts.system import Clock
+from systems.on_torch.runtime import TorchSystem
+
+
+class Adapter(TorchSystem):
+    """Plans the levels of a mini-batch in NumPy (construct), then computes level by level."""
+
+    network = "Levels"
+    phases = ("construct", "forward", "backward", "update")
+
+    def _forward(self, clock: Clock) -> tuple[Tensor, Tensor]:
+        self._plan = self._net.plan(self._instances, self._device)
+        clock.mark("construct")
+        loss_and_outputs: tuple[Tensor, Tensor] = self._net(self._plan)
+        clock.mark("forward")
+        return loss_and_outputs
+
+    def _canonical(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        ordered: NDArray[np.floating[Any]] = self._net.in_canonical_order(self._plan, outputs)
+        return ordered

@@ -1,0 +1,100 @@
+"""Tree-FC in PyTorch, both variants, as written first (Recursive) and batched by hand (Levels)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from harness.contracts.model import Model
+from harness.values.instances import Tree
+from systems.on_torch.models.tree_levels import TreeLevels, plan_levels
+from systems.on_torch.models.tree_words import WordTree, WordTrees, word_trees
+
+Array = NDArray[np.floating[Any]]
+
+
+class _TreeFC(nn.Module):
+    """Parameters of harness.models.tree_fc; without a table, leaves read zeros."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.h = h = model.sizes.hidden_size
+        self.layer = nn.Linear(2 * h, h)
+        self.SHARED = {"W": "layer.weight", "b": "layer.bias"}
+        self.embedding: nn.Embedding | None = None
+        if "embedding" in model.parameters:
+            self.embedding = nn.Embedding(model.sizes.vocab_size, h, sparse=True)
+            self.SHARED["embedding"] = "embedding.weight"
+
+    def words(self, words: Tensor) -> Tensor:
+        """What leaves read: embeddings, or as many zeros as two children would have."""
+        if self.embedding is None:
+            return self.layer.weight.new_zeros(len(words), 2 * self.h)
+        embedded: Tensor = self.embedding(words)
+        return embedded
+
+    def leaf(self, words: Tensor) -> Tensor:
+        """States of leaves from what they read."""
+        if self.embedding is not None:
+            return words
+        state: Tensor = self.layer(words)
+        return state.relu()
+
+    def loss(self, roots: Tensor) -> Tensor:
+        """Fold's l2_loss, summed."""
+        return 0.5 * roots.square().sum()
+
+
+class Recursive(_TreeFC):
+    """One tree at a time, a recursive function over its vertices."""
+
+    def prepare(self, trees: Sequence[Tree]) -> WordTrees:
+        """Tensors on the device and Python numbers."""
+        return word_trees(trees, self.layer.weight.device)
+
+    def forward(self, batch: WordTrees) -> tuple[Tensor, Tensor]:
+        """Summed loss, states of all roots."""
+        words = iter(torch.split(self.words(batch.words), 1))
+        roots = torch.cat(
+            [self.visit(t, t.by_leaf(words), len(t.children) - 1) for t in batch.trees]
+        )
+        return self.loss(roots), roots
+
+    def visit(self, tree: WordTree, words: dict[int, Tensor], v: int) -> Tensor:
+        """State of a vertex."""
+        left, right = tree.children[v]
+        if left < 0:
+            return self.leaf(words[v])
+        children = [self.visit(tree, words, left), self.visit(tree, words, right)]
+        state: Tensor = self.layer(torch.cat(children, dim=1))
+        return state.relu()
+
+
+class Levels(_TreeFC):
+    """All vertices of a level in one layer."""
+
+    def prepare(self, trees: Sequence[Tree]) -> Sequence[Tree]:
+        """The trees as they are; planning is timed."""
+        return trees
+
+    def plan(self, trees: Sequence[Tree], device: torch.device) -> TreeLevels:
+        """Plan with roots, which alone are read."""
+        return plan_levels(trees, device, keep_roots=True)
+
+    def forward(self, plan: TreeLevels) -> tuple[Tensor, Tensor]:
+        """Summed loss, states of all roots."""
+        states = self.leaf(self.words(plan.words))
+        for level in plan.levels:
+            children, kept = level.take(states)
+            states = level.add(kept, self.layer(children.view(-1, 2 * self.h)).relu())
+        roots = states.index_select(0, plan.roots)
+        return self.loss(roots), roots
+
+    def in_canonical_order(self, plan: TreeLevels, outputs: Array) -> Array:
+        """They are in it: roots were chosen instance by instance."""
+        return outputs

@@ -1,0 +1,134 @@
+"""What the two hand-written PyTorch systems share: weights, optimiser, results, versions."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from harness.contracts.model import Model, Weights
+from harness.contracts.system import Clock, Counters, Result, RunSettings, System
+
+MODELS = "systems.on_torch.models"
+Array = NDArray[np.floating[Any]]
+_BLAS = re.compile(r"BLAS_INFO=(\w+)")
+
+
+class TorchSystem(System):
+    """A module of systems.on_torch.models, trained with autograd and torch.optim.SGD.
+
+    A model's file there has one module class for each system, named by `network`, with SHARED (its
+    own names of the shared weights; a linear layer holds its weight transposed) and prepare (from
+    instances to what forward takes, untimed). Its forward returns the summed loss and the outputs.
+    """
+
+    network: ClassVar[str]
+
+    def __init__(self, settings: RunSettings) -> None:
+        super().__init__(settings)
+        self._device = torch.device(settings.device)
+        torch.set_num_threads(settings.threads)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+
+    @classmethod
+    def skip(cls, model: Model, settings: RunSettings) -> str | None:
+        """CUDA has to be there, and the model to be written for torch."""
+        if settings.device == "cuda" and not torch.cuda.is_available():
+            return "torch sees no CUDA device here"
+        if importlib.util.find_spec(f"{MODELS}.{model.name}") is None:
+            return f"model {model.name} is not written for torch ({MODELS}.{model.name} is missing)"
+        return None
+
+    def prepare(self, model: Model, weights: Weights) -> None:
+        """Build the module with the shared weights."""
+        module = importlib.import_module(f"{MODELS}.{model.name}")
+        self._net: Any = getattr(module, self.network)(model)
+        with torch.no_grad():
+            for name, values in weights.items():
+                self._shared(name, self._parameter(name)).copy_(torch.from_numpy(values))
+        self._net.to(self._device)
+        self._optimizer = torch.optim.SGD(self._net.parameters(), lr=self.settings.learning_rate)
+
+    def _parameter(self, name: str) -> nn.Parameter:
+        parameter: nn.Parameter = self._net.get_parameter(self._net.SHARED[name])
+        return parameter
+
+    def _shared(self, name: str, values: Tensor) -> Tensor:
+        """The part and the orientation of a parameter (or its gradient) that a name stands for."""
+        path = self._net.SHARED[name]
+        owner = self._net.get_submodule(path.rpartition(".")[0])
+        return values.T if isinstance(owner, nn.Linear) and values.ndim == 2 else values
+
+    def load(self, instances: Sequence[Any]) -> None:
+        """Take the next mini-batch."""
+        self._instances = self._net.prepare(instances)
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        """Forward; in mode "train" autograd's backward and the optimiser's step, too."""
+        if self.settings.mode != "train":
+            with torch.inference_mode():
+                self._loss, self._outputs = self._forward(clock)
+            return
+        self._optimizer.zero_grad()
+        self._loss, self._outputs = self._forward(clock)
+        self._loss.backward()  # type: ignore[no-untyped-call]
+        clock.mark("backward")
+        if update:
+            self._optimizer.step()
+            clock.mark("update")
+
+    def _forward(self, clock: Clock) -> tuple[Tensor, Tensor]:
+        loss_and_outputs: tuple[Tensor, Tensor] = self._net(self._instances)
+        clock.mark("forward")
+        return loss_and_outputs
+
+    def result(self) -> Result:
+        """Loss, outputs and, in mode "train", dense gradients."""
+        gradients = {}
+        if self.settings.mode == "train":
+            for name in self._net.SHARED:
+                parameter = self._parameter(name)
+                found = parameter.grad
+                if found is None:  # took no part: trees of one leaf have no internal vertex
+                    found = torch.zeros_like(parameter)
+                dense = found.to_dense() if found.is_sparse else found
+                gradients[name] = self._shared(name, dense).cpu().numpy()
+        outputs = self._canonical(self._outputs.detach().cpu().numpy())
+        return Result(self._loss.item(), outputs, gradients, self.counters())
+
+    def _canonical(self, outputs: Array) -> Array:
+        """Rows in the order of MiniBatch.outputs."""
+        return outputs
+
+    def counters(self) -> Counters:
+        """Torch does not count its work."""
+        return Counters()
+
+    def synchronize(self) -> None:
+        """Wait for CUDA."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def peak_memory_bytes(self) -> int | None:
+        """Peak of CUDA memory; None on the CPU, where the process's own peak counts."""
+        return int(torch.cuda.max_memory_allocated()) if self._device.type == "cuda" else None
+
+    def versions(self) -> dict[str, str]:
+        """Build facts of torch."""
+        found = _BLAS.search(torch.__config__.show())
+        facts = {
+            "torch": str(torch.__version__),
+            "torch_blas": found.group(1) if found else "unknown",
+            "torch_threads": str(torch.get_num_threads()),
+        }
+        if self._device.type == "cuda":
+            facts["torch_cuda"] = str(torch.version.cuda)
+        return facts

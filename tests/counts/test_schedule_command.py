@@ -1,0 +1,210 @@
+"""bench-schedule: its counts, its pictures, and one line for every wrong input."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from harness.commands.schedule import main
+from harness.contracts.policy import policy_names
+
+WORKLOAD = ("model=tree_lstm", "dataset=sst_synthetic")
+FIELDS = [
+    "n_vertices",
+    "n_batches",
+    "lower_bound",
+    "n_nodes_ed",
+    "n_batches_ed",
+    "lower_bound_ed",
+    "n_unbatchable_ed",
+    "schedule_s",
+]
+LABELS = [
+    "status",
+    "model",
+    "dataset",
+    "split",
+    "batch_size",
+    "granularity",
+    "outputs",
+    "offset",
+    "policy",
+    "cpu",
+    "count_id",
+    "source_sha256",
+    "counted_at",
+]
+RATIOS = ["ratio", "ratio_ed"]
+
+
+def rows_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, object]]:
+    assert main([*WORKLOAD, *arguments, "--json"]) == 0
+    rows: list[dict[str, object]] = json.loads(capsys.readouterr().out)
+    return rows
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run a wrong command; one line on stderr, nothing on stdout, exit code 1."""
+    assert main(list(arguments)) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("bench-schedule: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_json_holds_the_promised_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = rows_of(capsys, "batch_size=4", "policy=sufficient,unbatched")
+    assert [row["policy"] for row in rows] == ["sufficient", "unbatched"]
+    for row in rows:
+        assert list(row) == [*LABELS, *FIELDS, *RATIOS]
+        assert row["status"] == "ok"
+        assert row["schedule_s"] > 0  # type: ignore[operator]
+    assert rows[1]["n_batches"] == rows[1]["n_vertices"]
+    assert rows[1]["n_batches_ed"] == rows[1]["n_nodes_ed"]
+    assert rows[0]["n_batches"] == rows[0]["lower_bound"]
+
+
+def test_all_policies_are_shown_unless_some_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [row["policy"] for row in rows_of(capsys, "batch_size=2")] == list(policy_names())
+
+
+def test_offset_skips_instances(capsys: pytest.CaptureFixture[str]) -> None:
+    def n_vertices(*arguments: str) -> int:
+        (row,) = rows_of(capsys, "policy=depth", *arguments)
+        return int(str(row["n_vertices"]))
+
+    both = n_vertices("batch_size=2")
+    assert both == n_vertices("batch_size=1") + n_vertices("batch_size=1", "offset=1")
+
+
+def test_operators_are_vertices_at_operator_granularity(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("batch_size=3", "policy=depth,agenda", "outputs=stage")
+    coarse = rows_of(capsys, *arguments)
+    fine = rows_of(capsys, *arguments, "granularity=operator")
+    for one, other in zip(coarse, fine, strict=True):
+        assert int(str(other["n_vertices"])) > 10 * int(str(one["n_vertices"]))
+        assert int(str(other["n_batches"])) > int(str(one["n_batches"]))
+        assert {k: one[k] for k in FIELDS if k.endswith("_ed")} == {
+            k: other[k] for k in FIELDS if k.endswith("_ed")
+        }
+
+
+def test_outputs_are_vertices_unless_they_are_to_be_a_stage(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (with_outputs,) = rows_of(capsys, "batch_size=2", "policy=depth")
+    (without,) = rows_of(capsys, "batch_size=2", "policy=depth", "outputs=stage")
+    assert int(str(with_outputs["n_vertices"])) == 3 * int(str(without["n_vertices"]))
+    assert with_outputs["n_batches_ed"] == without["n_batches_ed"]
+
+
+def test_the_table_is_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*WORKLOAD, "batch_size=2", "policy=agenda,sufficient_reversed"]) == 0
+    title, empty, head, *rows = capsys.readouterr().out.splitlines()
+    instances = "tree_lstm, sst_synthetic train, instances 0 to 1"
+    assert title == f"{instances}, vertex granularity, outputs as vertices"
+    assert empty == ""
+    assert head.split("  ")[0] == "policy"
+    assert len(rows) == 2
+    assert {len(row) for row in rows} == {len(head)}
+
+
+def test_the_table_of_the_specification(
+    data_root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["model=tree_lstm", "dataset=sst", f"data_root={data_root}", "batch_size=8"]
+    assert main([*arguments, "policy=agenda,sufficient", "--json"]) == 0
+    agenda, sufficient = json.loads(capsys.readouterr().out)
+    for row, n_batches, n_batches_ed in ((agenda, 54, 92), (sufficient, 20, 58)):
+        assert row["n_vertices"] == 3 * 414  # each vertex has an output and a loss
+        assert row["n_batches"] == n_batches
+        assert row["lower_bound"] == 20
+        assert row["n_nodes_ed"] == 2072
+        assert row["n_batches_ed"] == n_batches_ed
+        assert row["lower_bound_ed"] == 58
+
+
+@pytest.mark.parametrize("suffix", [".pdf", ".png", ".svg"])
+def test_a_picture_is_drawn_in_the_format_of_its_name(
+    suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    magic = {".pdf": b"%PDF", ".png": b"\x89PNG", ".svg": b"<?xml"}
+    file = tmp_path / f"graph{suffix}"
+    rows_of(capsys, "batch_size=2", "policy=agenda,unbatched", "--draw", str(file))
+    assert file.read_bytes().startswith(magic[suffix])
+
+
+def test_equal_graphs_give_equal_pictures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / "a.svg", tmp_path / "b.svg"]
+    for file in files:
+        rows_of(capsys, "batch_size=1", "policy=depth", "--draw", str(file))
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_a_graph_too_large_to_read_is_not_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "graph.png"
+    error = error_of(capsys, *WORKLOAD, "batch_size=100", "--draw", str(file))
+    assert "cannot be drawn readably" in error
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("model=no_such", "model=no_such is unknown; choose one of: "),
+        ("dataset=no_such", "dataset=no_such is unknown; choose one of: "),
+        ("policy=no_such", "policy=no_such is unknown; choose one of agenda, agenda_dynamic"),
+        ("policy=agenda,", "policy= is unknown; choose one of agenda"),
+        ("batch_size=0", "batch_size=0 is not allowed"),
+        ("batch_size=-3", "batch_size=-3 is not allowed"),
+        ("batch_size=many", "batch_size"),
+        ("hidden_size=0", "hidden_size=0 is not allowed"),
+        ("offset=-1", "offset=-1 is not allowed"),
+        ("offset=one", "offset=one is not allowed"),
+        ("offset=10000000", "need 10000064 instances; sst_synthetic (train) has"),
+        ("batch_size=10000000", "need 10000000 instances; sst_synthetic (train) has"),
+        ("split=no_such", "split=no_such is unknown; choose one of train, dev, test"),
+        ("granularity=no_such", "granularity=no_such is unknown; choose one of vertex, operator"),
+        ("no_such=1", "no_such"),
+        ("no_such", "give key=value"),
+        ("--no-such", "see `bench-schedule --help`"),
+        ("--draw=graph.gif", "end it in .pdf, .png, .svg"),
+    ],
+)
+def test_wrong_input_gives_one_line(
+    argument: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = argument.partition("=")[0]
+    kept = [setting for setting in WORKLOAD if setting.partition("=")[0] != wanted]
+    assert message in error_of(capsys, *kept, argument)
+
+
+def test_a_missing_corpus_gives_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = error_of(capsys, "model=tree_lstm", "dataset=sst", f"data_root={tmp_path}")
+    assert "train.txt is missing" in error
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
+def test_a_picture_in_a_folder_without_permission_gives_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tmp_path.chmod(0o500)
+    file = tmp_path / "graph.png"
+    assert "cannot be written" in error_of(capsys, *WORKLOAD, "batch_size=1", "--draw", str(file))
+
+
+def test_a_picture_in_a_missing_folder_gives_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "no_such" / "graph.png"
+    assert "cannot be written" in error_of(capsys, *WORKLOAD, "batch_size=1", "--draw", str(file))

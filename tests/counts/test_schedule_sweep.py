@@ -1,0 +1,136 @@
+"""bench-schedule over several mini-batches in one call, and the file of its rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.commands.schedule import main
+from harness.counts.sweep_requests import points_of
+from harness.errors import ConfigError
+from harness.planning.compose import Composer
+
+GENERATED = "dataset=sst_synthetic,lattice_synthetic"
+
+
+def test_without_commas_there_is_one_point() -> None:
+    settings = ["model=tree_lstm", "dataset=sst_synthetic", "batch_size=8", "policy=agenda,depth"]
+    assert points_of(settings, Composer()) == [settings]
+
+
+def test_values_with_commas_are_combined_the_first_key_changing_slowest() -> None:
+    points = points_of(
+        ["granularity=vertex,operator", "batch_size=8,64", "hidden_size=4"], Composer()
+    )
+    assert points == [
+        ["hidden_size=4", f"batch_size={size}", f"granularity={granularity}"]
+        for size in (8, 64)
+        for granularity in ("vertex", "operator")
+    ]
+
+
+def test_a_value_given_twice_counts_once() -> None:
+    assert points_of(["batch_size=8,8,16"], Composer()) == [["batch_size=8"], ["batch_size=16"]]
+
+
+def test_models_meet_the_data_sets_of_their_kind() -> None:
+    points = points_of(["model=tree_lstm,lattice_lstm,tree_gru", GENERATED], Composer())
+    assert points == [
+        ["model=tree_lstm", "dataset=sst_synthetic"],
+        ["model=lattice_lstm", "dataset=lattice_synthetic"],
+        ["model=tree_gru", "dataset=sst_synthetic"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            ["model=tree_lstm,lattice_gru", "dataset=sst_synthetic"],
+            "model=lattice_gru has instances of another kind than every dataset given",
+        ),
+        (
+            ["model=tree_lstm", GENERATED],
+            "dataset=lattice_synthetic has instances of another kind than every model given",
+        ),
+        (["model=tree_lstm,no_such", GENERATED], "model=no_such is unknown; choose one of"),
+    ],
+)
+def test_what_meets_nothing_is_named(settings: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        points_of(settings, Composer())
+
+
+SWEEP = ("model=tree_lstm,lattice_lstm", GENERATED, "granularity=vertex,operator")
+SMALL = ("hidden_size=4", "timing.min_seconds=0")
+SIZES = ("batch_size=2,3", *SMALL, "policy=agenda,sufficient")
+# Seconds and the time of day are the only values that differ when the same is counted again.
+TIMES = ("schedule_s", "counted_at")
+
+
+def test_rows_say_what_they_count(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "new" / "rows.json"
+    assert main([*SWEEP, *SIZES, f"out={file}", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert json.loads(file.read_text()) == rows
+    keys = ("model", "dataset", "batch_size", "granularity", "policy")
+    expected = [
+        (model, dataset, size, granularity, policy)
+        for model, dataset in (
+            ("tree_lstm", "sst_synthetic"),
+            ("lattice_lstm", "lattice_synthetic"),
+        )
+        for size in (2, 3)
+        for granularity in ("vertex", "operator")
+        for policy in ("agenda", "sufficient")
+    ]
+    assert [tuple(row[key] for key in keys) for row in rows] == expected
+    for row in rows:
+        assert row["ratio"] == row["n_batches"] / row["lower_bound"] >= 1.0
+        assert row["ratio_ed"] == row["n_batches_ed"] / row["lower_bound_ed"] >= 1.0
+        assert (row["split"], row["offset"]) == ("train", 0)
+
+
+def test_a_row_of_a_sweep_is_that_of_its_mini_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    def rows(*arguments: str) -> list[dict[str, object]]:
+        assert main([*arguments, *SMALL, "policy=depth", "--json"]) == 0
+        found: list[dict[str, object]] = json.loads(capsys.readouterr().out)
+        return [{k: v for k, v in row.items() if k not in TIMES} for row in found]
+
+    one = (
+        "model=lattice_lstm",
+        "dataset=lattice_synthetic",
+        "batch_size=3",
+        "granularity=operator",
+    )
+    assert rows(*one)[0] in rows(*SWEEP, "batch_size=2,3")
+
+
+def test_every_mini_batch_has_a_table_with_its_title(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SWEEP, "batch_size=2", *SMALL, "policy=depth"]) == 0
+    tables = capsys.readouterr().out.split("\n\n")
+    assert [table.split(",")[0] for table in tables[::2]] == ["tree_lstm"] * 2 + [
+        "lattice_lstm"
+    ] * 2
+    assert all(table.startswith("policy") for table in tables[1::2])
+
+
+@pytest.mark.parametrize("name", ["--draw", "--draw-policy", "save_policy"])
+def test_pictures_and_saved_policies_are_of_one_mini_batch(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = f"{name}={tmp_path / 'a.png'}"
+    assert main([*SWEEP, "batch_size=2", "policy=fsm_sort", file]) == 1
+    assert f"{name} takes one mini-batch, but 4 are given" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_gives_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    file = tmp_path / "file" / "rows.json"
+    arguments = ["model=tree_lstm", "dataset=sst_synthetic", "batch_size=1", f"out={file}"]
+    assert main([*arguments, "policy=depth"]) == 1
+    assert f"out={file} cannot be written: " in capsys.readouterr().err

@@ -1,0 +1,198 @@
+"""The engine against the oracle: whatever the model, switches, policy and granularity, the numbers
+are the same. Most runs interpret the generated kernels; some go through numba.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.contracts.model import Model, Weights, initial_weights
+from harness.contracts.system import PHASES, RunSettings
+from harness.engine.backends.stepwise import arithmetic
+from harness.engine.memory import products
+from harness.engine.memory.workspace import Matrix
+from harness.engine.switches import Switches
+from harness.errors import ConfigError
+from harness.oracle import run_reference
+from systems.on_core.vertex import Adapter
+from tests.support.engine_models import EXAMPLES
+from tests.support.engine_runs import (
+    POLICIES,
+    NoClock,
+    all_switches,
+    disagreements,
+    interpreted_kernels,
+    prepared,
+    run,
+)
+
+GRANULARITIES = [(name, granularity) for name in EXAMPLES for granularity in ("vertex", "operator")]
+PLAIN = Switches(fusion=False, loop="python")
+
+
+def _example(name: str) -> tuple[Model, list[Any], Weights]:
+    model, instances = EXAMPLES[name]
+    # Larger than the models' own, so that no gate is almost linear and no gradient vanishes.
+    weights = {k: np.float32(2.0) * w for k, w in initial_weights(model, 7).items()}
+    return model, instances, weights
+
+
+@pytest.mark.parametrize(("name", "granularity"), GRANULARITIES)
+def test_every_switch_agrees_with_the_oracle(name: str, granularity: str) -> None:
+    model, instances, weights = _example(name)
+    oracle = run_reference(model, weights, instances, "train")
+    with interpreted_kernels():
+        for switches, policy in zip(all_switches(granularity), cycle(POLICIES), strict=False):
+            result = run(prepared(model, weights, switches, policy), instances)
+            assert disagreements(result, oracle) == [], (switches, policy)
+
+
+@pytest.mark.parametrize(("name", "granularity"), GRANULARITIES)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_agrees_with_the_oracle(name: str, granularity: str, policy: str) -> None:
+    model, instances, weights = _example(name)
+    oracle = run_reference(model, weights, instances, "train")
+    for layout in ("read_order", "policy"):
+        switches = Switches(granularity=granularity, layout=layout, fusion=False, loop="python")
+        result = run(prepared(model, weights, switches, policy), instances)
+        assert disagreements(result, oracle) == []
+
+
+@pytest.mark.parametrize("name", ["tree_lstm", "tree_fc_fold", "child_sum", "chain_gru"])
+def test_compiled_kernels_agree_with_the_oracle(name: str) -> None:
+    model, instances, weights = _example(name)
+    oracle = run_reference(model, weights, instances, "train")
+    assert disagreements(run(prepared(model, weights), instances), oracle) == []
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_what_a_device_without_numpy_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buffers have no arrays on CUDA, where torch does what compiled loops do on the CPU."""
+    grow = Matrix.ensure
+
+    def ensure(self: Matrix, n_rows: int) -> None:
+        grow(self, n_rows)
+        self.array = None
+
+    monkeypatch.setattr(Matrix, "ensure", ensure)
+    monkeypatch.setattr(arithmetic, "CPU_KERNELS", {})
+    monkeypatch.setattr(products, "SCRATCH", None)
+    model, instances, weights = _example(name)
+    oracle = run_reference(model, weights, instances, "train")
+    for switches in all_switches("vertex"):
+        if not switches.fusion and switches.loop == "python":
+            assert disagreements(run(prepared(model, weights, switches), instances), oracle) == []
+
+
+def test_disagreements_are_noticed() -> None:
+    model, instances, weights = _example("tree_lstm")
+    oracle = run_reference(model, weights, instances, "train")
+    changed = weights | {"F_1": weights["F_1"] * np.float32(1.01)}
+    found = disagreements(run(prepared(model, changed, PLAIN), instances), oracle)
+    assert {"outputs", "F_1", "F_2", "U"} <= set(found)
+
+
+@pytest.mark.parametrize(("name", "granularity"), GRANULARITIES)
+@pytest.mark.parametrize("lazy", [True, False])
+def test_buffers_are_reused_by_mini_batches_of_any_size(
+    name: str, granularity: str, lazy: bool
+) -> None:
+    model, instances, weights = _example(name)
+    switches = Switches(granularity=granularity, fusion=False, lazy_batching=lazy, loop="python")
+    adapter = prepared(model, weights, switches)
+    # Growing, shrinking, one instance, and types that are absent from some mini-batches or new.
+    for part in (instances[1:2], instances, instances * 3, instances[:1], instances[::-1]):
+        oracle = run_reference(model, weights, part, "train")
+        assert disagreements(run(adapter, part), oracle) == []
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_batch_equals_its_instances_one_by_one(name: str) -> None:
+    model, instances, weights = _example(name)
+    adapter = prepared(model, weights, PLAIN)
+    whole = run(adapter, instances)
+    parts = [run(adapter, [one]) for one in instances]
+    np.testing.assert_allclose(whole.loss, sum(part.loss for part in parts), rtol=1e-5)
+    np.testing.assert_allclose(
+        whole.outputs, np.concatenate([part.outputs for part in parts]), rtol=1e-4, atol=1e-6
+    )
+    for key, gradient in whole.gradients.items():
+        total = sum(part.gradients[key] for part in parts)
+        np.testing.assert_allclose(gradient, total, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "granularity"), GRANULARITIES)
+def test_inference_computes_the_loss_of_training(name: str, granularity: str) -> None:
+    model, instances, weights = _example(name)
+    trained = run(prepared(model, weights, PLAIN), instances)
+    switches = replace(PLAIN, granularity=granularity)
+    adapter = prepared(model, weights, switches, mode="infer")
+    inferred = run(adapter, instances)
+    np.testing.assert_allclose(inferred.loss, trained.loss, rtol=1e-6)
+    np.testing.assert_allclose(inferred.outputs, trained.outputs, rtol=1e-5, atol=1e-6)
+    assert inferred.gradients == {}
+
+
+@pytest.mark.parametrize("name", ["tree_lstm", "two_pulls", "child_sum"])
+@pytest.mark.parametrize("lazy", [True, False])
+def test_update_is_one_step_of_sgd(name: str, lazy: bool) -> None:
+    model, instances, weights = _example(name)
+    adapter = prepared(model, weights, Switches(fusion=False, loop="python", lazy_batching=lazy))
+    gradients = run(adapter, instances, update=True).gradients
+    for key, weight in weights.items():
+        expected = weight - np.float32(adapter.settings.learning_rate) * gradients[key]
+        after = adapter.engine.parameters.values[key].numpy()
+        np.testing.assert_allclose(after, expected, rtol=1e-6, atol=1e-6)
+        assert np.any(gradients[key] != 0), key
+
+
+def test_several_steps_follow_the_oracle() -> None:
+    model, instances, weights = _example("tree_lstm")
+    adapter = prepared(model, weights, PLAIN)
+    expected = {k: w.astype(np.float64) for k, w in weights.items()}
+    for step in range(5):
+        part: Sequence[Any] = instances[step % 3 :]
+        oracle = run_reference(model, expected, part, "train")
+        assert disagreements(run(adapter, part, update=True), oracle) == []
+        expected = {k: w - 0.1 * oracle.gradients[k] for k, w in expected.items()}
+
+
+def test_weights_given_to_prepare_are_left_alone() -> None:
+    model, instances, weights = _example("tree_lstm")
+    before = {key: weight.copy() for key, weight in weights.items()}
+    run(prepared(model, weights, PLAIN), instances, update=True)
+    for key, weight in weights.items():
+        np.testing.assert_array_equal(weight, before[key])
+
+
+@pytest.mark.parametrize("granularity", ["vertex", "operator"])
+def test_only_rows_that_were_looked_up_change(granularity: str) -> None:
+    model, instances, weights = _example("tree_lstm")
+    adapter = prepared(
+        model, weights, Switches(granularity=granularity, fusion=False, loop="python")
+    )
+    run(adapter, instances[1:2], update=True)  # one leaf, word 5
+    after = adapter.engine.parameters.values["embedding"].numpy()
+    changed = np.flatnonzero((after != weights["embedding"]).any(axis=1))
+    assert changed.tolist() == [5]
+
+
+@pytest.mark.parametrize(("mode", "n_phases"), [("train", 5), ("infer", 3)])
+def test_phases_are_marked_in_order(mode: str, n_phases: int) -> None:
+    model, instances, weights = _example("tree_lstm")
+    adapter, clock = prepared(model, weights, PLAIN, mode=mode), NoClock()
+    adapter.load(instances)
+    adapter.run(clock)
+    assert clock.phases == list(PHASES[:n_phases])
+
+
+def test_an_unknown_switch_is_named_with_the_known_ones() -> None:
+    settings = RunSettings("train", "cpu", 1, 1, 0.1, 0, options={"fussion": True})
+    with pytest.raises(ConfigError, match=r"system.options.fussion .* known: policy, granularity"):
+        Adapter(settings)

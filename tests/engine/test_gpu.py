@@ -1,0 +1,72 @@
+"""The engine on CUDA against the oracle; needs a device, and torch only."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from harness.contracts.model import initial_weights
+from harness.engine.switches import Switches
+from harness.oracle import run_reference
+from tests.engine.test_engine import GRANULARITIES
+from tests.support.engine_models import EXAMPLES
+from tests.support.engine_runs import POLICIES, all_switches, disagreements, prepared, run
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here"),
+]
+
+
+@pytest.mark.parametrize(("name", "granularity"), GRANULARITIES)
+def test_every_switch_agrees_with_the_oracle_on_cuda(name: str, granularity: str) -> None:
+    model, instances = EXAMPLES[name]
+    weights = {k: np.float32(2.0) * w for k, w in initial_weights(model, 7).items()}
+    oracle = run_reference(model, weights, instances, "train")
+    for switches in all_switches(granularity):
+        adapter = prepared(model, weights, switches, device="cuda")
+        assert disagreements(run(adapter, instances), oracle, 1e-4) == [], switches
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_policy_agrees_with_the_oracle_on_cuda(name: str, policy: str) -> None:
+    model, instances = EXAMPLES[name]
+    weights = initial_weights(model, 7)
+    oracle = run_reference(model, weights, instances, "train")
+    adapter = prepared(model, weights, None, policy, device="cuda")
+    assert disagreements(run(adapter, instances), oracle, 1e-4) == []
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_mini_batches_and_updates_follow_the_oracle_on_cuda(name: str) -> None:
+    model, instances = EXAMPLES[name]
+    weights = initial_weights(model, 7)
+    adapter = prepared(model, weights, device="cuda")
+    expected = {k: w.astype(np.float64) for k, w in weights.items()}
+    for part in (instances[1:2], instances, instances * 3, instances[:1]):
+        oracle = run_reference(model, expected, part, "train")
+        assert disagreements(run(adapter, part, update=True), oracle, 1e-4) == []
+        expected = {k: w - 0.1 * oracle.gradients[k] for k, w in expected.items()}
+    assert (adapter.peak_memory_bytes() or 0) > 0
+
+
+@pytest.mark.parametrize("layout", ["pq", "dynet"])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_laid_out_subgraphs_agree_with_the_oracle_on_cuda(name: str, layout: str) -> None:
+    model, instances = EXAMPLES[name]
+    weights = initial_weights(model, 7)
+    oracle = run_reference(model, weights, instances, "train")
+    for pre_gather in (True, False):
+        switches = Switches(layout=layout, pre_gather_parameters=pre_gather)
+        adapter = prepared(model, weights, switches, device="cuda")
+        assert disagreements(run(adapter, instances), oracle, 1e-4) == []
+
+
+def test_inference_on_cuda() -> None:
+    model, instances = EXAMPLES["tree_lstm"]
+    weights = initial_weights(model, 7)
+    oracle = run_reference(model, weights, instances, "infer")
+    result = run(prepared(model, weights, mode="infer", device="cuda"), instances)
+    assert disagreements(result, oracle, 1e-4) == []

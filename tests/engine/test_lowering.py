@@ -1,0 +1,246 @@
+"""What the compiler makes of vertex functions: steps, kernels and copies, as counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.contracts.model import initial_weights, traced_functions
+from harness.engine.lowering.lower import lower
+from harness.engine.lowering.plan import (
+    CopyStep,
+    ElementwiseStep,
+    GatherStep,
+    MatmulStep,
+    Memory,
+    OperatorStep,
+    Plan,
+    ScatterAddStep,
+    SinkStep,
+    Step,
+)
+from harness.engine.switches import Switches
+from systems.on_core.vertex import Adapter
+from tests.support.engine_models import EXAMPLES, tree
+from tests.support.engine_runs import all_switches, interpreted_kernels, prepared
+from tests.support.sketch_models import SIZES
+from tests.support.sketches import Sketch
+
+ON = Switches()
+STAGES = ("eager", "batch", "lazy", "backward", "backward_lazy")
+PLAIN = Switches(lazy_batching=False, hoisting=False, fusion=False, layout="policy")
+H = SIZES.hidden_size * 4  # bytes of one state
+
+
+def _plan(model: str, function: str, switches: Switches = ON, *, train: bool = True) -> Plan:
+    return lower(traced_functions(EXAMPLES[model][0])[function], switches, train)
+
+
+def _kinds(steps: Sequence[Step]) -> list[type]:
+    return [type(step) for step in steps]
+
+
+def _count(steps: Sequence[Step], kind: type) -> int:
+    return _kinds(steps).count(kind)
+
+
+def _nodes(step: Step) -> tuple[int, ...]:
+    """Operators of a step, if it is neither a product nor a copy."""
+    if isinstance(step, ElementwiseStep):
+        return step.nodes
+    return (step.node,) if isinstance(step, OperatorStep | SinkStep) else ()
+
+
+def _ops(plan: Plan, steps: Sequence[Step]) -> list[str]:
+    return [plan.nodes[i].op for step in steps for i in _nodes(step)]
+
+
+def test_tree_lstm_forward_is_one_gather_three_products_and_one_kernel() -> None:
+    plan = _plan("tree_lstm", "internal")
+    assert _kinds(plan.batch) == [GatherStep, MatmulStep, MatmulStep, MatmulStep, ElementwiseStep]
+    assert plan.eager == plan.lazy == ()
+
+
+def test_tree_lstm_backward_is_one_kernel_three_products_and_one_scatter() -> None:
+    plan = _plan("tree_lstm", "internal")
+    expected = [ElementwiseStep, MatmulStep, MatmulStep, MatmulStep, ScatterAddStep]
+    assert _kinds(plan.backward) == expected
+    assert _kinds(plan.backward_lazy) == [SinkStep] * 6  # U, F_1, F_2, b, and b_f twice
+
+
+def test_the_kernel_reads_and_writes_what_needs_no_copy() -> None:
+    plan = _plan("tree_lstm", "internal")
+    assert _count([*plan.batch, *plan.backward], CopyStep) == 0
+    assert "gather:c" not in plan.buffers  # c is read from the children's rows
+    (forward,) = (step for step in plan.batch if isinstance(step, ElementwiseStep))
+    (backward,) = (step for step in plan.backward if isinstance(step, ElementwiseStep))
+    assert forward.added_to == ()
+    assert {(state, slot) for _, state, slot in backward.added_to} == {("c", 0), ("c", 1)}
+
+
+def test_products_add_to_what_is_there() -> None:
+    plan = _plan("tree_lstm", "internal")
+    products = [step for step in plan.backward if isinstance(step, MatmulStep)]
+    assert [step.parameter for step in products if step.accumulate] == ["F_2", "F_1"]
+    (whole,) = (step for step in products if not step.accumulate)
+    assert whole.parameter == "U"
+    assert {step.out.buffer for step in products} == {whole.out.buffer}
+    assert "add" not in _ops(plan, [s for s in plan.backward if not isinstance(s, ElementwiseStep)])
+
+
+def test_a_bias_is_added_by_its_product_without_fusion() -> None:
+    plan = _plan("tree_lstm", "internal", replace(ON, fusion=False))
+    products = {step.parameter: step.bias for step in plan.batch if isinstance(step, MatmulStep)}
+    assert products == {"U": "b", "F_1": "b_f", "F_2": "b_f"}
+    assert "bias" not in _ops(plan, plan.batch)
+    fused = _plan("tree_lstm", "internal")
+    assert all(step.bias is None for step in fused.batch if isinstance(step, MatmulStep))
+    assert _ops(fused, fused.batch).count("bias") == 5  # i, o, u and both forget gates
+
+
+def test_without_fusion_every_operator_is_a_step() -> None:
+    plan = _plan("tree_lstm", "internal", replace(ON, fusion=False))
+    kernels = [step for step in plan.batch if isinstance(step, ElementwiseStep)]
+    assert all(len(step.nodes) == 1 for step in kernels)
+    assert len(kernels) == 12
+
+
+@pytest.mark.parametrize("fusion", [True, False])
+def test_parameter_gradients_run_per_batch_unless_lazy(fusion: bool) -> None:
+    lazy = _plan("tree_lstm", "internal", Switches(fusion=fusion))
+    eager = _plan("tree_lstm", "internal", Switches(fusion=fusion, lazy_batching=False))
+    assert _count(lazy.backward, SinkStep) == 0
+    assert _count(lazy.backward_lazy, SinkStep) == 6
+    assert _count(eager.backward, SinkStep) == 6
+    assert eager.backward_lazy == eager.lazy == ()
+
+
+def test_products_with_the_input_are_hoisted() -> None:
+    plan = _plan("child_sum", "vertex")
+    hoisted = [step.parameter for step in plan.eager if isinstance(step, MatmulStep)]
+    assert sorted(hoisted) == ["W", "W_f"]
+    assert "lookup" in _ops(plan, plan.eager)
+    assert "spread" in _ops(plan, plan.eager)
+    in_batch = [step.parameter for step in plan.batch if isinstance(step, MatmulStep)]
+    assert sorted(in_batch) == ["U", "U_f"]
+    kept = _plan("child_sum", "vertex", replace(ON, hoisting=False))
+    assert kept.eager == ()
+    assert _count(kept.batch, MatmulStep) == 4
+
+
+def test_inference_plans_nothing_backward() -> None:
+    for name in ("leaf", "internal", "output"):
+        plan = _plan("tree_lstm", name, train=False)
+        assert plan.backward == plan.backward_lazy == ()
+        assert all(b.memory is not Memory.GRADIENT for b in plan.buffers.values())
+    trained, inferred = (_plan("tree_lstm", "internal", train=train) for train in (True, False))
+    saved = [
+        sum(b.width for b in plan.buffers.values() if b.memory is Memory.SAVED)
+        for plan in (trained, inferred)
+    ]
+    assert saved[1] < saved[0]  # what only the backward half reads need not be kept
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_value_lies_inside_its_buffer(name: str) -> None:
+    for function in traced_functions(EXAMPLES[name][0]).values():
+        for switches in all_switches("vertex"):
+            plan = lower(function, switches, train=True)
+            for i, ref in plan.refs.items():
+                buffer = plan.buffers[ref.buffer]
+                assert ref.start >= 0
+                assert ref.start + ref.width <= buffer.width
+                assert ref.width == plan.nodes[i].width
+                assert buffer.domain == plan.nodes[i].domain
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_operator_runs_once_in_some_stage(name: str) -> None:
+    for function in traced_functions(EXAMPLES[name][0]).values():
+        for switches in all_switches("vertex"):
+            plan = lower(function, switches, train=True)
+            groups = [_nodes(step) for stage in STAGES for step in getattr(plan, stage)]
+            nodes = [i for group in groups for i in group]
+            assert len(nodes) == len(set(nodes))
+            position = {i: at for at, i in enumerate(nodes)}
+            for group in groups:
+                for i in group:
+                    inside = [k for k in plan.nodes[i].inputs if k in group]
+                    assert all(position[k] < position[i] for k in inside)
+
+
+def _counters(
+    model: str, instances: Sequence[Any], switches: Switches, *, train: bool = True
+) -> tuple[int, int]:
+    """Launches and bytes copied by one pass over a mini-batch."""
+    with interpreted_kernels():
+        adapter = _adapter(model, switches, train)
+        mini_batch = adapter.model.mini_batch(instances)
+        adapter.engine.arrange(mini_batch, adapter.policy(mini_batch.graph))
+        adapter.engine.forward()
+        if train:
+            adapter.engine.backward()
+    return adapter.engine.tally.n_launches, adapter.engine.tally.bytes_copied
+
+
+def _adapter(model: str, switches: Switches, train: bool) -> Adapter:
+    weights = initial_weights(EXAMPLES[model][0], 0)
+    return prepared(EXAMPLES[model][0], weights, switches, mode="train" if train else "infer")
+
+
+PAIR = tree([1, 2, -1], [-1, -1, 0], [-1, -1, 1])
+CROSSED = tree([1, 2, -1], [-1, -1, 1], [-1, -1, 0])
+
+
+def test_launches_of_one_pair_by_hand() -> None:
+    # leaf: look up, product, kernel; internal: 3 products, kernel (the children are two rows in a
+    # row, so nothing is gathered); output: product, loss.
+    assert _counters("tree_lstm", [PAIR], ON, train=False) == (3 + 4 + 2, 0)
+    # output: ones, softmax, product, addition to the states, W_out; internal: kernel, 3 products,
+    # addition to the children, 6 parameter gradients; leaf: kernel, b, product, W, embedding.
+    assert _counters("tree_lstm", [PAIR], ON) == (9 + 5 + 11 + 5, 0)
+
+
+def test_bytes_of_a_crossed_pair_by_hand() -> None:
+    kept_order = replace(ON, layout="policy")
+    launches, copied = _counters("tree_lstm", [CROSSED], kept_order, train=False)
+    assert (launches, copied) == (9 + 1, 2 * H)  # h of both children
+    assert _counters("tree_lstm", [CROSSED], kept_order)[1] == 4 * H  # and their gradients
+    assert _counters("tree_lstm", [CROSSED], ON)[1] == 0
+    # Without fusion c is gathered and given back too.
+    plain = replace(kept_order, fusion=False)
+    assert _counters("tree_lstm", [CROSSED], plain, train=False)[1] == 4 * H
+    assert _counters("tree_lstm", [CROSSED], plain)[1] == 8 * H
+
+
+def _chain(length: int) -> list[Sketch]:
+    return [Sketch([("first", [])] + [("step", [k]) for k in range(length - 1)])]
+
+
+def _per_step(switches: Switches, *, train: bool) -> int:
+    """Launches that one more vertex in a chain costs."""
+    long, short = (_counters("chain_lstm", _chain(n), switches, train=train)[0] for n in (6, 5))
+    return long - short
+
+
+def test_hoisted_operators_run_once_however_many_batches() -> None:
+    # U h, added to W x on the spot, and the kernel; without hoisting the look-up and W x as well.
+    assert _per_step(ON, train=False) == 2
+    assert _per_step(replace(ON, hoisting=False), train=False) == 4
+
+
+def test_lazy_operators_run_once_however_many_batches() -> None:
+    # kernel, product and addition to the child; W, U, b, the embedding and dx come once.
+    assert _per_step(ON, train=True) == 2 + 3
+    assert _per_step(replace(ON, lazy_batching=False), train=True) == 2 + 3 + 5
+
+
+@pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "chain_gru", "tree_fc_fold"])
+def test_each_optimisation_saves_launches(name: str) -> None:
+    instances = EXAMPLES[name][1] * 2
+    best = _counters(name, instances, ON)[0]
+    for worse in (replace(ON, fusion=False), replace(ON, lazy_batching=False), PLAIN):
+        assert best < _counters(name, instances, worse)[0]

@@ -1,0 +1,202 @@
+"""The gate in front of every time: right answers pass, wrong ones do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import harness.measuring.answer
+from harness.contracts.system import Counters, Result, load_adapter
+from harness.measuring.answer import Answer, oracle_answer
+from harness.measuring.check import (
+    agrees,
+    check_system,
+    choose_check_instances,
+    compare,
+    proves_nothing,
+)
+from harness.measuring.worker import run_settings
+from harness.models.parts.lattices import lattice_mini_batch
+from harness.trials.spec import TrialSpec
+from harness.trials.workload import Workload, load_workload
+from tests.support.lattices import LATTICES, lattice
+
+rng = np.random.default_rng(0)
+ANSWER = Answer(
+    loss=12.5,
+    outputs=rng.normal(size=(6, 5)),
+    gradients={"W": rng.normal(size=(8, 4)), "b": rng.normal(size=4)},
+    loss_after_step=12.4,
+)
+
+
+def result(**changes: Any) -> Result:
+    gradients = {name: value.astype(np.float32) for name, value in ANSWER.gradients.items()}
+    values = {"loss": ANSWER.loss, "outputs": ANSWER.outputs.astype(np.float32)}
+    return Result(**({**values, "gradients": gradients, "counters": Counters()} | changes))
+
+
+def with_gradient(name: str, value: Any) -> Mapping[str, Any]:
+    return {**result().gradients, name: value}
+
+
+def test_float32_rounding_passes_and_is_reported() -> None:
+    verdict = compare(result(), ANSWER)
+    assert verdict.status == "ok"
+    assert verdict.reason is None
+    assert verdict.max_rel_err is not None
+    assert 0 < verdict.max_rel_err < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("found", "named"),
+    [
+        (result(loss=12.5 * 1.001), "loss"),
+        (result(outputs=ANSWER.outputs * 1.001), "outputs"),
+        (result(outputs=ANSWER.outputs[::-1]), "outputs"),
+        (result(gradients=with_gradient("W", ANSWER.gradients["W"] * 0.999)), "gradient of W"),
+        (result(gradients=with_gradient("b", np.zeros(4))), "gradient of b"),
+        (result(gradients=with_gradient("b", np.full(4, np.nan))), "gradient of b"),
+        (result(loss=float("inf")), "loss"),
+        (result(gradients={"W": ANSWER.gradients["W"]}), "no gradient of b"),
+        (result(gradients=with_gradient("W", ANSWER.gradients["W"].T)), "shape"),
+    ],
+)
+def test_a_wrong_answer_fails_and_is_named(found: Result, named: str) -> None:
+    verdict = compare(found, ANSWER)
+    assert verdict.status == "failed"
+    assert verdict.reason is not None
+    assert named in verdict.reason
+
+
+def test_one_row_missing_from_a_large_sparse_gradient_fails() -> None:
+    truth = np.zeros((1000, 8))
+    truth[::20] = rng.normal(size=(50, 8))
+    wrong = truth.copy()
+    wrong[40] = 0.0
+    assert agrees(truth.astype(np.float32), truth)
+    assert not agrees(wrong, truth)
+
+
+def test_a_relu_that_took_the_other_side_is_no_error() -> None:
+    truth = rng.normal(size=(512, 256))
+    flipped = truth.copy()
+    flipped[:, 3] += 1e-3 * rng.normal(size=512)  # one of 256 units, in one of 1000 vertices
+    assert np.max(np.abs(flipped - truth)) > 1e-4 * np.max(np.abs(truth))
+    assert agrees(flipped, truth)
+
+
+def test_zeros_are_expected_where_the_truth_is_zero() -> None:
+    assert agrees(np.zeros(3), np.zeros(3))
+    assert not agrees(np.full(3, 1e-6), np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (None, None),
+        ("wrong_loss", "loss deviates"),
+        ("wrong_gradient", "gradient of embedding deviates"),
+        ("nan", "outputs deviates"),
+        ("no_update", "one step changes the loss"),
+    ],
+)
+def test_systems_that_go_wrong(
+    make_spec: Callable[..., TrialSpec], fault: str | None, reason: str | None
+) -> None:
+    spec = make_spec(system_options={"fault": fault}, learning_rate=0.05)
+    workload = load_workload(spec)
+    system = load_adapter(spec.adapter)(run_settings(spec))
+    system.prepare(workload.model, workload.weights)
+    verdict = check_system(system, workload.check_instances, ask(workload, spec))
+    assert verdict.status == ("ok" if reason is None else "failed")
+    assert (verdict.reason or "").startswith(reason or "")
+
+
+def ask(workload: Workload, spec: TrialSpec, cache_dir: Path | None = None) -> Answer:
+    rate = run_settings(spec).learning_rate
+    instances = workload.check_instances
+    return oracle_answer(workload.model, workload.weights, instances, spec.mode, rate, cache_dir)
+
+
+def assert_same(one: Answer, other: Answer) -> None:
+    assert (one.loss, one.loss_after_step) == (other.loss, other.loss_after_step)
+    np.testing.assert_array_equal(one.outputs, other.outputs)
+    assert list(one.gradients) == list(other.gradients)
+    for name, value in one.gradients.items():
+        np.testing.assert_array_equal(value, other.gradients[name])
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_the_oracle_is_asked_once(
+    make_spec: Callable[..., TrialSpec],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+) -> None:
+    spec = make_spec(mode=mode)
+    workload = load_workload(spec)
+    first = ask(workload, spec, tmp_path)
+    assert (first.loss_after_step is None) == (mode == "infer")
+    monkeypatch.setattr(harness.measuring.answer, "_ask", None)
+    assert_same(ask(workload, spec, tmp_path), first)
+
+
+def test_other_weights_inputs_or_steps_have_other_answers(
+    make_spec: Callable[..., TrialSpec], tmp_path: Path
+) -> None:
+    variants = [{}, {"seed": 1}, {"hidden_size": 9}, {"learning_rate": 0.1}, {"mode": "infer"}]
+    for change in variants:
+        spec = make_spec(**change)
+        ask(load_workload(spec), spec, tmp_path)
+    assert len(list(tmp_path.glob("*.npz"))) == len(variants)
+
+
+def test_a_damaged_answer_is_asked_for_again(
+    make_spec: Callable[..., TrialSpec], tmp_path: Path
+) -> None:
+    spec = make_spec()
+    workload = load_workload(spec)
+    first = ask(workload, spec, tmp_path)
+    (stored,) = tmp_path.glob("*.npz")
+    stored.write_bytes(stored.read_bytes()[:100])
+    assert_same(ask(workload, spec, tmp_path), first)
+    assert stored.stat().st_size > 100
+
+
+def test_an_answer_of_zeros_proves_nothing(make_spec: Callable[..., TrialSpec]) -> None:
+    assert not proves_nothing(ANSWER)
+    silent = replace(ANSWER, outputs=np.zeros((6, 5)), gradients={"W": np.zeros((8, 4))})
+    assert proves_nothing(silent)
+    assert not proves_nothing(replace(silent, outputs=ANSWER.outputs))
+
+
+def test_large_instances_make_a_small_check(make_spec: Callable[..., TrialSpec]) -> None:
+    options = {"n_leaves": 256, "n_instances": 8, "seed": 0}
+    small = load_workload(make_spec(batch_size=8))
+    large = load_workload(make_spec(batch_size=8, dataset_options=options))
+    assert len(choose_check_instances(small.mini_batches[0], 4)) == 4
+    assert len(choose_check_instances(large.mini_batches[0], 4)) == 2
+    assert len(choose_check_instances(large.mini_batches[0], 1)) == 1
+
+
+def test_lattices_are_as_large_as_their_graphs() -> None:
+    for instance in LATTICES:
+        graph = lattice_mini_batch([instance]).graph
+        assert instance.n_vertices == graph.n_vertices
+    large = lattice([(k, k + 2) for k in range(399)], 402)
+    assert len(choose_check_instances([large] * 4, 4)) == 2
+    assert len(choose_check_instances(LATTICES, 4)) == 4
+
+
+def test_the_step_is_that_of_the_mean_over_instances(
+    make_spec: Callable[..., TrialSpec],
+) -> None:
+    spec = make_spec(batch_size=8, learning_rate=0.4)
+    assert run_settings(spec).learning_rate == pytest.approx(0.05)
+    assert run_settings(replace(spec, batch_size=1)).learning_rate == 0.4

@@ -1,0 +1,147 @@
+"""Workers that go wrong in every way: each leaves a record, none stays behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.errors import BenchError
+from harness.measuring.child_process import memory_limit_bytes
+from harness.measuring.launch import ROOT, run_worker, worker_environment
+from harness.records.record import Record, find_record, read_record
+from harness.trials.spec import Limits, TrialSpec
+
+MakeSpec = Callable[..., TrialSpec]
+
+
+def run(spec: TrialSpec, folder: Path) -> Record:
+    record = run_worker(spec, folder / "raw" / "r0.json", folder / "logs" / "r0.log")
+    assert read_record(folder / "raw" / "r0.json") == record
+    assert [path.name for path in (folder / "raw").iterdir()] == ["r0.json"]
+    return record
+
+
+def test_a_good_trial_leaves_its_record_and_nothing_else(
+    make_spec: MakeSpec, tmp_path: Path
+) -> None:
+    record = run(make_spec(), tmp_path)
+    assert record.status == "ok"
+    assert list((tmp_path / "logs").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "reason"),
+    [
+        ("abort", "crash", "killed by SIGABRT"),
+        ("raise", "crash", "over two lines"),
+        ("unsupported", "unsupported", "this model is too odd"),
+        ("wrong_loss", "wrong_result", "loss deviates"),
+    ],
+)
+def test_faults_become_statuses(
+    make_spec: MakeSpec, tmp_path: Path, fault: str, status: str, reason: str
+) -> None:
+    record = run(make_spec(system_options={"fault": fault}), tmp_path)
+    assert record.status == status
+    assert record.reason is not None
+    assert record.reason.startswith(reason)
+    assert "\n" not in record.reason
+    assert (tmp_path / "logs" / "r0.log").exists() == (status == "crash")
+
+
+def test_a_trial_that_hangs_is_ended(make_spec: MakeSpec, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    options = {"fault": "hang", "pid_file": str(pid_file)}
+    record = run(make_spec(system_options=options, limits=Limits(time_s=4.0)), tmp_path)
+    assert (record.status, record.reason) == ("timeout", "not done within limits.time_s=4")
+    assert not psutil.pid_exists(int(pid_file.read_text()))
+
+
+def test_a_trial_that_eats_memory_is_ended(make_spec: MakeSpec, tmp_path: Path) -> None:
+    limits = Limits(time_s=60.0, memory_bytes=400 * 2**20)
+    record = run(make_spec(system_options={"fault": "allocate"}, limits=limits), tmp_path)
+    assert record.status == "oom"
+    assert record.reason is not None
+    assert record.reason.endswith("limits.memory_bytes is 419430400")
+
+
+def test_an_old_record_is_not_taken_for_a_new_one(make_spec: MakeSpec, tmp_path: Path) -> None:
+    path = tmp_path / "raw" / "r0.json"
+    log = tmp_path / "r0.log"
+    assert run_worker(make_spec(), path, log).status == "ok"
+    crashed = run_worker(make_spec(system_options={"fault": "abort"}), path, log)
+    assert crashed.status == "crash"
+    assert find_record(path) == crashed
+    assert len(list((path.parent / "superseded").iterdir())) == 1
+
+
+def test_wrong_input_is_raised_and_leaves_nothing(make_spec: MakeSpec, tmp_path: Path) -> None:
+    spec = make_spec(dataset_options={"n_leaves": 3})
+    with pytest.raises(BenchError, match="n_leaves"):
+        run_worker(spec, tmp_path / "raw" / "r0.json", tmp_path / "logs" / "r0.log")
+    assert not (tmp_path / "raw").exists()
+    assert list((tmp_path / "logs").iterdir()) == []
+
+
+def test_a_folder_named_datasets_does_no_harm(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "datasets").mkdir()
+    (tmp_path / "datasets" / "__init__.py").write_text("raise RuntimeError('the wrong one')")
+    monkeypatch.chdir(tmp_path)
+    record = run_worker(make_spec(), Path("r0.json"), Path("r0.log"))
+    assert record.status == "ok"
+
+
+def test_threads_reach_every_library(make_spec: MakeSpec) -> None:
+    environment = worker_environment(make_spec(threads=3))
+    names = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "NUMBA")
+    assert {environment[f"{name}_NUM_THREADS"] for name in names} == {"3"}
+    assert environment["PYTHONHASHSEED"] == "0"
+
+
+def test_the_memory_limit_is_a_share_of_the_machine_unless_given() -> None:
+    total = psutil.virtual_memory().total
+    assert 0 < memory_limit_bytes(Limits()) < total
+    assert memory_limit_bytes(Limits(memory_bytes=5)) == 5
+
+
+def wait_for(happened: Callable[[], object], seconds: float = 30.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if happened():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
+def test_a_worker_dies_with_its_parent(make_spec: MakeSpec, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    spec = make_spec(system_options={"fault": "hang", "pid_file": str(pid_file)})
+    (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
+    program = (
+        "import json, pathlib;"
+        "from harness.measuring.launch import run_worker;"
+        "from harness.trials.spec import TrialSpec;"
+        f"folder = pathlib.Path({str(tmp_path)!r});"
+        "spec = TrialSpec.from_dict(json.loads((folder / 'spec.json').read_text()));"
+        "run_worker(spec, folder / 'r0.json', folder / 'r0.log')"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    parent = subprocess.Popen([sys.executable, "-c", program], env=environment)
+    assert wait_for(lambda: pid_file.exists() and pid_file.read_text())
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    worker = int(pid_file.read_text())
+    assert wait_for(lambda: not psutil.pid_exists(worker))
+    assert not (tmp_path / "r0.json").exists()

@@ -1,0 +1,174 @@
+"""The worker: what it finds out goes into the record, and what goes wrong becomes a status."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.measuring.launch import worker_environment
+from harness.measuring.worker import main
+from harness.records.record import Record, read_record
+from harness.trials.spec import USAGE_EXIT, TrialSpec
+
+MakeSpec = Callable[..., TrialSpec]
+
+
+def measure(spec: TrialSpec, folder: Path) -> Record:
+    """Run the worker's main in this process."""
+    (folder / "spec.json").write_text(json.dumps(spec.to_dict()))
+    assert main([str(folder / "spec.json"), str(folder / "r0.json")]) == 0
+    return read_record(folder / "r0.json")
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_a_good_trial(make_spec: MakeSpec, tmp_path: Path, mode: str) -> None:
+    record = measure(make_spec(mode=mode, command="bench some=thing"), tmp_path)
+    assert (record.status, record.reason) == ("ok", None)
+    assert record.check is not None
+    assert record.check.status == "ok"
+    assert record.check.max_rel_err == 0.0
+    assert (record.n_mini_batches, record.n_instances) == (2, 4)
+    assert len(record.samples_s) >= 4
+    assert len(record.samples_s) % 2 == 0
+    assert all(seconds > 0 for seconds in record.samples_s)
+    assert record.instances_per_s is not None
+    assert record.compile_s is not None
+    assert record.peak_memory_bytes is not None
+    assert record.peak_memory_bytes > 2**20
+    assert record.versions["fake"] == "1.0"
+    assert {"python", "numpy", "harness"} < set(record.versions)
+    assert record.command == "bench some=thing"
+    told = {name for name, seconds in record.phases_s.items() if seconds is not None}
+    assert told == ({"backward", "update"} if mode == "train" else set())
+
+
+def test_instances_per_s_follows_from_the_samples(make_spec: MakeSpec, tmp_path: Path) -> None:
+    record = measure(make_spec(), tmp_path)
+    pairs = zip(record.samples_s[::2], record.samples_s[1::2], strict=True)
+    totals = sorted(first + second for first, second in pairs)
+    middle = (totals[(len(totals) - 1) // 2] + totals[len(totals) // 2]) / 2
+    assert record.instances_per_s == pytest.approx(4 / middle)
+
+
+def test_counters_come_from_the_warm_up(make_spec: MakeSpec, tmp_path: Path) -> None:
+    record = measure(make_spec(), tmp_path)
+    # The check takes three runs, so the two mini-batches of the warm-up are runs 4 and 5.
+    assert record.n_batches == 4.5
+    assert record.n_launches is None
+
+
+def test_equal_inputs_have_equal_hashes(make_spec: MakeSpec, tmp_path: Path) -> None:
+    first = measure(make_spec(), tmp_path)
+    other_system = measure(
+        make_spec(system="null", adapter="systems.null_system", hidden_size=9), tmp_path
+    )
+    other_seed = measure(make_spec(seed=1), tmp_path)
+    assert first.inputs_sha256 == other_system.inputs_sha256 != other_seed.inputs_sha256
+
+
+def test_the_null_system_is_not_checked_and_still_timed(
+    make_spec: MakeSpec, tmp_path: Path
+) -> None:
+    record = measure(make_spec(adapter="systems.null_system"), tmp_path)
+    assert record.status == "ok"
+    assert record.check is not None
+    assert record.check.status == "skipped"
+    assert None not in record.phases_s.values()
+    assert not (tmp_path / "oracle").exists()
+
+
+@pytest.mark.parametrize("fault", ["wrong_loss", "wrong_gradient", "nan"])
+def test_a_wrong_result_has_no_time(make_spec: MakeSpec, tmp_path: Path, fault: str) -> None:
+    record = measure(make_spec(system_options={"fault": fault}), tmp_path)
+    assert record.status == "wrong_result"
+    assert record.check is not None
+    assert record.check.status == "failed"
+    assert record.reason is not None
+    assert (record.samples_s, record.instances_per_s) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("options", "adapter", "status", "reason"),
+    [
+        ({"fault": "skip"}, None, "unsupported", "not on this machine"),
+        ({"fault": "unsupported"}, None, "unsupported", "this model is too odd"),
+        ({"fault": "schedule"}, None, "wrong_result", "policy odd: vertex 2 runs in batch 3"),
+        ({"fault": "memory_error"}, None, "oom", "MemoryError: no room for a tensor"),
+        (
+            {},
+            "tests.support.fake_missing",
+            "unsupported",
+            "a_framework_that_is_not_installed is not inst",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_has_a_status_and_a_reason(
+    make_spec: MakeSpec,
+    tmp_path: Path,
+    options: dict[str, str],
+    adapter: str | None,
+    status: str,
+    reason: str,
+) -> None:
+    changes = {"system_options": options} | ({"adapter": adapter} if adapter else {})
+    record = measure(make_spec(**changes), tmp_path)
+    assert record.status == status
+    assert (record.reason or "").startswith(reason)
+    assert record.samples_s == ()
+    assert record.inputs_sha256 is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"dataset_options": {"n_leaves": 3}}, "n_leaves"),
+        ({"dataset_options": {"leaves": 4}}, "leaves"),
+        ({"split": "tset"}, "split=tset"),
+        ({"adapter": "systems.no_such_system"}, "systems.no_such_system is not a module"),
+        ({"adapter": "harness.contracts.system"}, "no class Adapter"),
+        ({"model_options": {"variant": "odd"}}, "odd is unknown"),
+    ],
+)
+def test_wrong_input_is_one_line_and_no_record(
+    make_spec: MakeSpec,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, object],
+    words: str,
+) -> None:
+    (tmp_path / "spec.json").write_text(json.dumps(make_spec(**changes).to_dict()))
+    arguments = [str(tmp_path / "spec.json"), str(tmp_path / "r0.json")]
+    assert main(arguments) == USAGE_EXIT
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert words in error
+    assert not (tmp_path / "r0.json").exists()
+
+
+FOREIGN = ("torch", "tensorflow", "numba", "dynet", "_dynet", "hydra", "pandas", "matplotlib")
+
+
+@pytest.mark.parametrize("adapter", ["systems.null_system", "systems.on_core.reference"])
+def test_a_worker_loads_no_framework_of_others(
+    make_spec: MakeSpec, tmp_path: Path, adapter: str
+) -> None:
+    spec = make_spec(adapter=adapter)
+    (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
+    program = (
+        "import sys; from harness.measuring.worker import main;"
+        f"code = main({[str(tmp_path / 'spec.json'), str(tmp_path / 'r0.json')]});"
+        f"print(code, [name for name in {FOREIGN} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=worker_environment(spec),
+        check=True,
+    )
+    assert done.stdout.split("\n")[-2] == "0 []"

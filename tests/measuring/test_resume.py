@@ -1,0 +1,163 @@
+"""The same command again completes what is missing and measures nothing twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import harness.commands.bench
+from harness.commands.bench import main
+from harness.measuring.launch import ROOT
+from harness.records.record import Record, read_record
+
+SWEEP = (
+    "-m",
+    "system=reference,null",
+    "hidden_size=8",
+    "model=tree_fc",
+    "dataset=complete_trees",
+    "dataset.options.n_leaves=4",
+    "batch_size=2",
+    "rounds=2",
+    "timing.min_seconds=0",
+    "timing.n_mini_batches=2",
+)
+N_RECORDS = 4
+
+
+def records_in(results: Path) -> dict[Path, Record]:
+    return {path: read_record(path) for path in results.glob("raw/*/r*.json")}
+
+
+def fake(results: Path, fault: str, *more: str) -> list[str]:
+    """A trial of the faulty system beside a good one."""
+    kept = [text for text in SWEEP if not text.startswith(("-m", "system", "hidden", "rounds"))]
+    options = ["system=reference", "system.name=fake", "system.adapter=tests.support.fake_systems"]
+    return [*kept, *options, f"+system.options.fault={fault}", f"results_dir={results}", *more]
+
+
+def test_nothing_is_measured_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [*SWEEP, f"results_dir={tmp_path}"]
+    assert main(command) == 0
+    first = records_in(tmp_path)
+    assert len(first) == N_RECORDS
+    assert {record.status for record in first.values()} == {"ok"}
+    _assert_rounds_interleave(capsys.readouterr().err.splitlines())
+    monkeypatch.setattr(harness.commands.bench, "run_worker", None)
+    assert main(command) == 0
+    assert records_in(tmp_path) == first
+    said = capsys.readouterr()
+    assert said.out == "4 records: 4 ok; 4 kept\n"
+    assert said.err.count("kept: ") == N_RECORDS
+
+
+def _assert_rounds_interleave(lines: list[str]) -> None:
+    words = [line.split() for line in lines]
+    assert [line[0] for line in words] == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
+    assert [line[1] for line in words] == ["reference", "null", "reference", "null"]
+    assert [line[8] for line in words] == ["r0", "r0", "r1", "r1"]
+
+
+def test_changed_code_is_measured_again_and_the_old_record_kept_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = fake(tmp_path, "null")
+    assert main(command) == 0
+    ((path, first),) = records_in(tmp_path).items()
+    with monkeypatch.context() as patch:
+        patch.setattr(harness.commands.bench, "source_sha256", lambda spec: "changed")
+        assert main(command) == 0
+    ((_, second),) = records_in(tmp_path).items()
+    assert second != first
+    (aside,) = (path.parent / "superseded").iterdir()
+    assert read_record(aside) == first
+
+
+def test_force_measures_again(tmp_path: Path) -> None:
+    command = [*fake(tmp_path, "null"), "force=true"]
+    assert main(command) == 0
+    ((path, _),) = records_in(tmp_path).items()
+    assert main(command) == 0
+    assert len(list((path.parent / "superseded").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "again"),
+    [
+        ("wrong_loss", "wrong_result", False),
+        ("abort", "crash", True),
+        ("skip", "unsupported", True),
+    ],
+)
+def test_failures_leave_records_and_those_without_a_measurement_are_tried_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: str, status: str, again: bool
+) -> None:
+    command = fake(tmp_path, fault)
+    assert main(command) == 0
+    ((path, record),) = records_in(tmp_path).items()
+    assert record.status == status
+    assert f"{status}: " in capsys.readouterr().out
+    assert main(command) == 0
+    assert (path.parent / "superseded").exists() == again
+
+
+def test_a_bad_trial_does_not_stop_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["-m", *fake(tmp_path, "abort,null,skip,raise,memory_error", "rounds=1")]
+    assert main(command) == 0
+    statuses = sorted(record.status for record in records_in(tmp_path).values())
+    assert statuses == ["crash", "crash", "ok", "oom", "unsupported"]
+    assert capsys.readouterr().out.startswith("5 records: 2 crash, ")
+
+
+def test_half_written_files_are_ignored_and_removed(tmp_path: Path) -> None:
+    command = fake(tmp_path, "null")
+    assert main(command) == 0
+    ((path, _),) = records_in(tmp_path).items()
+    leftover = path.with_name(f".{path.name}.99.tmp")
+    leftover.write_text('{"half')
+    path.write_text(path.read_text()[:200])
+    assert main(command) == 0
+    assert read_record(path).status == "ok"
+    assert not leftover.exists()
+
+
+def start(results: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "harness.commands.bench", *SWEEP, f"results_dir={results}"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the worker dies with its parent on Linux only")
+@pytest.mark.parametrize("n_finished", [1, 3])
+def test_kill_and_run_again(tmp_path: Path, n_finished: int) -> None:
+    process = start(tmp_path)
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.glob("raw/*/r*.json"))) < n_finished:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    workers = psutil.Process(process.pid).children()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    psutil.wait_procs(workers, timeout=10)
+    before = records_in(tmp_path)
+    assert n_finished <= len(before) < N_RECORDS
+    assert start(tmp_path).wait() == 0
+    after = records_in(tmp_path)
+    assert len(after) == N_RECORDS
+    assert {path: after[path] for path in before} == before
+    assert not list(tmp_path.rglob("superseded"))
+    assert not list(tmp_path.rglob("*.tmp"))

@@ -1,0 +1,128 @@
+"""The hash of measured code: what a trial runs changes it, nothing else does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.trials.sources import (
+    WORKER,
+    SourceHashes,
+    hash_files,
+    imported_files,
+    module_file,
+    source_sha256,
+)
+from harness.trials.spec import TrialSpec
+
+MakeSpec = Callable[..., TrialSpec]
+
+FILES = {
+    "__init__.py": "",
+    "adapter.py": (
+        "import importlib\n"
+        "from . import near\n"
+        "from sample.deep import thing as other\n"
+        "PLUGINS = 'sample.plugins'\n"
+        "def load(name):\n"
+        "    import sample.late\n"
+        "    return importlib.import_module(f'{PLUGINS}.{name}')\n"
+    ),
+    "near.py": "import sample.adapter\n",  # a circle must not hang the walk
+    "late.py": "",
+    "unused.py": "",
+    "deep/__init__.py": "from .inner import thing\n",
+    "deep/inner.py": "thing = 1\n",
+    "plugins/__init__.py": "",
+    "plugins/red.py": "",
+    "plugins/blue.py": "",
+}
+
+
+@pytest.fixture
+def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package on the path that nothing imports."""
+    for name, text in FILES.items():
+        path = tmp_path / "sample" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path / "sample"
+
+
+def test_imports_are_followed_without_importing(sample: Path) -> None:
+    found = imported_files(["sample.adapter"])
+    own = {"sample", "sample.adapter", "sample.near", "sample.late", "sample.plugins"}
+    assert set(found) == own | {"sample.deep", "sample.deep.inner"}
+    assert not {name for name in sys.modules if name.startswith("sample")}
+
+
+def test_what_is_found_by_name_counts_when_it_is_named(sample: Path) -> None:
+    found = imported_files(["sample.adapter"], ["red", "not-a-name", "green"])
+    assert "sample.plugins.red" in found
+    assert "sample.plugins.blue" not in found
+
+
+def test_the_hash_follows_content_not_place(sample: Path, make_spec: MakeSpec) -> None:
+    spec = make_spec(adapter="sample.adapter", system_options={"color": "red"})
+    before = source_sha256(spec)
+    (sample / "unused.py").write_text("changed = 1\n")
+    (sample / "plugins" / "blue.py").write_text("changed = 1\n")
+    assert source_sha256(spec) == before
+    for name in ("deep/inner.py", "late.py", "plugins/red.py"):
+        (sample / name).write_text("changed = 1\n")
+        now = source_sha256(spec)
+        assert now != before
+        before = now
+
+
+def test_the_hash_is_the_same_in_another_folder(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "m.py").write_text("x = 1\n")
+    hashes = {hash_files({"m": tmp_path / folder / "m.py"}) for folder in ("a", "b")}
+    assert len(hashes) == 1
+    assert hash_files({"n": tmp_path / "a" / "m.py"}) not in hashes
+
+
+def test_the_worker_s_code_is_measured_code_and_the_parent_s_is_not() -> None:
+    found = set(imported_files([WORKER]))
+    assert {
+        "harness.measuring.worker",
+        "harness.measuring.passes",
+        "harness.measuring.clock",
+        "harness.measuring.check",
+    } <= found
+    assert {"harness.contracts.system", "harness.contracts.corpus", "harness.oracle"} <= found
+    outside = {
+        "harness.measuring.launch",
+        "harness.planning.resolve",
+        "harness.terminal.reporting",
+        "harness.planning.artefacts",
+    }
+    assert not found & outside
+    assert not {name for name in found if name.startswith(("harness.commands", "plots"))}
+
+
+def test_a_policy_belongs_to_the_trials_that_name_it(make_spec: MakeSpec) -> None:
+    def spec(policy: str) -> TrialSpec:
+        return make_spec(adapter="systems.on_core.vertex", policy=policy)
+
+    assert source_sha256(spec("agenda")) != source_sha256(spec("depth"))
+
+
+def test_modules_without_python_source_have_no_file() -> None:
+    assert module_file("no_such_module.at_all") is None
+    assert module_file("_struct") is None
+    assert module_file("harness.trials.spec") == Path(
+        sys.modules["harness.trials.spec"].__file__ or ""
+    )
+
+
+def test_hashes_of_many_trials_are_those_of_each(make_spec: MakeSpec) -> None:
+    specs = [make_spec(batch_size=8), make_spec(batch_size=9), make_spec(policy="agenda")]
+    hashes = SourceHashes()
+    assert [hashes.of(spec) for spec in specs] == [source_sha256(spec) for spec in specs]

@@ -1,0 +1,78 @@
+"""A lattice that is none is refused with the state and the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.contracts.model import ModelSizes, initial_weights
+from harness.errors import DataError
+from harness.models.gated_lattice_lstm import GatedLatticeLSTM
+from harness.models.lattice_gru import LatticeGRU
+from harness.models.lattice_lstm import LatticeLSTM
+from harness.oracle import run_reference
+from harness.values.instances import Lattice
+from tests.support.lattices import lattice as grid
+
+GOOD = {
+    "tags": [0, 1, 2, 1],
+    "arc_start": [0, 0, 1, 2, 4],
+    "sources": [0, 1, 2, 0],
+    "tokens": [5, 6, 7, 30],
+}
+
+
+def lattice(**changes: Any) -> Lattice:
+    return Lattice(**(GOOD | changes))
+
+
+def test_arrays_are_read_only_and_characters_come_first() -> None:
+    good = lattice()
+    assert (good.n_states, good.n_arcs) == (4, 4)
+    assert good.is_character.tolist() == [True, True, True, False]
+    with pytest.raises(ValueError, match="read-only"):
+        good.tags[0] = 1
+    assert good.sources.dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tags": [0], "arc_start": [0, 0], "sources": [], "tokens": []}, "1 states"),
+        ({"arc_start": [0, 0, 1, 4]}, "arc_start has 4 entries"),
+        ({"arc_start": [0, 0, 1, 2, 3]}, "from 0 to the number of arcs, 4"),
+        ({"tokens": [5, 6, 7]}, "4 sources and 3 tokens"),
+        ({"arc_start": [0, 1, 1, 2, 4]}, "state 0 has 1 incoming arcs"),
+        ({"arc_start": [0, 0, 2, 2, 4], "sources": [0, 0, 2, 0]}, "state 2 has no incoming arc"),
+        ({"sources": [0, 1, 3, 0]}, "into state 3 comes from state 3"),
+        ({"sources": [0, 2, 2, 0]}, "into state 2 comes from state 2"),
+        ({"sources": [0, 1, 2, -1]}, "comes from state -1"),
+        ({"sources": [0, 1, 0, 2]}, "state 3 has no character arc in the first place"),
+        ({"sources": [0, 1, 2, 2]}, "state 3 has no character arc in the first place, or several"),
+        ({"tokens": [5, 6, 7, -1]}, "token -1"),
+    ],
+)
+def test_what_is_no_lattice_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        lattice(**changes)
+
+
+def test_states_of_the_longest_lattices_stay_small() -> None:
+    words = [(end - 2 - end % 2, end) for end in range(3, 200)]
+    sizes = ModelSizes(hidden_size=16, vocab_size=8, n_classes=4, n_characters=8)
+    for kind in (LatticeLSTM, LatticeGRU, GatedLatticeLSTM):
+        model = kind(sizes)
+        result = run_reference(model, initial_weights(model, 0), [grid(words, 200)], "train")
+        assert np.abs(result.outputs).max() < 100, kind.name
+        assert max(np.abs(gradient).max() for gradient in result.gradients.values()) < 1e5, (
+            kind.name
+        )
+
+
+def test_initial_weights_may_have_a_mean_for_each_part() -> None:
+    model = LatticeGRU(ModelSizes(hidden_size=4, vocab_size=8, n_classes=4, n_characters=8))
+    r, z, n = np.split(initial_weights(model, 0)["b_char"], 3)
+    assert np.abs(z + 2.0).max() <= 0.1 + 1e-6
+    assert max(np.abs(r).max(), np.abs(n).max()) <= 0.1 + 1e-6

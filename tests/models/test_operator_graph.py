@@ -1,0 +1,234 @@
+"""Operator granularity: graphs of tiny trees by hand, and valid schedules of all models'."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from harness.contracts.model import Model
+from harness.contracts.policy import policy_names
+from harness.errors import ScheduleError
+from harness.granularity.operators import OperatorModel, operator_graph
+from harness.models.tree_fc import TreeFC
+from harness.values.graph import UNBATCHABLE, Graph, MiniBatch
+from harness.values.instances import Lattice, int_array
+from harness.values.schedule import check_schedule
+from tests.support.engine_models import CHAINS, EXAMPLES, TREES, tree
+from tests.support.learned import schedule_by
+from tests.support.sketch_models import SIZES
+from tests.support.sketches import Sketch
+
+LEAF = tree([3], [-1], [-1])
+PAIR = tree([1, 2, -1], [-1, -1, 0], [-1, -1, 1])
+
+
+def _graph(model: Model, *trees: object) -> Graph:
+    return operator_graph(model, model.mini_batch(trees))
+
+
+def _names(graph: Graph, mini_batch: MiniBatch | None = None) -> list[str]:
+    functions = graph.types if mini_batch is None else mini_batch.functions
+    return [_kind(graph.type_names[t]) for t in functions]
+
+
+def _kind(name: str) -> str:
+    """The operator without the parameters and columns that tell it from others of its kind."""
+    return name if name.startswith("sum of") else name.split()[0]
+
+
+def test_tree_fc_leaf_by_hand() -> None:
+    mini_batch = OperatorModel(TreeFC(SIZES, variant="fold")).mini_batch([LEAF])
+    graph = mini_batch.graph
+    # The table's row; square, sum (DyNet batches no reduction), half of it.
+    assert _names(graph, mini_batch) == ["lookup", "square", "sum_elements", "scale"]
+    assert [graph.args_of(v).tolist() for v in range(4)] == [[], [0], [1], [2]]
+    assert graph.types[2] == UNBATCHABLE
+    assert mini_batch.outputs.tolist() == [0]
+    assert [values.tolist() for values in mini_batch.pulls.values()] == [[3, -1, -1, -1]]
+
+
+def test_tree_fc_pair_by_hand() -> None:
+    mini_batch = OperatorModel(TreeFC(SIZES, variant="fold")).mini_batch([PAIR])
+    graph = mini_batch.graph
+    assert _names(graph, mini_batch) == [
+        "lookup", "lookup", "concat", "affine", "relu", "square", "sum_elements", "scale"
+    ]  # fmt: skip
+    assert [graph.args_of(v).tolist() for v in range(8)] == [
+        [], [], [0, 1], [2], [3], [4], [5], [6]
+    ]  # fmt: skip
+    assert graph.types[0] == graph.types[1]
+    assert mini_batch.outputs.tolist() == [4]
+    cheap = {_kind(graph.type_names[t]): bool(graph.cheap[t]) for t in set(graph.types.tolist())}
+    assert not cheap["affine"]
+    assert cheap["relu"]
+    assert cheap["concat"]
+
+
+# Operators of one vertex, by name; lookups, products with their bias, gates, cell, state.
+TREE_LSTM: Mapping[str, Mapping[str, int]] = {
+    "leaf": {"lookup": 1, "affine": 1, "slice": 3, "sigmoid": 2, "tanh": 2, "mul": 2},
+    "internal": {
+        "concat": 1,
+        "affine": 3,
+        "slice": 3,
+        "sigmoid": 4,
+        "tanh": 2,
+        "mul": 4,
+        "add": 2,
+    },
+    "output": {"matmul": 1, "pick_neg_log_softmax": 1},
+}
+
+
+@pytest.mark.parametrize("trees", [[LEAF], [PAIR], TREES])
+def test_tree_lstm_has_so_many_operators_of_each_kind(trees: list[object]) -> None:
+    model = EXAMPLES["tree_lstm"][0]
+    vertices = model.mini_batch(trees)
+    n = Counter({"output": len(vertices.outputs)})
+    n.update(vertices.graph.type_names[t] for t in vertices.graph.types)
+    expected: Counter[str] = Counter()
+    for kind, operators in TREE_LSTM.items():
+        for name, count in operators.items():
+            expected[name] += count * n[kind]
+    assert Counter(_names(_graph(model, *trees))) == expected
+
+
+def test_what_may_share_a_kernel_has_one_type() -> None:
+    graph = _graph(EXAMPLES["tree_lstm"][0], PAIR)
+    names = _names(graph)
+    types = {
+        name: {t for t, n in zip(graph.types, names, strict=True) if n == name} for name in names
+    }
+    assert len(types["sigmoid"]) == 1  # of leaves and of internal vertices
+    assert len(types["lookup"]) == 1
+    assert len(types["slice"]) == 3  # i, o, u begin at different columns
+    assert len(types["affine"]) == 4  # W, U, F_1, F_2 are different parameters
+    assert len(types["matmul"]) == 1
+    assert len(set(graph.type_names)) == graph.n_types
+    assert {"affine F_1 b_f", "slice 4:8", "lookup embedding"} <= set(graph.type_names)
+
+
+def test_gates_read_their_own_product() -> None:
+    graph = _graph(EXAMPLES["tree_lstm"][0], LEAF)
+    names = _names(graph)
+    affine = names.index("affine")
+    assert graph.args_of(affine).tolist() == [names.index("lookup")]
+    slices = [v for v, name in enumerate(names) if name == "slice"]
+    assert all(graph.args_of(v).tolist() == [affine] for v in slices)
+
+
+def test_instances_are_disjoint() -> None:
+    model = EXAMPLES["tree_lstm"][0]
+    sizes = [_graph(model, one).n_vertices for one in TREES]
+    joined = _graph(model, *TREES)
+    assert joined.n_vertices == sum(sizes)
+    assert Counter(_names(joined)) == sum(
+        (Counter(_names(_graph(model, one))) for one in TREES), Counter()
+    )
+
+
+def test_losses_are_computed_once_for_each_output() -> None:
+    model = EXAMPLES["tree_fc_fold"][0]
+    mini_batch = OperatorModel(model).mini_batch(TREES)
+    assert Counter(_names(mini_batch.graph, mini_batch))["scale"] == len(TREES)
+    assert len(mini_batch.outputs) == len(TREES)
+
+
+def test_lookups_of_one_table_share_a_type_whatever_they_pull() -> None:
+    model, sketches = EXAMPLES["two_pulls"]
+    vertices = model.mini_batch(sketches)
+    mini_batch = OperatorModel(model).expand(vertices)
+    lookups = [v for v, name in enumerate(_names(mini_batch.graph)) if name == "lookup"]
+    assert len({int(mini_batch.graph.types[v]) for v in lookups}) == 1
+    (pulled,) = mini_batch.pulls.values()
+    leaf = vertices.graph.type_names.index("leaf")
+    expected = []
+    for v, t in enumerate(vertices.graph.types):
+        expected += [vertices.pulls["word"][v]] if t == leaf else []
+        expected += [vertices.pulls["tag"][v]]
+    np.testing.assert_array_equal(pulled[lookups], expected)
+
+
+@pytest.mark.parametrize("policy", policy_names())
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_policy_gives_a_valid_schedule(name: str, policy: str) -> None:
+    model, instances = EXAMPLES[name]
+    graph = _graph(model, *instances)
+    schedule = schedule_by(policy, graph)
+    check_schedule(graph, schedule)
+    if policy != "unbatched":
+        assert schedule.n_batches < graph.n_vertices
+
+
+def test_sums_of_different_numbers_of_children_cannot_share_a_batch() -> None:
+    """A join of two arcs and a join of three; each adds up h and c."""
+    model = EXAMPLES["lattice_lstm"][0]
+    lattice = Lattice(
+        tags=int_array([0, 1, 2, 0]),
+        arc_start=int_array([0, 0, 1, 3, 6]),
+        sources=int_array([0, 1, 0, 2, 1, 0]),
+        tokens=int_array([1, 0, 3, 2, 5, 4]),
+    )
+    names = Counter(_names(_graph(model, lattice)))
+    assert names["sum of 2"] == names["sum of 3"] == 2
+    assert _graph(model, lattice, lattice).type_names.count("sum of 3") == 1
+
+
+def test_a_learned_state_is_one_batch_whatever_the_number_of_instances() -> None:
+    model, lattices = EXAMPLES["lattice_lstm"]
+    graph = _graph(model, *lattices * 2)
+    parameters = [v for v, name in enumerate(_names(graph)) if name == "parameter"]
+    assert len(parameters) == 2 * len(lattices * 2)  # h and c of every start
+    assert len({int(graph.types[v]) for v in parameters}) == 2
+    assert UNBATCHABLE not in graph.types
+
+
+def test_products_that_a_bias_is_added_to_are_one_affine_transform() -> None:
+    names = Counter(_names(_graph(EXAMPLES["chain_lstm"][0], CHAINS[3])))  # first, step
+    assert names["affine"] == 2
+    assert names["matmul"] == 2  # of the outputs
+    assert "bias" not in names
+
+
+def test_what_nobody_reads_is_no_operator() -> None:
+    names = _names(_graph(EXAMPLES["chain_lstm"][0], CHAINS[1]))
+    # A first vertex has no use for the forget gate; then the classifier and its loss.
+    assert names == [
+        "lookup", "affine", "slice", "slice", "slice", "sigmoid", "tanh", "mul", "sigmoid", "tanh",
+        "mul", "matmul", "pick_neg_log_softmax"
+    ]  # fmt: skip
+
+
+def test_a_state_that_is_passed_on_is_the_childs_all_the_way_down() -> None:
+    model = EXAMPLES["passes_on"][0]
+    sketch = Sketch(
+        [("leaf", []), ("leaf", []), ("inner", [1, 0]), ("inner", [2, 2]), ("inner", [3, 0])]
+    )
+    mini_batch = OperatorModel(model).mini_batch([sketch])
+    graph, names = mini_batch.graph, _names(mini_batch.graph, mini_batch)
+    # State c of every inner vertex is that of vertex 1, whose only state is its tanh.
+    second_leaf = [v for v, name in enumerate(names) if name == "tanh"][1]
+    losses = [graph.args_of(v).tolist() for v, name in enumerate(names) if name == "mul"]
+    assert [c for c, _ in losses[1:]] == [second_leaf] * 4
+    assert [h for _, h in losses] == mini_batch.outputs.tolist()
+
+
+@pytest.mark.parametrize(
+    ("sketch", "message"),
+    [
+        (
+            Sketch([("narrow", []), ("wide", []), ("inner", [1, 0])]),
+            "an? inner vertex gathers state a of a wide vertex, which does not scatter it",
+        ),
+        (
+            Sketch([("narrow", []), ("inner", [0])]),
+            "an? inner vertex gathers slot 1 but has 1 children",
+        ),
+    ],
+)
+def test_children_that_do_not_fit_are_named(sketch: Sketch, message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        _graph(EXAMPLES["several_widths"][0], sketch)

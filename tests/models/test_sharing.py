@@ -1,0 +1,93 @@
+"""Vertices that must compute the same value are computed once, and nobody else notices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.contracts.model import initial_weights, traced_functions
+from harness.engine.switches import Switches
+from harness.granularity.sharing import share_equal, shareable_pulls
+from harness.granularity.vertices import VertexModel
+from harness.oracle import run_reference
+from harness.values.graph import MiniBatch
+from harness.values.instances import Tree
+from tests.support.engine_models import EXAMPLES
+from tests.support.engine_runs import disagreements, prepared, run
+from tests.support.sketches import Sketch
+from tests.vertex.test_autodiff import trees
+
+SHARING = Switches(fusion=False, loop="python", share_equal_inputs=True)
+MODEL = EXAMPLES["tree_lstm"][0]
+
+
+def _shared(name: str, instances: list[Any]) -> tuple[MiniBatch, MiniBatch]:
+    model = VertexModel(EXAMPLES[name][0])
+    mini_batch = model.mini_batch(instances)
+    return mini_batch, share_equal(mini_batch, shareable_pulls(model.functions))
+
+
+def _unrolled(mini_batch: MiniBatch, vertex: int) -> Any:
+    """What a vertex stands for: its type, the word of a leaf, and the same of its children."""
+    graph = mini_batch.graph
+    below = tuple(_unrolled(mini_batch, int(child)) for child in graph.args_of(vertex))
+    return int(graph.types[vertex]), below or int(mini_batch.pulls["word"][vertex])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(trees(), min_size=1, max_size=4))
+def test_every_output_stands_for_the_same_as_before(instances: list[Tree]) -> None:
+    before, after = _shared("tree_lstm", instances)
+    assert [_unrolled(after, int(v)) for v in after.outputs] == [
+        _unrolled(before, int(v)) for v in before.outputs
+    ]
+    words = Counter(word for one in instances for word in one.words.tolist() if word >= 0)
+    assert before.graph.n_vertices - after.graph.n_vertices == words.total() - len(words)
+    assert after.output_pulls is not None
+    np.testing.assert_array_equal(
+        after.output_pulls["label"], before.pulls["label"][before.outputs]
+    )
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(trees(), min_size=1, max_size=4))
+def test_results_stay_as_they_are(instances: list[Tree]) -> None:
+    weights = {k: np.float32(2.0) * w for k, w in initial_weights(MODEL, 1).items()}
+    oracle = run_reference(MODEL, weights, instances, "train")
+    assert disagreements(run(prepared(MODEL, weights, SHARING), instances), oracle) == []
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_results_of_every_model_stay_as_they_are(name: str) -> None:
+    model, instances = EXAMPLES[name]
+    weights = {k: np.float32(2.0) * w for k, w in initial_weights(model, 1).items()}
+    oracle = run_reference(model, weights, instances * 2, "train")
+    assert disagreements(run(prepared(model, weights, SHARING), instances * 2), oracle) == []
+
+
+def test_all_pulls_must_be_equal() -> None:
+    # Both leaves of an instance have one tag but two words; those of the other instance are equal.
+    sketch = Sketch([("leaf", []), ("leaf", []), ("inner", [0, 1])])
+    _, after = _shared("two_pulls", [sketch, sketch])
+    assert after.graph.n_vertices == 4
+    assert after.graph.args_of(2).tolist() == after.graph.args_of(3).tolist() == [0, 1]
+    assert after.outputs.tolist() == [0, 1, 2, 0, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("model", "function", "worth"),
+    [
+        ("tree_lstm", "leaf", True),
+        ("tree_lstm", "internal", False),  # reads children
+        ("tree_fc_fold", "leaf", False),  # a look-up costs no more than gathering it
+        ("tree_fc_cavs", "leaf", False),  # pulls nothing
+    ],
+)
+def test_what_is_worth_sharing(model: str, function: str, worth: bool) -> None:
+    traced = traced_functions(EXAMPLES[model][0])[function]
+    assert (1 in shareable_pulls({1: traced})) is worth

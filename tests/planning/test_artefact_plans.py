@@ -1,0 +1,61 @@
+"""The shipped experiments: each plans, shows what it measures, and shares its trials."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from harness.planning.artefacts import (
+    Choices,
+    choices_from,
+    measuring_order,
+    plan_artefact,
+    plan_counts,
+)
+from harness.planning.compose import Composer
+from harness.planning.grid import experiment_names
+from plots.numbers.presentation import read_presentation
+
+
+@pytest.fixture(scope="module")
+def composer() -> Composer:
+    return Composer()
+
+
+def choices(scale: str) -> Choices:
+    return choices_from({"scale": scale, "device": "cpu", "data_root": "none"}, {})
+
+
+@pytest.mark.parametrize("scale", ["smoke", "paper"])
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_experiment_plans_and_shows_all_it_measures(
+    name: str, scale: str, composer: Composer
+) -> None:
+    trials = plan_artefact(name, choices(scale), composer)
+    assert trials or plan_counts(name, choices(scale))
+    shown = read_presentation(name, choices(scale).conf_dir)
+    assert all(shown.axis in trial.settings for trial in trials if shown.axis)
+    if not shown.compare:
+        return
+    measured = {trial.settings["system"] for trial in trials}
+    assert measured <= {system for group in shown.compare.values() for system in group}
+    assert all(measured & set(group) for group in shown.compare.values())
+
+
+def test_artefacts_share_their_trials(composer: Composer) -> None:
+    plans = [plan_artefact(name, choices("smoke"), composer) for name in experiment_names()]
+    trials = measuring_order(trial for plan in plans for trial in plan)
+    assert len({trial.trial_id for trial in trials}) == len(trials)
+    assert len(trials) < sum(map(len, plans)) / 2
+    # 8 minutes on 2 cores allow about 120 processes of 1 to 4 seconds; single cells take 1.
+    small = [trial for trial in trials if trial.settings["model"] == "cell"]
+    assert sum(trial.rounds for trial in trials) - len(small) <= 120
+    assert len(small) <= 20
+
+
+def test_the_systems_of_a_point_stand_together(composer: Composer) -> None:
+    trials = measuring_order(plan_artefact("cavs_fig8d", choices("smoke"), composer))
+    sizes = [trial.settings["batch_size"] for trial in trials]
+    n_changes = sum(a != b for a, b in itertools.pairwise(sizes))
+    assert n_changes < 2 * len(set(sizes))

@@ -1,0 +1,160 @@
+"""Wrong input of `bench`: one clear line, exit code 1, no traceback, nothing written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import harness.planning.admit
+from harness.commands.bench import main
+
+TINY = (
+    "system=null",
+    "model=tree_fc",
+    "dataset=complete_trees",
+    "dataset.options.n_leaves=4",
+    "batch_size=2",
+    "hidden_size=8",
+    "timing.min_seconds=0",
+    "timing.n_mini_batches=2",
+)
+
+UNKNOWN = [
+    (["system=dinet"], ["system=dinet is unknown", "choose one of", "null", "reference"]),
+    (["model=tree"], ["model=tree is unknown", "tree_fc, tree_gru, tree_lstm"]),
+    (["dataset=imagenet"], ["dataset=imagenet is unknown", "sst, sst_synthetic"]),
+    (["experiment=fig99"], ["experiment=fig99 is unknown"]),
+    (["policy=magic"], ["policy=magic is unknown", "agenda", "depth", "frontier"]),
+    (["policy=depth"], ["policy=depth", "system=null batches in its own way"]),
+    (["mode=test"], ["mode=test is not allowed", "train, infer"]),
+    (["device=tpu"], ["device=tpu is not allowed", "cpu, cuda"]),
+    (["split=half"], ["split=half is unknown", "train, dev, test"]),
+    (["model.options.variant=odd"], ["odd is unknown", "fold, cavs"]),
+    (["+model.options.color=red"], ["does not know the option color", "variant"]),
+    (["+colour=red"], ["colour is not in the configuration", "batch_size"]),
+    (["+timing.pause=1"], ["timing.pause is not in the configuration", "n_warmup"]),
+    (["colour=red"], ["colour"]),
+    (["batch_size"], ["batch_size"]),
+    (["--no-such-flag"], ["bench --help"]),
+]
+VALUES = [
+    (["batch_size=0"], ["batch_size=0", "at least 1"]),
+    (["batch_size=-4"], ["batch_size=-4", "at least 1"]),
+    (["hidden_size=0"], ["hidden_size=0", "at least 1"]),
+    (["embedding_size=-1"], ["embedding_size=-1", "at least 0"]),
+    (["threads=0"], ["threads=0", "at least 1"]),
+    (["threads=100000"], ["threads=100000", "CPUs"]),
+    (["rounds=0"], ["rounds=0", "at least 1"]),
+    (["round=-1"], ["round=-1", "at least 0"]),
+    (["timing.n_mini_batches=0"], ["n_mini_batches=0", "at least 1"]),
+    (["limits.time_s=0"], ["limits.time_s=0", "above 0"]),
+    (["batch_size=many"], ["batch_size", "many"]),
+    (["hidden_size=1.5"], ["hidden_size", "1.5"]),
+    (["force=perhaps"], ["force", "perhaps"]),
+    (["dataset.options.n_leaves=3"], ["n_leaves", "3"]),
+    (["-m", "batch_size=2,0"], ["batch_size=0", "at least 1"]),
+]
+
+
+def refused(overrides: Sequence[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Run bench, and return its only line after the line of the trial, if one was started."""
+    results = tmp_path / "results"
+    chosen = {text.partition("=")[0] for text in overrides}
+    base = [text for text in TINY if text.partition("=")[0] not in chosen]
+    assert main([*base, f"results_dir={results}", *overrides]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "Traceback" not in said.err
+    lines = [line for line in said.err.splitlines() if not line.startswith("[1/1]")]
+    assert not list(results.rglob("*.json")) + list(results.rglob("*.tmp"))
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(("overrides", "words"), UNKNOWN + VALUES)
+def test_one_line_says_what_was_found_and_what_is_allowed(
+    overrides: list[str], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refused(overrides, tmp_path, capsys)
+    assert line.startswith("bench: ")
+    assert "\n" not in line
+    for word in words:
+        assert word in line
+
+
+def test_hydra_s_own_switch_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    assert "\n" not in refused(["system=dinet"], tmp_path, capsys)
+
+
+def test_a_missing_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    overrides = ["dataset=sst", "model=tree_lstm", f"data_root={tmp_path}/nowhere"]
+    base = [text for text in TINY if not text.startswith(("dataset", "model"))]
+    assert main([*base, f"results_dir={tmp_path}/results", *overrides]) == 1
+    trial, line = capsys.readouterr().err.splitlines()
+    assert trial.endswith("refused")
+    assert "nowhere/sst/train.txt is missing; run `bench-data fetch sst`" in line
+
+
+def test_a_model_and_a_data_set_that_do_not_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refused(["dataset.instance_kind=lattice"], tmp_path, capsys)
+    assert "model=tree_fc takes instances of kind tree" in line
+    assert "dataset=complete_trees has lattice" in line
+
+
+def test_cuda_where_there_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness.planning.admit, "has_cuda_device", lambda: False)
+    line = refused(["device=cuda"], tmp_path, capsys)
+    assert line == "bench: device=cuda, but no NVIDIA device is visible; use device=cpu"
+
+
+@pytest.mark.parametrize("key", ["results_dir", "out"])
+def test_a_folder_that_cannot_be_written(
+    key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    place = tmp_path / "file" / "below"
+    value = f"out={place}/r0.json" if key == "out" else f"results_dir={place}"
+    assert main([*TINY, f"results_dir={tmp_path}/results", value]) == 1
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1
+    assert "cannot be written" in said.err
+    assert "choose another results_dir or out" in said.err
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_out_that_is_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "is a folder" in refused([f"out={tmp_path}"], tmp_path, capsys)
+
+
+def test_a_wrong_trial_in_a_sweep_stops_it_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refused(["-m", "hidden_size=8,16,-1"], tmp_path, capsys)
+    assert "hidden_size=-1" in line
+
+
+def test_a_fault_of_the_harness_is_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.commands.bench.run_worker", None)
+    assert main([*TINY, f"results_dir={tmp_path}"]) == 2
+    assert "a fault of the harness" in capsys.readouterr().err
+
+
+def test_the_console_sees_the_same(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "harness.commands.bench", "system=dinet"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("bench: system=dinet is unknown; choose one of: ")
+    assert done.stderr.count("\n") == 1

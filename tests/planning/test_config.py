@@ -1,0 +1,139 @@
+"""Every YAML composes, and every wrong value becomes one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.errors import ConfigError
+from harness.planning.compose import Composer, choices_of, quote_null
+from harness.planning.grid import experiment_names, read_experiment
+from harness.planning.resolve import spec_of, specs_of
+from harness.terminal.command_line import experiment_trials, parse, plan
+from harness.trials.sources import module_file, source_sha256
+from harness.values.places import CONF_DIR
+
+NULL = "system=null"
+
+
+@pytest.fixture(scope="module")
+def composer() -> Composer:
+    return Composer()
+
+
+@pytest.mark.parametrize("name", choices_of("system"))
+def test_every_system_composes(composer: Composer, name: str) -> None:
+    spec = spec_of(composer.compose([f"system={name}"]))
+    assert spec.system == name
+    assert module_file(spec.adapter) is not None
+    assert len(source_sha256(spec)) == 64
+
+
+@pytest.mark.parametrize("group", ["model", "dataset"])
+def test_every_model_and_data_set_composes(composer: Composer, group: str) -> None:
+    for name in choices_of(group):
+        config = composer.compose([NULL, f"{group}={name}"])
+        assert config[group].name == name
+        assert module_file(config.model.model) is not None
+        assert module_file(config.dataset.loader) is not None
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_experiment_expands(name: str) -> None:
+    # The paper's scale is expanded in test_artefact_plans.
+    if not read_experiment(name)["scales"]["smoke"].get("blocks"):  # counts, and times nothing
+        with pytest.raises(ConfigError, match=f"snakemake draw_{name}"):
+            experiment_trials(name, "smoke", None, [])
+        return
+    specs, rounds = experiment_trials(name, "smoke", None, ["device=cpu", "threads=1"])
+    assert specs
+    assert rounds >= 1
+
+
+def test_a_group_is_a_file_by_its_own_name() -> None:
+    for group in ("system", "model", "dataset"):
+        for path in (CONF_DIR / group).glob("*.yaml"):
+            assert yaml.safe_load(path.read_text())["name"] == path.stem
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (NULL,),
+        ("system=reference", "model=tree_fc", "dataset=complete_trees"),
+        ("system=vertex", "batch_size=3", "timing.min_seconds=0.5", "policy=depth", "rounds=null"),
+        (NULL, "model=tree_fc", "model.options.variant=cavs", "data_root=some/where"),
+        (NULL, "dataset.options.sha256=null", "learning_rate=1e-2", "force=true"),
+        (NULL, "+dataset.options.n_instances=7"),
+    ],
+)
+def test_composing_quickly_gives_what_hydra_gives(
+    composer: Composer, overrides: Sequence[str]
+) -> None:
+    (job,) = parse(overrides)
+    assert composer.compose(overrides) == job.config
+    assert spec_of(composer.compose(overrides)) == spec_of(job.config)
+
+
+def test_values_do_not_leak_from_one_composition_to_the_next(composer: Composer) -> None:
+    composer.compose([NULL, "batch_size=3"])
+    assert composer.compose([NULL]).batch_size != 3
+
+
+def test_the_null_system_can_be_named() -> None:
+    assert quote_null("system=null") == "system='null'"
+    assert quote_null("system=dynet,null") == "system=dynet,'null'"
+    assert quote_null("policy=null") == "policy=null"
+    assert [job.config.system.name for job in parse(["-m", "system=reference,null"])] == [
+        "reference",
+        "null",
+    ]
+
+
+def test_equal_points_are_one_trial() -> None:
+    lists = [(NULL, "batch_size=8"), (NULL, "batch_size=8", "seed=0"), (NULL, "batch_size=9")]
+    assert len(specs_of(lists)) == 2
+    assert len(specs_of(lists, ["batch_size=1"])) == 1
+
+
+def test_what_hydra_answers_itself_plans_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse([NULL, "--cfg", "job"]) == []
+    assert "batch_size:" in capsys.readouterr().out
+
+
+def test_rounds_are_outermost(tmp_path: Path) -> None:
+    arguments = ["-m", "system=null,reference", "round=1,0", f"results_dir={tmp_path}"]
+    planned = plan(parse(arguments), arguments)
+    order = [(one.spec.round, one.spec.system) for one in planned]
+    assert order == [(0, "null"), (0, "reference"), (1, "null"), (1, "reference")]
+    rounds = plan(parse([NULL, "rounds=3", f"results_dir={tmp_path}"]), [])
+    assert [one.spec.round for one in rounds] == [0, 1, 2]
+
+
+def test_the_command_is_kept_as_it_was_typed(tmp_path: Path) -> None:
+    arguments = [NULL, f"results_dir={tmp_path}", "data_root=with a blank"]
+    (one,) = plan(parse(arguments), arguments)
+    assert one.spec.command == f"bench system=null results_dir={tmp_path} 'data_root=with a blank'"
+
+
+def test_out_names_the_record(tmp_path: Path) -> None:
+    typed = [NULL, f"results_dir={tmp_path}", f"out={tmp_path}/here/mine.json"]
+    (one,) = plan(parse(typed), typed)
+    assert one.path == tmp_path / "here" / "mine.json"
+    with pytest.raises(ConfigError, match="one file for several records"):
+        plan(parse([*typed, "rounds=2"]), typed)
+
+
+def test_an_experiment_takes_overrides(tmp_path: Path) -> None:
+    names = experiment_names()
+    if not names:
+        pytest.skip("there is no experiment yet")
+    typed = [f"experiment={names[0]}", "scale=smoke", "device=cpu", "seed=7", "rounds=2"]
+    planned = plan(parse([*typed, f"results_dir={tmp_path}"]), typed)
+    specs, _ = experiment_trials(names[0], "smoke", None, ["device=cpu"])
+    assert len(planned) == 2 * len(specs)
+    assert {one.spec.seed for one in planned} == {7}
+    assert [one.spec.round for one in planned] == [0] * len(specs) + [1] * len(specs)

@@ -1,0 +1,117 @@
+"""Batch counts in experiment files: which call of bench-schedule they are, wrong ones named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.commands.schedule import main
+from harness.counts.row import CountRow, read_count_rows
+from harness.errors import ConfigError, RecordError
+from harness.planning.artefacts import choices_from, plan_counts, sweep_sha256
+from harness.planning.compose import Composer
+from harness.planning.grid import expand
+from harness.planning.sweep import Sweep, sweep_of
+from harness.values.places import CONF_DIR
+
+GOOD: dict[str, Any] = {
+    "model": ["tree_lstm", "lattice_lstm"],
+    "dataset": ["sst", "weibo_lattice"],
+    "batch_size": 2,
+    "policy": ["agenda", "depth"],
+}
+
+
+def experiment(folder: Path, *counts: object) -> Path:
+    """Write experiment/one.yaml, which only counts."""
+    content = {"title": "T", "paper": "P", "scales": {"smoke": {"counts": list(counts)}}}
+    (folder / "experiment").mkdir()
+    (folder / "experiment/one.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    return folder
+
+
+def test_a_sweep_is_a_call_of_bench_schedule(tmp_path: Path) -> None:
+    grid = expand("one", "smoke", experiment(tmp_path, GOOD))
+    assert grid.settings == ()
+    (sweep,) = grid.sweeps
+    assert sweep.overrides == (
+        "model=tree_lstm,lattice_lstm",
+        "dataset=sst,weibo_lattice",
+        "batch_size=2",
+        "policy=agenda,depth",
+    )
+
+
+def test_equal_sweeps_share_a_file_and_others_do_not() -> None:
+    sweep = sweep_of("here", GOOD)
+    swapped = sweep_of("there", dict(reversed(GOOD.items())))
+    assert sweep.sweep_id == swapped.sweep_id
+    assert sweep_of("here", {**GOOD, "batch_size": 3}).sweep_id != sweep.sweep_id
+    path = sweep.path(Path("results"))
+    assert path.parent == Path("results/counts"), "made of records, which are below raw/"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("model=tree_lstm", "an entry maps keys to values"),
+        ({"model": "tree_lstm"}, "no dataset"),
+        ({**GOOD, "policy": []}, "no policy"),
+        ({**GOOD, "policy": "agender"}, "policy agender; choose from agenda,"),
+        ({**GOOD, "offset": [0, 8]}, "2 values of offset"),
+        ({**GOOD, "out": "here.json"}, "out, which the pipeline gives"),
+        ({**GOOD, "records": "here"}, "records, which the pipeline gives"),
+        ({**GOOD, "model": {"a": 1}}, "give texts or numbers"),
+        ({**GOOD, "offset": True}, "give texts or numbers"),
+    ],
+)
+def test_wrong_counts_are_told_in_one_line(content: object, words: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        expand("one", "smoke", experiment(tmp_path, content))
+    assert str(caught.value).startswith("experiment/one.yaml, scale smoke")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_stand_ins_are_counted_where_a_corpus_is_not_here(tmp_path: Path) -> None:
+    conf_dir = experiment(tmp_path, GOOD)
+    (conf_dir / "dataset").symlink_to(CONF_DIR / "dataset")
+    choices = choices_from({"scale": "smoke", "data_root": "none", "conf_dir": conf_dir}, {})
+    (sweep,) = plan_counts("one", choices)
+    assert sweep.values("dataset") == ("sst_synthetic", "lattice_synthetic")
+
+
+def test_the_code_that_counts_is_hashed() -> None:
+    composer = Composer()
+    one, same, other = (
+        sweep_sha256(Sweep({**sweep_of("here", GOOD).settings, "policy": (policy,)}), composer)
+        for policy in ("agenda", "agenda", "fsm_sort")
+    )
+    assert one == same != other
+
+
+def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    synthetic = {"dataset": ["sst_synthetic", "lattice_synthetic"]}
+    sweep = sweep_of("here", GOOD | synthetic | {"hidden_size": 4, "timing.min_seconds": 0})
+    assert main([*sweep.overrides, f"out={file}"]) == 0
+    rows = [row for row in read_count_rows(file) if isinstance(row, CountRow)]
+    assert [(row.model, row.policy) for row in rows] == [
+        (model, policy) for model in GOOD["model"] for policy in GOOD["policy"]
+    ]
+    assert [row.n_unbatchable_ed for row in rows] == [1, 1, 3, 3]
+    assert all(row.n_batches >= row.lower_bound for row in rows)
+    assert all(row.cpu for row in rows)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '[{"model": "tree_lstm"}]'])
+def test_what_holds_no_counts_is_named(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    file.write_text(text)
+    with pytest.raises(RecordError, match=r"rows\.json"):
+        read_count_rows(file)
+    with pytest.raises(RecordError, match="cannot be read"):
+        read_count_rows(tmp_path / "none.json")

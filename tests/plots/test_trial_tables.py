@@ -1,0 +1,165 @@
+"""Tables and figures of trials that are no quantity against one axis (ED-Batch's)."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.planning.artefacts import Choices, PlannedTrial, choices_from, plan_artefact
+from harness.planning.compose import Composer
+from plots.drawing.style import use_style
+from plots.figures import best as figure_of_best
+from plots.figures import phases as figure_of_phases
+from plots.numbers.artefact import Artefact
+from plots.numbers.gather import gather
+from plots.numbers.points import measure_of
+from plots.numbers.published_rows import read_published_rows
+from plots.tables import preparing as table_of_preparing
+from plots.tables import subgraphs as table_of_subgraphs
+from plots.tables import switches as table_of_switches
+from plots.words.trial_cells import find
+from tests.support.made_up_records import Change, conf_with_made_up_systems, write_made_up_records
+
+
+@pytest.fixture(scope="module")
+def conf_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return conf_with_made_up_systems(tmp_path_factory.mktemp("made_up"))
+
+
+@pytest.fixture
+def choices(conf_dir: Path, tmp_path: Path) -> Choices:
+    config = {"scale": "smoke", "device": "cpu", "data_root": "none", "conf_dir": conf_dir}
+    return choices_from(config | {"results_dir": tmp_path}, {})
+
+
+def measured(name: str, choices: Choices, change: Change | None = None) -> Artefact:
+    trials = plan_artefact(name, choices, Composer(choices.conf_dir))
+    write_made_up_records(trials, choices, change)
+    return gather(name, choices, trials)
+
+
+def lines(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_published_pairs_are_the_papers() -> None:
+    """The ratios that the paper prints follow from its kernels and kB."""
+    published = read_published_rows("edbatch_table2")
+    ratios = {
+        cell: [
+            round((published.value(cell, f"dynet_{part}") or 0)
+                  / (published.value(cell, f"pq_{part}") or 1), 2)
+            for part in ("kernels", "copied_kb")
+        ]
+        for cell in published.rows
+    }  # fmt: skip
+    assert ratios["gru"] == [3.0, 47.57]
+    assert ratios["lstm"] == [4.0, 65.88]
+    assert ratios["mv"] == [1.0, 1.0]
+    assert ratios["tree_lstm_internal"] == [2.33, 48.36]
+    assert ratios["tree_lstm_leaf"] == [3.0, 66.0]
+
+
+def test_subgraphs_show_ours_and_the_papers_with_ratios(choices: Choices) -> None:
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        is_pq = trial.settings["system"] == "subgraph_pq"
+        forward = {"forward": 0.00002 if is_pq else 0.00003}
+        counts = {
+            "n_copies": 2.0 if is_pq else 6.0,
+            "bytes_copied": 1024.0 * (14 if is_pq else 666),
+        }
+        return {"phases_s": forward, "warnings": ("busy",), **counts}
+
+    artefact = measured("edbatch_table2", choices, change)
+    table = table_of_subgraphs.table_of(artefact, read_published_rows("edbatch_table2"))
+    shown = [str(cell) for cell in dict(table.rows)["gru"]]
+    assert shown[:6] == ["0.0300†", "0.0200†", "1.50†", "0.11", "0.07", "1.54"]
+    assert shown[6:12] == ["6", "2", "3.00", "6", "2", "3.00"], "counts are exact: no dagger"
+    assert shown[12:] == ["666", "14", "47.57", "666", "14", "47.57"]
+    use_style()
+    table_of_subgraphs.make(artefact, choices.results_dir)
+    rows = lines(choices.results_dir / "tables/edbatch_table2.csv")
+    paper = [r for r in rows if r["system"] == "paper" and r["quantity"] == "pq_copied_kb"]
+    assert {row["cell"]: float(row["value"]) for row in paper}["mv"] == 260
+
+
+def test_switches_are_those_of_the_record(choices: Choices) -> None:
+    options = {"layout": "pq", "ahead_of_time": False, "pre_gather": True}
+    artefact = measured(
+        "edbatch_table2_switches", choices, lambda trial, _: {"config": {"system_options": options}}
+    )
+    table = table_of_switches.table_of(artefact)
+    assert len(table.rows) == 6
+    assert [str(cell) for cell in table.rows[0][1][:3]] == ["pq", "no", "yes"]
+
+
+def test_preparing_is_the_compile_time(choices: Choices) -> None:
+    artefact = measured("edbatch_layout_time", choices, lambda trial, _: {"compile_s": 0.0025})
+    table = table_of_preparing.table_of(artefact, read_published_rows("edbatch_layout_time"))
+    assert [str(cell) for cell in dict(table.rows)["lstm"]] == ["2.50", "12.95"]
+
+
+def test_a_mark_is_the_best_over_batch_sizes_and_merged_systems(choices: Choices) -> None:
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        fast = trial.settings["system"] == "dynet_depth"
+        return {"instances_per_s": 900.0 if fast else float(trial.settings["batch_size"])}
+
+    artefact = measured("edbatch_fig6", choices, change)
+    points = figure_of_best.points_at(artefact, "tree_lstm", "dynet", 64.0)
+    point, best = figure_of_best.best_of(artefact, points)
+    assert point.settings["system"] == "dynet_depth"
+    assert best.summary is not None
+    assert best.summary.median == 900.0
+    use_style()
+    figure_of_best.make(artefact, choices.results_dir)
+    rows = lines(choices.results_dir / "figures/edbatch_fig6.csv")
+    marks = {(r["model"], r["shown_as"], r["hidden_size"]) for r in rows}
+    assert sum(row["is_best"] == "True" for row in rows) == len(marks)
+    chosen = {r["batch_size"] for r in rows if r["is_best"] == "True" and r["system"] == "vertex"}
+    assert chosen == {"32"}
+
+
+def test_a_mark_without_any_number_says_why(choices: Choices) -> None:
+    artefact = measured("edbatch_fig6", choices, lambda trial, _: {"status": "oom", "reason": "x"})
+    points = figure_of_best.points_at(artefact, "tree_lstm", "vertex", 64.0)
+    assert figure_of_best.best_of(artefact, points)[1].status == "oom"
+    use_style()
+    figure = figure_of_best.draw_best(artefact)
+    assert "oom" in {text.get_text() for axes in figure.axes for text in axes.texts}
+
+
+def test_phases_add_up_to_the_pass(choices: Choices) -> None:
+    artefact = measured("edbatch_fig8", choices)
+    point = find(artefact, model="tree_lstm", system="vertex")
+    assert point is not None
+    whole = measure_of(point, "throughput").summary
+    assert whole is not None
+    parts = figure_of_phases.parts_of(point)
+    assert list(parts) == ["construct_ms", "schedule_ms", "execution_ms"]
+    assert sum(parts.values()) == pytest.approx(1e3 * 32 / whole.median)
+
+
+def test_scheduling_that_is_not_told_is_not_called_execution(choices: Choices) -> None:
+    artefact = measured(
+        "edbatch_fig8", choices, lambda trial, _: {"phases_s": {"construct": 0.001}}
+    )
+    point = find(artefact, model="tree_lstm", system="dynet")
+    assert point is not None
+    assert list(figure_of_phases.parts_of(point)) == ["construct_ms", "both"]
+    use_style()
+    figure_of_phases.make(artefact, choices.results_dir)
+    assert (choices.results_dir / "figures/edbatch_fig8.pdf").exists()
+
+
+def test_subgraphs_run_on_the_cpu_wherever_the_rest_does(
+    conf_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.planning.admit.has_cuda_device", lambda: True)
+    choices = choices_from({"scale": "paper", "device": "cuda", "conf_dir": conf_dir}, {})
+    composer = Composer(conf_dir)
+    for name, device in (("edbatch_table2", "cpu"), ("edbatch_fig8", "cuda")):
+        assert {t.spec.device for t in plan_artefact(name, choices, composer)} == {device}

@@ -1,0 +1,85 @@
+"""The lower bound and the exact minimum, against a search that knows nothing of either."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import chain, combinations
+
+import pytest
+from hypothesis import given, settings
+
+from harness.errors import ScheduleError
+from harness.policies.parts.bound import MAX_EXACT_VERTICES, lower_bound, minimum_batches
+from harness.policies.sufficient import schedule as sufficient
+from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
+from tests.support.random_graphs import graph_of, graphs
+
+
+def brute_force(graph: Graph) -> int:
+    """Try every subset of the ready vertices of every type, and run what must follow it."""
+    types = graph.types.tolist()
+    args = [frozenset(graph.args_of(v).tolist()) for v in range(graph.n_vertices)]
+    led = [graph.follows[t] != NO_TYPE for t in types]
+
+    def run(executed: frozenset[int], batch: tuple[int, ...]) -> int:
+        followers = {v for v in range(len(types)) if led[v] and args[v] <= set(batch)}
+        after = executed | set(batch) | followers
+        return 1 + len({types[v] for v in followers}) + fewest(after)
+
+    @cache
+    def fewest(executed: frozenset[int]) -> int:
+        ready = [v for v in range(len(types)) if v not in executed and args[v] <= executed]
+        if not ready:
+            return 0
+        batches: list[tuple[int, ...]] = []
+        for t in {types[v] for v in ready}:
+            members = [v for v in ready if types[v] == t]
+            largest = 1 if t == UNBATCHABLE else len(members)
+            sizes = range(1, largest + 1)
+            batches += list(chain.from_iterable(combinations(members, k) for k in sizes))
+        return min(run(executed, batch) for batch in batches)
+
+    return fewest(frozenset())
+
+
+def test_bound_counts_chains_and_unbatchable_vertices() -> None:
+    # 1 -> 1 -> 2 -> 1 beside 2 -> 2, and two unbatchable vertices.
+    graph = graph_of([1, 1, 2, 1, 2, 2, 0, 0], [[], [0], [1], [2], [], [4], [], [6]])
+    assert lower_bound(graph) == 3 + 2 + 2
+
+
+def test_bound_of_an_empty_graph_is_zero() -> None:
+    assert lower_bound(graph_of([], [], n_types=3)) == 0
+    assert minimum_batches(graph_of([], [], n_types=3)) == 0
+
+
+def test_bound_need_not_be_reached() -> None:
+    # One chain wants 1 before 2, the other 2 before 1: three batches, the bound says two.
+    graph = graph_of([1, 2, 2, 1], [[], [0], [], [2]])
+    assert lower_bound(graph) == 2
+    assert minimum_batches(graph) == 3
+
+
+@settings(deadline=None, max_examples=100)
+@given(graphs(max_vertices=8, max_types=3))
+def test_exact_search_agrees_with_brute_force(graph: Graph) -> None:
+    assert minimum_batches(graph) == brute_force(graph)
+
+
+@settings(deadline=None, max_examples=60)
+@given(graphs(max_vertices=12))
+def test_bound_never_exceeds_the_minimum(graph: Graph) -> None:
+    assert lower_bound(graph) <= minimum_batches(graph) <= sufficient(graph).n_batches
+
+
+def test_waiting_for_one_batch_of_followers_can_pay() -> None:
+    # Two vertices of a chain, the second with a follower, and a third of their type with one: run
+    # with the first of the chain the third needs a batch of followers of its own.
+    graph = graph_of([1, 1, 1, 2, 2], [[], [], [0], [1], [2]], follows=[NO_TYPE, NO_TYPE, 1])
+    assert minimum_batches(graph) == brute_force(graph) == 3
+
+
+def test_exact_search_refuses_large_graphs() -> None:
+    n = MAX_EXACT_VERTICES + 1
+    with pytest.raises(ScheduleError, match=f"{n} vertices"):
+        minimum_batches(graph_of([1] * n, [[]] * n))

@@ -1,0 +1,65 @@
+"""Cached machine code belongs to the source text of all that it may inline."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from harness.values.places import ROOT
+
+HELPER = """
+from harness.machine.compiled import compiled
+
+@compiled
+def helper(x):
+    return x + {added}
+"""
+CALLER = """
+from harness.machine.compiled import compiled
+from copied.parts.helper import helper
+
+@compiled
+def caller(x):
+    return helper(x)
+"""
+RUN = (
+    "from copied.caller import caller; print(caller(1), sum(caller.stats.cache_hits.values()),"
+    " sum(caller.stats.cache_misses.values()))"
+)
+
+
+def run_copy(folder: Path) -> list[str]:
+    """Call the function in a fresh process; returns its value, cache hits and cache misses."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+    done = subprocess.run(
+        [sys.executable, "-c", RUN], capture_output=True, text=True, check=True, env=environment
+    )
+    return done.stdout.split()
+
+
+def test_an_edited_helper_makes_its_callers_stale(tmp_path: Path) -> None:
+    package = tmp_path / "copied"
+    parts = package / "parts"
+    parts.mkdir(parents=True)
+    (parts / "helper.py").write_text(HELPER.format(added=1))
+    (package / "caller.py").write_text(CALLER)
+    assert run_copy(tmp_path) == ["2", "0", "1"]
+    assert run_copy(tmp_path) == ["2", "1", "0"]
+    (parts / "helper.py").write_text(HELPER.format(added=10))
+    assert run_copy(tmp_path) == ["11", "0", "1"]
+
+
+def test_an_edited_constant_makes_its_readers_stale(tmp_path: Path) -> None:
+    package = tmp_path / "copied"
+    package.mkdir()
+    (package / "sizes.py").write_text("ADDED = 1\n")
+    (package / "caller.py").write_text(
+        "from harness.machine.compiled import compiled\nfrom copied.sizes import ADDED\n"
+        "@compiled\ndef caller(x):\n    return x + ADDED\n"
+    )
+    assert run_copy(tmp_path) == ["2", "0", "1"]
+    assert run_copy(tmp_path) == ["2", "1", "0"]
+    (package / "sizes.py").write_text("ADDED = 10\n")
+    assert run_copy(tmp_path) == ["11", "0", "1"]

@@ -1,0 +1,201 @@
+"""The project's own policy: proved against exact search, at the bound on trees, pinned on lattices.
+
+The beams over the same score are tested beside it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from test_lattice_counts import lattice_graph, read_lattices
+
+from harness.contracts.corpus import load_corpus
+from harness.contracts.model import Model, ModelSizes
+from harness.contracts.policy import LearningSettings, learn_policy, load_policy
+from harness.granularity.operators import operator_graph
+from harness.granularity.released import released_graph
+from harness.models.gated_lattice_lstm import GatedLatticeLSTM
+from harness.models.lattice_gru import LatticeGRU
+from harness.models.lattice_lstm import LatticeLSTM
+from harness.models.mv_rnn import MVRNN
+from harness.models.tree_gru import TreeGRU
+from harness.models.tree_lstm import TreeLSTM
+from harness.models.tree_lstm_2type import TreeLSTM2Type
+from harness.policies.parts.bound import lower_bound, minimum_batches
+from harness.values.graph import NO_TYPE, Graph
+from harness.values.schedule import check_schedule
+from tests.support.random_graphs import graph_of, graphs
+
+POLICIES = ("critical_share", "beam_2", "beam_20")
+SIZES = ModelSizes(hidden_size=4, vocab_size=20_000)
+INTERNAL, OUTPUT, REDUCTION = 1, 2, 3
+LATTICES = {
+    # states, batch size: bound, then the policies in order
+    ("hc", 8): (354, 382, 377, 372),
+    ("h", 8): (252, 273, 271, 271),
+    ("hc", 32): (516, 566, 558, 550),
+    ("h", 32): (368, 408, 406, 400),
+}
+
+
+def count(policy: str, graph: Graph) -> int:
+    schedule = load_policy(policy)(graph)
+    check_schedule(graph, schedule)
+    return schedule.n_batches
+
+
+@settings(deadline=None, max_examples=100)
+@given(graph=graphs(max_vertices=40))
+def test_valid_on_random_graphs_and_never_below_the_bound(graph: Graph) -> None:
+    assert lower_bound(graph) <= count("critical_share", graph) <= graph.n_vertices
+
+
+@settings(deadline=None, max_examples=30)
+@given(graph=graphs(max_vertices=14))
+def test_never_below_the_exact_minimum_and_beams_never_worse(graph: Graph) -> None:
+    own = count("critical_share", graph)
+    for beam in ("beam_2", "beam_20"):
+        assert minimum_batches(graph) <= count(beam, graph) <= own
+
+
+def test_more_types_than_a_word_has_bits() -> None:
+    # Two chains that take every third type twice, 150 types in all.
+    types = [*range(1, 150), *range(1, 150, 3)] * 2
+    half = len(types) // 2
+    args = [[] if v in (0, half) else [v - 1] for v in range(2 * half)]
+    assert count("critical_share", graph_of(types, args)) == half
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_graphs_of_no_or_only_unbatchable_vertices(policy: str) -> None:
+    assert count(policy, graph_of([], [], n_types=3)) == 0
+    assert count(policy, graph_of([0, 0], [[], [0]], n_types=1)) == 2
+
+
+def random_dag(rng: np.random.Generator) -> Graph:
+    """Three types, at most two arguments among the six vertices before."""
+    n = int(rng.integers(6, 15))
+    types = rng.integers(1, 4, n).tolist()
+    near = [rng.integers(max(0, v - 6), max(v, 1), size=rng.integers(0, 3)) for v in range(n)]
+    return graph_of(types, [sorted(set(a.tolist())) if v else [] for v, a in enumerate(near)])
+
+
+def test_how_often_the_exact_minimum_is_reached() -> None:
+    rng = np.random.default_rng(0)
+    reached: Counter[str] = Counter()
+    policies = ("agenda", "sufficient", *POLICIES)
+    for _ in range(100):
+        graph = random_dag(rng)
+        fewest = minimum_batches(graph)
+        reached.update(policy for policy in policies if count(policy, graph) == fewest)
+    assert [reached[policy] for policy in policies] == [43, 90, 98, 100, 100]
+
+
+def test_the_tree_of_figure_1_takes_every_output_in_one_batch() -> None:
+    # I-chain of four, one O for each, one R behind all (ED-Batch, Fig. 1).
+    types = [INTERNAL] * 4 + [OUTPUT] * 4 + [REDUCTION]
+    graph = graph_of(types, [[], [0], [1], [2], [0], [1], [2], [3], [4, 5, 6, 7]])
+    schedule = load_policy("critical_share")(graph)
+    assert graph.types[schedule.order[schedule.starts[:-1]]].tolist() == [1, 1, 1, 1, 2, 3]
+
+
+@pytest.mark.parametrize("depth", [2, 3, 5])
+def test_two_trees_with_swapped_types_take_the_minimum(depth: int) -> None:
+    # ED-Batch, Fig. 10: a chain of I with an O at each, beside a chain of O with an I at each. The
+    # right choice among I and O depends on how far each chain is, so that a state machine whose
+    # states are sets of ready types cannot make it; levels of chains can.
+    types, args = [], []
+    for chain, leaf in ((INTERNAL, OUTPUT), (OUTPUT, INTERNAL)):
+        for step in range(depth):
+            types += [chain, leaf]
+            above = len(types) - 2
+            args += [[above - 2] if step else [], [above]]
+    graph = graph_of(types, args)
+    assert lower_bound(graph) == 2 * depth
+    assert count("critical_share", graph) == 2 * depth + 1
+    if depth < 5:
+        assert minimum_batches(graph) == 2 * depth + 1
+
+
+def test_without_chained_types_it_can_miss_the_minimum() -> None:
+    # Paths 3-1-2, 2-3 and 1: no type comes twice on one, so that none has a claim, and the smallest
+    # type goes first. 2, 3, 1, 2 holds all three paths.
+    graph = graph_of([3, 1, 2, 3, 2, 1], [[], [0], [], [2], [1], []])
+    assert minimum_batches(graph) == 4
+    assert count("critical_share", graph) == 5
+    assert count("beam_2", graph) == 4
+
+
+def test_chains_of_two_directions_reach_the_bound() -> None:
+    # The shape of a bidirectional tagger: two types of chains, and an output of both.
+    types, args = [], []
+    for length in (5, 9, 2, 7):
+        first = len(types)
+        types += [1] * length + [2] * length + [3] * length
+        forward = [[first + i - 1] if i else [] for i in range(length)]
+        backward = [[first + length + i - 1] if i else [] for i in range(length)]
+        both = [[first + i, first + 2 * length - 1 - i] for i in range(length)]
+        args += forward + backward + both
+    graph = graph_of(types, args)
+    assert count("critical_share", graph) == lower_bound(graph) == 9 + 9 + 1
+
+
+@pytest.mark.parametrize("model", [TreeLSTM, TreeGRU, MVRNN])
+def test_trees_reach_the_bound(data_root: Path, model: type[Model]) -> None:
+    trees = load_corpus("datasets.sst", "train", data_root, sha256=None).instances
+    built = model(SIZES)
+    for first, size in ((0, 1), (0, 8), (0, 64), (500, 128)):
+        mini_batch = built.mini_batch(trees[first : first + size])
+        for graph in (mini_batch.graph, released_graph(built, mini_batch)):
+            assert count("critical_share", graph) == lower_bound(graph)
+
+
+@pytest.mark.parametrize(("states", "batch_size"), LATTICES)
+def test_counts_on_lattices(data_root: Path, states: str, batch_size: int) -> None:
+    file = data_root / "lattice" / "train.txt"
+    if not file.exists():
+        pytest.skip(f"{file} is missing")
+    graph = lattice_graph(read_lattices(file, batch_size), states)
+    counts = [count(policy, graph) for policy in POLICIES]
+    assert (lower_bound(graph), *counts) == LATTICES[states, batch_size]
+
+
+@pytest.mark.parametrize("model", [TreeLSTM, TreeGRU, LatticeLSTM, LatticeGRU, GatedLatticeLSTM])
+def test_fewer_batches_of_operators_than_a_machine_learned_on_them(
+    data_root: Path, model: type[Model]
+) -> None:
+    loader = "datasets.sst" if issubclass(model, TreeLSTM | TreeGRU) else "datasets.weibo_lattice"
+    if loader != "datasets.sst" and not (data_root / "lattice").exists():
+        pytest.skip(f"{data_root / 'lattice'} is missing")
+    corpus = load_corpus(loader, "train", data_root, sha256=None)
+    built = model(replace(SIZES, n_characters=corpus.n_characters))
+    graph = operator_graph(built, built.mini_batch(corpus.instances[:8]))
+    learned = learn_policy("fsm_sort", [graph], LearningSettings())(graph).n_batches
+    assert lower_bound(graph) <= count("critical_share", graph) < learned
+
+
+def test_counts_on_trees_of_two_types(data_root: Path) -> None:
+    trees = load_corpus("datasets.sst", "train", data_root, sha256=None).instances[:32]
+    ratios = []
+    for seed in range(10):
+        model = TreeLSTM2Type(SIZES, type_seed=seed)
+        graph = released_graph(model, model.mini_batch(trees))
+        ratios.append(count("critical_share", graph) / lower_bound(graph))
+    assert np.mean(ratios) == pytest.approx(1.168, abs=5e-4)
+
+
+@settings(deadline=None, max_examples=30)
+@given(graph=graphs(max_vertices=25))
+def test_followers_run_right_behind_their_blocks(graph: Graph) -> None:
+    schedule = load_policy("critical_share")(graph)
+    leader = None
+    for index in range(schedule.n_batches):
+        t = int(graph.types[schedule.batch(index)[0]])
+        led = int(graph.follows[t])
+        assert led in (NO_TYPE, leader)
+        leader = t if led == NO_TYPE else leader

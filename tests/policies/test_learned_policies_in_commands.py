@@ -1,0 +1,210 @@
+"""Learned policies in bench-schedule and in trials: learned, saved, used again, shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.commands.schedule import main
+from harness.contracts.policy import LearningSettings
+from harness.counts.counting import Graphs, count_batches, scheduler
+from harness.planning.compose import Composer
+from harness.planning.resolve import spec_of
+from harness.trials.spec import TrialSpec
+from tests.measuring.test_measure import measure
+from tests.support.figure_machine import figure, learn
+
+WORKLOAD = ("model=tree_lstm", "dataset=sst_synthetic", "batch_size=4")
+
+
+def rows_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+    assert main([*WORKLOAD, *arguments, "--json"]) == 0
+    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return rows
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main([*WORKLOAD, *arguments]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_learned_rows_tell_of_learning(capsys: pytest.CaptureFixture[str]) -> None:
+    agenda, machine = rows_of(capsys, "policy=agenda,fsm_sort")
+    assert set(machine) - set(agenda) == {"learning"} | {
+        f"{name}{suffix}"
+        for name in ("learn_s", "n_trials", "unseen_share")
+        for suffix in ("", "_ed")
+    }
+    assert machine["learn_s"] > 0
+    assert machine["n_trials"] == 50
+    assert machine["unseen_share"] == machine["unseen_share_ed"] == 0.0
+    assert machine["n_batches"] == machine["lower_bound"]
+    assert machine["n_batches_ed"] == machine["lower_bound_ed"]
+
+
+def test_a_policy_may_learn_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("policy=fsm_sort", "learning.trials=1", "granularity=operator")
+    (row,) = rows_of(capsys, *arguments, "learn_offset=40")
+    (here,) = rows_of(capsys, *arguments)
+    assert row["n_vertices"] == here["n_vertices"]
+    assert row["unseen_share"] > 0
+
+
+def test_following_mini_batches_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = rows_of(capsys, "policy=depth,fsm_sort", "n_following=3")
+    for index in range(3):
+        alone = rows_of(capsys, "policy=depth", f"offset={4 * (index + 1)}")[0]
+        assert rows[0]["following"]["n_batches"][index] == alone["n_batches"]
+        assert rows[1]["following_ed"]["lower_bound"][index] == alone["lower_bound_ed"]
+    assert rows[0]["following"]["unseen_share"] is None
+    assert rows[1]["following"]["unseen_share"] >= 0
+    assert rows[1]["following"]["ratio"] >= 1
+
+
+def test_the_file_starts_anew_where_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    lattices = ("model=tree_fc", "dataset=complete_trees", "dataset.options.n_instances=4")
+    (row,) = rows_of(capsys, *lattices, "policy=depth", "n_following=2")
+    assert row["following"]["n_batches"] == [row["n_batches"]] * 2
+
+
+def test_a_policy_is_saved_and_used_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "machine.json"
+    (saved,) = rows_of(capsys, "policy=fsm_sort", f"save_policy={file}")
+    (loaded,) = rows_of(capsys, "policy=fsm_sort", f"learning.file={file}")
+    assert "learn_s" not in loaded
+    assert loaded["n_batches"] == saved["n_batches"]
+    # The released graph has types that this machine does not know: no other is learned unasked.
+    assert "n_batches_ed" in saved
+    assert not {"n_batches_ed", "learn_s_ed", "unseen_share_ed", "ratio_ed"} & set(loaded)
+    assert loaded["lower_bound_ed"] == saved["lower_bound_ed"]
+    assert loaded["reason_ed"].startswith(f"{file} was learned on other types")
+    assert main([*WORKLOAD, "policy=agenda,fsm_sort", f"learning.file={file}"]) == 0
+    *_, machine, last = capsys.readouterr().out.splitlines()
+    assert "  unsupported  " in machine
+    assert last == f"fsm_sort (ED): unsupported: {loaded['reason_ed']}"
+    error = error_of(capsys, "policy=fsm_sort", f"learning.file={file}", "model=tree_gru")
+    assert "holds a policy with workload 'tree_lstm, vertex granularity, outputs as vert" in error
+    error = error_of(capsys, "policy=fsm_sort", f"learning.file={file}", "outputs=stage")
+    assert "not 'tree_lstm, vertex granularity, outputs as stage'" in error
+
+
+def test_a_saved_policy_is_used_for_the_released_graph_where_it_has_the_same_types(
+    tmp_path: Path,
+) -> None:
+    machine = learn()
+    machine.save(tmp_path / "machine.json")
+    settings = LearningSettings(file=str(tmp_path / "machine.json"))
+    graphs = Graphs(plain=figure(), released=figure())
+    one = scheduler("fsm_sort", settings, machine.workload, graphs)
+    assert one.released == one.plain == one.learned_ed == machine
+    counts = count_batches(one, graphs, [graphs], enough_s=0.0)
+    assert counts.n_batches_ed == counts.n_batches == machine(figure()).n_batches
+    assert counts.following_ed == counts.following is not None
+    assert (counts.reason_ed, counts.learn_s_ed) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["policy=agenda", "save_policy=x.json"], "save_policy needs exactly one learned policy"),
+        (["policy=fsm_sort,fsm_max", "save_policy=x.json"], "policy=fsm_sort,fsm_max has 2"),
+        (["policy=agenda", "--draw-policy=x.svg"], "--draw-policy needs exactly one learned"),
+        (["policy=fsm_sort", "--draw-policy=x.gif"], "--draw-policy x.gif: no such format"),
+        (["policy=fsm_sort", "learning.file=no_such.json"], "learning.file=no_such.json cannot"),
+        (["policy=fsm_sort", "learning.fallback=first"], "learning.fallback=first is not allowed"),
+        (["policy=fsm_sort", "learning.trials=none"], "learning.trials"),
+        (["policy=fsm_sort", "learn_offset=-1"], "learn_offset=-1 is not allowed"),
+        (["policy=fsm_sort", "n_following=some"], "n_following=some is not allowed"),
+        (["policy=fsm_sort", "--show-policy", "--json"], "leave one of them out"),
+    ],
+)
+def test_wrong_input_gives_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert message in error_of(capsys, *arguments)
+
+
+def test_the_machine_is_shown_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "machine.svg"
+    arguments = ["policy=agenda,fsm_sort", "--show-policy", f"--draw-policy={file}"]
+    assert main([*WORKLOAD, *arguments]) == 0
+    table, _, words = capsys.readouterr().out.partition("\n\nfsm_sort, tree_lstm, vertex")
+    assert "learn (s)" in table
+    assert "-> internal" in words
+    assert file.exists()
+
+
+# Trials.
+
+
+def test_learning_is_part_of_a_trial_of_a_learned_policy_only(
+    make_spec: Callable[..., TrialSpec], tmp_path: Path
+) -> None:
+    other = LearningSettings(seed=1)
+    for options in ({}, {"policy": "agenda"}):
+        plain = make_spec(system_options=options)
+        assert "learning" not in plain.identity
+        assert plain.trial_id == make_spec(system_options=options, learning=other).trial_id
+    for changes in ({"policy": "fsm_sort"}, {"system_options": {"policy": "fsm_sort"}}):
+        spec = make_spec(**changes, learning=other)
+        assert spec.trial_id != make_spec(**changes).trial_id
+        assert TrialSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+def test_a_saved_policy_is_identified_by_its_content(tmp_path: Path) -> None:
+    def trial_id(file: Path) -> str:
+        config = Composer().compose(["system=edbatch", f"learning.file={file}", "threads=1"])
+        return spec_of(config).trial_id
+
+    machine = learn()
+    files = [tmp_path / name for name in ("a", "b", "c")]
+    for file in files[:2]:
+        machine.save(file)
+    learn(seed=1).save(files[2])
+    first, second, third = map(trial_id, files)
+    assert first == second != third
+
+
+ENGINE = {
+    "system": "edbatch",
+    "adapter": "systems.on_core.vertex",
+    "model": "tree_lstm",
+    "model_module": "harness.models.tree_lstm",
+    "dataset": "sst_synthetic",
+    "loader": "datasets.sst_synthetic",
+    "dataset_options": {},
+}
+
+
+@pytest.mark.parametrize("granularity", ["vertex", "operator"])
+def test_a_trial_learns_before_it_is_timed(
+    granularity: str, make_spec: Callable[..., TrialSpec], tmp_path: Path
+) -> None:
+    options = {"policy": "fsm_sort", "granularity": granularity, "fusion": False}
+    learning = LearningSettings(trials=20)
+    record = measure(make_spec(**ENGINE, system_options=options, learning=learning), tmp_path)
+    assert (record.status, record.reason) == ("ok", None)
+    assert record.learn_s is not None
+    assert record.compile_s is not None
+    other = make_spec(**ENGINE, system_options={"policy": "agenda", "fusion": False})
+    assert measure(other, tmp_path).learn_s is None
+
+
+def test_a_trial_takes_a_saved_policy(
+    make_spec: Callable[..., TrialSpec], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "machine.json"
+    rows_of(capsys, "policy=fsm_base", "outputs=stage", f"save_policy={file}")
+    learning = LearningSettings(file=str(file))
+    changes = {"system_options": {"policy": "fsm_base", "fusion": False}, "learning": learning}
+    record = measure(make_spec(**ENGINE, **changes), tmp_path)
+    assert (record.status, record.learn_s) == ("ok", None)

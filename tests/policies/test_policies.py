@@ -1,0 +1,283 @@
+"""Every policy is valid on any graph, and does what its paper says on graphs made for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, settings
+
+import harness.contracts.policy
+from harness.contracts.policy import load_policy, policy_names
+from harness.errors import ConfigError
+from harness.policies.parts.bound import lower_bound, minimum_batches
+from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
+from harness.values.schedule import Schedule, check_schedule
+from tests.support.learned import schedule_by
+from tests.support.random_graphs import graph_of, graphs
+
+BATCHING = [name for name in policy_names() if name != "unbatched"]
+INTERNAL, OUTPUT, REDUCTION = 1, 2, 3
+
+
+def types_in_order(graph: Graph, schedule: Schedule) -> list[int]:
+    return graph.types[schedule.order[schedule.starts[:-1]]].tolist()
+
+
+def batches(schedule: Schedule) -> list[list[int]]:
+    return [schedule.batch(b).tolist() for b in range(schedule.n_batches)]
+
+
+def chain_with_outputs(n_levels: int = 4) -> Graph:
+    """ED-Batch, Fig. 1 and 2: a chain of I, one O on each, and R over all O."""
+    types, args = [], []
+    for level in range(n_levels):
+        types += [INTERNAL, OUTPUT]
+        args += [[2 * level - 2] if level else [], [2 * level]]
+    return graph_of([*types, REDUCTION], [*args, list(range(1, 2 * n_levels, 2))])
+
+
+def test_names_are_found_without_compiling() -> None:
+    code = (
+        "import sys; from harness.policies import policy_names; names = policy_names();"
+        "print(*names); sys.exit('numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {"unbatched", "depth", "frontier", "agenda", "sufficient"} <= set(done.stdout.split())
+    assert "bound" not in done.stdout.split()
+
+
+@pytest.mark.parametrize("name", ["bound", "_ready", "no_such_policy", "", "agenda "])
+def test_an_unknown_policy_is_refused_and_the_known_are_listed(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"is unknown.*; choose one of agenda, .*unbatched"):
+        load_policy(name)
+
+
+@pytest.fixture
+def policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Another folder of policies, where one is whole."""
+    (tmp_path / "whole.py").write_text("def schedule(graph): ...\n")
+    monkeypatch.setattr(harness.policies, "_FOLDER", tmp_path)
+    monkeypatch.setattr(harness.policies, "__path__", [str(tmp_path)])
+    harness.policies._kinds.cache_clear()
+    yield tmp_path
+    harness.policies._kinds.cache_clear()
+    for name in ("whole", "broken"):
+        sys.modules.pop(f"harness.policies.{name}", None)
+
+
+def test_a_file_with_a_syntax_error_is_told_and_stops_no_other(policies: Path) -> None:
+    (policies / "broken.py").write_text("def schedule(graph): return (\n")
+    load_policy("whole")
+    with pytest.raises(ConfigError, match=r"broken cannot be imported: .*broken\.py, line 1"):
+        load_policy("broken")
+
+
+def test_a_file_without_schedule_is_told(policies: Path) -> None:
+    (policies / "other.py").write_text("def schedul(graph): ...\n")
+    with pytest.raises(ConfigError, match=r"other\.py defines neither schedule nor learn"):
+        load_policy("other")
+
+
+@pytest.mark.parametrize("name", policy_names())
+@settings(deadline=None, max_examples=150)
+@given(graph=graphs())
+def test_every_schedule_is_valid_and_not_below_the_bound(name: str, graph: Graph) -> None:
+    schedule = schedule_by(name, graph)
+    check_schedule(graph, schedule)
+    assert schedule.n_batches >= lower_bound(graph) or name == "unbatched"
+    for batch in batches(schedule):
+        assert batch == sorted(batch)
+
+
+@pytest.mark.parametrize("name", BATCHING)
+@settings(deadline=None, max_examples=150)
+@given(graph=graphs())
+def test_followers_come_right_behind_their_block(name: str, graph: Graph) -> None:
+    schedule = schedule_by(name, graph)
+    order = types_in_order(graph, schedule)
+    block: list[int] = []
+    for index, (t, batch) in enumerate(zip(order, batches(schedule), strict=True)):
+        led = graph.follows[t]
+        if led == NO_TYPE:
+            block = batch
+            continue
+        before = next(s for s in reversed(order[:index]) if graph.follows[s] == NO_TYPE)
+        assert before == led
+        assert {int(graph.args_of(v)[0]) for v in batch} <= set(block)
+
+
+@pytest.mark.parametrize("name", BATCHING)
+@settings(deadline=None, max_examples=40)
+@given(graph=graphs(max_vertices=12))
+def test_no_policy_beats_the_exact_minimum(name: str, graph: Graph) -> None:
+    assert schedule_by(name, graph).n_batches >= minimum_batches(graph)
+
+
+@settings(deadline=None, max_examples=150)
+@given(graph=graphs(max_types=4))
+def test_depth_and_frontier_agree_without_followers(graph: Graph) -> None:
+    assume(graph.follows.max() == NO_TYPE)
+    assert batches(load_policy("depth")(graph)) == batches(load_policy("frontier")(graph))
+
+
+@pytest.mark.parametrize("name", policy_names())
+def test_an_empty_graph_has_an_empty_schedule(name: str) -> None:
+    assert schedule_by(name, graph_of([], [], n_types=2)).n_batches == 0
+
+
+def test_unbatched_is_the_order_of_creation() -> None:
+    graph = chain_with_outputs()
+    assert batches(load_policy("unbatched")(graph)) == [[v] for v in range(graph.n_vertices)]
+
+
+@pytest.mark.parametrize("name", ["depth", "frontier"])
+def test_depth_splits_the_outputs(name: str) -> None:
+    graph = chain_with_outputs()
+    order = types_in_order(graph, schedule_by(name, graph))
+    assert order.count(OUTPUT) == 4
+    assert len(order) == 9
+
+
+@pytest.mark.parametrize("name", ["sufficient", "sufficient_reversed"])
+def test_the_sufficient_condition_is_optimal_on_the_figure(name: str) -> None:
+    graph = chain_with_outputs()
+    expected = [INTERNAL] * 4 + [OUTPUT, REDUCTION]
+    assert types_in_order(graph, schedule_by(name, graph)) == expected
+    assert lower_bound(graph) == len(expected)
+
+
+def test_agenda_takes_outputs_too_early() -> None:
+    # In the figure O lies one above I on average, and waits for all I.
+    graph = chain_with_outputs()
+    assert load_policy("agenda")(graph).n_batches == 6
+    # Many more O on the lowest I pull the average of O below that of I.
+    n = graph.n_vertices
+    args = [graph.args_of(v).tolist() for v in range(n)]
+    low = graph_of([*graph.types.tolist(), *[OUTPUT] * 20], [*args, *[[0]] * 20])
+    order = types_in_order(low, load_policy("agenda")(low))
+    assert order == [INTERNAL, OUTPUT] * 4 + [REDUCTION]
+    order = types_in_order(low, load_policy("sufficient")(low))
+    assert order == [INTERNAL] * 4 + [OUTPUT, REDUCTION]
+
+
+def test_agenda_prefers_the_last_cheap_type_on_ties() -> None:
+    types, args = [1, 2, 3, 4], [[], [], [], []]
+    order = {
+        cheap: types_in_order(graph, load_policy("agenda")(graph))
+        for cheap in [(), (2, 3), (1,), (4,)]
+        for graph in [graph_of(types, args, cheap=[t in cheap for t in range(5)] if cheap else [])]
+    }
+    assert order[()] == [1, 2, 3, 4]
+    assert order[(2, 3)] == [3, 2, 1, 4]
+    assert order[(1,)] == [1, 2, 3, 4]
+    assert order[(4,)] == [4, 1, 2, 3]
+
+
+def test_agenda_takes_unbatchable_vertices_first_and_in_order_of_becoming_ready() -> None:
+    graph = graph_of([1, 0, 1, 0, 0], [[], [0], [], [], [2]])
+    schedule = load_policy("agenda")(graph)
+    assert batches(schedule) == [[3], [0, 2], [1], [4]]
+
+
+def test_unbatchable_vertices_are_single_batches_in_depth() -> None:
+    graph = graph_of([0, 0, 1, 1, 0], [[], [], [0], [1], [2]])
+    assert batches(load_policy("depth")(graph)) == [[0], [1], [2, 3], [4]]
+
+
+def choices(graph: Graph, schedule: Schedule) -> Iterator[tuple[int, set[int], list[int]]]:
+    """Replay a schedule: the type chosen, the types that were ready, the vertices that remained.
+
+    Unbatchable vertices must come whenever one is ready; they and followers are no choices.
+    """
+    args = [set(graph.args_of(v).tolist()) for v in range(graph.n_vertices)]
+    executed: set[int] = set()
+    for batch in batches(schedule):
+        t = int(graph.types[batch[0]])
+        remaining = [v for v in range(graph.n_vertices) if v not in executed]
+        ready = {int(graph.types[v]) for v in remaining if args[v] <= executed}
+        if graph.follows[t] == NO_TYPE:
+            assert (t == UNBATCHABLE) == (UNBATCHABLE in ready)
+            if t != UNBATCHABLE:
+                yield t, ready, remaining
+        executed |= set(batch)
+
+
+def depths(graph: Graph) -> list[int]:
+    depth: list[int] = []
+    for v in range(graph.n_vertices):
+        depth.append(1 + max((depth[a] for a in graph.args_of(v).tolist()), default=-1))
+    return depth
+
+
+def average(graph: Graph, t: int, vertices: Iterable[int]) -> Fraction:
+    values = [
+        depth for v, depth in enumerate(depths(graph)) if graph.types[v] == t and v in vertices
+    ]
+    return Fraction(sum(values), len(values))
+
+
+@settings(deadline=None, max_examples=100)
+@given(graph=graphs(max_vertices=25))
+def test_agenda_takes_the_least_static_average(graph: Graph) -> None:
+    for t, ready, _ in choices(graph, load_policy("agenda")(graph)):
+        averages = {r: average(graph, r, range(graph.n_vertices)) for r in ready}
+        ties = sorted(r for r in ready if averages[r] == min(averages.values()))
+        cheap = [r for r in ties if graph.cheap[r]]
+        assert t == (cheap[-1] if cheap else ties[0])
+
+
+@settings(deadline=None, max_examples=100)
+@given(graph=graphs(max_vertices=25))
+def test_agenda_dynamic_takes_the_least_remaining_average(graph: Graph) -> None:
+    for t, ready, remaining in choices(graph, load_policy("agenda_dynamic")(graph)):
+        averages = {r: average(graph, r, remaining) for r in ready}
+        assert t == min(ready, key=lambda r: (averages[r], r))
+
+
+def extracted_shares(graph: Graph, ready: set[int], remaining: list[int]) -> dict[int, Fraction]:
+    """|F_t| / |F(G^t)| from the definitions."""
+    ancestors = [set[int]() for _ in range(graph.n_vertices)]
+    for v in range(graph.n_vertices):
+        for a in graph.args_of(v).tolist():
+            ancestors[v] |= ancestors[a] | {a}
+    shares = {}
+    for t in ready:
+        members = {v for v in remaining if graph.types[v] == t}
+        n_ready = sum(not ancestors[v] & set(remaining) for v in members)
+        shares[t] = Fraction(n_ready, sum(not ancestors[v] & members for v in members))
+    return shares
+
+
+@settings(deadline=None, max_examples=100)
+@given(graph=graphs(max_vertices=25))
+def test_sufficient_takes_the_largest_share_of_the_extracted_frontier(graph: Graph) -> None:
+    for t, ready, remaining in choices(graph, load_policy("sufficient")(graph)):
+        shares = extracted_shares(graph, ready, remaining)
+        assert t == min(ready, key=lambda r: (-shares[r], r))
+
+
+@settings(deadline=None, max_examples=100)
+@given(graph=graphs(max_vertices=25))
+def test_the_reversed_heuristic_takes_the_largest_share_from_the_outputs_back(graph: Graph) -> None:
+    assume(graph.follows.max() == NO_TYPE)
+    last = graph.n_vertices - 1
+    users: list[list[int]] = [[] for _ in range(graph.n_vertices)]
+    for v in range(graph.n_vertices):
+        for a in graph.args_of(v).tolist():
+            users[last - a].append(last - v)
+    turned = graph_of(graph.types[::-1].tolist(), users, graph.n_types)
+    found = load_policy("sufficient_reversed")(graph)
+    backwards = Schedule(last - found.order[::-1], graph.n_vertices - found.starts[::-1])
+    active: dict[int, int] = {}  # the choice at which each type became ready
+    for index, (t, ready, remaining) in enumerate(choices(turned, backwards)):
+        active = {r: active.get(r, index) for r in ready}
+        shares = extracted_shares(turned, ready, remaining)
+        assert shares[t] == max(shares.values())
+        assert active[t] == min(active[r] for r in ready if shares[r] == shares[t])
+        del active[t]

@@ -1,0 +1,106 @@
+"""Every policy on every model's graphs, at either granularity: valid, and not below the bound.
+
+Models and policies are found in their folders, so that a new one joins by itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from harness.contracts.corpus import load_corpus
+from harness.contracts.model import Model, initial_weights, traced_functions
+from harness.contracts.policy import (
+    LearningSettings,
+    Policy,
+    is_learned,
+    learn_policy,
+    load_policy,
+    policy_names,
+)
+from harness.engine.switches import Switches
+from harness.errors import ConfigError
+from harness.granularity.operators import OperatorModel
+from harness.granularity.output_vertices import cut_output, with_output_vertices
+from harness.granularity.released import released_graph
+from harness.oracle import run_reference
+from harness.planning.compose import Composer, choices_of
+from harness.planning.resolve import spec_of
+from harness.policies.parts.bound import lower_bound
+from harness.trials.workload import build_model
+from harness.values.graph import Graph
+from harness.values.schedule import check_schedule
+from tests.support import engine_runs
+
+MODELS = choices_of("model")
+KINDS = ("vertex", "vertex with outputs", "operator", "released")
+# Generated, so always there; a model is tried on the first whose instances it takes.
+DATASETS = (
+    ("dataset=sst_synthetic",),
+    ("dataset=lattice_synthetic",),
+    ("dataset=complete_trees", "dataset.options.n_leaves=2"),
+)
+QUICK = LearningSettings(trials=30)
+composer = Composer()
+
+
+@functools.cache
+def workload(name: str) -> tuple[Model, Sequence[Sequence[Any]]]:
+    """A model, and the three instances each of two mini-batches that it takes."""
+    for dataset in DATASETS:
+        config = composer.compose(["system=null", f"model={name}", *dataset, "hidden_size=4"])
+        try:
+            spec = spec_of(config)
+            corpus = load_corpus(spec.loader, "train", None, **spec.dataset_options)
+            model = build_model(spec, corpus.vocab_size, corpus.n_classes, corpus.n_characters)
+            parts = corpus.instances[:3], corpus.instances[3:6]
+            model.mini_batch(parts[0])
+            return model, parts
+        except ConfigError as error:
+            refusal = error
+    raise refusal
+
+
+@functools.cache
+def graphs(name: str, kind: str) -> Sequence[Graph]:
+    model, parts = workload(name)
+    mini_batches = [model.mini_batch(part) for part in parts]
+    if kind == "operator":
+        operators = OperatorModel(model)
+        return [operators.expand(mini_batch).graph for mini_batch in mini_batches]
+    if kind == "released":
+        return [released_graph(model, mini_batch) for mini_batch in mini_batches]
+    if kind == "vertex":
+        return [mini_batch.graph for mini_batch in mini_batches]
+    has_loss = cut_output(traced_functions(model)["output"]).loss is not None
+    return [with_output_vertices(mini_batch, has_loss).graph for mini_batch in mini_batches]
+
+
+def policy_for(policy: str, learned_on: Graph) -> Policy:
+    return learn_policy(policy, [learned_on], QUICK) if is_learned(policy) else load_policy(policy)
+
+
+@pytest.mark.parametrize("policy", policy_names())
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("model", MODELS)
+def test_schedules_are_valid_and_not_below_the_bound(model: str, kind: str, policy: str) -> None:
+    first, second = graphs(model, kind)
+    schedule_of = policy_for(policy, first)
+    for graph in (first, second):
+        schedule = schedule_of(graph)
+        check_schedule(graph, schedule)
+        assert lower_bound(graph) <= schedule.n_batches <= graph.n_vertices
+
+
+@pytest.mark.parametrize("granularity", ["vertex", "operator"])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_engine_runs_every_model_at_either_granularity(name: str, granularity: str) -> None:
+    model, (instances, _) = workload(name)
+    weights = initial_weights(model, 3)
+    switches = Switches(granularity=granularity, fusion=False, loop="python")
+    result = engine_runs.run(engine_runs.prepared(model, weights, switches, "agenda"), instances)
+    oracle = run_reference(model, weights, instances, "train")
+    assert engine_runs.disagreements(result, oracle, 1e-4) == []

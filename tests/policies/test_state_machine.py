@@ -1,0 +1,166 @@
+"""A learned policy as a value: saved, loaded, refused, printed and drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.contracts.policy import LearningSettings, learn_policy, load_policy
+from harness.errors import ConfigError
+from harness.granularity.operators import operator_graph
+from harness.policies.fsm.machine import StateMachine
+from harness.values.schedule import check_schedule
+from plots.drawing.state_machine import END, MAX_STATES, OTHERS, draw_machine, visits_of
+from tests.policies.test_policies import INTERNAL, OUTPUT, REDUCTION
+from tests.support.engine_models import EXAMPLES
+from tests.support.figure_machine import NAMES, figure, learn
+from tests.support.learned import FEW
+
+
+def load(file: Path, name: str = "fsm_sort", workload: str = "chain, vertex") -> Any:
+    return learn_policy(name, [], LearningSettings(file=str(file)), workload)
+
+
+def test_a_machine_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    for variant in ("released", "intended"):
+        machine = learn(variant=variant, fallback="agenda", seed=7, trials=50)
+        machine.save(tmp_path / "machine.json")
+        assert load(tmp_path / "machine.json") == machine
+        schedule = load(tmp_path / "machine.json")(figure())
+        assert schedule.order.tolist() == machine(figure()).order.tolist()
+
+
+def edited(tmp_path: Path, **changes: Any) -> Path:
+    file = tmp_path / "machine.json"
+    learn().save(file)
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("name", "workload", "message"),
+    [
+        ("fsm_base", "chain, vertex", "holds a policy with encoding 'sort', not 'base'"),
+        ("fsm_sort", "tree_lstm", "holds a policy with workload 'chain, vertex', not 'tree_lstm'"),
+    ],
+)
+def test_a_machine_for_something_else_is_refused(
+    name: str, workload: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(edited(tmp_path), name, workload)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schema_version": 0}, "has schema_version 0, this version reads 1; learn the policy"),
+        ({"encoding": None}, "holds a policy with encoding None, not 'sort'"),
+        ({"variant": 3}, "variant 3 is none of released, intended"),
+        ({"states": [[[1, 2], 3]]}, r"state \[1, 2\] with choice 3 is not possible"),
+        ({"states": [[[4], 4]]}, r"state \[4\] with choice 4 is not possible"),
+        ({"states": [[[1], 1], [[1], 1]]}, "2 states need one choice each and must differ"),
+        ({"states": [[["I"], 1]]}, "is not a saved policy: ValueError"),
+        ({"states": None}, "is not a saved policy: TypeError"),
+        ({"follows": [-1]}, "4 types have 1 leaders"),
+        ({"what": 1}, "is not a saved policy: TypeError"),
+    ],
+)
+def test_a_broken_file_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        load(edited(tmp_path, **changes))
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("{", "is not JSON"), ("[]", "is not a saved policy"), (None, "be read")]
+)
+def test_a_file_that_is_no_machine_is_refused(
+    text: str | None, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "machine.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load(file)
+
+
+def test_a_machine_cannot_be_saved_in_a_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be written"):
+        learn().save(tmp_path / "no_such" / "machine.json")
+
+
+def test_a_graph_of_another_model_is_refused() -> None:
+    machine, graph = learn(), figure()
+    other = dataclasses.replace(graph, type_names=("unbatchable", "A", "B", "C"))
+    with pytest.raises(ConfigError, match="learned on types I, O, R cannot schedule a graph of"):
+        machine(other)
+    leads = dataclasses.replace(graph, follows=[-1, -1, 1, -1])
+    with pytest.raises(ConfigError, match="learn one on this model"):
+        machine(leads)
+
+
+def test_a_machine_is_printed_in_words() -> None:
+    first, second, *states = learn().describe().splitlines()
+    assert first == (
+        "fsm_sort, chain, vertex: released variant, seed 0, 50 trials;"
+        " 6 batches where it learned (bound 6)"
+    )
+    assert second.startswith(f"{len(states)} states (types with ready vertices, most first);")
+    choices = {tuple(line.split("->")[0].strip().split(", ")): line.split()[-1] for line in states}
+    assert choices["I",] == "I"
+    assert choices["O", "I"] == "I"
+    assert choices["O",] == "O"
+    modal = learn_policy("fsm_max", [figure()], FEW)
+    assert "I, O; most O  -> I" in modal.describe()
+
+
+def test_visits_follow_a_graph() -> None:
+    visits = visits_of(learn(), figure())
+    assert sum(visits.n_visits.values()) == 6
+    assert visits.states[-1] == END
+    assert sum(visits.transitions.values()) == 6
+    assert visits.n_merged == 0
+
+
+def test_rarely_visited_states_share_a_row() -> None:
+    model, instances = EXAMPLES["tree_lstm"]
+    graph = operator_graph(model, model.mini_batch(instances))
+    machine = learn_policy("fsm_sort", [graph], FEW)
+    assert isinstance(machine, StateMachine)
+    assert len(set(machine.run(graph).decided.tolist())) > MAX_STATES
+    visits = visits_of(machine, graph)
+    assert OTHERS in visits.states
+    assert len(visits.states) == MAX_STATES + 1  # and the end
+
+
+@pytest.mark.parametrize("suffix", [".pdf", ".png", ".svg"])
+def test_a_machine_is_drawn(suffix: str, tmp_path: Path) -> None:
+    magic = {".pdf": b"%PDF", ".png": b"\x89PNG", ".svg": b"<?xml"}
+    files = [tmp_path / f"{k}{suffix}" for k in range(2)]
+    for file in files:
+        draw_machine(learn(), figure(), file)
+    assert files[0].read_bytes().startswith(magic[suffix])
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_a_machine_that_knows_nothing_can_be_drawn(tmp_path: Path) -> None:
+    ignorant = dataclasses.replace(learn(), states=(), choices=())
+    draw_machine(ignorant, figure(), tmp_path / "machine.svg")
+    assert (tmp_path / "machine.svg").exists()
+    assert visits_of(ignorant, figure()).states == (-1, END)
+
+
+def test_only_state_machines_are_drawn(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="only a state machine can be drawn"):
+        draw_machine(load_policy("agenda"), figure(), tmp_path / "a.svg")  # type: ignore[arg-type]
+
+
+def test_types_of_the_figure_have_the_numbers_assumed_here() -> None:
+    assert [NAMES[t] for t in (INTERNAL, OUTPUT, REDUCTION)] == ["I", "O", "R"]
+    check_schedule(figure(), learn()(figure()))

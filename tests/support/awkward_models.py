@@ -1,0 +1,198 @@
+"""Models of sketches made to trip an engine: shared values, several widths, matrices as states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.vertex import (
+    Symbol,
+    VertexTracer,
+    relu,
+    sigmoid,
+    spread,
+    sum_edges,
+    sum_elements,
+    tanh,
+)
+from tests.support.sketch_models import SketchModel
+
+
+class SharedChildren(SketchModel):
+    """A DAG: values read by several parents, the same child in two slots, sums of products.
+
+    Sums of products, which may share memory: one is scattered, one is part of a concatenation, and
+    (in dF) one has a part that is itself the gradient of a child.
+    """
+
+    name = "shared_children"
+    vertex_types = ("leaf", "inner")
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        return {"W": (e, h), "A": (h, h), "B": (h, h), "C": (2 * h, h), "b": (h,)}
+
+    def leaf(self, v: VertexTracer) -> None:
+        x = v.lookup("embedding", v.pull("word")) @ v.parameter("W") + v.parameter("b")
+        v.scatter(c=x, h=tanh(x))
+
+    def inner(self, v: VertexTracer) -> None:
+        left, right = v.gather(0), v.gather(1)
+        both = left.h + right.c
+        summed = left.h @ v.parameter("A") + right.h @ v.parameter("B")
+        mixed = both @ v.parameter("B") + right.c @ v.parameter("A")
+        joined = v.concat(mixed, relu(left.c - right.h)) @ v.parameter("C")
+        v.scatter(c=summed, h=tanh(joined + summed + v.parameter("b")))
+
+
+class SharedSums(SketchModel):
+    """Sums that a product could do on its way out, each with a reader who must not see it done.
+
+    A product added to itself, to a part of a product that is scattered, to columns that overlap
+    those of another reader; and (in dF) to a value that is a child's gradient already.
+    """
+
+    name = "shared_sums"
+    vertex_types = ("leaf", "inner")
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        return {"W": (e, h), "A": (h, h), "B": (h, h), "C": (h, h), "M": (h, h // 2)}
+
+    def leaf(self, v: VertexTracer) -> None:
+        x = v.lookup("embedding", v.pull("word")) @ v.parameter("W")
+        v.scatter(c=x, h=tanh(x))
+
+    def inner(self, v: VertexTracer) -> None:
+        left, right = v.gather(0), v.gather(1)
+        shown = (left.c + right.h) @ v.parameter("A")
+        low, high = v.split(shown, 2)
+        doubled = right.h @ v.parameter("B")
+        doubled = doubled + doubled
+        narrow = left.h @ v.parameter("C")
+        first, _ = v.split(narrow, 2)
+        middle = Symbol(narrow.builder, narrow.builder.slice(narrow.node, 1, 2))
+        to_shown = low + left.h @ v.parameter("M")
+        to_first = first + right.h @ v.parameter("M")
+        joined = v.concat(tanh(to_shown) * high, sigmoid(to_first) * tanh(middle))
+        v.scatter(c=shown, h=tanh(joined + doubled))
+
+
+class SeveralWidths(SketchModel):
+    """Types that write states of different widths, one narrow and one wide, read by a third."""
+
+    name = "several_widths"
+    vertex_types = ("narrow", "wide", "inner")
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"a": 2, "w": 6, "h": self.sizes.hidden_size}
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        return {"N": (e, 2), "N_h": (2, h), "V": (e, 6), "V_h": (6, h), "M": (8, h), "P": (h, 2)}
+
+    def narrow(self, v: VertexTracer) -> None:
+        a = v.lookup("embedding", v.pull("word")) @ v.parameter("N")
+        v.scatter(a=tanh(a), h=a @ v.parameter("N_h"))
+
+    def wide(self, v: VertexTracer) -> None:
+        w = sigmoid(v.lookup("embedding", v.pull("tag")) @ v.parameter("V"))
+        v.scatter(w=w, h=w @ v.parameter("V_h"))
+
+    def inner(self, v: VertexTracer) -> None:
+        first, second = v.gather(0), v.gather(1)
+        h = v.concat(first.a, second.w) @ v.parameter("M") + first.h * second.h
+        v.scatter(h=tanh(h), a=tanh(h) @ v.parameter("P"))
+
+
+class PassesOn(SketchModel):
+    """Scatters a gathered state unchanged, one value twice, and pushes a state as it is."""
+
+    name = "passes_on"
+    vertex_types = ("leaf", "inner")
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        return {"W": (e, h), "U": (2 * h, h)}
+
+    def leaf(self, v: VertexTracer) -> None:
+        x = tanh(v.lookup("embedding", v.pull("word")) @ v.parameter("W"))
+        v.scatter(c=x, h=x)
+
+    def inner(self, v: VertexTracer) -> None:
+        left, right = v.gather(0), v.gather(1)
+        both = tanh(v.concat(left.h, right.h))  # a kernel over two children's states
+        v.scatter(c=left.c, h=tanh(both @ v.parameter("U")))
+
+    def output(self, v: VertexTracer) -> None:
+        state = v.gather(0)
+        v.push(state.h, loss=sum_elements(state.c * state.h))
+
+
+class TwoPulls(SketchModel):
+    """Looks up one table by two names of rows, and shares one matrix between two types."""
+
+    name = "two_pulls"
+    vertex_types = ("leaf", "inner")
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        return {"W": (e, h), "U": (h, h), "b": (h,)}
+
+    def leaf(self, v: VertexTracer) -> None:
+        word, tag = v.lookup("embedding", v.pull("word")), v.lookup("embedding", v.pull("tag"))
+        h = (word * tag) @ v.parameter("W")
+        v.scatter(c=(h + v.parameter("b")) @ v.parameter("U"), h=tanh(h))
+
+    def inner(self, v: VertexTracer) -> None:
+        left, right = v.gather(0), v.gather(1)
+        tag = v.lookup("embedding", v.pull("tag")) @ v.parameter("W")
+        v.scatter(c=left.c + right.c, h=tanh(left.h @ v.parameter("U") + right.c + tag))
+
+
+class Matrices(SketchModel):
+    """States that are matrices, not square ones: products, biases and kernels row by row.
+
+    One vertex multiplies one matrix twice; one sum has a bias and a product, another a bias on
+    either side; a value is multiplied and shown to parents.
+    """
+
+    name = "matrices"
+    vertex_types = ("leaf", "inner")
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"u": 2, "h": self.sizes.hidden_size, "T": 2 * self.sizes.hidden_size}
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        shapes = {"E": (e, 2), "H": (e, h), "M": (7, 2 * h), "A": (h, h), "B": (h, h), "b": (h,)}
+        return shapes | {"C": (h, 2)}
+
+    def leaf(self, v: VertexTracer) -> None:
+        x = v.lookup("embedding", v.pull("word"))
+        v.scatter(u=x @ v.parameter("E"), h=x @ v.parameter("H"), T=v.lookup("M", v.pull("tag")))
+
+    def inner(self, v: VertexTracer) -> None:
+        left, right, b = v.gather(0), v.gather(1), v.parameter("b")
+        S, T = left.matrix("T", 2), right.matrix("T", 2)
+        h = tanh(left.u @ T + right.u @ T) * (right.u @ S)
+        T = S @ v.parameter("A") + b + T @ v.parameter("B")
+        T = tanh(T * S + b) @ v.parameter("B") + b
+        v.scatter(u=tanh(h @ v.parameter("C")), h=tanh(left.u @ T + h), T=T)
+
+
+class MatrixSum(SketchModel):
+    """Matrices of any number of children: products on the edges, and their sums."""
+
+    name = "matrix_sum"
+    vertex_types = ("vertex",)
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"h": self.sizes.hidden_size, "T": 3 * self.sizes.hidden_size}
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        return {"M": (7, 3 * h), "A": (h, h), "b": (h,), "C": (e, h)}
+
+    def vertex(self, v: VertexTracer) -> None:
+        x, each = v.lookup("embedding", v.pull("word")), v.gather_each()
+        T = each.matrix("T", 3)
+        own = v.lookup("M", v.pull("tag"))
+        products = tanh(T @ v.parameter("A") + v.parameter("b"))
+        h = x @ v.parameter("C") + sum_edges(spread(x) @ products) + sum_edges(each.h)
+        v.scatter(h=tanh(h), T=own + v.concat(h, sum_edges(each.h), h))

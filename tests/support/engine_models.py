@@ -1,0 +1,94 @@
+"""Every model that an engine must compute, each with instances: EXAMPLES by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from harness.contracts.model import Model, ModelSizes
+from harness.models.gated_lattice_lstm import GatedLatticeLSTM
+from harness.models.lattice_gru import LatticeGRU
+from harness.models.lattice_lstm import LatticeLSTM
+from harness.models.mv_rnn import MVRNN
+from harness.models.tree_fc import TreeFC
+from harness.models.tree_gru import TreeGRU
+from harness.models.tree_lstm import TreeLSTM
+from harness.models.tree_lstm_2type import TreeLSTM2Type
+from harness.values.instances import Tree, int_array
+from tests.support.awkward_models import (
+    Matrices,
+    MatrixSum,
+    PassesOn,
+    SeveralWidths,
+    SharedChildren,
+    SharedSums,
+    TwoPulls,
+)
+from tests.support.lattices import LATTICES
+from tests.support.sketch_models import SIZES, ChainGRU, ChainLSTM, ChildSum
+from tests.support.sketches import Sketch
+
+EQUAL_SIZES = replace(SIZES, embedding_size=SIZES.hidden_size)
+
+CHAINS = [Sketch([("first", [])] + [("step", [k]) for k in range(n - 1)]) for n in (3, 1, 4, 2)]
+BINARY = [
+    Sketch([("leaf", []), ("leaf", []), ("inner", [0, 1]), ("inner", [2, 2]), ("inner", [2, 0])]),
+    Sketch([("leaf", [])]),
+    Sketch([("leaf", []), ("inner", [0, 0]), ("inner", [1, 0]), ("inner", [2, 1])], read=(3, 1)),
+]
+FORESTS = [
+    Sketch([("vertex", a) for a in ([], [], [], [0, 1, 2], [], [3, 4], [5])], read=(6,)),
+    Sketch([("vertex", [])]),
+    Sketch([("vertex", a) for a in ([], [0], [1], [], [2, 3])]),
+]
+WIDTHS = [
+    Sketch(
+        [
+            ("narrow", []),
+            ("wide", []),
+            ("inner", [0, 1]),
+            ("inner", [2, 1]),
+            ("wide", []),
+            ("narrow", []),
+        ]
+    ),
+    Sketch([("wide", []), ("narrow", []), ("inner", [1, 0])], read=(2,)),
+]
+
+
+def tree(words: Sequence[int], left: Sequence[int], right: Sequence[int]) -> Tree:
+    """Build a tree whose labels follow from the positions of its vertices."""
+    labels = (np.arange(len(words)) * 2 + 1) % SIZES.n_classes
+    return Tree(*map(int_array, (words, labels, left, right)))
+
+
+TREES = [
+    tree([1, 2, -1, 2, -1], [-1, -1, 0, -1, 2], [-1, -1, 1, -1, 3]),
+    tree([5], [-1], [-1]),
+    tree([0, 6, 3, -1, -1], [-1, -1, -1, 1, 0], [-1, -1, -1, 2, 3]),
+]
+
+EXAMPLES: dict[str, tuple[Model, list[Any]]] = {
+    "tree_lstm": (TreeLSTM(SIZES), TREES),
+    "tree_fc_fold": (TreeFC(SIZES, variant="fold"), TREES),
+    "tree_fc_cavs": (TreeFC(SIZES, variant="cavs"), TREES),
+    "mv_rnn": (MVRNN(ModelSizes(hidden_size=4, vocab_size=7, n_classes=3)), TREES),
+    "matrices": (Matrices(SIZES), BINARY),
+    "matrix_sum": (MatrixSum(SIZES), FORESTS),
+    "child_sum": (ChildSum(SIZES), FORESTS),
+    "chain_lstm": (ChainLSTM(SIZES), CHAINS),
+    "chain_gru": (ChainGRU(SIZES), CHAINS),
+    "shared_children": (SharedChildren(SIZES), BINARY),
+    "shared_sums": (SharedSums(SIZES), BINARY),
+    "several_widths": (SeveralWidths(SIZES), WIDTHS),
+    "passes_on": (PassesOn(SIZES), BINARY),
+    "two_pulls": (TwoPulls(SIZES), BINARY),
+    "tree_gru": (TreeGRU(EQUAL_SIZES), TREES),
+    "tree_lstm_2type": (TreeLSTM2Type(SIZES), TREES),
+    "lattice_lstm": (LatticeLSTM(SIZES), list(LATTICES)),
+    "lattice_gru": (LatticeGRU(SIZES), list(LATTICES)),
+    "gated_lattice_lstm": (GatedLatticeLSTM(SIZES), list(LATTICES)),
+}

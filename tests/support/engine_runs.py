@@ -1,0 +1,118 @@
+"""Running the engine in tests, and comparing what it computes with the oracle."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.contracts.model import Model, Weights
+from harness.contracts.system import Result, RunSettings
+from harness.engine.backends.compiled import loop as compiled_loop
+from harness.engine.cpu_kernels import fused, loss_kernels, memory_kernels, row_kernels
+from harness.engine.switches import Switches
+from harness.oracle import ReferenceResult
+from systems.on_core.vertex import Adapter
+from tests.support.plain_product import multiply_arrays
+
+POLICIES = ("frontier", "depth", "agenda", "sufficient", "unbatched")
+
+
+class NoClock:
+    """A clock that only remembers which phases were marked."""
+
+    def __init__(self) -> None:
+        self.phases: list[str] = []
+
+    def mark(self, phase: str) -> None:
+        self.phases.append(phase)
+
+
+def all_switches(granularity: str) -> Iterator[Switches]:
+    """Every combination of the other switches that training knows."""
+    flags = [field.name for field in fields(Switches) if isinstance(field.default, bool)]
+    # pre_gather_parameters: tests/vertex/test_columns.py
+    for other in ("fold_tables", "pre_gather_parameters"):
+        flags.remove(other)
+    for k, values in enumerate(itertools.product((True, False), repeat=len(flags))):
+        for layout, loop in itertools.product(("read_order", "policy"), ("compiled", "python")):
+            if ((layout == "policy") + (loop == "python")) % 2 == k % 2:  # half of them each time
+                continue
+            chosen: dict[str, Any] = dict(zip(flags, values, strict=True))
+            yield Switches(granularity=granularity, layout=layout, loop=loop, **chosen)
+
+
+@contextmanager
+def interpreted_kernels() -> Iterator[None]:
+    """Run generated code as plain Python, since compiling it takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fused, "load_generated", _interpreted)
+        patch.setattr(compiled_loop, "load_generated", _interpreted)
+        yield
+
+
+def _interpreted(source: str, entry: str, modules: Sequence[Any] = ()) -> Callable[..., None]:
+    body = source.split("@numba.njit", 1)[1].split("\n", 1)[1]
+    lines = [line for line in body.splitlines() if not line.startswith("@numba.njit")]
+    one, half = np.float32(1.0), np.float32(0.5)
+    names: dict[str, Any] = {
+        "math": math,
+        "F": np.float32,
+        "fast_exp": np.exp,
+        "fast_tanh": np.tanh,
+        "fast_sigmoid": lambda x: half * (one + np.tanh(half * x)),
+        "multiply": multiply_arrays,
+    }
+    for module in (row_kernels, memory_kernels, loss_kernels):
+        compiled = {k: f for k, f in vars(module).items() if hasattr(f, "py_func")}
+        # Those of a loss also call fast_exp; they are compiled once and for all.
+        names |= {k: f if module is loss_kernels else f.py_func for k, f in compiled.items()}
+    exec("\n".join(lines), names)
+    function: Callable[..., None] = names[entry]
+    return function
+
+
+def prepared(
+    model: Model,
+    weights: Weights,
+    switches: Switches | None = None,
+    policy: str = "frontier",
+    mode: str = "train",
+    device: str = "cpu",
+) -> Adapter:
+    """Return an adapter that is ready to load mini-batches."""
+    settings = RunSettings(
+        mode, device, 1, 1, 0.1, 0, policy=policy, options=asdict(switches or Switches())
+    )
+    adapter = Adapter(settings)
+    adapter.prepare(model, weights)
+    return adapter
+
+
+def run(adapter: Adapter, instances: Sequence[Any], *, update: bool = False) -> Result:
+    """Process one mini-batch."""
+    adapter.load(instances)
+    adapter.run(NoClock(), update=update)
+    return adapter.result()
+
+
+def disagreements(result: Result, oracle: ReferenceResult, tolerance: float = 2e-5) -> list[str]:
+    """Names of the loss, outputs and gradients that differ by more than float32 explains."""
+    pairs = {"loss": (result.loss, oracle.loss), "outputs": (result.outputs, oracle.outputs)}
+    pairs |= {k: (result.gradients.get(k), g) for k, g in oracle.gradients.items()}
+    wrong = [] if set(result.gradients) == set(oracle.gradients) else ["names of gradients"]
+    return wrong + [name for name, (a, b) in pairs.items() if not _close(a, b, tolerance)]
+
+
+def _close(found: Any, expected: Any, tolerance: float) -> bool:
+    found, expected = np.asarray(found, dtype=np.float64), np.asarray(expected)
+    if found.shape != expected.shape:
+        return False
+    scale = max(1e-3, float(np.abs(expected).max(initial=0.0)))
+    return bool(np.allclose(found, expected, rtol=tolerance, atol=tolerance * scale))

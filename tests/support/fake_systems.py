@@ -1,0 +1,76 @@
+"""An adapter that is right, or goes wrong in the way that `system.options.fault` names."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.contracts.model import Model, Weights
+from harness.contracts.system import Clock, Counters, Result, RunSettings
+from harness.errors import ScheduleError, UnsupportedTrial
+from systems.on_core.reference import Adapter as Reference
+
+
+class Adapter(Reference):
+    """The oracle with faults; options.pid_file takes the worker's process id."""
+
+    phases = ("backward", "update")
+
+    def __init__(self, settings: RunSettings) -> None:
+        super().__init__(settings)
+        self.fault = settings.options.get("fault")
+        self.n_runs = 0
+
+    @classmethod
+    def skip(cls, model: Model, settings: RunSettings) -> str | None:
+        return "not on this machine" if settings.options.get("fault") == "skip" else None
+
+    def prepare(self, model: Model, weights: Weights) -> None:
+        super().prepare(model, weights)
+        pid_file = self.settings.options.get("pid_file")
+        if pid_file:
+            Path(pid_file).write_text(str(os.getpid()))
+        if self.fault == "abort":
+            os.abort()
+        if self.fault == "raise":
+            raise ValueError("a fault\nover two lines")
+        if self.fault == "hang":
+            time.sleep(600)
+        if self.fault == "allocate":
+            _allocate_without_end()
+        if self.fault == "memory_error":
+            raise MemoryError("no room for a tensor")
+        if self.fault == "schedule":
+            raise ScheduleError("policy odd: vertex 2 runs in batch 3, not after its argument 0")
+        if self.fault == "unsupported":
+            raise UnsupportedTrial("this model is too odd")
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        self.n_runs += 1
+        super().run(clock, update=update and self.fault != "no_update")
+
+    def result(self) -> Result:
+        found = super().result()
+        if self.fault == "wrong_loss":
+            found = replace(found, loss=found.loss * 1.01)
+        if self.fault == "wrong_gradient":
+            wrong = {name: value * 1.01 for name, value in found.gradients.items()}
+            found = replace(found, gradients=wrong)
+        if self.fault == "nan":
+            found = replace(found, outputs=np.full_like(found.outputs, np.nan))
+        return replace(found, counters=Counters(n_batches=self.n_runs, n_launches=None))
+
+    def versions(self) -> dict[str, str]:
+        return {"fake": "1.0"}
+
+
+def _allocate_without_end() -> None:
+    blocks: list[Any] = []
+    while True:
+        blocks.append(np.ones(2**21))  # 16 MiB
+        time.sleep(0.002)

@@ -1,0 +1,16 @@
+"""Any policy on one graph, whether it has to be learned there first or not."""
+
+from __future__ import annotations
+
+from harness.contracts.policy import LearningSettings, is_learned, learn_policy, load_policy
+from harness.values.graph import Graph
+from harness.values.schedule import Schedule
+
+FEW = LearningSettings(trials=3)
+
+
+def schedule_by(name: str, graph: Graph, settings: LearningSettings = FEW) -> Schedule:
+    """Schedule a graph by the policy of that name, learned on this very graph where needed."""
+    if is_learned(name):
+        return learn_policy(name, [graph], settings)(graph)
+    return load_policy(name)(graph)

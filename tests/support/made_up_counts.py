@@ -1,0 +1,90 @@
+"""Batch counts that nobody counted, for tests of what is drawn from them."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from harness.commands import schedule
+from harness.planning.sweep import Sweep
+
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+LEARNED = ("fsm_base", "fsm_max", "fsm_sort")
+MADE_UP = {
+    "status": "ok",
+    "cpu": "Made-up CPU @ 3 GHz",
+    "count_id": "count-made-up",
+    "source_sha256": "a" * 64,
+    "counted_at": "2026-01-01T00:00:00+00:00",
+}
+LEARNING = {"variant": "released", "fallback": "last", "trials": 1000, "seed": 0}
+
+
+def made_up_row(point: Mapping[str, str], **changes: Any) -> dict[str, Any]:
+    """A row whose numbers depend on nothing but what it counts; three nodes are parameters."""
+    batch_size = int(point["batch_size"])
+    bound = 20 + len(point["model"]) + batch_size
+    n_batches = bound + zlib.crc32(point["policy"].encode()) % 9
+    row: dict[str, Any] = {
+        **point,
+        **MADE_UP,
+        "batch_size": batch_size,
+        "outputs": "vertices",
+        "offset": 0,
+        "n_vertices": 10 * bound,
+        "n_batches": n_batches,
+        "lower_bound": bound,
+        "n_nodes_ed": 30 * bound,
+        "n_batches_ed": 3 * n_batches,
+        "lower_bound_ed": 3 * bound,
+        "n_unbatchable_ed": 3,
+        "schedule_s": 1e-3,
+    }
+    if point["policy"] in LEARNED:
+        row |= {"learning": LEARNING, "learn_s": 0.25, "learn_s_ed": 0.5, "unseen_share_ed": 0.0}
+        row |= {"n_trials": 1000, "n_trials_ed": 50}
+    after = {"n_batches": [3 * n_batches], "lower_bound": [3 * bound], "ratio": n_batches / bound}
+    row["following_ed"] = after | {"unseen_share": 0.125 if "learning" in row else None}
+    return row | changes
+
+
+def failed_row(row: Mapping[str, Any], status: str, reason: str) -> dict[str, Any]:
+    """The same count, had it not ended well."""
+    kept = ("model", "dataset", "split", "batch_size", "granularity", "outputs", "offset", "policy")
+    limits = {"time_s": 600.0, "memory_bytes": 0}
+    failed = {"status": status, "reason": reason, "limits": limits}
+    return MADE_UP | {name: row[name] for name in kept} | failed
+
+
+def made_up_rows(sweep: Sweep) -> list[dict[str, Any]]:
+    """A row for each combination; of data sets, lattices' models have the last."""
+    keys = ("model", "split", "batch_size", "granularity", "policy")
+    defaults = {"split": "train", "granularity": "vertex"}
+    values = [sweep.values(key, defaults.get(key, "")) for key in keys]
+    rows = []
+    for combination in product(*values):
+        point = dict(zip(keys, combination, strict=True))
+        place = -1 if "lattice" in point["model"] else 0
+        rows.append(made_up_row({**point, "dataset": sweep.values("dataset")[place]}))
+    return rows
+
+
+def write_real_counts(sweeps: tuple[Sweep, ...], results_dir: Path) -> None:
+    """Count, for what is drawn from the graph itself and checked against its counts."""
+    for sweep in sweeps:
+        assert schedule.main([*sweep.overrides, f"out={sweep.path(results_dir)}"]) == 0
+
+
+def write_made_up_counts(
+    sweeps: tuple[Sweep, ...], results_dir: Path, change: Change = lambda row: row
+) -> None:
+    """Write every sweep's file; `change` may make another row of each."""
+    for sweep in sweeps:
+        path = sweep.path(results_dir)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = [change(row) for row in made_up_rows(sweep)]
+        path.write_text(json.dumps(rows), encoding="utf-8")

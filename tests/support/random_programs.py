@@ -1,0 +1,179 @@
+"""Random vertex functions for hypothesis: every step picks an operator and its operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from harness.contracts.model import Model, ModelSizes, ParameterSpec
+from harness.values.graph import MiniBatch
+from harness.vertex import (
+    Symbol,
+    VertexTracer,
+    exp,
+    expand,
+    log,
+    pick_neg_log_softmax,
+    relu,
+    sigmoid,
+    spread,
+    sqrt,
+    square,
+    sum_edges,
+    sum_elements,
+    tanh,
+)
+from tests.support.sketches import Sketch, join_sketches
+
+WIDTHS = (2, 4)
+Step = tuple[int, int, int]  # operator, first and second operand, each modulo what there is
+Recipe = Sequence[Step]
+SIZES = ModelSizes(hidden_size=4, vocab_size=7, n_classes=3)
+STEPS = st.lists(st.tuples(*[st.integers(0, 255)] * 3), min_size=1, max_size=9)
+
+# Functions of two values of equal width; the second may be ignored. Results stay moderate.
+PAIRWISE: Sequence[Callable[[Symbol, Symbol], Symbol]] = (
+    lambda x, y: x + y,
+    lambda x, y: x - y,
+    lambda x, y: x * tanh(y),
+    lambda x, y: x / (square(y) + 1.0),
+    lambda x, y: -x,
+    lambda x, y: 0.5 * x - 0.25,
+    lambda x, y: sigmoid(x) * y,
+    lambda x, y: tanh(x),
+    lambda x, y: relu(x) + y,
+    lambda x, y: exp(tanh(x)),
+    lambda x, y: log(square(x) + 1.0),
+    lambda x, y: sqrt(square(x) + 1.0) * y,
+    lambda x, y: square(tanh(x)),
+)
+
+
+class RandomModel(Model):
+    """Leaves, vertices of one and of two children by slot, and of any number of children."""
+
+    name = "random"
+    instance_kind = "sketch"
+    vertex_types = ("leaf", "unary", "binary", "many")
+
+    def __init__(self, recipes: Mapping[str, Recipe]) -> None:
+        super().__init__(SIZES)
+        self.recipes = recipes
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"a": 2, "c": 4, "h": 4}
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        shapes: dict[str, tuple[int, ...]] = {
+            f"{name}{m}{n}": (m, n) for name in "WU" for m in WIDTHS for n in WIDTHS
+        }
+        shapes |= {f"b{n}": (n,) for n in WIDTHS} | {f"E{n}": (7, n) for n in WIDTHS}
+        return {name: ParameterSpec(shape, 0.6) for name, shape in shapes.items()} | {
+            "W_out": ParameterSpec((4, 3), 0.6)
+        }
+
+    def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
+        return join_sketches(instances, self.vertex_types, 3, 7)
+
+    def leaf(self, v: VertexTracer) -> None:
+        self._scatter(v, _grow(v, self.recipes["leaf"], _looked_up(v, "word")))
+
+    def unary(self, v: VertexTracer) -> None:
+        child = v.gather(0)
+        values = [child.h, child.c, child.a, *_looked_up(v, "tag")]
+        self._scatter(v, _grow(v, self.recipes["unary"], values))
+
+    def binary(self, v: VertexTracer) -> None:
+        left, right = v.gather(0), v.gather(1)
+        values = [left.h, right.h, left.c, left.a, right.a, *_looked_up(v, "tag")]
+        self._scatter(v, _grow(v, self.recipes["binary"], values))
+
+    def many(self, v: VertexTracer) -> None:
+        each, own = v.gather_each(), _looked_up(v, "word")
+        edges = _grow(v, self.recipes["edges"], [each.h, each.c, each.a, *map(spread, own)])
+        values = [*own, *map(sum_edges, edges[-4:])]
+        self._scatter(v, _grow(v, self.recipes["many"], values))
+
+    def output(self, v: VertexTracer) -> None:
+        state = v.gather(0)
+        values = _grow(v, self.recipes["output"], [state.h, state.a])
+        logits = _last(values, 4) @ v.parameter("W_out")
+        loss = pick_neg_log_softmax(logits, v.pull("label"))
+        v.push(values[len(values) // 2], loss=loss + sum_elements(tanh(values[-1])))
+
+    def _scatter(self, v: VertexTracer, values: list[Symbol]) -> None:
+        wide = [x for x in values if x.shape == (4,)]
+        v.scatter(a=_last(values, 2), h=wide[-1], c=wide[len(wide) // 2])
+
+
+def _looked_up(v: VertexTracer, pull: str) -> list[Symbol]:
+    return [v.lookup(f"E{n}", v.pull(pull)) for n in WIDTHS]
+
+
+def _last(values: Sequence[Symbol], width: int) -> Symbol:
+    return [x for x in values if x.shape == (width,)][-1]
+
+
+def _grow(v: VertexTracer, recipe: Recipe, values: list[Symbol]) -> list[Symbol]:
+    for step in recipe:
+        values = values + _results(v, step, values)
+    return values
+
+
+def _results(v: VertexTracer, step: Step, values: Sequence[Symbol]) -> list[Symbol]:
+    kind, first, second = step
+    x = values[first % len(values)]
+    like = [y for y in values if y.shape == x.shape]
+    y = like[second % len(like)]
+    (n,) = x.shape
+    other = WIDTHS[second % 2]
+    if kind % 5 == 0:
+        return [x @ v.parameter(f"{'WU'[first % 2]}{n}{other}")]
+    if kind % 5 == 1:
+        return [y + x @ v.parameter(f"{'WU'[first % 2]}{n}{n}")]
+    if kind % 5 == 2:
+        return [PAIRWISE[kind // 5 % len(PAIRWISE)](x, y)]
+    if kind % 5 == 3:
+        return [_biased(v, x) if second % 3 else expand(sum_elements(x), other)]
+    if n == 2:
+        return [v.concat(x, y)]
+    return _pieces(v, x, second)
+
+
+def _biased(v: VertexTracer, x: Symbol) -> Symbol:
+    return x + v.parameter(f"b{x.shape[0]}")
+
+
+def _pieces(v: VertexTracer, x: Symbol, how: int) -> list[Symbol]:
+    """Halves, or the overlapping middle as well, or halves the other way round."""
+    low, high = v.split(x, 2)
+    if how % 3 == 0:
+        return [low, high]
+    if how % 3 == 1:
+        middle = Symbol(x.builder, x.builder.slice(x.node, 1, 2))
+        return [low, middle]
+    return [v.concat(high, low)]
+
+
+RECIPES = ("leaf", "unary", "binary", "edges", "many", "output")
+models = st.fixed_dictionaries({name: STEPS for name in RECIPES}).map(RandomModel)
+
+
+@st.composite
+def sketches(draw: st.DrawFn, max_vertices: int = 9) -> Sketch:
+    """Draw a random typed graph; a child may be read often, or twice by one vertex."""
+    vertices: list[tuple[str, list[int]]] = []
+    for k in range(draw(st.integers(1, max_vertices))):
+        kind = draw(st.sampled_from(RandomModel.vertex_types if k else ("leaf", "many")))
+        n_args = {"leaf": 0, "unary": 1, "binary": 2}.get(kind)
+        fewest, most = (0, 3) if n_args is None else (n_args, n_args)
+        earlier = st.integers(0, k - 1) if k else st.nothing()
+        vertices.append(
+            (kind, draw(st.lists(earlier, min_size=fewest, max_size=most)) if k else [])
+        )
+    read = draw(st.lists(st.integers(0, len(vertices) - 1), unique=True, max_size=3))
+    return Sketch(vertices, tuple(read))

@@ -1,0 +1,199 @@
+"""Run as a program: one system on every case, all that it computes written to an .npz file.
+
+Arguments: conf/system's file, the .npz file, options (JSON) that override the file's, the device.
+One process for each system, because frameworks have settings of a whole process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from harness.contracts.model import Model, ModelSizes, initial_weights
+from harness.contracts.system import Result, RunSettings, System
+from harness.measuring.clock import NullClock
+from harness.models.gated_lattice_lstm import GatedLatticeLSTM
+from harness.models.lattice_gru import LatticeGRU
+from harness.models.lattice_lstm import LatticeLSTM
+from harness.models.mv_rnn import MVRNN
+from harness.models.tree_fc import TreeFC
+from harness.models.tree_gru import TreeGRU
+from harness.models.tree_lstm import TreeLSTM
+from harness.models.tree_lstm_2type import TreeLSTM2Type
+from harness.values.instances import Lattice, Tree
+
+ENGINE = "systems.on_core.vertex"
+# Compiling takes seconds a model; tests/engine/test_engine.py runs all of them with every switch.
+COMPILED = {"vertex": ("tree_lstm", "lattice_lstm", "tree_lstm_large")}
+FRAMEWORKS = ("torch", "dynet", "tensorflow", "numba")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, a step's size, and the sizes of a mini-batch of random instances.
+
+    sizes: numbers of leaves of trees, or of characters of lattices.
+    """
+
+    model: Model
+    sizes: tuple[int, ...]
+    learning_rate: float
+
+    @property
+    def instances(self) -> list[Any]:
+        rng = np.random.default_rng(len(self.sizes))
+        draw = {"tree": random_tree, "lattice": random_lattice}[self.model.instance_kind]
+        return [draw(n, self.model.sizes, rng) for n in self.sizes]
+
+
+SIZES = ModelSizes(hidden_size=6, vocab_size=11, n_classes=4)
+UNEQUAL = ModelSizes(6, vocab_size=11, n_classes=4, embedding_size=5, n_characters=8)
+LARGE = ModelSizes(hidden_size=256, vocab_size=50)
+CASES = {
+    "tree_lstm": Case(TreeLSTM(UNEQUAL), (1, 2, 9, 4, 13), 0.3),
+    "tree_lstm_leaves": Case(TreeLSTM(SIZES), (1, 1), 0.3),
+    "tree_fc_fold": Case(TreeFC(SIZES, variant="fold"), (1, 8, 3, 11), 0.02),
+    "tree_fc_cavs": Case(TreeFC(SIZES, variant="cavs"), (1, 8, 3, 11), 0.02),
+    "tree_lstm_2type": Case(TreeLSTM2Type(UNEQUAL, type_seed=3), (1, 2, 9, 4, 13), 0.3),
+    "tree_gru": Case(TreeGRU(SIZES), (1, 2, 9, 4, 13), 0.3),
+    "mv_rnn": Case(MVRNN(SIZES), (1, 2, 9, 4, 13), 0.1),
+    "lattice_lstm": Case(LatticeLSTM(UNEQUAL), (1, 7, 2, 12), 0.1),
+    "lattice_gru": Case(LatticeGRU(UNEQUAL), (1, 7, 2, 12), 0.1),
+    "gated_lattice_lstm": Case(GatedLatticeLSTM(UNEQUAL), (1, 7, 2, 12), 0.3),
+    # Backward passes of more than DyNet's first 16 MiB.
+    "tree_lstm_large": Case(TreeLSTM(LARGE), (300, 400, 2), 0.05),
+}
+
+
+def random_tree(n_leaves: int, sizes: ModelSizes, rng: np.random.Generator) -> Tree:
+    """Join neighbouring subtrees at random until one is left."""
+    words: list[int] = []
+    children: list[tuple[int, int]] = []
+
+    def grow(n: int) -> int:
+        if n == 1:
+            words.append(int(rng.integers(sizes.vocab_size)))
+            children.append((-1, -1))
+        else:
+            n_left = int(rng.integers(1, n))
+            own = (grow(n_left), grow(n - n_left))
+            words.append(-1)
+            children.append(own)
+        return len(words) - 1
+
+    grow(n_leaves)
+    left, right = zip(*children, strict=True)
+    labels = rng.integers(sizes.n_classes, size=len(words))
+    return Tree(np.array(words), labels, np.array(left), np.array(right))
+
+
+def random_lattice(n: int, sizes: ModelSizes, rng: np.random.Generator) -> Lattice:
+    """Characters in a row, and none to three words that end with each of them."""
+    sources: list[int] = []
+    tokens: list[int] = []
+    arc_start = [0, 0]
+    for state in range(1, n + 1):
+        n_words = min(int(rng.integers(4)), state - 1)
+        begins = rng.choice(state - 1, n_words, replace=False) if n_words else []
+        sources += [state - 1, *map(int, begins)]
+        tokens += [int(rng.integers(sizes.n_characters))]
+        tokens += rng.integers(sizes.vocab_size, size=n_words).tolist()
+        arc_start.append(len(sources))
+    return Lattice(rng.integers(sizes.n_classes, size=n + 1), arc_start, sources, tokens)
+
+
+def settings(case: Case, mode: str, device: str, options: dict[str, Any]) -> RunSettings:
+    return RunSettings(
+        mode=mode,
+        device=device,
+        threads=1,
+        batch_size=len(case.sizes),
+        learning_rate=case.learning_rate,
+        seed=0,
+        options=options,
+    )
+
+
+def named(result: Result, prefix: str) -> Iterator[tuple[str, Any]]:
+    yield f"{prefix}/loss", result.loss
+    yield f"{prefix}/outputs", result.outputs
+    for name, gradient in result.gradients.items():
+        yield f"{prefix}/gradient of {name}", gradient
+
+
+def evaluate(system: System, instances: Sequence[Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    system.load(instances)
+    system.run(NullClock(), update=False)
+    yield from named(system.result(), prefix)
+
+
+def run_case(
+    adapter: type[System], case: Case, device: str, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Evaluate twice (nothing may leak from a run into the next), step, evaluate, and singly."""
+    found: dict[str, Any] = {}
+    training = settings(case, "train", device, options)
+    reason = adapter.skip(case.model, training)
+    if reason is not None:
+        return {"skip": reason}
+    weights = initial_weights(case.model, seed=0)
+    system = adapter(training)
+    system.prepare(case.model, weights)
+    if system.learns:
+        system.learn(case.instances)
+    for prefix in ("first", "again"):
+        found |= evaluate(system, case.instances, prefix)
+    for number, instance in enumerate(case.instances):
+        found |= evaluate(system, [instance], f"single{number}")
+    system.load(case.instances)
+    system.run(NullClock(), update=True)
+    found |= evaluate(system, case.instances, "stepped")
+    inference = adapter(settings(case, "infer", device, options))
+    inference.prepare(case.model, weights)
+    if inference.learns:
+        inference.learn(case.instances)
+    found |= evaluate(inference, case.instances, "inferred")
+    return found
+
+
+def kernels_of(values: dict[str, Any], name: str) -> AbstractContextManager[None]:
+    """Compile the engine's code for a few cases only; elsewhere it runs as plain Python."""
+    if values["adapter"] != ENGINE or name in COMPILED.get(values["name"], ()):
+        return nullcontext()
+    context: AbstractContextManager[None] = importlib.import_module(
+        "tests.support.engine_runs"
+    ).interpreted_kernels()
+    return context
+
+
+def run_all(values: dict[str, Any], device: str, overrides: dict[str, Any]) -> dict[str, Any]:
+    adapter = importlib.import_module(values["adapter"]).Adapter
+    found: dict[str, Any] = {}
+    for name, case in CASES.items():
+        options = (values.get("options") or {}) | overrides
+        if name == "tree_lstm_large" and values["adapter"] == ENGINE and values["name"] != "vertex":
+            options |= {"fusion": False, "loop": "python"}  # as plain Python it would take minutes
+        with kernels_of(values, name):
+            results = run_case(adapter, case, device, options)
+        found |= {f"{name}/{key}": value for key, value in results.items()}
+    return found
+
+
+def main(config: str, out: str, overrides: str, device: str) -> None:
+    values = yaml.safe_load(Path(config).read_text(encoding="utf-8"))
+    found = run_all(values, device, json.loads(overrides))
+    found["loaded"] = [name for name in FRAMEWORKS if name in sys.modules]
+    np.savez(out, **{key: np.asarray(value) for key, value in found.items()})
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

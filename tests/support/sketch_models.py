@@ -1,0 +1,114 @@
+"""Models of sketches: cells of chains and of forests, which the harness itself does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.contracts.model import Model, ModelSizes, ParameterSpec
+from harness.values.graph import MiniBatch
+from harness.vertex import VertexTracer, pick_neg_log_softmax, sigmoid, spread, sum_edges, tanh
+from tests.support.sketches import join_sketches
+
+SIZES = ModelSizes(hidden_size=4, vocab_size=7, n_classes=3, embedding_size=3, n_characters=6)
+
+
+class SketchModel(Model):
+    """A model of sketches with a classifier on state h; subclasses give the vertex functions."""
+
+    instance_kind = "sketch"
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"c": self.sizes.hidden_size, "h": self.sizes.hidden_size}
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        h, e, v = self.sizes.hidden_size, self.sizes.embedding_size, self.sizes.vocab_size
+        return (
+            {"embedding": ParameterSpec((v, e), 1.0)}
+            | {name: ParameterSpec(shape, 0.7) for name, shape in self.shapes(h, e).items()}
+            | {"W_out": ParameterSpec((h, self.sizes.n_classes), 0.7)}
+        )
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        """Shapes of the parameters besides the embedding and the classifier."""
+        raise NotImplementedError
+
+    def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
+        return join_sketches(
+            instances, self.vertex_types, self.sizes.n_classes, self.sizes.vocab_size
+        )
+
+    def output(self, v: VertexTracer) -> None:
+        logits = v.gather(0).h @ v.parameter("W_out")
+        v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))
+
+
+class ChildSum(SketchModel):
+    """Child-sum Tree-LSTM (Tai et al. 2015), an input at every vertex, any number of children."""
+
+    name = "child_sum"
+    vertex_types = ("vertex",)
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        inputs = {"W": (e, 3 * h), "W_f": (e, h), "b": (3 * h,), "b_f": (h,)}
+        return inputs | {"U": (h, 3 * h), "U_f": (h, h)}
+
+    def vertex(self, v: VertexTracer) -> None:
+        x = v.lookup("embedding", v.pull("word"))
+        children = v.gather_each()
+        wx = x @ v.parameter("W") + v.parameter("b")
+        i, o, u = v.split(wx + sum_edges(children.h) @ v.parameter("U"), 3)
+        of_vertex = spread(x @ v.parameter("W_f") + v.parameter("b_f"))
+        f = sigmoid(children.h @ v.parameter("U_f") + of_vertex)
+        c = sigmoid(i) * tanh(u) + sum_edges(f * children.c)
+        v.scatter(c=c, h=sigmoid(o) * tanh(c))
+
+
+class ChainLSTM(SketchModel):
+    """LSTM over chains: a first vertex without a child, then one child each; W x is eager."""
+
+    name = "chain_lstm"
+    vertex_types = ("first", "step")
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        return {"W": (e, 4 * h), "U": (h, 4 * h), "b": (4 * h,)}
+
+    def first(self, v: VertexTracer) -> None:
+        x = v.lookup("embedding", v.pull("word"))
+        i, _, o, u = v.split(x @ v.parameter("W") + v.parameter("b"), 4)
+        c = sigmoid(i) * tanh(u)
+        v.scatter(c=c, h=sigmoid(o) * tanh(c))
+
+    def step(self, v: VertexTracer) -> None:
+        x, child = v.lookup("embedding", v.pull("word")), v.gather(0)
+        gates = x @ v.parameter("W") + child.h @ v.parameter("U") + v.parameter("b")
+        i, f, o, u = v.split(gates, 4)
+        c = sigmoid(i) * tanh(u) + sigmoid(f) * child.c
+        v.scatter(c=c, h=sigmoid(o) * tanh(c))
+
+
+class ChainGRU(SketchModel):
+    """GRU over chains: h is multiplied by a matrix, and read element by element as well."""
+
+    name = "chain_gru"
+    vertex_types = ("first", "step")
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"h": self.sizes.hidden_size}
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        return {"W": (e, 2 * h), "U": (h, 2 * h), "b": (2 * h,), "W_n": (e, h), "U_n": (h, h)}
+
+    def first(self, v: VertexTracer) -> None:
+        x = v.lookup("embedding", v.pull("word"))
+        v.scatter(h=tanh(x @ v.parameter("W_n")))
+
+    def step(self, v: VertexTracer) -> None:
+        x, h = v.lookup("embedding", v.pull("word")), v.gather(0).h
+        gates = x @ v.parameter("W") + h @ v.parameter("U") + v.parameter("b")
+        r, z = v.split(sigmoid(gates), 2)
+        new = tanh(x @ v.parameter("W_n") + (r * h) @ v.parameter("U_n"))
+        v.scatter(h=new - z * new + z * h)

@@ -1,0 +1,92 @@
+"""Our agenda and depth policies against real DyNet: the same batches, in the same order."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.contracts.policy import load_policy
+from harness.granularity.operators import OperatorModel
+from harness.values.places import ROOT
+from harness.vertex import VertexTracer, sigmoid, spread, sum_edges, tanh
+from tests.support.random_graphs import graph_of
+from tests.support.sketch_models import SIZES, ChildSum
+from tests.support.sketches import some_forests
+
+PROGRAM = ROOT / "tests" / "support" / "dynet_batches.py"
+
+
+needs_dynet = pytest.mark.skipif(find_spec("_dynet") is None, reason="DyNet is not installed")
+POLICIES = {"agenda": 1, "depth": 2}
+
+
+def dynet(policy: str, model: str, folder: Path) -> tuple[list[int], dict[str, Any]]:
+    """Sizes of the batches that DyNet executes, in order, and the graph as it was written down."""
+    file = folder / "graph.json"
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), str(POLICIES[policy]), str(file), model],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    sizes = [int(size) for size in re.findall(r"BatchSize:(\d+)", done.stdout + done.stderr)]
+    return sizes, json.loads(file.read_text())
+
+
+@pytest.mark.dynet
+@needs_dynet
+@pytest.mark.parametrize("model", ["tree_lstm", "child_sum"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_batches_are_those_of_dynet(policy: str, model: str, tmp_path: Path) -> None:
+    theirs, written = dynet(policy, model, tmp_path)
+    del written["names"]
+    schedule = load_policy(policy)(graph_of(**written))
+    ours = np.diff(schedule.starts).tolist()
+    assert len(theirs) > 50
+    assert ours == theirs
+
+
+class AffineChildSum(ChildSum):
+    """The child-sum Tree-LSTM with its three gates as one affine transform of two products."""
+
+    def vertex(self, v: VertexTracer) -> None:
+        x, children = v.lookup("embedding", v.pull("word")), v.gather_each()
+        products = x @ v.parameter("W") + sum_edges(children.h) @ v.parameter("U")
+        i, o, u = v.split(products + v.parameter("b"), 3)
+        own = spread(x @ v.parameter("W_f") + v.parameter("b_f"))
+        f = sigmoid(children.h @ v.parameter("U_f") + own)
+        c = sigmoid(i) * tanh(u) + sum_edges(f * children.c)
+        v.scatter(c=c, h=sigmoid(o) * tanh(c))
+
+
+def kind(name: str) -> str:
+    """An operator without its parameters and columns."""
+    return "pick_neg_log_softmax" if name == "loss" else re.sub(r"^(?!sum)(\w+) .*", r"\1", name)
+
+
+@pytest.mark.dynet
+@needs_dynet
+@pytest.mark.parametrize("policy", POLICIES)
+def test_operators_of_a_child_sum_are_dynets(policy: str, tmp_path: Path) -> None:
+    """As many of each kind, and as many batches, but for parameter nodes and the sum of losses."""
+    theirs, written = dynet(policy, "child_sum", tmp_path)
+    expanded = OperatorModel(AffineChildSum(SIZES)).mini_batch(some_forests())
+    graph = expanded.graph
+    ours = Counter(kind(graph.type_names[f]) for f in expanded.functions)
+    names = Counter(kind(written["names"][t]) for t in written["types"])
+    n_parameters = names.pop("parameter") - ours["zeros"]
+    assert names.pop("sum") == 1
+    assert Counter({k: n for k, n in ours.items() if k != "zeros"}) == names
+    assert load_policy(policy)(graph).n_batches + n_parameters + 1 == len(theirs)

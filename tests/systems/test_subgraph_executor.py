@@ -1,0 +1,158 @@
+"""Blocks that run: they agree with the oracle, and copy what was planned and nothing else."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import yaml
+
+from harness.contracts.model import Model, ModelSizes, Weights, initial_weights
+from harness.contracts.system import RunSettings
+from harness.engine.switches import Switches
+from harness.errors import ConfigError
+from harness.measuring.check import relative_error
+from harness.measuring.clock import NullClock
+from harness.models.cell import CellModel
+from harness.models.parts.cells import CELLS
+from harness.models.tree_lstm import TreeLSTM
+from harness.oracle import run_reference
+from harness.values.instances import Tree, int_array
+from harness.values.places import CONF_DIR
+from harness.vertex.operators import Node
+from systems.on_core.subgraph import Adapter
+from systems.on_core.subgraph_executor import BlockExecutor
+from systems.on_core.subgraph_kernels import kernel
+from tests.support import engine_runs
+
+SIZES = ModelSizes(hidden_size=6, vocab_size=5)
+SWITCHES = [
+    {"layout": layout, "ahead_of_time": ahead, "pre_gather": pre_gather}
+    for layout, ahead, pre_gather in product(("dynet", "pq"), (True, False), (True, False))
+]
+PAIRS = [
+    Tree(
+        int_array([a, b, -1]), int_array([0, 0, 0]), int_array([-1, -1, 0]), int_array([-1, -1, 1])
+    )
+    for a, b in ((0, 1), (4, 4), (2, 3), (1, 0), (3, 2))
+]
+
+
+def prepared(cell: str, **options: object) -> tuple[Adapter, Model, Weights]:
+    model = CellModel(SIZES, cell=cell)
+    weights = {k: np.float32(2.0) * w for k, w in initial_weights(model, 3).items()}
+    adapter = Adapter(RunSettings("infer", "cpu", 1, len(PAIRS), 0.1, 0, options=options))
+    adapter.prepare(model, weights)
+    return adapter, model, weights
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_every_switch_agrees_with_the_oracle(cell: str) -> None:
+    for options in SWITCHES:
+        adapter, model, weights = prepared(cell, **options)
+        for instances in (PAIRS, PAIRS[1:2], PAIRS[::-1]):  # buffers of several sizes, used again
+            adapter.load(instances)
+            adapter.run(NullClock())
+            result, oracle = adapter.result(), run_reference(model, weights, instances, "infer")
+            assert relative_error(result.outputs, oracle.outputs) < 1e-5, options
+            assert result.loss == pytest.approx(oracle.loss, abs=1e-4)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_copies_are_executed_as_planned(cell: str) -> None:
+    for options in SWITCHES:
+        adapter, _, _ = prepared(cell, **options)
+        for n in (len(PAIRS), 2):
+            adapter.load(PAIRS[:n])
+            adapter.run(NullClock())
+            adapter.run(NullClock())  # counters are of one call
+            counters, plan = adapter.counters(), adapter.plan
+            assert counters.n_copies == plan.n_copies
+            assert counters.bytes_copied == plan.bytes_copied(n)
+            assert counters.n_batches == len(plan.layout.batches)
+            assert counters.n_launches == plan.n_launches
+
+
+def address(executor: BlockExecutor, i: int) -> tuple[int, int]:
+    """Where a value begins, and where it ends."""
+    value = executor.value(i)
+    assert value.flags.c_contiguous
+    begin = value.__array_interface__["data"][0]
+    return begin, begin + value.nbytes
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("layout", ["dynet", "pq"])
+def test_operands_read_in_place_are_one_piece_of_memory(cell: str, layout: str) -> None:
+    adapter, _, _ = prepared(cell, layout=layout)
+    adapter.load(PAIRS)
+    plan, executor = adapter.plan, adapter.executor
+    copied = {(copy.batch, copy.operand) for copy in plan.gathers}
+    n_in_place = 0
+    for place, batch in enumerate(plan.layout.batches):
+        in_place = [o for k, o in enumerate(batch.operands) if (place, k) not in copied]
+        for values in (batch.members, *in_place):
+            if len(set(values)) > 1:
+                n_in_place += 1
+                places = [address(executor, i) for i in values]
+                assert all(end == begin for (_, end), (begin, _) in pairwise(places))
+    assert n_in_place >= 1
+
+
+def test_parameters_gathered_beforehand_are_read_from_there() -> None:
+    adapter, _, weights = prepared("lstm", pre_gather=True)
+    weights["U_o"][:] = np.nan  # the block has copies of its own
+    adapter.load(PAIRS)
+    adapter.run(NullClock())
+    assert np.isfinite(adapter.result().outputs).all()
+
+
+def test_what_it_does_not_run_is_skipped_with_the_reason() -> None:
+    cell = CellModel(SIZES)
+    inference = RunSettings("infer", "cpu", 1, 1, 0.1, 0)
+    assert Adapter.skip(cell, inference) is None
+    assert "model=cell" in str(Adapter.skip(TreeLSTM(SIZES), inference))
+    assert "mode=infer" in str(Adapter.skip(cell, RunSettings("train", "cpu", 1, 1, 0.1, 0)))
+    assert "device=cpu" in str(Adapter.skip(cell, RunSettings("infer", "cuda", 1, 1, 0.1, 0)))
+
+
+def test_an_unknown_option_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"system.options.aot is unknown .* ahead_of_time"):
+        Adapter(RunSettings("infer", "cpu", 1, 1, 0.1, 0, options={"aot": True}))
+
+
+def test_an_operator_without_a_kernel_is_named() -> None:
+    with pytest.raises(ConfigError, match="operator sum_edges has no kernel for blocks"):
+        kernel(Node("sum_edges"), [], np.zeros(1, dtype=np.float32))
+
+
+def test_every_preset_is_a_choice_of_its_own() -> None:
+    found = [yaml.safe_load(p.read_text()) for p in (CONF_DIR / "system").glob("subgraph_*.yaml")]
+    choices = [tuple(sorted(config["options"].items())) for config in found]
+    assert len(set(choices)) == len(choices) == 6
+
+
+@pytest.mark.parametrize("cell", [cell for cell in CELLS if cell != "mv"])
+def test_the_engine_trains_cells(cell: str) -> None:
+    """Save the join of matrices, which only blocks and the oracle know."""
+    _, model, weights = prepared(cell)
+    result = engine_runs.run(engine_runs.prepared(model, weights, Switches(fusion=False)), PAIRS)
+    oracle = run_reference(model, weights, PAIRS, "train")
+    assert engine_runs.disagreements(result, oracle) == []
+
+
+def test_a_tree_of_another_size_is_no_cell() -> None:
+    leaf = Tree(int_array([1]), int_array([0]), int_array([-1]), int_array([-1]))
+    with pytest.raises(ConfigError, match="two leaves, not of 1; use dataset=complete_trees"):
+        CellModel(SIZES).mini_batch([leaf])
+
+
+def test_cells_are_named_when_unknown() -> None:
+    with pytest.raises(ConfigError, match="cell=mgu is unknown; choose one of gru, lstm, mv"):
+        CellModel(SIZES, cell="mgu")
+
+
+def test_words_and_states_must_be_of_one_width() -> None:
+    with pytest.raises(ConfigError, match="embedding_size=5 is not allowed"):
+        CellModel(ModelSizes(6, 5, embedding_size=5))

@@ -1,0 +1,180 @@
+"""Every system computes what the oracle computes: loss, outputs, every gradient, one step."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from harness.contracts.model import initial_weights
+from harness.measuring.check import relative_error
+from harness.oracle import ReferenceResult, run_reference
+from harness.values.places import ROOT
+from tests.support.run_adapter import CASES, FRAMEWORKS
+
+PROGRAM = ROOT / "tests" / "support" / "run_adapter.py"
+TOLERANCE = 1e-4  # of an array's largest entry
+STEP_TOLERANCE = 2e-3  # of the change that a step makes: a difference of float32 losses
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+OWN_FRAMEWORKS = {"dynet": {"dynet"}, "torch": {"torch"}, "vertex": {"torch", "numba"}}
+NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+Found = Mapping[str, Any]
+
+
+class Variant(NamedTuple):
+    """A file of conf/system, which build of its framework ("" where there is one), the device."""
+
+    system: str
+    build: str
+    device: str
+
+
+def _variants() -> list[Any]:
+    """Every system of conf/system that computes; DyNet's builds and torch's devices apart."""
+    found = []
+    for path in sorted((ROOT / "conf" / "system").glob("*.yaml")):
+        adapter = yaml.safe_load(path.read_text(encoding="utf-8"))["adapter"]
+        if adapter in (
+            "systems.null_system",
+            "systems.on_core.subgraph",
+        ):  # the latter runs cells only
+            continue
+        if adapter == "systems.on_dynet.autobatch":
+            for build in ("source", "wheel"):
+                marks = (pytest.mark.dynet, _needs_dynet(build))
+                found.append(_param(Variant(path.stem, build, "cpu"), marks))
+            continue
+        found.append(_param(Variant(path.stem, "", "cpu")))
+        if adapter != "systems.on_core.reference":
+            found.append(_param(Variant(path.stem, "", "cuda"), (pytest.mark.gpu, NEEDS_CUDA)))
+    return found
+
+
+def _param(variant: Variant, marks: Sequence[pytest.MarkDecorator] = ()) -> Any:
+    return pytest.param(variant, marks=marks, id="-".join(filter(None, variant)))
+
+
+def _needs_dynet(build: str) -> pytest.MarkDecorator:
+    if build == "source":
+        there = (ROOT / ".dynet-native" / "build.json").exists()
+        return pytest.mark.skipif(not there, reason="no source build of DyNet: make dynet-native")
+    return pytest.mark.skipif(find_spec("_dynet") is None, reason="the DyNet wheel is missing")
+
+
+@pytest.fixture(params=_variants())
+def variant(request: pytest.FixtureRequest) -> Variant:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Variant], Found]:
+    """Runs a system on all cases, once, in a process of its own."""
+    folder = tmp_path_factory.mktemp("systems")
+
+    @cache
+    def run_once(variant: Variant) -> Found:
+        out = folder / f"{'-'.join(variant)}.npz"
+        options = json.dumps({"build": variant.build} if variant.build else {})
+        config = ROOT / "conf" / "system" / f"{variant.system}.yaml"
+        done = subprocess.run(
+            [sys.executable, str(PROGRAM), str(config), str(out), options, variant.device],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT)} | dict.fromkeys(THREADS, "1"),
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == ""  # records and tables may be written there
+        with np.load(out) as arrays:
+            return dict(arrays)
+
+    return run_once
+
+
+@pytest.fixture
+def found(run: Callable[[Variant], Found], variant: Variant, case: str) -> dict[str, Any]:
+    """What the system found for the case."""
+    values = run(variant)
+    if f"{case}/skip" in values:
+        pytest.skip(str(values[f"{case}/skip"]))
+    prefix = f"{case}/"
+    return {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)}
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@cache
+def truth(case: str, mode: str = "train") -> ReferenceResult:
+    model, instances = CASES[case].model, CASES[case].instances
+    return run_reference(model, initial_weights(model, seed=0), instances, mode)
+
+
+@cache
+def loss_after_step(case: str) -> float:
+    model, instances, rate = CASES[case].model, CASES[case].instances, CASES[case].learning_rate
+    weights = initial_weights(model, seed=0)
+    stepped = {k: w - rate * truth(case).gradients[k] for k, w in weights.items()}
+    return run_reference(model, stepped, instances, "infer").loss
+
+
+def assert_equal(found: Mapping[str, Any], prefix: str, expected: ReferenceResult) -> None:
+    wanted = {"loss": np.array(expected.loss), "outputs": expected.outputs}
+    wanted |= {f"gradient of {name}": value for name, value in expected.gradients.items()}
+    own = {k.partition("/")[2] for k in found if k.startswith(f"{prefix}/")}
+    assert own == set(wanted)
+    for name, value in wanted.items():
+        assert found[f"{prefix}/{name}"].shape == value.shape, name
+        assert relative_error(found[f"{prefix}/{name}"], value) < TOLERANCE, name
+
+
+def test_loss_outputs_and_gradients(found: Found, case: str) -> None:
+    assert_equal(found, "first", truth(case))
+
+
+def test_a_run_leaves_nothing_behind_for_the_next(found: Found, case: str) -> None:
+    assert_equal(found, "again", truth(case))
+
+
+def test_inference_has_no_gradients(found: Found, case: str) -> None:
+    assert_equal(found, "inferred", truth(case, "infer"))
+
+
+def test_one_step_of_plain_sgd(found: Found, case: str) -> None:
+    expected = loss_after_step(case) - truth(case).loss
+    change = float(found["stepped/loss"]) - float(found["first/loss"])
+    assert abs(expected) > 1e-3 * abs(truth(case).loss)  # else the step proves nothing
+    assert change == pytest.approx(expected, rel=STEP_TOLERANCE)
+
+
+def test_a_mini_batch_is_the_sum_of_its_instances(found: Found, case: str) -> None:
+    singles = [f"single{i}" for i in range(len(CASES[case].sizes))]
+    outputs = np.concatenate([found[f"{single}/outputs"] for single in singles])
+    assert relative_error(outputs, found["first/outputs"]) < TOLERANCE
+    summed = [k.partition("/")[2] for k in found if k.startswith("first/") and "outputs" not in k]
+    assert summed
+    for name in summed:
+        total = np.sum([found[f"{single}/{name}"] for single in singles], axis=0)
+        assert relative_error(total, found[f"first/{name}"]) < TOLERANCE, name
+
+
+def test_a_process_loads_one_framework(run: Callable[[Variant], Found], variant: Variant) -> None:
+    config = yaml.safe_load(
+        (ROOT / f"conf/system/{variant.system}.yaml").read_text(encoding="utf-8")
+    )
+    family = config["adapter"].rpartition(".")[2].partition("_")[0]
+    own = OWN_FRAMEWORKS.get(family, set())
+    assert set(run(variant)["loaded"].tolist()) <= own < set(FRAMEWORKS)

@@ -1,0 +1,155 @@
+"""Whole models: symbolic gradients of every parameter against finite differences in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from harness.contracts.model import Model, ModelSizes, initial_weights
+from harness.models.tree_fc import TreeFC
+from harness.models.tree_lstm import TreeLSTM
+from harness.oracle import run_reference
+from harness.values.instances import Tree, int_array
+from harness.vertex.autodiff import differentiate
+from harness.vertex.operators import OPERATORS
+from harness.vertex.tracing import VertexTracer, trace
+from tests.support.engine_models import EXAMPLES
+from tests.support.finite_differences import STEP, check_gradients
+from tests.support.random_programs import RandomModel, models, sketches
+from tests.support.sketch_models import SIZES
+from tests.support.sketches import Sketch
+
+N_CLASSES = SIZES.n_classes
+
+
+def _check(model: Model, instances: list[Any], n_entries: int | None = None, seed: int = 1) -> None:
+    # Larger than the models' own initial weights, so that no gate is almost linear.
+    weights = {k: 2.0 * w.astype(np.float64) for k, w in initial_weights(model, seed).items()}
+    gradients = run_reference(model, weights, instances, "train").gradients
+    check_gradients(
+        lambda w: run_reference(model, w, instances, "infer").loss, weights, gradients, n_entries
+    )
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_gradients_of_whole_models(name: str) -> None:
+    model, instances = EXAMPLES[name]
+    _check(model, instances, n_entries=12)
+
+
+@st.composite
+def trees(draw: st.DrawFn, max_leaves: int = 6) -> Tree:
+    """Draw a binary tree by joining neighbours, in post-order of the joins."""
+    n = draw(st.integers(1, max_leaves))
+    words = draw(st.lists(st.integers(0, SIZES.vocab_size - 1), min_size=n, max_size=n))
+    left, right, roots = [-1] * n, [-1] * n, list(range(n))
+    while len(roots) > 1:
+        k = draw(st.integers(0, len(roots) - 2))
+        words.append(-1)
+        left.append(roots[k])
+        right.append(roots[k + 1])
+        roots[k : k + 2] = [len(words) - 1]
+    labels = draw(st.lists(st.integers(0, N_CLASSES - 1), min_size=len(words), max_size=len(words)))
+    return Tree(*map(int_array, (words, labels, left, right)))
+
+
+TREE_MODELS = [TreeLSTM(SIZES), TreeFC(SIZES, variant="fold"), TreeFC(SIZES, variant="cavs")]
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(trees(), min_size=1, max_size=2), st.sampled_from([0, 2]), st.integers(0, 99))
+def test_gradients_on_random_trees(instances: list[Tree], which: int, seed: int) -> None:
+    model = TREE_MODELS[which]
+    if isinstance(model, TreeFC):
+        # relu has kinks, where differences mean nothing: away from zero every unit is open.
+        weights = {k: np.abs(w) for k, w in initial_weights(model, seed).items()}
+        gradients = run_reference(model, weights, instances, "train").gradients
+        check_gradients(
+            lambda w: run_reference(model, w, instances, "infer").loss, weights, gradients, 6
+        )
+    else:
+        _check(model, instances, n_entries=4, seed=seed)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(models, st.lists(sketches(), min_size=1, max_size=2), st.integers(0, 99))
+def test_gradients_of_random_programs(
+    model: RandomModel, instances: list[Sketch], seed: int
+) -> None:
+    """In one random direction, since kinks (relu) are then met almost never."""
+    weights = {k: w.astype(np.float64) for k, w in initial_weights(model, seed).items()}
+    gradients = run_reference(model, weights, instances, "train").gradients
+    stream = np.random.default_rng(seed)
+    direction = {k: stream.uniform(-1, 1, w.shape) for k, w in weights.items()}
+    terms = [gradients[k] * d for k, d in direction.items()]
+    scale = sum(float(np.abs(term).sum()) for term in terms)
+    assume(scale < 1e3)
+
+    def loss(step: float) -> float:
+        moved = {k: w + step * direction[k] for k, w in weights.items()}
+        return run_reference(model, moved, instances, "infer").loss
+
+    expected = (loss(STEP) - loss(-STEP)) / (2 * STEP)
+    np.testing.assert_allclose(
+        sum(float(term.sum()) for term in terms), expected, rtol=1e-5, atol=1e-6 * scale + 1e-7
+    )
+
+
+def test_a_batch_is_the_sum_of_its_instances() -> None:
+    model, instances = EXAMPLES["tree_lstm"]
+    weights = initial_weights(model, 0)
+    whole = run_reference(model, weights, instances, "train")
+    parts = [run_reference(model, weights, [one], "train") for one in instances]
+    np.testing.assert_allclose(whole.loss, sum(part.loss for part in parts))
+    np.testing.assert_allclose(whole.outputs, np.concatenate([part.outputs for part in parts]))
+    for name, gradient in whole.gradients.items():
+        np.testing.assert_allclose(gradient, sum(p.gradients[name] for p in parts), atol=1e-12)
+
+
+def test_loss_of_a_single_leaf_by_hand() -> None:
+    model = TreeLSTM(ModelSizes(2, 1, 2, 1))
+    weights = initial_weights(model, 4)
+    leaf = Tree(*map(int_array, ([0], [1], [-1], [-1])))
+    gates = weights["embedding"][0].astype(float) @ weights["W"] + weights["b_leaf"]
+    i, o, u = gates[:2], gates[2:4], gates[4:]
+    c = np.tanh(u) / (1 + np.exp(-i))
+    logits = (np.tanh(c) / (1 + np.exp(-o))) @ weights["W_out"]
+    loss = np.log(np.exp(logits).sum()) - logits[1]
+    result = run_reference(model, weights, [leaf], "infer")
+    np.testing.assert_allclose(result.loss, loss)
+    np.testing.assert_allclose(result.outputs, [logits])
+    assert result.gradients == {}
+
+
+def test_what_nobody_needs_has_no_gradient() -> None:
+    class Unused:
+        vertex_types = ("vertex",)
+        state = {"h": 4}  # noqa: RUF012
+
+        def vertex(self, v: VertexTracer) -> None:
+            v.gather(0).h @ v.parameter("A")
+            v.scatter(h=v.gather(1).h)
+
+    gradient = differentiate(trace(Unused(), "vertex", {"A": (4, 4)}))
+    assert gradient.sinks == ()
+    ((source, given_back),) = gradient.gathers
+    assert gradient.nodes[source].index == 1
+    assert gradient.nodes[given_back].op == "state_gradient"
+
+
+def test_forward_operators_come_first_and_sinks_name_parameters() -> None:
+    model, _ = EXAMPLES["tree_lstm"]
+    shapes = {name: spec.shape for name, spec in model.parameters.items()}
+    function = trace(model, "internal", shapes)
+    gradient = differentiate(function)
+    assert gradient.nodes[: gradient.n_forward] == function.nodes
+    sinks = [gradient.nodes[i] for i in gradient.sinks]
+    assert {node.name for node in sinks} == {"U", "b", "F_1", "F_2", "b_f"}
+    assert sum(node.name == "b_f" for node in sinks) == 2  # one bias, used by both forget gates
+    assert all(OPERATORS[node.op].sink and node.shape == shapes[node.name] for node in sinks)
+    for k, node in enumerate(gradient.nodes):
+        assert all(operand < k for operand in node.inputs)

@@ -1,0 +1,259 @@
+"""Vertex functions whose own operators are batched: same numbers, fewer operators, known copies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from harness.contracts.model import Model, ModelSizes, Weights, initial_weights, traced_functions
+from harness.engine.backends.stepwise import arithmetic
+from harness.engine.lowering.lower import lower
+from harness.engine.lowering.plan import CopyStep, PackStep, Plan
+from harness.engine.memory.workspace import Matrix
+from harness.engine.switches import Switches
+from harness.errors import ConfigError
+from harness.models.cell import CellModel
+from harness.models.lattice_lstm import LatticeLSTM
+from harness.models.tree_gru import TreeGRU
+from harness.models.tree_lstm import TreeLSTM
+from harness.oracle import run_reference
+from harness.vertex.operators import Node
+from harness.vertex.subgraph.columns import LaidOut, lay_out
+from harness.vertex.subgraph.unjoin import unjoin
+from tests.support.engine_models import EXAMPLES
+from tests.support.engine_runs import NoClock, disagreements, interpreted_kernels, prepared, run
+from tests.support.random_programs import RandomModel, models, sketches
+from tests.support.sketches import Sketch
+from tests.systems.test_subgraph_executor import PAIRS
+
+ED_BATCH = Switches(layout="pq", fusion=False, hoisting=False, lazy_batching=False)
+SIZES = ModelSizes(hidden_size=4, vocab_size=7)
+
+
+def example(name: str) -> tuple[Model, list[Any], Weights]:
+    model, instances = EXAMPLES[name]
+    return model, instances, {k: np.float32(2.0) * w for k, w in initial_weights(model, 7).items()}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_training_agrees_with_the_oracle(name: str) -> None:
+    model, instances, weights = example(name)
+    oracle = run_reference(model, weights, instances, "train")
+    for k, layout, hoisting, lazy in product((0, 1), ("pq", "dynet"), (True, False), (True, False)):
+        switches = Switches(
+            layout=layout,
+            hoisting=hoisting,
+            lazy_batching=lazy,
+            fusion=hoisting != lazy and k == 0,
+            pre_gather_parameters=(hoisting + k) % 2 == 0,
+            loop=("python", "compiled")[(lazy + k) % 2],
+        )
+        with interpreted_kernels():
+            result = run(prepared(model, weights, switches), instances)
+        assert disagreements(result, oracle) == [], switches
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("layout", ["pq", "dynet"])
+def test_inference_agrees_with_the_oracle(name: str, layout: str) -> None:
+    model, instances, weights = example(name)
+    oracle = run_reference(model, weights, instances, "infer")
+    for fold_tables, pre_gather in product((True, False), repeat=2):
+        switches = replace(
+            ED_BATCH,
+            layout=layout,
+            fold_tables=fold_tables,
+            pre_gather_parameters=pre_gather,
+            loop="python",
+        )
+        result = run(prepared(model, weights, switches, mode="infer"), instances)
+        assert disagreements(result, oracle) == []
+
+
+@pytest.mark.parametrize("name", ["tree_lstm", "tree_gru", "gated_lattice_lstm", "child_sum"])
+def test_what_a_device_without_numpy_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    grow = Matrix.ensure
+
+    def ensure(self: Matrix, n_rows: int) -> None:
+        grow(self, n_rows)
+        self.array = None
+
+    monkeypatch.setattr(Matrix, "ensure", ensure)
+    monkeypatch.setattr(arithmetic, "CPU_KERNELS", {})
+    model, instances, weights = example(name)
+    oracle = run_reference(model, weights, instances, "train")
+    for layout, pre_gather in product(("pq", "dynet"), (True, False)):
+        switches = replace(ED_BATCH, layout=layout, pre_gather_parameters=pre_gather, loop="python")
+        assert disagreements(run(prepared(model, weights, switches), instances), oracle) == []
+
+
+@pytest.mark.parametrize("name", ["tree_lstm", "tree_gru", "lattice_lstm"])
+@pytest.mark.parametrize("pre_gather", [True, False])
+def test_packs_follow_the_parameters_that_are_learned(name: str, pre_gather: bool) -> None:
+    model, instances, weights = example(name)
+    switches = replace(ED_BATCH, pre_gather_parameters=pre_gather, loop="python")
+    adapter = prepared(model, weights, switches)
+    assert adapter.engine.parameters.packs
+    expected = {k: w.astype(np.float64) for k, w in weights.items()}
+    for _ in range(4):
+        oracle = run_reference(model, expected, instances, "train")
+        assert disagreements(run(adapter, instances, update=True), oracle) == []
+        expected = {k: w - 0.1 * oracle.gradients[k] for k, w in expected.items()}
+
+
+@pytest.mark.parametrize("cell", ["lstm", "tree_lstm_internal", "tree_gru_internal"])
+def test_cells_with_separate_matrices_are_packed(cell: str) -> None:
+    model = CellModel(SIZES, cell=cell)
+    weights = initial_weights(model, 1)
+    oracle = run_reference(model, weights, PAIRS, "train")
+    adapter = prepared(model, weights, replace(ED_BATCH, loop="python"))
+    assert disagreements(run(adapter, PAIRS), oracle) == []
+    assert any(len(pack.parts) > 1 for pack in adapter.engine.parameters.packs.values())
+
+
+def test_joins_of_matrices_are_refused() -> None:
+    model = CellModel(SIZES, cell="mv")
+    with pytest.raises(ConfigError, match="cell joins matrices"):
+        prepared(model, initial_weights(model, 0), ED_BATCH, mode="infer")
+
+
+def test_an_unknown_layout_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"layout=row .* read_order, policy, dynet, pq"):
+        Switches(layout="row")
+
+
+any_switches = st.builds(
+    Switches,
+    layout=st.sampled_from(["pq", "dynet"]),
+    hoisting=st.booleans(),
+    lazy_batching=st.booleans(),
+    fusion=st.sampled_from([False, False, True]),
+    pre_gather_parameters=st.booleans(),
+    loop=st.sampled_from(["python", "compiled"]),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(models, st.lists(sketches(), min_size=1, max_size=3), any_switches)
+def test_any_function_computes_what_it_did(
+    model: RandomModel, instances: list[Sketch], switches: Switches
+) -> None:
+    weights = initial_weights(model, 3)
+    oracle = run_reference(model, weights, instances, "train")
+    values = [oracle.outputs, *oracle.gradients.values()]
+    assume(max(float(np.abs(value).max()) for value in values) < 1e3)
+    with interpreted_kernels():
+        result = run(prepared(model, weights, switches), instances)
+        inferred = run(prepared(model, weights, switches, mode="infer"), instances)
+    assert disagreements(result, oracle, 2e-4) == []
+    assert abs(inferred.loss - oracle.loss) <= 2e-4 * max(1.0, abs(oracle.loss))
+
+
+# --- what the layouts save ---
+
+LAUNCHES = ("tree_lstm", "tree_gru", "lattice_lstm", "gated_lattice_lstm", "chain_lstm")
+
+
+def counters(name: str, switches: Switches) -> tuple[int, int]:
+    model, instances, weights = example(name)
+    adapter = prepared(model, weights, switches, mode="infer")
+    adapter.load(instances)
+    adapter.run(NoClock())
+    found = adapter.counters()
+    assert found.n_launches is not None
+    assert found.bytes_copied is not None
+    return found.n_launches, found.bytes_copied
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_each_switch_shows_in_launches_and_bytes(name: str) -> None:
+    base = replace(ED_BATCH, loop="python")
+    as_written = counters(name, replace(base, layout="policy"))
+    pq = counters(name, base)
+    dynet = counters(name, replace(base, layout="dynet"))
+    gathering = counters(name, replace(base, pre_gather_parameters=False))
+    assert pq[0] < as_written[0]
+    assert pq[0] <= dynet[0]
+    assert pq[1] <= dynet[1]
+    assert pq[1] == as_written[1]  # the PQ tree's layout copies nothing
+    assert gathering[0] > pq[0]
+    assert gathering[1] > pq[1]
+
+
+def test_counters_do_not_depend_on_how_batches_are_run() -> None:
+    for switches in (ED_BATCH, replace(ED_BATCH, layout="dynet", pre_gather_parameters=False)):
+        with interpreted_kernels():
+            compiled = counters("lattice_lstm", switches)
+        assert compiled == counters("lattice_lstm", replace(switches, loop="python"))
+
+
+def plan_of(model: Model, function: str, **changes: Any) -> Plan:
+    return lower(traced_functions(model)[function], replace(ED_BATCH, **changes), train=False)
+
+
+@pytest.mark.parametrize(
+    ("model", "function"),
+    [
+        *((TreeLSTM(SIZES), function) for function in ("leaf", "internal")),
+        *((TreeGRU(SIZES), function) for function in ("leaf", "internal")),
+        *((LatticeLSTM(SIZES), function) for function in ("char", "word")),
+    ],
+)
+def test_a_pq_layout_leaves_nothing_to_copy(model: Model, function: str) -> None:
+    steps = plan_of(model, function).batch
+    assert not [step for step in steps if isinstance(step, CopyStep | PackStep)]
+    anew = plan_of(model, function, pre_gather_parameters=False).batch
+    assert [step for step in anew if isinstance(step, PackStep)]
+
+
+def test_operators_of_a_batch_write_adjacent_columns() -> None:
+    """The five gates of an internal vertex: one sigmoid of four, though of three products."""
+    plan = plan_of(TreeLSTM(SIZES), "internal")
+    widths = [node.width // 4 for node in plan.nodes if node.op == "sigmoid"]
+    assert widths == [4]
+    (sigmoid,) = (i for i, node in enumerate(plan.nodes) if node.op == "sigmoid")
+    (joined,) = plan.nodes[sigmoid].inputs
+    parts = [plan.refs[i] for i in plan.nodes[joined].inputs]
+    assert len(parts) == 3
+    assert all(b == a.next(b.width) for a, b in pairwise(parts))
+    assert plan.refs[joined].buffer == parts[0].buffer
+    assert plan.refs[joined].start == parts[0].start
+
+
+# --- gates apart ---
+
+
+def rewritten(model: Model, function: str, layout: str = "pq") -> LaidOut:
+    return lay_out(traced_functions(model)[function], layout, apart=())
+
+
+def products(nodes: tuple[Node, ...]) -> list[int]:
+    return sorted(node.width for node in nodes if node.op == "matmul")
+
+
+def test_joined_gates_are_taken_apart_and_put_together() -> None:
+    function = traced_functions(TreeGRU(SIZES))["internal"]
+    apart = unjoin(function)
+    assert products(function.nodes) == [4, 4, 8, 8]
+    assert products(apart.function.nodes) == [4] * 6
+    assert {part.parameter for part in apart.parts.values()} >= {"U_1", "U_2", "b"}
+    assert products(rewritten(TreeGRU(SIZES), "internal").function.nodes) == [4, 4, 8, 8]
+
+
+def test_what_is_read_as_a_whole_stays_joined() -> None:
+    model, _ = EXAMPLES["shared_sums"]
+    function = traced_functions(model)["inner"]
+    assert products(unjoin(function).function.nodes) == products(function.nodes)
+
+
+def test_parameters_that_are_not_read_have_no_gradient() -> None:
+    """Columns of the forget gate, which a chain's first vertex has no use for."""
+    function = traced_functions(EXAMPLES["chain_lstm"][0])["first"]
+    parts = unjoin(function).parts.values()
+    assert sorted(part.start for part in parts if part.parameter == "W") == [0, 8, 12]

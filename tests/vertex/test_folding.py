@@ -1,0 +1,48 @@
+"""Products of look-ups, looked up: the same results in inference, and fewer products."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness.contracts.model import initial_weights, traced_functions
+from harness.engine.switches import Switches
+from harness.oracle import run_reference
+from harness.vertex.folding import FoldedTable, fold_tables
+from tests.support.engine_models import EXAMPLES
+from tests.support.engine_runs import disagreements, interpreted_kernels, prepared, run
+
+
+@pytest.mark.parametrize("granularity", ["vertex", "operator"])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_results_stay_as_they_are(name: str, granularity: str) -> None:
+    model, instances = EXAMPLES[name]
+    weights = {k: np.float32(2.0) * w for k, w in initial_weights(model, 3).items()}
+    oracle = run_reference(model, weights, instances, "infer")
+    with interpreted_kernels():
+        for fusion in (True, False):
+            switches = Switches(granularity=granularity, fusion=fusion, fold_tables=True)
+            adapter = prepared(model, weights, switches, "agenda", mode="infer")
+            assert disagreements(run(adapter, instances), oracle) == []
+
+
+def test_a_product_of_a_look_up_is_a_look_up() -> None:
+    function = traced_functions(EXAMPLES["lattice_lstm"][0])["char"]
+    folded, tables = fold_tables(function)
+    assert tables == (FoldedTable("characters", "W_char"),)
+    products = [node for node in folded.nodes if node.op == "matmul"]
+    assert [folded.nodes[node.inputs[1]].name for node in products] == ["U_char"]
+
+
+def test_training_multiplies_as_before() -> None:
+    model, instances = EXAMPLES["tree_lstm"]
+    weights = initial_weights(model, 3)
+    adapter = prepared(model, weights, Switches(fusion=False, fold_tables=True, loop="python"))
+    oracle = run_reference(model, weights, instances, "train")
+    assert disagreements(run(adapter, instances), oracle) == []
+    assert set(adapter.engine.parameters.values) == set(weights)
+
+
+def test_what_reads_no_table_stays_as_it_is() -> None:
+    function = traced_functions(EXAMPLES["lattice_lstm"][0])["join"]
+    assert fold_tables(function) == (function, ())

@@ -1,0 +1,117 @@
+"""PQ trees against brute force: a tree stands for exactly the orders that its sets allow."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from harness.vertex.subgraph.pq_tree import Kind, Node, cover, mask_of, members, reduce, universal
+
+Order = tuple[int, ...]
+
+
+@cache
+def permutations(n: int) -> NDArray[Any]:
+    """All orders of n leaves (n!, n)."""
+    return np.array(list(itertools.permutations(range(n))), dtype=np.int8)
+
+
+@cache
+def positions(n: int) -> NDArray[Any]:
+    """Where each leaf stands in each order (n!, n)."""
+    return np.argsort(permutations(n), axis=1)
+
+
+def allowed(n: int, sets: list[int]) -> set[Order]:
+    """By brute force: the orders in which every set is consecutive."""
+    keep = np.ones(len(positions(n)), dtype=bool)
+    for wanted in sets:
+        at = positions(n)[:, list(members(wanted))]
+        keep &= at.max(axis=1) - at.min(axis=1) == at.shape[1] - 1
+    return set(map(tuple, permutations(n)[keep].tolist()))
+
+
+def orders(node: Node) -> Iterator[Order]:
+    """The orders that a tree stands for."""
+    if node.kind is Kind.LEAF:
+        yield tuple(node.leaves())
+        return
+    if node.kind is Kind.P:
+        arrangements = list(itertools.permutations(node.children))
+    else:
+        arrangements = [node.children, node.children[::-1]]
+    for children in arrangements:
+        for parts in itertools.product(*(list(orders(child)) for child in children)):
+            yield tuple(itertools.chain(*parts))
+
+
+@st.composite
+def leaves_and_sets(draw: st.DrawFn) -> tuple[int, list[int]]:
+    n = draw(st.integers(2, 7))
+    return n, draw(st.lists(st.integers(1, (1 << n) - 1), max_size=6))
+
+
+@given(leaves_and_sets())
+@settings(max_examples=250, deadline=None)
+def test_reduce_keeps_exactly_the_orders_that_sets_allow(case: tuple[int, list[int]]) -> None:
+    n, sets = case
+    tree, kept = universal(range(n)), []
+    for wanted in sets:
+        reduced = reduce(tree, wanted)
+        if reduced is None:  # the tree is as it was, and goes on without this set
+            assert allowed(n, [*kept, wanted]) == set()
+            continue
+        tree = reduced
+        kept.append(wanted)
+    assert set(orders(tree)) == allowed(n, kept)
+    assert sorted(tree.leaves()) == list(range(n))
+
+
+@given(leaves_and_sets())
+@settings(max_examples=100, deadline=None)
+def test_inner_nodes_are_well_formed(case: tuple[int, list[int]]) -> None:
+    n, sets = case
+    tree = universal(range(n))
+    for wanted in sets:
+        tree = reduce(tree, wanted) or tree
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        waiting += node.children
+        assert len(node.children) >= {Kind.LEAF: 0, Kind.P: 2, Kind.Q: 3}[node.kind]
+        assert node.mask == mask_of(node.leaves())
+
+
+def test_a_failed_reduction_leaves_the_tree() -> None:
+    tree = universal(range(4))
+    for wanted in ({0, 1}, {1, 2}, {2, 3}):
+        reduced = reduce(tree, mask_of(wanted))
+        assert reduced is not None
+        tree = reduced
+    before = list(orders(tree))
+    assert reduce(tree, mask_of({0, 3})) is None
+    assert list(orders(tree)) == before == [(0, 1, 2, 3), (3, 2, 1, 0)]
+
+
+def test_sets_that_say_nothing_change_nothing() -> None:
+    tree = universal(range(3))
+    assert reduce(tree, mask_of({1})) is tree
+    assert reduce(tree, mask_of({0, 1, 2})) is tree
+
+
+def test_the_smallest_subtree_around_some_leaves() -> None:
+    tree = reduce(universal(range(4)), mask_of({1, 2}))
+    assert tree is not None
+    assert set(cover(tree, mask_of({1, 2})).leaves()) == {1, 2}
+    assert cover(tree, mask_of({1, 3})) is tree
+
+
+def test_one_leaf_is_a_tree() -> None:
+    assert list(orders(universal(range(1)))) == [(0,)]

@@ -1,0 +1,47 @@
+"""Style and types of the whole repository, so that one command tells of everything."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from harness.values.places import ROOT
+
+TEXTS = ("conf", "datasets", "docs", "harness", "plots", "scripts", "systems", "tests", "workflow")
+# Sections of notes that no reader has: papers and released files can be followed instead.
+NOTES = re.compile(
+    r"\bspec(ification)?([\s#]+[0-9]|,[\s#]+[0-9]+\.[0-9])|\bthe[\s#]+specification\b",
+    re.IGNORECASE,
+)
+
+
+@pytest.mark.parametrize(
+    "command", ["ruff check .", "ruff format --check .", "mypy"], ids=["lint", "format", "types"]
+)
+def test_static(command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_citation_is_public() -> None:
+    """Papers and released files are cited (docs/sources.md), not sections of private notes."""
+    assert all(NOTES.search(f"({word} 1.7)") for word in ("spec", "Spec", "specification,"))
+    files = [path for path in ROOT.iterdir() if path.is_file()]
+    files += [path for folder in TEXTS for path in (ROOT / folder).rglob("*") if path.is_file()]
+    citing = [
+        f"{path.relative_to(ROOT)}: {found.group()}"
+        for path in files
+        if path.parent.name != "__pycache__"
+        for found in NOTES.finditer(path.read_text(encoding="utf-8", errors="ignore"))
+    ]
+    assert citing == []
