@@ -64,10 +64,10 @@ def _refuse_what_does_not_fit(requests: Sequence[Request], flags: argparse.Names
         raise ConfigError("--show-policy prints text and --json does not; leave one of them out")
     if flags.draw_policy is not None:
         requests[0].the_learned_policy("--draw-policy")
-        _drawing_for("draw_state_machine", flags.draw_policy)
+        _drawing_for("state_machine", flags.draw_policy)
     if flags.draw is not None:  # before counting, which takes time
         request = requests[0]
-        picture = _drawing_for("draw_graph", flags.draw)
+        picture = _drawing_for("graph", flags.draw)
         picture.check_drawable(Source(request).at(request.offset).plain)
 
 
@@ -99,10 +99,10 @@ def _draw_and_save(counted: Counted, flags: argparse.Namespace) -> None:
     if flags.draw is not None:
         policies = {name: learned or load_policy(name) for name, learned in good.items()}
         schedules = {name: policy(graph) for name, policy in policies.items()}
-        picture = _drawing_for("draw_graph", flags.draw)
+        picture = _drawing_for("graph", flags.draw)
         picture.draw_schedules(graph, schedules, flags.draw, request.title)
     if flags.draw_policy is not None and the_learned is not None:
-        picture = _drawing_for("draw_state_machine", flags.draw_policy)
+        picture = _drawing_for("state_machine", flags.draw_policy)
         picture.draw_machine(the_learned, graph, flags.draw_policy)
 
 
@@ -178,11 +178,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _drawing_for(module: str, picture: Path) -> ModuleType:
     """Return the module that draws; only a picture needs matplotlib, which may not be installed."""
-    flag = "--draw" if module == "draw_graph" else "--draw-policy"
+    flag = "--draw" if module == "graph" else "--draw-policy"
     if picture.suffix not in PICTURES:
         raise ConfigError(f"{flag} {picture}: no such format; end it in {', '.join(PICTURES)}")
     try:
-        return importlib.import_module(f"plots.{module}")
+        return importlib.import_module(f"plots.drawing.{module}")
     except ModuleNotFoundError as error:
         raise ConfigError(f"{flag} needs {error.name}; install the extra `plots`") from None
 

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.engine.cpu_kernels import fast_math, fused
+from harness.engine.cpu_kernels import generated
 from harness.engine.cpu_kernels.fast_math import FAST, fast_exp, fast_sigmoid, fast_tanh
+from harness.values.places import ROOT
 
 Floats = NDArray[np.float32]
 # The bounds of the docstrings: relative for tanh and exp, absolute for sigmoid.
@@ -121,7 +122,7 @@ def _run(kernel: Callable[..., None]) -> Floats:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Own folder of kernels."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return fused.cache_folder()
+    return generated.cache_folder()
 
 
 def _files(folder: Path) -> set[str]:
@@ -130,13 +131,13 @@ def _files(folder: Path) -> set[str]:
 
 def test_a_kernel_is_kept_and_found_again(folder: Path) -> None:
     np.testing.assert_array_equal(
-        _run(fused.load_generated(SOURCE, "kernel")), [[1, 1], [1, 1], [0, 0]]
+        _run(generated.load_generated(SOURCE, "kernel")), [[1, 1], [1, 1], [0, 0]]
     )
     before = _files(folder)
     assert len(before) == 1
     (kept,) = folder.glob("*.py")
     written = kept.stat().st_mtime_ns
-    _run(fused.load_generated(SOURCE, "kernel"))
+    _run(generated.load_generated(SOURCE, "kernel"))
     assert _files(folder) == before
     assert kept.stat().st_mtime_ns == written
     assert list(folder.glob("*.tmp")) == []
@@ -146,13 +147,13 @@ def test_a_kernel_is_kept_and_found_again(folder: Path) -> None:
 def test_another_source_or_other_functions_get_another_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fused.load_generated(SOURCE, "kernel")
-    changed = _run(fused.load_generated(SOURCE.replace("F(1.0)", "F(2.0)"), "kernel"))
+    generated.load_generated(SOURCE, "kernel")
+    changed = _run(generated.load_generated(SOURCE.replace("F(1.0)", "F(2.0)"), "kernel"))
     np.testing.assert_array_equal(changed[0], [2, 2])
     assert len(_files(folder)) == 2
     # tanh is inlined into the compiled kernel, so that its source counts too.
     monkeypatch.setattr(inspect, "getsource", lambda module: "another tanh")
-    fused.load_generated(SOURCE, "kernel")
+    generated.load_generated(SOURCE, "kernel")
     assert len(_files(folder)) == 3
 
 
@@ -162,16 +163,16 @@ def test_a_folder_that_cannot_be_written_is_not_needed(
     blocked = tmp_path / "a file"
     blocked.write_text("in the way")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
-    np.testing.assert_array_equal(_run(fused.load_generated(SOURCE, "kernel"))[0], [1, 1])
+    np.testing.assert_array_equal(_run(generated.load_generated(SOURCE, "kernel"))[0], [1, 1])
     assert blocked.read_text() == "in the way"
 
 
 def test_another_process_uses_the_kept_kernel(folder: Path) -> None:
-    _run(fused.load_generated(SOURCE, "kernel"))
+    _run(generated.load_generated(SOURCE, "kernel"))
     program = (
         "import numpy as np, sys\n"
-        "from harness.engine.cpu_kernels import fused\n"
-        "kernel = fused.load_generated(sys.stdin.read(), 'kernel')\n"
+        "from harness.engine.cpu_kernels import generated\n"
+        "kernel = generated.load_generated(sys.stdin.read(), 'kernel')\n"
         "kernel(1, 0, 0, np.zeros((1, 2), dtype=np.float32))\n"
         "print(sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))\n"
     )
@@ -182,6 +183,6 @@ def test_another_process_uses_the_kept_kernel(folder: Path) -> None:
         text=True,
         check=True,
         env=os.environ | {"XDG_CACHE_HOME": str(folder.parent)},
-        cwd=Path(fast_math.__file__).parents[2],
+        cwd=ROOT,
     )
     assert done.stdout.split() == ["1", "0"]

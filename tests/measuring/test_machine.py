@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-import harness.machine.facts
 from harness.commands import doctor
+from harness.machine import disturbance
 from harness.machine.disturbance import Disturbance
 from harness.machine.facts import describe_machine, has_cuda_device
 from harness.machine.memory import peak_memory_bytes, reset_peak_memory
@@ -59,7 +59,7 @@ def fake_cpu(monkeypatch: pytest.MonkeyPatch, **readings: list[float]) -> None:
     """Let the readings of the kernel's counters follow each other."""
     for name, values in readings.items():
         source = iter(values)
-        monkeypatch.setattr(harness.machine, name, lambda source=source: next(source))
+        monkeypatch.setattr(disturbance, name, lambda source=source: next(source))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_work_of_others_is_told_from_our_own(
         _own_cpu_seconds=[0.0, own_s],
         _throttle_count=[5, 5],
     )
-    monkeypatch.setattr(harness.machine.time, "monotonic", iter([100.0, 102.0]).__next__)
+    monkeypatch.setattr(disturbance.time, "monotonic", iter([100.0, 102.0]).__next__)
     assert Disturbance("cpu").warnings() == warnings
 
 

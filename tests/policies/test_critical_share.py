@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from test_lattice_counts import lattice_graph, read_lattices
 
 from harness.contracts.corpus import load_corpus
 from harness.contracts.model import Model, ModelSizes
@@ -29,6 +28,7 @@ from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.policies.parts.bound import lower_bound, minimum_batches
 from harness.values.graph import NO_TYPE, Graph
 from harness.values.schedule import check_schedule
+from tests.models.test_lattice_counts import lattice_graph, read_lattices
 from tests.support.random_graphs import graph_of, graphs
 
 POLICIES = ("critical_share", "beam_2", "beam_20")

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_policies import INTERNAL, OUTPUT, REDUCTION, batches, chain_with_outputs, types_in_order
 
 from harness.contracts.corpus import load_corpus
 from harness.contracts.model import Model, ModelSizes
@@ -32,6 +31,14 @@ from harness.policies.fsm.machine import StateMachine
 from harness.policies.parts.bound import lower_bound, minimum_batches
 from harness.values.graph import Graph
 from harness.values.schedule import check_schedule
+from tests.policies.test_policies import (
+    INTERNAL,
+    OUTPUT,
+    REDUCTION,
+    batches,
+    chain_with_outputs,
+    types_in_order,
+)
 from tests.support.fsm_oracle import Learner, Remaining
 from tests.support.learned import schedule_by
 from tests.support.random_graphs import graph_of, graphs

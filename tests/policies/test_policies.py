@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given, settings
 
-import harness.contracts.policy
+import harness.policies
+from harness.contracts import policy
 from harness.contracts.policy import load_policy, policy_names
 from harness.errors import ConfigError
 from harness.policies.parts.bound import lower_bound, minimum_batches
@@ -43,7 +44,7 @@ def chain_with_outputs(n_levels: int = 4) -> Graph:
 
 def test_names_are_found_without_compiling() -> None:
     code = (
-        "import sys; from harness.policies import policy_names; names = policy_names();"
+        "import sys; from harness.contracts.policy import policy_names; names = policy_names();"
         "print(*names); sys.exit('numba' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -52,7 +53,7 @@ def test_names_are_found_without_compiling() -> None:
     assert "bound" not in done.stdout.split()
 
 
-@pytest.mark.parametrize("name", ["bound", "_ready", "no_such_policy", "", "agenda "])
+@pytest.mark.parametrize("name", ["parts", "fsm", "__init__", "no_such_policy", "", "agenda "])
 def test_an_unknown_policy_is_refused_and_the_known_are_listed(name: str) -> None:
     with pytest.raises(ConfigError, match=r"is unknown.*; choose one of agenda, .*unbatched"):
         load_policy(name)
@@ -62,11 +63,11 @@ def test_an_unknown_policy_is_refused_and_the_known_are_listed(name: str) -> Non
 def policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Another folder of policies, where one is whole."""
     (tmp_path / "whole.py").write_text("def schedule(graph): ...\n")
-    monkeypatch.setattr(harness.policies, "_FOLDER", tmp_path)
+    monkeypatch.setattr(policy, "_FOLDER", tmp_path)
     monkeypatch.setattr(harness.policies, "__path__", [str(tmp_path)])
-    harness.policies._kinds.cache_clear()
+    policy._kinds.cache_clear()
     yield tmp_path
-    harness.policies._kinds.cache_clear()
+    policy._kinds.cache_clear()
     for name in ("whole", "broken"):
         sys.modules.pop(f"harness.policies.{name}", None)
 

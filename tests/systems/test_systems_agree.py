@@ -26,7 +26,7 @@ PROGRAM = ROOT / "tests" / "support" / "run_adapter.py"
 TOLERANCE = 1e-4  # of an array's largest entry
 STEP_TOLERANCE = 2e-3  # of the change that a step makes: a difference of float32 losses
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-OWN_FRAMEWORKS = {"dynet": {"dynet"}, "torch": {"torch"}, "vertex": {"torch", "numba"}}
+OWN_FRAMEWORKS = {"dynet": {"dynet"}, "torch": {"torch"}, "core": {"torch", "numba"}}
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 Found = Mapping[str, Any]
 
@@ -175,6 +175,6 @@ def test_a_process_loads_one_framework(run: Callable[[Variant], Found], variant:
     config = yaml.safe_load(
         (ROOT / f"conf/system/{variant.system}.yaml").read_text(encoding="utf-8")
     )
-    family = config["adapter"].rpartition(".")[2].partition("_")[0]
+    family = config["adapter"].split(".")[1].removeprefix("on_")
     own = OWN_FRAMEWORKS.get(family, set())
     assert set(run(variant)["loaded"].tolist()) <= own < set(FRAMEWORKS)
