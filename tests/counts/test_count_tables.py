@@ -21,6 +21,7 @@ from plots.numbers.artefact import Artefact
 from plots.numbers.gather import gather
 from plots.numbers.presentation import read_presentation
 from plots.numbers.published_rows import read_published_rows
+from plots.tables import counts as table_of_counts
 from plots.tables import generalisation as table_of_generalisation
 from plots.tables import learning as table_of_learning
 from plots.tables import policies as table_of_policies
@@ -52,7 +53,7 @@ def counted(
 def test_counts_stand_above_the_simulation(choices: Choices) -> None:
     artefact = counted("edbatch_fig9_counts", choices)
     published = read_published_rows("simulated_batch_counts")
-    table = figure_of_counts.table_of(artefact, published)
+    table = table_of_counts.table_of(artefact, published)
     labels = [column.label for column in table.columns]
     headers = [header for header, _ in table.rows]
     place = headers.index("Lattice-LSTM, B = 32")
@@ -153,7 +154,7 @@ def test_a_dash_is_explained_where_there_is_one(
 
 def test_missing_counts_are_called_missing(choices: Choices) -> None:
     artefact = counted("edbatch_fig9_counts", choices, missing=True)
-    table = figure_of_counts.table_of(artefact, read_published_rows("simulated_batch_counts"))
+    table = table_of_counts.table_of(artefact, read_published_rows("simulated_batch_counts"))
     assert {str(cell) for cell in table.rows[0][1]} == {"missing"}
     use_style()
     figure_of_counts.make(counted("edbatch_fig9", choices, missing=True), choices.results_dir)
