@@ -121,6 +121,10 @@ class System(ABC):
     def synchronize(self) -> None:  # noqa: B027 - nothing to wait for unless a device is involved
         """Wait until all work is done; called by the clock."""
 
+    def in_force(self) -> dict[str, str]:
+        """Return how it ran, where that may differ from what was asked (see Record.in_force)."""
+        return {}
+
     def versions(self) -> dict[str, str]:
         """Framework build facts for the record (version, BLAS, source or wheel)."""
         return {}

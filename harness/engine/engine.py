@@ -2,194 +2,169 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from harness.engine.backends.compiled.loop import CompiledLoop, compile_loop
-from harness.engine.backends.stepwise.executor import TypeExecutor
+from harness.contracts.model import Weights
+from harness.engine.backend import ALL_ROWS, Arrangement, choose_backend
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import Plan
-from harness.engine.memory.bound import Tally
-from harness.engine.memory.parameters import Parameters
-from harness.engine.memory.workspace import Matrix
-from harness.engine.rows.geometry import output_geometry, space_of_type, type_geometry
+from harness.engine.rows.geometry import output_geometries, space_of_type, type_geometry
 from harness.engine.rows.layout import Index, Layout, plan_layout
 from harness.engine.switches import Switches
+from harness.errors import UnsupportedTrial
 from harness.values.graph import MiniBatch
 from harness.values.instances import IntArray
 from harness.values.schedule import Schedule
-from harness.vertex.folding import fold_tables
 from harness.vertex.program import VertexFunction
 
-OUTPUT = -1  # key of the output function among the executors
-# A loop of all functions takes seconds to compile; where more keep joining it is given up.
-MAX_TIMES_GROWN = 3
+NO_BATCHES = np.zeros((0, 2), dtype=np.int32)
 
 
 class Engine:
-    """Executes forward, backward and update of mini-batches.
+    """Executes forward, backward and update of mini-batches on one backend.
 
     functions: vertex functions by type id; more may join later, and are compiled when a mini-batch
     is arranged (at operator granularity every number of children has a sum of its own).
-    output: read from MiniBatch.outputs after the last batch, or None where outputs are vertices
-    themselves. weights: initial float32 values.
+    outputs: functions that are read from MiniBatch.outputs after the last batch, the k-th of them
+    where MiniBatch.output_ids is k; none where outputs are vertices themselves.
+    weights: initial float32 values.
+
+    Raises UnsupportedTrial where the backend cannot run what is asked.
     """
 
     def __init__(
         self,
         functions: Mapping[int, VertexFunction],
-        output: VertexFunction | None,
-        weights: Mapping[str, NDArray[np.float32]],
+        outputs: Iterable[VertexFunction],
+        weights: Weights,
         switches: Switches,
         device: str,
+        *,
         train: bool,
+        threads: int = 1,
     ) -> None:
-        self.device = torch.device(device)
-        if self.device.type != "cpu":
-            switches = replace(switches, fusion=False)  # kernels are generated for the CPU
-        self.switches, self.train = switches, train
-        self.tally = Tally()
-        self.parameters = Parameters(weights, self.device)
-        self.states: dict[str, Matrix] = {}
-        self.functions = functions
-        self.executors: dict[int, TypeExecutor] = {}
-        self.loops: dict[str, CompiledLoop | None] = {}  # by stage, once it has run
-        self.n_times_grown = -1
-        if output is not None:
-            self.executors[OUTPUT] = self._executor(output)
-        self._compile_new_functions()
-        self.mini_batch: MiniBatch
-        self.layout: Layout
-        self.output_order: Index
+        self.backend = choose_backend(switches, device)(switches, device, threads)
+        self.switches = self.backend.switches
+        self.functions, self.train = functions, train
+        self.backend.load(weights)
+        self.plans: dict[int, Plan] = {}
+        named = {-1 - k: function for k, function in enumerate(outputs)}
+        self.output_ids = tuple(named)
+        self._lower(named)
+        self._lower(self.functions)
+        self.n_lowered = len(self.functions)
 
-    def _compile_new_functions(self) -> None:
-        """Make executors where `functions` has grown, and number the row spaces anew."""
-        new = {t: f for t, f in self.functions.items() if t not in self.executors}
-        self.n_compiled = len(self.functions)
-        self.executors |= {t: self._executor(f) for t, f in new.items()}
-        written = [self._written_states(t) for t in range(max(self.functions, default=0) + 1)]
+    def _lower(self, functions: Mapping[int, VertexFunction]) -> None:
+        """Plan and compile the functions that have no plan yet, and number the row spaces anew."""
+        abilities = self.backend.abilities
+        for type_id, function in functions.items():
+            if type_id not in self.plans:
+                self.plans[type_id] = lower(function, self.switches, abilities, self.train)
+        for plan in self.plans.values():
+            missing = sorted({node.op for node in plan.nodes} - abilities.operators)
+            if missing:
+                raise UnsupportedTrial(f"{plan.name} needs {missing[0]}, which has no kernel here")
+        self.backend.compile(self.plans)
+        last = max(self.functions, default=0)
+        written = [
+            frozenset(self.plans[t].states if t in self.plans else ()) for t in range(last + 1)
+        ]
         self.space_of_type = space_of_type(written)
         self.space_of_state = {
             state: self.space_of_type[t] for t, states in enumerate(written) for state in states
         }
-        self.loops.clear()
-        self.n_times_grown += 1
 
-    def _loop(self, stage: str) -> CompiledLoop | None:
-        """All batches in one compiled call, where switches and steps allow it."""
-        if self.device.type != "cpu" or self.switches.loop != "compiled":
-            return None
-        if self.n_times_grown > MAX_TIMES_GROWN:
-            return None
-        mine = {t: self.executors[t] for t in self.functions}
-        plans = {t: executor.plan for t, executor in mine.items()}
-        return compile_loop(plans, {t: executor.bound for t, executor in mine.items()}, stage)
-
-    def _run_batches(self, stage: str, batches: IntArray) -> None:
-        if stage not in self.loops:
-            self.loops[stage] = self._loop(stage)
-        loop = self.loops[stage]
-        if loop is not None:
-            loop.run(batches, self.tally)
-            return
-        for type_id, batch in batches.tolist():
-            self.executors[type_id].run_batch(stage, batch)
-
-    def _executor(self, function: VertexFunction) -> TypeExecutor:
-        if self.switches.fold_tables and not self.train:
-            function, folded = fold_tables(function)
-            self.parameters.fold(folded)
-        plan = lower(function, self.switches, self.train)
-        self.parameters.pack(plan.packs)
-        return TypeExecutor(plan, self.parameters, self.states, self.device, self.tally)
-
-    def _written_states(self, type_id: int) -> frozenset[str]:
-        if type_id not in self.executors:
-            return frozenset()
-        return written_states(self.executors[type_id].plan)
-
-    def arrange(self, mini_batch: MiniBatch, schedule: Schedule) -> None:
+    def arrange(
+        self, mini_batch: MiniBatch, schedule: Schedule, *, keep_states: bool = False
+    ) -> None:
         """Lay a scheduled mini-batch out in memory; part of the schedule phase."""
         self.mini_batch = mini_batch
-        if len(self.functions) > self.n_compiled:
-            self._compile_new_functions()
+        if len(self.functions) > self.n_lowered:
+            self._lower(self.functions)
+            self.n_lowered = len(self.functions)
         reorder = self.switches.layout == "read_order"
-        self.layout = plan_layout(mini_batch, schedule, self.space_of_type, reorder=reorder)
-        for type_id, rows in self.layout.types.items():
-            executor = self.executors[type_id]
-            executor.bind(type_geometry(executor.plan, mini_batch, self.layout, rows))
-        if OUTPUT in self.executors:
-            output = self.executors[OUTPUT]
-            geometry, self.output_order = output_geometry(output.plan, mini_batch, self.layout)
-            output.bind(geometry)
-        for name, matrix in self.states.items():
-            matrix.ensure(self.layout.n_rows[self.space_of_state[name.split(":")[1]]])
+        layout = plan_layout(mini_batch, schedule, self.space_of_type, reorder=reorder)
+        types = {
+            type_id: type_geometry(self.plans[type_id], mini_batch, layout, rows)
+            for type_id, rows in layout.types.items()
+        }
+        plans = {k: self.plans[k] for k in self.output_ids}
+        self.output_order: dict[int, Index] = {}
+        for k, (geometry, order) in output_geometries(plans, mini_batch, layout).items():
+            types[k], self.output_order[k] = geometry, order
+        n_rows = {state: layout.n_rows[space] for state, space in self.space_of_state.items()}
+        self.backend.arrange(Arrangement(types, n_rows), keep_states=keep_states)
+        self.layout: Layout = layout
+        self.whole = np.array([(type_id, ALL_ROWS) for type_id in types], dtype=np.int32)
+        read = [(k, 0) for k in self.output_order]
+        self.read = np.array(read, dtype=np.int32) if read else NO_BATCHES
 
     def forward(self) -> float:
         """Run all batches; returns the loss, summed over the mini-batch."""
-        self.tally.n_launches = self.tally.bytes_copied = 0
-        for type_id in self.layout.types:
-            self.executors[type_id].run_all("eager")
-        self._run_batches("batch", self.layout.batches)
-        for type_id in self.layout.types:
-            self.executors[type_id].run_all("lazy")
-        if OUTPUT in self.executors:
-            self.executors[OUTPUT].run_batch("batch", 0)
-            self.executors[OUTPUT].run_all("lazy")
+        self.backend.tally.n_launches = self.backend.tally.bytes_copied = 0
+        self.backend.run("eager", self.whole)
+        self.backend.run("batch", np.concatenate([self.layout.batches, self.read]))
+        self.backend.run("lazy", self.whole)
         return self._loss()
 
     def _loss(self) -> float:
-        losses = [
-            self.executors[type_id].value(self.executors[type_id].plan.loss)
-            for type_id in (*self.layout.types, OUTPUT)
-            if type_id in self.executors
-        ]
-        return float(sum(loss.sum() for loss in losses if loss is not None))
+        total = 0.0
+        for type_id in (*self.layout.types, *self.output_order):
+            plan = self.plans[type_id]
+            if plan.loss is not None:
+                total += float(self.backend.read(type_id, plan.refs[plan.loss]).sum())
+        return total
 
     def backward(self) -> None:
         """Run all batches in reverse, then the parameter gradients that were put off."""
-        self.parameters.clear()
-        for name, matrix in self.states.items():
-            if name.startswith("gradient:"):
-                n_rows = self.layout.n_rows[self.space_of_state[name.split(":")[1]]]
-                matrix.tensor[:n_rows].zero_()
-        if OUTPUT in self.executors:
-            self.executors[OUTPUT].run_batch("backward", 0)
-            self.executors[OUTPUT].run_all("backward_lazy")
-        self._run_batches("backward", self.layout.batches[::-1])
-        for type_id in self.layout.types:
-            self.executors[type_id].run_all("backward_lazy")
+        self.backend.clear_gradients()
+        self.backend.run("backward", np.concatenate([self.read, self.layout.batches[::-1]]))
+        self.backend.run("backward_lazy", self.whole)
 
     def update(self, learning_rate: float) -> None:
         """One step of plain SGD."""
-        self.parameters.update(learning_rate)
+        self.backend.update(learning_rate)
 
     def outputs(self) -> NDArray[np.float32]:
-        """Pushed values in the order of MiniBatch.outputs (k, d)."""
-        if OUTPUT not in self.executors:
+        """Pushed values in the order of MiniBatch.outputs (k, d); all have one width."""
+        if not self.output_ids:
             return self._output_states()
-        executor = self.executors[OUTPUT]
-        pushed = executor.value(executor.plan.push)
-        assert pushed is not None
-        rows = pushed.cpu().numpy()
-        result = np.empty_like(rows)
-        result[self.output_order] = rows
+        result: NDArray[np.float32] | None = None
+        for k, order in self.output_order.items():
+            plan = self.plans[k]
+            pushed = np.concatenate(
+                [self.backend.read(k, plan.refs[node]) for node in plan.pushes], axis=1
+            )
+            if result is None:
+                shape = (len(self.mini_batch.outputs), pushed.shape[1])
+                result = np.zeros(shape, dtype=np.float32)
+            result[order] = pushed
+        assert result is not None
         return result
 
     def _output_states(self) -> NDArray[np.float32]:
-        """States of the vertices that are outputs themselves."""
-        vertices = self.mini_batch.outputs
-        plan = self.executors[int(self.mini_batch.functions[vertices[0]])].plan
-        (state,) = written_states(plan)
-        rows = torch.from_numpy(self.layout.row[vertices].astype(np.int64)).to(self.device)
-        values: NDArray[np.float32] = self.states[f"state:{state}"].tensor[rows].cpu().numpy()
-        return values
+        """States of the vertices that are outputs themselves, side by side (k, d)."""
+        vertices: IntArray = self.mini_batch.outputs
+        functions = self.mini_batch.functions[vertices]
+        width = 0
+        parts: list[tuple[NDArray[np.bool_], NDArray[np.float32]]] = []
+        for type_id in np.unique(functions).tolist():
+            plan, mine = self.plans[type_id], functions == type_id
+            place = np.empty(len(self.mini_batch.functions), dtype=np.int64)
+            members = self.layout.types[type_id].vertices
+            place[members] = np.arange(len(members))
+            refs = [plan.state_ref(state) for state in plan.states]
+            rows = np.concatenate([self.backend.read(type_id, ref) for ref in refs], axis=1)
+            parts.append((mine, rows[place[vertices[mine]]]))
+            width = rows.shape[1]
+        result = np.zeros((len(vertices), width), dtype=np.float32)
+        for mine, rows in parts:
+            result[mine] = rows
+        return result
 
-
-def written_states(plan: Plan) -> frozenset[str]:
-    """States that a vertex function scatters."""
-    return frozenset(name.split(":")[1] for name in plan.buffers if name.startswith("state:"))
+    def facts(self) -> dict[str, str]:
+        """How it ran, for the record: the switches in force, and what the backend says."""
+        return {**self.switches.words(), **self.backend.facts()}

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from harness.errors import ConfigError
 from harness.vertex.subgraph.plan import LAYOUTS as SUBGRAPH_LAYOUTS
 
 LAYOUTS = ("read_order", "policy", *SUBGRAPH_LAYOUTS)
+CHOICES = {
+    "granularity": ("vertex", "operator"),
+    "layout": LAYOUTS,
+    "outputs": ("stage", "vertices"),
+    "loop": ("compiled", "python"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,9 @@ class Switches:
         (harness.vertex.folding).
     outputs: "stage" runs classifier and losses once, behind the last batch; "vertices" makes them
         vertices of the graph, which the policy batches (vertex granularity only; operators are).
+    backend: what executes the plans (a folder of harness/engine/backends); "auto": compiled code on
+        a CPU, torch's operators on CUDA.
+    loop: "compiled" runs a stage of all batches in one call; "python" makes a call of every batch.
     """
 
     granularity: str = "vertex"
@@ -42,15 +51,27 @@ class Switches:
     share_equal_inputs: bool = False
     fold_tables: bool = False
     outputs: str = "stage"
+    backend: str = "auto"
     loop: str = "compiled"
 
     def __post_init__(self) -> None:
-        if self.layout not in LAYOUTS:
-            raise ConfigError(
-                f"layout={self.layout} is not allowed; choose one of {', '.join(LAYOUTS)}"
-            )
+        for name, allowed in CHOICES.items():
+            value = getattr(self, name)
+            if value not in allowed:
+                raise ConfigError(
+                    f"{name}={value} is not allowed; choose one of {', '.join(allowed)}"
+                )
+        for field in fields(self):
+            if isinstance(field.default, bool) and not isinstance(getattr(self, field.name), bool):
+                raise ConfigError(
+                    f"{field.name}={getattr(self, field.name)} is not allowed; give true or false"
+                )
 
     @property
     def lays_out_subgraphs(self) -> bool:
         """Whether vertex functions are batched and laid out inside."""
         return self.layout in SUBGRAPH_LAYOUTS and self.granularity == "vertex"
+
+    def words(self) -> dict[str, str]:
+        """Every switch by name, as a YAML file would say it."""
+        return {field.name: str(getattr(self, field.name)).lower() for field in fields(self)}

@@ -147,6 +147,7 @@ class MiniBatch:
     function_ids (n,): which vertex function each vertex applies, where that is not its type.
     output_pulls: what the output function pulls, one int32 per output (k,), where that is not
         what the output's vertex pulls.
+    output_ids (k,): which output function reads each output, where there are several.
     """
 
     graph: Graph
@@ -155,6 +156,7 @@ class MiniBatch:
     n_instances: int
     function_ids: IntArray | None = None
     output_pulls: Mapping[str, IntArray] | None = None
+    output_ids: IntArray | None = None
 
     @property
     def functions(self) -> IntArray:

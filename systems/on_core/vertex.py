@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-import torch
-
 from harness.contracts.model import Model, Weights
 from harness.contracts.policy import (
     Policy,
@@ -18,10 +16,10 @@ from harness.contracts.policy import (
     workload_name,
 )
 from harness.contracts.system import Clock, Counters, Result, RunSettings, System
-from harness.engine.cpu_kernels.blas import set_threads
+from harness.engine.backend import choose_backend
 from harness.engine.engine import Engine
 from harness.engine.switches import Switches
-from harness.errors import ConfigError, ScheduleError
+from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
 from harness.granularity.operators import OperatorModel
 from harness.granularity.vertices import VertexModel
 from harness.values.graph import MiniBatch
@@ -46,15 +44,15 @@ class Adapter(System):
         self.learns = is_learned(self.policy_name) and settings.learning.file is None
         if not is_learned(self.policy_name):
             self.policy: Policy = load_policy(self.policy_name)
-        torch.set_num_threads(settings.threads)
-        set_threads(settings.threads)
-        torch.backends.cuda.matmul.allow_tf32 = False
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """CUDA has to be there when it is asked for."""
-        if settings.device == "cuda" and not torch.cuda.is_available():
-            return "torch sees no CUDA device here"
+        """Where the backend cannot run what is asked, in its own words."""
+        options = {key: value for key, value in settings.options.items() if key != "policy"}
+        try:
+            choose_backend(_switches(options), settings.device)
+        except UnsupportedTrial as error:
+            return str(error)
         return None
 
     def prepare(self, model: Model, weights: Weights) -> None:
@@ -69,13 +67,15 @@ class Adapter(System):
                 outputs=self.switches.outputs,
             )
         )
+        output = self.model.output
         self.engine = Engine(
             self.model.functions,
-            self.model.output,
+            [] if output is None else [output],
             weights,
             self.switches,
-            device=self.settings.device,
+            self.settings.device,
             train=self.settings.mode == "train",
+            threads=self.settings.threads,
         )
         switches, learning = self.switches, self.settings.learning
         self.workload = workload_name(model.name, switches.granularity, switches.outputs)
@@ -119,28 +119,29 @@ class Adapter(System):
             check_schedule(self.mini_batch.graph, self.schedule)
         except ScheduleError as error:
             raise ScheduleError(f"policy {self.policy_name}: {error}") from error
-        gradients = self.engine.parameters.gradients() if self.settings.mode == "train" else {}
+        gradients = self.engine.backend.gradients() if self.settings.mode == "train" else {}
         return Result(self.loss, self.engine.outputs(), gradients, self.counters())
 
     def counters(self) -> Counters:
         """Batches, kernels and copied bytes of the last run."""
-        tally = self.engine.tally
+        tally = self.engine.backend.tally
         return Counters(self.schedule.n_batches, tally.n_launches, tally.bytes_copied)
 
     def synchronize(self) -> None:
-        """Wait for CUDA."""
-        if self.settings.device == "cuda":
-            torch.cuda.synchronize()
+        """Wait for the backend's device."""
+        self.engine.backend.synchronize()
 
     def versions(self) -> dict[str, str]:
-        """Build facts of torch, which does the arithmetic, and numba, which compiles the rest."""
-        return {"torch": torch.__version__, "torch_threads": str(torch.get_num_threads())}
+        """Build facts of what does the arithmetic."""
+        return self.engine.backend.versions()
+
+    def in_force(self) -> dict[str, str]:
+        """The switches that the backend honours, and the way that it ran."""
+        return self.engine.facts()
 
     def peak_memory_bytes(self) -> int | None:
-        """Peak of CUDA memory; None on the CPU, where the process's own peak counts."""
-        if self.settings.device == "cuda":
-            return int(torch.cuda.max_memory_allocated())
-        return None
+        """Peak of the device's own memory; None on the CPU, where the process's counts."""
+        return self.engine.backend.peak_memory_bytes()
 
 
 def _switches(options: dict[str, Any]) -> Switches:

@@ -15,8 +15,8 @@ import pytest
 from harness.contracts.model import Model, Weights, initial_weights
 from harness.contracts.system import PHASES, RunSettings
 from harness.engine.backends.stepwise import arithmetic
-from harness.engine.memory import products
-from harness.engine.memory.workspace import Matrix
+from harness.engine.backends.stepwise import products
+from harness.engine.backends.stepwise.workspace import Matrix
 from harness.engine.switches import Switches
 from harness.errors import ConfigError
 from harness.oracle import run_reference

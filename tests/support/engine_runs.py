@@ -14,12 +14,13 @@ import pytest
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Result, RunSettings
+
 from harness.engine.backends.compiled import loop as compiled_loop
-from harness.engine.cpu_kernels import fused, loss_kernels, memory_kernels, row_kernels
+from harness.engine.cpu_kernels import loss_kernels, memory_kernels, row_kernels
 from harness.engine.switches import Switches
 from harness.oracle import ReferenceResult
 from systems.on_core.vertex import Adapter
-from tests.support.plain_product import multiply_arrays
+from tests.support.plain_product import add_outer_arrays, multiply_arrays
 
 POLICIES = ("frontier", "depth", "agenda", "sufficient", "unbatched")
 
@@ -52,7 +53,6 @@ def all_switches(granularity: str) -> Iterator[Switches]:
 def interpreted_kernels() -> Iterator[None]:
     """Run generated code as plain Python, since compiling it takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fused, "load_generated", _interpreted)
         patch.setattr(compiled_loop, "load_generated", _interpreted)
         yield
 
@@ -63,11 +63,13 @@ def _interpreted(source: str, entry: str, modules: Sequence[Any] = ()) -> Callab
     one, half = np.float32(1.0), np.float32(0.5)
     names: dict[str, Any] = {
         "math": math,
+        "np": np,
         "F": np.float32,
         "fast_exp": np.exp,
         "fast_tanh": np.tanh,
         "fast_sigmoid": lambda x: half * (one + np.tanh(half * x)),
         "multiply": multiply_arrays,
+        "add_outer": add_outer_arrays,
     }
     for module in (row_kernels, memory_kernels, loss_kernels):
         compiled = {k: f for k, f in vars(module).items() if hasattr(f, "py_func")}

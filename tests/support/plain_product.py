@@ -21,6 +21,17 @@ def multiply_arrays(
     target[...] = source @ matrix + (target if accumulate else 0)
 
 
+def add_outer_arrays(
+    x: Any, x_at: int, x_stride: int, dy: Any, dy_at: int, dy_stride: int, n: int,
+    out: Any, written: Any, sizes: Any, letters: Any, factors: Any,
+) -> None:  # fmt: skip
+    """The same arguments as harness.engine.cpu_kernels.blas.add_outer."""
+    left = _rows(x, x_at, x_stride, n, out.shape[0])
+    right = _rows(dy, dy_at, dy_stride, n, out.shape[1])
+    out[...] = left.T @ right + (out if written[0] else 0)
+    written[0] = 1
+
+
 def _rows(array: Any, at: int, stride: int, n: int, width: int) -> Any:
     flat = array.reshape(-1)[at:]
     return np.lib.stride_tricks.as_strided(

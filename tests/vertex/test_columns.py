@@ -15,7 +15,7 @@ from harness.contracts.model import Model, ModelSizes, Weights, initial_weights,
 from harness.engine.backends.stepwise import arithmetic
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import CopyStep, PackStep, Plan
-from harness.engine.memory.workspace import Matrix
+from harness.engine.backends.stepwise.workspace import Matrix
 from harness.engine.switches import Switches
 from harness.errors import ConfigError
 from harness.models.cell import CellModel

@@ -2,7 +2,7 @@
 
 torch.mm costs about 5 us a call in Python alone, as much as the product itself for a batch of four
 vertices. numba calls `sgemm` by its address instead: that of the OpenBLAS that NumPy brings, or
-else torch's own.
+else of a library that the system has.
 
 On AVX-512 machines OpenBLAS has kernels for small products (m n k <= 10^6) that neither pack nor
 copy. On one Zen 4 core, 128 x 512 weights: 107, 112 and 79 GFLOP/s for 4, 8 and 16 rows, where
@@ -14,6 +14,7 @@ stay whole: Tree-LSTM's backward pass takes 38 ms so, and 43 ms cut (hidden 256,
 from __future__ import annotations
 
 import ctypes
+import ctypes.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,6 @@ from typing import Any
 
 import llvmlite.binding
 import numpy as np
-import torch
 from numba.core import types
 from numpy.typing import NDArray
 
@@ -64,18 +64,32 @@ def _openblas() -> tuple[Any, Library] | None:
     return None
 
 
-def _torch_blas() -> tuple[Any, Library] | None:
-    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    try:
-        function = ctypes.CDLL(str(path)).sgemm_
-    except (OSError, AttributeError):
-        return None
-    return function, Library("torch", np.int32, 0, torch.set_num_threads)
+def _system_blas() -> tuple[Any, Library] | None:
+    """One that is installed apart from NumPy, where NumPy brings none (as conda's does not)."""
+    for name, setter in (
+        ("openblas", "openblas_set_num_threads"),
+        ("mkl_rt", "MKL_Set_Num_Threads"),
+        ("blas", ""),
+    ):
+        path = ctypes.util.find_library(name)
+        try:
+            library = ctypes.CDLL(path) if path else None
+            function = library.sgemm_ if library else None
+        except (OSError, AttributeError):
+            continue
+        if function is not None:
+            set_threads = getattr(library, setter, None) if setter else None
+            return function, Library(name, np.int32, 0, set_threads or _one_thread)
+    return None
+
+
+def _one_thread(n: int) -> None:
+    """A library without threads."""
 
 
 def _register() -> Library | None:
     """Make an sgemm known to the compiler by a name of our own; None where there is none."""
-    found = _openblas() or _torch_blas()
+    found = _openblas() or _system_blas()
     if found is None:
         return None
     function, library = found
@@ -119,19 +133,8 @@ def multiply(
     x_at, out_at: element at which the first row begins. x_stride, out_stride: elements from one row
     to the next. All arrays are C-contiguous float32.
     """
-    multiply_at(
-        x.ctypes.data + 4 * x_at, x_stride, n, weight.ctypes.data, weight.shape[0],
-        weight.shape[1], transposed, accumulate, out.ctypes.data + 4 * out_at, out_stride,
-        sizes, letters, factors,
-    )  # fmt: skip
-
-
-@compiled_with(error_model="numpy")
-def multiply_at(
-    x: int, x_stride: int, n: int, weight: int, rows: int, columns: int, transposed: bool,
-    accumulate: bool, out: int, out_stride: int, sizes: Any, letters: Any, factors: Any,
-) -> None:  # fmt: skip  # pragma: no cover - compiled
-    """The same for addresses; the weight has so many rows and columns."""
+    rows, columns = weight.shape
+    x_data, out_data = x.ctypes.data + 4 * x_at, out.ctypes.data + 4 * out_at
     k, m = (columns, rows) if transposed else (rows, columns)
     n_columns, n_rows = _tile(n, k, m, 0 if transposed else sizes[LIMIT])
     # Row-major out = x W is column-major out^T = W^T x^T.
@@ -145,33 +148,44 @@ def multiply_at(
             sizes[1] = min(n_rows, n - row)
             _sgemm(
                 letter + (1 if transposed else 0), letter, size, size + step, size + 2 * step,
-                factor + 4, weight + 4 * w_at, size + 3 * step,
-                x + 4 * row * x_stride, size + 4 * step,
+                factor + 4, weight.ctypes.data + 4 * w_at, size + 3 * step,
+                x_data + 4 * row * x_stride, size + 4 * step,
                 factor + (4 if accumulate else 0),
-                out + 4 * (row * out_stride + column), size + 5 * step,
+                out_data + 4 * (row * out_stride + column), size + 5 * step,
             )  # fmt: skip
 
 
 @compiled_with(error_model="numpy")
-def add_outer_at(
-    x: int, x_stride: int, k: int, dy: int, dy_stride: int, m: int, n: int, out: int,
-    sizes: Any, letters: Any, factors: Any,
+def add_outer(
+    x: Any, x_at: int, x_stride: int, dy: Any, dy_at: int, dy_stride: int, n: int,
+    out: Any, written: Any, sizes: Any, letters: Any, factors: Any,
 ) -> None:  # fmt: skip  # pragma: no cover - compiled
-    """out += x^T dy, summed over n rows, in pieces of 32 x 128 x 128; out (k, m) is contiguous."""
+    """out += x^T dy, summed over n rows, or out = it where nothing was written yet; out (k, m).
+
+    Cut into pieces of 128 x 32 x 128 where small products are fast.
+    """
+    k, m = out.shape
+    if written[0] == 0:
+        out[:] = 0.0
+        written[0] = 1
+    n_rows, n_columns, n_inner = 128, 32, 128
+    if sizes[LIMIT] == 0:
+        n_rows, n_columns, n_inner = max(m, 1), max(k, 1), max(n, 1)
     sizes[3], sizes[4], sizes[5] = dy_stride, x_stride, m
     step, size = sizes.itemsize, sizes.ctypes.data
     letter, factor = letters.ctypes.data, factors.ctypes.data
-    for row in range(0, n, 128):
-        sizes[2] = min(128, n - row)
-        for column in range(0, m, 128):
-            sizes[0] = min(128, m - column)
-            for i in range(0, k, 32):
-                sizes[1] = min(32, k - i)
+    x_data, dy_data = x.ctypes.data + 4 * x_at, dy.ctypes.data + 4 * dy_at
+    for row in range(0, n, n_inner):
+        sizes[2] = min(n_inner, n - row)
+        for column in range(0, m, n_rows):
+            sizes[0] = min(n_rows, m - column)
+            for i in range(0, k, n_columns):
+                sizes[1] = min(n_columns, k - i)
                 _sgemm(
                     letter, letter + 1, size, size + step, size + 2 * step, factor + 4,
-                    dy + 4 * (row * dy_stride + column), size + 3 * step,
-                    x + 4 * (row * x_stride + i), size + 4 * step, factor + 4,
-                    out + 4 * (i * m + column), size + 5 * step,
+                    dy_data + 4 * (row * dy_stride + column), size + 3 * step,
+                    x_data + 4 * (row * x_stride + i), size + 4 * step, factor + 4,
+                    out.ctypes.data + 4 * (i * m + column), size + 5 * step,
                 )  # fmt: skip
 
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from harness.engine.cpu_kernels.fast_math import FAST, fast_exp
 from harness.engine.rows.layout import Index
@@ -43,14 +40,3 @@ def softmax_minus_one_hot(
         for j in range(len(x)):
             y[j] *= scale
         y[label[m]] -= dy[m, 0]
-
-
-def _on_arrays(kernel: Callable[..., None]) -> Callable[[Any, list[Tensor], Tensor], None]:
-    return lambda node, operands, out: kernel(*(x.numpy() for x in operands), out.numpy())
-
-
-# Same signature as harness.engine.backends.stepwise.kernels.KERNELS, which they replace on the CPU.
-CPU_KERNELS = {
-    "pick_neg_log_softmax": _on_arrays(pick_neg_log_softmax),
-    "softmax_minus_one_hot": _on_arrays(softmax_minus_one_hot),
-}

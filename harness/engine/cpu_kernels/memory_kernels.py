@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.engine.cpu_kernels.fast_math import FAST
 from harness.engine.rows.layout import Index
 from harness.machine.compiled import compiled_with
 
@@ -57,3 +58,12 @@ def update_rows(
         to, step = table[index[m]], gradient[m]
         for j in range(len(to)):
             to[j] -= learning_rate * step[j]
+
+
+@compiled_with(fastmath=FAST, error_model="numpy")
+def descend(
+    value: Any, gradient: Any, learning_rate: np.float32
+) -> None:  # pragma: no cover - compiled
+    """One step of SGD on a whole parameter (k,)."""
+    for j in range(len(value)):
+        value[j] -= learning_rate * gradient[j]

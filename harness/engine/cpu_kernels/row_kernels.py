@@ -1,4 +1,4 @@
-"""What the compiled loop does to rows besides products and fused groups.
+"""What generated code does to rows besides products and fused groups.
 
 Every function takes whole arrays and the element (or row) at which its rows begin.
 """
@@ -173,3 +173,36 @@ def outer(x: Any, y: Any, out: Any) -> None:  # pragma: no cover - compiled
         for i in range(x.shape[1]):
             for j in range(width):
                 to[i * width + j] = x[m, i] * row[j]
+
+
+@compiled_with(error_model="numpy")
+def fill_viewed(
+    states: Any, index: Any, runs: Any, bounds: Any, buffer: Any, n_slots: int, tally: Any
+) -> None:  # pragma: no cover - compiled
+    """Copy what batches read in place, so that the buffer holds the rows of all of them.
+
+    bounds (n_batches + 1,): rows of the buffer at which batches begin.
+    """
+    for b in range(len(bounds) - 1):
+        if runs[b] >= 0:
+            n = bounds[b + 1] - bounds[b]
+            tally[0] += 1
+            tally[1] += gather_rows(
+                states, index, bounds[b] * n_slots, buffer, bounds[b], n, n_slots
+            )
+
+
+@compiled_with(fastmath=FAST, error_model="numpy")
+def add_up_rows(
+    x: Any, at: int, stride: int, n: int, out: Any, written: Any
+) -> None:  # pragma: no cover - compiled
+    """Add n rows to out (k,), or write their sum where nothing was written yet."""
+    flat = x.reshape(x.size)
+    if written[0] == 0:
+        for j in range(len(out)):
+            out[j] = 0.0
+        written[0] = 1
+    for m in range(n):
+        first = at + m * stride
+        for j in range(len(out)):
+            out[j] += flat[first + j]

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.engine.lowering.plan import Buffer, Memory, Ref
+from harness.engine.lowering.plan import Buffer, BufferName, Memory, Ref, Role
 from harness.vertex.operators import Node
 from harness.vertex.subgraph.columns import Place
 
-AREA = "columns:"
-SHARED = (AREA, "gather")  # buffers in which values of several nodes lie side by side
+# Buffers in which values of several nodes lie side by side.
+SHARED = (Role.AREA, Role.GATHER, Role.GATHER_EACH)
 
 
 def place_in_areas(
     nodes: Sequence[Node], columns: Mapping[int, Place]
-) -> tuple[dict[int, Ref], dict[str, Buffer]]:
+) -> tuple[dict[int, Ref], dict[BufferName, Buffer]]:
     """One buffer for every area, and the columns of it that the layout has for each node."""
-    refs, buffers = {}, dict[str, Buffer]()
+    refs, buffers = {}, dict[BufferName, Buffer]()
     for i, (area, start) in columns.items():
-        name = f"{AREA}{area}"
+        name = BufferName(Role.AREA, area)
         refs[i] = Ref(name, start, nodes[i].width)
         width = buffers[name].width if name in buffers else 0
         end = start + nodes[i].width
@@ -43,7 +43,7 @@ def _place(nodes: Sequence[Node], refs: Mapping[int, Ref], i: int) -> Ref | None
     """Where a value is, if that is settled: gathered or in an area, or a slice of such."""
     if nodes[i].op == "slice" and i not in refs:
         base = _place(nodes, refs, nodes[i].inputs[0])
-        in_area = base is not None and base.buffer.startswith(AREA)
+        in_area = base is not None and base.buffer.role is Role.AREA
         return base.columns(nodes[i].index, nodes[i].width) if base and in_area else None
     ref = refs.get(i)
-    return ref if ref is not None and ref.buffer.startswith(SHARED) else None
+    return ref if ref is not None and ref.buffer.role in SHARED else None

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.absorption import MATMULS, find_absorption
 from harness.engine.lowering.fusion import order_stage, sink_slices
 from harness.engine.lowering.placement import Placement
 from harness.engine.lowering.plan import (
+    STAGES,
     CopyStep,
     ElementwiseStep,
     MatmulStep,
@@ -24,18 +26,27 @@ from harness.engine.lowering.staging import Staging, stage_program
 from harness.engine.switches import Switches
 from harness.errors import ConfigError
 from harness.vertex.autodiff import Gradient, differentiate
+from harness.vertex.folding import FoldedTable, fold_tables
 from harness.vertex.operators import OPERATORS, Node
 from harness.vertex.program import VertexFunction
 from harness.vertex.stages import Stage
 from harness.vertex.subgraph.columns import LaidOut, lay_out
 
 
-def lower(function: VertexFunction, switches: Switches, train: bool) -> Plan:
-    """Plan one vertex function for training (F and dF) or inference (F alone)."""
+def lower(function: VertexFunction, switches: Switches, abilities: Abilities, train: bool) -> Plan:
+    """Plan one vertex function for training (F and dF) or inference (F alone).
+
+    abilities: of the backend that will execute it.
+    """
+    tables: tuple[FoldedTable, ...] = ()
+    if switches.fold_tables and not train:
+        function, tables = fold_tables(function)
+    if not switches.fusion:
+        abilities = abilities.without_fusion()
     laid_out = _laid_out(function, switches)
     function = laid_out.function
     gradient = differentiate(function) if train else None
-    if switches.fusion:
+    if abilities.fuses:
         function, gradient = _with_sunk_slices(function, gradient)
     nodes = function.nodes if gradient is None else gradient.nodes
     staging = stage_program(
@@ -45,7 +56,9 @@ def lower(function: VertexFunction, switches: Switches, train: bool) -> Plan:
         lazy_batching=switches.lazy_batching,
         hoisting=switches.hoisting,
     )
-    return _Lowering(laid_out, function, gradient, nodes, staging, switches).plan()
+    anew = not switches.pre_gather_parameters
+    lowering = _Lowering(laid_out, function, gradient, nodes, staging, abilities, packs_anew=anew)
+    return replace(lowering.plan(), tables=tables)
 
 
 def _laid_out(function: VertexFunction, switches: Switches) -> LaidOut:
@@ -85,9 +98,6 @@ def _with_sunk_slices(
     return function, gradient
 
 
-STAGES = ("eager", "batch", "lazy", "backward", "backward_lazy")
-
-
 class _Lowering:
     def __init__(
         self,
@@ -96,11 +106,13 @@ class _Lowering:
         gradient: Gradient | None,
         nodes: tuple[Node, ...],
         staging: Staging,
-        switches: Switches,
+        abilities: Abilities,
+        *,
+        packs_anew: bool,
     ) -> None:
         self.function, self.gradient, self.nodes = function, gradient, nodes
-        self.staging, self.packs, fusion = staging, laid_out.packs, switches.fusion
-        self.packed_anew = {} if switches.pre_gather_parameters else {p.name: p for p in self.packs}
+        self.staging, self.packs, fusion = staging, laid_out.packs, abilities.fuses
+        self.packed_anew = {p.name: p for p in self.packs} if packs_anew else {}
         scattered = frozenset(i for _, i in function.scatter)
         shown = {i for i in (function.push, function.loss) if i is not None}
         given_back = {i for _, i in gradient.gathers} if gradient is not None else set()
@@ -120,7 +132,7 @@ class _Lowering:
             self.orders,
             self.absorption,
             laid_out.columns,
-            fusion=fusion,
+            abilities,
         )
 
     def plan(self) -> Plan:
@@ -138,7 +150,7 @@ class _Lowering:
             lazy=tuple(steps["lazy"]),
             backward=tuple(steps["backward"]),
             backward_lazy=tuple(steps["backward_lazy"]),
-            push=self.function.push,
+            pushes=() if self.function.push is None else (self.function.push,),
             loss=self.function.loss,
             packs=self.packs,
         )

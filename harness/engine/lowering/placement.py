@@ -9,9 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.absorption import Absorption, find_consumers
 from harness.engine.lowering.areas import place_in_areas, side_by_side
-from harness.engine.lowering.plan import Buffer, CopyStep, GatherStep, Memory, Ref
+from harness.engine.lowering.plan import (
+    Buffer,
+    BufferName,
+    CopyStep,
+    GatherStep,
+    Memory,
+    Ref,
+    Role,
+    gradient_buffer,
+    state_buffer,
+)
 from harness.engine.lowering.staging import Staging
 from harness.vertex.autodiff import Gradient
 from harness.vertex.operators import OPERATORS, Node
@@ -37,11 +48,10 @@ class Placement:
         orders: Mapping[str, Sequence[tuple[int, ...]]],
         absorption: Absorption,
         columns: Mapping[int, Place],
-        *,
-        fusion: bool,
+        abilities: Abilities,
     ) -> None:
         self.function, self.gradient, self.nodes = function, gradient, nodes
-        self.fusion, self.absorption = fusion, absorption
+        self.abilities, self.absorption = abilities, absorption
         self.stage_of = staging.stage_of()
         self._pinned = {i for i in (function.push, function.loss) if i is not None}
         self._scattered = {i for _, i in function.scatter}
@@ -49,7 +59,7 @@ class Placement:
         results = {*self.stage_of, *self._pinned, *self._scattered, *self._given_back}
         self.consumers = find_consumers(nodes, results)
         self.group_of = {i: group for order in orders.values() for group in order for i in group}
-        self.buffers: dict[str, Buffer] = {}
+        self.buffers: dict[BufferName, Buffer] = {}
         self.refs: dict[int, Ref] = {}
         self.slots: dict[str, tuple[int, ...]] = {}
         self.gather_steps: list[GatherStep] = []
@@ -79,7 +89,7 @@ class Placement:
                 slots = {*self.slots.get(node.name, ()), node.index}
                 self.slots[node.name] = tuple(sorted(slots))
             if node.op == "state_gradient":
-                self.refs[i] = self._buffer(f"gradient:{node.name}", node, Memory.GRADIENT)
+                self.refs[i] = self._buffer(gradient_buffer(node.name), node, Memory.GRADIENT)
         copied: dict[str, set[str]] = {}
         for i, node in enumerate(self.nodes):
             if node.op in ("gather", "gather_each") and self._needs_copy(i):
@@ -93,7 +103,7 @@ class Placement:
             return True
         if not self.consumers[i]:
             return False
-        return not self.fusion or any(
+        return not self.abilities.reads_children or any(
             not OPERATORS[self.nodes[k].op].elementwise and self.nodes[k].op != "sum_edges"
             for k in self.consumers[i]
         )
@@ -101,7 +111,7 @@ class Placement:
     def _place_gather(self, i: int, node: Node) -> None:
         slots = self.slots[node.name] if node.op == "gather" else None
         n_slots = len(slots) if slots is not None else 1
-        name = f"{node.op}:{node.name}"
+        name = BufferName(Role(node.op), node.name)
         if name not in self.buffers:
             self.buffers[name] = Buffer(name, Memory.SAVED, n_slots * node.width, node.domain)
             self.gather_steps.append(GatherStep(name, node.name, slots))
@@ -109,7 +119,7 @@ class Placement:
         self.refs[i] = Ref(name, column, node.width)
 
     def _find_fused_adds(self) -> None:
-        if self.gradient is None or not self.fusion:
+        if self.gradient is None or not self.abilities.adds_to_children:
             return
         for source, i in self.gradient.gathers:
             fusible = OPERATORS[self.nodes[i].op].elementwise and i not in self.absorption.merged
@@ -131,7 +141,7 @@ class Placement:
 
     def _place_states(self) -> None:
         for state, i in self.function.scatter:
-            ref = Ref(f"state:{state}", 0, self.nodes[i].width)
+            ref = Ref(state_buffer(state), 0, self.nodes[i].width)
             self.buffers[ref.buffer] = Buffer(ref.buffer, Memory.STATE, ref.width, "vertex")
             if i in self.stage_of and self.stage_of[i] == "batch" and i not in self.refs:
                 self.refs[i] = ref
@@ -148,11 +158,12 @@ class Placement:
                 continue
             parts = self.nodes[i].inputs
             joined = side_by_side(self.nodes, self.refs, parts)
-            in_gather = joined is not None and joined.buffer.startswith("gather")
-            if joined is not None and not (in_gather and self._is_kernel_operand(i)):
+            in_gather = joined is not None and joined.buffer.is_gathered
+            apart = not self.abilities.spans_slots and self._is_kernel_operand(i)
+            if joined is not None and not (in_gather and apart):
                 self.refs[i] = joined
                 continue
-            whole = self._buffer(f"node:{i}", self.nodes[i], Memory.SCRATCH)
+            whole = self._own_buffer(i)
             self.refs[i] = whole
             start = 0
             for part in parts:
@@ -204,7 +215,7 @@ class Placement:
         if targets:
             self.refs[i] = self._place(targets[0])
         else:
-            self.refs[i] = self._dying_operand(i) or self._buffer(f"node:{i}", node, Memory.SCRATCH)
+            self.refs[i] = self._dying_operand(i) or self._own_buffer(i)
         return self.refs[i]
 
     def _is_stored(self, i: int) -> bool:
@@ -212,7 +223,11 @@ class Placement:
             return False
         if i in self.absorption.into:
             return False
-        if i in self._pinned or not self.fusion or not OPERATORS[self.nodes[i].op].elementwise:
+        if (
+            i in self._pinned
+            or not self.abilities.fuses
+            or not OPERATORS[self.nodes[i].op].elementwise
+        ):
             return True
         group = self.group_of[i]
         return any(k not in group for k in self.consumers[i]) or self._is_plain_gradient(i)
@@ -243,7 +258,7 @@ class Placement:
                     and ref.width == self.nodes[i].width
                     and root not in self._pinned
                     and root not in group
-                    and not ref.buffer.startswith("gather")
+                    and not ref.buffer.is_gathered
                     and self._dies_in(root, operand, group)
                 ):
                     return ref
@@ -273,7 +288,10 @@ class Placement:
                 return False
         return True
 
-    def _buffer(self, name: str, node: Node, memory: Memory) -> Ref:
+    def _own_buffer(self, i: int) -> Ref:
+        return self._buffer(BufferName(Role.NODE, str(i)), self.nodes[i], Memory.SCRATCH)
+
+    def _buffer(self, name: BufferName, node: Node, memory: Memory) -> Ref:
         self.buffers[name] = Buffer(name, memory, node.width, node.domain)
         return Ref(name, 0, node.width)
 

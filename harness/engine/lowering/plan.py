@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from harness.vertex.folding import FoldedTable
 from harness.vertex.operators import Node
 from harness.vertex.subgraph.columns import Pack
+
+Slots = tuple[int, ...] | None  # which children; None: any number, one row an edge
+STAGES = ("eager", "batch", "lazy", "backward", "backward_lazy")
 
 
 class Memory(StrEnum):
@@ -19,11 +23,50 @@ class Memory(StrEnum):
     SCRATCH = "scratch"  # one row a vertex (or edge) of the batch
 
 
+class Role(StrEnum):
+    """What a buffer is for."""
+
+    STATE = "state"  # what vertices scatter; one for all functions
+    GRADIENT = "gradient"  # of a state; one for all functions
+    GATHER = "gather"  # children's states, slots side by side
+    GATHER_EACH = "gather_each"  # children's states, one row an edge
+    AREA = "area"  # values that a layout of the vertex function brings together
+    NODE = "node"  # the value of one node, and of those that take its place
+
+
+@dataclass(frozen=True, slots=True)
+class BufferName:
+    """Names a buffer by what it is for; of: the state, the area, or the number of the node."""
+
+    role: Role
+    of: str
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all vertex functions have this buffer in common."""
+        return self.role in (Role.STATE, Role.GRADIENT)
+
+    @property
+    def is_gathered(self) -> bool:
+        """Whether it holds copies of children's states."""
+        return self.role in (Role.GATHER, Role.GATHER_EACH)
+
+
+def state_buffer(state: str) -> BufferName:
+    """The rows of a state."""
+    return BufferName(Role.STATE, state)
+
+
+def gradient_buffer(state: str) -> BufferName:
+    """The gradients of a state's rows."""
+    return BufferName(Role.GRADIENT, state)
+
+
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """A matrix of rows; domain says whether a row is a vertex or an edge."""
 
-    name: str
+    name: BufferName
     memory: Memory
     width: int
     domain: str
@@ -33,7 +76,7 @@ class Buffer:
 class Ref:
     """Columns start to start + width of a buffer."""
 
-    buffer: str
+    buffer: BufferName
     start: int
     width: int
 
@@ -54,7 +97,7 @@ class Ref:
 class GatherStep:
     """Bring the states of the children in `slots` side by side (slots None: one row an edge)."""
 
-    buffer: str
+    buffer: BufferName
     state: str
     slots: tuple[int, ...] | None
 
@@ -141,12 +184,14 @@ class Plan:
     eager, batch, lazy: forward steps before the first batch, in each batch, after the last one.
     backward: in each batch, batches in reverse. backward_lazy: after the last of them.
     slots: the gathered slots of each state, in the order of the gather's columns.
-    packs: parameters that are columns of others side by side.
+    pushes: nodes that the outside sees.
+    packs: parameters that are columns of others side by side. tables: parameters that are products
+    of others.
     """
 
     name: str
     nodes: tuple[Node, ...]
-    buffers: Mapping[str, Buffer]
+    buffers: Mapping[BufferName, Buffer]
     refs: Mapping[int, Ref]
     slots: Mapping[str, tuple[int, ...]]
     eager: tuple[Step, ...]
@@ -154,6 +199,59 @@ class Plan:
     lazy: tuple[Step, ...]
     backward: tuple[Step, ...]
     backward_lazy: tuple[Step, ...]
-    push: int | None
+    pushes: tuple[int, ...]
     loss: int | None
     packs: tuple[Pack, ...] = ()
+    tables: tuple[FoldedTable, ...] = ()
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """States that the function scatters, in order."""
+        return tuple(name.of for name in self.buffers if name.role is Role.STATE)
+
+    def read_states(self) -> dict[BufferName, int]:
+        """Buffers of the states that are gathered, and their widths."""
+        return {
+            state_buffer(node.name): node.width
+            for node in self.nodes
+            if node.op in ("gather", "gather_each")
+        }
+
+    def state_ref(self, state: str) -> Ref:
+        """Where a scattered state lies."""
+        name = state_buffer(state)
+        return Ref(name, 0, self.buffers[name].width)
+
+    def addresses_states(self, stage: str) -> bool:
+        """Whether a stage's steps address rows of states, by where these lie."""
+        return any(
+            self.buffers[ref.buffer].memory in (Memory.STATE, Memory.GRADIENT)
+            for step in self.steps(stage)
+            for ref in self._refs_of(step)
+        )
+
+    def steps(self, stage: str) -> tuple[Step, ...]:
+        """The steps of one of STAGES."""
+        found: tuple[Step, ...] = getattr(self, stage)
+        return found
+
+    def _refs_of(self, step: Step) -> Iterator[Ref]:
+        nodes: tuple[int, ...] = ()
+        if isinstance(step, ElementwiseStep):
+            nodes = step.nodes
+        elif isinstance(step, OperatorStep | SinkStep):
+            nodes = (step.node,)
+        elif isinstance(step, MatmulStep):
+            yield from (step.x, step.out)
+        elif isinstance(step, CopyStep):
+            yield from (step.source, step.out)
+        for i in nodes:
+            yield from (self.refs[k] for k in (i, *self.nodes[i].inputs) if k in self.refs)
+
+    def gathered(self, buffer: BufferName) -> Slots:
+        """The slots whose states lie side by side in a gather's buffer; None: any number."""
+        return None if buffer.role is Role.GATHER_EACH else self.slots[buffer.of]
+
+    def row_sums(self) -> tuple[Node, ...]:
+        """Gradients of looked-up rows, which have no place: rows and values in pairs."""
+        return tuple(node for node in self.nodes if node.op == "row_sum")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.engine.lowering.plan import Plan
+from harness.engine.lowering.plan import Plan, Slots
 from harness.engine.rows.layout import (
     EMPTY,
     Gather,
@@ -23,8 +23,6 @@ from harness.engine.rows.layout import (
 from harness.machine.compiled import compiled
 from harness.values.graph import Graph, MiniBatch
 from harness.values.instances import IntArray
-
-Slots = tuple[int, ...] | None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -57,26 +55,41 @@ def type_geometry(
     return TypeGeometry(rows, gathers, pulls, _contiguous(rows))
 
 
-def output_geometry(
-    plan: Plan, mini_batch: MiniBatch, layout: Layout
-) -> tuple[TypeGeometry, Index]:
-    """Geometry of the output function: one batch, in the order of the rows it reads.
+def output_geometries(
+    plans: Mapping[int, Plan], mini_batch: MiniBatch, layout: Layout
+) -> dict[int, tuple[TypeGeometry, Index]]:
+    """Geometry of every output function that reads anything, with its places among the outputs.
 
-    Returns also the position of each of these rows among MiniBatch.outputs.
+    plans: by id, the k-th below 0; see MiniBatch.output_ids.
     """
-    index, by_row = _sort_by_row(layout.row[mini_batch.outputs], max(layout.n_rows))
-    vertices = mini_batch.outputs[by_row]
+    found = {}
+    for k, plan in plans.items():
+        if mini_batch.output_ids is None:
+            mine = np.arange(len(mini_batch.outputs) if k == -1 else 0)
+        else:
+            mine = np.flatnonzero(mini_batch.output_ids == -1 - k)
+        if len(mine):
+            geometry, by_row = _output_geometry(plan, mini_batch, layout, mine)
+            found[k] = geometry, mine[by_row]
+    return found
+
+
+def _output_geometry(
+    plan: Plan, mini_batch: MiniBatch, layout: Layout, mine: Index
+) -> tuple[TypeGeometry, Index]:
+    """One batch, in the order of the rows it reads; also which of `mine` each of them is."""
+    outputs = mini_batch.outputs[mine]
+    index, by_row = _sort_by_row(layout.row[outputs], max(layout.n_rows))
+    vertices = outputs[by_row]
     starts = np.array([0, len(vertices)], dtype=np.int32)
     rows = TypeRows(vertices, starts, np.zeros(1, dtype=np.int32))
-    first, whole = contiguous_runs(index, starts, 1)
-    gather = Gather(index, first, int(whole), EMPTY)
+    gather = Gather(index, contiguous_runs(index, starts, 1), EMPTY)
     if mini_batch.output_pulls is None:
         pulls = {name: _pulled(mini_batch.pulls[name], vertices) for name in _pull_names(plan)}
     else:
         own = mini_batch.output_pulls
-        pulls = {name: _pulled(own[name], by_row) for name in _pull_names(plan)}
-    geometry = TypeGeometry(rows, {(0,): gather}, pulls, contiguous=True)
-    return geometry, by_row
+        pulls = {name: _pulled(own[name], mine[by_row]) for name in _pull_names(plan)}
+    return TypeGeometry(rows, {(0,): gather}, pulls, contiguous=True), by_row
 
 
 def gathered_slots(plan: Plan) -> set[Slots]:

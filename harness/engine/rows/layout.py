@@ -28,16 +28,15 @@ EMPTY = np.zeros(0, dtype=np.int64)
 class Gather:
     """The child rows that one type reads, row by row of the type, slots side by side.
 
-    index (n * n_slots,): rows of the children's state. first (n_batches,): the first row where all
-    rows of a batch follow one another, else NOT_CONTIGUOUS; whole: the same for all batches at
-    once.
+    index (n * n_slots,): rows of the children's state. runs (n_batches + 1,): of every batch the
+    first row where all its rows follow one another, else NOT_CONTIGUOUS; the last: the same for all
+    batches at once.
     edge_start (n + 1,): where each vertex's edges begin, for gathers of any number of children
     (empty for gathers by slot).
     """
 
     index: Index
-    first: Index
-    whole: int
+    runs: Index
     edge_start: Index
 
 
@@ -115,8 +114,7 @@ def plan_gather(graph: Graph, layout: Layout, rows: TypeRows, slots: Sequence[in
             f"a {name} vertex gathers slot {max(slots)} but has {len(graph.args_of(lacking))}"
             " children; let the model's mini_batch give it as many as its vertex function gathers"
         )
-    first, whole = contiguous_runs(index, rows.starts, len(wanted))
-    return Gather(index, first, int(whole), EMPTY)
+    return Gather(index, contiguous_runs(index, rows.starts, len(wanted)), EMPTY)
 
 
 def plan_gather_each(graph: Graph, layout: Layout, rows: TypeRows) -> Gather:
@@ -126,8 +124,8 @@ def plan_gather_each(graph: Graph, layout: Layout, rows: TypeRows) -> Gather:
     np.cumsum(counts, out=edge_start[1:])
     offsets = np.repeat(graph.arg_start[rows.vertices] - edge_start[:-1], counts)
     index = layout.row[graph.args[offsets + np.arange(edge_start[-1])]].astype(np.int64)
-    first, whole = contiguous_runs(index, edge_start[rows.starts].astype(np.int32), 1)
-    return Gather(index, first, int(whole), edge_start)
+    bounds = edge_start[rows.starts].astype(np.int32)
+    return Gather(index, contiguous_runs(index, bounds, 1), edge_start)
 
 
 @compiled
@@ -241,16 +239,16 @@ def _slot_rows(
 @compiled
 def contiguous_runs(
     index: Index, bounds: IntArray, n_parts: int
-) -> tuple[Index, int]:  # pragma: no cover - compiled
-    """First index of each run where it counts up by one (else NOT_CONTIGUOUS), and of all runs."""
-    first = np.empty(len(bounds) - 1, dtype=np.int64)
-    whole = index[0] if len(index) else 0
-    for b in range(len(first)):
+) -> Index:  # pragma: no cover - compiled
+    """First index of each run where it counts up by one (else NOT_CONTIGUOUS), last of all runs."""
+    runs = np.empty(len(bounds), dtype=np.int64)
+    runs[-1] = index[0] if len(index) else 0
+    for b in range(len(bounds) - 1):
         start, end = bounds[b] * n_parts, bounds[b + 1] * n_parts
-        first[b] = index[start] if end > start else 0
+        runs[b] = index[start] if end > start else 0
         for k in range(start, end):
             if index[k] != index[start] + k - start:
-                first[b] = NOT_CONTIGUOUS
+                runs[b] = NOT_CONTIGUOUS
             if index[k] != index[0] + k:
-                whole = NOT_CONTIGUOUS
-    return first, whole
+                runs[-1] = NOT_CONTIGUOUS
+    return runs

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from harness.engine.lowering.plan import Buffer, Memory, Plan, Ref
+from harness.engine.backends.compiled.arguments import (
+    Argument,
+    BufferOf,
+    EdgeStartOf,
+    FilledOf,
+    FirstRowOf,
+    IndexOf,
+    ParameterOf,
+    PullOf,
+    RunsOf,
+    StartsOf,
+)
+from harness.engine.backends.compiled.memory import SHARED
+from harness.engine.lowering.plan import (
+    Buffer,
+    BufferName,
+    Memory,
+    Plan,
+    Ref,
+    Slots,
+    state_buffer,
+)
 from harness.vertex.operators import EDGE
 
-Slots = tuple[int, ...] | None
 BLAS = "sizes, letters, factors"
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
-    """One array of the loop, by type id (0: shared by all types), kind and name.
-
-    kind: "buffer", "parameter", "pull"; "index" or "first" of a gather, by slots; "starts",
-    "first_row", and "edge_start" of the gather of any number of children.
-    """
-
-    type: int
-    kind: str
-    name: str | Slots = ""
-
-
-@dataclass(slots=True)
 class Place:
     """Where rows begin: an array, the element of the first row, and elements between rows."""
 
@@ -37,86 +44,126 @@ class Place:
 class Places:
     """Finds the operands of one vertex function's steps; collects the arrays that they are in.
 
-    arguments: of all types, to be added to. lines: what is written so far.
+    arguments: of all functions, to be added to. whole: whether the stage also runs over all rows of
+    the function at once. lines: what is written so far.
     """
 
     type_id: int
     plan: Plan
     arguments: list[Argument]
+    whole: bool = False
     lines: list[str] = field(default_factory=list)
+    _checked: set[BufferName] = field(default_factory=set)
 
-    def _has_edges(self) -> bool:
-        return any(node.op == "gather_each" for node in self.plan.nodes)
+    # --- arrays ---
 
-    def _array(self, kind: str, name: str | Slots = "") -> str:
-        shared = kind == "parameter" or (
-            kind == "buffer" and str(name).startswith(("state:", "gradient:"))
-        )
-        argument = Argument(0 if shared else self.type_id, kind, name)
+    def name_of(self, argument: Argument) -> str:
+        """What an array is called in the text."""
         if argument not in self.arguments:
             self.arguments.append(argument)
         return f"a{self.arguments.index(argument)}"
 
-    def _own(self, word: str) -> str:
+    def array_of(self, name: BufferName) -> str:
+        """The array of a buffer."""
+        return self.name_of(BufferOf(SHARED if name.is_shared else self.type_id, name))
+
+    def parameter(self, name: str) -> str:
+        """The array of a parameter."""
+        return self.name_of(ParameterOf(name))
+
+    def index(self, slots: Slots) -> str:
+        """The rows of the children in these slots."""
+        return self.name_of(IndexOf(self.type_id, slots))
+
+    def edge_start(self) -> str:
+        """Where the edges of every row begin."""
+        return self.name_of(EdgeStartOf(self.type_id))
+
+    def first_of(self, slots: Slots) -> str:
+        """The first of the rows that a gather reads if they need no copy, else less than 0."""
+        return f"{self.name_of(RunsOf(self.type_id, slots))}[b]"
+
+    def own(self, word: str) -> str:
         """A name that no other line gives to anything."""
-        return f"{word}{self.type_id}_{len(self.lines)}"
+        return f"{word}{self.type_id}_{len(self.lines)}".replace("-", "o")
 
-    # --- places ---
+    # --- rows ---
 
-    def _buffer(self, ref: Ref) -> Buffer:
+    def head(self) -> list[str]:
+        """Lines that find the rows of batch `b` (below 0: all rows) of this function."""
+        starts = self.name_of(StartsOf(self.type_id))
+        first_row = self.name_of(FirstRowOf(self.type_id))
+        if not self.whole:
+            lines = [
+                f"start = {starts}[b]",
+                f"n = {starts}[b + 1] - start",
+                f"state_row = {first_row}[b]",
+            ]
+        else:
+            lines = [
+                "whole = b < 0",
+                f"b = len({first_row}) if whole else b",
+                f"start = 0 if whole else {starts}[b]",
+                f"n = ({starts}[b] if whole else {starts}[b + 1]) - start",
+                f"state_row = {first_row}[0 if whole else b]",
+            ]
+        if any(node.op == "gather_each" for node in self.plan.nodes):
+            edges = self.edge_start()
+            lines += [f"edge_start = {edges}[start]", f"n_edges = {edges}[start + n] - edge_start"]
+        return lines
+
+    def buffer(self, ref: Ref) -> Buffer:
+        """The buffer of a ref."""
         return self.plan.buffers[ref.buffer]
 
-    def _row(self, buffer: Buffer) -> str:
+    def row(self, buffer: Buffer) -> str:
+        """The first row in a buffer."""
         if buffer.memory is Memory.SCRATCH:
             return "0"
         if buffer.memory is Memory.SAVED:
             return "edge_start" if buffer.domain == EDGE else "start"
         return "state_row"
 
-    def _place(self, ref: Ref) -> Place:
-        if ref.buffer.startswith("gather"):
+    def n(self, domain: str) -> str:
+        """The number of rows."""
+        return "n_edges" if domain == EDGE else "n"
+
+    def place(self, ref: Ref) -> Place:
+        """Where the columns of a ref begin."""
+        if ref.buffer.is_gathered:
             return self._gathered(ref)
-        buffer = self._buffer(ref)
-        array = self._array("buffer", ref.buffer)
-        return Place(array, f"{self._row(buffer)} * {buffer.width} + {ref.start}", buffer.width)
+        buffer = self.buffer(ref)
+        at = f"{self.row(buffer)} * {buffer.width} + {ref.start}"
+        return Place(self.array_of(ref.buffer), at, buffer.width)
 
     def _gathered(self, ref: Ref) -> Place:
         """The children's rows themselves where they follow one another."""
-        state, slots, width = self._gather(ref.buffer)
+        slots, width = self.plan.gathered(ref.buffer), self.buffer(ref).width
         n_slots = 1 if slots is None else len(slots)
-        states, buffer = self._array("buffer", f"state:{state}"), self._array("buffer", ref.buffer)
-        first = f"{self._array('first', slots)}[b]"
+        self._fill(ref.buffer)
+        states, buffer = self.array_of(state_buffer(ref.buffer.of)), self.array_of(ref.buffer)
+        first = self.first_of(slots)
         row = "edge_start" if slots is None else "start"
-        x, at = self._own("x"), self._own("at")
+        x, at = self.own("x"), self.own("at")
         self.lines += [
             f"{x} = {buffer} if {first} < 0 else {states}",
             f"{at} = {row} * {width} if {first} < 0 else {first} * {width // n_slots}",
         ]
         return Place(x, f"{at} + {ref.start}", width)
 
-    def _gather(self, buffer: str) -> tuple[str, Slots, int]:
-        kind, state = buffer.split(":")
-        slots = None if kind == "gather_each" else self.plan.slots[state]
-        return state, slots, self.plan.buffers[buffer].width
-
-    def _n(self, domain: str) -> str:
-        return "n_edges" if domain == EDGE else "n"
-
-    def _rows(self, i: int) -> str:
-        """The rows of a node as a matrix."""
-        ref = self.plan.refs[i]
+    def rows_of(self, ref: Ref) -> str:
+        """The columns of a ref as a matrix."""
         columns = f"{ref.start}:{ref.start + ref.width}"
-        if not ref.buffer.startswith("gather"):
-            buffer = self._buffer(ref)
-            row = self._row(buffer)
-            array, n = self._array("buffer", ref.buffer), self._n(buffer.domain)
-            return f"{array}[{row}:{row} + {n}, {columns}]"
-        state, slots, width = self._gather(ref.buffer)
+        if not ref.buffer.is_gathered:
+            buffer = self.buffer(ref)
+            row, n = self.row(buffer), self.n(buffer.domain)
+            return f"{self.array_of(ref.buffer)}[{row}:{row} + {n}, {columns}]"
+        slots, width = self.plan.gathered(ref.buffer), self.buffer(ref).width
         n_slots = 1 if slots is None else len(slots)
+        self._fill(ref.buffer)
         row, n = ("edge_start", "n_edges") if slots is None else ("start", "n")
-        states, array = self._array("buffer", f"state:{state}"), self._array("buffer", ref.buffer)
-        first = f"{self._array('first', slots)}[b]"
-        rows = self._own("rows")
+        states, array = self.array_of(state_buffer(ref.buffer.of)), self.array_of(ref.buffer)
+        first, rows = self.first_of(slots), self.own("rows")
         self.lines += [
             f"{rows} = {array}[{row}:{row} + {n}]",
             f"if {first} >= 0:",
@@ -124,11 +171,34 @@ class Places:
         ]
         return f"{rows}[:, {columns}]"
 
-    def _operand(self, i: int) -> str:
+    def _fill(self, name: BufferName) -> None:
+        """Before all rows of a gather are read at once: copy those that batches read in place."""
+        if not self.whole or name in self._checked:
+            return
+        self._checked.add(name)
+        slots = self.plan.gathered(name)
+        n_slots = 1 if slots is None else len(slots)
+        filled = self.name_of(FilledOf(self.type_id, name))
+        states, buffer = self.array_of(state_buffer(name.of)), self.array_of(name)
+        runs, bounds = (
+            self.name_of(RunsOf(self.type_id, slots)),
+            self.name_of(StartsOf(self.type_id)),
+        )
+        if slots is None:
+            bounds = f"{self.edge_start()}[{bounds}]"
+        self.lines += [
+            f"if whole and {self.first_of(slots)} < 0 and {filled}[0] == 0:",
+            f"    {filled}[0] = 1",
+            f"    fill_viewed({states}, {self.index(slots)}, {runs}, {bounds}, {buffer}, {n_slots},"
+            " tally)",
+        ]
+
+    def operand(self, i: int) -> str:
+        """The rows of a node as a matrix, or what is pulled for them."""
         node = self.plan.nodes[i]
         if node.op == "pull":
-            return f"{self._array('pull', node.name)}[start:start + n]"
-        return self._rows(i)
+            return f"{self.name_of(PullOf(self.type_id, node.name))}[start:start + n]"
+        return self.rows_of(self.plan.refs[i])
 
 
 def of(place: Place) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import singledispatchmethod
 
+from harness.engine.backends.compiled.arguments import GradientOf, PullOf, WrittenOf
+from harness.engine.backends.compiled.elementwise import EXPRESSIONS, group_lines
 from harness.engine.backends.compiled.places import BLAS, Place, Places, of
-from harness.engine.cpu_kernels.fused import group_lines
 from harness.engine.lowering.plan import (
     CopyStep,
     ElementwiseStep,
@@ -15,7 +17,10 @@ from harness.engine.lowering.plan import (
     OperatorStep,
     PackStep,
     ScatterAddStep,
+    SinkStep,
     Step,
+    gradient_buffer,
+    state_buffer,
 )
 from harness.vertex.operators import EDGE, Node
 
@@ -25,10 +30,13 @@ ROW_BY_ROW = (
     *("pick_neg_log_softmax", "softmax_minus_one_hot"),
     *("sum_elements", "expand", "apply", "apply_transposed", "outer"),
 )
-
-
-class HasNoForm(Exception):  # noqa: N818 - never leaves this module
-    """A step that the compiled loop cannot run."""
+# Operators with lines of their own: in StageWriter, or as steps of another kind.
+OWN_LINES = ("zeros", "ones", "lookup", "sum_edges", "spread")
+OTHER_STEPS = (
+    *("gather", "gather_each", "pull", "parameter", "state_gradient", "slice", "concat"),
+    *("matmul", "matmul_transposed", "outer_sum", "vertex_sum", "row_sum"),
+)
+OPERATORS = frozenset((*EXPRESSIONS, *ROW_BY_ROW, *OWN_LINES, *OTHER_STEPS))
 
 
 @dataclass(slots=True)
@@ -36,71 +44,58 @@ class StageWriter(Places):
     """One vertex function's stage, for one of its batches."""
 
     def write(self, steps: Sequence[Step]) -> list[str]:
-        """Lines that run the steps of batch `b` of this type."""
+        """Lines that run the steps of batch `b` of this function."""
         for step in steps:
             self._step(step)
-        starts = self._array("starts")
-        head = [f"start = {starts}[b]", f"n = {starts}[b + 1] - start"]
-        head.append(f"state_row = {self._array('first_row')}[b]")
-        if self._has_edges():
-            edges = self._array("edge_start")
-            head += [f"edge_start = {edges}[start]", f"n_edges = {edges}[start + n] - edge_start"]
-        return [*head, *self.lines]
+        return [*self.head(), *self.lines]
 
+    @singledispatchmethod
     def _step(self, step: Step) -> None:
-        if isinstance(step, GatherStep):
-            self._gather_step(step)
-        elif isinstance(step, MatmulStep):
-            self._matmul(step)
-        elif isinstance(step, ElementwiseStep):
-            self._elementwise(step)
-        elif isinstance(step, CopyStep):
-            source, out = self._place(step.source), self._place(step.out)
-            n = self._n(self._buffer(step.out).domain)
-            self.lines += [
-                LAUNCH,
-                f"tally[1] += copy_block({of(source)}, {of(out)}, {n}, {step.out.width})",
-            ]
-        elif isinstance(step, PackStep):
-            self._pack(step)
-        elif isinstance(step, ScatterAddStep):
-            self._scatter_add(step)
-        elif isinstance(step, OperatorStep):
-            self._operator(step.node)
-        else:
-            raise HasNoForm
+        raise TypeError(f"{type(step).__name__} is no step")
 
-    def _pack(self, step: PackStep) -> None:
-        pack = self._array("parameter", step.pack.name)
-        width, n = f"{pack}.shape[-1]", f"{pack}.size // {pack}.shape[-1]"
-        self.lines.append(LAUNCH)
-        for part, at in step.pack.places():
-            source = self._array("parameter", part.parameter)
-            columns = f"{source}, {part.start}, {source}.shape[-1], {pack}, {at}, {width}"
-            self.lines.append(f"tally[1] += copy_block({columns}, {n}, {part.width})")
-
+    @_step.register
     def _gather_step(self, step: GatherStep) -> None:
         slots = step.slots
         n_slots = 1 if slots is None else len(slots)
         row, n = ("edge_start", "n_edges") if slots is None else ("start", "n")
         arrays = [
-            self._array("buffer", f"state:{step.state}"),
-            self._array("index", slots),
+            self.array_of(state_buffer(step.state)),
+            self.index(slots),
             f"{row} * {n_slots}",
-            self._array("buffer", step.buffer),
+            self.array_of(step.buffer),
         ]
         self.lines += [
-            f"if {self._array('first', slots)}[b] < 0:",
+            f"if {self.first_of(slots)} < 0:",
             f"    {LAUNCH}",
             f"    tally[1] += gather_rows({', '.join(arrays)}, {row}, {n}, {n_slots})",
         ]
 
+    @_step.register
+    def _copy(self, step: CopyStep) -> None:
+        source, out = self.place(step.source), self.place(step.out)
+        n = self.n(self.buffer(step.out).domain)
+        self.lines += [
+            LAUNCH,
+            f"tally[1] += copy_block({of(source)}, {of(out)}, {n}, {step.out.width})",
+        ]
+
+    @_step.register
+    def _pack(self, step: PackStep) -> None:
+        pack = self.parameter(step.pack.name)
+        width, n = f"{pack}.shape[-1]", f"{pack}.size // {pack}.shape[-1]"
+        self.lines.append(LAUNCH)
+        for part, at in step.pack.places():
+            source = self.parameter(part.parameter)
+            columns = f"{source}, {part.start}, {source}.shape[-1], {pack}, {at}, {width}"
+            self.lines.append(f"tally[1] += copy_block({columns}, {n}, {part.width})")
+
+    @_step.register
     def _matmul(self, step: MatmulStep) -> None:
         shape = self._parameter_shape(step)
         k = shape[1] if step.transposed else shape[0]
-        n = self._n(self._buffer(step.out).domain)
-        x, out = self._place(step.x), self._place(step.out)
-        weight = self._array("parameter", step.parameter)
+        n = self.n(self.buffer(step.out).domain)
+        x, out = self.place(step.x), self.place(step.out)
+        weight = self.parameter(step.parameter)
         lines = [LAUNCH]
         if step.x.width != k:  # a matrix a vertex: one product of its rows
             per_vertex, stride = step.x.width // k, step.out.width // (step.x.width // k)
@@ -110,8 +105,7 @@ class StageWriter(Places):
             n = str(per_vertex)
         inside = "    " if step.x.width != k else ""
         if step.bias is not None:
-            bias = self._array("parameter", step.bias)
-            lines.append(f"{inside}fill_rows({of(out)}, {n}, {bias})")
+            lines.append(f"{inside}fill_rows({of(out)}, {n}, {self.parameter(step.bias)})")
         accumulate = step.accumulate or step.bias is not None
         how = f"{weight}, {step.transposed}, {accumulate}"
         lines.append(f"{inside}multiply({of(x)}, {n}, {how}, {of(out)}, {BLAS})")
@@ -124,38 +118,44 @@ class StageWriter(Places):
             if node.op == "parameter" and node.name == step.parameter
         )
 
+    @_step.register
     def _elementwise(self, step: ElementwiseStep) -> None:
-        if any(self._spans_children(k) for i in step.nodes for k in self.plan.nodes[i].inputs):
-            raise HasNoForm  # kernels read one child's state at a time
+        operands = {k for i in step.nodes for k in self.plan.nodes[i].inputs}
+        views = {}
+        for k in sorted(operands - set(step.nodes)):
+            if self._spans_children(k):
+                views[k] = self.own(f"v{k}_")
+                self.lines.append(f"{views[k]} = {self.rows_of(self.plan.refs[k])}")
         on_edges = self.plan.nodes[step.nodes[0]].domain == EDGE
         rows = ("n_edges", "edge_start") if on_edges else ("n", "start")
-        prefix = self._own("t") + "_"
+        prefix = self.own("t") + "_"
         self.lines.append(LAUNCH)
-        self.lines += group_lines(self.plan, step, self._array, rows=rows, prefix=prefix)
+        self.lines += group_lines(
+            self.type_id, self.plan, step, self.name_of, rows=rows, prefix=prefix, views=views
+        )
 
     def _spans_children(self, i: int) -> bool:
         """Whether a value is several children's states side by side."""
         ref = self.plan.refs.get(i)
-        if ref is None or not ref.buffer.startswith("gather:"):
+        if ref is None or not ref.buffer.is_gathered:
             return False
-        _, slots, width = self._gather(ref.buffer)
-        return slots is not None and ref.width > width // len(slots)
+        slots = self.plan.gathered(ref.buffer)
+        return slots is not None and ref.width > self.buffer(ref).width // len(slots)
 
+    @_step.register
     def _scatter_add(self, step: ScatterAddStep) -> None:
         slots = None if step.slots is None else self.plan.slots[step.state]
         stride = 1 if slots is None else len(slots)
-        target, index = self._array("buffer", f"gradient:{step.state}"), self._array("index", slots)
-        if step.source.buffer.startswith("gather"):
-            raise HasNoForm
-        source, row = (
-            self._array("buffer", step.source.buffer),
-            self._row(self._buffer(step.source)),
-        )
+        target, index = self.array_of(gradient_buffer(step.state)), self.index(slots)
         begin, n = ("edge_start", "n_edges") if slots is None else ("start", "n")
-        values = f"{source}, {row}, {step.source.start}, {n}"
         width = f"{target}.shape[1]"
+        if step.source.buffer.is_gathered:  # a gradient that is a state: its rows, wherever
+            values = f"{self.rows_of(step.source)}, 0, 0, {n}"
+        else:
+            source, row = self.array_of(step.source.buffer), self.row(self.buffer(step.source))
+            values = f"{source}, {row}, {step.source.start}, {n}"
         if step.slots == slots:
-            counted = f"if {self._array('first', slots)}[b] < 0:"
+            counted = f"if {self.first_of(slots)} < 0:"
             self.lines += [
                 LAUNCH, counted, f"    tally[1] += 4 * {n} * {stride} * {width}",
                 f"scatter_add({target}, {index}, {begin} * {stride}, {values}, {stride})",
@@ -169,47 +169,72 @@ class StageWriter(Places):
             f"scatter_add_slot({target}, {index}, {first}, {stride}, {values})",
         ]  # fmt: skip
 
-    def _operator(self, i: int) -> None:
+    @_step.register
+    def _sink(self, step: SinkStep) -> None:
+        """Gradients of parameters; those of looked-up rows stay where they are until the update."""
+        node = self.plan.nodes[step.node]
+        self.lines.append(LAUNCH)
+        if node.op == "row_sum":
+            return
+        *inputs, dy = node.inputs
+        target = f"{self.name_of(GradientOf(node.name))}, {self.name_of(WrittenOf(node.name))}"
+        n, width = self.n(self.plan.nodes[dy].domain), node.shape[-1]
+        per_vertex = self.plan.refs[dy].width // width  # rows of a matrix a vertex
+        places = [self.place(self.plan.refs[i]) for i in (*inputs, dy)]
+        widths = [*(node.shape[0] for _ in inputs), width]
+        inside = ""
+        if per_vertex > 1:
+            self.lines.append(f"for m in range({n}):")
+            inside, n = "    ", str(per_vertex)
+            places = [
+                Place(place.array, f"{place.at} + m * {place.stride}", row)
+                for place, row in zip(places, widths, strict=True)
+            ]
+        operands = ", ".join(of(place) for place in places)
+        if node.op == "outer_sum":
+            self.lines.append(f"{inside}add_outer({operands}, {n}, {target}, {BLAS})")
+        else:
+            self.lines.append(f"{inside}add_up_rows({operands}, {n}, {target})")
+
+    @_step.register
+    def _operator(self, step: OperatorStep) -> None:
+        i = step.node
         node = self.plan.nodes[i]
         self.lines.append(LAUNCH)
         if node.op in ROW_BY_ROW:
-            operands = ", ".join(self._operand(k) for k in node.inputs)
-            self.lines.append(f"{node.op}({operands}, {self._rows(i)})")
-            return
-        write = getattr(self, f"_op_{node.op}", None)
-        if write is None:
-            raise HasNoForm
-        write(i, node)
+            operands = ", ".join(self.operand(k) for k in node.inputs)
+            self.lines.append(f"{node.op}({operands}, {self.rows_of(self.plan.refs[i])})")
+        elif node.op in ("zeros", "ones"):
+            value = float(node.op == "ones")
+            out = self.place(self.plan.refs[i])
+            self.lines.append(
+                f"fill_block({of(out)}, {self.n(node.domain)}, {node.width}, {value})"
+            )
+        elif node.op == "lookup":
+            self._lookup(i, node)
+        elif node.op == "sum_edges":
+            self._sum_edges(i, node)
+        else:
+            rows, out = self.place(self.plan.refs[node.inputs[0]]), self.place(self.plan.refs[i])
+            edges = self.edge_start()
+            self.lines.append(
+                f"spread_rows({of(rows)}, {edges}, start, {of(out)}, n, {node.width})"
+            )
 
-    def _op_zeros(self, i: int, node: Node, value: float = 0.0) -> None:
-        out = self._place(self.plan.refs[i])
-        self.lines.append(f"fill_block({of(out)}, {self._n(node.domain)}, {node.width}, {value})")
-
-    def _op_ones(self, i: int, node: Node) -> None:
-        self._op_zeros(i, node, 1.0)
-
-    def _op_lookup(self, i: int, node: Node) -> None:
+    def _lookup(self, i: int, node: Node) -> None:
         table, rows = (self.plan.nodes[k].name for k in node.inputs)
-        out = self._place(self.plan.refs[i])
-        self.lines.append(
-            f"look_up({self._array('parameter', table)}, {self._array('pull', rows)}, start,"
-            f" {of(out)}, n)"
-        )
+        out, pull = self.place(self.plan.refs[i]), self.name_of(PullOf(self.type_id, rows))
+        self.lines.append(f"look_up({self.parameter(table)}, {pull}, start, {of(out)}, n)")
 
-    def _op_sum_edges(self, i: int, node: Node) -> None:
+    def _sum_edges(self, i: int, node: Node) -> None:
         (operand,) = node.inputs
-        out, edges = self._place(self.plan.refs[i]), self._array("edge_start")
+        out, edges = self.place(self.plan.refs[i]), self.edge_start()
         if operand in self.plan.refs:
-            rows = self._place(self.plan.refs[operand])
+            rows = self.place(self.plan.refs[operand])
             self.lines.append(
                 f"sum_edge_rows({of(rows)}, {edges}, start, {of(out)}, n, {node.width})"
             )
             return
-        states = self._array("buffer", f"state:{self.plan.nodes[operand].name}")
-        index = self._array("index", None)
-        self.lines.append(f"sum_child_rows({states}, {index}, {edges}, start, {self._rows(i)})")
-
-    def _op_spread(self, i: int, node: Node) -> None:
-        rows, out = self._place(self.plan.refs[node.inputs[0]]), self._place(self.plan.refs[i])
-        edges = self._array("edge_start")
-        self.lines.append(f"spread_rows({of(rows)}, {edges}, start, {of(out)}, n, {node.width})")
+        states = self.array_of(state_buffer(self.plan.nodes[operand].name))
+        target = self.rows_of(self.plan.refs[i])
+        self.lines.append(f"sum_child_rows({states}, {self.index(None)}, {edges}, start, {target})")

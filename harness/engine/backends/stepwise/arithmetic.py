@@ -1,4 +1,4 @@
-"""Steps that compute: products, operators, generated kernels, parameter gradients."""
+"""Steps that compute: products, operators, parameter gradients."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Callable
 
 import torch
 
+from harness.engine.backends.stepwise.bound import Bound, Run, Scope
 from harness.engine.backends.stepwise.kernels import KERNELS
 from harness.engine.backends.stepwise.movement import between_edges_and_vertices
-from harness.engine.cpu_kernels.fused import FusedKernel, fuse, is_edge_group
-from harness.engine.cpu_kernels.loss_kernels import CPU_KERNELS
-from harness.engine.lowering.plan import ElementwiseStep, MatmulStep, SinkStep
-from harness.engine.memory.bound import Bound, Run, Scope
-from harness.engine.memory.products import multiply, multiply_rows
+from harness.engine.backends.stepwise.products import multiply, multiply_rows
+from harness.engine.lowering.plan import MatmulStep, SinkStep
 
 
 def product(bound: Bound, step: MatmulStep) -> Run:
@@ -20,7 +18,7 @@ def product(bound: Bound, step: MatmulStep) -> Run:
     weight = bound.parameters.values[step.parameter]
     turned = weight.t() if step.transposed else weight
     bias = None if step.bias is None else bound.parameters.values[step.bias]
-    tally, accumulate, transposed = bound.tally, step.accumulate, step.transposed
+    tally, accumulate = bound.tally, step.accumulate
     if step.x.width != len(turned):  # a matrix a vertex
 
         def run_rows(s: Scope) -> None:
@@ -34,7 +32,7 @@ def product(bound: Bound, step: MatmulStep) -> Run:
         if bias is not None:
             torch.addmm(bias, x(s), turned, out=out(s))
         else:
-            multiply(x(s), weight, out(s), transposed=transposed, accumulate=accumulate)
+            multiply(x(s), turned, out(s), accumulate=accumulate)
 
     return run
 
@@ -45,38 +43,13 @@ def operator(bound: Bound, i: int) -> Run:
         return between_edges_and_vertices(bound, i)
     operands = [bound.operand(k) for k in node.inputs]
     out, tally = bound.view(bound.plan.refs[i]), bound.tally
-    on_cpu = bound.device.type == "cpu" and node.op in CPU_KERNELS
-    kernel = CPU_KERNELS[node.op] if on_cpu else KERNELS[node.op]
+    kernel = KERNELS[node.op]
 
     def run(s: Scope) -> None:
         tally.n_launches += 1
         kernel(node, [operand(s) for operand in operands], out(s))
 
     return run
-
-
-def fused(bound: Bound, step: ElementwiseStep) -> Run:
-    kernel = fuse(bound.plan, step)
-    on_edges, tally = is_edge_group(bound.plan, step), bound.tally
-
-    def run(s: Scope) -> None:
-        tally.n_launches += 1
-        start, end = (s.edge_start, s.edge_end) if on_edges else (s.start, s.end)
-        kernel.function(end - start, start, s.state_row, *_arrays(bound, kernel))
-
-    return run
-
-
-def _arrays(bound: Bound, kernel: FusedKernel) -> list[object]:
-    arrays: list[object] = []
-    for kind, name in kernel.arrays:
-        if kind == "buffer":
-            arrays.append(bound.space.matrix(name).array)
-        elif kind == "parameter":
-            arrays.append(bound.parameters.arrays[name])
-        else:
-            arrays.append(bound.geometry.gathers[name].index)
-    return arrays
 
 
 def parameter_gradient(bound: Bound, step: SinkStep) -> Run:

@@ -6,31 +6,30 @@ of one batch, or all of the type's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
+from harness.engine.backend import Tally
 from harness.engine.backends.stepwise import arithmetic, movement
+from harness.engine.backends.stepwise.bound import Bound, Run
+from harness.engine.backends.stepwise.parameters import Parameters
+from harness.engine.backends.stepwise.workspace import Matrix
 from harness.engine.lowering.plan import (
+    STAGES,
+    BufferName,
     CopyStep,
-    ElementwiseStep,
     GatherStep,
     MatmulStep,
     Memory,
     OperatorStep,
     PackStep,
     Plan,
+    Ref,
     ScatterAddStep,
     SinkStep,
     Step,
 )
-from harness.engine.memory.bound import Bound, Run, Tally
-from harness.engine.memory.parameters import Parameters
-from harness.engine.memory.workspace import Matrix
 from harness.engine.rows.geometry import TypeGeometry
-
-STAGES = ("eager", "batch", "lazy", "backward", "backward_lazy")
 
 
 class TypeExecutor:
@@ -40,19 +39,16 @@ class TypeExecutor:
         self,
         plan: Plan,
         parameters: Parameters,
-        shared: dict[str, Matrix],
+        shared: dict[BufferName, Matrix],
         device: torch.device,
         tally: Tally,
     ) -> None:
         self.plan = plan
         self.bound = Bound(plan, parameters, shared, device, tally)
         self.stages = {
-            stage: [self._compile(step) for step in getattr(plan, stage)] for stage in STAGES
+            stage: [self._compile(step) for step in plan.steps(stage)] for stage in STAGES
         }
-        self.touches_states = {
-            stage: any(self._addresses_states(step) for step in getattr(plan, stage))
-            for stage in STAGES
-        }
+        self.touches_states = {stage: plan.addresses_states(stage) for stage in STAGES}
 
     def bind(self, geometry: TypeGeometry) -> None:
         """Take a mini-batch's rows."""
@@ -77,11 +73,14 @@ class TypeExecutor:
         for step in self.stages[stage]:
             step(scope)
 
-    def value(self, node: int | None) -> Tensor | None:
-        """All rows of a pushed value or loss."""
-        if node is None:
-            return None
-        return self.bound.view(self.plan.refs[node])(self.bound.all_rows())
+    def value(self, ref: Ref) -> Tensor:
+        """Columns of all rows, in the order of the batches."""
+        geometry = self.bound.geometry
+        view = self.bound.view(ref)
+        in_states = self.plan.buffers[ref.buffer].memory in (Memory.STATE, Memory.GRADIENT)
+        if in_states and not geometry.contiguous:
+            return torch.cat([view(scope) for scope in self.bound.scopes])
+        return view(self.bound.all_rows())
 
     def _compile(self, step: Step) -> Run:
         if isinstance(step, GatherStep):
@@ -98,35 +97,5 @@ class TypeExecutor:
             return arithmetic.parameter_gradient(self.bound, step)
         if isinstance(step, OperatorStep):
             return arithmetic.operator(self.bound, step.node)
-        if len(step.nodes) > 1 or self._only_fused(step):
-            return arithmetic.fused(self.bound, step)
-        return arithmetic.operator(self.bound, step.nodes[0])
-
-    def _only_fused(self, step: ElementwiseStep) -> bool:
-        """Whether a single operator reads children directly or adds to them, as only kernels
-        can.
-        """
-        i = step.nodes[0]
-        direct = any(
-            self.plan.nodes[k].op != "parameter" and k not in self.plan.refs
-            for k in self.plan.nodes[i].inputs
-        )
-        return direct or bool(step.added_to)
-
-    def _addresses_states(self, step: Step) -> bool:
-        """Whether a step addresses state rows, which must be contiguous to be taken as a whole."""
-        nodes: Sequence[int] = ()
-        if isinstance(step, ElementwiseStep):
-            nodes = step.nodes
-        elif isinstance(step, OperatorStep | SinkStep):
-            nodes = (step.node,)
-        refs = [self.plan.refs.get(k) for i in nodes for k in (i, *self.plan.nodes[i].inputs)]
-        if isinstance(step, MatmulStep):
-            refs = [step.x, step.out]
-        elif isinstance(step, CopyStep):
-            refs = [step.source, step.out]
-        return any(
-            ref is not None
-            and self.plan.buffers[ref.buffer].memory in (Memory.STATE, Memory.GRADIENT)
-            for ref in refs
-        )
+        (node,) = step.nodes
+        return arithmetic.operator(self.bound, node)

@@ -6,18 +6,23 @@ from __future__ import annotations
 
 import torch
 
-from harness.engine.cpu_kernels.memory_kernels import scatter_add, scatter_add_slot
-from harness.engine.cpu_kernels.row_kernels import sum_child_rows
-from harness.engine.lowering.plan import CopyStep, GatherStep, Memory, PackStep, ScatterAddStep
-from harness.engine.memory.bound import FLOAT_BYTES, Bound, Run, Scope
-from harness.engine.memory.workspace import Matrix
+from harness.engine.backends.stepwise.bound import FLOAT_BYTES, Bound, Run, Scope
+from harness.engine.backends.stepwise.workspace import Matrix
+from harness.engine.lowering.plan import (
+    CopyStep,
+    GatherStep,
+    PackStep,
+    ScatterAddStep,
+    gradient_buffer,
+    state_buffer,
+)
 from harness.engine.rows.layout import NOT_CONTIGUOUS
 
 
 def gather(bound: Bound, step: GatherStep) -> Run:
     matrix = bound.space.matrix(step.buffer)
     states = bound.space.shared
-    name, width = f"state:{step.state}", matrix.width
+    name, width = state_buffer(step.state), matrix.width
 
     def run(s: Scope) -> None:
         if bound.first_row(step.slots, s) == NOT_CONTIGUOUS:
@@ -31,7 +36,6 @@ def gather(bound: Bound, step: GatherStep) -> Run:
 def add_to_children(bound: Bound, step: ScatterAddStep) -> Run:
     source_view = bound.view(step.source)
     source = bound.space.matrix(step.source.buffer)
-    memory = bound.plan.buffers[step.source.buffer].memory
     slots = None if step.slots is None else bound.plan.slots[step.state]
     stride = 1 if slots is None else len(slots)
     at = 0 if slots is None or step.slots is None else slots.index(step.slots[0])
@@ -39,8 +43,7 @@ def add_to_children(bound: Bound, step: ScatterAddStep) -> Run:
     n_parts = stride if every_slot else 1
 
     def run(s: Scope) -> None:
-        target = bound.space.shared[f"gradient:{step.state}"]
-        gather = bound.geometry.gathers[slots]
+        target = bound.space.shared[gradient_buffer(step.state)]
         start, end = (s.edge_start, s.edge_end) if slots is None else (s.start, s.end)
         first = bound.first_row(slots, s)
         n = end - start
@@ -50,25 +53,12 @@ def add_to_children(bound: Bound, step: ScatterAddStep) -> Run:
             rows.view(n, stride * target.width).add_(source_view(s))
             return
         bound.tally.bytes_copied += n * n_parts * target.width * FLOAT_BYTES
-        if target.array is None or source.array is None:
-            index = bound.index[slots][start * stride : end * stride]
-            index = index if every_slot else index[at::stride]
-            values = source_view(s).reshape(n * n_parts, target.width)
-            if source is target:  # a state passed on: torch refuses to add a tensor to itself
-                values = values.clone()
-            target.tensor.index_add_(0, index, values)
-            return
-        row = {Memory.SAVED: start, Memory.SCRATCH: 0}.get(memory, s.state_row)
-        if every_slot:
-            scatter_add(
-                target.array, gather.index, start * stride,
-                source.array, row, step.source.start, n, stride,
-            )  # fmt: skip
-        else:
-            scatter_add_slot(
-                target.array, gather.index, start * stride + at, stride,
-                source.array, row, step.source.start, n,
-            )  # fmt: skip
+        index = bound.index[slots][start * stride : end * stride]
+        index = index if every_slot else index[at::stride]
+        values = source_view(s).reshape(n * n_parts, target.width)
+        if source is target:  # a state passed on: torch refuses to add a tensor to itself
+            values = values.clone()
+        target.tensor.index_add_(0, index, values)
 
     return run
 
@@ -96,8 +86,6 @@ def pack(bound: Bound, step: PackStep) -> Run:
 
 def between_edges_and_vertices(bound: Bound, i: int) -> Run:
     node = bound.plan.nodes[i]
-    if node.inputs[0] not in bound.plan.refs:
-        return _sum_of_children(bound, i)
     operand, out = bound.operand(node.inputs[0]), bound.view(bound.plan.refs[i])
 
     def run(s: Scope) -> None:
@@ -109,18 +97,5 @@ def between_edges_and_vertices(bound: Bound, i: int) -> Run:
             out(s).copy_(operand(s)[owner])
         else:
             out(s).zero_().index_add_(0, owner, operand(s))
-
-    return run
-
-
-def _sum_of_children(bound: Bound, i: int) -> Run:
-    """Add up children's states where they are; only kernels for the CPU can."""
-    state = bound.plan.nodes[bound.plan.nodes[i].inputs[0]].name
-    out = bound.view(bound.plan.refs[i])
-
-    def run(s: Scope) -> None:
-        bound.tally.n_launches += 1
-        states, gather = bound.space.shared[f"state:{state}"].array, bound.geometry.gathers[None]
-        sum_child_rows(states, gather.index, gather.edge_start, s.start, out(s).numpy())
 
     return run

@@ -1,35 +1,33 @@
-"""The executor's memory: buffers that are allocated once, grow when they must, and are reused."""
+"""The backend's memory: buffers that are allocated once, grow when they must, and are reused."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.engine.lowering.plan import Buffer
+from harness.engine.lowering.plan import Buffer, BufferName
 
 GROWTH = 1.25  # so that slightly larger mini-batches do not reallocate each time
 
 
 class Matrix:
-    """One buffer of rows; on the CPU also as a NumPy array over the same memory."""
+    """One buffer of rows."""
 
     def __init__(self, width: int, device: torch.device) -> None:
         self.width, self.device = width, device
         self.tensor = torch.empty((0, width), device=device)
-        self.array: NDArray[Any] | None = self.tensor.numpy() if device.type == "cpu" else None
         self.columns: dict[tuple[int, int], Tensor] = {}
 
-    def ensure(self, n_rows: int) -> None:
-        """Make room for n_rows rows; what the buffer held is lost when it grows."""
+    def ensure(self, n_rows: int, *, keep: bool = False) -> None:
+        """Make room for n_rows rows; what the buffer held is lost when it grows, unless kept."""
         if n_rows <= len(self.tensor):
             return
+        old = self.tensor
         self.tensor = torch.empty((int(n_rows * GROWTH) + 1, self.width), device=self.device)
-        if self.device.type == "cpu":
-            self.array = self.tensor.numpy()
+        if keep:
+            self.tensor[: len(old)] = old
         self.columns.clear()
 
     def slice(self, start: int, width: int) -> Tensor:
@@ -44,16 +42,19 @@ class Workspace:
     """Matrices by name: those of one vertex function, and the shared ones of the states."""
 
     def __init__(
-        self, buffers: Mapping[str, Buffer], shared: dict[str, Matrix], device: torch.device
+        self,
+        buffers: Mapping[BufferName, Buffer],
+        shared: dict[BufferName, Matrix],
+        device: torch.device,
     ) -> None:
         self.buffers, self.shared = buffers, shared
-        self.own: dict[str, Matrix] = {}
+        self.own: dict[BufferName, Matrix] = {}
         for name, buffer in buffers.items():
-            if name.startswith(("state:", "gradient:")):
+            if name.is_shared:
                 shared.setdefault(name, Matrix(buffer.width, device))
             else:
                 self.own[name] = Matrix(buffer.width, device)
 
-    def matrix(self, name: str) -> Matrix:
+    def matrix(self, name: BufferName) -> Matrix:
         """One matrix by its buffer's name."""
         return self.own.get(name) or self.shared[name]

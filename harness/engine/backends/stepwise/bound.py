@@ -8,22 +8,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from harness.engine.lowering.plan import Memory, Plan, Ref
-from harness.engine.memory.parameters import Parameters
-from harness.engine.memory.workspace import Matrix, Workspace
-from harness.engine.rows.geometry import Slots, TypeGeometry
+from harness.engine.backend import Tally
+from harness.engine.backends.stepwise.parameters import Parameters
+from harness.engine.backends.stepwise.workspace import Matrix, Workspace
+from harness.engine.lowering.plan import BufferName, Memory, Plan, Ref, Slots, state_buffer
+from harness.engine.rows.geometry import TypeGeometry
 from harness.engine.rows.layout import NOT_CONTIGUOUS
 from harness.vertex.operators import EDGE
 
 FLOAT_BYTES = 4
-
-
-@dataclass(slots=True)
-class Tally:
-    """Counters of one pass: kernels started and bytes copied by gathers and scatters."""
-
-    n_launches: int = 0
-    bytes_copied: int = 0
 
 
 @dataclass(slots=True)
@@ -52,26 +45,24 @@ class Bound:
         self,
         plan: Plan,
         parameters: Parameters,
-        shared: dict[str, Matrix],
+        shared: dict[BufferName, Matrix],
         device: torch.device,
         tally: Tally,
     ) -> None:
         self.plan, self.parameters, self.device, self.tally = plan, parameters, device, tally
         self.space = Workspace(plan.buffers, shared, device)
         self.geometry: TypeGeometry
-        self.is_bound = False
         self.pulls: dict[str, Tensor] = {}
         self.index: dict[Slots, Tensor] = {}
-        self.is_filled: set[str] = set()  # gather buffers that hold every row of the type
+        self.is_filled: set[BufferName] = set()  # gather buffers that hold every row of the type
         self._scopes: list[Scope] | None = None
-        self._first: dict[Slots, list[int]] = {}  # Gather.first as plain numbers
+        self._first: dict[Slots, list[int]] = {}  # Gather.runs as plain numbers
         self.n_binds = 0
         self.room: tuple[int, ...] = (0, 0, 0)  # rows, rows of a batch, edges that fit
 
     def bind(self, geometry: TypeGeometry) -> None:
         """Take a mini-batch's rows, and make room for them."""
         self.geometry = geometry
-        self.is_bound = True
         self.n_binds += 1
         self._scopes = None
         self._first.clear()
@@ -102,7 +93,7 @@ class Bound:
 
     @property
     def scopes(self) -> list[Scope]:
-        """The rows of every batch; made when asked for, which the compiled loop never does."""
+        """The rows of every batch; made when asked for."""
         if self._scopes is None:
             self._scopes = self._find_scopes(self.geometry)
         return self._scopes
@@ -128,9 +119,9 @@ class Bound:
     def first_row(self, slots: Slots, s: Scope) -> int:
         """First of the rows that a gather reads, or NOT_CONTIGUOUS."""
         if s.batch < 0:
-            return self.geometry.gathers[slots].whole
+            return int(self.geometry.gathers[slots].runs[-1])
         if slots not in self._first:
-            self._first[slots] = self.geometry.gathers[slots].first.tolist()
+            self._first[slots] = self.geometry.gathers[slots].runs.tolist()
         return self._first[slots][s.batch]
 
     def operand(self, i: int) -> View:
@@ -147,7 +138,7 @@ class Bound:
         """How to find the columns of a ref, in a given scope."""
         matrix, start, width = self.space.matrix(ref.buffer), ref.start, ref.width
         buffer = self.plan.buffers[ref.buffer]
-        if ref.buffer.startswith("gather"):
+        if ref.buffer.is_gathered:
             return self._gathered_view(ref)
         if buffer.domain == EDGE:
             if buffer.memory is Memory.SCRATCH:
@@ -189,8 +180,7 @@ class Bound:
     def _gathered_view(self, ref: Ref) -> View:
         """A gather as a matrix: the children's rows themselves where they follow one another."""
         matrix = self.space.matrix(ref.buffer)
-        kind, state_name = ref.buffer.split(":")
-        slots = None if kind == "gather_each" else self.plan.slots[state_name]
+        states, slots = state_buffer(ref.buffer.of), self.plan.gathered(ref.buffer)
         n_slots = 1 if slots is None else len(slots)
         columns = slice(ref.start, ref.start + ref.width)
         copied = (
@@ -203,7 +193,7 @@ class Bound:
             first = self.first_row(slots, s)
             if first != NOT_CONTIGUOUS:
                 start, end = (s.edge_start, s.edge_end) if slots is None else (s.start, s.end)
-                state = self.space.shared[f"state:{state_name}"]
+                state = self.space.shared[states]
                 rows = state.tensor.narrow(0, first, (end - start) * n_slots)
                 return rows.view(end - start, matrix.width)[:, columns]
             if s.batch < 0 and ref.buffer not in self.is_filled:
@@ -212,10 +202,10 @@ class Bound:
 
         return view
 
-    def _fill_viewed_rows(self, buffer: str, slots: Slots) -> None:
+    def _fill_viewed_rows(self, buffer: BufferName, slots: Slots) -> None:
         """Copy what batches read in place, so that the buffer holds the rows of all batches."""
         gather = self.geometry.gathers[slots]
-        state = self.space.shared[f"state:{buffer.split(':')[1]}"]
-        for batch in (gather.first != NOT_CONTIGUOUS).nonzero()[0]:
+        state = self.space.shared[state_buffer(buffer.of)]
+        for batch in (gather.runs[:-1] != NOT_CONTIGUOUS).nonzero()[0]:
             self.copy_rows(slots, state, self.space.matrix(buffer), self.scopes[batch])
         self.is_filled.add(buffer)

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import torch
 from torch import Tensor
-
-from harness.engine.cpu_kernels import blas
 
 # Below this width MKL's row-major product is slow: 2400 x 256 times 256 x 5 takes 920 us on one
 # Zen 4 core, its transpose 170 us; x^T dy of the same sizes 1330 us against 140 us.
 THIN = 16
-add_outer_at: Callable[..., None] = blas.add_outer_at
-multiply_at: Callable[..., None] = blas.multiply_at
-# Where small products are fast, large ones are cut into them (harness.engine.cpu_kernels.blas).
-SCRATCH = blas.SCRATCH
 
 
-def multiply(
-    x: Tensor, weight: Tensor, out: Tensor, *, transposed: bool = False, accumulate: bool = False
-) -> None:
-    """out = x W (or x W^T), or out += it; shapes (n, k), (k, m) (or (m, k)), (n, m)."""
-    if SCRATCH is not None and _may_cut(x, out, SCRATCH) and weight.is_contiguous():
-        multiply_at(
-            x.data_ptr(), x.stride(0), len(x), weight.data_ptr(), *weight.shape, transposed,
-            accumulate, out.data_ptr(), out.stride(0), *SCRATCH,
-        )  # fmt: skip
-        return
-    weight = weight.t() if transposed else weight
+def multiply(x: Tensor, weight: Tensor, out: Tensor, *, accumulate: bool = False) -> None:
+    """out = x W, or out += it; shapes (n, k), (k, m), (n, m)."""
     if accumulate:
         out.addmm_(x, weight)
     elif weight.shape[1] < THIN and x.device.type == "cpu":
@@ -40,25 +22,12 @@ def multiply(
 
 def sum_outer(x: Tensor, dy: Tensor, out: Tensor, *, accumulate: bool = False) -> None:
     """out = x^T dy, summed over the rows, or out += it; shapes (n, k), (n, m), (k, m)."""
-    if SCRATCH is not None and _may_cut(x, dy, SCRATCH) and out.is_contiguous():
-        if not accumulate:
-            out.zero_()
-        add_outer_at(
-            x.data_ptr(), x.stride(0), x.shape[1], dy.data_ptr(), dy.stride(0), dy.shape[1],
-            len(x), out.data_ptr(), *SCRATCH,
-        )  # fmt: skip
-    elif accumulate:
+    if accumulate:
         out.addmm_(x.t(), dy)
     elif dy.shape[1] < THIN and x.device.type == "cpu":
         out.copy_(torch.mm(dy.t().contiguous(), x).t())
     else:
         torch.mm(x.t(), dy, out=out)
-
-
-def _may_cut(x: Tensor, y: Tensor, scratch: Sequence[Any]) -> bool:
-    """Whether a product of these, both (n, width), can be cut into small ones."""
-    on_cpu = x.device.type == "cpu" and scratch[0][blas.LIMIT] > 0
-    return on_cpu and y.shape[1] >= THIN and len(x) > 0 and x.stride(1) == y.stride(1) == 1
 
 
 def multiply_rows(

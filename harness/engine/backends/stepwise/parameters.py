@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.engine.cpu_kernels.memory_kernels import update_rows
-from harness.engine.memory.products import sum_outer
+from harness.engine.backends.stepwise.products import sum_outer
 from harness.vertex.folding import FoldedTable
 from harness.vertex.subgraph.columns import Pack
 
@@ -29,9 +28,6 @@ class Parameters:
             name: torch.tensor(weight, dtype=torch.float32, device=device)
             for name, weight in weights.items()
         }
-        self.arrays = {
-            name: value.numpy() for name, value in self.values.items() if device.type == "cpu"
-        }
         self.device = device
         self.packs: dict[str, Pack] = {}
         self.dense: dict[str, Tensor] = {}
@@ -44,8 +40,6 @@ class Parameters:
             if folded.name not in self.values:
                 product = self.values[folded.table] @ self.values[folded.weight]
                 self.values[folded.name] = product
-                if self.device.type == "cpu":
-                    self.arrays[folded.name] = product.numpy()
 
     def pack(self, packs: Iterable[Pack]) -> None:
         """Bring columns of parameters side by side; packs are parameters like any other.
@@ -57,8 +51,6 @@ class Parameters:
                 columns = [self.columns(p.parameter, p.start, p.width) for p in pack.parts]
                 self.values[pack.name] = torch.cat(columns, dim=-1)
                 self.packs[pack.name] = pack
-                if self.device.type == "cpu":
-                    self.arrays[pack.name] = self.values[pack.name].numpy()
 
     def columns(self, parameter: str, start: int, width: int) -> Tensor:
         """Columns of a parameter, a view."""
@@ -114,14 +106,7 @@ class Parameters:
             self.renew(name)
         for name, pieces in self.sparse.items():
             for rows, dy in pieces:
-                self._update_table(name, rows, dy, learning_rate)
-
-    def _update_table(self, name: str, rows: Tensor, dy: Tensor, learning_rate: float) -> None:
-        table = self.values[name]
-        if table.device.type == "cpu":
-            update_rows(table.numpy(), rows.numpy(), dy.numpy(), np.float32(learning_rate))
-        else:
-            table.index_add_(0, rows, dy, alpha=-learning_rate)
+                self.values[name].index_add_(0, rows, dy, alpha=-learning_rate)
 
     def gradients(self) -> dict[str, NDArray[np.float32]]:
         """Dense gradients of all parameters, for checking."""

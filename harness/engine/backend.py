@@ -1,0 +1,169 @@
+"""The interface of a backend, which executes plans on memory of its own, and how one is found.
+
+A backend is a folder of harness/engine/backends/ whose module `backend` defines `Backend`; the
+contract that tests/engine/test_backends.py runs over all of them is the other half of this file.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.contracts.model import Weights
+from harness.engine.lowering.abilities import Abilities
+from harness.engine.lowering.plan import Plan, Ref
+from harness.engine.rows.geometry import TypeGeometry
+from harness.engine.switches import Switches
+from harness.errors import ConfigError, UnsupportedTrial
+from harness.values.instances import IntArray
+from harness.values.places import ROOT
+
+ALL_ROWS = -1  # the position of a batch that is all rows of a function at once
+DEFAULTS = {"cpu": "compiled", "cuda": "stepwise"}  # what `backend=auto` takes
+_FOLDER = ROOT / "harness" / "engine" / "backends"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Arrangement:
+    """Where the rows of one mini-batch are: NumPy only, and a value that is made at once.
+
+    types: of every vertex function that has rows, by id; output functions have ids below 0.
+    n_rows: rows of every state that a function scatters.
+    """
+
+    types: Mapping[int, TypeGeometry]
+    n_rows: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        empty = [type_id for type_id, geometry in self.types.items() if geometry.rows.n == 0]
+        if empty:
+            raise ValueError(f"functions {empty} have no rows; leave them out")
+
+
+@dataclass(slots=True)
+class Tally:
+    """Work since the last reset: kernels started, and bytes copied by gathers and scatters."""
+
+    n_launches: int = 0
+    bytes_copied: int = 0
+
+
+class Backend(ABC):
+    """Executes the stages of plans, batch by batch or in one call, and owns all memory.
+
+    Order of calls: load, compile (again where functions join), then for every mini-batch arrange,
+    run for each stage, read; in training clear_gradients before the backward stages, and gradients
+    or update behind them.
+    """
+
+    abilities: ClassVar[Abilities]
+
+    def __init__(self, switches: Switches, device: str, threads: int) -> None:
+        self.switches, self.device, self.threads = self.in_force(switches), device, threads
+        self.tally = Tally()
+
+    @classmethod
+    @abstractmethod
+    def why_not(cls, switches: Switches, device: str) -> str | None:
+        """Return why this cannot run here at all, and what to do; None where it can."""
+
+    @classmethod
+    def in_force(cls, switches: Switches) -> Switches:
+        """The switches that it honours of those asked for; what is turned off, a record shows."""
+        return replace(switches, fusion=switches.fusion and cls.abilities.fuses)
+
+    @abstractmethod
+    def load(self, weights: Weights) -> None:
+        """Take the initial weights, of which it makes its own copy."""
+
+    @abstractmethod
+    def compile(self, plans: Mapping[int, Plan]) -> None:
+        """Take the plans of all functions by id; those that it knows already have not changed."""
+
+    @abstractmethod
+    def arrange(self, rows: Arrangement, *, keep_states: bool = False) -> None:
+        """Take the next mini-batch's rows, and make room for them.
+
+        keep_states: rows of states that were computed before stay as they are.
+        """
+
+    @abstractmethod
+    def run(self, stage: str, batches: IntArray) -> None:
+        """Run a stage of every batch (type id, position) (k, 2) in order; see ALL_ROWS."""
+
+    @abstractmethod
+    def read(self, type_id: int, ref: Ref) -> NDArray[np.float32]:
+        """Return columns of all rows of a function (n, width), in the order of its batches."""
+
+    @abstractmethod
+    def clear_gradients(self) -> None:
+        """Forget the gradients of the last mini-batch, of parameters and of states."""
+
+    @abstractmethod
+    def gradients(self) -> Weights:
+        """Return dense gradients of all parameters that were loaded."""
+
+    @abstractmethod
+    def update(self, learning_rate: float) -> None:
+        """One step of plain SGD."""
+
+    @abstractmethod
+    def weights(self) -> Weights:
+        """Return the parameters as they are now."""
+
+    def synchronize(self) -> None:  # noqa: B027 - nothing to wait for unless a device is involved
+        """Wait until all work is done."""
+
+    def facts(self) -> dict[str, str]:
+        """What a record should say of how it ran: libraries, and the path that was taken."""
+        return {}
+
+    def versions(self) -> dict[str, str]:
+        """Versions of what computes."""
+        return {}
+
+    def peak_memory_bytes(self) -> int | None:
+        """Peak of memory that only the device sees; None on the CPU."""
+        return None
+
+
+def backend_names() -> tuple[str, ...]:
+    """Names of all backends, found without importing any of them."""
+    return tuple(sorted(path.parent.name for path in _FOLDER.glob("*/backend.py")))
+
+
+def backend_class(name: str) -> type[Backend]:
+    """Import a backend, and with it the library that it stands on.
+
+    Raises ConfigError for a name that is none, UnsupportedTrial where a library is missing.
+    """
+    if name not in backend_names():
+        known = ", ".join(("auto", *backend_names()))
+        raise ConfigError(f"backend={name} is unknown; choose one of {known}")
+    try:
+        module = importlib.import_module(f"harness.engine.backends.{name}.backend")
+    except ModuleNotFoundError as error:
+        raise UnsupportedTrial(
+            f"backend={name} needs {error.name}, which is not installed; install it to run it"
+        ) from error
+    found: type[Backend] = module.Backend
+    return found
+
+
+def choose_backend(switches: Switches, device: str) -> type[Backend]:
+    """Return the backend that was asked for, or this device's own.
+
+    Raises UnsupportedTrial where it cannot run what is asked, in its own words.
+    """
+    name = DEFAULTS[device] if switches.backend == "auto" else switches.backend
+    found = backend_class(name)
+    reason = found.why_not(switches, device)
+    if reason is not None:
+        raise UnsupportedTrial(f"backend={name}: {reason}")
+    return found

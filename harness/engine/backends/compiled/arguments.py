@@ -1,0 +1,144 @@
+"""The arrays that generated code is called with: each says where it is found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.engine.backends.compiled.memory import Memory
+from harness.engine.lowering.plan import BufferName, Slots
+from harness.engine.rows.layout import EMPTY
+
+# Stand in for the rows of a function that a mini-batch lacks.
+NO_ROWS: NDArray[np.int32] = np.zeros(1, dtype=np.int32)
+
+
+class Argument(Protocol):
+    """A frozen value; equal ones are one argument of the generated function."""
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        """Return the array, which may move whenever a mini-batch is arranged."""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferOf:
+    """Rows of a buffer (n, width); type_id is 0 for buffers that all functions share."""
+
+    type_id: int
+    name: BufferName
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        return memory.buffers[self.type_id, self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterOf:
+    """A parameter in its own shape."""
+
+    name: str
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        return memory.parameters.values[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class GradientOf:
+    """The gradient of a parameter in its own shape; of no meaning until it was written."""
+
+    name: str
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        return memory.parameters.gradient(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenOf:
+    """Whether the gradient of a parameter was written in this mini-batch (1,)."""
+
+    name: str
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        return memory.parameters.written(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class PullOf:
+    """What the rows of a function pull from outside (n,)."""
+
+    type_id: int
+    name: str
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        geometry = memory.geometry(self.type_id)
+        return EMPTY if geometry is None else geometry.pulls[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOf:
+    """Rows of the children that a gather reads."""
+
+    type_id: int
+    slots: Slots
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        geometry = memory.geometry(self.type_id)
+        return EMPTY if geometry is None else geometry.gathers[self.slots].index
+
+
+@dataclass(frozen=True, slots=True)
+class RunsOf:
+    """Where the rows of each batch's gather begin if they need no copy, and of all at once."""
+
+    type_id: int
+    slots: Slots
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        geometry = memory.geometry(self.type_id)
+        return EMPTY if geometry is None else geometry.gathers[self.slots].runs
+
+
+@dataclass(frozen=True, slots=True)
+class FilledOf:
+    """Whether a gather's buffer holds the rows of all batches, those read in place too (1,)."""
+
+    type_id: int
+    name: BufferName
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        return memory.filled(self.type_id, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeStartOf:
+    """Where the edges of every row begin (n + 1,)."""
+
+    type_id: int
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        geometry = memory.geometry(self.type_id)
+        return EMPTY if geometry is None else geometry.gathers[None].edge_start
+
+
+@dataclass(frozen=True, slots=True)
+class StartsOf:
+    """Where every batch's rows begin, and where the last one's end (n_batches + 1,)."""
+
+    type_id: int
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        geometry = memory.geometry(self.type_id)
+        return NO_ROWS if geometry is None else geometry.rows.starts
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRowOf:
+    """Where every batch begins among the rows of the states (n_batches,)."""
+
+    type_id: int
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        geometry = memory.geometry(self.type_id)
+        return NO_ROWS if geometry is None else geometry.rows.first_row

@@ -1,0 +1,166 @@
+"""Generated code for the CPU: numba and BLAS on NumPy memory, one call a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.contracts.model import Weights
+from harness.engine import backend
+from harness.engine.backend import ALL_ROWS, Arrangement
+from harness.engine.backends.compiled.loop import CompiledLoop
+from harness.engine.backends.compiled.memory import Memory
+from harness.engine.backends.compiled.parameters import Parameters
+from harness.engine.backends.compiled.source import WHOLE_STAGES
+from harness.engine.backends.compiled.steps import OPERATORS
+from harness.engine.cpu_kernels import blas
+from harness.engine.lowering.abilities import Abilities
+from harness.engine.lowering.plan import Plan, Ref
+from harness.engine.rows.layout import Index
+from harness.engine.switches import Switches
+from harness.values.instances import IntArray
+
+# A loop of all functions takes seconds to compile; where more keep joining, each has its own.
+MAX_TIMES_GROWN = 3
+
+
+class Backend(backend.Backend):
+    """Plans as source that numba compiles, once for each model, size and mode."""
+
+    abilities = Abilities(
+        OPERATORS, fuses=True, reads_children=True, adds_to_children=True, spans_slots=True
+    )
+
+    def __init__(self, switches: Switches, device: str, threads: int) -> None:
+        super().__init__(switches, device, threads)
+        blas.set_threads(threads)
+        self._plans: dict[int, Plan] = {}
+        self._loops: dict[tuple[str, int | None], CompiledLoop] = {}
+        self._n_times_grown = -1
+
+    @classmethod
+    def why_not(cls, switches: Switches, device: str) -> str | None:
+        """Return why this cannot run here: another device, or no BLAS."""
+        if device != "cpu":
+            return f"its kernels are for the CPU, not for device={device}; use backend=stepwise"
+        if blas.LIBRARY is None:
+            return (
+                "no library with sgemm was found, neither NumPy's OpenBLAS nor one of the system's;"
+                " install NumPy from a wheel, or use backend=stepwise"
+            )
+        return None
+
+    def load(self, weights: Weights) -> None:
+        """Copy the weights."""
+        self._parameters = Parameters(weights)
+        self._memory = Memory(self._parameters)
+
+    def compile(self, plans: Mapping[int, Plan]) -> None:
+        """Take more plans; code is written and compiled when a stage first runs."""
+        new = {t: plan for t, plan in plans.items() if t not in self._plans}
+        if not new:
+            return
+        self._memory.add(new)
+        self._plans |= new
+        # Loops of one function stay; those of all do not know the new ones.
+        self._loops = {key: loop for key, loop in self._loops.items() if key[1] is not None}
+        self._n_times_grown += self._has_run
+        self._has_run = False
+
+    _has_run = True
+
+    def arrange(self, rows: Arrangement, *, keep_states: bool = False) -> None:
+        """Make room for the rows."""
+        self._has_run = True
+        self._memory.arrange(rows, keep_states=keep_states)
+
+    def run(self, stage: str, batches: IntArray) -> None:
+        """Run all batches in one call, or each function's by themselves."""
+        if stage in WHOLE_STAGES:
+            batches = self._whole(stage, batches)
+        if not len(batches):
+            return
+        if self._path == "one call a stage":
+            self._loop(stage, None).run(batches, self.tally)
+            return
+        if self._path == "one call a batch":
+            cuts = np.arange(1, len(batches))
+        else:
+            cuts = np.flatnonzero(np.diff(batches[:, 0])) + 1
+        for part in np.split(batches, cuts):
+            self._loop(stage, int(part[0, 0])).run(part, self.tally)
+
+    @property
+    def _path(self) -> str:
+        """How many batches a call of compiled code runs."""
+        if self.switches.loop == "python":
+            return "one call a batch"
+        too_many = self._n_times_grown > MAX_TIMES_GROWN
+        return "one call a run of one function" if too_many else "one call a stage"
+
+    def _loop(self, stage: str, type_id: int | None) -> CompiledLoop:
+        key = (stage, type_id)
+        if key not in self._loops:
+            plans = self._plans if type_id is None else {type_id: self._plans[type_id]}
+            having = {t: plan for t, plan in plans.items() if plan.steps(stage)}
+            self._loops[key] = CompiledLoop(having, stage, self._memory)
+        return self._loops[key]
+
+    def _whole(self, stage: str, batches: IntArray) -> IntArray:
+        """Leave out functions without steps; batch by batch where states do not follow on."""
+        found: list[tuple[int, int]] = []
+        for type_id, position in batches.tolist():
+            plan, geometry = self._plans[type_id], self._memory.geometry(type_id)
+            if not plan.steps(stage) or geometry is None:
+                continue
+            if position == ALL_ROWS and not geometry.contiguous and plan.addresses_states(stage):
+                found += [(type_id, b) for b in range(len(geometry.rows.first_row))]
+            else:
+                found.append((type_id, position))
+        return np.array(found, dtype=np.int32).reshape(-1, 2)
+
+    def read(self, type_id: int, ref: Ref) -> NDArray[np.float32]:
+        """Copy the columns of all rows."""
+        rows = self._memory.rows_of(type_id, ref)
+        return rows[0].copy() if len(rows) == 1 else np.concatenate(rows)
+
+    def clear_gradients(self) -> None:
+        """Zero the gradients of states; those of parameters are written over."""
+        self._memory.clear_gradients()
+
+    def gradients(self) -> Weights:
+        """Dense gradients of what was loaded."""
+        return self._parameters.gradients(self._looked_up())
+
+    def update(self, learning_rate: float) -> None:
+        """Step dense parameters whole, looked-up tables row by row."""
+        self._parameters.update(learning_rate, self._looked_up())
+
+    def _looked_up(self) -> Iterator[tuple[str, Index, NDArray[np.float32]]]:
+        for type_id, plan in self._plans.items():
+            geometry = self._memory.geometry(type_id)
+            if geometry is None:
+                continue
+            for node in plan.row_sums():
+                rows, dy = node.inputs
+                index, done = geometry.pulls[plan.nodes[rows].name], 0
+                for values in self._memory.rows_of(type_id, plan.refs[dy]):
+                    yield node.name, index[done : done + len(values)], values
+                    done += len(values)
+
+    def weights(self) -> Weights:
+        """Copies."""
+        return {name: self._parameters.values[name].copy() for name in self._parameters.loaded}
+
+    def facts(self) -> dict[str, str]:
+        """Which library multiplies, and how many batches a call runs."""
+        library = blas.LIBRARY.name if blas.LIBRARY is not None else "none"
+        return {"backend": "compiled", "blas": library, "calls": self._path}
+
+    def versions(self) -> dict[str, str]:
+        """Of the compiler, and of the library that multiplies."""
+        library = blas.LIBRARY.name if blas.LIBRARY is not None else "none"
+        return {"numba": numba.__version__, "blas": library, "blas_threads": str(self.threads)}

@@ -1,0 +1,133 @@
+"""The backend's memory: NumPy arrays that are allocated once, grow when they must, are reused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.engine.backend import Arrangement
+from harness.engine.backends.compiled.parameters import Parameters
+from harness.engine.lowering import plan as plans
+from harness.engine.lowering.plan import Buffer, BufferName, Plan, Ref, Role
+from harness.engine.rows.geometry import TypeGeometry
+from harness.vertex.operators import EDGE
+
+Matrix = NDArray[np.float32]
+GROWTH = 1.25  # so that slightly larger mini-batches do not reallocate each time
+SHARED = 0  # the type id under which buffers of all functions are kept
+
+
+class Memory:
+    """Buffers by function and name, parameters, and the mini-batch's rows."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+        self.plans: dict[int, Plan] = {}
+        self.buffers: dict[tuple[int, BufferName], Matrix] = {}
+        self._rows: Arrangement | None = None
+        self._filled: dict[tuple[int, BufferName], NDArray[np.int64]] = {}
+        self._room: dict[int, tuple[int, int, int]] = {}  # rows, rows of a batch, edges that fit
+
+    def add(self, new: Mapping[int, Plan]) -> None:
+        """Take the plans of more functions, and make their buffers, empty."""
+        for type_id, plan in new.items():
+            self.plans[type_id] = plan
+            self.parameters.fold(plan.tables)
+            self.parameters.pack(plan.packs)
+            for name, buffer in plan.buffers.items():
+                key = (SHARED if name.is_shared else type_id, name)
+                if key not in self.buffers:
+                    self.buffers[key] = np.empty((0, buffer.width), dtype=np.float32)
+            for name, width in plan.read_states().items():
+                # Of a state that no function of this engine scatters there are no rows.
+                self.buffers.setdefault((SHARED, name), np.empty((0, width), dtype=np.float32))
+
+    def arrange(self, rows: Arrangement, *, keep_states: bool) -> None:
+        """Take a mini-batch's rows, and let every buffer hold those of its kind."""
+        self._rows = rows
+        for flag in self._filled.values():
+            flag[0] = 0
+        for type_id, geometry in rows.types.items():
+            self._make_room(type_id, geometry)
+        for key, matrix in self.buffers.items():
+            if key[1].is_shared:
+                keep = keep_states and key[1].role is Role.STATE
+                self.buffers[key] = grown(matrix, rows.n_rows.get(key[1].of, 0), keep=keep)
+
+    def _make_room(self, type_id: int, geometry: TypeGeometry) -> None:
+        starts = geometry.rows.starts
+        wanted = (geometry.rows.n, int((starts[1:] - starts[:-1]).max()), geometry.n_edges)
+        room = self._room.get(type_id, (0, 0, 0))
+        if all(new <= old for new, old in zip(wanted, room, strict=True)):
+            return
+        self._room[type_id] = (
+            max(wanted[0], room[0]), max(wanted[1], room[1]), max(wanted[2], room[2])
+        )  # fmt: skip
+        for name, buffer in self.plans[type_id].buffers.items():
+            if not name.is_shared:
+                key = (type_id, name)
+                self.buffers[key] = grown(self.buffers[key], _n_rows(buffer, wanted))
+
+    def geometry(self, type_id: int) -> TypeGeometry | None:
+        """The rows of a function, or None where the mini-batch has none."""
+        return None if self._rows is None else self._rows.types.get(type_id)
+
+    def filled(self, type_id: int, name: BufferName) -> NDArray[np.int64]:
+        """See FilledOf."""
+        key = (type_id, name)
+        if key not in self._filled:
+            self._filled[key] = np.zeros(1, dtype=np.int64)
+        return self._filled[key]
+
+    def clear_gradients(self) -> None:
+        """Zero those of states; those of parameters are written over."""
+        self.parameters.clear()
+        for (_, name), matrix in self.buffers.items():
+            if name.role is Role.GRADIENT and self._rows is not None:
+                matrix[: self._rows.n_rows[name.of]] = 0.0
+
+    def rows_of(self, type_id: int, ref: Ref) -> list[Matrix]:
+        """Views of all rows of a function that hold these columns, batch by batch if need be."""
+        geometry = self.geometry(type_id)
+        if geometry is None:
+            return []
+        columns = slice(ref.start, ref.start + ref.width)
+        if ref.buffer.is_gathered:  # its own buffer lacks what is read in place
+            states = self.buffers[SHARED, plans.state_buffer(ref.buffer.of)]
+            index = geometry.gathers[self.plans[type_id].gathered(ref.buffer)].index
+            width = self.plans[type_id].buffers[ref.buffer].width
+            return [states[index].reshape(-1, width)[:, columns]]
+        matrix = self.buffers[SHARED if ref.buffer.is_shared else type_id, ref.buffer]
+        buffer = self.plans[type_id].buffers[ref.buffer]
+        if buffer.memory is plans.Memory.SCRATCH:
+            raise ValueError(f"{ref.buffer} is used anew by every batch; it cannot be read")
+        if buffer.memory is plans.Memory.SAVED:
+            n = geometry.n_edges if buffer.domain == EDGE else geometry.rows.n
+            return [matrix[:n, columns]]
+        starts, first_row = geometry.rows.starts, geometry.rows.first_row
+        sizes = (starts[1:] - starts[:-1]).tolist()
+        if geometry.contiguous:
+            sizes, first_row = [geometry.rows.n], first_row[:1]
+        return [
+            matrix[first : first + n, columns]
+            for first, n in zip(first_row.tolist(), sizes, strict=True)
+        ]
+
+
+def grown(matrix: Matrix, n_rows: int, *, keep: bool = False) -> Matrix:
+    """The matrix, or a larger one; what it held is lost when it grows, unless kept."""
+    if n_rows <= len(matrix):
+        return matrix
+    larger = np.empty((int(n_rows * GROWTH) + 1, matrix.shape[1]), dtype=np.float32)
+    if keep:
+        larger[: len(matrix)] = matrix
+    return larger
+
+
+def _n_rows(buffer: Buffer, wanted: tuple[int, int, int]) -> int:
+    n, largest, n_edges = wanted
+    if buffer.domain == EDGE:
+        return n_edges
+    return n if buffer.memory is plans.Memory.SAVED else largest

@@ -1,0 +1,103 @@
+"""Parameters and their gradients as NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.contracts.model import Weights
+from harness.engine.cpu_kernels.memory_kernels import descend, update_rows
+from harness.engine.rows.layout import Index
+from harness.vertex.folding import FoldedTable
+from harness.vertex.subgraph.columns import Pack
+
+LookedUp = Iterable[tuple[str, Index, NDArray[np.float32]]]  # table, rows, their gradients
+
+
+class Parameters:
+    """float32 arrays by name, and the gradients that a mini-batch adds up.
+
+    A gradient is written by its first contribution (no zeroing) and added to by later ones, which
+    a flag beside it tells. Gradients of looked-up rows stay where the backward pass left them.
+    """
+
+    def __init__(self, weights: Mapping[str, NDArray[np.float32]]) -> None:
+        self.values = {
+            name: np.array(w, dtype=np.float32, order="C") for name, w in weights.items()
+        }
+        self.loaded = tuple(weights)
+        self.packs: dict[str, Pack] = {}
+        self._dense: dict[str, NDArray[np.float32]] = {}
+        self._written: dict[str, NDArray[np.int64]] = {}
+
+    def fold(self, tables: Iterable[FoldedTable]) -> None:
+        """Multiply tables with weights, once; their products are parameters like any other."""
+        for folded in tables:
+            if folded.name not in self.values:
+                self.values[folded.name] = self.values[folded.table] @ self.values[folded.weight]
+
+    def pack(self, packs: Iterable[Pack]) -> None:
+        """Bring columns of parameters side by side; packs are parameters like any other.
+
+        What is learned are the parameters that they are made of.
+        """
+        for pack in packs:
+            if pack.name not in self.values:
+                columns = [
+                    self.values[p.parameter][..., p.start : p.start + p.width] for p in pack.parts
+                ]
+                self.values[pack.name] = np.ascontiguousarray(np.concatenate(columns, axis=-1))
+                self.packs[pack.name] = pack
+
+    def gradient(self, name: str) -> NDArray[np.float32]:
+        """The place of a parameter's gradient."""
+        if name not in self._dense:
+            self._dense[name] = np.empty_like(self.values[name])
+        return self._dense[name]
+
+    def written(self, name: str) -> NDArray[np.int64]:
+        """Whether it holds anything (1,)."""
+        if name not in self._written:
+            self._written[name] = np.zeros(1, dtype=np.int64)
+        return self._written[name]
+
+    def clear(self) -> None:
+        """Forget the gradients of the last mini-batch."""
+        for flag in self._written.values():
+            flag[0] = 0
+
+    def update(self, learning_rate: float, looked_up: LookedUp) -> None:
+        """One step of SGD on every parameter that has a gradient."""
+        step = np.float32(learning_rate)
+        for name in self._holding():
+            gradient = self._dense[name]
+            if name not in self.packs:
+                descend(self.values[name].reshape(-1), gradient.reshape(-1), step)
+                continue
+            for part, at in self.packs[name].places():
+                value = self.values[part.parameter][..., part.start : part.start + part.width]
+                value -= step * gradient[..., at : at + part.width]
+        for name, pack in self.packs.items():
+            for part, at in pack.places():
+                value = self.values[part.parameter][..., part.start : part.start + part.width]
+                self.values[name][..., at : at + part.width] = value
+        for table, rows, dy in looked_up:
+            update_rows(self.values[table], rows, dy, step)
+
+    def gradients(self, looked_up: LookedUp) -> Weights:
+        """Dense gradients of the parameters that were loaded."""
+        result = {name: np.zeros_like(value) for name, value in self.values.items()}
+        for name in self._holding():
+            result[name] += self._dense[name]
+        for table, rows, dy in looked_up:
+            np.add.at(result[table], rows, dy)
+        for name, pack in self.packs.items():
+            for part, at in pack.places():
+                mine = result[part.parameter][..., part.start : part.start + part.width]
+                mine += result[name][..., at : at + part.width]
+        return {name: result[name] for name in self.loaded}
+
+    def _holding(self) -> list[str]:
+        return [name for name, flag in self._written.items() if flag[0]]

@@ -1,0 +1,127 @@
+"""Step by step with torch's operators, on CPU or CUDA: one call a step, no generated code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from harness.contracts.model import Weights
+from harness.engine import backend
+from harness.engine.backend import ALL_ROWS, Arrangement
+from harness.engine.backends.stepwise.executor import TypeExecutor
+from harness.engine.backends.stepwise.kernels import KERNELS
+from harness.engine.backends.stepwise.parameters import Parameters
+from harness.engine.backends.stepwise.workspace import Matrix
+from harness.engine.lowering.abilities import Abilities
+from harness.engine.lowering.plan import BufferName, Plan, Ref, Role
+from harness.engine.switches import Switches
+from harness.values.instances import IntArray
+
+# Operators that are steps of their own kind, or only names of values.
+OTHER_OPERATORS = (
+    *("gather", "gather_each", "pull", "parameter", "state_gradient", "slice", "concat"),
+    *("matmul", "matmul_transposed", "sum_edges", "spread", "outer_sum", "vertex_sum", "row_sum"),
+)
+
+
+class Backend(backend.Backend):
+    """Plans as closures over torch tensors (see executor.py)."""
+
+    abilities = Abilities(frozenset((*KERNELS, *OTHER_OPERATORS)), spans_slots=True)
+
+    def __init__(self, switches: Switches, device: str, threads: int) -> None:
+        super().__init__(switches, device, threads)
+        torch.set_num_threads(threads)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        self._device = torch.device(device)
+        self._states: dict[BufferName, Matrix] = {}
+        self._executors: dict[int, TypeExecutor] = {}
+        self._rows: Arrangement | None = None
+
+    @classmethod
+    def why_not(cls, switches: Switches, device: str) -> str | None:
+        """Return why this cannot run here: CUDA has to be there when it is asked for."""
+        if device == "cuda" and not torch.cuda.is_available():
+            return "torch sees no CUDA device here; use device=cpu"
+        return None
+
+    def load(self, weights: Weights) -> None:
+        """Copy the weights to the device."""
+        self._parameters = Parameters(weights, self._device)
+        self._loaded = tuple(weights)
+
+    def compile(self, plans: Mapping[int, Plan]) -> None:
+        """Make closures of the plans that are new."""
+        for type_id, plan in plans.items():
+            if type_id not in self._executors:
+                self._parameters.fold(plan.tables)
+                self._parameters.pack(plan.packs)
+                self._executors[type_id] = TypeExecutor(
+                    plan, self._parameters, self._states, self._device, self.tally
+                )
+
+    def arrange(self, rows: Arrangement, *, keep_states: bool = False) -> None:
+        """Upload the indices, and make room."""
+        self._rows = rows
+        for type_id, geometry in rows.types.items():
+            self._executors[type_id].bind(geometry)
+        for name, matrix in self._states.items():
+            keep = keep_states and name.role is Role.STATE
+            matrix.ensure(rows.n_rows[name.of], keep=keep)
+
+    def run(self, stage: str, batches: IntArray) -> None:
+        """Start every step of every batch from Python."""
+        for type_id, batch in batches.tolist():
+            if batch == ALL_ROWS:
+                self._executors[type_id].run_all(stage)
+            else:
+                self._executors[type_id].run_batch(stage, batch)
+
+    def read(self, type_id: int, ref: Ref) -> NDArray[np.float32]:
+        """Copy to NumPy."""
+        found: NDArray[np.float32] = self._executors[type_id].value(ref).cpu().numpy()
+        return found.copy() if self._device.type == "cpu" else found
+
+    def clear_gradients(self) -> None:
+        """Zero the gradients of states; those of parameters are written over."""
+        self._parameters.clear()
+        assert self._rows is not None
+        for name, matrix in self._states.items():
+            if name.role is Role.GRADIENT:
+                matrix.tensor[: self._rows.n_rows[name.of]].zero_()
+
+    def gradients(self) -> Weights:
+        """Copy to NumPy, dense."""
+        found = self._parameters.gradients()
+        return {name: found[name] for name in self._loaded}
+
+    def update(self, learning_rate: float) -> None:
+        """Step dense parameters whole, looked-up tables row by row."""
+        self._parameters.update(learning_rate)
+
+    def weights(self) -> Weights:
+        """Copy to NumPy."""
+        values = self._parameters.values
+        return {name: values[name].cpu().numpy().copy() for name in self._loaded}
+
+    def synchronize(self) -> None:
+        """Wait for CUDA."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def facts(self) -> dict[str, str]:
+        """One call a step, always."""
+        return {"backend": "stepwise", "fusion": "false", "loop": "python"}
+
+    def versions(self) -> dict[str, str]:
+        """Of torch, which does the arithmetic."""
+        return {"torch": torch.__version__, "torch_threads": str(torch.get_num_threads())}
+
+    def peak_memory_bytes(self) -> int | None:
+        """Peak of CUDA memory."""
+        if self._device.type == "cuda":
+            return int(torch.cuda.max_memory_allocated())
+        return None
