@@ -14,9 +14,6 @@ import pytest
 
 from harness.contracts.model import Model, Weights, initial_weights
 from harness.contracts.system import PHASES, RunSettings
-from harness.engine.backends.stepwise import arithmetic
-from harness.engine.backends.stepwise import products
-from harness.engine.backends.stepwise.workspace import Matrix
 from harness.engine.switches import Switches
 from harness.errors import ConfigError
 from harness.oracle import run_reference
@@ -33,7 +30,7 @@ from tests.support.engine_runs import (
 )
 
 GRANULARITIES = [(name, granularity) for name in EXAMPLES for granularity in ("vertex", "operator")]
-PLAIN = Switches(fusion=False, loop="python")
+PLAIN = Switches(backend="stepwise")
 
 
 def _example(name: str) -> tuple[Model, list[Any], Weights]:
@@ -59,7 +56,7 @@ def test_every_policy_agrees_with_the_oracle(name: str, granularity: str, policy
     model, instances, weights = _example(name)
     oracle = run_reference(model, weights, instances, "train")
     for layout in ("read_order", "policy"):
-        switches = Switches(granularity=granularity, layout=layout, fusion=False, loop="python")
+        switches = replace(PLAIN, granularity=granularity, layout=layout)
         result = run(prepared(model, weights, switches, policy), instances)
         assert disagreements(result, oracle) == []
 
@@ -72,22 +69,14 @@ def test_compiled_kernels_agree_with_the_oracle(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_what_a_device_without_numpy_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Buffers have no arrays on CUDA, where torch does what compiled loops do on the CPU."""
-    grow = Matrix.ensure
-
-    def ensure(self: Matrix, n_rows: int) -> None:
-        grow(self, n_rows)
-        self.array = None
-
-    monkeypatch.setattr(Matrix, "ensure", ensure)
-    monkeypatch.setattr(arithmetic, "CPU_KERNELS", {})
-    monkeypatch.setattr(products, "SCRATCH", None)
+def test_torchs_operators_agree_with_the_oracle_under_every_switch(name: str) -> None:
+    """What runs on CUDA, too: the same code and no other."""
     model, instances, weights = _example(name)
     oracle = run_reference(model, weights, instances, "train")
     for switches in all_switches("vertex"):
         if not switches.fusion and switches.loop == "python":
-            assert disagreements(run(prepared(model, weights, switches), instances), oracle) == []
+            stepwise = replace(switches, backend="stepwise")
+            assert disagreements(run(prepared(model, weights, stepwise), instances), oracle) == []
 
 
 def test_disagreements_are_noticed() -> None:
@@ -104,7 +93,7 @@ def test_buffers_are_reused_by_mini_batches_of_any_size(
     name: str, granularity: str, lazy: bool
 ) -> None:
     model, instances, weights = _example(name)
-    switches = Switches(granularity=granularity, fusion=False, lazy_batching=lazy, loop="python")
+    switches = replace(PLAIN, granularity=granularity, lazy_batching=lazy)
     adapter = prepared(model, weights, switches)
     # Growing, shrinking, one instance, and types that are absent from some mini-batches or new.
     for part in (instances[1:2], instances, instances * 3, instances[:1], instances[::-1]):
@@ -143,11 +132,11 @@ def test_inference_computes_the_loss_of_training(name: str, granularity: str) ->
 @pytest.mark.parametrize("lazy", [True, False])
 def test_update_is_one_step_of_sgd(name: str, lazy: bool) -> None:
     model, instances, weights = _example(name)
-    adapter = prepared(model, weights, Switches(fusion=False, loop="python", lazy_batching=lazy))
+    adapter = prepared(model, weights, replace(PLAIN, lazy_batching=lazy))
     gradients = run(adapter, instances, update=True).gradients
     for key, weight in weights.items():
         expected = weight - np.float32(adapter.settings.learning_rate) * gradients[key]
-        after = adapter.engine.parameters.values[key].numpy()
+        after = adapter.engine.backend.weights()[key]
         np.testing.assert_allclose(after, expected, rtol=1e-6, atol=1e-6)
         assert np.any(gradients[key] != 0), key
 
@@ -174,11 +163,9 @@ def test_weights_given_to_prepare_are_left_alone() -> None:
 @pytest.mark.parametrize("granularity", ["vertex", "operator"])
 def test_only_rows_that_were_looked_up_change(granularity: str) -> None:
     model, instances, weights = _example("tree_lstm")
-    adapter = prepared(
-        model, weights, Switches(granularity=granularity, fusion=False, loop="python")
-    )
+    adapter = prepared(model, weights, replace(PLAIN, granularity=granularity))
     run(adapter, instances[1:2], update=True)  # one leaf, word 5
-    after = adapter.engine.parameters.values["embedding"].numpy()
+    after = adapter.engine.backend.weights()["embedding"]
     changed = np.flatnonzero((after != weights["embedding"]).any(axis=1))
     assert changed.tolist() == [5]
 

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.engine.cpu_kernels import fused, generated
+from harness.engine.backends.compiled.source import HEADER
+from harness.engine.cpu_kernels import generated
 from harness.engine.cpu_kernels.fast_math import FAST, fast_exp, fast_sigmoid, fast_tanh
 from harness.values.places import ROOT
 
@@ -102,7 +103,7 @@ def test_nan_is_not_hidden(n: int) -> None:
 
 
 SOURCE = (
-    fused.HEADER
+    HEADER
     + """def kernel(n, row, state_row, a0):
     for m in range(n):
         for j in range(2):

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from harness.contracts.model import initial_weights, traced_functions
+from harness.engine.backends.compiled.backend import Backend
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import (
+    BufferName,
     CopyStep,
     ElementwiseStep,
     GatherStep,
@@ -18,6 +20,7 @@ from harness.engine.lowering.plan import (
     Memory,
     OperatorStep,
     Plan,
+    Role,
     ScatterAddStep,
     SinkStep,
     Step,
@@ -36,7 +39,7 @@ H = SIZES.hidden_size * 4  # bytes of one state
 
 
 def _plan(model: str, function: str, switches: Switches = ON, *, train: bool = True) -> Plan:
-    return lower(traced_functions(EXAMPLES[model][0])[function], switches, train)
+    return lower(traced_functions(EXAMPLES[model][0])[function], switches, Backend.abilities, train)
 
 
 def _kinds(steps: Sequence[Step]) -> list[type]:
@@ -74,7 +77,7 @@ def test_tree_lstm_backward_is_one_kernel_three_products_and_one_scatter() -> No
 def test_the_kernel_reads_and_writes_what_needs_no_copy() -> None:
     plan = _plan("tree_lstm", "internal")
     assert _count([*plan.batch, *plan.backward], CopyStep) == 0
-    assert "gather:c" not in plan.buffers  # c is read from the children's rows
+    assert BufferName(Role.GATHER, "c") not in plan.buffers  # c is read from the children's rows
     (forward,) = (step for step in plan.batch if isinstance(step, ElementwiseStep))
     (backward,) = (step for step in plan.backward if isinstance(step, ElementwiseStep))
     assert forward.added_to == ()
@@ -148,7 +151,7 @@ def test_inference_plans_nothing_backward() -> None:
 def test_every_value_lies_inside_its_buffer(name: str) -> None:
     for function in traced_functions(EXAMPLES[name][0]).values():
         for switches in all_switches("vertex"):
-            plan = lower(function, switches, train=True)
+            plan = lower(function, switches, Backend.abilities, train=True)
             for i, ref in plan.refs.items():
                 buffer = plan.buffers[ref.buffer]
                 assert ref.start >= 0
@@ -161,7 +164,7 @@ def test_every_value_lies_inside_its_buffer(name: str) -> None:
 def test_every_operator_runs_once_in_some_stage(name: str) -> None:
     for function in traced_functions(EXAMPLES[name][0]).values():
         for switches in all_switches("vertex"):
-            plan = lower(function, switches, train=True)
+            plan = lower(function, switches, Backend.abilities, train=True)
             groups = [_nodes(step) for stage in STAGES for step in getattr(plan, stage)]
             nodes = [i for group in groups for i in group]
             assert len(nodes) == len(set(nodes))
@@ -183,7 +186,7 @@ def _counters(
         adapter.engine.forward()
         if train:
             adapter.engine.backward()
-    return adapter.engine.tally.n_launches, adapter.engine.tally.bytes_copied
+    return adapter.engine.backend.tally.n_launches, adapter.engine.backend.tally.bytes_copied
 
 
 def _adapter(model: str, switches: Switches, train: bool) -> Adapter:

@@ -26,7 +26,7 @@ def test_results_stay_as_they_are(name: str) -> None:
     weights = {k: np.float32(2.0) * w for k, w in initial_weights(model, 1).items()}
     oracle = run_reference(model, weights, instances * 2, "train")
     for policy, share in product(POLICIES[1:], (False, True)):
-        plain = Switches(fusion=False, loop="python", outputs="vertices")
+        plain = Switches(backend="stepwise", outputs="vertices")
         switches = replace(plain, share_equal_inputs=share)
         result = run(prepared(model, weights, switches, policy), instances * 2)
         assert disagreements(result, oracle) == [], (policy, share)

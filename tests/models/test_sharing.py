@@ -22,7 +22,7 @@ from tests.support.engine_runs import disagreements, prepared, run
 from tests.support.sketches import Sketch
 from tests.vertex.test_autodiff import trees
 
-SHARING = Switches(fusion=False, loop="python", share_equal_inputs=True)
+SHARING = Switches(backend="stepwise", share_equal_inputs=True)
 MODEL = EXAMPLES["tree_lstm"][0]
 
 

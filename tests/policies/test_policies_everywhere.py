@@ -100,7 +100,7 @@ def test_schedules_are_valid_and_not_below_the_bound(model: str, kind: str, poli
 def test_the_engine_runs_every_model_at_either_granularity(name: str, granularity: str) -> None:
     model, (instances, _) = workload(name)
     weights = initial_weights(model, 3)
-    switches = Switches(granularity=granularity, fusion=False, loop="python")
+    switches = Switches(granularity=granularity, backend="stepwise")
     result = engine_runs.run(engine_runs.prepared(model, weights, switches, "agenda"), instances)
     oracle = run_reference(model, weights, instances, "train")
     assert engine_runs.disagreements(result, oracle, 1e-4) == []

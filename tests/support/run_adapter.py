@@ -181,7 +181,7 @@ def run_all(values: dict[str, Any], device: str, overrides: dict[str, Any]) -> d
     for name, case in CASES.items():
         options = (values.get("options") or {}) | overrides
         if name == "tree_lstm_large" and values["adapter"] == ENGINE and values["name"] != "vertex":
-            options |= {"fusion": False, "loop": "python"}  # as plain Python it would take minutes
+            options |= {"backend": "stepwise"}  # as plain Python it would take minutes
         with kernels_of(values, name):
             results = run_case(adapter, case, device, options)
         found |= {f"{name}/{key}": value for key, value in results.items()}

@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from harness.contracts.model import Model, ModelSizes, Weights, initial_weights, traced_functions
-from harness.engine.backends.stepwise import arithmetic
+from harness.engine.backends.compiled.backend import Backend
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import CopyStep, PackStep, Plan
-from harness.engine.backends.stepwise.workspace import Matrix
 from harness.engine.switches import Switches
 from harness.errors import ConfigError
 from harness.models.cell import CellModel
@@ -52,7 +51,7 @@ def test_training_agrees_with_the_oracle(name: str) -> None:
             lazy_batching=lazy,
             fusion=hoisting != lazy and k == 0,
             pre_gather_parameters=(hoisting + k) % 2 == 0,
-            loop=("python", "compiled")[(lazy + k) % 2],
+            backend=("stepwise", "compiled")[(lazy + k) % 2],
         )
         with interpreted_kernels():
             result = run(prepared(model, weights, switches), instances)
@@ -70,26 +69,20 @@ def test_inference_agrees_with_the_oracle(name: str, layout: str) -> None:
             layout=layout,
             fold_tables=fold_tables,
             pre_gather_parameters=pre_gather,
-            loop="python",
+            backend="stepwise",
         )
         result = run(prepared(model, weights, switches, mode="infer"), instances)
         assert disagreements(result, oracle) == []
 
 
 @pytest.mark.parametrize("name", ["tree_lstm", "tree_gru", "gated_lattice_lstm", "child_sum"])
-def test_what_a_device_without_numpy_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    grow = Matrix.ensure
-
-    def ensure(self: Matrix, n_rows: int) -> None:
-        grow(self, n_rows)
-        self.array = None
-
-    monkeypatch.setattr(Matrix, "ensure", ensure)
-    monkeypatch.setattr(arithmetic, "CPU_KERNELS", {})
+def test_torchs_operators_agree_with_the_oracle(name: str) -> None:
     model, instances, weights = example(name)
     oracle = run_reference(model, weights, instances, "train")
     for layout, pre_gather in product(("pq", "dynet"), (True, False)):
-        switches = replace(ED_BATCH, layout=layout, pre_gather_parameters=pre_gather, loop="python")
+        switches = replace(
+            ED_BATCH, layout=layout, pre_gather_parameters=pre_gather, backend="stepwise"
+        )
         assert disagreements(run(prepared(model, weights, switches), instances), oracle) == []
 
 
@@ -97,9 +90,9 @@ def test_what_a_device_without_numpy_runs(name: str, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("pre_gather", [True, False])
 def test_packs_follow_the_parameters_that_are_learned(name: str, pre_gather: bool) -> None:
     model, instances, weights = example(name)
-    switches = replace(ED_BATCH, pre_gather_parameters=pre_gather, loop="python")
+    switches = replace(ED_BATCH, pre_gather_parameters=pre_gather, backend="stepwise")
     adapter = prepared(model, weights, switches)
-    assert adapter.engine.parameters.packs
+    assert any(plan.packs for plan in adapter.engine.plans.values())
     expected = {k: w.astype(np.float64) for k, w in weights.items()}
     for _ in range(4):
         oracle = run_reference(model, expected, instances, "train")
@@ -112,9 +105,10 @@ def test_cells_with_separate_matrices_are_packed(cell: str) -> None:
     model = CellModel(SIZES, cell=cell)
     weights = initial_weights(model, 1)
     oracle = run_reference(model, weights, PAIRS, "train")
-    adapter = prepared(model, weights, replace(ED_BATCH, loop="python"))
+    adapter = prepared(model, weights, replace(ED_BATCH, backend="stepwise"))
     assert disagreements(run(adapter, PAIRS), oracle) == []
-    assert any(len(pack.parts) > 1 for pack in adapter.engine.parameters.packs.values())
+    packs = [pack for plan in adapter.engine.plans.values() for pack in plan.packs]
+    assert any(len(pack.parts) > 1 for pack in packs)
 
 
 def test_joins_of_matrices_are_refused() -> None:
@@ -135,7 +129,7 @@ any_switches = st.builds(
     lazy_batching=st.booleans(),
     fusion=st.sampled_from([False, False, True]),
     pre_gather_parameters=st.booleans(),
-    loop=st.sampled_from(["python", "compiled"]),
+    backend=st.sampled_from(["stepwise", "compiled"]),
 )
 
 
@@ -173,7 +167,7 @@ def counters(name: str, switches: Switches) -> tuple[int, int]:
 
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_each_switch_shows_in_launches_and_bytes(name: str) -> None:
-    base = replace(ED_BATCH, loop="python")
+    base = replace(ED_BATCH, backend="stepwise")
     as_written = counters(name, replace(base, layout="policy"))
     pq = counters(name, base)
     dynet = counters(name, replace(base, layout="dynet"))
@@ -190,11 +184,16 @@ def test_counters_do_not_depend_on_how_batches_are_run() -> None:
     for switches in (ED_BATCH, replace(ED_BATCH, layout="dynet", pre_gather_parameters=False)):
         with interpreted_kernels():
             compiled = counters("lattice_lstm", switches)
-        assert compiled == counters("lattice_lstm", replace(switches, loop="python"))
+        assert compiled == counters("lattice_lstm", replace(switches, backend="stepwise"))
 
 
 def plan_of(model: Model, function: str, **changes: Any) -> Plan:
-    return lower(traced_functions(model)[function], replace(ED_BATCH, **changes), train=False)
+    return lower(
+        traced_functions(model)[function],
+        replace(ED_BATCH, **changes),
+        Backend.abilities,
+        train=False,
+    )
 
 
 @pytest.mark.parametrize(

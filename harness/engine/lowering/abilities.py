@@ -13,14 +13,12 @@ class Abilities:
     fuses: several elementwise operators become one kernel, whose values need no memory.
     reads_children: such a kernel reads children's states where they are, without a gather.
     adds_to_children: such a kernel adds gradients to children's where they are.
-    spans_slots: such a kernel reads states of several children as one operand.
     """
 
     operators: frozenset[str]
     fuses: bool = False
     reads_children: bool = False
     adds_to_children: bool = False
-    spans_slots: bool = False
 
     def __post_init__(self) -> None:
         if not self.fuses and (self.reads_children or self.adds_to_children):
@@ -28,4 +26,4 @@ class Abilities:
 
     def without_fusion(self) -> Abilities:
         """What is left where every operator is a kernel of its own."""
-        return Abilities(self.operators, spans_slots=self.spans_slots)
+        return Abilities(self.operators)

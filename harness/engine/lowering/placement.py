@@ -159,8 +159,7 @@ class Placement:
             parts = self.nodes[i].inputs
             joined = side_by_side(self.nodes, self.refs, parts)
             in_gather = joined is not None and joined.buffer.is_gathered
-            apart = not self.abilities.spans_slots and self._is_kernel_operand(i)
-            if joined is not None and not (in_gather and apart):
+            if joined is not None and not (in_gather and self._is_kernel_operand(i)):
                 self.refs[i] = joined
                 continue
             whole = self._own_buffer(i)

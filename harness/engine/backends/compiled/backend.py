@@ -30,9 +30,7 @@ MAX_TIMES_GROWN = 3
 class Backend(backend.Backend):
     """Plans as source that numba compiles, once for each model, size and mode."""
 
-    abilities = Abilities(
-        OPERATORS, fuses=True, reads_children=True, adds_to_children=True, spans_slots=True
-    )
+    abilities = Abilities(OPERATORS, fuses=True, reads_children=True, adds_to_children=True)
 
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         super().__init__(switches, device, threads)

@@ -30,7 +30,7 @@ OTHER_OPERATORS = (
 class Backend(backend.Backend):
     """Plans as closures over torch tensors (see executor.py)."""
 
-    abilities = Abilities(frozenset((*KERNELS, *OTHER_OPERATORS)), spans_slots=True)
+    abilities = Abilities(frozenset((*KERNELS, *OTHER_OPERATORS)))
 
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         super().__init__(switches, device, threads)

@@ -1,0 +1,301 @@
+"""The contract of a backend, for every one there is and for a double that watches its use.
+
+A backend that joins harness/engine/backends/ is found by name and tested here without more ado.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import harness.engine.engine
+from harness.contracts.model import Model, Weights, initial_weights
+from harness.contracts.policy import load_policy
+from harness.engine.backend import (
+    ALL_ROWS,
+    Arrangement,
+    Backend,
+    backend_class,
+    backend_names,
+    choose_backend,
+)
+from harness.engine.backends.compiled import backend as compiled
+from harness.engine.cpu_kernels import blas
+from harness.engine.engine import Engine
+from harness.engine.lowering.abilities import Abilities
+from harness.engine.rows.geometry import TypeGeometry
+from harness.engine.rows.layout import TypeRows
+from harness.engine.switches import Switches
+from harness.errors import ConfigError, UnsupportedTrial
+from harness.granularity.vertices import VertexModel
+from harness.oracle import run_reference
+from harness.values.graph import MiniBatch
+from harness.values.instances import int_array
+from harness.vertex.operators import OPERATORS
+from tests.support.counting_backend import CountingBackend
+from tests.support.engine_models import EXAMPLES
+from tests.support.engine_runs import disagreements, interpreted_kernels, prepared, run
+from tests.support.lattices import lattice
+from tests.support.sketches import Sketch
+
+KINDS = {**{name: backend_class(name) for name in backend_names()}, "counting": CountingBackend}
+LEARNING_RATE = 0.1
+
+
+@pytest.fixture(params=KINDS)
+def kind(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[type[Backend]]:
+    """A backend that the engine takes; its generated code, if any, runs as plain Python."""
+    found = KINDS[request.param]
+    if found.why_not(Switches(), "cpu") is not None:
+        pytest.skip(f"{request.param} cannot run here")
+    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: found)
+    with interpreted_kernels() if found is compiled.Backend else nullcontext():
+        yield found
+
+
+def example(name: str) -> tuple[Model, list[Any], Weights]:
+    model, instances = EXAMPLES[name]
+    return model, instances, {k: np.float32(2) * w for k, w in initial_weights(model, 7).items()}
+
+
+class Setting:
+    """An engine with a model on it, mini-batch by mini-batch."""
+
+    def __init__(self, name: str, switches: Switches | None = None, n_outputs: int = 1) -> None:
+        model, self.instances, self.weights = example(name)
+        self.model = VertexModel(model, share_equal_inputs=False, outputs="stage")
+        assert self.model.output is not None
+        outputs = [self.model.output] * n_outputs
+        self.engine = Engine(
+            self.model.functions, outputs, self.weights, switches or Switches(), "cpu", train=True
+        )
+        self.backend = self.engine.backend
+
+    def arrange(self, mini_batch: MiniBatch, *, keep_states: bool = False) -> None:
+        schedule = load_policy("agenda")(mini_batch.graph)
+        self.engine.arrange(mini_batch, schedule, keep_states=keep_states)
+
+    def train(self, instances: list[Any]) -> float:
+        self.arrange(self.model.mini_batch(instances))
+        loss = self.engine.forward()
+        self.engine.backward()
+        return loss
+
+
+# --- what it can do, and says ---
+
+
+def test_every_backend_runs_every_operator(kind: type[Backend]) -> None:
+    assert kind.abilities.operators == set(OPERATORS)
+
+
+def test_an_operator_without_a_kernel_is_named(
+    kind: type[Backend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = kind.abilities.operators - {"tanh"}
+    monkeypatch.setattr(kind, "abilities", replace(kind.abilities, operators=few))
+    with pytest.raises(UnsupportedTrial, match="needs tanh, which has no kernel here"):
+        Setting("tree_lstm")
+
+
+def test_switches_in_force_are_those_it_honours(kind: type[Backend]) -> None:
+    backend = Setting("tree_lstm", Switches(fusion=True)).backend
+    assert backend.switches.fusion == kind.abilities.fuses
+    assert not Setting("tree_lstm", Switches(fusion=False)).backend.switches.fusion
+    assert backend.facts()["backend"] in backend_names()
+
+
+def test_abilities_without_fusion_read_no_children() -> None:
+    with pytest.raises(ValueError, match="only fused kernels"):
+        Abilities(frozenset(), reads_children=True)
+
+
+def test_a_backend_that_is_none_is_told_with_those_that_are() -> None:
+    with pytest.raises(ConfigError, match="backend=cude is unknown; choose one of auto, compiled"):
+        choose_backend(Switches(backend="cude"), "cpu")
+
+
+def test_generated_code_is_not_for_cuda() -> None:
+    with pytest.raises(UnsupportedTrial, match=r"not for device=cuda; use backend=stepwise"):
+        choose_backend(Switches(backend="compiled"), "cuda")
+
+
+def test_without_a_library_that_multiplies_there_is_no_generated_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(blas, "LIBRARY", None)
+    with pytest.raises(UnsupportedTrial, match="no library with sgemm was found"):
+        choose_backend(Switches(), "cpu")
+    assert choose_backend(Switches(backend="stepwise"), "cpu") is KINDS["stepwise"]
+
+
+# --- what it computes ---
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_it_agrees_with_the_oracle(kind: type[Backend], name: str) -> None:
+    setting = Setting(name)
+    for part in (setting.instances[1:2], setting.instances, setting.instances * 3):
+        loss = setting.train(part)
+        oracle = run_reference(EXAMPLES[name][0], setting.weights, part, "train")
+        np.testing.assert_allclose(loss, oracle.loss, rtol=2e-5, atol=1e-5)
+        np.testing.assert_allclose(setting.engine.outputs(), oracle.outputs, rtol=2e-4, atol=2e-5)
+        gradients = setting.backend.gradients()
+        assert set(gradients) == set(oracle.gradients)
+        for key, gradient in oracle.gradients.items():
+            scale = max(1e-3, float(np.abs(gradient).max(initial=0.0)))
+            np.testing.assert_allclose(gradients[key] / scale, gradient / scale, atol=3e-5)
+
+
+@pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "two_pulls"])
+def test_an_update_is_a_step_of_sgd_on_a_copy(kind: type[Backend], name: str) -> None:
+    setting = Setting(name)
+    given = {key: weight.copy() for key, weight in setting.weights.items()}
+    setting.train(setting.instances)
+    gradients = setting.backend.gradients()
+    setting.engine.update(LEARNING_RATE)
+    for key, weight in setting.backend.weights().items():
+        expected = given[key] - np.float32(LEARNING_RATE) * gradients[key]
+        np.testing.assert_allclose(weight, expected, rtol=1e-6, atol=1e-6)
+        np.testing.assert_array_equal(setting.weights[key], given[key])
+
+
+def test_states_are_kept_while_buffers_grow(kind: type[Backend]) -> None:
+    """Rounds of execution: more rows join those that are there."""
+    setting = Setting("tree_lstm")
+    small, large = (setting.model.mini_batch(setting.instances * n) for n in (1, 40))
+    setting.arrange(small)
+    setting.engine.forward()
+    type_id = next(t for t in setting.engine.layout.types)
+    plan = setting.engine.plans[type_id]
+    n = setting.engine.layout.types[type_id].n
+    before = {state: setting.backend.read(type_id, plan.state_ref(state)) for state in plan.states}
+    setting.arrange(large, keep_states=True)
+    assert setting.engine.layout.types[type_id].n > 10 * n, "it had to grow"
+    setting.arrange(small, keep_states=True)
+    for state, values in before.items():
+        assert np.abs(values).max() > 0
+        np.testing.assert_array_equal(
+            setting.backend.read(type_id, plan.state_ref(state)), values, err_msg=state
+        )
+
+
+def test_outputs_may_be_read_by_several_functions(kind: type[Backend]) -> None:
+    one, two = Setting("tree_lstm"), Setting("tree_lstm", n_outputs=2)
+    mini_batch = one.model.mini_batch(one.instances)
+    given = int_array(np.arange(len(mini_batch.outputs)) % 2)
+    losses = []
+    for setting, split in ((one, mini_batch), (two, replace(mini_batch, output_ids=given))):
+        setting.arrange(split)
+        losses.append(setting.engine.forward())
+        setting.engine.backward()
+    assert len(two.engine.read) == 2
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
+    np.testing.assert_allclose(one.engine.outputs(), two.engine.outputs(), rtol=1e-5, atol=1e-6)
+    for key, gradient in one.backend.gradients().items():
+        np.testing.assert_allclose(two.backend.gradients()[key], gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_an_output_function_that_reads_nothing_is_left_out(kind: type[Backend]) -> None:
+    setting = Setting("tree_lstm", n_outputs=2)
+    setting.train(setting.instances)
+    assert [k for k, _ in setting.engine.read.tolist()] == [-1]
+
+
+def test_several_values_may_be_pushed(kind: type[Backend]) -> None:
+    setting = Setting("tree_lstm")
+    setting.train(setting.instances)
+    once = setting.engine.outputs()
+    plan = setting.engine.plans[-1]
+    setting.engine.plans[-1] = replace(plan, pushes=plan.pushes * 2)
+    np.testing.assert_array_equal(setting.engine.outputs(), np.concatenate([once, once], axis=1))
+
+
+def test_a_function_without_rows_is_refused() -> None:
+    none = np.zeros(0, dtype=np.int32)
+    geometry = TypeGeometry(TypeRows(none, np.zeros(1, dtype=np.int32), none), {}, {}, True)
+    with pytest.raises(ValueError, match=r"functions \[3\] have no rows"):
+        Arrangement({3: geometry}, {})
+
+
+def test_a_type_may_be_missing_from_a_mini_batch(kind: type[Backend]) -> None:
+    setting = Setting("lattice_lstm")
+    model = EXAMPLES["lattice_lstm"][0]
+    characters_only = [lattice([], 5, seed=9)]
+    for mini_batch in (characters_only, setting.instances, characters_only):
+        loss = setting.train(mini_batch)
+        oracle = run_reference(model, setting.weights, mini_batch, "train")
+        np.testing.assert_allclose(loss, oracle.loss, rtol=2e-5)
+
+
+# --- how it is used, and what it counts ---
+
+
+def test_the_engine_makes_one_call_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: CountingBackend)
+    setting = Setting("tree_lstm")
+    backend = setting.backend
+    assert isinstance(backend, CountingBackend)
+    assert backend.calls == {"load": 1, "compile": 2}
+    for _ in range(3):
+        setting.train(setting.instances)
+    stages = ("eager", "batch", "lazy", "backward", "backward_lazy")
+    assert {stage: backend.calls[f"run {stage}"] for stage in stages} == dict.fromkeys(stages, 3)
+    assert backend.calls["arrange"] == backend.calls["clear_gradients"] == 3
+    forward = [(t, b) for stage, t, b in backend.batches if stage == "batch"]
+    backward = [(t, b) for stage, t, b in backend.batches if stage == "backward"]
+    assert len(forward) == 3 * (len(setting.engine.layout.batches) + 1)
+    assert backward[: len(backward) // 3] == forward[: len(forward) // 3][::-1]
+    whole = {b for stage, _, b in backend.batches if stage in ("eager", "lazy", "backward_lazy")}
+    assert whole == {ALL_ROWS}
+
+
+@pytest.mark.parametrize("name", ["lattice_lstm", "gated_lattice_lstm", "tree_lstm", "mv_rnn"])
+def test_equal_plans_are_counted_alike(name: str) -> None:
+    """Whoever runs them, in one call or batch by batch."""
+    model, instances, weights = example(name)
+    fused, apart = [], []
+    with interpreted_kernels():
+        for loop in ("compiled", "python"):
+            fused.append(run(prepared(model, weights, Switches(loop=loop)), instances).counters)
+            switches = Switches(loop=loop, fusion=False)
+            apart.append(run(prepared(model, weights, switches), instances).counters)
+    apart.append(run(prepared(model, weights, Switches(backend="stepwise")), instances).counters)
+    assert fused[0] == fused[1]
+    assert apart[0] == apart[1] == apart[2]
+
+
+@pytest.mark.parametrize("name", ["lattice_lstm", "tree_lstm"])
+@pytest.mark.slow
+def test_machine_code_agrees_with_the_oracle_in_one_call_and_batch_by_batch(name: str) -> None:
+    model, instances, weights = example(name)
+    oracle = run_reference(model, weights, instances, "train")
+    for loop in ("compiled", "python"):
+        adapter = prepared(model, weights, Switches(loop=loop), "agenda")
+        assert disagreements(run(adapter, instances), oracle) == [], loop
+        calls = {"compiled": "one call a stage", "python": "one call a batch"}[loop]
+        assert adapter.in_force()["calls"] == calls
+
+
+def test_functions_that_keep_joining_get_loops_of_their_own() -> None:
+    model, _ = EXAMPLES["child_sum"]
+    weights = initial_weights(model, 7)
+    with interpreted_kernels():
+        adapter = prepared(model, weights, Switches(granularity="operator"), "agenda")
+        calls = []
+        for n_children in range(2, 10):
+            leaves = [("vertex", []) for _ in range(n_children)]
+            mini_batch = [Sketch([*leaves, ("vertex", list(range(n_children)))])]
+            result = run(adapter, mini_batch)
+            assert disagreements(result, run_reference(model, weights, mini_batch, "train")) == []
+            calls.append(adapter.in_force()["calls"])
+    assert calls[0] == "one call a stage"
+    assert calls[-1] == "one call a run of one function"
+    assert sorted(calls, reverse=True) == calls

@@ -1,0 +1,73 @@
+"""Products of arrays from compiled code, whole and cut into small ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from harness.engine.cpu_kernels import blas
+from harness.engine.cpu_kernels.blas import (
+    LIBRARY,
+    LIMIT,
+    SMALL,
+    add_outer,
+    blas_scratch,
+    multiply,
+    set_threads,
+)
+from tests.support.plain_product import add_outer_arrays, multiply_arrays
+
+needs_blas = pytest.mark.skipif(LIBRARY is None, reason="no library shows an sgemm")
+
+
+@needs_blas
+@pytest.mark.parametrize("limit", [0, 600, SMALL])
+@pytest.mark.parametrize(("transposed", "accumulate"), list(product((False, True), repeat=2)))
+def test_the_compiled_product_is_numpys(transposed: bool, accumulate: bool, limit: int) -> None:
+    assert LIBRARY is not None
+    library = replace(LIBRARY, limit=limit)
+    random = np.random.default_rng(0)
+    for n, k, m in ((1, 3, 5), (7, 16, 4), (64, 5, 33), (37, 2, 300), (0, 4, 4), (50, 90, 300)):
+        weight = random.standard_normal((m, k) if transposed else (k, m)).astype(np.float32)
+        x = random.standard_normal((n + 3, k + 5)).astype(np.float32)
+        found = random.standard_normal((n + 2, m + 7)).astype(np.float32)
+        expected = found.copy()
+        # Columns 2 to 2 + k of rows 1 to 1 + n; columns 6 to 6 + m of rows 2 to 2 + n.
+        places = (x, k + 5 + 2, k + 5, n, weight, transposed, accumulate)
+        multiply(*places, found, 2 * (m + 7) + 6, m + 7, *blas_scratch(library))
+        multiply_arrays(*places, expected, 2 * (m + 7) + 6, m + 7, *blas_scratch(library))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@needs_blas
+@pytest.mark.parametrize("limit", [0, SMALL])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_the_compiled_outer_product_is_numpys(limit: int, is_first: bool) -> None:
+    assert LIBRARY is not None
+    scratch = blas_scratch(replace(LIBRARY, limit=limit))
+    random = np.random.default_rng(0)
+    for n, k, m in ((1, 3, 5), (200, 33, 300), (40, 64, 5), (0, 4, 4), (130, 160, 140)):
+        x = random.standard_normal((n + 3, k + 5)).astype(np.float32)
+        dy = random.standard_normal((n + 2, m + 7)).astype(np.float32)
+        found = random.standard_normal((k, m)).astype(np.float32)
+        expected = found.copy()
+        places = (x, k + 5 + 2, k + 5, dy, 2 * (m + 7) + 6, m + 7, n)
+        for function, out in ((add_outer, found), (add_outer_arrays, expected)):
+            written = np.array([int(not is_first)])
+            function(*places, out, written, *scratch)
+            assert written[0] == 1
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@needs_blas
+def test_products_that_threads_share_stay_whole() -> None:
+    assert LIBRARY is not None
+    assert blas.SCRATCH is not None
+    limits = []
+    for n_threads in (2, 1):
+        set_threads(n_threads)
+        limits.append(blas.SCRATCH[0][LIMIT])
+    assert limits == [0, LIBRARY.limit]

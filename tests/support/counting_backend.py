@@ -1,0 +1,75 @@
+"""A backend for tests that computes as torch does, and watches how it is used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.contracts.model import Weights
+from harness.engine.backend import ALL_ROWS, Arrangement
+from harness.engine.backends.stepwise.backend import Backend as Stepwise
+from harness.engine.lowering.plan import STAGES, Plan, Ref
+from harness.engine.switches import Switches
+from harness.values.instances import IntArray
+
+
+class CountingBackend(Stepwise):
+    """Counts calls and batches; a call out of order, or of what is not there, is an error."""
+
+    def __init__(self, switches: Switches, device: str, threads: int) -> None:
+        super().__init__(switches, device, threads)
+        self.calls: Counter[str] = Counter()
+        self.batches: list[tuple[str, int, int]] = []  # stage, type, position
+        self.plans: Mapping[int, Plan] = {}
+        self.rows: Arrangement | None = None
+        self.is_clear = False
+
+    def load(self, weights: Weights) -> None:
+        self.calls["load"] += 1
+        assert not self.plans, "weights are loaded before plans are compiled"
+        super().load(weights)
+
+    def compile(self, plans: Mapping[int, Plan]) -> None:
+        self.calls["compile"] += 1
+        assert self.calls["load"] == 1
+        assert all(plans[type_id] is plan for type_id, plan in self.plans.items())
+        self.plans = dict(plans)
+        super().compile(plans)
+
+    def arrange(self, rows: Arrangement, *, keep_states: bool = False) -> None:
+        self.calls["arrange"] += 1
+        assert set(rows.types) <= set(self.plans), "functions are compiled before they have rows"
+        for type_id, geometry in rows.types.items():
+            assert {n.name for n in self.plans[type_id].nodes if n.op == "pull"} <= set(
+                geometry.pulls
+            )
+        self.rows, self.is_clear = rows, False
+        super().arrange(rows, keep_states=keep_states)
+
+    def run(self, stage: str, batches: IntArray) -> None:
+        self.calls[f"run {stage}"] += 1
+        assert self.rows is not None, "rows are arranged before anything runs"
+        assert stage in STAGES
+        assert self.is_clear or not stage.startswith("backward"), "gradients are cleared first"
+        for type_id, position in batches.tolist():
+            n_batches = len(self.rows.types[type_id].rows.first_row)
+            assert position == ALL_ROWS or 0 <= position < n_batches
+            self.batches.append((stage, type_id, position))
+        super().run(stage, batches)
+
+    def read(self, type_id: int, ref: Ref) -> NDArray[np.float32]:
+        self.calls["read"] += 1
+        return super().read(type_id, ref)
+
+    def clear_gradients(self) -> None:
+        self.calls["clear_gradients"] += 1
+        self.is_clear = True
+        super().clear_gradients()
+
+    def update(self, learning_rate: float) -> None:
+        self.calls["update"] += 1
+        assert self.is_clear, "there are gradients before there is an update"
+        super().update(learning_rate)
