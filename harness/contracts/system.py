@@ -6,7 +6,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,8 @@ from harness.contracts.model import Model, Weights
 from harness.contracts.policy import LearningSettings
 from harness.errors import ConfigError, UnsupportedTrial
 
-PHASES = ("construct", "schedule", "forward", "backward", "update")
+Phase = Literal["construct", "schedule", "forward", "backward", "update"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 class Clock(Protocol):

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import BenchError
-from harness.machine.facts import describe_machine
 from harness.measuring.child_process import POLL_S, death_reason, memory_excess, timeout_reason
-from harness.records.record import Record, Status, find_record, now_text, trial_of, write_record
+from harness.measuring.findings import Findings, record_of
+from harness.records.record import Record, Status, find_record, now_text, write_record
 from harness.records.whole_files import drop_leftovers
-from harness.trials.sources import WORKER, harness_versions, source_sha256
+from harness.trials.sources import WORKER, harness_versions
 from harness.trials.spec import USAGE_EXIT, TrialSpec
 from harness.values.places import ROOT
 
@@ -131,20 +131,9 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _record_of_death(spec: TrialSpec, ending: Ending, last_line: str, started_at: str) -> Record:
-    status: Status = ending.limit or "crash"
-    return Record(
-        status=status,
-        reason=ending.reason or death_reason(ending.returncode, last_line),
-        trial=trial_of(spec),
-        trial_id=spec.trial_id,
-        source_sha256=source_sha256(spec),
-        machine=describe_machine().to_dict(),
-        versions=harness_versions(),
-        config=spec.to_dict(),
-        started_at=started_at,
-        finished_at=now_text(),
-        command=spec.command,
-    )
+    reason = ending.reason or death_reason(ending.returncode, last_line)
+    findings = Findings(status=ending.limit or "crash", reason=reason)
+    return record_of(spec, findings, harness_versions(), started_at)
 
 
 def _last_line(log: Path) -> str:

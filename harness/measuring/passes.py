@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from harness.contracts.system import PHASES, Counters, System
+from harness.contracts.system import PHASES, Counters, Phase, System
 from harness.measuring.clock import Now, NullClock, PhaseClock, Sample, collector_paused
 from harness.records.stats import pass_totals
 from harness.trials.spec import Timing
@@ -30,14 +31,29 @@ def warm_up(system: System, mini_batches: Sequence[Sequence[Any]], n_passes: int
     return counters
 
 
-def mean_counters(counters: Sequence[Counters]) -> dict[str, float | None]:
-    """Mean per mini-batch of each counter; None where a system cannot tell."""
-    means: dict[str, float | None] = {}
-    for name in ("n_batches", "n_launches", "bytes_copied", "n_copies"):
-        counts = [getattr(one, name) for one in counters]
-        known = bool(counts) and None not in counts
-        means[name] = float(np.mean(counts)) if known else None
-    return means
+@dataclass(frozen=True, slots=True)
+class MeanCounters:
+    """Counters as means per mini-batch; None where a system cannot tell."""
+
+    n_batches: float | None = None
+    n_launches: float | None = None
+    bytes_copied: float | None = None
+    n_copies: float | None = None
+
+
+def mean_counters(counters: Sequence[Counters]) -> MeanCounters:
+    """Mean per mini-batch of each counter; None unless it is known of every mini-batch."""
+    return MeanCounters(
+        n_batches=_mean([one.n_batches for one in counters]),
+        n_launches=_mean([one.n_launches for one in counters]),
+        bytes_copied=_mean([one.bytes_copied for one in counters]),
+        n_copies=_mean([one.n_copies for one in counters]),
+    )
+
+
+def _mean(counts: Sequence[int | None]) -> float | None:
+    known = [count for count in counts if count is not None]
+    return float(np.mean(known)) if known and len(known) == len(counts) else None
 
 
 def time_passes(
@@ -80,9 +96,9 @@ def instances_per_s(
     return n_instances / median if median > 0 else None
 
 
-def phase_medians(samples: Sequence[Sample], told: Sequence[str]) -> dict[str, float | None]:
+def phase_medians(samples: Sequence[Sample], told: Sequence[str]) -> dict[Phase, float | None]:
     """Median seconds per mini-batch of each phase that the system tells apart and marked."""
-    medians: dict[str, float | None] = {}
+    medians: dict[Phase, float | None] = {}
     for phase in PHASES:
         seconds = [s.phases_s[phase] for s in samples if phase in s.phases_s]
         known = phase in told and bool(seconds)

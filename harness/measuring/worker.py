@@ -12,7 +12,6 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,11 @@ import numpy as np
 from harness.contracts.system import RunSettings, System, load_adapter
 from harness.errors import BenchError, ScheduleError, UnsupportedTrial
 from harness.machine.disturbance import Disturbance
-from harness.machine.facts import describe_machine
 from harness.machine.memory import peak_memory_bytes, reset_peak_memory, resident_memory_bytes
 from harness.measuring.answer import Answer, oracle_answer
 from harness.measuring.check import Verdict, check_system, choose_check_instances, proves_nothing
 from harness.measuring.child_process import die_with_parent, is_out_of_memory
+from harness.measuring.findings import Findings, record_of
 from harness.measuring.passes import (
     instances_per_s,
     mean_counters,
@@ -33,24 +32,11 @@ from harness.measuring.passes import (
     time_passes,
     warm_up,
 )
-from harness.records.record import CheckVerdict, Record, Status, now_text, trial_of, write_record
+from harness.records.record import CheckVerdict, now_text, write_record
 from harness.records.stats import sample_warnings
-from harness.trials.sources import harness_versions, source_sha256
+from harness.trials.sources import harness_versions
 from harness.trials.spec import USAGE_EXIT, TrialSpec
 from harness.trials.workload import Workload, load_workload
-
-
-@dataclass(slots=True)
-class Findings:
-    """What is known about the trial so far; a fault keeps what was found before it."""
-
-    status: Status = "ok"
-    reason: str | None = None
-    values: dict[str, Any] = field(default_factory=dict)
-
-    def end(self, status: Status, reason: str) -> None:
-        """Settle the status; the reason becomes one line."""
-        self.status, self.reason = status, " ".join(reason.split())
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -71,21 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     except BenchError as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return USAGE_EXIT
-    record = Record(
-        status=findings.status,
-        reason=findings.reason,
-        trial=trial_of(spec),
-        trial_id=spec.trial_id,
-        source_sha256=source_sha256(spec),
-        machine=describe_machine().to_dict(),
-        versions=versions,
-        config=spec.to_dict(),
-        started_at=started_at,
-        finished_at=now_text(),
-        command=spec.command,
-        **findings.values,
-    )
-    write_record(record_path, record)
+    write_record(record_path, record_of(spec, findings, versions, started_at))
     return 0
 
 
@@ -96,9 +68,9 @@ def measure(spec: TrialSpec, findings: Findings) -> dict[str, str]:
     process, save running out of memory, which is a finding.
     """
     workload = load_workload(spec)
-    findings.values["inputs_sha256"] = workload.inputs_sha256
-    findings.values["n_mini_batches"] = len(workload.mini_batches)
-    findings.values["n_instances"] = workload.n_instances
+    findings.inputs_sha256 = workload.inputs_sha256
+    findings.n_mini_batches = len(workload.mini_batches)
+    findings.n_instances = workload.n_instances
     try:
         adapter = load_adapter(spec.adapter)
         settings = run_settings(spec)
@@ -139,26 +111,26 @@ def _check_and_time(
 ) -> None:
     instances = choose_check_instances(workload.check_instances, spec.timing.n_check_instances)
     answer = _answer(spec, workload, instances) if system.computes else None
-    findings.values["baseline_memory_bytes"] = resident_memory_bytes()
+    findings.baseline_memory_bytes = resident_memory_bytes()
     prepared = time.perf_counter()
     system.prepare(workload.model, workload.weights)
     system.synchronize()
-    findings.values["compile_s"] = time.perf_counter() - prepared
+    findings.compile_s = time.perf_counter() - prepared
     if system.learns:
         began = time.perf_counter()
         system.learn(workload.mini_batches[0])
         system.synchronize()
-        findings.values["learn_s"] = time.perf_counter() - began
+        findings.learn_s = time.perf_counter() - began
     verdict = Verdict("skipped")
     if answer is not None:
         verdict = check_system(system, instances, answer)
-        findings.values["warnings"] = ("empty_check",) if proves_nothing(answer) else ()
+        findings.warnings = ("empty_check",) if proves_nothing(answer) else ()
     del answer
-    findings.values["check"] = CheckVerdict(status=verdict.status, max_rel_err=verdict.max_rel_err)
+    findings.check = CheckVerdict(status=verdict.status, max_rel_err=verdict.max_rel_err)
     if verdict.status == "failed":
         findings.end("wrong_result", verdict.reason or "the check failed")
         return
-    findings.values |= mean_counters(warm_up(system, workload.mini_batches, spec.timing.n_warmup))
+    findings.counters = mean_counters(warm_up(system, workload.mini_batches, spec.timing.n_warmup))
     _time(spec, workload, system, findings)
 
 
@@ -177,19 +149,20 @@ def _time(spec: TrialSpec, workload: Workload, system: System, findings: Finding
     reset_peak_memory()
     disturbance = Disturbance(spec.device)
     samples = time_passes(system, workload.mini_batches, spec.timing)
-    warnings = (*findings.values.get("warnings", ()), *disturbance.warnings())
-    findings.values["peak_memory_bytes"] = system.peak_memory_bytes() or peak_memory_bytes()
+    disturbances = disturbance.warnings()
+    findings.peak_memory_bytes = system.peak_memory_bytes() or peak_memory_bytes()
     seconds = [sample.total_s for sample in samples]
-    if system.computes and not np.isfinite(system.result().loss):
-        warnings += ("diverged",)
-    findings.values |= {
-        "samples_s": tuple(seconds),
-        "instances_per_s": instances_per_s(
-            seconds, len(workload.mini_batches), workload.n_instances
-        ),
-        "phases_s": phase_medians(samples, system.phases),
-        "warnings": sample_warnings(seconds, len(workload.mini_batches)) + warnings,
-    }
+    n_mini_batches = len(workload.mini_batches)
+    diverged = system.computes and not np.isfinite(system.result().loss)
+    findings.samples_s = tuple(seconds)
+    findings.instances_per_s = instances_per_s(seconds, n_mini_batches, workload.n_instances)
+    findings.phases_s = phase_medians(samples, system.phases)
+    findings.warnings = (
+        *sample_warnings(seconds, n_mini_batches),
+        *findings.warnings,
+        *disturbances,
+        *(("diverged",) if diverged else ()),
+    )
 
 
 if __name__ == "__main__":

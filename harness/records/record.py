@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from harness.contracts.system import PHASES, Phase
 from harness.errors import RecordError
 from harness.records.whole_files import write_whole
 from harness.trials.spec import TrialSpec
@@ -18,7 +19,6 @@ from harness.trials.spec import TrialSpec
 SCHEMA_VERSION = 1
 STATUSES = ("ok", "oom", "timeout", "crash", "unsupported", "wrong_result")
 Status = Literal["ok", "oom", "timeout", "crash", "unsupported", "wrong_result"]
-Phase = Literal["construct", "schedule", "forward", "backward", "update"]
 
 # Nothing was measured, and the cause (a killed process, a missing framework) may be gone.
 TRIED_AGAIN = frozenset({"crash", "unsupported"})
@@ -45,8 +45,9 @@ class Trial(_Frozen):
     round: int
 
 
-def _no_phases() -> dict[Phase, float | None]:
-    return dict.fromkeys(get_args(Phase))
+def no_phases() -> dict[Phase, float | None]:
+    """Return every phase, told of none."""
+    return dict.fromkeys(PHASES)
 
 
 class CheckVerdict(_Frozen):
@@ -74,7 +75,7 @@ class Record(_Frozen):
     trial: Trial
     trial_id: str
     instances_per_s: float | None = None
-    phases_s: dict[Phase, float | None] = Field(default_factory=_no_phases)
+    phases_s: dict[Phase, float | None] = Field(default_factory=no_phases)
     learn_s: float | None = None
     compile_s: float | None = None
     samples_s: tuple[float, ...] = ()

@@ -1,0 +1,78 @@
+"""What is found out about a trial, and the one place that makes a record of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from harness.contracts.system import Phase
+from harness.machine.facts import describe_machine
+from harness.measuring.passes import MeanCounters
+from harness.records.record import CheckVerdict, Record, Status, no_phases, now_text, trial_of
+from harness.trials.sources import source_sha256
+from harness.trials.spec import TrialSpec
+
+
+@dataclass(slots=True)
+class Findings:
+    """What is known about a trial's round so far; a fault keeps what was found before it.
+
+    Fields mean what they mean in Record; what was not found out keeps its default.
+    """
+
+    status: Status = "ok"
+    reason: str | None = None
+    inputs_sha256: str | None = None
+    n_mini_batches: int | None = None
+    n_instances: int | None = None
+    baseline_memory_bytes: int | None = None
+    peak_memory_bytes: int | None = None
+    compile_s: float | None = None
+    learn_s: float | None = None
+    check: CheckVerdict | None = None
+    counters: MeanCounters = field(default_factory=MeanCounters)
+    samples_s: tuple[float, ...] = ()
+    instances_per_s: float | None = None
+    phases_s: dict[Phase, float | None] = field(default_factory=no_phases)
+    warnings: tuple[str, ...] = ()
+
+    def end(self, status: Status, reason: str) -> None:
+        """Settle the status; the reason becomes one line."""
+        self.status, self.reason = status, " ".join(reason.split())
+
+
+def record_of(
+    spec: TrialSpec, findings: Findings, versions: dict[str, str], started_at: str
+) -> Record:
+    """Make the record of a trial's round that ends now, on this machine.
+
+    started_at: as `now_text` gives it.
+    """
+    return Record(
+        status=findings.status,
+        reason=findings.reason,
+        trial=trial_of(spec),
+        trial_id=spec.trial_id,
+        instances_per_s=findings.instances_per_s,
+        phases_s=findings.phases_s,
+        learn_s=findings.learn_s,
+        compile_s=findings.compile_s,
+        samples_s=findings.samples_s,
+        n_mini_batches=findings.n_mini_batches,
+        n_instances=findings.n_instances,
+        n_batches=findings.counters.n_batches,
+        n_launches=findings.counters.n_launches,
+        bytes_copied=findings.counters.bytes_copied,
+        n_copies=findings.counters.n_copies,
+        peak_memory_bytes=findings.peak_memory_bytes,
+        baseline_memory_bytes=findings.baseline_memory_bytes,
+        check=findings.check,
+        warnings=findings.warnings,
+        inputs_sha256=findings.inputs_sha256,
+        source_sha256=source_sha256(spec),
+        machine=describe_machine().to_dict(),
+        versions=versions,
+        config=spec.to_dict(),
+        started_at=started_at,
+        finished_at=now_text(),
+        command=spec.command,
+    )
