@@ -16,6 +16,7 @@ from harness.planning.counter import counting_sha256
 from harness.planning.grid import Settings, expand, override_text
 from harness.planning.resolve import spec_of
 from harness.planning.sweep import Sweep
+from harness.records.record import path_of
 from harness.trials.spec import TrialSpec
 from harness.values.places import CONF_DIR
 
@@ -46,9 +47,7 @@ class PlannedTrial:
         return self.spec.trial_id
 
     def record_paths(self, results_dir: Path) -> tuple[Path, ...]:
-        return tuple(
-            results_dir / "raw" / self.trial_id / f"r{round_}.json" for round_ in range(self.rounds)
-        )
+        return tuple(path_of(results_dir, self.trial_id, round_) for round_ in range(self.rounds))
 
 
 def choices_from(config: Mapping[str, Any], environment: Mapping[str, str]) -> Choices:

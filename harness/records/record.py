@@ -121,7 +121,12 @@ def trial_of(spec: TrialSpec) -> Trial:
 
 def record_path(results_dir: Path, spec: TrialSpec) -> Path:
     """Where the record of a trial's round goes unless `out` says otherwise."""
-    return results_dir / "raw" / spec.trial_id / f"r{spec.round}.json"
+    return path_of(results_dir, spec.trial_id, spec.round)
+
+
+def path_of(results_dir: Path, trial_id: str, round_: int | str) -> Path:
+    """Where the record of a trial with that name goes; the pipeline gives wildcards for both."""
+    return results_dir / "raw" / trial_id / f"r{round_}.json"
 
 
 def read_record(path: Path) -> Record:

@@ -12,10 +12,12 @@ import pytest
 
 from harness.commands import collect
 from harness.errors import ConfigError, RecordError
+from harness.planning.artefacts import PlannedTrial
 from harness.records.comparable import build_of, check_builds, group_of, latest_builds
 from harness.records.record import (
     Record,
     find_record,
+    path_of,
     read_record,
     record_path,
     trial_of,
@@ -195,6 +197,17 @@ def test_identity_covers_the_work_and_nothing_else(make_spec: Callable[..., Tria
         {"embedding_size": spec.hidden_size},
     ]
     assert {make_spec(**change).trial_id for change in same} == {spec.trial_id}
+
+
+def test_a_record_has_one_path_for_bench_and_pipeline(
+    make_spec: Callable[..., TrialSpec], tmp_path: Path
+) -> None:
+    pattern = str(path_of(tmp_path, "{trial}", "{round}"))
+    assert pattern == f"{tmp_path}/raw/{{trial}}/r{{round}}.json"
+    spec = make_spec(round=2)
+    planned = PlannedTrial(spec, {}, (), rounds=3)
+    assert planned.record_paths(tmp_path)[2] == record_path(tmp_path, spec)
+    assert pattern.format(trial=spec.trial_id, round=2) == str(record_path(tmp_path, spec))
 
 
 def test_a_trial_id_is_safe_in_paths(make_spec: Callable[..., TrialSpec], tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from harness.planning.artefacts import (
 )
 from harness.planning.compose import Composer
 from harness.planning.grid import experiment_names
+from harness.records.record import path_of
 from harness.trials.sources import SourceHashes, hash_files
 from plots.numbers.presentation import read_presentation
 

@@ -4,7 +4,7 @@
 # sets an outdated one aside. flock: after a kill, a trial that still runs ends before the next begins.
 rule trial:
     output:
-        update(f"{RESULTS}/raw/{{trial}}/r{{round}}.json"),
+        update(str(path_of(RESULTS, "{trial}", "{round}"))),
     log:
         f"{RESULTS}/logs/{{trial}}/r{{round}}.log",
     params:
