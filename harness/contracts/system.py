@@ -120,7 +120,7 @@ class System(ABC):
         return None
 
     def synchronize(self) -> None:  # noqa: B027 - nothing to wait for unless a device is involved
-        """Wait until all work is done; called by the clock."""
+        """Wait until all work is done; called by the clock, also before `prepare`."""
 
     def in_force(self) -> dict[str, str]:
         """Return how it ran, where that may differ from what was asked (see Record.in_force)."""

@@ -19,7 +19,7 @@ from harness.contracts.policy import (
 from harness.counts.generalisation import generalise
 from harness.counts.row import BatchCounts
 from harness.errors import ConfigError, ScheduleError
-from harness.measuring.clock import PhaseClock, collector_paused
+from harness.measuring.clock import PhaseClock, collector_paused, timed
 from harness.policies.parts.bound import lower_bound
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import check_schedule
@@ -64,11 +64,8 @@ def scheduler(name: str, settings: LearningSettings, workload: str, train: Graph
         saved = learn_policy(name, [train.plain], settings, workload)
         return _saved(name, saved, settings.file, train.released)
     compile_policy(name)
-    clock = PhaseClock(synchronize=lambda: None)
-    plain, learn_s = _learn(clock, name, train.plain, settings, workload)
-    released, learn_s_ed = _learn(
-        clock, name, train.released, settings, f"{workload}, released graph"
-    )
+    plain, learn_s = _learn(name, train.plain, settings, workload)
+    released, learn_s_ed = _learn(name, train.released, settings, f"{workload}, released graph")
     return Scheduler(
         name=name,
         plain=plain,
@@ -99,11 +96,9 @@ def _saved(name: str, machine: LearnedPolicy, file: str, released: Graph) -> Sch
 
 
 def _learn(
-    clock: PhaseClock, name: str, graph: Graph, settings: LearningSettings, workload: str
+    name: str, graph: Graph, settings: LearningSettings, workload: str
 ) -> tuple[LearnedPolicy, float]:
-    clock.start()
-    learned = learn_policy(name, [graph], settings, workload)
-    return learned, clock.stop().total_s
+    return timed(lambda: learn_policy(name, [graph], settings, workload), synchronize=lambda: None)
 
 
 def count_batches(

@@ -7,11 +7,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from harness.contracts.system import PHASES
 
 Now = Callable[[], int]  # nanoseconds, never going back
+T = TypeVar("T")
 
+now_ns: Now = time.perf_counter_ns  # the source of time unless a test gives its own
 _NS = 1e-9
 
 
@@ -30,7 +33,7 @@ class PhaseClock:
     now_ns: the source of time.
     """
 
-    def __init__(self, synchronize: Callable[[], None], now_ns: Now = time.perf_counter_ns) -> None:
+    def __init__(self, synchronize: Callable[[], None], now_ns: Now = now_ns) -> None:
         self._synchronize = synchronize
         self._now_ns = now_ns
         self._started: int | None = None
@@ -67,6 +70,16 @@ class PhaseClock:
         total = self._now_ns() - self._started
         self._started = None
         return Sample(total * _NS, {name: ns * _NS for name, ns in self._booked.items()})
+
+
+def timed(
+    work: Callable[[], T], synchronize: Callable[[], None], now_ns: Now = now_ns
+) -> tuple[T, float]:
+    """Do `work` once; returns what it returned and its seconds, what it left running included."""
+    clock = PhaseClock(synchronize, now_ns)
+    clock.start()
+    result = work()
+    return result, clock.stop().total_s
 
 
 class NullClock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from harness.contracts.system import PHASES, Counters, Phase, System
-from harness.measuring.clock import Now, NullClock, PhaseClock, Sample, collector_paused
+from harness.measuring.clock import (
+    Now,
+    NullClock,
+    PhaseClock,
+    Sample,
+    collector_paused,
+    now_ns,
+)
 from harness.records.stats import pass_totals
 from harness.trials.spec import Timing
 
@@ -61,7 +67,7 @@ def time_passes(
     mini_batches: Sequence[Sequence[Any]],
     timing: Timing,
     clock: PhaseClock | None = None,
-    now_ns: Now = time.perf_counter_ns,
+    now_ns: Now = now_ns,
 ) -> list[Sample]:
     """Time whole passes until `timing` is satisfied; loading a mini-batch is not timed."""
     clock = clock or PhaseClock(system.synchronize, now_ns)

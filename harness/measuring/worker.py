@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from harness.machine.memory import peak_memory_bytes, reset_peak_memory, residen
 from harness.measuring.answer import Answer, oracle_answer
 from harness.measuring.check import Verdict, check_system, choose_check_instances, proves_nothing
 from harness.measuring.child_process import die_with_parent, is_out_of_memory
+from harness.measuring.clock import timed
 from harness.measuring.findings import Findings, record_of
 from harness.measuring.passes import (
     instances_per_s,
@@ -112,15 +113,11 @@ def _check_and_time(
     instances = choose_check_instances(workload.check_instances, spec.timing.n_check_instances)
     answer = _answer(spec, workload, instances) if system.computes else None
     findings.baseline_memory_bytes = resident_memory_bytes()
-    prepared = time.perf_counter()
-    system.prepare(workload.model, workload.weights)
-    system.synchronize()
-    findings.compile_s = time.perf_counter() - prepared
+    prepare = partial(system.prepare, workload.model, workload.weights)
+    _, findings.compile_s = timed(prepare, system.synchronize)
     if system.learns:
-        began = time.perf_counter()
-        system.learn(workload.mini_batches[0])
-        system.synchronize()
-        findings.learn_s = time.perf_counter() - began
+        learn = partial(system.learn, workload.mini_batches[0])
+        _, findings.learn_s = timed(learn, system.synchronize)
     verdict = Verdict("skipped")
     if answer is not None:
         verdict = check_system(system, instances, answer)

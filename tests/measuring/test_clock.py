@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.contracts.system import Clock, Counters, Result, RunSettings, System
-from harness.measuring.clock import NullClock, PhaseClock, Sample, collector_paused
+from harness.measuring.clock import NullClock, PhaseClock, Sample, collector_paused, timed
 from harness.measuring.passes import (
     MAX_PASSES,
     MeanCounters,
@@ -146,6 +146,21 @@ def test_a_clock_refuses_misuse(time: FakeTime) -> None:
         NullClock().mark("compute")
 
 
+def test_work_is_timed_with_what_it_leaves_running(time: FakeTime) -> None:
+    synchronized_at: list[int] = []
+
+    def synchronize() -> None:
+        synchronized_at.append(time.n_readings)
+        time.move(30)
+
+    def work() -> str:
+        time.move(4)
+        return "done"
+
+    assert timed(work, synchronize, time) == ("done", pytest.approx(0.034))
+    assert synchronized_at == [0, 1], "a reading before the work of others was waited for"
+
+
 def test_the_collector_rests_in_the_timed_region_only() -> None:
     assert gc.isenabled()
     with collector_paused():
@@ -153,13 +168,13 @@ def test_the_collector_rests_in_the_timed_region_only() -> None:
     assert gc.isenabled()
 
 
-def timed(time: FakeTime, costs: Sequence[Sequence[float]], **timing: Any) -> list[Sample]:
+def samples_of(time: FakeTime, costs: Sequence[Sequence[float]], **timing: Any) -> list[Sample]:
     values = {"min_seconds": 0.0, "min_passes": 1, "max_seconds": 1e9} | timing
     return time_passes(Scripted(time), costs, Timing(**values), now_ns=time)
 
 
 def test_loading_is_not_timed(time: FakeTime) -> None:
-    samples = timed(time, [(1, 2), (3, 4)])
+    samples = samples_of(time, [(1, 2), (3, 4)])
     assert [sample.total_s for sample in samples] == pytest.approx([0.0035, 0.0075])
 
 
@@ -167,20 +182,20 @@ def test_loading_is_not_timed(time: FakeTime) -> None:
 def test_passes_are_whole_and_at_least_min_passes(
     time: FakeTime, min_passes: int, n_samples: int
 ) -> None:
-    assert len(timed(time, [(1, 2), (3, 4)], min_passes=min_passes)) == n_samples
+    assert len(samples_of(time, [(1, 2), (3, 4)], min_passes=min_passes)) == n_samples
 
 
 def test_passes_go_on_until_min_seconds_of_timed_work(time: FakeTime) -> None:
     # A pass is 11 ms of timed work and 2 s of loading, which does not count.
-    assert len(timed(time, [(1, 2), (3, 4)], min_seconds=0.023)) == 6
+    assert len(samples_of(time, [(1, 2), (3, 4)], min_seconds=0.023)) == 6
 
 
 def test_max_seconds_end_it_after_one_pass(time: FakeTime) -> None:
-    assert len(timed(time, [(1, 2), (3, 4)], min_passes=50, max_seconds=1.0)) == 2
+    assert len(samples_of(time, [(1, 2), (3, 4)], min_passes=50, max_seconds=1.0)) == 2
 
 
 def test_a_system_that_takes_no_time_does_not_run_for_ever(time: FakeTime) -> None:
-    assert len(timed(time, [(0, 0)], min_seconds=1e9)) == MAX_PASSES
+    assert len(samples_of(time, [(0, 0)], min_seconds=1e9)) == MAX_PASSES
 
 
 def test_warm_up_reads_no_time_and_counts_the_first_pass(time: FakeTime) -> None:

@@ -1,0 +1,67 @@
+"""Only the clock measures: any other file that reads the time stands here, with its reason."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from harness.values.places import ROOT
+
+CLOCK = "harness/measuring/clock.py"
+FOLDERS = ("harness", "systems", "datasets")
+# What reads the time and measures nothing that a table shows.
+ALLOWED = {
+    "harness/counts/in_turn.py": "the time limit of a count",
+    "harness/machine/disturbance.py": "how much others ran while a trial was timed, from outside",
+    "harness/machine/quiet.py": "waits while it watches the machine",
+    "harness/measuring/launch.py": "the time limit of a worker",
+}
+MODULES = ("time", "timeit")
+# The stopwatch of PyTorch's CUDA events.
+NAMES = ("elapsed_time", "enable_timing")
+
+
+def readings(source: str) -> Iterator[str]:
+    """Everything in a file that may read a time, by the name under which it is found."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.partition(".")[0] in MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module in MODULES and not node.level:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Attribute) and node.attr in NAMES:
+            yield node.attr
+        elif isinstance(node, ast.keyword) and node.arg in NAMES:
+            yield node.arg
+
+
+def readers() -> set[str]:
+    """Files of ours that may read a time."""
+    paths = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    return {
+        path.relative_to(ROOT).as_posix()
+        for path in paths
+        if any(readings(path.read_text(encoding="utf-8")))
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import time", ["time"]),
+        ("import os, time as t", ["time"]),
+        ("def f():\n    from time import perf_counter", ["time.perf_counter"]),
+        ("from timeit import default_timer", ["timeit.default_timer"]),
+        ("event = torch.cuda.Event(enable_timing=True)", ["enable_timing"]),
+        ("seconds = begin.elapsed_time(end)", ["elapsed_time"]),
+        ("from harness.trials.spec import Timing", []),
+        ("import timer\nfrom .time import x\ntiming.min_seconds", []),
+    ],
+)
+def test_a_reading_is_found_however_it_is_written(source: str, found: list[str]) -> None:
+    assert list(readings(source)) == found
+
+
+def test_only_the_clock_reads_the_time_for_measuring() -> None:
+    assert readers() == {CLOCK, *ALLOWED}
