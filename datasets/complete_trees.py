@@ -41,8 +41,7 @@ def load(
         name=NAME,
         split=split,
         instances=LazyInstances(n_instances, build),
-        vocab_size=n_leaves,
-        n_classes=N_CLASSES,
+        sizes={"words": n_leaves, "classes": N_CLASSES},
         synthetic=False,
         sha256=arguments_sha256(
             name=NAME, split=split, n_leaves=n_leaves, n_instances=n_instances, seed=seed

@@ -93,13 +93,11 @@ def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) ->
         name=NAME,
         split=split,
         instances=LazyInstances(N_INSTANCES[split], build),
-        vocab_size=words.size,
-        n_classes=N_CLASSES,
+        sizes={"words": words.size, "characters": characters.size, "classes": N_CLASSES},
         synthetic=True,
         sha256=arguments_sha256(name=NAME, split=split, seed=seed, vocab_modulo=vocab_modulo),
         source="generated from a seed with the shape statistics of ED-Batch's Weibo lattices",
         instance_kind="lattice",
-        n_characters=characters.size,
     )
 
 

@@ -55,13 +55,11 @@ def load(split: str, root: Path | None, sha256: Checksums = None, vocab_modulo: 
         name=NAME,
         split=split,
         instances=LazyInstances(table.n_lattices, build),
-        vocab_size=words.size,
-        n_classes=N_CLASSES,
+        sizes={"words": words.size, "characters": characters.size, "classes": N_CLASSES},
         synthetic=False,
         sha256=digest,
         source="lattices over Weibo NER sentences, of ED-Batch's release (Chen et al., 2023)",
         instance_kind="lattice",
-        n_characters=characters.size,
     )
 
 

@@ -105,13 +105,15 @@ def load(
         name=NAME,
         split=split,
         instances=LazyInstances(len(sentences), build),
-        vocab_size=tables.words.size,
-        n_classes=START + 1 + len(tables.classes),
+        sizes={
+            "words": tables.words.size,
+            "characters": tables.characters.size,
+            "classes": START + 1 + len(tables.classes),
+        },
         synthetic=False,
         sha256=digest,
         source=f"lattices over Weibo NER (Peng and Dredze, 2015) with the words of {lexicon.name}",
         instance_kind="lattice",
-        n_characters=tables.characters.size,
     )
 
 

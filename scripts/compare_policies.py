@@ -97,7 +97,7 @@ def graphs(data: Path, sizes: list[int], n_seeds: int) -> Iterator[tuple[str, st
             )
     trees = load_corpus("datasets.sst", "train", data, sha256=None)
     for size, seed in itertools.product(sizes, range(n_seeds)):
-        model = TreeLSTM2Type(ModelSizes(hidden_size=4, vocab_size=20_000), type_seed=seed)
+        model = TreeLSTM2Type(ModelSizes(hidden_size=4, data=trees.sizes), type_seed=seed)
         batch = model.mini_batch(trees.instances[:size])
         yield "TreeLSTM-2Type", f"seed {seed}, {size}", released_graph(model, batch)
     lattices = load_lattices(data, "train")
@@ -115,14 +115,7 @@ def load_lattices(data: Path, split: str) -> Corpus:
 
 def build(cls: type[Model], corpus: Corpus) -> Model:
     """Return a small model for a corpus: batch counts do not depend on the size."""
-    return cls(
-        ModelSizes(
-            hidden_size=4,
-            vocab_size=corpus.vocab_size,
-            n_classes=corpus.n_classes,
-            n_characters=corpus.n_characters,
-        )
-    )
+    return cls(ModelSizes(hidden_size=4, data=corpus.sizes))
 
 
 def print_times(data: Path, policies: list[str]) -> None:

@@ -102,16 +102,16 @@ def main() -> None:
     parser.add_argument("--batch-sizes", default="8,32,64,128")
     parser.add_argument("--seeds", type=int, default=5)
     flags = parser.parse_args()
-    trees = load_corpus("datasets.sst", "train", flags.data, sha256=None).instances
+    trees = load_corpus("datasets.sst", "train", flags.data, sha256=None)
     print("| B | seed | bound | minimum | critical_share | beam_20 |")
     print("|---|---|---|---|---|---|")
     ratios: list[list[float]] = []
     for size in map(int, flags.batch_sizes.split(",")):
         for seed in range(flags.seeds):
-            model = TreeLSTM2Type(ModelSizes(hidden_size=4, vocab_size=20_000), type_seed=seed)
-            graph = released_graph(model, model.mini_batch(trees[:size]))
+            model = TreeLSTM2Type(ModelSizes(hidden_size=4, data=trees.sizes), type_seed=seed)
+            graph = released_graph(model, model.mini_batch(trees.instances[:size]))
             counts = [load_policy(name)(graph).n_batches for name in POLICIES]
-            states = [TreeStates(model.mini_batch([tree]).graph) for tree in trees[:size]]
+            states = [TreeStates(model.mini_batch([tree]).graph) for tree in trees.instances[:size]]
             known = (min(counts) - OTHERS) // PER_CHOICE
             minimum = fewest_choices(states, known) * PER_CHOICE + OTHERS
             row = [minimum, *counts]

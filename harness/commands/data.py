@@ -136,19 +136,19 @@ def _facts(corpus: Corpus) -> list[tuple[str, str]]:
 
 
 def _tree_facts(corpus: Corpus, trees: Sequence[Tree]) -> list[tuple[str, str]]:
-    shapes = tree_shapes(trees, corpus.n_classes)
+    shapes = tree_shapes(trees, corpus.size("classes"))
     n_internal = shapes.n_vertices - shapes.n_leaves
     return [
         ("vertices", f"{shapes.n_vertices}, {shapes.n_leaves} leaves and {n_internal} internal"),
         ("leaves", f"mean {shapes.leaves_mean:.2f}, max {shapes.leaves_max}"),
         ("height", f"mean {shapes.height_mean:.2f}, max {shapes.height_max}"),
-        ("vocabulary", f"{corpus.vocab_size} rows, {shapes.n_words_used} used in this split"),
+        ("vocabulary", f"{corpus.size('words')} rows, {shapes.n_words_used} used in this split"),
         ("labels", _shares(shapes.label_shares)),
     ]
 
 
 def _lattice_facts(corpus: Corpus, lattices: Sequence[Lattice]) -> list[tuple[str, str]]:
-    shapes = lattice_shapes(lattices, corpus.n_classes)
+    shapes = lattice_shapes(lattices, corpus.size("classes"))
     spread = f"min {shapes.states_min}, max {shapes.states_max}"
     words_used = f"{shapes.n_words_used} used in this split"
     characters_used = f"{shapes.n_characters_used} used in this split"
@@ -159,8 +159,8 @@ def _lattice_facts(corpus: Corpus, lattices: Sequence[Lattice]) -> list[tuple[st
         ("words per character", f"{per_character:.3f}"),
         ("arcs into a state", _counts(shapes.arcs_into)),
         ("word lengths", _counts(shapes.word_lengths)),
-        ("words", f"{corpus.vocab_size} rows, {words_used}"),
-        ("characters", f"{corpus.n_characters} rows, {characters_used}"),
+        ("words", f"{corpus.size('words')} rows, {words_used}"),
+        ("characters", f"{corpus.size('characters')} rows, {characters_used}"),
         ("labels", _shares(shapes.label_shares)),
     ]
 

@@ -27,36 +27,42 @@ class Corpus:
     """The instances of one split, and what a model must know of the corpus.
 
     instances: in the file's order; may build each instance when it is first asked for.
-    vocab_size: rows of the embedding table, the row of unknown words included.
-    n_characters: rows of the table of characters, where instances have some.
+    sizes: how many of each thing there are that a model needs a table or a layer for, by name:
+        "words" and "characters" (rows, the row of unknown ones included), "classes", or others.
     sha256: of the split's bytes, or of a generator's arguments.
     source: in words, for captions.
 
-    Raises DataError for a corpus without instances, words or classes.
+    Raises DataError for a corpus without instances, or with a size below 1.
     """
 
     name: str
     split: str
     instances: Sequence[Instance]
-    vocab_size: int
-    n_classes: int
+    sizes: Mapping[str, int]
     synthetic: bool
     sha256: str
     source: str
     instance_kind: str = "tree"
-    n_characters: int = 1
 
     def __post_init__(self) -> None:
-        for what, size in (
-            ("instances", len(self.instances)),
-            ("words", self.vocab_size),
-            ("classes", self.n_classes),
-            ("characters", self.n_characters),
-        ):
+        for what, size in {"instances": len(self.instances), **self.sizes}.items():
             if size < 1:
                 raise DataError(
                     f"corpus {self.name} ({self.split}) has {size} {what}; it needs at least 1"
                 )
+
+    def size(self, name: str) -> int:
+        """Return a size by its name; raises DataError where the corpus does not bring it."""
+        if name not in self.sizes:
+            raise DataError(
+                f"corpus {self.name} ({self.split}) brings no size {name}; it brings"
+                f" {_names(self.sizes)}"
+            )
+        return self.sizes[name]
+
+
+def _names(sizes: Mapping[str, int]) -> str:
+    return ", ".join(sizes) or "none"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,26 +23,35 @@ Weights = dict[str, NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True)
 class ModelSizes:
-    """Sizes that a model is built for; embedding_size 0 means "as hidden_size".
+    """Sizes that a model is built for: the widths of its layers, and what the data set brings.
 
-    n_characters: rows of the table of characters, where words are not all there is to look up.
+    data: sizes by their names in Corpus.sizes, such as "words". dataset: whose they are.
+    embedding_size: 0 means "as hidden_size".
 
     Raises ConfigError for a size below 1.
     """
 
     hidden_size: int
-    vocab_size: int
-    n_classes: int = 5
+    data: Mapping[str, int]
     embedding_size: int = 0
-    n_characters: int = 1
+    dataset: str = "(none)"
 
     def __post_init__(self) -> None:
         if self.embedding_size == 0:
             object.__setattr__(self, "embedding_size", self.hidden_size)
-        for name in ("hidden_size", "vocab_size", "n_classes", "embedding_size", "n_characters"):
-            value = getattr(self, name)
+        widths = {"hidden_size": self.hidden_size, "embedding_size": self.embedding_size}
+        for name, value in {**widths, **self.data}.items():
             if value < 1:
                 raise ConfigError(f"{name}={value} is not allowed; give a size of at least 1")
+
+    def of(self, name: str) -> int:
+        """Return a size of the data set by its name; raises ConfigError where it has none."""
+        if name not in self.data:
+            raise ConfigError(
+                f"the model needs the size {name}, but dataset={self.dataset} brings"
+                f" {', '.join(self.data) or 'none'}; choose a data set that has it"
+            )
+        return self.data[name]
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,10 +155,7 @@ class Source:
         self.request, spec = request, request.spec
         options = json.dumps(spec.dataset_options, sort_keys=True)
         self.corpus = _corpus(spec.loader, spec.split, spec.data_root, options)
-        corpus = self.corpus
-        self.model: Model = build_model(
-            spec, corpus.vocab_size, corpus.n_classes, corpus.n_characters
-        )
+        self.model: Model = build_model(spec, self.corpus.sizes)
 
     def at(self, offset: int) -> Graphs:
         """Return the mini-batch of the file's order that begins there."""

@@ -23,7 +23,7 @@ def reason_not_to_run(values: dict[str, Any]) -> str | None:
     spec = TrialSpec.from_dict(values)
     try:
         adapter = load_adapter(spec.adapter)
-        return adapter.skip(build_model(spec, vocab_size=2, n_classes=2), run_settings(spec))
+        return adapter.skip(build_model(spec, data_sizes={}), run_settings(spec))
     except BenchError as error:
         return " ".join(str(error).split())
 

@@ -38,7 +38,7 @@ class CellModel(Model):
 
     @property
     def parameters(self) -> Mapping[str, ParameterSpec]:
-        h, n_words = self.sizes.hidden_size, self.sizes.vocab_size
+        h, n_words = self.sizes.hidden_size, self.sizes.of("words")
         reads, wide = self.described.reads, self.described.wide
         given = {f"given_{s}": ParameterSpec((n_words, self.state[s]), 0.5) for s in reads}
         matrices = {

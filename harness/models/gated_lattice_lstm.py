@@ -34,8 +34,8 @@ class GatedLatticeLSTM(Model):
     def parameters(self) -> Mapping[str, ParameterSpec]:
         h, e = self.sizes.hidden_size, self.sizes.embedding_size
         return {
-            "characters": ParameterSpec((self.sizes.n_characters, e), 0.1),
-            "words": ParameterSpec((self.sizes.vocab_size, e), 0.1),
+            "characters": ParameterSpec((self.sizes.of("characters"), e), 0.1),
+            "words": ParameterSpec((self.sizes.of("words"), e), 0.1),
             "h_0": ParameterSpec((h,), 0.1),
             "c_0": ParameterSpec((h,), 0.1),
             "W_char": ParameterSpec((e, 4 * h), e**-0.5),  # columns i, o, f, g
@@ -47,7 +47,7 @@ class GatedLatticeLSTM(Model):
             "W_gate": ParameterSpec((e, h), e**-0.5),
             "U_gate": ParameterSpec((h, h), h**-0.5),
             "b_gate": ParameterSpec((h,), 0.1),
-            "W_out": ParameterSpec((h, self.sizes.n_classes), h**-0.5),
+            "W_out": ParameterSpec((h, self.sizes.of("classes")), h**-0.5),
         }
 
     def mini_batch(self, instances: Sequence[Lattice]) -> MiniBatch:

@@ -31,8 +31,8 @@ class LatticeLSTM(Model):
     def parameters(self) -> Mapping[str, ParameterSpec]:
         h, e = self.sizes.hidden_size, self.sizes.embedding_size
         tables = {
-            "characters": ParameterSpec((self.sizes.n_characters, e), 0.1),
-            "words": ParameterSpec((self.sizes.vocab_size, e), 0.1),
+            "characters": ParameterSpec((self.sizes.of("characters"), e), 0.1),
+            "words": ParameterSpec((self.sizes.of("words"), e), 0.1),
             "h_0": ParameterSpec((h,), 0.1),
             "c_0": ParameterSpec((h,), 0.1),
         }
@@ -42,7 +42,7 @@ class LatticeLSTM(Model):
                 f"U_{arc}": ParameterSpec((h, 4 * h), h**-0.5),
                 f"b_{arc}": ParameterSpec((4 * h,), 0.1),
             }
-        return tables | {"W_out": ParameterSpec((h, self.sizes.n_classes), h**-0.5)}
+        return tables | {"W_out": ParameterSpec((h, self.sizes.of("classes")), h**-0.5)}
 
     def mini_batch(self, instances: Sequence[Lattice]) -> MiniBatch:
         """Types start, char, word and join; the classifier reads every state."""

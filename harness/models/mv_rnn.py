@@ -41,7 +41,7 @@ class MVRNN(Model):
     @property
     def parameters(self) -> Mapping[str, ParameterSpec]:
         """Every product keeps the variance of what it multiplies, so that 30 levels do, too."""
-        h, n_words = self.sizes.hidden_size, self.sizes.vocab_size
+        h, n_words = self.sizes.hidden_size, self.sizes.of("words")
         keeping = (3 / h) ** 0.5  # half width of a uniform distribution of variance 1 / h
         halving = (1.5 / h) ** 0.5  # the two children's parts are added
         return {
@@ -52,7 +52,7 @@ class MVRNN(Model):
             "A_1": ParameterSpec((h, h), halving),
             "A_2": ParameterSpec((h, h), halving),
             "b_T": ParameterSpec((h,), 0.1 * h**-0.5),
-            "W_out": ParameterSpec((h, self.sizes.n_classes), h**-0.5),
+            "W_out": ParameterSpec((h, self.sizes.of("classes")), h**-0.5),
         }
 
     def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:

@@ -53,7 +53,7 @@ class TreeFC(Model):
         }
         if self.variant == "cavs":
             return layer
-        return {"embedding": ParameterSpec((self.sizes.vocab_size, h), 1.0)} | layer
+        return {"embedding": ParameterSpec((self.sizes.of("words"), h), 1.0)} | layer
 
     def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:
         """Two types, leaf and internal; only roots are read."""

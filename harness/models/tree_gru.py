@@ -39,7 +39,7 @@ class TreeGRU(Model):
         h = self.sizes.hidden_size
         bound = h**-0.5
         return {
-            "embedding": ParameterSpec((self.sizes.vocab_size, h), 0.1),
+            "embedding": ParameterSpec((self.sizes.of("words"), h), 0.1),
             "W": ParameterSpec((h, 2 * h), bound),  # columns r, z
             "b_leaf": ParameterSpec((2 * h,), 0.1),
             "W_c": ParameterSpec((h, h), bound),
@@ -50,7 +50,7 @@ class TreeGRU(Model):
             "U_c1": ParameterSpec((h, h), bound),
             "U_c2": ParameterSpec((h, h), bound),
             "b_c": ParameterSpec((h,), 0.1),
-            "W_out": ParameterSpec((h, self.sizes.n_classes), bound),
+            "W_out": ParameterSpec((h, self.sizes.of("classes")), bound),
         }
 
     def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:

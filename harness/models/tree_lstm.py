@@ -31,7 +31,7 @@ class TreeLSTM(Model):
     def parameters(self) -> Mapping[str, ParameterSpec]:
         h, e = self.sizes.hidden_size, self.sizes.embedding_size
         return {
-            "embedding": ParameterSpec((self.sizes.vocab_size, e), 0.1),
+            "embedding": ParameterSpec((self.sizes.of("words"), e), 0.1),
             "W": ParameterSpec((e, 3 * h), e**-0.5),  # columns i, o, u
             "b_leaf": ParameterSpec((3 * h,), 0.1),
             "U": ParameterSpec((2 * h, 3 * h), (2 * h) ** -0.5),  # rows h_1, h_2; columns i, o, u
@@ -39,7 +39,7 @@ class TreeLSTM(Model):
             "F_1": ParameterSpec((h, h), h**-0.5),
             "F_2": ParameterSpec((h, h), h**-0.5),
             "b_f": ParameterSpec((h,), 0.1),
-            "W_out": ParameterSpec((h, self.sizes.n_classes), h**-0.5),
+            "W_out": ParameterSpec((h, self.sizes.of("classes")), h**-0.5),
         }
 
     def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:

@@ -84,7 +84,7 @@ def _check(spec: TrialSpec, instance_kind: str) -> None:
             f"policy={spec.policy}, but system={spec.system} batches in its own way; leave policy"
             " out, or choose a system of the shared core"
         )
-    wanted = build_model(spec, vocab_size=1, n_classes=1).instance_kind
+    wanted = build_model(spec, data_sizes={}).instance_kind
     if wanted != instance_kind:
         raise ConfigError(
             f"model={spec.model} takes instances of kind {wanted}, but dataset={spec.dataset} has"

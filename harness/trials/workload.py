@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,15 +30,17 @@ class Workload:
         return sum(len(mini_batch) for mini_batch in self.mini_batches)
 
 
-def build_model(spec: TrialSpec, vocab_size: int, n_classes: int, n_characters: int = 1) -> Model:
-    """Build the model of a trial; raises ConfigError for an option or a size it does not take."""
+def build_model(spec: TrialSpec, data_sizes: Mapping[str, int]) -> Model:
+    """Build the model of a trial for the sizes that a corpus brings, or none (see Corpus.sizes).
+
+    Raises ConfigError for an option or a size that it does not take.
+    """
     kind = model_class(spec.model_module)
     sizes = ModelSizes(
         hidden_size=spec.hidden_size,
-        vocab_size=vocab_size,
-        n_classes=n_classes,
+        data=data_sizes,
         embedding_size=spec.embedding_size,
-        n_characters=n_characters,
+        dataset=spec.dataset,
     )
     taken = inspect.signature(kind.__init__).parameters
     named = [name for name in taken if name not in ("self", "sizes", "options")]
@@ -53,7 +55,7 @@ def build_model(spec: TrialSpec, vocab_size: int, n_classes: int, n_characters: 
 def load_workload(spec: TrialSpec) -> Workload:
     """Load the corpus and draw weights and mini-batches; raises ConfigError and DataError."""
     corpus = load_corpus(spec.loader, spec.split, Path(spec.data_root), **spec.dataset_options)
-    model = build_model(spec, corpus.vocab_size, corpus.n_classes, corpus.n_characters)
+    model = build_model(spec, corpus.sizes)
     batches = mini_batches(corpus, spec.batch_size, spec.timing.n_mini_batches, spec.seed)
     flat = [instance for mini_batch in batches for instance in mini_batch]
     return Workload(

@@ -35,7 +35,7 @@ PUBLISHED = {
 
 @cache
 def block_of(cell: str, hidden_size: int = 64) -> Block:
-    model = CellModel(ModelSizes(hidden_size, vocab_size=2), cell=cell)
+    model = CellModel(ModelSizes(hidden_size, {"words": 2}), cell=cell)
     return Block(traced_functions(model)["cell"])
 
 

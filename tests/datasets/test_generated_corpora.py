@@ -26,9 +26,9 @@ def same(one: Tree, other: Tree) -> bool:
 def test_synthetic_trees_have_the_published_shape() -> None:
     # Means within 2 %: leaves 19.13 and height 9.8 are those of the treebank.
     corpus = synthetic()
-    shapes = tree_shapes(corpus.instances, corpus.n_classes)
+    shapes = tree_shapes(corpus.instances, corpus.size("classes"))
     assert corpus.synthetic
-    assert (shapes.n_instances, corpus.vocab_size) == (8544, 18_281)
+    assert (shapes.n_instances, corpus.size("words")) == (8544, 18_281)
     assert shapes.leaves_mean == pytest.approx(19.13, rel=0.02)
     assert shapes.height_mean == pytest.approx(9.8, rel=0.02)
     assert 45 <= shapes.leaves_max <= 52
@@ -81,7 +81,7 @@ def test_generated_inputs_are_pinned() -> None:
 def test_complete_trees_are_complete() -> None:
     corpus = complete(n_leaves=16, n_instances=5)
     assert len(corpus.instances) == 5
-    assert corpus.vocab_size == 16
+    assert corpus.size("words") == 16
     for tree in corpus.instances:
         assert (tree.n_vertices, tree.n_leaves, tree.height) == (31, 16, 4)
         assert tree.words.max() < 16
@@ -119,9 +119,20 @@ def test_unknown_loader_and_split_are_named() -> None:
         synthetic("dve")
 
 
+LEAF = Tree([0], [0], [-1], [-1])  # type: ignore[arg-type]
+
+
 def test_a_corpus_checks_itself() -> None:
     with pytest.raises(DataError, match="has 0 instances"):
-        Corpus("empty", "train", (), 1, 5, False, "", "")
+        Corpus("empty", "train", (), {"words": 1}, False, "", "")
+    with pytest.raises(DataError, match=r"corpus odd \(train\) has 0 tags; it needs at least 1"):
+        Corpus("odd", "train", (LEAF,), {"words": 1, "tags": 0}, False, "", "")
+    odd = Corpus("odd", "train", (LEAF,), {"words": 7, "tags": 2}, False, "", "")
+    assert (odd.size("words"), odd.size("tags")) == (7, 2)
+    with pytest.raises(
+        DataError, match=r"odd \(train\) brings no size classes; it brings words, t"
+    ):
+        odd.size("classes")
 
 
 def test_every_dataset_of_conf_loads_with_its_options(data_root: Path) -> None:

@@ -49,11 +49,11 @@ def shapes() -> LatticeShapes:
 def test_sizes_are_those_of_the_real_files(shapes: LatticeShapes) -> None:
     corpus = synthetic()
     assert corpus.synthetic
-    assert (corpus.instance_kind, corpus.n_classes) == ("lattice", 18)
-    assert (corpus.vocab_size, corpus.n_characters) == (10_131, 2_213)
+    assert (corpus.instance_kind, corpus.size("classes")) == ("lattice", 18)
+    assert (corpus.size("words"), corpus.size("characters")) == (10_131, 2_213)
     sizes = [len(synthetic(split).instances) for split in ("train", "dev", "test")]
     assert sizes == [1147, 113, 316]
-    assert shapes.n_words_used < corpus.vocab_size
+    assert shapes.n_words_used < corpus.size("words")
     assert isinstance(corpus.instances, LazyInstances)
 
 
@@ -109,7 +109,7 @@ def test_words_overlap_as_in_the_real_ones(data_root: Path) -> None:
 
 def batches_over_bound(corpus: Corpus) -> np.ndarray:
     """Mean of batches over lower bound of LatticeLSTM's graph as released, by policy."""
-    sizes = ModelSizes(hidden_size=4, vocab_size=corpus.vocab_size, n_classes=corpus.n_classes)
+    sizes = ModelSizes(4, corpus.sizes)
     model = LatticeLSTM(sizes)
     policies = ("depth", "agenda_dynamic", "sufficient", "sufficient_reversed")
     ratios = []
@@ -146,7 +146,7 @@ def test_generated_inputs_are_pinned() -> None:
 
 def test_ids_may_share_rows_as_in_the_release() -> None:
     own, shared = synthetic(), synthetic(vocab_modulo=256)
-    assert (shared.vocab_size, shared.n_characters) == (256, 256)
+    assert (shared.size("words"), shared.size("characters")) == (256, 256)
     for one, other in zip(lattices(own)[:5], lattices(shared)[:5], strict=True):
         np.testing.assert_array_equal(one.tokens % 256, other.tokens)
         np.testing.assert_array_equal(one.sources, other.sources)

@@ -58,11 +58,11 @@ def test_sst_without_a_data_root_is_an_error() -> None:
 def test_statistics_of_the_real_treebank(data_root: Path) -> None:
     # ED-Batch's release puts 6 toy trees of 36 leaves and 3 more words before these 8544.
     corpus = load_corpus("datasets.sst", "train", data_root, **options_of("sst"))
-    shapes = tree_shapes(corpus.instances, corpus.n_classes)
+    shapes = tree_shapes(corpus.instances, corpus.size("classes"))
     assert shapes.n_instances == 8550 - 6
     assert shapes.n_leaves == 163_599 - 36
     assert shapes.n_vertices - shapes.n_leaves == 155_049 - 30
-    assert shapes.n_words_used == corpus.vocab_size - 1 == 18_283 - 3
+    assert shapes.n_words_used == corpus.size("words") - 1 == 18_283 - 3
     assert (shapes.leaves_max, shapes.height_max) == (52, 29)
     assert shapes.leaves_mean == pytest.approx(19.13, abs=0.02)
     assert shapes.height_mean == pytest.approx(9.8, abs=0.05)
@@ -73,7 +73,7 @@ def test_other_splits_of_the_real_treebank(data_root: Path, split: str, n_instan
     corpus = load_corpus("datasets.sst", split, data_root, **options_of("sst"))
     words = np.concatenate([tree.words for tree in corpus.instances])
     assert len(corpus.instances) == n_instances
-    assert corpus.vocab_size == 18_281
+    assert corpus.size("words") == 18_281
     assert words.max() == 18_280  # the unknown word
 
 

@@ -78,9 +78,9 @@ def test_vertices_are_in_post_order() -> None:
 def test_words_may_share_rows_as_in_the_release(tmp_path: Path) -> None:
     write_sst(tmp_path, dev="(2 (2 new) (2 (1 unseen) (1 bad)))\n")
     dev = load_corpus("datasets.sst", "dev", tmp_path, vocab_modulo=3)
-    assert (dev.vocab_size, dev.instances[0].words.tolist()) == (3, [0, 1, 1, -1, -1])
+    assert (dev.size("words"), dev.instances[0].words.tolist()) == (3, [0, 1, 1, -1, -1])
     own, shared = synthetic(), synthetic(vocab_modulo=256)
-    assert shared.vocab_size == 256
+    assert shared.size("words") == 256
     one, other = own.instances[3].words, shared.instances[3].words
     assert other.tolist() == np.where(one < 0, -1, one % 256).tolist()
     with pytest.raises(ConfigError, match="vocab_modulo=-2 is not allowed"):
@@ -160,4 +160,4 @@ def test_words_are_numbered_by_first_appearance_in_train(tmp_path: Path) -> None
     assert train.instances[0].words.tolist() == [0, 1, 0, -1, -1]
     assert train.instances[1].words.tolist() == [2, 3, -1]
     assert dev.instances[0].words.tolist() == [3, 4, 1, -1, -1]
-    assert train.vocab_size == dev.vocab_size == 5
+    assert train.size("words") == dev.size("words") == 5

@@ -45,8 +45,11 @@ def word_lengths(lattice: Lattice) -> list[int]:
 def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
     write_lattices(tmp_path)
     corpus = load(tmp_path)
-    assert (corpus.instance_kind, corpus.n_classes) == ("lattice", 18)
-    assert (corpus.vocab_size, corpus.n_characters) == (34, 10)  # 0 to 32, 0 to 8, and unknown ones
+    assert (corpus.instance_kind, corpus.size("classes")) == ("lattice", 18)
+    assert (corpus.size("words"), corpus.size("characters")) == (
+        34,
+        10,
+    )  # 0 to 32, 0 to 8, and unknown ones
     first, second = corpus.instances
     assert first.tags.tolist() == [0, 3, 1, 2]
     assert first.arc_start.tolist() == [0, 0, 1, 3, 6]
@@ -87,14 +90,18 @@ def test_written_lattices_are_read_back(made: list[list[list[tuple[int, int]]]],
 def test_ids_that_the_training_split_lacks_are_unknown(tmp_path: Path) -> None:
     write_lattices(tmp_path, dev=changed(6, "2 1 1234 0 1234"))
     train, dev = load(tmp_path), load(tmp_path, "dev")
-    assert (dev.vocab_size, dev.n_characters) == (train.vocab_size, train.n_characters) == (34, 10)
+    assert (
+        (dev.size("words"), dev.size("characters"))
+        == (train.size("words"), train.size("characters"))
+        == (34, 10)
+    )
     assert dev.instances[0].tokens.tolist() == [5, 9, 33, 7, 31, 32]
 
 
 def test_ids_may_share_rows_as_in_the_release(tmp_path: Path) -> None:
     write_lattices(tmp_path, dev=changed(6, "2 1 1234 0 1235"))
     dev = load(tmp_path, "dev", vocab_modulo=10)
-    assert (dev.vocab_size, dev.n_characters) == (10, 10)
+    assert (dev.size("words"), dev.size("characters")) == (10, 10)
     assert dev.instances[0].tokens.tolist() == [5, 4, 5, 7, 1, 2]
     with pytest.raises(ConfigError, match="vocab_modulo=-1 is not allowed; give 0 for a row"):
         load(tmp_path, vocab_modulo=-1)
@@ -223,10 +230,10 @@ def test_sizes_of_the_real_files(
     corpus = real(data_root, split)
     assert len(corpus.instances) == n_lattices
     assert sum(lattice.n_states for lattice in corpus.instances) == n_states
-    assert (corpus.vocab_size, corpus.n_characters) == (10_131, 2_213)
+    assert (corpus.size("words"), corpus.size("characters")) == (10_131, 2_213)
     for lattice in corpus.instances:
-        assert lattice.tokens[lattice.is_character].max() < corpus.n_characters
-        assert lattice.tokens.max() < corpus.vocab_size
+        assert lattice.tokens[lattice.is_character].max() < corpus.size("characters")
+        assert lattice.tokens.max() < corpus.size("words")
 
 
 def test_statistics_of_the_real_training_split(data_root: Path) -> None:
@@ -250,6 +257,6 @@ def test_words_into_a_state_stand_longest_first(data_root: Path) -> None:
 
 def test_the_release_has_256_rows(data_root: Path) -> None:
     corpus = real(data_root, vocab_modulo=256)
-    assert (corpus.vocab_size, corpus.n_characters) == (256, 256)
+    assert (corpus.size("words"), corpus.size("characters")) == (256, 256)
     own = real(data_root).instances[0].tokens
     assert corpus.instances[0].tokens.tolist() == (own % 256).tolist()

@@ -124,7 +124,11 @@ def test_characters_words_and_labels_are_numbered_as_they_appear(tmp_path: Path)
     write(tmp_path)
     corpus = load(tmp_path)
     first, second = corpus.instances
-    assert (corpus.n_characters, corpus.vocab_size, corpus.n_classes) == (5 + 1, 3 + 1, 3 + 1)
+    assert (corpus.size("characters"), corpus.size("words"), corpus.size("classes")) == (
+        5 + 1,
+        3 + 1,
+        3 + 1,
+    )
     assert first.tags.tolist() == [0, 1, 2, 2, 3]
     assert [arcs_into(first, state) for state in range(5)] == [
         [],
@@ -142,7 +146,7 @@ def test_characters_words_and_labels_are_numbered_as_they_appear(tmp_path: Path)
 def test_what_the_training_split_lacks_is_unknown(tmp_path: Path) -> None:
     write(tmp_path)
     corpus = load(tmp_path, "dev")
-    assert (corpus.n_characters, corpus.vocab_size, corpus.n_classes) == (6, 4, 4)
+    assert (corpus.size("characters"), corpus.size("words"), corpus.size("classes")) == (6, 4, 4)
     assert arcs_into(corpus.instances[0], 2) == [(1, 5), (0, 3)]
     assert arcs_into(corpus.instances[0], 3) == [(2, 2), (1, 3)]
 
@@ -153,7 +157,7 @@ def test_options(tmp_path: Path) -> None:
     assert load(tmp_path, max_word_length=2).instances[0].n_arcs == 4 + 2
     assert load(tmp_path, max_word_length=1).instances[0].n_arcs == 4
     shared = load(tmp_path, vocab_modulo=2)
-    assert (shared.vocab_size, shared.n_characters) == (2, 2)
+    assert (shared.size("words"), shared.size("characters")) == (2, 2)
     assert arcs_into(shared.instances[0], 3) == [(2, 0), (0, 1), (1, 0)]
     with pytest.raises(ConfigError, match="max_word_length=0 is not allowed"):
         load(tmp_path, max_word_length=0)
@@ -204,8 +208,12 @@ def test_statistics_of_the_real_text(data_root: Path) -> None:
     choice = yaml.safe_load((CONF_DIR / "dataset" / "weibo_lexicon.yaml").read_text())
     corpus = load(data_root, **choice["options"])
     shapes = lattice_shapes([x for x in corpus.instances if isinstance(x, Lattice)], 18)
-    assert (corpus.vocab_size, corpus.n_characters, corpus.n_classes) == (8386, 3129, 18)
+    assert (corpus.size("words"), corpus.size("characters"), corpus.size("classes")) == (
+        8386,
+        3129,
+        18,
+    )
     assert (shapes.n_instances, shapes.n_characters, shapes.n_words) == (1350, 73_778, 22_670)
     assert shapes.arcs_into == (1350, 52_674, 19_675, 1293, 135, 1)
     assert shapes.word_lengths == (0, 0, 20_231, 1731, 695, 10, 1, 2)
-    assert shapes.n_words_used == corpus.vocab_size - 1
+    assert shapes.n_words_used == corpus.size("words") - 1

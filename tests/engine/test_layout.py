@@ -190,7 +190,7 @@ def test_chains_that_end_early_are_copied_in_the_policy_s_order() -> None:
 def complete_tree(height: int) -> Any:
     """A complete binary tree; leaves first, then level by level."""
     n_leaves = 2**height
-    words = [k % SIZES.vocab_size for k in range(n_leaves)] + [-1] * (n_leaves - 1)
+    words = [k % SIZES.of("words") for k in range(n_leaves)] + [-1] * (n_leaves - 1)
     below = [-1] * n_leaves
     left, right = below + [2 * k for k in range(n_leaves - 1)], list(below)
     right += [2 * k + 1 for k in range(n_leaves - 1)]

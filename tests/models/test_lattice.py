@@ -61,7 +61,7 @@ def test_what_is_no_lattice_is_refused(changes: dict[str, Any], words: str) -> N
 
 def test_states_of_the_longest_lattices_stay_small() -> None:
     words = [(end - 2 - end % 2, end) for end in range(3, 200)]
-    sizes = ModelSizes(hidden_size=16, vocab_size=8, n_classes=4, n_characters=8)
+    sizes = ModelSizes(16, {"words": 8, "characters": 8, "classes": 4})
     for kind in (LatticeLSTM, LatticeGRU, GatedLatticeLSTM):
         model = kind(sizes)
         result = run_reference(model, initial_weights(model, 0), [grid(words, 200)], "train")
@@ -72,7 +72,7 @@ def test_states_of_the_longest_lattices_stay_small() -> None:
 
 
 def test_initial_weights_may_have_a_mean_for_each_part() -> None:
-    model = LatticeGRU(ModelSizes(hidden_size=4, vocab_size=8, n_classes=4, n_characters=8))
+    model = LatticeGRU(ModelSizes(4, {"words": 8, "characters": 8, "classes": 4}))
     r, z, n = np.split(initial_weights(model, 0)["b_char"], 3)
     assert np.abs(z + 2.0).max() <= 0.1 + 1e-6
     assert max(np.abs(r).max(), np.abs(n).max()) <= 0.1 + 1e-6

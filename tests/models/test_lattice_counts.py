@@ -102,9 +102,7 @@ def lattice_graph(lattices: list[Lattice], states: str) -> Graph:
 
 def derived_graph(data_root: Path, states: str, batch_size: int) -> Graph:
     corpus = load_corpus("datasets.weibo_lattice", "train", data_root)
-    model = {"hc": LatticeLSTM, "h": LatticeGRU}[states](
-        ModelSizes(hidden_size=4, vocab_size=corpus.vocab_size, n_classes=corpus.n_classes)
-    )
+    model = {"hc": LatticeLSTM, "h": LatticeGRU}[states](ModelSizes(4, corpus.sizes))
     return released_graph(model, model.mini_batch(corpus.instances[:batch_size]))
 
 

@@ -24,7 +24,7 @@ from harness.values.graph import NO_TYPE, UNBATCHABLE
 from harness.values.instances import Tree
 from harness.values.schedule import check_schedule
 
-SIZES = ModelSizes(hidden_size=4, vocab_size=20_000)
+SIZES = ModelSizes(4, {"words": 20_000, "characters": 20_000, "classes": 5})
 POLICIES = ("depth", "agenda", "agenda_dynamic", "sufficient", "sufficient_reversed")
 # Two trees, ((a b) c) and a single word.
 TREES = (

@@ -6,7 +6,6 @@ The beams over the same score are tested beside it.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +31,7 @@ from tests.models.test_lattice_counts import lattice_graph, read_lattices
 from tests.support.random_graphs import graph_of, graphs
 
 POLICIES = ("critical_share", "beam_2", "beam_20")
-SIZES = ModelSizes(hidden_size=4, vocab_size=20_000)
+SIZES = ModelSizes(4, {"words": 20_000, "characters": 20_000, "classes": 5})
 INTERNAL, OUTPUT, REDUCTION = 1, 2, 3
 LATTICES = {
     # states, batch size: bound, then the policies in order
@@ -173,7 +172,7 @@ def test_fewer_batches_of_operators_than_a_machine_learned_on_them(
     if loader != "datasets.sst" and not (data_root / "lattice").exists():
         pytest.skip(f"{data_root / 'lattice'} is missing")
     corpus = load_corpus(loader, "train", data_root, sha256=None)
-    built = model(replace(SIZES, n_characters=corpus.n_characters))
+    built = model(ModelSizes(4, corpus.sizes))
     graph = operator_graph(built, built.mini_batch(corpus.instances[:8]))
     learned = learn_policy("fsm_sort", [graph], LearningSettings())(graph).n_batches
     assert lower_bound(graph) <= count("critical_share", graph) < learned

@@ -44,7 +44,7 @@ from tests.support.learned import schedule_by
 from tests.support.random_graphs import graph_of, graphs
 
 ENCODINGS = ("base", "max", "sort")
-SIZES = ModelSizes(hidden_size=4, vocab_size=20_000, n_characters=20_000)
+SIZES = ModelSizes(4, {"words": 20_000, "characters": 20_000, "classes": 5})
 encodings = st.sampled_from(ENCODINGS)
 
 

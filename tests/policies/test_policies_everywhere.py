@@ -55,7 +55,7 @@ def workload(name: str) -> tuple[Model, Sequence[Sequence[Any]]]:
         try:
             spec = spec_of(config)
             corpus = load_corpus(spec.loader, "train", None, **spec.dataset_options)
-            model = build_model(spec, corpus.vocab_size, corpus.n_classes, corpus.n_characters)
+            model = build_model(spec, corpus.sizes)
             parts = corpus.instances[:3], corpus.instances[3:6]
             model.mini_batch(parts[0])
             return model, parts

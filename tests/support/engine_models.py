@@ -61,7 +61,7 @@ WIDTHS = [
 
 def tree(words: Sequence[int], left: Sequence[int], right: Sequence[int]) -> Tree:
     """Build a tree whose labels follow from the positions of its vertices."""
-    labels = (np.arange(len(words)) * 2 + 1) % SIZES.n_classes
+    labels = (np.arange(len(words)) * 2 + 1) % SIZES.of("classes")
     return Tree(*map(int_array, (words, labels, left, right)))
 
 
@@ -75,7 +75,7 @@ EXAMPLES: dict[str, tuple[Model, list[Any]]] = {
     "tree_lstm": (TreeLSTM(SIZES), TREES),
     "tree_fc_fold": (TreeFC(SIZES, variant="fold"), TREES),
     "tree_fc_cavs": (TreeFC(SIZES, variant="cavs"), TREES),
-    "mv_rnn": (MVRNN(ModelSizes(hidden_size=4, vocab_size=7, n_classes=3)), TREES),
+    "mv_rnn": (MVRNN(ModelSizes(4, {"words": 7, "classes": 3})), TREES),
     "matrices": (Matrices(SIZES), BINARY),
     "matrix_sum": (MatrixSum(SIZES), FORESTS),
     "child_sum": (ChildSum(SIZES), FORESTS),

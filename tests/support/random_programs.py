@@ -30,7 +30,7 @@ from tests.support.sketches import Sketch, join_sketches
 WIDTHS = (2, 4)
 Step = tuple[int, int, int]  # operator, first and second operand, each modulo what there is
 Recipe = Sequence[Step]
-SIZES = ModelSizes(hidden_size=4, vocab_size=7, n_classes=3)
+SIZES = ModelSizes(4, {"words": 7, "classes": 3})
 STEPS = st.lists(st.tuples(*[st.integers(0, 255)] * 3), min_size=1, max_size=9)
 
 # Functions of two values of equal width; the second may be ignored. Results stay moderate.

@@ -55,9 +55,9 @@ class Case:
         return [draw(n, self.model.sizes, rng) for n in self.sizes]
 
 
-SIZES = ModelSizes(hidden_size=6, vocab_size=11, n_classes=4)
-UNEQUAL = ModelSizes(6, vocab_size=11, n_classes=4, embedding_size=5, n_characters=8)
-LARGE = ModelSizes(hidden_size=256, vocab_size=50)
+SIZES = ModelSizes(6, {"words": 11, "classes": 4})
+UNEQUAL = ModelSizes(6, {"words": 11, "characters": 8, "classes": 4}, embedding_size=5)
+LARGE = ModelSizes(256, {"words": 50, "classes": 5})
 CASES = {
     "tree_lstm": Case(TreeLSTM(UNEQUAL), (1, 2, 9, 4, 13), 0.3),
     "tree_lstm_leaves": Case(TreeLSTM(SIZES), (1, 1), 0.3),
@@ -81,7 +81,7 @@ def random_tree(n_leaves: int, sizes: ModelSizes, rng: np.random.Generator) -> T
 
     def grow(n: int) -> int:
         if n == 1:
-            words.append(int(rng.integers(sizes.vocab_size)))
+            words.append(int(rng.integers(sizes.of("words"))))
             children.append((-1, -1))
         else:
             n_left = int(rng.integers(1, n))
@@ -92,7 +92,7 @@ def random_tree(n_leaves: int, sizes: ModelSizes, rng: np.random.Generator) -> T
 
     grow(n_leaves)
     left, right = zip(*children, strict=True)
-    labels = rng.integers(sizes.n_classes, size=len(words))
+    labels = rng.integers(sizes.of("classes"), size=len(words))
     return Tree(np.array(words), labels, np.array(left), np.array(right))
 
 
@@ -105,10 +105,10 @@ def random_lattice(n: int, sizes: ModelSizes, rng: np.random.Generator) -> Latti
         n_words = min(int(rng.integers(4)), state - 1)
         begins = rng.choice(state - 1, n_words, replace=False) if n_words else []
         sources += [state - 1, *map(int, begins)]
-        tokens += [int(rng.integers(sizes.n_characters))]
-        tokens += rng.integers(sizes.vocab_size, size=n_words).tolist()
+        tokens += [int(rng.integers(sizes.of("characters")))]
+        tokens += rng.integers(sizes.of("words"), size=n_words).tolist()
         arc_start.append(len(sources))
-    return Lattice(rng.integers(sizes.n_classes, size=n + 1), arc_start, sources, tokens)
+    return Lattice(rng.integers(sizes.of("classes"), size=n + 1), arc_start, sources, tokens)
 
 
 def settings(case: Case, mode: str, device: str, options: dict[str, Any]) -> RunSettings:

@@ -10,7 +10,7 @@ from harness.values.graph import MiniBatch
 from harness.vertex import VertexTracer, pick_neg_log_softmax, sigmoid, spread, sum_edges, tanh
 from tests.support.sketches import join_sketches
 
-SIZES = ModelSizes(hidden_size=4, vocab_size=7, n_classes=3, embedding_size=3, n_characters=6)
+SIZES = ModelSizes(4, {"words": 7, "characters": 6, "classes": 3}, embedding_size=3)
 
 
 class SketchModel(Model):
@@ -24,11 +24,11 @@ class SketchModel(Model):
 
     @property
     def parameters(self) -> Mapping[str, ParameterSpec]:
-        h, e, v = self.sizes.hidden_size, self.sizes.embedding_size, self.sizes.vocab_size
+        h, e, v = self.sizes.hidden_size, self.sizes.embedding_size, self.sizes.of("words")
         return (
             {"embedding": ParameterSpec((v, e), 1.0)}
             | {name: ParameterSpec(shape, 0.7) for name, shape in self.shapes(h, e).items()}
-            | {"W_out": ParameterSpec((h, self.sizes.n_classes), 0.7)}
+            | {"W_out": ParameterSpec((h, self.sizes.of("classes")), 0.7)}
         )
 
     def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
@@ -37,7 +37,7 @@ class SketchModel(Model):
 
     def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
         return join_sketches(
-            instances, self.vertex_types, self.sizes.n_classes, self.sizes.vocab_size
+            instances, self.vertex_types, self.sizes.of("classes"), self.sizes.of("words")
         )
 
     def output(self, v: VertexTracer) -> None:

@@ -26,7 +26,7 @@ from systems.on_core.subgraph_executor import BlockExecutor
 from systems.on_core.subgraph_kernels import kernel
 from tests.support import engine_runs
 
-SIZES = ModelSizes(hidden_size=6, vocab_size=5)
+SIZES = ModelSizes(6, {"words": 5, "classes": 5})
 SWITCHES = [
     {"layout": layout, "ahead_of_time": ahead, "pre_gather": pre_gather}
     for layout, ahead, pre_gather in product(("dynet", "pq"), (True, False), (True, False))
@@ -155,4 +155,4 @@ def test_cells_are_named_when_unknown() -> None:
 
 def test_words_and_states_must_be_of_one_width() -> None:
     with pytest.raises(ConfigError, match="embedding_size=5 is not allowed"):
-        CellModel(ModelSizes(6, 5, embedding_size=5))
+        CellModel(ModelSizes(6, {"words": 5}, embedding_size=5))

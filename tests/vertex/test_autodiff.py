@@ -23,7 +23,7 @@ from tests.support.random_programs import RandomModel, models, sketches
 from tests.support.sketch_models import SIZES
 from tests.support.sketches import Sketch
 
-N_CLASSES = SIZES.n_classes
+N_CLASSES = SIZES.of("classes")
 
 
 def _check(model: Model, instances: list[Any], n_entries: int | None = None, seed: int = 1) -> None:
@@ -45,7 +45,7 @@ def test_gradients_of_whole_models(name: str) -> None:
 def trees(draw: st.DrawFn, max_leaves: int = 6) -> Tree:
     """Draw a binary tree by joining neighbours, in post-order of the joins."""
     n = draw(st.integers(1, max_leaves))
-    words = draw(st.lists(st.integers(0, SIZES.vocab_size - 1), min_size=n, max_size=n))
+    words = draw(st.lists(st.integers(0, SIZES.of("words") - 1), min_size=n, max_size=n))
     left, right, roots = [-1] * n, [-1] * n, list(range(n))
     while len(roots) > 1:
         k = draw(st.integers(0, len(roots) - 2))
@@ -111,7 +111,7 @@ def test_a_batch_is_the_sum_of_its_instances() -> None:
 
 
 def test_loss_of_a_single_leaf_by_hand() -> None:
-    model = TreeLSTM(ModelSizes(2, 1, 2, 1))
+    model = TreeLSTM(ModelSizes(2, {"words": 1, "classes": 2}, embedding_size=1))
     weights = initial_weights(model, 4)
     leaf = Tree(*map(int_array, ([0], [1], [-1], [-1])))
     gates = weights["embedding"][0].astype(float) @ weights["W"] + weights["b_leaf"]

@@ -32,7 +32,7 @@ from tests.support.sketches import Sketch
 from tests.systems.test_subgraph_executor import PAIRS
 
 ED_BATCH = Switches(layout="pq", fusion=False, hoisting=False, lazy_batching=False)
-SIZES = ModelSizes(hidden_size=4, vocab_size=7)
+SIZES = ModelSizes(hidden_size=4, data={"words": 7, "characters": 7, "classes": 5})
 
 
 def example(name: str) -> tuple[Model, list[Any], Weights]:

@@ -141,7 +141,7 @@ class OneBody(Model):
     vertex_types = ("leaf", "vertex")
 
     def __init__(self, body: Body) -> None:
-        super().__init__(ModelSizes(4, 7, 4))
+        super().__init__(ModelSizes(4, {"words": 7, "classes": 4}))
         self.body = body
 
     @property

@@ -28,7 +28,7 @@ class _TreeFC(nn.Module):
         self.SHARED = {"W": "layer.weight", "b": "layer.bias"}
         self.embedding: nn.Embedding | None = None
         if "embedding" in model.parameters:
-            self.embedding = nn.Embedding(model.sizes.vocab_size, h, sparse=True)
+            self.embedding = nn.Embedding(model.sizes.of("words"), h, sparse=True)
             self.SHARED["embedding"] = "embedding.weight"
 
     def words(self, words: Tensor) -> Tensor:

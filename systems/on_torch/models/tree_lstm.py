@@ -38,12 +38,12 @@ class _TreeLSTM(nn.Module):
         super().__init__()
         sizes = model.sizes
         self.h = h = sizes.hidden_size
-        self.embedding = nn.Embedding(sizes.vocab_size, sizes.embedding_size, sparse=True)
+        self.embedding = nn.Embedding(sizes.of("words"), sizes.embedding_size, sparse=True)
         self.leaf = nn.Linear(sizes.embedding_size, 3 * h)
         self.internal = nn.Linear(2 * h, 3 * h)
         self.forget_1 = nn.Linear(h, h)  # its bias serves both children
         self.forget_2 = nn.Linear(h, h, bias=False)
-        self.classifier = nn.Linear(h, sizes.n_classes, bias=False)
+        self.classifier = nn.Linear(h, sizes.of("classes"), bias=False)
 
 
 class Recursive(_TreeLSTM):

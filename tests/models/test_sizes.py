@@ -1,0 +1,84 @@
+"""What a data set brings are named sizes: a new kind of data is a new name, and no new field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.contracts import corpus
+from harness.contracts.model import ModelSizes, ParameterSpec, initial_weights
+from harness.errors import ConfigError
+from harness.measuring.worker import main
+from harness.models.lattice_lstm import LatticeLSTM
+from harness.models.tree_lstm import TreeLSTM
+from harness.trials import workload
+from harness.trials.spec import USAGE_EXIT, TrialSpec
+
+TREES = {"words": 7, "classes": 3}
+
+
+class Translator(TreeLSTM):
+    """Has two vocabularies, as a model of sentence pairs would."""
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        target = ParameterSpec((self.sizes.of("target_words"), self.sizes.hidden_size), 0.1)
+        return {**super().parameters, "target_embedding": target}
+
+
+def test_a_model_may_ask_for_sizes_that_no_other_has() -> None:
+    model = Translator(ModelSizes(4, TREES | {"target_words": 11}))
+    weights = initial_weights(model, seed=0)
+    assert weights["target_embedding"].shape == (11, 4)
+    plain = initial_weights(TreeLSTM(ModelSizes(4, TREES)), seed=0)
+    assert all(np.array_equal(weights[name], plain[name]) for name in plain)
+
+
+def test_a_size_that_a_data_set_lacks_is_told_in_one_line() -> None:
+    model = LatticeLSTM(ModelSizes(4, TREES, dataset="sst"))
+    with pytest.raises(ConfigError) as fault:
+        _ = model.parameters
+    assert str(fault.value) == (
+        "the model needs the size characters, but dataset=sst brings words, classes; choose a data"
+        " set that has it"
+    )
+    with pytest.raises(ConfigError, match="brings none;"):
+        ModelSizes(4, {}).of("words")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ({"hidden_size": 0, "data": TREES}, "hidden_size=0"),
+        ({"hidden_size": 4, "data": TREES, "embedding_size": -1}, "embedding_size=-1"),
+        ({"hidden_size": 4, "data": {"words": 7, "tags": 0}}, "tags=0"),
+    ],
+)
+def test_sizes_below_one_are_refused(sizes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=f"{words} is not allowed; give a size of at least 1"):
+        ModelSizes(**sizes)
+
+
+def test_a_worker_tells_which_size_its_data_set_lacks(
+    make_spec: Callable[..., TrialSpec],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def without_classes(*arguments: Any, **options: Any) -> corpus.Corpus:
+        return replace(corpus.load_corpus(*arguments, **options), sizes={"words": 99})
+
+    monkeypatch.setattr(workload, "load_corpus", without_classes)
+    spec = make_spec(model="tree_lstm", model_module="harness.models.tree_lstm", model_options={})
+    (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
+    assert main([str(tmp_path / "spec.json"), str(tmp_path / "r0.json")]) == USAGE_EXIT
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert f"needs the size classes, but dataset={spec.dataset} brings words;" in error
+    assert not (tmp_path / "r0.json").exists()
