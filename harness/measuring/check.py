@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from harness.contracts.model import Model
 from harness.contracts.system import Result, System
 from harness.measuring.answer import Answer, Array
 from harness.measuring.clock import NullClock
@@ -112,11 +113,14 @@ def _step_fault(change: float, answer: Answer) -> str | None:
     return f"one step changes the loss by {change:.3g}, expected {expected:.3g}"
 
 
-def choose_check_instances(instances: Sequence[Any], n_wanted: int) -> Sequence[Any]:
-    """Take the first few instances, fewer where they are large, two at least."""
+def choose_check_instances(model: Model, instances: Sequence[Any], n_wanted: int) -> Sequence[Any]:
+    """Take the first few instances, fewer where the model's graphs of them are large, two at least.
+
+    Raises ConfigError where the model does not take such instances.
+    """
     n, vertices = 0, 0
     for instance in instances[:n_wanted]:
-        vertices += instance.n_vertices
+        vertices += model.mini_batch([instance]).graph.n_vertices
         if n >= 2 and vertices > MAX_CHECK_VERTICES:
             break
         n += 1

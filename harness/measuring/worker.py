@@ -110,7 +110,8 @@ def run_settings(spec: TrialSpec) -> RunSettings:
 def _check_and_time(
     spec: TrialSpec, workload: Workload, system: System, findings: Findings
 ) -> None:
-    instances = choose_check_instances(workload.check_instances, spec.timing.n_check_instances)
+    n_wanted = spec.timing.n_check_instances
+    instances = choose_check_instances(workload.model, workload.check_instances, n_wanted)
     answer = _answer(spec, workload, instances) if system.computes else None
     findings.baseline_memory_bytes = resident_memory_bytes()
     prepare = partial(system.prepare, workload.model, workload.weights)

@@ -163,11 +163,6 @@ class Lattice:
         return len(self.sources)
 
     @property
-    def n_vertices(self) -> int:
-        """The start, a cell an arc, and a join where arcs meet: what a model makes of a lattice."""
-        return 1 + self.n_arcs + int(np.count_nonzero(self.arc_counts > 1))
-
-    @property
     def is_character(self) -> NDArray[np.bool_]:
         """Whether each arc is a character (n_arcs,): the first into its state."""
         first = np.zeros(self.n_arcs, dtype=np.bool_)

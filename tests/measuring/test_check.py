@@ -14,6 +14,7 @@ import harness.measuring.answer
 from harness.contracts.system import Counters, Result, load_adapter
 from harness.measuring.answer import Answer, oracle_answer
 from harness.measuring.check import (
+    MAX_CHECK_VERTICES,
     agrees,
     check_system,
     choose_check_instances,
@@ -21,10 +22,12 @@ from harness.measuring.check import (
     proves_nothing,
 )
 from harness.measuring.worker import run_settings
-from harness.models.parts.lattices import lattice_mini_batch
+from harness.models.gated_lattice_lstm import GatedLatticeLSTM
+from harness.models.lattice_gru import LatticeGRU
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import Workload, load_workload
 from tests.support.lattices import LATTICES, lattice
+from tests.support.sketch_models import SIZES
 
 rng = np.random.default_rng(0)
 ANSWER = Answer(
@@ -180,18 +183,22 @@ def test_large_instances_make_a_small_check(make_spec: Callable[..., TrialSpec])
     options = {"n_leaves": 256, "n_instances": 8, "seed": 0}
     small = load_workload(make_spec(batch_size=8))
     large = load_workload(make_spec(batch_size=8, dataset_options=options))
-    assert len(choose_check_instances(small.mini_batches[0], 4)) == 4
-    assert len(choose_check_instances(large.mini_batches[0], 4)) == 2
-    assert len(choose_check_instances(large.mini_batches[0], 1)) == 1
+    assert len(choose_check_instances(small.model, small.mini_batches[0], 4)) == 4
+    assert len(choose_check_instances(large.model, large.mini_batches[0], 4)) == 2
+    assert len(choose_check_instances(large.model, large.mini_batches[0], 1)) == 1
 
 
-def test_lattices_are_as_large_as_their_graphs() -> None:
-    for instance in LATTICES:
-        graph = lattice_mini_batch([instance]).graph
-        assert instance.n_vertices == graph.n_vertices
+def test_instances_are_as_large_as_the_graphs_that_the_model_makes_of_them() -> None:
+    model = LatticeGRU(SIZES)
     large = lattice([(k, k + 2) for k in range(399)], 402)
-    assert len(choose_check_instances([large] * 4, 4)) == 2
-    assert len(choose_check_instances(LATTICES, 4)) == 4
+    assert len(choose_check_instances(model, [large] * 4, 4)) == 2
+    assert len(choose_check_instances(model, LATTICES, 4)) == 4
+    # The gated model joins words with the character's own vertex, so more of them fit.
+    some = lattice([(k, k + 2) for k in range(100)], 102)
+    for kind, n in ((LatticeGRU, 3), (GatedLatticeLSTM, 5)):
+        n_vertices = kind(SIZES).mini_batch([some]).graph.n_vertices
+        assert len(choose_check_instances(kind(SIZES), [some] * 9, 9)) == n
+        assert n * n_vertices <= MAX_CHECK_VERTICES < (n + 1) * n_vertices
 
 
 def test_the_step_is_that_of_the_mean_over_instances(
