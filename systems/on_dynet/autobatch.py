@@ -50,7 +50,7 @@ class Adapter(System):
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """DyNet's builds here have no CUDA; models are the files of systems/dynet_models."""
+        """DyNet's builds here have no CUDA; models are the files of systems/on_dynet/models."""
         if settings.device != "cpu":
             return f"DyNet is built for the CPU only, not for device={settings.device}"
         if importlib.util.find_spec(f"{MODELS}.{model.name}") is None:

@@ -25,7 +25,7 @@ from harness.policies.parts.urgency import NONE, costs, is_progress, most_urgent
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
 
-REGRET = 1.0  # batches that a unit of score passed over counts as; found as those of _urgency.py
+REGRET = 1.0  # batches that a unit of score passed over counts as; found as those of urgency.py
 
 
 class Chains(NamedTuple):
@@ -37,7 +37,7 @@ class Chains(NamedTuple):
 
 
 class State(NamedTuple):
-    """A schedule begun from the outputs; see _urgency.py for reach, wait and score.
+    """A schedule begun from the outputs; see urgency.py for reach, wait and score.
 
     seen (n_types,): ready.queue[ready.head[t]:seen[t]] were ready before the last batch.
     scratch (2, n_types): of most_urgent.

@@ -1,6 +1,6 @@
 """Urgency of ready types, for a schedule that is made from the outputs back.
 
-A vertex is ready once all its users are placed; levels are those of _chains.py. As levels never
+A vertex is ready once all its users are placed; levels are those of chains.py. As levels never
 rise from a vertex to its arguments, the longest chain of type k that remains, D_k, is the highest
 level of k that a ready vertex is on. A ready type that reaches D_k *holds* k: as long as it waits,
 no batch of k can shorten that chain, unless it is k itself and holds it alone, which is progress.

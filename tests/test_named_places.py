@@ -1,0 +1,41 @@
+"""What comments and docstrings call by its path is there: files move, words stay behind."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.values.places import ROOT
+
+FOLDERS = ("harness", "systems", "datasets", "plots", "conf", "workflow", "scripts")
+SUFFIXES = (".py", ".yaml", ".smk", ".html")
+FILES = sorted(
+    path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES
+)
+# harness/values/places.py, tests/engine, systems/on_torch/models; no pattern such as conf/<name>.
+_FIRST = "|".join((*FOLDERS, "tests", "docs"))
+_PATH = re.compile(rf"(?<![\w./-])(?:{_FIRST})(?:/[\w.-]*\w)+(?![\w/]*[<{{*])")
+# A file by its name alone: urgency.py.
+_FILE = re.compile(r"(?<![\w./{}<>*-])\w+\.(?:py|smk)\b")
+
+
+def places_named_in(text: str) -> tuple[set[str], set[str]]:
+    """Paths from the root, and names of files, that a text mentions."""
+    return set(_PATH.findall(text)), set(_FILE.findall(text))
+
+
+def test_places_are_found_in_words() -> None:
+    text = """see harness/values/places.py, the files of systems/torch_models, and _urgency.py;
+    not conf/system/<name>.yaml, {folder}/x.py or https://example.org/docs/of/it.html"""
+    paths = {"harness/values/places.py", "systems/torch_models"}
+    assert places_named_in(text) == (paths, {"_urgency.py"})
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_places_that_a_text_names_are_there(path: Path) -> None:
+    paths, names = places_named_in(path.read_text(encoding="utf-8"))
+    missing = {place for place in paths if not (ROOT / place).exists()}
+    known = {file.name for file in FILES}
+    assert missing | (names - known) == set()
