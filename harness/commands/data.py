@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from datasets.fetch import fetch, is_complete
 from datasets.shape import lattice_shapes, tree_shapes
 from harness.contracts.corpus import SPLITS, Corpus, home_of, load_corpus
 from harness.errors import BenchError, ConfigError
+from harness.planning.yaml_files import read_mapping
 from harness.terminal.argument_parser import OneLineParser
 from harness.values.instances import Lattice, Tree
 from harness.values.places import CONF_DIR
@@ -67,9 +66,7 @@ def _choice(name: str) -> dict[str, Any]:
     """Read conf/dataset/<name>.yaml."""
     if name not in _names():
         raise ConfigError(f"dataset {name} is unknown; choose one of {', '.join(_names())}")
-    text = (CONF_DIR / "dataset" / f"{name}.yaml").read_text(encoding="utf-8")
-    choice: dict[str, Any] = yaml.safe_load(text)
-    return choice
+    return read_mapping(CONF_DIR / "dataset" / f"{name}.yaml", "loader", "options")
 
 
 def _list(root: Path) -> None:

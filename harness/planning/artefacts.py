@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from harness.contracts.corpus import home_of
 from harness.planning.admit import default_device
 from harness.planning.compose import Composer
@@ -16,6 +14,7 @@ from harness.planning.counter import counting_sha256
 from harness.planning.grid import Settings, expand, override_text
 from harness.planning.resolve import spec_of
 from harness.planning.sweep import Sweep
+from harness.planning.yaml_files import read_mapping
 from harness.records.record import path_of
 from harness.trials.spec import TrialSpec
 from harness.values.places import CONF_DIR
@@ -112,7 +111,7 @@ def _available(dataset: str, choices: Choices) -> str:
     path = choices.conf_dir / "dataset" / f"{dataset}.yaml"
     if not path.is_file():
         return dataset  # whoever composes it says what there is
-    choice = yaml.safe_load(path.read_text(encoding="utf-8"))
+    choice = read_mapping(path, "loader")
     stand_in: str | None = choice.get("stand_in")
     home = home_of(choice["loader"]) if stand_in else None
     is_missing = home is not None and not (choices.data_root / home.folder).is_dir()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
@@ -15,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from harness.errors import ConfigError
 from harness.planning.schema import register_schema
+from harness.planning.yaml_files import yaml_fault
 from harness.values.places import CONF_DIR
 
 CONFIG_NAME = "bench"
@@ -58,9 +60,13 @@ def one_line(error: Exception) -> str:
 
 @contextmanager
 def hydra_errors() -> Iterator[None]:
-    """Turn Hydra's errors into ConfigError with one line."""
+    """Turn the errors of Hydra and of the YAML files that it reads into ConfigError: one line."""
     try:
         yield
+    except yaml.YAMLError as error:
+        raise ConfigError(yaml_fault(error)) from error
+    except UnicodeDecodeError as error:  # which does not know its file
+        raise ConfigError(f"a file of conf/ is not UTF-8: {error}; correct the file") from error
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(one_line(error)) from error
 

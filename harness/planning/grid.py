@@ -32,10 +32,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from harness.errors import ConfigError
 from harness.planning.sweep import Sweep, sweep_of
+from harness.planning.yaml_files import read_mapping
 from harness.values.places import CONF_DIR
 
 SCALES = ("smoke", "paper")
@@ -85,14 +84,9 @@ def read_experiment(name: str, conf_dir: Path = CONF_DIR) -> dict[str, Any]:
     if not path.is_file():
         known = ", ".join(experiment_names(conf_dir)) or "none"
         raise ConfigError(f"experiment={name} is unknown; choose one of: {known}")
-    content: dict[str, Any]
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        detail = " ".join(str(error).split())
-        raise ConfigError(f"experiment/{name}.yaml is not YAML: {detail}; correct it") from error
+    content = read_mapping(path)
     for key in ("title", "paper", "scales"):
-        if not isinstance(content, dict) or not content.get(key):
+        if not content.get(key):
             raise ConfigError(f"experiment/{name}.yaml has no {key}; see harness/planning/grid.py")
     return content
 

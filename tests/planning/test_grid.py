@@ -68,7 +68,7 @@ def changed(**smoke: object) -> dict[str, Any]:
     [
         ({**GOOD, "title": ""}, "has no title"),
         ({**GOOD, "scales": {}}, "has no scales"),
-        ("[1, 2]", "has no title"),
+        ("[1, 2]", "holds a list; it maps keys to values"),
         ("a: [1", "is not YAML"),
         ({**GOOD, "scales": {"paper": {}}}, "has no scale smoke; choose one of: paper"),
         (changed(blocks=[]), "has no blocks"),

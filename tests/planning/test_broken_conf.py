@@ -1,0 +1,108 @@
+"""A file of conf/ that is broken: one line that names the file and the place, and no traceback."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import harness.commands.data
+from harness.commands import doctor
+from harness.errors import ConfigError
+from harness.planning.artefacts import Choices, plan_artefact
+from harness.planning.compose import Composer
+from harness.values.places import CONF_DIR
+
+BROKEN = {
+    "bracket": (b"name: [a\n", ", line 2 is not YAML: expected ',' or ']'"),
+    "indent": (b"name: x\n  bad: y\n", ", line 2 is not YAML: mapping values are not allowed here"),
+    "tab": (
+        b"\tname: x\n",
+        ", line 1 is not YAML: found character '\\t' that cannot start any token",
+    ),
+    "tag": (
+        b"name: !!python/object:os.x {}\n",
+        ", line 1 is not YAML: could not determine a constructor",
+    ),
+    "bytes": (b"name: \xff\n", "'utf-8' codec can't decode byte 0xff"),
+}
+
+
+@pytest.fixture
+def conf_dir(tmp_path: Path) -> Path:
+    shutil.copytree(CONF_DIR, tmp_path / "conf")
+    return tmp_path / "conf"
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("file", ["bench.yaml", "system/null.yaml", "dataset/sst_synthetic.yaml"])
+def test_what_is_composed_names_the_broken_file(conf_dir: Path, file: str, name: str) -> None:
+    content, words = BROKEN[name]
+    (conf_dir / file).write_bytes(content)
+    with pytest.raises(ConfigError) as fault:
+        Composer(conf_dir).compose(["system=null", "dataset=sst_synthetic"])
+    line = str(fault.value)
+    assert "\n" not in line
+    assert words in line
+    assert line.endswith("; correct the file")
+    assert name == "bytes" or str(conf_dir / file) in line
+
+
+def test_a_key_twice_is_told(conf_dir: Path) -> None:
+    (conf_dir / "model" / "tree_fc.yaml").write_text("name: a\nname: b\n")
+    with pytest.raises(
+        ConfigError, match=r"tree_fc\.yaml, line 2 is not YAML: found duplicate key name"
+    ):
+        Composer(conf_dir).compose(["system=null", "model=tree_fc"])
+
+
+def test_a_value_that_is_no_yaml_is_told(conf_dir: Path) -> None:
+    with pytest.raises(ConfigError, match="expected ',' or ']'"):
+        Composer(conf_dir).compose(["system=null", "batch_size=[1"])
+
+
+def test_the_doctor_says_which_file_is_broken(
+    conf_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (conf_dir / "system" / "null.yaml").write_text("name: [a\n")
+    monkeypatch.setattr(doctor, "Composer", lambda: Composer(conf_dir))
+    monkeypatch.setattr(doctor, "choices_of", lambda group: ("null",))
+    assert doctor.main([]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(
+        f"bench-doctor: {conf_dir / 'system' / 'null.yaml'}, line 2 is not YAML: "
+    )
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (*BROKEN["bracket"],),
+        (*BROKEN["bytes"],),
+        (b"- a\n", " holds a list; it maps keys to values"),
+        (b"", " is empty; it maps keys to values"),
+        (b"name: sst\n", " has no loader; add it"),
+    ],
+)
+def test_files_that_are_read_without_hydra_say_so_too(
+    conf_dir: Path,
+    tmp_path: Path,
+    content: bytes,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = conf_dir / "dataset" / "sst.yaml"
+    path.write_bytes(content)
+    monkeypatch.setattr(harness.commands.data, "CONF_DIR", conf_dir)
+    assert harness.commands.data.main(["list"]) == 1
+    line = capsys.readouterr().err
+    assert line.startswith(f"bench-data: {path}")
+    assert words in line
+    assert line.count("\n") == 1
+    choices = Choices("smoke", "cpu", 1, tmp_path, tmp_path, conf_dir)
+    with pytest.raises(ConfigError, match=r"sst\.yaml"):
+        plan_artefact("cavs_fig8d", choices, Composer(conf_dir))
