@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from harness.contracts.policy import load_policy
+from harness.contracts.policy import is_learned, load_policy
 from harness.counts.in_turn import count_in_turn, planned_counts
 from harness.counts.plan import PlannedCount
 from harness.counts.request import Request, Source
@@ -62,6 +62,12 @@ def _refuse_what_does_not_fit(requests: Sequence[Request], flags: argparse.Names
             )
     if flags.show_policy and flags.json:
         raise ConfigError("--show-policy prints text and --json does not; leave one of them out")
+    policies = requests[0].policies
+    if flags.show_policy and not any(is_learned(name) for name in policies):
+        raise ConfigError(
+            f"--show-policy shows what was learned, but none of policy={','.join(policies)} is"
+            " learned; add one, such as fsm_sort"
+        )
     if flags.draw_policy is not None:
         requests[0].the_learned_policy("--draw-policy")
         _drawing_for("state_machine", flags.draw_policy)
@@ -157,7 +163,7 @@ def _parser() -> argparse.ArgumentParser:
         " policy=A,B (all), offset=N (0: the first N instances of the file's order are skipped),"
         " granularity=vertex|operator (vertex), outputs=vertices|stage (vertices: classifier and"
         " losses are vertices that the policy batches), learn_offset=N (offset),"
-        " n_following=N (0), save_policy=FILE, out=FILE (rows as JSON), records=FOLDER (a record of"
+        " n_following=N (0), save_policy=FILE, out=FILE.json (rows), records=FOLDER (a record of"
         " each count; what has a good one is not counted again, but for force=true). Commas in"
         " model, dataset, split, batch_size and granularity count every combination; models meet"
         " data sets of their kind",

@@ -18,6 +18,7 @@ from harness.granularity.output_vertices import cut_output, with_output_vertices
 from harness.granularity.released import released_graph
 from harness.planning.compose import Composer
 from harness.planning.resolve import spec_of
+from harness.records.whole_files import check_is_json
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import build_model
 from harness.values.graph import Graph, MiniBatch
@@ -110,6 +111,8 @@ def parse_request(settings: Sequence[str], composer: Composer | None = None) -> 
         records=_path(own["records"]),
         force=bool(config.force),
     )
+    if request.out is not None:
+        check_is_json(request.out, "the rows are")
     if request.save_policy is not None:
         request.the_learned_policy("save_policy")
     if request.spec.learning.file is not None:

@@ -48,6 +48,12 @@ def _temporary(path: Path, tag: str) -> Path:
     return path.with_name(f".{path.name}.{tag}.tmp")
 
 
+def check_is_json(path: Path, holds: str) -> None:
+    """Raise ConfigError unless the name of the file `out` says that it is JSON."""
+    if path.suffix != ".json":
+        raise ConfigError(f"out={path}, but {holds} JSON; end it in .json")
+
+
 def check_writable(folder: Path, given_as: str = "results_dir or out") -> None:
     """Raise ConfigError unless files can be written in `folder`, which is made if missing."""
     probe = folder / f".probe.{os.getpid()}.tmp"

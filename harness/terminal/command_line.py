@@ -26,7 +26,7 @@ from harness.planning.compose import CONFIG_NAME, Composer, hydra_errors, quote_
 from harness.planning.resolve import spec_of, specs_of
 from harness.planning.schema import register_schema
 from harness.records.record import record_path
-from harness.records.whole_files import check_writable
+from harness.records.whole_files import check_is_json, check_writable
 from harness.trials.spec import TrialSpec
 from harness.values.places import CONF_DIR
 
@@ -161,6 +161,7 @@ def _measurement(config: DictConfig, spec: TrialSpec, command: str) -> Measureme
     path = record_path(results, spec) if config.out is None else Path(config.out)
     if path.is_dir():
         raise ConfigError(f"out={path} is a folder; give the name of a file")
+    check_is_json(path, "a record is")
     log = results / "logs" / f"{spec.trial_id}.r{spec.round}.log"
     return Measurement(replace(spec, command=command), path, log, bool(config.force))
 

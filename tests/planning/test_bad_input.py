@@ -136,6 +136,15 @@ def test_out_that_is_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "is a folder" in refused([f"out={tmp_path}"], tmp_path, capsys)
 
 
+@pytest.mark.parametrize("name", ["x.csv", "x", "x.JSON", "x.json.gz"])
+def test_out_that_names_another_format(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refused([f"out={tmp_path / name}"], tmp_path, capsys)
+    assert line == f"bench: out={tmp_path / name}, but a record is JSON; end it in .json"
+    assert not (tmp_path / name).exists()
+
+
 def test_a_wrong_trial_in_a_sweep_stops_it_before_anything_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -125,6 +125,11 @@ def test_a_saved_policy_is_used_for_the_released_graph_where_it_has_the_same_typ
         (["policy=fsm_sort", "learn_offset=-1"], "learn_offset=-1 is not allowed"),
         (["policy=fsm_sort", "n_following=some"], "n_following=some is not allowed"),
         (["policy=fsm_sort", "--show-policy", "--json"], "leave one of them out"),
+        (
+            ["policy=agenda,depth", "--show-policy"],
+            "--show-policy shows what was learned, but none",
+        ),
+        (["policy=agenda", "out=rows.csv"], "out=rows.csv, but the rows are JSON; end it in .json"),
     ],
 )
 def test_wrong_input_gives_one_line(
