@@ -6,12 +6,13 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Model, Weights
+from harness.contracts.options import NoOptions, read_options
 from harness.contracts.policy import LearningSettings
 from harness.errors import ConfigError, UnsupportedTrial
 
@@ -74,7 +75,11 @@ class System(ABC):
 
     A module under systems/ holds one adapter class named `Adapter`, and imports its framework at
     its top, so that importing the module is what loads the framework.
+
+    option_type: a frozen dataclass of what system.options may say; `options` is one of its values.
     """
+
+    option_type: ClassVar[type[Any]] = NoOptions
 
     phases: tuple[str, ...] = PHASES  # those it can tell apart; others are recorded as null
     computes: bool = True  # False: does no arithmetic, so that there is nothing to check
@@ -82,6 +87,12 @@ class System(ABC):
 
     def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
+        self.options = self.options_of(settings)
+
+    @classmethod
+    def options_of(cls, settings: RunSettings) -> Any:
+        """Return the trial's options; raises ConfigError for one that this system has not."""
+        return read_options(cls.option_type, settings.options, cls.__module__)
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:

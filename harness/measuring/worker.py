@@ -75,6 +75,7 @@ def measure(spec: TrialSpec, findings: Findings) -> dict[str, str]:
     try:
         adapter = load_adapter(spec.adapter)
         settings = run_settings(spec)
+        adapter.options_of(settings)  # what is wrong is told before what is unsupported
         reason = adapter.skip(workload.model, settings)
         if reason is not None:
             raise UnsupportedTrial(reason)

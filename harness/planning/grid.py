@@ -15,9 +15,15 @@ Format of an experiment file (other keys, such as what to plot, are left to thei
             batch_size: [1, 16, 64]
             hidden_size: 64
           - {system: vertex, policy: [depth, agenda], batch_size: 64, hidden_size: 64}
+          - {system: [vertex, kind:framework, not:dynet_depth], batch_size: 32, hidden_size: 64}
         counts:                                    # batch counts, a call of `bench-schedule` each
           - {model: [tree_lstm, tree_gru], dataset: sst, batch_size: 8, policy: [agenda, depth]}
       paper: {...}
+
+`system` lists names, kinds (strategy, framework, subgraph, calibration: what a system's YAML says)
+or both: kind:framework is every framework that can run the block's model and is not slow,
+slow:framework the slow ones, not:NAME leaves one out (harness/planning/kinds.py). A new system is
+so measured without being named here. The lists of `compare` are written in the same way.
 
 Keys are override keys of `bench` (a dot goes down: timing.min_seconds, model.options.variant); a
 block's key wins over the base's. `null` is a value like any other. A block without lists is one
@@ -33,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ConfigError
+from harness.planning.kinds import read_selection
 from harness.planning.sweep import Sweep, sweep_of
 from harness.planning.yaml_files import read_mapping
 from harness.values.places import CONF_DIR
@@ -102,7 +109,8 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
     place = f"experiment/{name}.yaml, scale {scale}"
     _check_scale(place, chosen)
     base = chosen.get("base") or {}
-    settings = [one for block in chosen.get("blocks", ()) for one in _product(base | block)]
+    blocks = [base | block for block in chosen.get("blocks", ())]
+    settings = [one for block in blocks for one in _points(place, block, conf_dir)]
     return Grid(
         name=name,
         title=content["title"],
@@ -127,6 +135,21 @@ def _check_scale(place: str, chosen: Any) -> None:
     for block in chosen.get("blocks", ()):
         if not isinstance(block, dict):
             raise ConfigError(f"{place} has the block {block!r}; a block maps keys to values")
+
+
+def _points(place: str, block: Mapping[str, Any], conf_dir: Path) -> Iterator[dict[str, Any]]:
+    """Every point of a block; a kind of systems stands for those that run the point's model."""
+    selection = read_selection(place, block.get("system", []), conf_dir)
+    if not selection.selects_by_kind:
+        yield from _product(block)
+        return
+    models = block.get("model")
+    if not models:
+        raise ConfigError(f"{place} selects systems by kind, but has no model; give one")
+    names = selection.names(models if isinstance(models, list) else [models])
+    for point in _product({**block, "system": list(names)}):
+        if selection.allows(point["system"], point["model"]):
+            yield point
 
 
 def _product(block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from harness.contracts.policy import LearningSettings, check_policy_name
 from harness.errors import ConfigError
 from harness.planning.compose import Composer, hydra_errors
+from harness.planning.kinds import known_system
 from harness.planning.schema import BenchConfig
 from harness.trials.spec import Limits, Timing, TrialSpec
 from harness.trials.workload import build_model
@@ -28,6 +29,7 @@ def spec_of(config: DictConfig, command: str = "") -> TrialSpec:
     with hydra_errors():
         plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     _refuse_unknown_keys(plain, BenchConfig())
+    known_system(f"system/{plain['system']['name']}.yaml", plain["system"])
     shared = ("batch_size", "hidden_size", "embedding_size", "mode", "device", "threads", "seed")
     more = ("round", "split", "learning_rate", "policy", "data_root")
     spec = TrialSpec(
@@ -53,15 +55,21 @@ def spec_of(config: DictConfig, command: str = "") -> TrialSpec:
 
 def _learning(plain: Mapping[str, Any]) -> LearningSettings:
     """A saved policy is identified by what is in its file."""
-    if plain["file"] is None:
-        return LearningSettings(**plain)
+    settings = LearningSettings(**plain)
+    if settings.file_sha256 is not None:
+        raise ConfigError(
+            f"learning.file_sha256={settings.file_sha256} cannot be chosen: it is that of"
+            " learning.file; leave it out"
+        )
+    if settings.file is None:
+        return settings
     try:
-        digest = hashlib.sha256(Path(plain["file"]).read_bytes()).hexdigest()
+        digest = hashlib.sha256(Path(settings.file).read_bytes()).hexdigest()
     except OSError as error:
         raise ConfigError(
-            f"learning.file={plain['file']} cannot be read: {error.strerror}; name a saved policy"
+            f"learning.file={settings.file} cannot be read: {error.strerror}; name a saved policy"
         ) from error
-    return LearningSettings(**plain, file_sha256=digest)
+    return replace(settings, file_sha256=digest)
 
 
 def _refuse_unknown_keys(plain: Mapping[str, Any], schema: Any, above: str = "") -> None:

@@ -6,16 +6,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from harness.contracts.policy import LearningSettings
+from harness.trials.spec import Limits, Timing
 
 
 @dataclass
 class SystemConfig:
-    """conf/system/<name>.yaml; `adapter` is the module whose class Adapter runs it."""
+    """conf/system/<name>.yaml; `adapter` is the module whose class Adapter runs it.
+
+    kind, slow and models say where experiments show it: harness.planning.kinds.KnownSystem, which
+    also checks them.
+    """
 
     name: str = MISSING
+    kind: str | None = None
     adapter: str = MISSING
     label: str = MISSING
+    slow: bool = False
+    models: list[str] | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -44,37 +54,6 @@ class DatasetConfig:
 
 
 @dataclass
-class TimingConfig:
-    """See harness.trials.spec.Timing."""
-
-    min_seconds: float = MISSING
-    max_seconds: float = MISSING
-    n_mini_batches: int = MISSING
-    n_warmup: int = MISSING
-    min_passes: int = MISSING
-    n_check_instances: int = MISSING
-
-
-@dataclass
-class LearningConfig:
-    """See harness.contracts.policy.LearningSettings; file_sha256 follows from the file."""
-
-    variant: str = MISSING
-    fallback: str = MISSING
-    trials: int = MISSING
-    seed: int = MISSING
-    file: str | None = None
-
-
-@dataclass
-class LimitsConfig:
-    """See harness.trials.spec.Limits."""
-
-    time_s: float = MISSING
-    memory_bytes: int = MISSING
-
-
-@dataclass
 class BenchConfig:
     """conf/bench.yaml: one trial, or with `experiment` the grid of a paper artefact."""
 
@@ -99,11 +78,24 @@ class BenchConfig:
     results_dir: str = MISSING
     out: str | None = None
     force: bool = MISSING
-    learning: LearningConfig = field(default_factory=LearningConfig)
-    timing: TimingConfig = field(default_factory=TimingConfig)
-    limits: LimitsConfig = field(default_factory=LimitsConfig)
+    learning: LearningSettings = field(default_factory=LearningSettings)
+    timing: Timing = field(default_factory=Timing)
+    limits: Limits = field(default_factory=Limits)
 
 
 def register_schema() -> None:
     """Make the types known to Hydra; conf/bench.yaml names them first in its defaults."""
-    ConfigStore.instance().store(name="bench_schema", node=BenchConfig)
+    ConfigStore.instance().store(name="bench_schema", node=_schema())
+
+
+def _schema() -> DictConfig:
+    """The types as a configuration that can be written to.
+
+    What is a frozen value elsewhere (Timing, Limits, LearningSettings) would be read-only here, so
+    that neither a file nor the command line could change it.
+    """
+    schema = OmegaConf.structured(BenchConfig)
+    assert isinstance(schema, DictConfig)
+    for key in ("learning", "timing", "limits"):
+        OmegaConf.set_readonly(schema[key], None)
+    return schema

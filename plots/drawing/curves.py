@@ -12,7 +12,7 @@ from plots.drawing.frame import (
     HEAD_IN,
     LINE_IN,
     PANEL_WIDTH_IN,
-    draw_series,
+    draw_all_series,
     head_and_foot,
     legend_below,
     legend_height_in,
@@ -55,8 +55,7 @@ def draw_curves(panels: Sequence[Panel], text: FigureText) -> Figure:
 
 def draw_panel(axes: Axes, panel: Panel, x_label: str, limits: tuple[float, float]) -> None:
     """Curves, status words of what is missing, legend."""
-    for series in panel.series:
-        draw_series(axes, series)
+    draw_all_series(axes, panel)
     axes.set_title(panel.title)
     log_x(axes, all_x([panel]), x_label)
     log_y(axes, limits)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from harness.records.stats import Summary
-from plots.drawing.style import look_of
+from plots.drawing.style import Look, looks_of
 from plots.numbers.series import PUBLISHED, Panel, Series
 from plots.numbers.table import plain
 from plots.words.figure_text import FigureText
@@ -77,12 +77,23 @@ def shared_limits(panels: Sequence[Panel]) -> tuple[tuple[float, float], ...]:
     return tuple(limits_of([panel]) if panel.group == PUBLISHED else ours for panel in panels)
 
 
-def draw_series(axes: Axes, series: Series) -> None:
+def panel_looks(panel: Panel) -> dict[str, Look]:
+    """Looks of a panel's systems, by name."""
+    return looks_of([series.system for series in panel.series])
+
+
+def draw_all_series(axes: Axes, panel: Panel) -> None:
+    """Every series of a panel, each in its look."""
+    looks = panel_looks(panel)
+    for series in panel.series:
+        draw_series(axes, series, looks[series.system])
+
+
+def draw_series(axes: Axes, series: Series, look: Look) -> None:
     """A line with error bars (the confidence interval over rounds) through what was measured.
 
     Where nothing was measured the legend still names the system.
     """
-    look = look_of(series.system)
     summaries = [mark.summary for mark in series.drawn if mark.summary is not None]
     ends = [interval(summary) for summary in summaries]
     below = [s.median - low for s, (low, _) in zip(summaries, ends, strict=True)]
@@ -108,6 +119,7 @@ def draw_series(axes: Axes, series: Series) -> None:
 def write_statuses(axes: Axes, panel: Panel) -> None:
     """Stand the status word of every missing mark on the x axis, in its system's colour."""
     n_at: dict[float, int] = {}
+    looks = panel_looks(panel)
     for series in panel.series:
         for mark in series.missing:
             place = n_at[mark.x] = n_at.get(mark.x, 0) + 1
@@ -122,7 +134,7 @@ def write_statuses(axes: Axes, panel: Panel) -> None:
                 va="bottom",
                 fontsize=6.5,
                 weight="bold",
-                color=look_of(series.system).color,
+                color=looks[series.system].color,
             )
 
 

@@ -12,17 +12,17 @@ from plots.drawing.frame import (
     HEAD_IN,
     LINE_IN,
     PANEL_WIDTH_IN,
-    draw_series,
+    draw_all_series,
     head_and_foot,
     legend_below,
     legend_height_in,
     log_x,
     log_y,
+    panel_looks,
     shared_limits,
     wrapped_notes,
     write_statuses,
 )
-from plots.drawing.style import look_of
 from plots.numbers.series import Panel, all_x
 from plots.numbers.table import plain
 from plots.words.figure_text import FigureText
@@ -63,8 +63,7 @@ def draw_shares(costs: Sequence[Panel], shares: Sequence[Panel], text: FigureTex
 
 def draw_cost(axes: Axes, panel: Panel, limits: tuple[float, float]) -> None:
     """Curves of the cost itself."""
-    for series in panel.series:
-        draw_series(axes, series)
+    draw_all_series(axes, panel)
     axes.set_title(panel.title)
     log_x(axes, all_x([panel]), "")
     log_y(axes, limits)
@@ -76,11 +75,12 @@ def draw_bars(axes: Axes, panel: Panel, x_label: str) -> None:
     ticks = all_x([panel])
     shown = [series for series in panel.series if series.drawn]
     bar = 0.8 / max(1, len(shown))
+    looks = panel_looks(panel)
     for place, series in enumerate(shown):
         offset = (place - (len(shown) - 1) / 2) * bar
         centres = [ticks.index(mark.x) + offset for mark in series.drawn]
         heights = [mark.summary.median for mark in series.drawn if mark.summary is not None]
-        look = look_of(series.system)
+        look = looks[series.system]
         axes.bar(
             centres,
             heights,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +18,12 @@ FIXED_METADATA: dict[str, dict[str, str | None]] = {
     ".pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
     ".png": {"Software": None},
 }
-SPARE_LOOKS = tuple(
-    (color, marker)
-    for marker in ("p", "h", "*", "<", ">")
-    for color in ("#0072B2", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
+# For systems that looks.yaml does not name: four colours of Paul Tol's, then those of looks.yaml.
+SPARE_COLORS = (
+    *("#332288", "#44AA99", "#999933", "#882255"),
+    *("#0072B2", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#777777"),
 )
+SPARE_MARKERS = ("p", "h", "*", "<", ">", "d", "8")
 SPARE_LINES = ("-", "--", "-.", ":")
 
 
@@ -40,14 +42,42 @@ def use_style() -> None:
     plt.style.use(HERE / "bench.mplstyle")
 
 
-def look_of(system: str) -> Look:
-    """Return the look of a system; one that looks.yaml does not name gets one by its name."""
-    known = yaml.safe_load((HERE / "looks.yaml").read_text())
-    if system in known:
-        return Look(**known[system])
-    key = zlib.crc32(system.encode())
-    color, marker = SPARE_LOOKS[key % len(SPARE_LOOKS)]
-    return Look(color, marker, SPARE_LINES[key % len(SPARE_LINES)])
+def looks_of(systems: Sequence[str]) -> dict[str, Look]:
+    """Looks of the systems of one panel, no two with the same colour or marker while both last.
+
+    A system that looks.yaml names keeps its look, unless one before it in the panel has it; any
+    other gets one by its name, the same wherever nobody else in the panel has it.
+    """
+    named: dict[str, dict[str, str]] = yaml.safe_load((HERE / "looks.yaml").read_text())
+    looks: dict[str, Look] = {}
+    for system in (*(s for s in systems if s in named), *sorted(set(systems) - set(named))):
+        own = [Look(**named[system])] if system in named else []
+        taken = looks.values()
+        free = [look for look in (*own, *_spare_looks(system)) if look not in taken]
+        colors, markers = {look.color for look in taken}, {look.marker for look in taken}
+        looks[system] = next(
+            (look for look in free if look.color not in colors and look.marker not in markers),
+            free[0],
+        )
+    return looks
+
+
+def _spare_looks(system: str) -> list[Look]:
+    """All spare looks in an order that follows from the name; its first are unlike in colour."""
+    start = zlib.crc32(system.encode())
+    colors, markers = _turned(SPARE_COLORS, start), _turned(SPARE_MARKERS, start)
+    return [
+        Look(color, marker, line)
+        for line in _turned(SPARE_LINES, start)
+        for marker in markers
+        for color in colors
+    ]
+
+
+def _turned(values: tuple[str, ...], start: int) -> tuple[str, ...]:
+    """The same values from another start on."""
+    first = start % len(values)
+    return values[first:] + values[:first]
 
 
 def save_figure(figure: Figure, stem: Path) -> tuple[Path, ...]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from plots.drawing.frame import (
-    draw_series,
+    draw_all_series,
     head_and_foot,
     legend_below,
     legend_height_in,
@@ -52,9 +52,7 @@ def draw_best(artefact: Artefact) -> Figure:
     """A row of panels per workload; ours of one row share their y axis."""
     show = artefact.presentation.show
     rows = {
-        artefact.label(value): [
-            _panel(artefact, group, value) for group in artefact.presentation.compare
-        ]
+        artefact.label(value): [_panel(artefact, group, value) for group in artefact.compare]
         for value in listed(artefact, show["rows"])
     }
     text = FigureText(title_of(artefact), subtitle_of(artefact), "", "", notes_of(artefact))
@@ -62,8 +60,7 @@ def draw_best(artefact: Artefact) -> Figure:
     figure = frame(text, len(rows), len(first), Room(AXES_IN, legend_height_in(first)))
     limits = [shared_limits(panels) for panels in rows.values()]
     for axes, panel, row, column in placed(figure, rows):
-        for series in panel.series:
-            draw_series(axes, series)
+        draw_all_series(axes, panel)
         is_last = row == len(rows) - 1
         log_x(axes, all_x([panel]), show["axis_label"] if is_last else "")
         log_y(axes, limits[row][column])
@@ -78,7 +75,7 @@ def draw_best(artefact: Artefact) -> Figure:
 
 def _panel(artefact: Artefact, group: str, row: str) -> Panel:
     merged = artefact.presentation.show.get("merged", {})
-    systems = [name for name in artefact.presentation.compare[group] if name not in merged]
+    systems = [name for name in artefact.compare[group] if name not in merged]
     series = (_series(artefact, row, system) for system in systems)
     return Panel(group, GROUP_TITLES[group], tuple(one for one in series if one.marks))
 

@@ -46,7 +46,7 @@ def make(artefact: Artefact, results_dir: Path) -> None:
 def draw_phases(artefact: Artefact) -> Figure:
     """A row of panels per workload, a bar per system; one row shares its x axis."""
     key = artefact.presentation.show["rows"]
-    groups = artefact.presentation.compare
+    groups = artefact.compare
     values = {artefact.label(value): value for value in listed(artefact, key)}
     rows = {label: [Panel(g, GROUP_TITLES[g], ()) for g in groups] for label in values}
     text = FigureText(title_of(artefact), subtitle_of(artefact), "", "", notes_of(artefact))

@@ -42,6 +42,15 @@ class Artefact:
         return tuple(r for point in self.points for r in point.records if r is not None)
 
     @property
+    def compare(self) -> Mapping[str, tuple[str, ...]]:
+        """Per comparison its first system, and those others that the grid has at this scale."""
+        has = {str(point.settings["system"]) for point in self.points}
+        return {
+            group: (base, *(system for system in others if system in has))
+            for group, (base, *others) in self.presentation.compare.items()
+        }
+
+    @property
     def datasets(self) -> tuple[str, ...]:
         """All data sets, sorted."""
         named = {str(point.settings["dataset"]) for point in self.points if point.settings}

@@ -7,7 +7,9 @@ from pathlib import Path
 import yaml
 
 from harness.counts.row import read_count_rows
+from harness.errors import ConfigError
 from harness.planning.artefacts import Choices, PlannedTrial
+from harness.planning.kinds import read_systems
 from harness.planning.sweep import Sweep
 from harness.records.record import Record, read_record
 from plots.numbers.artefact import Artefact
@@ -55,10 +57,11 @@ def _record_at(path: Path) -> Record | None:
 
 
 def read_labels(conf_dir: Path) -> dict[str, str]:
-    """How each system and model is called in print, from its YAML."""
-    labels = {}
-    for group in ("model", "system"):
-        for path in sorted((conf_dir / group).glob("*.yaml")):
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
-            labels[content["name"]] = content["label"]
+    """How each system and model is called in print, from its YAML; ConfigError for none."""
+    labels = {system.name: system.label for system in read_systems(conf_dir)}
+    for path in sorted((conf_dir / "model").glob("*.yaml")):
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not content.get("label"):
+            raise ConfigError(f"model/{path.name} has no label; add label")
+        labels[path.stem] = content["label"]
     return labels

@@ -20,7 +20,7 @@ def unit_of(quantity: str) -> str:
 
 def measured_lines(artefact: Artefact, comparison: str) -> Iterator[Line]:
     """A line per system, x and quantity of one comparison; speed-ups over all but the first."""
-    base, *others = artefact.presentation.compare[comparison]
+    base, *others = artefact.compare[comparison]
     for quantity in artefact.presentation.quantities:
         for system in others if quantity.endswith(SPEEDUP) else (base, *others):
             for x in artefact.xs:
@@ -79,7 +79,5 @@ def published_lines(artefact: Artefact) -> Iterator[Line]:
 
 def write_lines(artefact: Artefact, path: Path) -> None:
     """Write every number that the figure shows."""
-    lines = [
-        line for group in artefact.presentation.compare for line in measured_lines(artefact, group)
-    ]
+    lines = [line for group in artefact.compare for line in measured_lines(artefact, group)]
     write_csv(path, [*lines, *published_lines(artefact)])

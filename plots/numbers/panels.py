@@ -11,7 +11,7 @@ def panels_of(artefact: Artefact, quantity: str) -> list[Panel]:
     """All panels of one quantity; a comparison or a paper without numbers has none."""
     panels = [
         Panel(group, GROUP_TITLES[group], _all_series(artefact, quantity, systems))
-        for group, systems in artefact.presentation.compare.items()
+        for group, systems in artefact.compare.items()
     ]
     published = _published_panel(artefact, quantity)
     return [*panels, published] if published else panels

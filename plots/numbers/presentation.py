@@ -5,9 +5,9 @@ quantities: [epoch_s]            # see plots/numbers/points.py; a table adds "..
 axis: batch_size                 # the key of the grid that x counts
 axis_label: batch size (instances)
 epoch: {n_instances: 8544, words: the 8544 trees of SST's training split}
-compare:                         # never mixed; a table divides by its first system
+compare:                         # never mixed; a table divides by its first system, a name
   strategies: [vertex, cavs]
-  systems: [vertex, dynet]
+  systems: [vertex, kind:framework]   # as in blocks: harness/planning/kinds.py
 published: {table: cavs_short_table1, model: tree_lstm}   # or null
 notes: [any further footnote]
 
@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ConfigError
+from harness.planning.compose import choices_of
 from harness.planning.grid import read_experiment
+from harness.planning.kinds import read_selection
 from plots.numbers.published import Published, read_published
 from plots.numbers.series import GROUP_TITLES
 
@@ -35,7 +37,10 @@ TABLE_SUFFIXES = (*FIGURE_SUFFIXES, ".tex", ".md", ".html")
 
 @dataclass(frozen=True, slots=True)
 class Presentation:
-    """What is drawn, on which axis, and which systems may stand beside each other."""
+    """What is drawn, on which axis, and which systems may stand beside each other.
+
+    compare: all that a comparison selects; Artefact.compare has those of them that are measured.
+    """
 
     name: str
     title: str
@@ -83,6 +88,10 @@ def read_presentation(name: str, conf_dir: Path) -> Presentation:
         allowed = ", ".join(GROUP_TITLES)
         message = f"experiment/{name}.yaml compares {', '.join(unknown)}"
         raise ConfigError(f"{message}; allowed are {allowed}")
+    compared = {
+        group: _compared(f"experiment/{name}.yaml, compare.{group}", said, conf_dir)
+        for group, said in compare.items()
+    }
     epoch = content.get("epoch") or {}
     return Presentation(
         name=name,
@@ -91,7 +100,7 @@ def read_presentation(name: str, conf_dir: Path) -> Presentation:
         draw=content["draw"],
         notes=tuple(content.get("notes") or ()),
         show=content.get("show") or {},
-        compare={group: tuple(systems) for group, systems in compare.items()},
+        compare=compared,
         quantities=tuple(content.get("quantities") or ()),
         axis=content.get("axis", ""),
         axis_label=content.get("axis_label", ""),
@@ -99,6 +108,21 @@ def read_presentation(name: str, conf_dir: Path) -> Presentation:
         epoch_words=epoch.get("words", ""),
         published=_published(content.get("published")),
     )
+
+
+def _compared(place: str, said: object, conf_dir: Path) -> tuple[str, ...]:
+    """Names of a comparison's systems; the first is what the others are compared with."""
+    selection = read_selection(place, said, conf_dir)
+    if not selection.entries or selection.entries[0].word:
+        raise ConfigError(f"{place} begins with no name; name what others are compared with first")
+    names, known = selection.names(), choices_of("system", conf_dir)
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise ConfigError(
+            f"{place} has {', '.join(unknown)}, which conf/system has not; choose from"
+            f" {', '.join(known)}"
+        )
+    return names
 
 
 def _published(chosen: Mapping[str, Any] | None) -> Published | None:

@@ -23,9 +23,7 @@ WORDS = {
 
 def make(artefact: Artefact, results_dir: Path) -> None:
     """Write tables/<name>_<comparison> as .pdf, .png, .csv, .tex, .md and .html."""
-    for stem, comparison in zip(
-        artefact.presentation.stems, artefact.presentation.compare, strict=True
-    ):
+    for stem, comparison in zip(artefact.presentation.stems, artefact.compare, strict=True):
         table = table_of(artefact, comparison)
         path = results_dir / stem
         write_table(table, path)
@@ -62,7 +60,7 @@ def _quantities(artefact: Artefact) -> tuple[str, ...]:
 
 
 def _our_column(artefact: Artefact, comparison: str, quantity: str) -> list[Block]:
-    base, *others = artefact.presentation.compare[comparison]
+    base, *others = artefact.compare[comparison]
     group = WORDS[quantity].format(artefact.label(base))
     systems = others if quantity.endswith(SPEEDUP) else [base, *others]
     return [(Column(group, artefact.label(system)), quantity, system) for system in systems]
@@ -87,7 +85,7 @@ def _cell(artefact: Artefact, comparison: str, block: Block, x: float) -> Cell:
         published = artefact.presentation.published
         value = published.value(quantity, system, x) if published else None
         return Cell(EN_DASH if value is None else plain(value))
-    base = artefact.presentation.compare[comparison][0]
+    base = artefact.compare[comparison][0]
     measured = artefact.measured(quantity, system, x, base)
     return _measured_cell(measured, with_interval=quantity.endswith(SPEEDUP))
 

@@ -91,7 +91,7 @@ def notes_of(artefact: Artefact, comparison: str | None = None) -> tuple[str, ..
 
 def systems_of(artefact: Artefact, comparison: str | None) -> tuple[str, ...]:
     """Systems of one comparison, or of all, in their order and once each."""
-    groups = artefact.presentation.compare
+    groups = artefact.compare
     chosen = [groups[comparison]] if comparison else [*groups.values()]
     compared = [system for group in chosen for system in group]
     return tuple(dict.fromkeys(compared or [point.settings["system"] for point in artefact.points]))

@@ -6,41 +6,38 @@ Chen et al., "ED-Batch", ICML 2023, Table 2. NumPy does the arithmetic, one call
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
 from harness.contracts.model import Model, Weights, traced_functions
 from harness.contracts.system import Clock, Counters, Result, RunSettings, System
-from harness.errors import ConfigError
 from harness.models.cell import CellModel
 from harness.vertex.subgraph.block import Block
 from harness.vertex.subgraph.plan import plan_block
 from systems.on_core.subgraph_executor import BlockExecutor
 
-OPTIONS = {"layout": "pq", "ahead_of_time": True, "pre_gather": True}
+
+@dataclass(frozen=True, slots=True)
+class SubgraphOptions:
+    """Where values lie, whether that is decided once, and parameters side by side for good."""
+
+    layout: Literal["dynet", "pq"] = "pq"
+    ahead_of_time: bool = True
+    pre_gather: bool = True
 
 
 class Adapter(System):
-    """Options: layout ("dynet" or "pq"), ahead_of_time and pre_gather (harness.vertex.subgraph).
+    """Options are those of harness.vertex.subgraph.
 
     `prepare` is search and layout, and drawing memory for batch_size instances; `run` is the block
     alone. Loss and outputs are put together by `result`.
     """
 
     phases = ("forward",)
-
-    def __init__(self, settings: RunSettings) -> None:
-        super().__init__(settings)
-        options = {**OPTIONS, **settings.options}
-        unknown = sorted(set(options) - set(OPTIONS))
-        if unknown:
-            raise ConfigError(
-                f"system.options.{unknown[0]} is unknown to systems.on_core.subgraph;"
-                f" known: {', '.join(OPTIONS)}"
-            )
-        self.layout = str(options["layout"])
-        self.ahead_of_time, self.pre_gather = bool(options["ahead_of_time"]), options["pre_gather"]
+    option_type = SubgraphOptions
+    options: SubgraphOptions
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
@@ -58,14 +55,14 @@ class Adapter(System):
         functions = traced_functions(model)
         self.given = functions["given"]
         self.block = Block(functions["cell"])
-        self.plan = plan_block(self.block, self.layout, pre_gather=bool(self.pre_gather))
+        self.plan = plan_block(self.block, self.options.layout, pre_gather=self.options.pre_gather)
         self.executors: dict[int, BlockExecutor] = {}
         self._executor(self.settings.batch_size)
 
     def _executor(self, n_instances: int) -> BlockExecutor:
         if n_instances not in self.executors:
             self.executors[n_instances] = BlockExecutor(
-                self.plan, self.weights, n_instances, ahead_of_time=self.ahead_of_time
+                self.plan, self.weights, n_instances, ahead_of_time=self.options.ahead_of_time
             )
         return self.executors[n_instances]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from harness.contracts.model import Model, Weights
@@ -19,7 +19,7 @@ from harness.contracts.system import Clock, Counters, Result, RunSettings, Syste
 from harness.engine.backend import choose_backend
 from harness.engine.engine import Engine
 from harness.engine.switches import Switches
-from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
+from harness.errors import ScheduleError, UnsupportedTrial
 from harness.granularity.operators import OperatorModel
 from harness.granularity.vertices import VertexModel
 from harness.values.graph import MiniBatch
@@ -28,19 +28,28 @@ from harness.values.schedule import check_schedule
 DEFAULT_POLICY = "frontier"
 
 
-class Adapter(System):
-    """Executes the model's own vertex functions under a batching policy.
+@dataclass(frozen=True, slots=True)
+class CoreOptions(Switches):
+    """The engine's switches and `policy`, the preset's own, which RunSettings.policy overrides."""
 
-    Options are the engine's switches (harness.engine.switches.Switches) and `policy`, the preset's
-    own, which RunSettings.policy overrides.
-    """
+    policy: str = DEFAULT_POLICY
+
+    @property
+    def switches(self) -> Switches:
+        """The switches alone."""
+        return Switches(**{item.name: getattr(self, item.name) for item in fields(Switches)})
+
+
+class Adapter(System):
+    """Executes the model's own vertex functions under a batching policy."""
+
+    option_type = CoreOptions
+    options: CoreOptions
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
-        options = dict(settings.options)
-        self.policy_name = settings.policy or str(options.pop("policy", DEFAULT_POLICY))
-        options.pop("policy", None)
-        self.switches = _switches(options)
+        self.policy_name = settings.policy or self.options.policy
+        self.switches = self.options.switches
         self.learns = is_learned(self.policy_name) and settings.learning.file is None
         if not is_learned(self.policy_name):
             self.policy: Policy = load_policy(self.policy_name)
@@ -48,9 +57,8 @@ class Adapter(System):
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         """Where the backend cannot run what is asked, in its own words."""
-        options = {key: value for key, value in settings.options.items() if key != "policy"}
         try:
-            choose_backend(_switches(options), settings.device)
+            choose_backend(cls.options_of(settings).switches, settings.device)
         except UnsupportedTrial as error:
             return str(error)
         return None
@@ -142,14 +150,3 @@ class Adapter(System):
     def peak_memory_bytes(self) -> int | None:
         """Peak of the device's own memory; None on the CPU, where the process's counts."""
         return self.engine.backend.peak_memory_bytes()
-
-
-def _switches(options: dict[str, Any]) -> Switches:
-    known = [field.name for field in fields(Switches)]
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise ConfigError(
-            f"system.options.{unknown[0]} is not a switch of the engine;"
-            f" known: policy, {', '.join(known)}"
-        )
-    return Switches(**options)

@@ -10,20 +10,19 @@ import importlib.util
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Clock, Counters, Result, RunSettings, System
-from harness.errors import ConfigError
 from harness.values.places import ROOT
 
-AUTOBATCH = {0: "off", 1: "agenda", 2: "depth"}
-BUILDS = ("auto", "source", "wheel")
+AUTOBATCH = {"off": 0, "agenda": 1, "depth": 2}  # as DyNet counts its modes
 NATIVE = ROOT / ".dynet-native"
 WHEEL = "dyNET38"
 MODELS = "systems.on_dynet.models"
@@ -31,20 +30,26 @@ POOL_MB = 16  # the unit in which DyNet's memory pools grow
 OUTGROWN = "dynamic increasing of memory pool"
 
 
-class Adapter(System):
-    """DyNet with options.autobatch 0 (off), 1 (agenda) or 2 (depth), from options.build.
+@dataclass(frozen=True, slots=True)
+class DynetOptions:
+    """How DyNet batches, and which of its builds.
 
     build: "source" (what make dynet-native installs), "wheel", or "auto": source where installed.
-    DyNet schedules inside its forward call, so that phase includes scheduling.
     """
 
+    autobatch: Literal["off", "agenda", "depth"] = "agenda"
+    build: Literal["auto", "source", "wheel"] = "auto"
+
+
+class Adapter(System):
+    """DyNet schedules inside its forward call, so that phase includes scheduling."""
+
     phases = ("construct", "forward", "backward", "update")
+    option_type = DynetOptions
+    options: DynetOptions
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
-        self._autobatch = int(settings.options.get("autobatch", 1))
-        if self._autobatch not in AUTOBATCH:
-            raise ConfigError(f"system.options.autobatch={self._autobatch}; choose 0, 1 or 2")
         self._gradients_pending = False
         self._instances: list[Any] = []
 
@@ -55,8 +60,9 @@ class Adapter(System):
             return f"DyNet is built for the CPU only, not for device={settings.device}"
         if importlib.util.find_spec(f"{MODELS}.{model.name}") is None:
             return f"model {model.name} is not written for DyNet ({MODELS}.{model.name} is missing)"
-        if _native(settings) is None:
-            if settings.options.get("build") == "source":
+        build = cls.options_of(settings).build
+        if _native(build) is None:
+            if build == "source":
                 return "DyNet's source build is not installed; run make dynet-native"
             if importlib.util.find_spec("dynet") is None:
                 return "DyNet is not installed; run make dynet-native or pip install dyNET38"
@@ -64,7 +70,7 @@ class Adapter(System):
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Import DyNet with this trial's settings, and hand it the weights."""
-        self._runtime = _import_dynet(self.settings, self._autobatch, weights)
+        self._runtime = _import_dynet(self.settings, self.options, weights)
         self._store = self._runtime.ParameterStore(weights)
         module = importlib.import_module(f"{MODELS}.{model.name}")
         self._network = module.Network(model, self._store)
@@ -120,8 +126,8 @@ class Adapter(System):
 
     def versions(self) -> dict[str, str]:
         """Which build of DyNet this is; builds are not comparable with each other."""
-        facts = {"dynet_autobatch": AUTOBATCH[self._autobatch]}
-        native = _native(self.settings)
+        facts = {"dynet_autobatch": self.options.autobatch}
+        native = _native(self.options.build)
         if native is not None:
             build = json.loads((native / "build.json").read_text())
             return facts | {
@@ -138,15 +144,12 @@ class Adapter(System):
         }
 
 
-def _native(settings: RunSettings) -> Path | None:
-    build = settings.options.get("build", "auto")
-    if build not in BUILDS:
-        raise ConfigError(f"system.options.build={build}; choose one of {', '.join(BUILDS)}")
+def _native(build: str) -> Path | None:
     return NATIVE if build != "wheel" and (NATIVE / "build.json").exists() else None
 
 
-def _import_dynet(settings: RunSettings, autobatch: int, weights: Weights) -> ModuleType:
-    native = _native(settings)
+def _import_dynet(settings: RunSettings, options: DynetOptions, weights: Weights) -> ModuleType:
+    native = _native(options.build)
     if native is not None:
         sys.path.insert(0, str(native))
     # Values and gradients of parameters, each rounded up to DyNet's alignment.
@@ -155,7 +158,7 @@ def _import_dynet(settings: RunSettings, autobatch: int, weights: Weights) -> Mo
     config.set(
         mem=f"{POOL_MB},{POOL_MB},{parameters_mb},1",
         random_seed=settings.seed + 1,  # 0 would mean: take one from the clock
-        autobatch=autobatch,
+        autobatch=AUTOBATCH[options.autobatch],
     )
     return importlib.import_module("systems.on_dynet.runtime")
 

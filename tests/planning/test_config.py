@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
+from harness.contracts.policy import LearningSettings
 from harness.errors import ConfigError
 from harness.planning.compose import Composer, choices_of, quote_null
 from harness.planning.grid import experiment_names, read_experiment
 from harness.planning.resolve import spec_of, specs_of
 from harness.terminal.command_line import experiment_trials, parse, plan
 from harness.trials.sources import module_file, source_sha256
+from harness.trials.spec import Limits, Timing
 from harness.values.places import CONF_DIR
 
 NULL = "system=null"
@@ -76,6 +80,15 @@ def test_composing_quickly_gives_what_hydra_gives(
     (job,) = parse(overrides)
     assert composer.compose(overrides) == job.config
     assert spec_of(composer.compose(overrides)) == spec_of(job.config)
+
+
+def test_checked_classes_are_what_the_configuration_is_typed_with(composer: Composer) -> None:
+    config = composer.compose([NULL, "timing.min_passes=7", "limits.time_s=5"])
+    for key, kind in (("timing", Timing), ("limits", Limits), ("learning", LearningSettings)):
+        assert OmegaConf.get_type(config, key) is kind
+        assert list(config[key]) == [item.name for item in fields(kind)]
+    spec = spec_of(config)
+    assert (spec.timing.min_passes, spec.limits.time_s) == (7, 5.0)
 
 
 def test_values_do_not_leak_from_one_composition_to_the_next(composer: Composer) -> None:

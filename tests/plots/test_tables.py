@@ -7,7 +7,7 @@ import pytest
 from harness.errors import ConfigError, RecordError
 from harness.planning.grid import experiment_names
 from harness.values.places import CONF_DIR
-from plots.drawing.style import look_of
+from plots.drawing.style import looks_of
 from plots.drawing.table import draw_table
 from plots.numbers.presentation import read_presentation
 from plots.numbers.published import read_published
@@ -46,13 +46,45 @@ def test_an_unknown_published_table_lists_the_known() -> None:
 def test_looks_are_distinct_within_a_comparison() -> None:
     for name in experiment_names():
         for systems in read_presentation(name, CONF_DIR).compare.values():
-            looks = [look_of(system) for system in systems]
+            looks = looks_of(systems).values()
             for part in ("color", "marker"):
                 assert len({getattr(look, part) for look in looks}) == len(looks), (name, part)
 
 
-def test_a_new_system_needs_no_entry_to_be_drawn() -> None:
-    assert look_of("somebody's system") == look_of("somebody's system")
+NAMED = ("vertex", "dynet", "dynet_depth", "torch_levels")
+NEW = tuple(f"somebody's system {n}" for n in range(8))
+
+
+def test_new_systems_need_no_entry_to_be_drawn() -> None:
+    for n in range(len(NEW)):
+        looks = looks_of([*NAMED, *NEW[: n + 1]])
+        for part in ("color", "marker"):
+            shown = [getattr(look, part) for look in looks.values()]
+            assert len(set(shown)) == len(shown) or len(shown) > 11, (n, part)
+        assert all(looks[name] == looks_of([name])[name] for name in NAMED)
+
+
+def test_a_new_system_looks_the_same_whatever_is_beside_it() -> None:
+    """But where somebody has its colour or marker, which is told by the look of the other."""
+    alone = {name: looks_of([name])[name] for name in NEW}
+    for name, look in alone.items():
+        beside = [looks_of([other])[other] for other in NAMED]
+        if all(look.color != one.color and look.marker != one.marker for one in beside):
+            assert looks_of([*NAMED, name])[name] == look
+    assert looks_of(NEW) == looks_of(NEW[::-1]), "whatever their order"
+
+
+def test_many_systems_still_look_unlike() -> None:
+    looks = looks_of([f"system {n}" for n in range(60)])
+    assert len(set(looks.values())) == 60
+
+
+def test_two_presets_of_one_idea_are_told_apart_beside_each_other() -> None:
+    alone = {name: looks_of([name])[name] for name in ("cavs", "cavs_dynet")}
+    assert alone["cavs"] == alone["cavs_dynet"]
+    beside = looks_of(["cavs", "cavs_dynet"])
+    assert beside["cavs"] == alone["cavs"]
+    assert beside["cavs_dynet"].color != alone["cavs"].color
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +16,34 @@ from harness.errors import ScheduleError, UnsupportedTrial
 from systems.on_core.reference import Adapter as Reference
 
 
+@dataclass(frozen=True, slots=True)
+class FakeOptions:
+    """What goes wrong, if anything; pid_file takes the worker's process id."""
+
+    fault: str | None = None
+    pid_file: str | None = None
+
+
 class Adapter(Reference):
-    """The oracle with faults; options.pid_file takes the worker's process id."""
+    """The oracle with faults."""
 
     phases = ("backward", "update")
+    option_type = FakeOptions
+    options: FakeOptions
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
-        self.fault = settings.options.get("fault")
+        self.fault = self.options.fault
         self.n_runs = 0
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        return "not on this machine" if settings.options.get("fault") == "skip" else None
+        return "not on this machine" if cls.options_of(settings).fault == "skip" else None
 
     def prepare(self, model: Model, weights: Weights) -> None:
         super().prepare(model, weights)
-        pid_file = self.settings.options.get("pid_file")
-        if pid_file:
-            Path(pid_file).write_text(str(os.getpid()))
+        if self.options.pid_file:
+            Path(self.options.pid_file).write_text(str(os.getpid()))
         if self.fault == "abort":
             os.abort()
         if self.fault == "raise":

@@ -55,12 +55,17 @@ Change = Callable[[PlannedTrial, int], dict[str, Any] | None]
 
 
 def conf_with_made_up_systems(folder: Path) -> Path:
-    """Copy conf/ with systems that exist in name only, so that no framework is needed."""
+    """Copy conf/ with systems that exist in name only, so that no framework is needed.
+
+    Kinds, models and the like are those of the shipped ones.
+    """
     conf_dir = folder / "conf"
     shutil.copytree(CONF_DIR, conf_dir)
     for name, label in SYSTEMS.items():
-        content = {"name": name, "adapter": "systems.null_system", "label": label}
-        (conf_dir / "system" / f"{name}.yaml").write_text(yaml.safe_dump(content))
+        path = conf_dir / "system" / f"{name}.yaml"
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content |= {"adapter": "systems.null_system", "label": label, "options": {}}
+        path.write_text(yaml.safe_dump(content))
     return conf_dir
 
 

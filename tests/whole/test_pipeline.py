@@ -72,15 +72,16 @@ def command(*arguments: str) -> list[str]:
     return [*snakemake, *arguments, *config]
 
 
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
+def environment(folder: Path) -> dict[str, str]:
+    """Modules are found in the repository, then in the working folder."""
+    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "PYTHONSAFEPATH": "1"}
 
 
 def snakemake(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(*arguments),
         cwd=folder,
-        env=environment(),
+        env=environment(folder),
         capture_output=True,
         text=True,
         timeout=300,
@@ -130,11 +131,44 @@ def test_all_makes_every_table_and_figure_once(folder: Path) -> None:
     assert records(folder) == first
 
 
+FRESH = '''"""A system of somebody's own: the oracle by another name."""
+
+from systems.on_core.reference import Adapter  # noqa: F401
+'''
+
+
+def test_a_new_system_is_one_file_and_one_yaml(folder: Path) -> None:
+    """Experiments select frameworks; afterwards one is added, and is measured and shown."""
+    for path in (folder / "conf" / "system").glob("*.yaml"):
+        if yaml.safe_load(path.read_text())["kind"] == "framework":
+            path.unlink()  # no framework is needed for this
+    place = folder / "conf" / "experiment"
+    (place / "small_curves.yaml").unlink()
+    content = yaml.safe_load((place / "small_table.yaml").read_text())
+    content["compare"] = {"systems": ["reference", "kind:framework"]}
+    scale = content["scales"]["smoke"]
+    scale["blocks"] = [{"system": ["reference", "kind:framework"], "batch_size": 2}]
+    (place / "small_table.yaml").write_text(yaml.safe_dump(content))
+    none = snakemake(folder, "all")
+    assert none.returncode == 1
+    assert "selects kind:framework, but no file of conf/system" in none.stdout + none.stderr
+
+    (folder / "fresh_system.py").write_text(FRESH)
+    fresh = {"name": "fresh", "kind": "framework", "label": "Fresh", "adapter": "fresh_system"}
+    (folder / "conf" / "system" / "fresh.yaml").write_text(yaml.safe_dump(fresh))
+    done = snakemake(folder, "all")
+    assert done.returncode == 0, done.stdout + done.stderr
+    measured = [read_record(path) for path in records(folder)]
+    assert {record.trial.system for record in measured} == {"reference", "fresh"}
+    assert {record.status for record in measured} == {"ok"}
+    assert "Fresh" in (folder / "results/tables/small_table_systems.md").read_text()
+
+
 def test_a_killed_run_is_completed_and_nothing_is_measured_twice(folder: Path) -> None:
     with subprocess.Popen(
         command("all"),
         cwd=folder,
-        env=environment(),
+        env=environment(folder),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as process:
@@ -227,7 +261,7 @@ def test_the_shipped_pipeline_plans(tmp_path: Path) -> None:
     done = subprocess.run(
         [*command("all", "--dry-run", "--quiet")[:-5], "--config", *config],
         cwd=tmp_path,
-        env=environment(),
+        env=environment(tmp_path),
         capture_output=True,
         text=True,
         timeout=300,

@@ -16,6 +16,7 @@ from harness.planning.compose import Composer
 from harness.planning.grid import experiment_names
 from harness.records.record import path_of
 from harness.trials.sources import SourceHashes, hash_files
+from harness.values.places import CONF_DIR
 from plots.numbers.presentation import read_presentation
 
 CHOICES = choices_from(config, os.environ)
@@ -42,6 +43,8 @@ DRAWING_SHA256 = hash_files(
 )
 # The python that runs Snakemake also measures and draws, whether or not it is on the path.
 PYTHON = f"{shlex.quote(sys.executable)} -m"
+# Systems, models and data sets are those of the folder that was planned with, for bench too.
+CONF_PATH = "" if CHOICES.conf_dir == CONF_DIR else f"--config-path={shlex.quote(str(CHOICES.conf_dir))}"
 SAME_CHOICES = " ".join(
     f"--{key}={value}"
     for key, value in {

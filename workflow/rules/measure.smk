@@ -10,7 +10,7 @@ rule trial:
     params:
         overrides=lambda wildcards: TRIALS[wildcards.trial][1].overrides,
         source=lambda wildcards: SOURCES.of(TRIALS[wildcards.trial][1].spec),
-        bench=f"flock {RESULTS}/.measuring {PYTHON} harness.commands.bench",
+        bench=f"flock {RESULTS}/.measuring {PYTHON} harness.commands.bench {CONF_PATH}",
     threads: workflow.cores # it owns the machine: nothing else runs beside it
     # Rounds interleave the systems: every trial's first round, then every trial's second.
     priority: lambda wildcards: 10**6 - 10**4 * int(wildcards.round) - TRIALS[wildcards.trial][0]

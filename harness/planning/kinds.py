@@ -1,0 +1,212 @@
+"""Systems by kind: what a YAML says of its system, and lists that select systems by it.
+
+A list of systems, in an experiment's blocks or in its `compare`, holds in any order
+
+    vertex              a system by its name
+    kind:framework      all systems of a kind, but for the slow ones
+    slow:framework      the slow ones of that kind, for the few points that have time for them
+    not:dynet_depth     leaves one out that a kind brings in
+
+Systems by kind come by name, each system once. In a block only those come that can run its model;
+a system that is named comes in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.errors import ConfigError
+from harness.trials.sources import module_file
+
+KINDS = ("strategy", "framework", "subgraph", "calibration")
+_GRAMMAR = "write NAME, kind:KIND, slow:KIND or not:NAME"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSystem:
+    """What a file of conf/system says of its system; raises ConfigError where that is wrong.
+
+    kind: "strategy" (a preset of the shared engine), "framework" (a peer with kernels of its own),
+        "subgraph" (single cells) or "calibration" (shows the harness's own cost, or the truth).
+    slow: too slow for every point of a grid.
+    models: names of models that it runs, and packages with a file for each model that it runs;
+        None: all models.
+    """
+
+    name: str
+    kind: str
+    label: str
+    slow: bool = False
+    models: tuple[str, ...] | None = None
+    file: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        for key in ("name", "kind", "label"):
+            if not isinstance(getattr(self, key), str) or not getattr(self, key):
+                choices = f" (choose one of {', '.join(KINDS)})" if key == "kind" else ""
+                raise ConfigError(f"{self.file} has no {key}; add {key}{choices}")
+        if self.kind not in KINDS:
+            known = ", ".join(KINDS)
+            raise ConfigError(f"{self.file} has kind={self.kind}; choose one of {known}")
+        if not isinstance(self.slow, bool):
+            raise ConfigError(f"{self.file} has slow={self.slow}; give true or false")
+
+    def runs(self, model: str) -> bool:
+        """Whether its adapter knows the model; nothing of its framework is imported to tell."""
+        if self.models is None:
+            return True
+        return any(model in _models_in(self.file, text) for text in self.models)
+
+
+def known_system(file: str, content: object) -> KnownSystem:
+    """Check what a system's YAML says; raises ConfigError, which names the file."""
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{file} maps no keys to values; see conf/system/vertex.yaml")
+    models = content.get("models")
+    if models is not None and not _is_list_of_texts(models):
+        raise ConfigError(f"{file} has models={models}; list names of models, or of packages")
+    return KnownSystem(
+        name=content.get("name", ""),
+        kind=content.get("kind", ""),
+        label=content.get("label", ""),
+        slow=content.get("slow", False),
+        models=None if models is None else tuple(models),
+        file=file,
+    )
+
+
+def read_systems(conf_dir: Path) -> tuple[KnownSystem, ...]:
+    """Every system of conf/system by name; raises ConfigError for a file that is wrong."""
+    return tuple(_read(path) for path in sorted((conf_dir / "system").glob("*.yaml")))
+
+
+def _read(path: Path) -> KnownSystem:
+    file = f"system/{path.name}"
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        detail = " ".join(str(error).split())
+        raise ConfigError(f"{file} is not YAML: {detail}; correct it") from error
+    system = known_system(file, content)
+    if system.name != path.stem:
+        raise ConfigError(f"{file} has name={system.name}; give it the name of its file")
+    return system
+
+
+@cache
+def _models_in(file: str, text: str) -> frozenset[str]:
+    """A model's name stands for itself, a package for its files."""
+    if "." not in text:
+        return frozenset({text})
+    found = module_file(text)
+    if found is None or found.name != "__init__.py":
+        raise ConfigError(
+            f"{file} has models={text}, which is no package; name a folder with an __init__.py and"
+            " a file for each model"
+        )
+    return frozenset(path.stem for path in found.parent.glob("[!_]*.py"))
+
+
+def _is_list_of_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) and text for text in value)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a list of systems; word is "" for a system by its name."""
+
+    word: str
+    value: str
+
+    def matches(self, system: KnownSystem) -> bool:
+        """Whether a kind brings this system in."""
+        is_slow = {"kind": False, "slow": True}.get(self.word)
+        return system.slow is is_slow and system.kind == self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A list of systems as it was read; raises ConfigError, which begins with the place.
+
+    known: all systems; left empty where the list has names alone, which need none.
+    """
+
+    place: str
+    entries: tuple[Entry, ...]
+    known: tuple[KnownSystem, ...]
+
+    def __post_init__(self) -> None:
+        names = {system.name for system in self.known}
+        for entry in self.entries:
+            if entry.word == "not" and entry.value not in names:
+                known = ", ".join(sorted(names))
+                message = f"{self.place} has not:{entry.value}, which is no system"
+                raise ConfigError(f"{message}; choose one of {known}")
+
+    @property
+    def selects_by_kind(self) -> bool:
+        """Whether anything but names is in it."""
+        return any(entry.word for entry in self.entries)
+
+    def names(self, models: Sequence[str] | None = None) -> tuple[str, ...]:
+        """Names of the selected systems in order; by kind, those that run one of the models.
+
+        Raises ConfigError for a kind that brings nothing in.
+        """
+        left_out = {entry.value for entry in self.entries if entry.word == "not"}
+        names: list[str] = []
+        for entry in self.entries:
+            if not entry.word:
+                names.append(entry.value)
+            elif entry.word != "not":
+                names += [name for name in self._of(entry, models) if name not in left_out]
+        return tuple(dict.fromkeys(names))
+
+    def allows(self, system: str, model: str) -> bool:
+        """Whether a system of `names` is selected for this model."""
+        if any(not entry.word and entry.value == system for entry in self.entries):
+            return True
+        return any(one.name == system and one.runs(model) for one in self.known)
+
+    def _of(self, entry: Entry, models: Sequence[str] | None) -> list[str]:
+        found = [
+            system.name
+            for system in self.known
+            if entry.matches(system)
+            and (models is None or any(system.runs(model) for model in models))
+        ]
+        if not found:
+            runs = "" if models is None else f" that runs model={' or '.join(models)}"
+            raise ConfigError(
+                f"{self.place} selects {entry.word}:{entry.value}, but no file of conf/system is"
+                f" such a system{runs}; add one, or leave it out"
+            )
+        return found
+
+
+def read_selection(place: str, said: object, conf_dir: Path) -> Selection:
+    """Read a list of systems, or a single entry; raises ConfigError, which begins with the place.
+
+    Files of conf/system are read only where something is selected by kind.
+    """
+    entries = tuple(_entries(place, said if isinstance(said, list) else [said]))
+    by_kind = any(entry.word for entry in entries)
+    return Selection(place, entries, read_systems(conf_dir) if by_kind else ())
+
+
+def _entries(place: str, said: Sequence[Any]) -> Iterator[Entry]:
+    for one in said:
+        if isinstance(one, Mapping):
+            raise ConfigError(f"{place} selects {one}; {_GRAMMAR}, without a space")
+        word, colon, value = str("null" if one is None else one).rpartition(":")
+        if colon and word not in ("kind", "slow", "not"):
+            raise ConfigError(f"{place} selects {one}; {_GRAMMAR}")
+        if word in ("kind", "slow") and value not in KINDS:
+            raise ConfigError(f"{place} selects {one}; kinds are {', '.join(KINDS)}")
+        yield Entry(word, value)

@@ -1,0 +1,235 @@
+"""Systems by kind: what their files say, what lists select, and one line for what is wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.errors import ConfigError
+from harness.planning.compose import Composer, choices_of
+from harness.planning.grid import expand
+from harness.planning.kinds import KINDS, read_selection, read_systems
+from harness.planning.resolve import spec_of
+from harness.values.places import CONF_DIR, ROOT
+from plots.numbers.presentation import read_presentation
+
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "core": {"kind": "strategy"},
+    "other": {"kind": "strategy"},
+    "snail": {"kind": "strategy", "slow": True},
+    "peer": {"kind": "framework", "models": ["tree_fc", "tree_lstm"]},
+    "some": {"kind": "framework", "models": ["systems.on_torch.models"]},
+    "crawl": {"kind": "framework", "slow": True},
+}
+
+
+def write_system(folder: Path, stem: str, **content: object) -> None:
+    (folder / "system").mkdir(exist_ok=True)
+    file = {"name": stem, "label": stem.title(), "adapter": "systems.null_system", **content}
+    (folder / "system" / f"{stem}.yaml").write_text(yaml.safe_dump(file))
+
+
+def write_experiment(folder: Path, **content: object) -> None:
+    (folder / "experiment").mkdir(exist_ok=True)
+    file = {"title": "T", "paper": "P", **content}
+    (folder / "experiment" / "one.yaml").write_text(yaml.safe_dump(file))
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    for name, content in SYSTEMS.items():
+        write_system(tmp_path, name, **content)
+    return tmp_path
+
+
+def trials(conf: Path, *blocks: object, base: object = None) -> list[tuple[str, str]]:
+    write_experiment(conf, scales={"smoke": {"base": base or {}, "blocks": list(blocks)}})
+    points = expand("one", "smoke", conf).settings
+    return [(point["system"], point["model"]) for point in points]
+
+
+@pytest.mark.parametrize(
+    ("said", "names"),
+    [
+        ("kind:strategy", ("core", "other")),
+        ("slow:strategy", ("snail",)),
+        (["other", "kind:strategy"], ("other", "core")),
+        (["snail", "kind:framework"], ("snail", "peer", "some")),
+        (["kind:framework", "slow:framework"], ("peer", "some", "crawl")),
+        (["kind:framework", "not:peer", "core"], ("some", "core")),
+        (["not:core", "kind:strategy"], ("other",)),
+        (["peer", "other"], ("peer", "other")),
+        (None, ("null",)),
+    ],
+)
+def test_a_list_selects_names_and_kinds_in_order(
+    conf: Path, said: object, names: tuple[str, ...]
+) -> None:
+    assert read_selection("here", said, conf).names() == names
+
+
+def test_a_kind_stands_for_those_that_run_the_model(conf: Path) -> None:
+    block = {"system": ["core", "kind:framework"], "model": ["tree_fc", "tree_lstm", "mv_rnn"]}
+    assert trials(conf, {**block, "model": "tree_fc"}) == [
+        ("core", "tree_fc"),
+        ("peer", "tree_fc"),
+        ("some", "tree_fc"),
+    ]
+    assert set(trials(conf, block)) == {
+        *(("core", model) for model in block["model"]),
+        *((name, model) for name in ("peer", "some") for model in ("tree_fc", "tree_lstm")),
+    }
+
+
+def test_a_system_that_is_named_is_not_filtered(conf: Path) -> None:
+    block = {"system": ["peer", "kind:strategy"], "model": "mv_rnn"}
+    assert trials(conf, block) == [(name, "mv_rnn") for name in ("peer", "core", "other")]
+
+
+def test_the_base_gives_the_model_and_the_systems_too(conf: Path) -> None:
+    base = {"model": "tree_fc", "system": "kind:framework"}
+    assert trials(conf, {"batch_size": 1}, base=base) == [
+        ("peer", "tree_fc"),
+        ("some", "tree_fc"),
+    ]
+
+
+def test_a_new_system_is_selected_without_being_named(conf: Path) -> None:
+    block = {"system": "kind:framework", "model": "tree_fc"}
+    before = trials(conf, block)
+    write_system(conf, "fresh", kind="framework", models=["tree_fc"])
+    assert set(trials(conf, block)) - set(before) == {("fresh", "tree_fc")}
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("kind:frameworks", "kinds are strategy, framework, subgraph, calibration"),
+        ("slow:quick", "selects slow:quick; kinds are strategy"),
+        ("sort:framework", "write NAME, kind:KIND, slow:KIND or not:NAME"),
+        ([{"kind": "framework"}], "without a space"),
+        (["kind:framework", "not:dinet"], "not:dinet, which is no system; choose one of core"),
+        ("kind:subgraph", "kind:subgraph, but no file of conf/system is such a system that runs"),
+        ("slow:calibration", "slow:calibration, but no file of conf/system"),
+    ],
+)
+def test_a_wrong_selection_is_told_in_one_line(conf: Path, said: object, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        trials(conf, {"system": said, "model": "tree_fc"})
+    assert str(caught.value).startswith("experiment/one.yaml, scale smoke")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_kind_none_of_which_runs_the_model_is_told(conf: Path) -> None:
+    (conf / "system" / "crawl.yaml").unlink()
+    with pytest.raises(ConfigError, match=r"such a system that runs model=cell or mv_rnn; add one"):
+        trials(conf, {"system": "kind:framework", "model": ["cell", "mv_rnn"]})
+
+
+def test_a_kind_without_a_model_is_told(conf: Path) -> None:
+    with pytest.raises(ConfigError, match="selects systems by kind, but has no model"):
+        trials(conf, {"system": "kind:framework"})
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({}, "has no kind; add kind (choose one of strategy, framework, subgraph, calibration)"),
+        ({"kind": "frame"}, "has kind=frame; choose one of strategy, framework"),
+        ({"kind": ["framework"]}, "has no kind"),
+        ({"kind": "framework", "label": ""}, "has no label; add label"),
+        ({"kind": "framework", "name": "older"}, "has name=older; give it the name of its file"),
+        ({"kind": "framework", "slow": "yes"}, "has slow=yes; give true or false"),
+        ({"kind": "framework", "models": "tree_fc"}, "models=tree_fc; list names of models"),
+        ({"kind": "framework", "models": ["systems.nowhere"]}, "which is no package"),
+        ({"kind": "framework", "models": ["systems.null_system"]}, "which is no package"),
+    ],
+)
+def test_a_wrong_system_is_told_in_one_line(
+    conf: Path, content: dict[str, object], words: str
+) -> None:
+    write_system(conf, "fresh", **content)
+    with pytest.raises(ConfigError) as caught:
+        trials(conf, {"system": "kind:framework", "model": "mv_rnn"})
+    assert str(caught.value).startswith("system/fresh.yaml has ")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "words"), [("a: [1", "is not YAML"), ("12", "maps no keys")])
+def test_a_system_that_is_no_mapping_is_told(conf: Path, text: str, words: str) -> None:
+    (conf / "system" / "fresh.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=f"system/fresh.yaml {words}"):
+        read_systems(conf)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [({}, "has no kind; add kind"), ({"kind": "frame"}, "has kind=frame; choose one of strategy")],
+)
+def test_a_single_trial_needs_a_kind_too(
+    tmp_path: Path, content: dict[str, object], words: str
+) -> None:
+    (tmp_path / "bench.yaml").symlink_to(CONF_DIR / "bench.yaml")
+    for group in ("model", "dataset", "experiment"):
+        (tmp_path / group).symlink_to(CONF_DIR / group)
+    write_system(tmp_path, "fresh", **content)
+    with pytest.raises(ConfigError, match=f"system/fresh.yaml {words}"):
+        spec_of(Composer(tmp_path).compose(["system=fresh"]))
+
+
+@pytest.mark.parametrize(
+    ("compare", "words"),
+    [
+        (["kind:framework"], "compare.systems begins with no name"),
+        ([], "compare.systems begins with no name"),
+        (["core", "kind:fast"], "selects kind:fast; kinds are strategy"),
+        (["core", "kind:subgraph"], "kind:subgraph, but no file of conf/system is such a system;"),
+        (["core", "dinet"], "has dinet, which conf/system has not; choose from core, crawl"),
+    ],
+)
+def test_a_wrong_comparison_is_told_in_one_line(conf: Path, compare: list[str], words: str) -> None:
+    write_experiment(
+        conf,
+        draw="plots.figures.best",
+        show={"x": 1},
+        scales={"smoke": {}},
+        compare={"systems": compare},
+    )
+    with pytest.raises(ConfigError) as caught:
+        read_presentation("one", conf)
+    assert str(caught.value).startswith("experiment/one.yaml")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_shipped_systems_name_models_that_there_are() -> None:
+    systems = read_systems(CONF_DIR)
+    assert {system.kind for system in systems} == set(KINDS)
+    for system in systems:
+        assert any(system.runs(model) for model in choices_of("model")), system.name
+    torch = next(system for system in systems if system.name == "torch_levels")
+    runs = {model for model in choices_of("model") if torch.runs(model)}
+    assert runs == {"tree_fc", "tree_lstm"}, "as many as have a file; its helpers are no models"
+
+
+def test_planning_by_kind_imports_no_framework() -> None:
+    program = """
+import sys
+from harness.planning.artefacts import choices_from, plan_artefact
+from harness.planning.compose import Composer
+choices = choices_from({"scale": "smoke", "device": "cpu", "data_root": "none"}, {})
+trials = plan_artefact("headline_tree_lstm", choices, Composer())
+assert {"dynet", "torch_levels"} <= {trial.spec.system for trial in trials}
+print([name for name in ("torch", "dynet", "tensorflow") if name in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
