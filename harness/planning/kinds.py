@@ -83,10 +83,12 @@ def known_system(file: str, content: object) -> KnownSystem:
 
 def read_systems(conf_dir: Path) -> tuple[KnownSystem, ...]:
     """Every system of conf/system by name; raises ConfigError for a file that is wrong."""
-    return tuple(_read(path) for path in sorted((conf_dir / "system").glob("*.yaml")))
+    paths = sorted((conf_dir / "system").glob("*.yaml"))
+    return tuple(_read(path, path.stat().st_mtime_ns) for path in paths)
 
 
-def _read(path: Path) -> KnownSystem:
+@cache
+def _read(path: Path, _changed_ns: int) -> KnownSystem:
     file = f"system/{path.name}"
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -125,9 +127,8 @@ class Entry:
     value: str
 
     def matches(self, system: KnownSystem) -> bool:
-        """Whether a kind brings this system in."""
-        is_slow = {"kind": False, "slow": True}.get(self.word)
-        return system.slow is is_slow and system.kind == self.value
+        """Whether this entry, a kind, brings the system in."""
+        return system.kind == self.value and system.slow == (self.word == "slow")
 
 
 @dataclass(frozen=True, slots=True)
