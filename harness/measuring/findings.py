@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harness.contracts.system import Phase
@@ -34,6 +35,7 @@ class Findings:
     instances_per_s: float | None = None
     phases_s: dict[Phase, float | None] = field(default_factory=no_phases)
     warnings: tuple[str, ...] = ()
+    in_force: Mapping[str, str] = field(default_factory=dict)
 
     def end(self, status: Status, reason: str) -> None:
         """Settle the status; the reason becomes one line."""
@@ -67,6 +69,7 @@ def record_of(
         baseline_memory_bytes=findings.baseline_memory_bytes,
         check=findings.check,
         warnings=findings.warnings,
+        in_force=dict(findings.in_force),
         inputs_sha256=findings.inputs_sha256,
         source_sha256=source_sha256(spec),
         machine=describe_machine().to_dict(),

@@ -129,6 +129,7 @@ def _check_and_time(
     if verdict.status == "failed":
         findings.end("wrong_result", verdict.reason or "the check failed")
         return
+    findings.in_force = system.in_force()
     findings.counters = mean_counters(warm_up(system, workload.mini_batches, spec.timing.n_warmup))
     _time(spec, workload, system, findings)
 
@@ -150,6 +151,7 @@ def _time(spec: TrialSpec, workload: Workload, system: System, findings: Finding
     samples = time_passes(system, workload.mini_batches, spec.timing)
     disturbances = disturbance.warnings()
     findings.peak_memory_bytes = system.peak_memory_bytes() or peak_memory_bytes()
+    findings.in_force = system.in_force()  # a way may be left while mini-batches come
     seconds = [sample.total_s for sample in samples]
     n_mini_batches = len(workload.mini_batches)
     diverged = system.computes and not np.isfinite(system.result().loss)

@@ -67,6 +67,8 @@ class Record(_Frozen):
     samples_s: pass after pass over the n_mini_batches of the fixed list.
     n_batches, n_launches, bytes_copied, n_copies: means per mini-batch; null where a system cannot
     tell. n_copies: those of the launches that only bring operands together.
+    in_force: options as the system honoured them, and the way it took (backend, libraries), where a
+    system can do otherwise than was asked.
     """
 
     schema_version: Literal[1] = 1
@@ -91,6 +93,7 @@ class Record(_Frozen):
     warnings: tuple[str, ...] = ()
     inputs_sha256: str | None = None
     source_sha256: str
+    in_force: dict[str, str] = Field(default_factory=dict)
     machine: dict[str, Any]
     versions: dict[str, str]
     config: dict[str, Any]

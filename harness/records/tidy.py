@@ -57,6 +57,7 @@ def to_row(record: Record, n_rounds: int) -> Row:
     row["warnings"] = " ".join(doubts)
     row["inputs_sha256"] = record.inputs_sha256
     row["options"] = json.dumps(_options(record), sort_keys=True)
+    row["in_force"] = json.dumps(record.in_force, sort_keys=True)
     row["versions"] = json.dumps(record.versions, sort_keys=True)
     return row | {"cpu": record.machine.get("cpu"), "started_at": record.started_at}
 

@@ -43,11 +43,26 @@ def summary(record: Record, path: Path) -> str:
         lines.append(f"  {n_passes} passes over {record.n_mini_batches} mini-batches")
         lines.append(f"  per mini-batch: {', '.join(told) or 'no phases told apart'}")
         lines.append(f"  {_work_words(record)}")
+    if record.in_force:
+        lines.append(f"  {_way_words(record)}")
     if record.check is not None:
         error = record.check.max_rel_err
         detail = "" if error is None else f" (largest relative error {error:.1e})"
         lines.append(f"  check {record.check.status}{detail}")
     return "\n".join([*lines, f"  record: {path}"])
+
+
+def _way_words(record: Record) -> str:
+    """How it ran: what a switch does not say, and what was asked but is not in force."""
+    asked = record.config.get("system_options", {})
+    told = [name for name in ("backend", "blas", "calls") if name in record.in_force]
+    way = [f"{name} {record.in_force[name]}" for name in told]
+    lost = [
+        f"{name}={value}, though {str(asked[name]).lower()} was asked"
+        for name, value in record.in_force.items()
+        if name in asked and str(asked[name]).lower() != value and name not in told
+    ]
+    return ", ".join(["ran with " + ", ".join(way), *lost])
 
 
 def _work_words(record: Record) -> str:

@@ -42,6 +42,7 @@ FULL = Findings(
         "update": None,
     },
     warnings=("busy",),
+    in_force={"backend": "some"},
 )
 
 

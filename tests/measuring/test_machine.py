@@ -163,6 +163,20 @@ def test_the_summary_tells_phases_and_place(make_spec: MakeSpec, tmp_path: Any) 
     assert text.endswith(f"record: {tmp_path / 'r0.json'}")
 
 
+def test_the_summary_tells_what_was_asked_and_is_not_in_force(
+    make_spec: MakeSpec, tmp_path: Any
+) -> None:
+    asked = {"fusion": True, "hoisting": True, "backend": "auto"}
+    spec = make_spec(system_options=asked)
+    found = {"fusion": "false", "hoisting": "true", "backend": "stepwise", "calls": "one a step"}
+    record = a_record(spec, in_force=found, config=spec.to_dict())
+    text = summary(record, tmp_path / "r0.json")
+    assert "ran with backend stepwise, calls one a step, fusion=false" in text
+    assert "though true was asked" in text
+    assert "hoisting" not in text
+    assert "ran with" not in summary(a_record(make_spec()), tmp_path / "r0.json")
+
+
 def test_a_terminal_gets_a_bar_and_a_log_gets_lines(capsys: pytest.CaptureFixture[str]) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100)
