@@ -5,6 +5,8 @@ A backend that joins harness/engine/backends/ is found by name and tested here w
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -36,6 +38,7 @@ from harness.granularity.vertices import VertexModel
 from harness.oracle import run_reference
 from harness.values.graph import MiniBatch
 from harness.values.instances import int_array
+from harness.values.places import ROOT
 from harness.vertex.operators import OPERATORS
 from tests.support.counting_backend import CountingBackend
 from tests.support.engine_models import EXAMPLES
@@ -299,3 +302,21 @@ def test_functions_that_keep_joining_get_loops_of_their_own() -> None:
     assert calls[0] == "one call a stage"
     assert calls[-1] == "one call a run of one function"
     assert sorted(calls, reverse=True) == calls
+
+
+def test_generated_code_runs_where_torch_is_not_installed() -> None:
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from harness.contracts.model import initial_weights\n"
+        "from tests.support.engine_models import EXAMPLES\n"
+        "from tests.support.engine_runs import interpreted_kernels, prepared, run\n"
+        "model, instances = EXAMPLES['tree_lstm']\n"
+        "with interpreted_kernels():\n"
+        "    adapter = prepared(model, initial_weights(model, 7))\n"
+        "    run(adapter, instances, update=True)\n"
+        "print(adapter.in_force()['backend'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["compiled"]
