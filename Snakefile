@@ -1,6 +1,7 @@
 # The papers' artefacts, from trials to one report:  snakemake all [--config scale=smoke|paper]
 #
-# --config keys: scale, device (cpu, cuda), threads (per trial), data_root, results_dir, conf_dir.
+# --config keys: scale, device (cpu, cuda), threads (per trial), data_root, results_dir, conf_dir;
+# records=PLACE draws what was measured elsewhere (bench-collect --pack), and measures nothing.
 from snakemake.utils import min_version
 
 min_version("9.18")
@@ -18,3 +19,8 @@ rule all:
     input:
         f"{RESULTS}/report.html",
         TRIALS_CSV,
+
+# Every table and figure, without the report.
+rule draw_all:
+    input:
+        [f"{RESULTS}/{file}" for name in PLANS for file in FILES[name]],

@@ -1,9 +1,11 @@
-"""`bench-collect`: raw records to one tidy CSV, refusing what may not be compared.
+"""`bench-collect`: records to one tidy CSV, refusing what may not be compared; or packed.
 
-    bench-collect [PLACE ...] [--out FILE] [--latest]
+    bench-collect [PLACE ...] [--out FILE] [--latest]     # one CSV
+    bench-collect [PLACE ...] --pack FOLDER [--latest]    # records and counts packed, and the CSV
+    bench-collect PLACE ... --unpack RESULTS              # laid out again, for bench to go on with
 
-A place is a record or a folder of records, by default results/raw. Rows that may stand in one table
-have the same `group`.
+A place is a packed file (*.xz) or a folder that holds such files, a record, or a folder of records,
+by default results/raw. Rows that may stand in one table have the same `group`.
 """
 
 from __future__ import annotations
@@ -13,22 +15,34 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.counts.places import COUNTS, counts_in, held_in, pack_counts, unpack
+from harness.counts.places import records_in as all_records_in
 from harness.errors import BenchError, ConfigError, RecordError
 from harness.records.comparable import check_builds, latest_builds
-from harness.records.record import read_record
-from harness.records.tidy import find_records, to_csv, to_rows
+from harness.records.packed import RECORDS, pack_records
+from harness.records.record import Record
+from harness.records.tidy import to_csv, to_rows
+from harness.records.whole_files import check_writable, replace_whole
 from harness.terminal.argument_parser import OneLineParser
+
+HERE = (Path("results/raw"),)
+CSV = "records.csv"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 when the table was written, 1 with one line when it cannot be."""
-    options = _parser().parse_args(arguments)
+    """Return 0 when all was written, 1 with one line when it cannot be."""
     try:
-        text = collect(options.places, latest=options.latest)
-        if options.out is None:
-            sys.stdout.write(text)
+        options = _parser().parse_args(arguments)
+        _check_flags(options)
+        places = options.places or HERE
+        if options.pack is not None:
+            print(pack(places, options.pack, latest=options.latest), file=sys.stderr)
+        elif options.unpack is not None:
+            print(_unpack(places, options.unpack), file=sys.stderr)
+        elif options.out is None:
+            sys.stdout.write(collect(places, latest=options.latest))
         else:
-            _write(options.out, text)
+            _write(options.out, collect(places, latest=options.latest))
     except BenchError as error:
         print(f"bench-collect: {error}", file=sys.stderr)
         return 1
@@ -37,22 +51,79 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def collect(places: Sequence[Path], *, latest: bool) -> str:
     """Return the CSV of all records in `places`; raises RecordError for a broken or unlike one."""
-    paths = find_records(places)
-    if not paths:
-        searched = ", ".join(str(place) for place in places)
-        raise RecordError(f"no records in {searched}; run bench first, or name another folder")
-    records = [read_record(path) for path in paths]
-    if latest:
-        records = latest_builds(records)
-    check_builds(records)
+    records = records_in(places, latest=latest)
+    if not records:
+        raise RecordError(_nothing_in(places))
     return to_csv(to_rows(records))
 
 
+def records_in(places: Sequence[Path], *, latest: bool) -> list[Record]:
+    """Return all records that may stand in one file; raises RecordError for a broken or unlike one.
+
+    latest: of what was measured with several builds, keep the newest.
+    """
+    records = all_records_in(places)
+    if latest:
+        records = latest_builds(records)
+    check_builds(records)
+    return records
+
+
+def pack(places: Sequence[Path], folder: Path, *, latest: bool) -> str:
+    """Pack everything that the places hold, and return in words what that was.
+
+    Raises RecordError for a broken or unlike record, where nothing is there, and where the folder
+    would keep packed records that the places do not hold.
+    """
+    records, counts = records_in(places, latest=latest), counts_in(places)
+    if not records and not counts:
+        raise RecordError(_nothing_in(places))
+    for name, found in ((RECORDS, records), (COUNTS, counts)):
+        if not found and (folder / name).exists():
+            raise RecordError(
+                f"{folder / name} is there, but none of its kind is in {_words(places)}; delete it,"
+                " or choose another folder"
+            )
+    check_writable(folder, "--pack")
+    if records:
+        pack_records(folder / RECORDS, records)
+        replace_whole(folder / CSV, to_csv(to_rows(records)))
+    if counts:
+        pack_counts(folder / COUNTS, counts)
+    return f"{len(records)} records and {len(counts)} counts packed in {folder}"
+
+
+def _unpack(places: Sequence[Path], folder: Path) -> str:
+    held = held_in(places)
+    n_held = len(held.records) + len(held.counts)
+    if not n_held:
+        raise RecordError(_nothing_in(places))
+    check_writable(folder, "--unpack")
+    n_new = unpack(held, folder)
+    return f"{n_new} records laid out below {folder / 'raw'}; {n_held - n_new} were there"
+
+
+def _check_flags(options: argparse.Namespace) -> None:
+    packs = options.pack is not None or options.unpack is not None
+    if packs and options.out is not None:
+        raise ConfigError("--out writes a table, and --pack and --unpack do not; leave one out")
+    if options.unpack is not None and not options.places:
+        raise ConfigError("--unpack needs what to unpack; name a packed file or its folder")
+    if options.unpack is not None and options.latest:
+        raise ConfigError("--unpack lays everything out; leave --latest out, or give it to --pack")
+
+
+def _nothing_in(places: Sequence[Path]) -> str:
+    return f"no records in {_words(places)}; run bench first, or name another folder"
+
+
+def _words(places: Sequence[Path]) -> str:
+    return ", ".join(str(place) for place in places)
+
+
 def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        replace_whole(path, text)
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be written ({error.strerror}); choose another --out"
@@ -60,12 +131,31 @@ def _write(path: Path, text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = OneLineParser(prog="bench-collect", description="Raw records to one CSV.")
-    parser.add_argument("places", nargs="*", type=Path, default=[Path("results/raw")])
+    parser = OneLineParser(
+        prog="bench-collect",
+        description="Records to one CSV, to packed files, or back from packed files.",
+        epilog="bench-collect --pack FOLDER writes records.jsonl.xz (a sorted line of JSON for each"
+        " record, all samples kept), counts.jsonl.xz (records of batch counts, where there are any)"
+        " and records.csv. bench-collect FOLDER --unpack RESULTS lays them out again as"
+        " RESULTS/raw/TRIAL/rN.json and RESULTS/raw/counts/COUNT.json, where bench and Snakemake go"
+        " on with them; a record that is there with other content is never overwritten. Superseded"
+        " records are left out.",
+    )
+    parser.add_argument(
+        "places",
+        nargs="*",
+        type=Path,
+        metavar="PLACE",
+        help="a packed file (*.xz) or a folder that holds some, a record, or a folder that is"
+        " searched for records; results/raw if left out",
+    )
     parser.add_argument("--out", type=Path, help="file to write; standard output if left out")
     parser.add_argument(
         "--latest", action="store_true", help="where code or versions changed, keep the newest"
     )
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--pack", type=Path, metavar="FOLDER", help="write packed files there")
+    either.add_argument("--unpack", type=Path, metavar="RESULTS", help="lay records out there")
     return parser
 
 

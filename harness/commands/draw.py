@@ -1,5 +1,7 @@
 """Draw one paper artefact from its records: python -m harness.commands.draw NAME [options].
 
+With --records FILE, its records are those in the file or folder, wherever they were measured.
+
 Exit codes: 0 drawn, 1 a wrong name, configuration or record.
 """
 
@@ -10,15 +12,19 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from harness.errors import BenchError
 from harness.planning.artefacts import choices_from, plan_artefact, plan_counts
 from harness.planning.compose import Composer
 from plots.drawing.style import use_style
+from plots.numbers.artefact import Artefact
+from plots.numbers.drawable import Drawable, drawable
 from plots.numbers.gather import gather
+from plots.numbers.sources import Elsewhere
 from plots.writing.sheet import write_sheet
 
-OPTIONS = ("scale", "device", "threads", "data-root", "results-dir", "conf-dir")
+OPTIONS = ("scale", "device", "threads", "data-root", "results-dir", "conf-dir", "records")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,15 +49,30 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def draw(name: str, options: dict[str, str | None]) -> None:
     """Plan the artefact as the pipeline did, and draw what the records say."""
+    if options.get("records"):
+        draw_held(name, drawable(options, os.environ, name))
+        return
     choices = choices_from(options, os.environ)
     trials = plan_artefact(name, choices, Composer(choices.conf_dir))
     artefact = gather(name, choices, trials, plan_counts(name, choices))
-    use_style()
-    importlib.import_module(artefact.presentation.draw).make(artefact, choices.results_dir)
     command = f"bench experiment={name} scale={choices.scale}"
     if not trials:
         command = f"snakemake draw_{name} --config scale={choices.scale}"
-    write_sheet(artefact, choices.results_dir, command)
+    _draw(artefact, choices.results_dir, command)
+
+
+def draw_held(name: str, found: Drawable) -> None:
+    """Draw one artefact of records that were measured elsewhere."""
+    part, choices = found.drawn[name], found.choices
+    artefact = gather(name, choices, part.trials, part.sweeps, Elsewhere(found.held))
+    command = f"snakemake draw_{name} --config records={found.place}"
+    _draw(artefact, choices.results_dir, command)
+
+
+def _draw(artefact: Artefact, results_dir: Path, command: str) -> None:
+    use_style()
+    importlib.import_module(artefact.presentation.draw).make(artefact, results_dir)
+    write_sheet(artefact, results_dir, command)
 
 
 if __name__ == "__main__":

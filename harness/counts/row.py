@@ -153,11 +153,15 @@ def read_count_rows(path: Path) -> tuple[AnyCount, ...]:
     except OSError as error:
         raise RecordError(f"{path} cannot be read ({error.strerror}); count again") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise RecordError(
-            f"{path} holds no batch counts: {where}: {first['msg']}; delete it and count again"
-        ) from error
+        raise _no_counts(path, error) from error
+
+
+def _no_counts(path: Path, error: ValidationError) -> RecordError:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or "the file"
+    return RecordError(
+        f"{path} holds no batch counts: {where}: {first['msg']}; delete it and count again"
+    )
 
 
 def write_count_rows(path: Path, rows: Sequence[AnyCount]) -> None:
@@ -171,11 +175,26 @@ def write_count_rows(path: Path, rows: Sequence[AnyCount]) -> None:
         raise ConfigError(f"out={path} cannot be written: {error.strerror}") from error
 
 
+def parse_count(text: bytes) -> AnyCount:
+    """Validate the record of one count; raises pydantic's ValidationError."""
+    return _ONE.validate_json(text)
+
+
+def read_count(path: Path) -> AnyCount:
+    """Read and validate the record of one count; raises RecordError naming the file and fault."""
+    try:
+        return parse_count(path.read_bytes())
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read ({error.strerror}); count again") from error
+    except ValidationError as error:
+        raise _no_counts(path, error) from error
+
+
 def find_count(path: Path) -> AnyCount | None:
     """Return the record of one count, or None where there is none that can be read."""
     try:
-        return _ONE.validate_json(path.read_bytes())
-    except (OSError, ValidationError):
+        return read_count(path)
+    except RecordError:
         return None
 
 

@@ -13,9 +13,12 @@ from harness.planning.compose import Composer
 SWEPT = ("model", "dataset", "split", "batch_size", "granularity")  # the first changes slowest
 
 
-def parse_requests(settings: Sequence[str]) -> list[Request]:
-    """Read key=value arguments where values may be listed with commas; see points_of."""
-    composer = Composer()
+def parse_requests(settings: Sequence[str], composer: Composer | None = None) -> list[Request]:
+    """Read key=value arguments where values may be listed with commas; see points_of.
+
+    composer: composes many sweeps faster than a new one for each.
+    """
+    composer = composer or Composer()
     return [parse_request(point, composer) for point in points_of(settings, composer)]
 
 

@@ -22,7 +22,11 @@ from harness.values.places import CONF_DIR
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the person at the machine decides; equal choices plan equal trials."""
+    """What the person at the machine decides; equal choices plan equal trials.
+
+    datasets: those that were measured, where records are drawn on another machine; None: those that
+    lie in data_root.
+    """
 
     scale: str
     device: str
@@ -30,6 +34,7 @@ class Choices:
     data_root: Path
     results_dir: Path
     conf_dir: Path = CONF_DIR
+    datasets: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,11 @@ class PlannedTrial:
         return tuple(path_of(results_dir, self.trial_id, round_) for round_ in range(self.rounds))
 
 
-def choices_from(config: Mapping[str, Any], environment: Mapping[str, str]) -> Choices:
+def choices_from(
+    config: Mapping[str, Any],
+    environment: Mapping[str, str],
+    datasets: frozenset[str] | None = None,
+) -> Choices:
     """Fill in what was not said: the papers' sizes where CUDA is present, else small ones."""
     device = config.get("device") or default_device()
     return Choices(
@@ -59,6 +68,7 @@ def choices_from(config: Mapping[str, Any], environment: Mapping[str, str]) -> C
         data_root=Path(config.get("data_root") or environment.get("BENCH_DATA") or "data"),
         results_dir=Path(config.get("results_dir") or "results"),
         conf_dir=Path(config.get("conf_dir") or CONF_DIR).resolve(),
+        datasets=datasets,
     )
 
 
@@ -87,7 +97,7 @@ def plan_artefact(name: str, choices: Choices, composer: Composer) -> tuple[Plan
 
 
 def plan_counts(name: str, choices: Choices) -> tuple[Sweep, ...]:
-    """Batch counts of one artefact, with stand-ins for data sets that are not on this machine."""
+    """Batch counts of one artefact, with stand-ins for data sets that are not there."""
     sweeps = []
     for sweep in expand(name, choices.scale, choices.conf_dir).sweeps:
         datasets = (_available(dataset, choices) for dataset in sweep.values("dataset"))
@@ -106,16 +116,28 @@ def sweep_sha256(sweep: Sweep, composer: Composer) -> str:
     return counting_sha256(modules, {v for values in sweep.settings.values() for v in values})
 
 
+def is_here(dataset: str, choices: Choices) -> bool:
+    """Whether a data set is generated, or lies in data_root."""
+    loader = _dataset_file(dataset, choices).get("loader")
+    home = home_of(loader) if loader else None
+    return home is None or (choices.data_root / home.folder).is_dir()
+
+
 def _available(dataset: str, choices: Choices) -> str:
-    """The data set itself, or what its file names as stand-in where it is not on this machine."""
+    """The data set itself, or what its file names as stand-in where it is not there."""
+    stand_in: str | None = _dataset_file(dataset, choices).get("stand_in")
+    if stand_in is None:
+        return dataset
+    if choices.datasets is not None:
+        was_replaced = dataset not in choices.datasets and stand_in in choices.datasets
+        return stand_in if was_replaced else dataset
+    return dataset if is_here(dataset, choices) else stand_in
+
+
+def _dataset_file(dataset: str, choices: Choices) -> dict[str, Any]:
+    """Its YAML; nothing for an unknown name, of which whoever composes it says what there is."""
     path = choices.conf_dir / "dataset" / f"{dataset}.yaml"
-    if not path.is_file():
-        return dataset  # whoever composes it says what there is
-    choice = read_mapping(path, "loader")
-    stand_in: str | None = choice.get("stand_in")
-    home = home_of(choice["loader"]) if stand_in else None
-    is_missing = home is not None and not (choices.data_root / home.folder).is_dir()
-    return stand_in if stand_in and is_missing else dataset
+    return read_mapping(path, "loader") if path.is_file() else {}
 
 
 def measuring_order(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
 from harness.records.comparable import build_of, group_of
@@ -14,17 +13,6 @@ from harness.records.record import Record
 from harness.records.stats import relative_spread, round_warnings
 
 Row = dict[str, Any]
-
-
-def find_records(places: Iterable[Path]) -> list[Path]:
-    """List record files: files as they are, folders searched, superseded records left out."""
-    found: list[Path] = []
-    for place in places:
-        if place.is_dir():
-            found += [path for path in place.rglob("r*.json") if path.parent.name != "superseded"]
-        else:
-            found.append(place)
-    return sorted(dict.fromkeys(found))
 
 
 def to_rows(records: Sequence[Record]) -> list[Row]:

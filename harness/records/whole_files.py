@@ -13,17 +13,17 @@ def write_whole(path: Path, text: str) -> None:
     _write(path, text, keep=True)
 
 
-def replace_whole(path: Path, text: str) -> None:
+def replace_whole(path: Path, content: str | bytes) -> None:
     """Write atomically what can be made again: whoever looks finds the old file or the new one."""
-    _write(path, text, keep=False)
+    _write(path, content, keep=False)
 
 
-def _write(path: Path, text: str, *, keep: bool) -> None:
+def _write(path: Path, content: str | bytes, *, keep: bool) -> None:
     """Whoever looks finds the old file, or the new one complete on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(path, str(os.getpid()))
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
+    with temporary.open("wb") as file:
+        file.write(content if isinstance(content, bytes) else content.encode())
         file.flush()
         os.fsync(file.fileno())
     if keep:

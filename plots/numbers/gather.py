@@ -6,16 +6,15 @@ from pathlib import Path
 
 import yaml
 
-from harness.counts.row import read_count_rows
 from harness.errors import ConfigError
 from harness.planning.artefacts import Choices, PlannedTrial
 from harness.planning.kinds import read_systems
 from harness.planning.sweep import Sweep
-from harness.records.record import Record, read_record
 from plots.numbers.artefact import Artefact
 from plots.numbers.comparable import check_one_table
 from plots.numbers.points import Point
 from plots.numbers.presentation import read_presentation
+from plots.numbers.sources import ResultsFolder, Source
 
 
 def gather(
@@ -23,17 +22,18 @@ def gather(
     choices: Choices,
     trials: tuple[PlannedTrial, ...],
     sweeps: tuple[Sweep, ...] = (),
+    source: Source | None = None,
 ) -> Artefact:
     """Read the records of an artefact's trials, and its batch counts.
 
+    source: what they are taken from; None: the folder of results.
+
     Raises RecordError for a damaged record, and where two records may not share a table.
     """
+    source = source or ResultsFolder(choices.results_dir)
     points = tuple(
-        Point(
-            settings=trial.settings,
-            records=tuple(_record_at(path) for path in trial.record_paths(choices.results_dir)),
-        )
-        for trial in trials
+        Point(settings=trial.settings, records=records)
+        for trial, records in zip(trials, source.rounds(trials), strict=True)
     )
     check_one_table(record for point in points for record in point.records if record is not None)
     return Artefact(
@@ -42,18 +42,9 @@ def gather(
         points=points,
         labels=read_labels(choices.conf_dir),
         sweeps=sweeps,
-        counts=tuple(
-            row
-            for path in (sweep.path(choices.results_dir) for sweep in sweeps)
-            if path.exists()
-            for row in read_count_rows(path)
-        ),
+        counts=tuple(row for sweep in sweeps for row in source.counts(sweep)),
         data_root=choices.data_root,
     )
-
-
-def _record_at(path: Path) -> Record | None:
-    return read_record(path) if path.exists() else None
 
 
 def read_labels(conf_dir: Path) -> dict[str, str]:

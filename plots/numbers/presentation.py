@@ -61,6 +61,11 @@ class Presentation:
         return self.draw.split(".")[1:2] == ["tables"]
 
     @property
+    def draws_mini_batch(self) -> bool:
+        """Whether it needs the data set itself, to build the graph that was counted."""
+        return self.show.get("graph") == "plain"
+
+    @property
     def stems(self) -> tuple[str, ...]:
         """What it writes, without suffix and relative to the results: one per figure or table."""
         if self.is_table and self.compare and not self.show:

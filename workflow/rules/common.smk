@@ -4,6 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from harness.counts.places import packed_files
 from harness.planning.admit import admit
 from harness.planning.artefacts import (
     choices_from,
@@ -17,23 +18,33 @@ from harness.planning.grid import experiment_names
 from harness.records.record import path_of
 from harness.trials.sources import SourceHashes, hash_files
 from harness.values.places import CONF_DIR
+from plots.numbers.drawable import drawable
 from plots.numbers.presentation import read_presentation
 
-CHOICES = choices_from(config, os.environ)
+# With records=PLACE nothing is measured: what was measured elsewhere is drawn, whatever is here.
+PLACE = config.get("records")
+DRAWABLE = drawable(config, os.environ) if PLACE else None
+CHOICES = DRAWABLE.choices if DRAWABLE else choices_from(config, os.environ)
 RESULTS = CHOICES.results_dir
 COMPOSER = Composer(CHOICES.conf_dir)
-PLANS = {
-    name: plan_artefact(name, CHOICES, COMPOSER)
-    for name in experiment_names(CHOICES.conf_dir)
-}
+if DRAWABLE:
+    print(*DRAWABLE.lines, sep="\n", file=sys.stderr)
+    PLANS = {name: part.trials for name, part in DRAWABLE.drawn.items()}
+    COUNTS = {name: part.sweeps for name, part in DRAWABLE.drawn.items()}
+else:
+    PLANS = {
+        name: plan_artefact(name, CHOICES, COMPOSER)
+        for name in experiment_names(CHOICES.conf_dir)
+    }
+    COUNTS = {name: plan_counts(name, CHOICES) for name in PLANS}
 TRIALS = {
     trial.trial_id: (place, trial)
     for place, trial in enumerate(measuring_order(t for plan in PLANS.values() for t in plan))
 }
-for _, planned in TRIALS.values():
-    admit(planned.spec)
+if not DRAWABLE:
+    for _, planned in TRIALS.values():
+        admit(planned.spec)
 SOURCES = SourceHashes()
-COUNTS = {name: plan_counts(name, CHOICES) for name in PLANS}
 SWEEPS = {sweep.sweep_id: sweep for sweeps in COUNTS.values() for sweep in sweeps}
 FILES = {name: read_presentation(name, CHOICES.conf_dir).files for name in PLANS}
 # Editing what draws draws again; editing what is measured measures again (see the rule trial).
@@ -54,8 +65,16 @@ SAME_CHOICES = " ".join(
         "data-root": CHOICES.data_root,
         "results-dir": CHOICES.results_dir,
         "conf-dir": CHOICES.conf_dir,
+        **({"records": PLACE} if PLACE else {}),
     }.items()
 )
+
+
+def records_of(plan):
+    """What a table of these trials is made from."""
+    if PLACE:
+        return packed_files(Path(PLACE)) or [PLACE]
+    return [path for trial in plan for path in trial.record_paths(RESULTS)]
 
 wildcard_constraints:
     trial="[^/]+",

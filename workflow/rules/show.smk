@@ -5,8 +5,8 @@ for name, plan in PLANS.items():
             f"draw_{name}"
         input:
             experiment=f"{CHOICES.conf_dir}/experiment/{name}.yaml",
-            records=[path for trial in plan for path in trial.record_paths(RESULTS)],
-            counts=[sweep.path(RESULTS) for sweep in COUNTS[name]],
+            records=records_of(plan),
+            counts=[] if PLACE else [sweep.path(RESULTS) for sweep in COUNTS[name]],
         output:
             [f"{RESULTS}/{file}" for file in FILES[name]],
         log:
@@ -22,13 +22,13 @@ for name, plan in PLANS.items():
 # Every number of every trial in one tidy table, for analyses of one's own.
 rule collect:
     input:
-        [path for plan in PLANS.values() for t in plan for path in t.record_paths(RESULTS)],
+        records_of([trial for plan in PLANS.values() for trial in plan]),
     output:
         f"{RESULTS}/records.csv",
     log:
         f"{RESULTS}/logs/collect.log",
     params:
-        collect=f"{PYTHON} harness.commands.collect {RESULTS}/raw --latest",
+        collect=f"{PYTHON} harness.commands.collect {shlex.quote(str(PLACE or RESULTS / 'raw'))} --latest",
     message:
         "write {output}"
     shell:

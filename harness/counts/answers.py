@@ -1,0 +1,61 @@
+"""Which records of counts answer a planned sweep, made by whichever version of the code.
+
+First by name. A record of another name answers where all that it tells is as asked for; where that
+leaves a choice, nothing answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from harness.counts.plan import PlannedCount
+from harness.counts.row import AnyCount, CountRow
+from harness.counts.sweep_requests import parse_requests
+from harness.planning.compose import Composer
+from harness.planning.sweep import Sweep
+
+_TOLD = ("model", "dataset", "split", "batch_size", "granularity", "outputs", "offset", "policy")
+
+
+class CountAnswers:
+    """Records of counts, to be asked for sweeps."""
+
+    def __init__(self, rows: Iterable[AnyCount]) -> None:
+        self._by_name = {row.count_id: row for row in rows}
+        self._alike: dict[tuple[Any, ...], list[AnyCount]] = {}
+        for row in self._by_name.values():
+            self._alike.setdefault(_told_by(row), []).append(row)
+        self._composer = Composer()
+        self._answered: dict[str, list[AnyCount]] = {}
+
+    def to(self, sweep: Sweep) -> list[AnyCount]:
+        """Return the counts of a sweep in its order; what nothing answers is left out."""
+        if sweep.sweep_id not in self._answered:
+            found = (self._answer_to(one) for one in self._planned(sweep))
+            self._answered[sweep.sweep_id] = [row for row in found if row is not None]
+        return self._answered[sweep.sweep_id]
+
+    def _planned(self, sweep: Sweep) -> Iterator[PlannedCount]:
+        for request in parse_requests(sweep.overrides, self._composer):
+            for policy in request.policies:
+                yield PlannedCount(request, policy, source_sha256="")
+
+    def _answer_to(self, planned: PlannedCount) -> AnyCount | None:
+        by_name = self._by_name.get(planned.count_id)
+        if by_name is not None:
+            return by_name
+        alike = self._alike.get(_asked_for(planned), [])
+        return alike[0] if len(alike) == 1 else None
+
+
+def _told_by(row: AnyCount) -> tuple[Any, ...]:
+    following = row.following if isinstance(row, CountRow) else None
+    n_following = len(following.n_batches) if following else 0
+    return (*(getattr(row, name) for name in _TOLD), row.learning, n_following)
+
+
+def _asked_for(planned: PlannedCount) -> tuple[Any, ...]:
+    labels = planned.labels()
+    told = tuple(labels[name] for name in _TOLD)
+    return (*told, labels["learning"], planned.request.n_following)

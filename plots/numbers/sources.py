@@ -1,0 +1,68 @@
+"""Where the records of an artefact come from: a folder of results, or anywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from harness.counts.answers import CountAnswers
+from harness.counts.places import Held
+from harness.counts.row import AnyCount, read_count_rows
+from harness.planning.artefacts import PlannedTrial
+from harness.planning.sweep import Sweep
+from harness.records.answers import Answers
+from harness.records.record import Record, read_record
+
+Rounds = tuple[Record | None, ...]  # None: there is no record of that round
+
+
+class Source(Protocol):
+    """Answers what an artefact's plan asks for."""
+
+    def rounds(self, trials: Sequence[PlannedTrial]) -> list[Rounds]:
+        """For each trial of one artefact, a record or None for each of its rounds."""
+        ...
+
+    def counts(self, sweep: Sweep) -> Sequence[AnyCount]:
+        """The counts of a sweep that there are, in its order."""
+        ...
+
+
+class ResultsFolder:
+    """What was measured here; raises RecordError for a damaged file."""
+
+    def __init__(self, results_dir: Path) -> None:
+        self._results_dir = results_dir
+
+    def rounds(self, trials: Sequence[PlannedTrial]) -> list[Rounds]:
+        """See Source."""
+        return [tuple(map(_record_at, one.record_paths(self._results_dir))) for one in trials]
+
+    def counts(self, sweep: Sweep) -> Sequence[AnyCount]:
+        """See Source."""
+        path = sweep.path(self._results_dir)
+        return read_count_rows(path) if path.exists() else ()
+
+
+def _record_at(path: Path) -> Record | None:
+    return read_record(path) if path.exists() else None
+
+
+class Elsewhere:
+    """What was measured anywhere, by any version of the code."""
+
+    def __init__(self, held: Held) -> None:
+        self._answers, self._counts = Answers(held.records), CountAnswers(held.counts)
+
+    def rounds(self, trials: Sequence[PlannedTrial]) -> list[Rounds]:
+        """See Source."""
+        found = self._answers.to([trial.spec for trial in trials])
+        return [
+            tuple(rounds.get(round_) for round_ in range(trial.rounds))
+            for trial, rounds in zip(trials, found, strict=True)
+        ]
+
+    def counts(self, sweep: Sweep) -> Sequence[AnyCount]:
+        """See Source."""
+        return self._counts.to(sweep)
