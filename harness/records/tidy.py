@@ -6,10 +6,10 @@ import csv
 import json
 from collections.abc import Sequence
 from io import StringIO
-from typing import Any
+from typing import Any, get_args
 
 from harness.records.comparable import build_of, group_of
-from harness.records.record import Record
+from harness.records.record import Phase, Record
 from harness.records.stats import relative_spread, round_warnings
 
 Row = dict[str, Any]
@@ -32,7 +32,7 @@ def to_row(record: Record, n_rounds: int) -> Row:
     row |= {name: config.get(name) for name in ("split", "embedding_size")}
     row |= {"status": record.status, "reason": record.reason}
     row |= {"instances_per_s": record.instances_per_s if record.status == "ok" else None}
-    row |= {f"{phase}_s": seconds for phase, seconds in record.phases_s.items()}
+    row |= {f"{phase}_s": record.phases_s.get(phase) for phase in get_args(Phase)}
     counted = ("learn_s", "compile_s", "n_batches", "n_launches", "bytes_copied", "n_copies")
     memory = ("peak_memory_bytes", "baseline_memory_bytes")
     row |= {name: getattr(record, name) for name in (*counted, *memory)}

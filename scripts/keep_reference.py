@@ -1,0 +1,170 @@
+"""Make the committed form of measured results: records packed, tables and small figures from them.
+
+    python scripts/keep_reference.py results results/reference/MACHINE/SCALE
+
+Everything is drawn anew from the packed records, so that what is committed is what they say. A
+committed folder is drawn again, after a change of what draws, by naming it twice:
+
+    python scripts/keep_reference.py results/reference/MACHINE/SCALE results/reference/MACHINE/SCALE
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from harness.commands.collect import pack
+from harness.commands.draw import draw_held
+from harness.errors import BenchError, ConfigError
+from harness.planning.grid import SCALES
+from harness.records.whole_files import replace_whole
+from plots.numbers.drawable import Drawable, drawable
+
+KEPT = {"tables": (".md", ".csv"), "figures": (".csv", ".png")}
+WIDTH, N_COLORS = 1000, 64  # of pictures, in pixels; enough to read every word
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return 0 when the folder was written, 1 with one line when it cannot be."""
+    flags = _parse(arguments)
+    try:
+        words = keep(flags.results, flags.folder, flags)
+    except BenchError as error:
+        print(f"keep_reference: {error}", file=sys.stderr)
+        return 1
+    print(*words, sep="\n", file=sys.stderr)
+    return 0
+
+
+def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> list[str]:
+    """Write the committed folder, and return in words what is in it."""
+    places = [raw if (raw := place / "raw").is_dir() else place for place in results]
+    words = [pack(places, folder, latest=True)]
+    with tempfile.TemporaryDirectory() as drawn:
+        config = {"records": folder, "results_dir": drawn, "data_root": flags.data_root}
+        found = drawable(config | {"scale": flags.scale}, os.environ)
+        names = [n for n, part in found.drawn.items() if flags.partial or not part.n_missing]
+        if not names:
+            raise ConfigError(f"no artefact has all its records in {folder}; say --partial")
+        for name in names:
+            draw_held(name, found)
+        _replace_drawings(Path(drawn), folder)
+        sheets = [json.loads(Path(drawn, f"artefacts/{n}.json").read_text()) for n in names]
+    replace_whole(folder / "README.md", readme_of(found, folder, sheets))
+    left_out = [name for name in found.drawn if name not in names]
+    note = f"left out, since records are missing (--partial keeps them): {', '.join(left_out)}"
+    return [*words, *found.lines, *([note] if left_out else [])]
+
+
+def _replace_drawings(drawn: Path, folder: Path) -> None:
+    """Copy what is kept of the new drawings, pictures made small, and delete the older ones."""
+    for name, suffixes in KEPT.items():
+        new = {p for p in (drawn / name).glob("*") if p.suffix in suffixes}
+        for path in sorted(new):
+            to = folder / name / path.name
+            replace_whole(to, small(path) if path.suffix == ".png" else path.read_bytes())
+        for path in (folder / name).glob("*"):
+            if path.name not in {one.name for one in new}:
+                path.unlink()
+
+
+def small(picture: Path) -> bytes:
+    """Return a picture at most WIDTH pixels wide, in few colours, as PNG."""
+    content = BytesIO()
+    with Image.open(picture) as image:
+        height = round(image.height * WIDTH / image.width)
+        wide = image.convert("RGB")
+        if image.width > WIDTH:
+            wide = wide.resize((WIDTH, height), Image.Resampling.LANCZOS)
+        # Of Pillow's ways, the one that keeps rare colours: those of thin lines.
+        few = wide.quantize(N_COLORS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        few.save(content, "PNG", optimize=True)
+    return content.getvalue()
+
+
+def readme_of(found: Drawable, folder: Path, sheets: Sequence[dict[str, Any]]) -> str:
+    """What is in the folder, as its records tell it."""
+    records, counts = found.held.records, found.held.counts
+    machine = records[0].machine if records else {}
+    days = sorted([r.started_at[:10] for r in records] + [c.counted_at[:10] for c in counts])
+    versions: dict[str, set[str]] = {}
+    for record in records:
+        for name, version in record.versions.items():
+            versions.setdefault(name, set()).add(version)
+    facts = {
+        "CPU": ", ".join(sorted({str(r.machine.get("cpu")) for r in records} | _cpus(found))),
+        "CPUs that could be used": len(machine.get("usable_cpus") or ()) or None,
+        "memory (GiB)": round(machine.get("memory_bytes", 0) / 2**30, 1) or None,
+        "GPUs": ", ".join(sorted({g["name"] for r in records for g in r.machine.get("gpus") or ()}))
+        or "none",
+        "system": machine.get("os"),
+        "scale": found.choices.scale,
+        "device, threads": f"{found.choices.device}, {found.choices.threads}",
+        "measured": " to ".join(dict.fromkeys((days[0], days[-1]))),
+        "records of trials": _statuses(record.status for record in records),
+        "records of counts": _statuses(row.status for row in counts),
+        "versions": ", ".join(f"{n} {'/'.join(sorted(v))}" for n, v in sorted(versions.items())),
+    }
+    return "\n".join(
+        [
+            f"# {folder.resolve().parent.name}, {found.choices.scale} scale",
+            "",
+            "Written by `scripts/keep_reference.py` from the records beside it.",
+            "",
+            "| | |",
+            "|---|---|",
+            *(f"| {name} | {value} |" for name, value in facts.items() if value),
+            "",
+            "| artefact | title | files |",
+            "|---|---|---|",
+            *map(_row, sheets),
+            "",
+        ]
+    )
+
+
+def _row(sheet: dict[str, Any]) -> str:
+    suffix = ".md" if sheet["is_table"] else ".png"
+    stems = [str(stem) for stem in sheet["stems"]]
+    links = " ".join(f"[{Path(stem).name}]({stem}{suffix})" for stem in stems)
+    return f"| `{sheet['name']}` | {sheet['title']} | {links} |"
+
+
+def _cpus(found: Drawable) -> set[str]:
+    return {row.cpu for row in found.held.counts}
+
+
+def _statuses(statuses: Iterable[str]) -> str:
+    counted = Counter(statuses)
+    parts = [f"{n} {status}" for status, n in sorted(counted.items())]
+    return f"{counted.total()} ({', '.join(parts)})" if parts else ""
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "results", type=Path, nargs="+", help="folders of results, or of packed records"
+    )
+    parser.add_argument("folder", type=Path, help="results/reference/MACHINE/SCALE")
+    parser.add_argument("--scale", choices=SCALES, help="what fits most records, if left out")
+    parser.add_argument("--data-root", type=Path, help="BENCH_DATA, if left out")
+    parser.add_argument(
+        "--partial", action="store_true", help="keep artefacts of which records are missing, too"
+    )
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

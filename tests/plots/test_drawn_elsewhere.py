@@ -1,0 +1,276 @@
+"""Records drawn on another machine: what is drawn follows from the records alone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+
+import harness.planning.admit
+import plots.numbers.drawable
+from harness.commands import draw
+from harness.counts.places import COUNTS, pack_counts
+from harness.counts.row import AnyCount
+from harness.errors import RecordError
+from harness.planning.artefacts import Choices, PlannedTrial, choices_from, plan_artefact
+from harness.planning.compose import Composer
+from harness.records.packed import RECORDS, pack_records
+from harness.records.record import Record, trial_of
+from plots.numbers.drawable import Drawable, drawable
+from plots.numbers.gather import gather
+from plots.numbers.sources import Elsewhere
+from plots.words.notes import title_of
+from tests.support.made_up_records import conf_with_made_up_systems, made_up_record
+from tests.support.plain_records import plain_count, plain_record
+
+FIGURE, TABLE, GRAPH = "cavs_fig8d", "cavs_table1_tree_lstm", "edbatch_fig1"
+KEPT = (".csv", ".md")
+OF_GRAPH = ("depth", "agenda", "fsm_sort", "critical_share")
+
+
+@pytest.fixture(scope="module")
+def conf_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three artefacts, of systems that exist in name only."""
+    folder = conf_with_made_up_systems(tmp_path_factory.mktemp("made_up"))
+    for path in (folder / "experiment").iterdir():
+        if path.stem not in (FIGURE, TABLE, GRAPH):
+            path.unlink()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def composer(conf_dir: Path) -> Composer:
+    return Composer(conf_dir)
+
+
+@pytest.fixture(autouse=True)
+def _blind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks at this machine fails; pictures are files without content."""
+
+    def look() -> bool:
+        raise AssertionError("the machine that draws was looked at")
+
+    monkeypatch.setattr(harness.planning.admit, "has_cuda_device", look)
+    monkeypatch.setattr(harness.planning.admit, "usable_cpus", look)
+    monkeypatch.setattr(Figure, "savefig", lambda _figure, path, **_options: Path(path).touch())
+
+
+@pytest.fixture
+def measured(conf_dir: Path, composer: Composer, tmp_path: Path) -> Callable[..., list[Record]]:
+    """Makes up records of artefacts as measured elsewhere."""
+
+    def measure(*names: str, datasets: tuple[str, ...] = ("sst",), **said: Any) -> list[Record]:
+        config = {"scale": "smoke", "device": "cpu", "conf_dir": conf_dir} | said
+        choices = choices_from(config, {}, frozenset(datasets))
+        trials = [t for name in names for t in plan_artefact(name, choices, composer)]
+        return [as_measured(t, round_) for t in trials for round_ in range(t.rounds)]
+
+    return measure
+
+
+def as_measured(trial: PlannedTrial, round_: int) -> Record:
+    """A record that says all of the trial that was measured."""
+    spec = trial.spec.with_round(round_)
+    said = {"trial": trial_of(spec), "config": spec.to_dict()}
+    return made_up_record(trial, round_).model_copy(update=said)
+
+
+@pytest.fixture
+def plan_of(
+    conf_dir: Path, composer: Composer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Drawable]:
+    """Packs records, and says what of them can be drawn."""
+    monkeypatch.setattr(plots.numbers.drawable, "Composer", lambda _: composer)  # which remembers
+
+    def plan(records: list[Record], counts: list[AnyCount] | None = None, **said: Any) -> Drawable:
+        place = tmp_path / "packed"
+        if records:
+            pack_records(place / RECORDS, records)
+        if counts:
+            pack_counts(place / COUNTS, counts)
+        own = {"records": place, "conf_dir": conf_dir, "data_root": tmp_path / "none"}
+        return drawable(own | {"results_dir": tmp_path / "drawn"} | said, {})
+
+    return plan
+
+
+def content(choices: Choices) -> dict[str, bytes]:
+    files = sorted(p for p in choices.results_dir.rglob("*") if p.suffix in KEPT)
+    return {path.name: path.read_bytes() for path in files}
+
+
+def draw_all(found: Drawable) -> dict[str, bytes]:
+    """Draw, and return every table of numbers."""
+    for name in found.drawn:
+        draw.draw_held(name, found)
+    return content(found.choices)
+
+
+def test_the_same_is_drawn_as_where_it_was_measured(
+    measured: Callable[..., list[Record]],
+    plan_of: Callable[..., Drawable],
+    composer: Composer,
+    tmp_path: Path,
+) -> None:
+    records = measured(FIGURE, TABLE)
+    found = plan_of(records)
+    assert set(found.drawn) == {FIGURE, TABLE}
+    assert (found.unused, found.left_out, len(found.lines)) == ([], [], 1)
+    elsewhere = draw_all(found)
+
+    here = replace(found.choices, results_dir=tmp_path / "here")
+    for record in records:
+        path = here.results_dir / f"raw/{record.trial_id}/r{record.trial.round}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(record.model_dump_json())
+    for name in (FIGURE, TABLE):
+        artefact = gather(name, here, plan_artefact(name, here, composer))
+        draw._draw(artefact, here.results_dir, "a command")
+    assert content(here) == elsewhere
+    assert b",missing," not in b"".join(elsewhere.values())
+
+
+def test_scale_device_and_threads_are_those_of_the_records(
+    measured: Callable[..., list[Record]], plan_of: Callable[..., Drawable]
+) -> None:
+    gpu = measured(TABLE, scale="paper", device="cuda", threads=64)
+    found = plan_of(gpu)
+    assert (found.choices.scale, found.choices.device, found.choices.threads) == (
+        "paper",
+        "cuda",
+        64,
+    )
+    assert found.drawn[TABLE].n_missing == 0
+
+    cpu = measured(TABLE)[:3]
+    found = plan_of([*gpu, *cpu])
+    assert found.choices.device == "cuda"
+    assert any("not drawn: 3 of device=cpu threads=1" in line for line in found.lines)
+    found = plan_of([*gpu, *cpu], scale="smoke", device="cpu")
+    assert (found.choices.device, found.choices.threads) == ("cpu", 1)
+    assert found.drawn[TABLE].seen == {(r.trial_id, r.trial.round) for r in cpu}
+
+
+def test_a_stand_in_is_drawn_where_it_was_measured(
+    measured: Callable[..., list[Record]], plan_of: Callable[..., Drawable], tmp_path: Path
+) -> None:
+    """Whatever lies on the machine that draws."""
+    (tmp_path / "data" / "sst").mkdir(parents=True)
+    for datasets, data_root in (("sst_synthetic", "data"), ("sst", "none")):
+        found = plan_of(measured(TABLE, datasets=(datasets,)), data_root=tmp_path / data_root)
+        part = found.drawn[TABLE]
+        artefact = gather(TABLE, found.choices, part.trials, (), Elsewhere(found.held))
+        assert ("synthetic" in title_of(artefact)) == (datasets == "sst_synthetic")
+        assert part.n_missing == 0
+
+
+def older(record: Record, **config: Any) -> Record:
+    """The same record, had the modules lain elsewhere and had it been named accordingly."""
+    moved = {"adapter": "before", "model_module": "before", "loader": "before"} | config
+    changes = {
+        "trial_id": record.trial_id + "-before",
+        "config": record.config | moved,
+        "source_sha256": "f" * 64,
+    }
+    return record.model_copy(update=changes)
+
+
+def test_records_of_older_code_are_drawn(
+    measured: Callable[..., list[Record]], plan_of: Callable[..., Drawable]
+) -> None:
+    new = measured(FIGURE)
+    expected = draw_all(plan_of(new))
+    for options in ({}, {"gone_since": 1}):
+        old = [older(r, system_options=r.config["system_options"] | options) for r in new]
+        assert draw_all(plan_of(old)) == expected
+    assert not plan_of(new + [older(r) for r in new]).drawn[FIGURE].n_missing
+
+
+@pytest.mark.parametrize("config", [{"learning_rate": 0.5}, {"split": "dev"}, {"timing": {}}])
+def test_what_was_measured_otherwise_answers_nothing(
+    config: dict[str, Any],
+    measured: Callable[..., list[Record]],
+    plan_of: Callable[..., Drawable],
+) -> None:
+    """But for a key that one of both does not know."""
+    first, *rest = measured(TABLE)
+    n_missing = sum(record.trial_id == first.trial_id for record in rest)
+    others = [record for record in rest if record.trial_id != first.trial_id]
+    found = plan_of([older(first, **config), *others])
+    assert found.drawn[TABLE].n_missing == n_missing + (config != {"timing": {}})
+
+
+def test_what_leaves_a_choice_answers_nothing(
+    measured: Callable[..., list[Record]], plan_of: Callable[..., Drawable]
+) -> None:
+    """Two older trials differ in something that is no longer known: neither can be taken."""
+    first, *rest = measured(TABLE)
+    twins = [older(first, before=1), older(first, before=2)]
+    twins[1] = twins[1].model_copy(update={"trial_id": "another-name"})
+    others = [r for r in rest if r.trial_id != first.trial_id]
+    alone, both = plan_of([twins[0], *others]), plan_of([*twins, *others])
+    assert both.drawn[TABLE].n_missing == alone.drawn[TABLE].n_missing + 1
+    assert any("not drawn: 2 of device=cpu" in line for line in both.lines)
+
+
+def test_missing_rounds_are_shown_as_missing_and_told(
+    measured: Callable[..., list[Record]], plan_of: Callable[..., Drawable]
+) -> None:
+    found = plan_of(measured(FIGURE)[2:])
+    assert f"rounds without a record, shown as missing: {FIGURE} (2)" in ", ".join(found.lines)
+    assert b",missing," in draw_all(found)[f"{FIGURE}.csv"]
+
+
+def test_a_mini_batch_is_drawn_where_its_data_are(
+    measured: Callable[..., list[Record]],
+    plan_of: Callable[..., Drawable],
+    tmp_path: Path,
+) -> None:
+    rows = [
+        plain_count(f"count-{policy}", policy=policy, batch_size=1, offset=4867)
+        for policy in OF_GRAPH[:2]
+    ]
+    found = plan_of(measured(TABLE), rows)
+    assert set(found.drawn) == {FIGURE, TABLE}  # which share trials
+    assert [line for line in found.lines if "draws a mini-batch of sst, which is not in" in line]
+    shutil.rmtree(tmp_path / "packed")
+    with pytest.raises(RecordError, match="left out") as caught:
+        plan_of([], rows)
+    assert "\n" not in str(caught.value)
+    (tmp_path / "data" / "sst").mkdir(parents=True)
+    assert set(plan_of([], rows, data_root=tmp_path / "data").drawn) == {GRAPH}
+
+
+def test_nothing_to_draw_is_told_in_one_line(
+    plan_of: Callable[..., Drawable], conf_dir: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(RecordError, match="can be drawn from") as caught:
+        plan_of([plain_record()])
+    assert "\n" not in str(caught.value)
+    (tmp_path / "empty").mkdir()
+    for place, words in (("empty", "holds no records"), ("nowhere", "does not exist")):
+        with pytest.raises(RecordError, match=words):
+            drawable({"records": tmp_path / place, "conf_dir": conf_dir}, {})
+
+
+def test_the_command_draws_one_artefact(
+    measured: Callable[..., list[Record]],
+    plan_of: Callable[..., Drawable],
+    conf_dir: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tables = draw_all(plan_of(measured(TABLE)))
+    expected = {name: text for name, text in tables.items() if name.startswith(TABLE)}
+    assert len(expected) == 4
+    said = [f"--records={tmp_path / 'packed'}", f"--conf-dir={conf_dir}"]
+    drawn = tmp_path / "by_command"
+    assert draw.main([TABLE, *said, f"--results-dir={drawn}"]) == 0
+    assert {p.name: p.read_bytes() for p in drawn.rglob("*") if p.suffix in KEPT} == expected
+    assert draw.main([GRAPH, *said]) == 1
+    assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,128 @@
+"""`bench-collect --pack` and `--unpack`: everything that reads a folder of results goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import harness.commands.bench
+from harness.commands import bench, collect, schedule
+from harness.counts import in_turn
+from harness.counts.places import COUNTS
+from harness.records.packed import RECORDS
+from tests.support.faulty_counts import COUNT, N_ROWS
+from tests.support.plain_records import content_of, plain_count, plain_record, write_results
+
+SWEEP = (
+    "-m",
+    "system=reference,null",
+    "hidden_size=8",
+    "model=tree_fc",
+    "dataset=complete_trees",
+    "dataset.options.n_leaves=4",
+    "batch_size=2",
+    "rounds=2",
+    "timing.min_seconds=0",
+    "timing.n_mini_batches=2",
+)
+
+
+def run(*arguments: object) -> int:
+    return collect.main([str(one) for one in arguments])
+
+
+def test_what_was_measured_goes_on_after_packing_and_unpacking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, packed, there = tmp_path / "here", tmp_path / "packed", tmp_path / "there"
+    assert bench.main([*SWEEP, f"results_dir={here}"]) == 0
+    assert schedule.main([*COUNT, f"records={here}/raw/counts"]) == 0
+    assert run(here / "raw", "--pack", packed) == 0
+    assert sorted(content_of(packed)) == [COUNTS, "records.csv", RECORDS]
+    assert run(packed, "--unpack", there) == 0
+    assert content_of(there / "raw").keys() == content_of(here / "raw").keys()
+    capsys.readouterr()
+
+    before = content_of(there / "raw")
+    monkeypatch.setattr(harness.commands.bench, "run_worker", None)
+    assert bench.main([*SWEEP, f"results_dir={there}"]) == 0
+    assert capsys.readouterr().out == "4 records: 4 ok; 4 kept\n"
+    monkeypatch.setattr(in_turn, "work", None)
+    assert schedule.main([*COUNT, f"records={there}/raw/counts"]) == 0
+    assert capsys.readouterr().err == f"{N_ROWS} records: {N_ROWS} ok; {N_ROWS} kept\n"
+    assert content_of(there / "raw") == before
+
+
+def test_packing_again_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_results(tmp_path, [plain_record(r) for r in range(3)], [plain_count()])
+    assert run(tmp_path / "raw", "--pack", tmp_path / "a") == 0
+    assert "3 records and 1 counts packed" in capsys.readouterr().err
+    first = content_of(tmp_path / "a")
+    assert run(tmp_path / "a", "--pack", tmp_path / "a") == 0
+    assert content_of(tmp_path / "a") == first
+    for name in (RECORDS, COUNTS):
+        assert run(tmp_path / "a" / name, "--unpack", tmp_path / "b") == 0
+    assert run(tmp_path / "b" / "raw", "--pack", tmp_path / "c") == 0
+    assert content_of(tmp_path / "c") == first
+
+
+def test_a_packed_file_is_a_place_like_any_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_results(tmp_path, [plain_record(r) for r in range(3)], [plain_count()])
+    assert run(tmp_path / "raw") == 0
+    table = capsys.readouterr().out
+    assert table.count("\n") == 4
+    assert run(tmp_path / "raw", "--pack", tmp_path / "packed") == 0
+    capsys.readouterr()
+    for place in (tmp_path / "packed", tmp_path / "packed" / RECORDS):
+        assert run(place) == 0
+        assert capsys.readouterr().out == table
+    assert (tmp_path / "packed" / "records.csv").read_text() == table
+    assert run(tmp_path / "packed", tmp_path / "raw") == 0
+    assert capsys.readouterr().out == table
+
+
+def test_the_newest_build_alone_is_packed_where_that_is_asked_for(tmp_path: Path) -> None:
+    changes = {"source_sha256": "b" * 64, "started_at": "2026-02-01T00:00:00+00:00"}
+    newer = plain_record(changes=changes, hidden_size=16)
+    write_results(tmp_path, [plain_record(), newer], [])
+    assert run(tmp_path / "raw", "--pack", tmp_path / "packed") == 1
+    assert not (tmp_path / "packed").exists()
+    assert run(tmp_path / "raw", "--pack", tmp_path / "packed", "--latest") == 0
+    assert run(tmp_path / "packed", "--unpack", tmp_path / "there") == 0
+    assert list(content_of(tmp_path / "there")) == [f"raw/{newer.trial_id}/r0.json"]
+
+
+def test_what_cannot_be_done_is_told_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_results(tmp_path, [plain_record()], [plain_count()])
+    raw, packed, other = tmp_path / "raw", tmp_path / "packed", tmp_path / "other"
+    assert run(raw, "--pack", packed) == 0
+    assert run(raw, "--pack", other) == 0
+    write_results(tmp_path / "only", [plain_record()], [])
+    write_results(other, [plain_record(changes={"instances_per_s": 1.0})], [])
+    capsys.readouterr()
+    before = content_of(tmp_path)
+    for arguments, words in (
+        ((tmp_path / "only", "--pack", packed), "counts.jsonl.xz is there, but none of its kind"),
+        ((raw, other / "raw", "--pack", packed), "two unlike records of fake-"),
+        ((tmp_path / "nothing", "--pack", packed), "cannot be read"),
+        ((tmp_path / "nothing.xz", "--unpack", other), "cannot be read"),
+        (("--unpack", other), "name a packed file"),
+        ((packed, "--unpack", other), "r0.json is there with other content"),
+        ((raw, "--pack", packed, "--out", tmp_path / "a.csv"), "leave one out"),
+        ((packed, "--unpack", other, "--latest"), "leave --latest out"),
+        ((packed, "--unpack", other, "--pack", other), "not allowed with"),
+        (("--colour",), "--colour"),
+        ((raw, "--pack", raw / "counts" / "count-a.json"), "cannot be written"),
+    ):
+        assert run(*arguments) == 1, arguments
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.startswith("bench-collect: ")
+        assert said.err.count("\n") == 1
+        assert words in said.err
+        assert content_of(tmp_path) == before

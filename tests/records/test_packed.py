@@ -1,0 +1,207 @@
+"""Packed records: what comes out is what went in, and damage is told in one line."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.counts.places import COUNTS, Held, held_in, pack_counts, unpack
+from harness.counts.row import FailedCount
+from harness.errors import RecordError
+from harness.records.packed import RECORDS, pack_records
+from harness.records.record import Record, read_record
+from harness.trials.spec import Limits
+from tests.support.plain_records import content_of, plain_count, plain_record, write_results
+
+SECONDS = st.floats(min_value=0, max_value=1e9)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+SETTINGS = st.recursive(
+    st.none() | st.booleans() | st.integers() | SECONDS | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+CHANGES = st.fixed_dictionaries(
+    {
+        "status": st.sampled_from(["ok", "oom", "crash"]),
+        "reason": st.none() | TEXT,
+        "samples_s": st.lists(SECONDS, max_size=5).map(tuple),
+        "config": st.dictionaries(TEXT, SETTINGS, max_size=3),
+        "command": TEXT,
+    }
+)
+
+
+@st.composite
+def many_records(draw: st.DrawFn) -> list[Record]:
+    """Rounds of a few trials, in any order."""
+    names = st.tuples(st.sampled_from(["vertex", "cavs", "dynet"]), st.integers(0, 12))
+    chosen = draw(st.lists(names, min_size=1, max_size=6, unique=True))
+    return [plain_record(round_, draw(CHANGES), system=system) for system, round_ in chosen]
+
+
+@settings(max_examples=30, deadline=None)
+@given(records=many_records(), seed=st.integers())
+def test_packing_keeps_every_value_and_no_order(
+    tmp_path_factory: pytest.TempPathFactory, records: list[Record], seed: int
+) -> None:
+    folder = tmp_path_factory.mktemp("packed")
+    pack_records(folder / "a.xz", records)
+    held = held_in([folder / "a.xz"])
+    by_name = {(one.trial_id, one.trial.round): one for one in records}
+    assert list(held.records) == [by_name[name] for name in sorted(by_name)]
+
+    shuffled = random.Random(seed).sample(records, len(records))
+    pack_records(folder / "b.xz", [*shuffled, records[0]])
+    assert (folder / "a.xz").read_bytes() == (folder / "b.xz").read_bytes()
+
+    unpack(held, folder / "results")
+    assert held_in([folder / "results"]) == held
+
+
+def failed_count() -> FailedCount:
+    return FailedCount(
+        status="timeout",
+        reason="too slow",
+        limits=Limits(time_s=3.0),
+        count_id="count-b",
+        policy="depth",
+        model="tree_lstm",
+        dataset="sst",
+        split="train",
+        batch_size=4,
+        granularity="vertex",
+        outputs="vertices",
+        offset=0,
+        cpu="Some CPU",
+        source_sha256="a" * 64,
+        counted_at="2026-01-01T00:00:00+00:00",
+    )
+
+
+def test_counts_come_out_as_they_went_in(tmp_path: Path) -> None:
+    learned = {"policy": "fsm_sort", "learn_s": 0.1, "unseen_share": 0.0}
+    learned["learning"] = {"variant": "released", "fallback": "last", "trials": 9, "seed": 1}
+    rows = [failed_count(), plain_count("count-c", **learned), plain_count("count-a")]
+    pack_counts(tmp_path / COUNTS, rows)
+    held = held_in([tmp_path])
+    assert held == Held((), (rows[2], rows[0], rows[1]))
+    assert unpack(held, tmp_path / "results") == 3
+    assert held_in([tmp_path / "results"]) == held
+    assert unpack(held, tmp_path / "results") == 0
+
+
+def test_a_line_is_sorted_json(tmp_path: Path) -> None:
+    pack_records(tmp_path / RECORDS, [plain_record(1), plain_record(0)])
+    lines = lzma.decompress((tmp_path / RECORDS).read_bytes()).decode().splitlines()
+    values = [json.loads(line) for line in lines]
+    assert [value["trial"]["round"] for value in values] == [0, 1]
+    assert all(list(value) == sorted(value) for value in values)
+    assert values[0]["samples_s"] == [0.5, 0.25]
+
+
+def replaced_line(change: Callable[[dict[str, Any]], Any]) -> Callable[[bytes], bytes]:
+    """Change what the second line says."""
+
+    def damage(packed: bytes) -> bytes:
+        lines = lzma.decompress(packed).splitlines()
+        lines[1] = json.dumps(change(json.loads(lines[1]))).encode()
+        return lzma.compress(b"\n".join(lines) + b"\n")
+
+    return damage
+
+
+DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "cut off": (lambda packed: packed[: len(packed) // 2], "cut off|damaged"),
+    "nearly whole": (lambda packed: packed[:-1], "cut off"),
+    "a byte": (lambda packed: packed[:60] + bytes([packed[60] ^ 1]) + packed[61:], "damaged"),
+    "no xz": (lambda packed: lzma.decompress(packed), "no packed file"),
+    "nothing": (lambda packed: b"", "cut off"),
+    "no lines": (lambda packed: lzma.compress(b""), "no whole lines"),
+    "more behind": (lambda packed: packed + b"more", "goes on behind its end"),
+    "half a line": (lambda packed: lzma.compress(b'{"trial_id": 1'), "no whole lines"),
+    "no JSON": (lambda packed: lzma.compress(b'"trial_id"\n{\n'), "line 1 is not a record"),
+    "a field": (replaced_line(lambda line: line | {"colour": 1}), "line 2 .*: colour: "),
+    "no field": (
+        replaced_line(lambda line: {k: v for k, v in line.items() if k != "status"}),
+        "line 2 .*: status: ",
+    ),
+    "a list": (replaced_line(lambda line: [line]), "line 2 is not a record of schema 1"),
+    "a twin": (
+        replaced_line(lambda line: line | {"trial": line["trial"] | {"round": 0}}),
+        "two unlike records",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damage_is_told_in_one_line(tmp_path: Path, name: str) -> None:
+    damage, words = DAMAGES[name]
+    path = tmp_path / RECORDS
+    pack_records(path, [plain_record(round_, {"command": "c" * 99}) for round_ in range(3)])
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(RecordError, match=words) as caught:
+        held_in([path])
+    assert "\n" not in str(caught.value)
+    assert name == "a twin" or str(path) in str(caught.value)
+
+
+def test_a_damaged_count_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / COUNTS).write_bytes(lzma.compress(b'{"count_id": "count-a", "status": "ok"}\n'))
+    with pytest.raises(RecordError, match=r"counts.jsonl.xz, line 1 is not the record of a count"):
+        held_in([tmp_path])
+
+
+def test_nothing_is_overwritten_and_nothing_else_written(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    other = plain_record(1, {"instances_per_s": 7.0})
+    write_results(results, [other], [])
+    before = content_of(results)
+    records, count = (plain_record(0), plain_record(1)), plain_count()
+    with pytest.raises(RecordError, match=r"r1\.json is there with other content"):
+        unpack(Held(records, (count,)), results)
+    assert content_of(results) == before
+
+    write_results(results / "2", list(records), [plain_count(n_batches=99)])
+    before = content_of(results)
+    with pytest.raises(RecordError, match=r"count-a\.json is there with other content"):
+        unpack(Held((plain_record(5),), (count,)), results / "2")
+    assert content_of(results) == before
+
+
+def test_a_damaged_record_that_is_there_stays(tmp_path: Path) -> None:
+    held = Held((plain_record(),))
+    unpack(held, tmp_path)
+    (path,) = tmp_path.rglob("r0.json")
+    path.write_text("{")
+    with pytest.raises(RecordError, match="other content"):
+        unpack(held, tmp_path)
+    assert path.read_text() == "{"
+
+
+@pytest.mark.parametrize("name", ["../../outside", "/tmp/outside", "..", "a/b", "", "-rf"])
+def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
+    results = tmp_path / "a" / "results"
+    for held in (
+        Held((plain_record(changes={"trial_id": name}),)),
+        Held((), (plain_count(name),)),
+    ):
+        with pytest.raises(RecordError, match="no file's name"):
+            unpack(held, results)
+    assert content_of(tmp_path) == {}
+
+
+def test_superseded_records_are_left_out(tmp_path: Path) -> None:
+    old, new = plain_record(changes={"instances_per_s": 1.0}), plain_record()
+    write_results(tmp_path, [old, new], [plain_count(n_batches=50), plain_count()])
+    assert len(list(tmp_path.rglob("superseded/*.json"))) == 2
+    assert held_in([tmp_path / "raw"]) == Held((new,), (plain_count(),))
+    (path,) = tmp_path.rglob("r0.json")
+    assert read_record(path) == new

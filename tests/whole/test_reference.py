@@ -1,0 +1,117 @@
+"""What is committed below results/reference: small, packed, and what its records say."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from harness.commands.collect import collect
+from harness.commands.draw import draw_held
+from harness.counts.places import COUNTS
+from harness.records.packed import RECORDS
+from harness.values.places import ROOT
+from plots.numbers.drawable import drawable
+from plots.numbers.presentation import read_presentation
+
+REFERENCE = ROOT / "results" / "reference"
+FOLDERS = sorted({path.parent for path in REFERENCE.rglob("*.xz")})
+MOST_BYTES = 4 * 1000**2
+ALLOWED = re.compile(
+    r"[^/]+/README\.md"
+    r"|[^/]+/[^/]+/(README\.md|records\.jsonl\.xz|counts\.jsonl\.xz|records\.csv)"
+    r"|[^/]+/[^/]+/tables/[^/]+\.(md|csv)"
+    r"|[^/]+/[^/]+/figures/[^/]+\.(png|csv)"
+)
+
+Line = dict[str, str]
+
+
+def test_there_is_no_more_than_four_megabytes() -> None:
+    everything = [REFERENCE, *REFERENCE.rglob("*")]
+    assert sum(path.lstat().st_size for path in everything) <= MOST_BYTES
+
+
+def test_there_is_no_folder_of_a_trial_and_nothing_superseded() -> None:
+    files = [path for path in REFERENCE.rglob("*") if path.is_file()]
+    names = [path.relative_to(REFERENCE).as_posix() for path in files]
+    assert [name for name in names if not ALLOWED.fullmatch(name)] == []
+    for folder in FOLDERS:
+        assert (folder / "README.md").is_file()
+        assert (folder.parent / "README.md").is_file()
+
+
+def test_every_link_leads_to_a_file() -> None:
+    for page in [ROOT / "README.md", *REFERENCE.rglob("README.md")]:
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            assert "://" in link or (page.parent / link).exists(), f"{page}: {link}"
+
+
+def lines_of(text: str) -> Iterator[Line]:
+    """Lines but for those of what was added to an artefact after it was measured."""
+    for line in csv.DictReader(text.splitlines()):
+        if line.get("status") != "missing":
+            yield line
+
+
+def assert_equal(committed: str, drawn: str, name: str) -> None:
+    """Texts are equal, numbers up to what another processor rounds otherwise."""
+    advice = f"{name} is not what its records say; see scripts/keep_reference.py"
+    ours, theirs = list(lines_of(committed)), list(lines_of(drawn))
+    assert [list(line) for line in ours] == [list(line) for line in theirs], advice
+    for a, b in zip(ours, theirs, strict=True):
+        unlike = {key for key in a if a[key] != b[key] and not _close(a[key], b[key])}
+        assert not unlike, f"{advice}: {[(key, a[key], b[key]) for key in sorted(unlike)]}"
+
+
+def _close(a: str, b: str) -> bool:
+    try:
+        return math.isclose(float(a), float(b), rel_tol=1e-9)
+    except ValueError:
+        return False
+
+
+def test_the_comparison_tells_numbers_apart() -> None:
+    table = "system,value,status\na,0.1,ok\n"
+    assert_equal(table, "system,value,status\na,0.10000000000000001,ok\nb,,missing\n", "this")
+    for other in ("a,0.1001,ok", "b,0.1,ok", "a,0.1,oom", "a,,ok", "a,0.1,ok\nb,1,ok", ""):
+        with pytest.raises(AssertionError, match=r"not what its records say"):
+            assert_equal(table, f"system,value,status\n{other}\n", "this")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_the_committed_numbers_are_drawn_again_from_the_packed_records(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Figure, "savefig", lambda _figure, path, **_options: Path(path).touch())
+    found = drawable({"records": folder, "results_dir": tmp_path}, os.environ)
+    committed = sorted([*folder.glob("tables/*.csv"), *folder.glob("figures/*.csv")])
+    artefacts = {
+        f"{stem}.csv": name
+        for name in found.parts
+        for stem in read_presentation(name, found.choices.conf_dir).stems
+    }
+    names = {path: artefacts[path.relative_to(folder).as_posix()] for path in committed}
+    wanted = {path: name for path, name in names.items() if name in found.drawn}
+    assert len(wanted) >= len(committed) - 3, "only what draws a mini-batch needs its data set"
+    for name in sorted(set(wanted.values())):
+        draw_held(name, found)
+    for path in wanted:
+        drawn = tmp_path / path.relative_to(folder)
+        assert_equal(path.read_text(), drawn.read_text(), str(path.relative_to(ROOT)))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_the_table_of_records_is_that_of_the_packed_records(folder: Path) -> None:
+    table = folder / "records.csv"
+    assert table.exists() == (folder / RECORDS).exists()
+    assert table.exists() or (folder / COUNTS).exists()
+    if table.exists():
+        assert_equal(table.read_text(), collect([folder], latest=False), str(table))
