@@ -57,7 +57,7 @@ PYTHON = f"{shlex.quote(sys.executable)} -m"
 # Systems, models and data sets are those of the folder that was planned with, for bench too.
 CONF_PATH = "" if CHOICES.conf_dir == CONF_DIR else f"--config-path={shlex.quote(str(CHOICES.conf_dir))}"
 SAME_CHOICES = " ".join(
-    f"--{key}={value}"
+    f"--{key}={shlex.quote(str(value))}"
     for key, value in {
         "scale": CHOICES.scale,
         "device": CHOICES.device,

@@ -1,0 +1,87 @@
+"""From a folder of results to its committed form: `scripts/keep_reference.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+from harness.planning.artefacts import Choices, choices_from, plan_artefact
+from harness.planning.compose import Composer
+from scripts import keep_reference
+from tests.support.made_up_records import write_made_up_records
+from tests.support.plain_records import content_of
+
+TABLE = "cavs_table1_tree_lstm"
+
+
+def test_a_small_picture_keeps_its_rare_colours(tmp_path: Path) -> None:
+    pixels = np.full((900, 2000, 3), 255, dtype=np.uint8)
+    pixels[:, :1500] = np.arange(900, dtype=np.uint16)[:, None, None] * 255 // 899  # 256 greys
+    lines = {100: (213, 94, 0), 200: (0, 114, 178), 300: (0, 158, 115), 400: (204, 121, 167)}
+    for row, color in lines.items():
+        pixels[row : row + 4, 1600:] = color
+    picture = tmp_path / "large.png"
+    Image.fromarray(pixels).save(picture)
+
+    (tmp_path / "small.png").write_bytes(keep_reference.small(picture))
+    with Image.open(tmp_path / "small.png") as image:
+        assert image.size == (1000, 450)
+        few = np.asarray(image.convert("RGB")).astype(int)
+    assert len(np.unique(few.reshape(-1, 3), axis=0)) <= keep_reference.N_COLORS
+    for row, color in lines.items():
+        assert np.abs(few[row // 2, 900] - color).max() <= 24
+
+    Image.fromarray(pixels[:50, :70]).save(picture)
+    (tmp_path / "small.png").write_bytes(keep_reference.small(picture))
+    with Image.open(tmp_path / "small.png") as image:
+        assert image.size == (70, 50)
+
+
+@pytest.fixture
+def choices(tmp_path: Path) -> Choices:
+    said = {"scale": "smoke", "device": "cpu", "results_dir": tmp_path / "results"}
+    return choices_from(said, {}, frozenset({"sst"}))
+
+
+@pytest.mark.slow
+def test_a_folder_of_results_becomes_a_committed_one_again_and_again(
+    choices: Choices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def savefig(_figure: Figure, path: Path, **_options: object) -> None:
+        Image.new("RGB", (20, 10)).save(path) if path.suffix == ".png" else path.touch()
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    write_made_up_records(plan_artefact(TABLE, choices, Composer(choices.conf_dir)), choices)
+    folder = tmp_path / "some-machine" / "smoke"
+    (folder / "tables").mkdir(parents=True)
+    (folder / "tables" / "outdated.md").touch()
+    assert keep_reference.main([str(choices.results_dir), str(folder)]) == 0
+    first = content_of(folder)
+    assert {f"tables/{TABLE}_systems.md", f"tables/{TABLE}_strategies.csv"} <= first.keys()
+    assert {"README.md", "records.csv", "records.jsonl.xz"} <= first.keys()
+    assert not {name for name in first if "outdated" in name or name.endswith((".pdf", ".html"))}
+    assert b"Made-up CPU" in first["README.md"]
+    assert f"| `{TABLE}` |".encode() in first["README.md"]
+
+    assert keep_reference.main([str(folder), str(folder)]) == 0
+    assert content_of(folder) == first
+    assert keep_reference.main([str(folder), str(folder), "--partial"]) == 0
+    more = content_of(folder)
+    assert more.keys() > first.keys(), "artefacts that share some of the trials"
+    assert {name: more[name] for name in first if name != "README.md"} == {
+        name: text for name, text in first.items() if name != "README.md"
+    }
+
+
+def test_what_cannot_be_kept_is_told_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert keep_reference.main([str(tmp_path / "none"), str(tmp_path / "a")]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("keep_reference: ")
+    assert said.count("\n") == 1
+    assert not (tmp_path / "a").exists()
