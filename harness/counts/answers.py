@@ -27,13 +27,20 @@ class CountAnswers:
         for row in self._by_name.values():
             self._alike.setdefault(_told_by(row), []).append(row)
         self._composer = Composer()
-        self._answered: dict[str, list[AnyCount]] = {}
+        self._answered: dict[str, list[AnyCount | None]] = {}
 
     def to(self, sweep: Sweep) -> list[AnyCount]:
         """Return the counts of a sweep in its order; what nothing answers is left out."""
+        return [row for row in self._all_of(sweep) if row is not None]
+
+    def n_missing(self, sweep: Sweep) -> int:
+        """How many counts of a sweep nothing answers."""
+        return self._all_of(sweep).count(None)
+
+    def _all_of(self, sweep: Sweep) -> list[AnyCount | None]:
         if sweep.sweep_id not in self._answered:
-            found = (self._answer_to(one) for one in self._planned(sweep))
-            self._answered[sweep.sweep_id] = [row for row in found if row is not None]
+            found = [self._answer_to(one) for one in self._planned(sweep)]
+            self._answered[sweep.sweep_id] = found
         return self._answered[sweep.sweep_id]
 
     def _planned(self, sweep: Sweep) -> Iterator[PlannedCount]:

@@ -43,30 +43,15 @@ def setting_of(record: Record) -> Setting:
 class Part:
     """One artefact's plan, and what of it the records hold.
 
-    seen: records and counts that it shows. n_missing: rounds that it shows as missing.
-    missing_data: data sets that it needs and that are not on this machine.
+    seen: records and counts that it shows. n_missing: rounds and counts that it lacks.
+    left_out: why it cannot be drawn on this machine; None where it can.
     """
 
     trials: tuple[PlannedTrial, ...]
     sweeps: tuple[Sweep, ...]
     seen: frozenset[Name]
     n_missing: int
-    missing_data: tuple[str, ...]
-
-    @classmethod
-    def of(
-        cls,
-        source: Elsewhere,
-        trials: tuple[PlannedTrial, ...],
-        sweeps: tuple[Sweep, ...],
-        missing_data: tuple[str, ...],
-    ) -> Part:
-        """Look up what the plan asks for."""
-        rounds = [record for records in source.rounds(trials) for record in records]
-        found = [record for record in rounds if record is not None]
-        seen = {(record.trial_id, record.trial.round) for record in found}
-        seen |= {(row.count_id, 0) for sweep in sweeps for row in source.counts(sweep)}
-        return cls(trials, sweeps, frozenset(seen), len(rounds) - len(found), missing_data)
+    left_out: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +66,7 @@ class Drawable:
     @property
     def drawn(self) -> dict[str, Part]:
         """Those that can be drawn on this machine."""
-        return {name: part for name, part in self.parts.items() if not part.missing_data}
+        return {name: part for name, part in self.parts.items() if part.left_out is None}
 
     @property
     def seen(self) -> frozenset[Name]:
@@ -101,13 +86,8 @@ class Drawable:
     @property
     def left_out(self) -> list[str]:
         """What cannot be drawn on this machine, and why."""
-        root = self.choices.data_root
-        return [
-            f"{name} is left out, since it draws a mini-batch of {', '.join(part.missing_data)},"
-            f" which is not in data_root={root}"
-            for name, part in self.parts.items()
-            if part.missing_data
-        ]
+        parts = self.parts.items()
+        return [f"{name} is left out, since {p.left_out}" for name, p in parts if p.left_out]
 
     @property
     def lines(self) -> list[str]:
@@ -119,7 +99,7 @@ class Drawable:
             f" scale={c.scale} device={c.device} threads={c.threads}"
         ]
         if missing:
-            lines.append(f"rounds without a record, shown as missing: {', '.join(missing)}")
+            lines.append(f"without a record, shown as missing: {', '.join(missing)}")
         if self.unused:
             lines.append(
                 f"records that are not drawn: {', '.join(self.unused)}; another scale=, device= or"
@@ -195,15 +175,33 @@ def _parts(
     parts: dict[str, Part] = {}
     for one in (name,) if name else experiment_names(choices.conf_dir):
         if choices.scale in read_experiment(one, choices.conf_dir)["scales"]:
-            trials, sweeps = plan_artefact(one, choices, composer), plan_counts(one, choices)
-            part = Part.of(source, trials, sweeps, _missing_data(one, sweeps, choices))
+            part = _part(one, source, choices, composer)
             parts |= {one: part} if part.seen else {}
     return parts
 
 
-def _missing_data(name: str, sweeps: tuple[Sweep, ...], choices: Choices) -> tuple[str, ...]:
-    """Data sets without which an artefact cannot be drawn here; most need none."""
-    if not read_presentation(name, choices.conf_dir).draws_mini_batch:
-        return ()
+def _part(name: str, source: Elsewhere, choices: Choices, composer: Composer) -> Part:
+    trials, sweeps = plan_artefact(name, choices, composer), plan_counts(name, choices)
+    rounds = [record for records in source.rounds(trials) for record in records]
+    found = [record for record in rounds if record is not None]
+    seen = {(record.trial_id, record.trial.round) for record in found}
+    seen |= {(row.count_id, 0) for sweep in sweeps for row in source.counts(sweep)}
+    n_missing_counts = sum(source.n_missing_counts(sweep) for sweep in sweeps)
+    left_out = None
+    if read_presentation(name, choices.conf_dir).draws_mini_batch:
+        left_out = _why_no_mini_batch(sweeps, n_missing_counts, choices)
+    n_missing = len(rounds) - len(found) + n_missing_counts
+    return Part(trials, sweeps, frozenset(seen), n_missing, left_out)
+
+
+def _why_no_mini_batch(
+    sweeps: tuple[Sweep, ...], n_missing_counts: int, choices: Choices
+) -> str | None:
+    """Why the mini-batch that was counted cannot be drawn here; None where it can."""
     datasets = {dataset for sweep in sweeps for dataset in sweep.values("dataset")}
-    return tuple(sorted(dataset for dataset in datasets if not is_here(dataset, choices)))
+    missing = sorted(dataset for dataset in datasets if not is_here(dataset, choices))
+    if missing:
+        return (
+            f"it draws a mini-batch of {', '.join(missing)}, not in data_root={choices.data_root}"
+        )
+    return f"{n_missing_counts} of its counts are not there" if n_missing_counts else None

@@ -66,3 +66,7 @@ class Elsewhere:
     def counts(self, sweep: Sweep) -> Sequence[AnyCount]:
         """See Source."""
         return self._counts.to(sweep)
+
+    def n_missing_counts(self, sweep: Sweep) -> int:
+        """How many counts of a sweep are not there."""
+        return self._counts.n_missing(sweep)

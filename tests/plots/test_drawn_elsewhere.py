@@ -25,12 +25,13 @@ from plots.numbers.drawable import Drawable, drawable
 from plots.numbers.gather import gather
 from plots.numbers.sources import Elsewhere
 from plots.words.notes import title_of
+from tests.support.made_up_counts import LEARNING
 from tests.support.made_up_records import conf_with_made_up_systems, made_up_record
 from tests.support.plain_records import plain_count, plain_record
 
 FIGURE, TABLE, GRAPH = "cavs_fig8d", "cavs_table1_tree_lstm", "edbatch_fig1"
 KEPT = (".csv", ".md")
-OF_GRAPH = ("depth", "agenda", "fsm_sort", "critical_share")
+OF_GRAPH = {"depth": None, "agenda": None, "fsm_sort": LEARNING, "critical_share": None}
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +223,7 @@ def test_missing_rounds_are_shown_as_missing_and_told(
     measured: Callable[..., list[Record]], plan_of: Callable[..., Drawable]
 ) -> None:
     found = plan_of(measured(FIGURE)[2:])
-    assert f"rounds without a record, shown as missing: {FIGURE} (2)" in ", ".join(found.lines)
+    assert f"without a record, shown as missing: {FIGURE} (2)" in ", ".join(found.lines)
     assert b",missing," in draw_all(found)[f"{FIGURE}.csv"]
 
 
@@ -232,18 +233,23 @@ def test_a_mini_batch_is_drawn_where_its_data_are(
     tmp_path: Path,
 ) -> None:
     rows = [
-        plain_count(f"count-{policy}", policy=policy, batch_size=1, offset=4867)
-        for policy in OF_GRAPH[:2]
+        plain_count(f"count-{policy}", policy=policy, batch_size=1, offset=4867, learning=learning)
+        for policy, learning in OF_GRAPH.items()
     ]
     found = plan_of(measured(TABLE), rows)
     assert set(found.drawn) == {FIGURE, TABLE}  # which share trials
-    assert [line for line in found.lines if "draws a mini-batch of sst, which is not in" in line]
+    assert [line for line in found.lines if "draws a mini-batch of sst, not in data_root" in line]
     shutil.rmtree(tmp_path / "packed")
     with pytest.raises(RecordError, match="left out") as caught:
         plan_of([], rows)
     assert "\n" not in str(caught.value)
     (tmp_path / "data" / "sst").mkdir(parents=True)
     assert set(plan_of([], rows, data_root=tmp_path / "data").drawn) == {GRAPH}
+    with pytest.raises(RecordError, match="1 of its counts are not there"):
+        plan_of([], rows[1:], data_root=tmp_path / "data")
+    rows[0] = plain_count("count-depth", policy="depth", batch_size=1, offset=3)
+    with pytest.raises(RecordError, match="1 of its counts are not there"):
+        plan_of([], rows, data_root=tmp_path / "data")
 
 
 def test_nothing_to_draw_is_told_in_one_line(
