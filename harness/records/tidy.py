@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from io import StringIO
 from typing import Any, get_args
 
+from harness.contracts.system import Phase
 from harness.records.comparable import build_of, group_of
-from harness.records.record import Phase, Record
+from harness.records.record import Record
 from harness.records.stats import relative_spread, round_warnings
 
 Row = dict[str, Any]
