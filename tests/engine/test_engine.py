@@ -21,7 +21,7 @@ from harness.engine.switches import Switches
 from harness.errors import ConfigError
 from harness.oracle import run_reference
 from systems.on_core.vertex import Adapter
-from tests.support.engine_models import EXAMPLES
+from tests.support.engine_models import EXAMPLES, GRANULARITIES
 from tests.support.engine_runs import (
     POLICIES,
     NoClock,
@@ -32,7 +32,6 @@ from tests.support.engine_runs import (
     run,
 )
 
-GRANULARITIES = [(name, granularity) for name in EXAMPLES for granularity in ("vertex", "operator")]
 PLAIN = Switches(fusion=False, loop="python")
 
 

@@ -9,8 +9,7 @@ import torch
 from harness.contracts.model import initial_weights
 from harness.engine.switches import Switches
 from harness.oracle import run_reference
-from tests.engine.test_engine import GRANULARITIES
-from tests.support.engine_models import EXAMPLES
+from tests.support.engine_models import EXAMPLES, GRANULARITIES
 from tests.support.engine_runs import POLICIES, all_switches, disagreements, prepared, run
 
 pytestmark = [

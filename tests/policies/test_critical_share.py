@@ -28,8 +28,8 @@ from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.policies.parts.bound import lower_bound, minimum_batches
 from harness.values.graph import NO_TYPE, Graph
 from harness.values.schedule import check_schedule
-from tests.models.test_lattice_counts import lattice_graph, read_lattices
 from tests.support.random_graphs import graph_of, graphs
+from tests.support.released_lattices import lattice_graph, read_lattices
 
 POLICIES = ("critical_share", "beam_2", "beam_20")
 SIZES = ModelSizes(hidden_size=4, vocab_size=20_000)

@@ -31,17 +31,11 @@ from harness.policies.fsm.machine import StateMachine
 from harness.policies.parts.bound import lower_bound, minimum_batches
 from harness.values.graph import Graph
 from harness.values.schedule import check_schedule
-from tests.policies.test_policies import (
-    INTERNAL,
-    OUTPUT,
-    REDUCTION,
-    batches,
-    chain_with_outputs,
-    types_in_order,
-)
+from tests.support.figure_machine import INTERNAL, OUTPUT, REDUCTION, chain_with_outputs
 from tests.support.fsm_oracle import Learner, Remaining
 from tests.support.learned import schedule_by
 from tests.support.random_graphs import graph_of, graphs
+from tests.support.schedules import batches, types_in_order
 
 ENCODINGS = ("base", "max", "sort")
 SIZES = ModelSizes(hidden_size=4, vocab_size=20_000, n_characters=20_000)

@@ -18,28 +18,12 @@ from harness.errors import ConfigError
 from harness.policies.parts.bound import lower_bound, minimum_batches
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 from harness.values.schedule import Schedule, check_schedule
+from tests.support.figure_machine import INTERNAL, OUTPUT, REDUCTION, chain_with_outputs
 from tests.support.learned import schedule_by
 from tests.support.random_graphs import graph_of, graphs
+from tests.support.schedules import batches, types_in_order
 
 BATCHING = [name for name in policy_names() if name != "unbatched"]
-INTERNAL, OUTPUT, REDUCTION = 1, 2, 3
-
-
-def types_in_order(graph: Graph, schedule: Schedule) -> list[int]:
-    return graph.types[schedule.order[schedule.starts[:-1]]].tolist()
-
-
-def batches(schedule: Schedule) -> list[list[int]]:
-    return [schedule.batch(b).tolist() for b in range(schedule.n_batches)]
-
-
-def chain_with_outputs(n_levels: int = 4) -> Graph:
-    """ED-Batch, Fig. 1 and 2: a chain of I, one O on each, and R over all O."""
-    types, args = [], []
-    for level in range(n_levels):
-        types += [INTERNAL, OUTPUT]
-        args += [[2 * level - 2] if level else [], [2 * level]]
-    return graph_of([*types, REDUCTION], [*args, list(range(1, 2 * n_levels, 2))])
 
 
 def test_names_are_found_without_compiling() -> None:

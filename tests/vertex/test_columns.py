@@ -28,9 +28,9 @@ from harness.vertex.subgraph.columns import LaidOut, lay_out
 from harness.vertex.subgraph.unjoin import unjoin
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import NoClock, disagreements, interpreted_kernels, prepared, run
+from tests.support.pairs import PAIRS
 from tests.support.random_programs import RandomModel, models, sketches
 from tests.support.sketches import Sketch
-from tests.systems.test_subgraph_executor import PAIRS
 
 ED_BATCH = Switches(layout="pq", fusion=False, hoisting=False, lazy_batching=False)
 SIZES = ModelSizes(hidden_size=4, vocab_size=7)

@@ -15,8 +15,8 @@ from harness.counts.counting import Graphs, count_batches, scheduler
 from harness.planning.compose import Composer
 from harness.planning.resolve import spec_of
 from harness.trials.spec import TrialSpec
-from tests.measuring.test_measure import measure
 from tests.support.figure_machine import figure, learn
+from tests.support.measured import measure
 
 WORKLOAD = ("model=tree_lstm", "dataset=sst_synthetic", "batch_size=4")
 
