@@ -92,3 +92,13 @@ def make_record(make_spec: Callable[..., TrialSpec]) -> Callable[..., Record]:
         return Record(**(values | changes))
 
     return make
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where processes share the files out, those with slow tests come first.
+
+    Else a long file could begin last, and all other processes wait for it.
+    """
+    if hasattr(config, "workerinput"):
+        slow = {item.path for item in items if item.get_closest_marker("slow")}
+        items.sort(key=lambda item: item.path not in slow)

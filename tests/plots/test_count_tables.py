@@ -178,6 +178,7 @@ def test_bars_are_the_counts(choices: Choices) -> None:
         assert len(list(csv.DictReader(file))) == 6 * len(policies)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["edbatch_fig1", "edbatch_fig1_lattice"])
 def test_a_picture_has_the_batches_that_were_counted(name: str, choices: Choices) -> None:
     sweeps = plan_counts(name, choices)
@@ -202,6 +203,7 @@ def test_a_picture_of_outdated_counts_is_refused(choices: Choices) -> None:
         figure_of_batches.make(artefact, choices.results_dir)
 
 
+@pytest.mark.slow
 def test_a_state_machine_is_drawn_with_its_transitions(choices: Choices) -> None:
     sweeps = plan_counts("edbatch_fig2", choices)
     write_real_counts(sweeps, choices.results_dir)

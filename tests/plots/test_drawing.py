@@ -33,6 +33,7 @@ def coarse_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Figure, "savefig", savefig)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("coarse_pictures")
 def test_every_artefact_draws_exactly_the_files_it_announces(
     choices: Choices, composer: Composer, monkeypatch: pytest.MonkeyPatch

@@ -18,6 +18,7 @@ from tests.support.artefacts import FIGURE, TABLE, measured, run_draw
 from tests.support.made_up_records import MACHINE, made_up_record
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -165,6 +165,7 @@ def test_counts_on_lattices(data_root: Path, states: str, batch_size: int) -> No
     assert (lower_bound(graph), *counts) == LATTICES[states, batch_size]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [TreeLSTM, TreeGRU, LatticeLSTM, LatticeGRU, GatedLatticeLSTM])
 def test_fewer_batches_of_operators_than_a_machine_learned_on_them(
     data_root: Path, model: type[Model]

@@ -38,6 +38,7 @@ def released(model: Model, data_root: Path, batch_size: int) -> Graph:
     return released_graph(model, model.mini_batch(corpus.instances[:batch_size]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "batch_size"), TABLE)
 def test_the_table_within_five_per_cent(
     data_root: Path, model: type[Model], batch_size: int
@@ -48,6 +49,7 @@ def test_the_table_within_five_per_cent(
         assert statistics.median(counts) == pytest.approx(published, rel=0.05)
 
 
+@pytest.mark.slow
 def test_two_types_lie_as_far_above_the_bound_as_in_the_paper(data_root: Path) -> None:
     """Types are drawn, so that counts differ; E_sort is 4 to 27 % above the bound, E_base more."""
     ratios: dict[str, list[float]] = {"base": [], "sort": []}

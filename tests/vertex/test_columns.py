@@ -139,6 +139,7 @@ any_switches = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(models, st.lists(sketches(), min_size=1, max_size=3), any_switches)
 def test_any_function_computes_what_it_did(

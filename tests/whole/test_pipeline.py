@@ -106,6 +106,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) ->
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_all_makes_every_table_and_figure_once(folder: Path) -> None:
     done = snakemake(folder, "all")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -130,6 +131,7 @@ def test_all_makes_every_table_and_figure_once(folder: Path) -> None:
     assert records(folder) == first
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_completed_and_nothing_is_measured_twice(folder: Path) -> None:
     with subprocess.Popen(
         command("all"),
@@ -151,6 +153,7 @@ def test_a_killed_run_is_completed_and_nothing_is_measured_twice(folder: Path) -
     assert (folder / "results" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_trial_that_fails_leaves_its_status_in_the_table(folder: Path) -> None:
     place = folder / "conf" / "experiment" / "small_table.yaml"
     content = yaml.safe_load(place.read_text())
@@ -178,6 +181,7 @@ def counts_experiment(**limits: float) -> dict[str, object]:
     }
 
 
+@pytest.mark.slow
 def test_a_count_that_fails_leaves_its_status_in_the_table(folder: Path) -> None:
     """Afterwards only what failed is tried again, and only where the limit is another.
 
@@ -221,6 +225,7 @@ def test_dry_run_plans_every_trial_and_touches_nothing(folder: Path) -> None:
     assert not (folder / "results").exists()
 
 
+@pytest.mark.slow
 def test_the_shipped_pipeline_plans(tmp_path: Path) -> None:
     # The paper's scale has thousands of trials; test_artefact_plans plans them without Snakemake.
     config = ["scale=smoke", "device=cpu", "data_root=no_data"]
