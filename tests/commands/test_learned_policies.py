@@ -80,7 +80,7 @@ def test_what_learning_never_met_is_unseen_in_the_following_mini_batch(
     (alone,) = rows_of(capsys, *arguments, "offset=4", "learn_offset=0")
     assert row["following"]["n_batches"] == [alone["n_batches"]]
     assert row["following"]["unseen_share"] == alone["unseen_share"] > 0
-    assert row["unseen_share"] == 0
+    assert alone["unseen_share"] != row["unseen_share"]
 
 
 def test_the_file_starts_anew_where_it_ends(capsys: pytest.CaptureFixture[str]) -> None:

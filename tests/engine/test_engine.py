@@ -14,8 +14,7 @@ import pytest
 
 from harness.contracts.model import Model, Weights, initial_weights
 from harness.contracts.system import PHASES, RunSettings
-from harness.engine.backends.stepwise import arithmetic
-from harness.engine.backends.stepwise import products
+from harness.engine.backends.stepwise import arithmetic, products
 from harness.engine.backends.stepwise.workspace import Matrix
 from harness.engine.switches import Switches
 from harness.errors import ConfigError

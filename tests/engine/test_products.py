@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from harness.engine.backends.stepwise import products
 from harness.engine.cpu_kernels import blas
 from harness.engine.cpu_kernels.blas import LIBRARY, LIMIT, SMALL, blas_scratch, set_threads
-from harness.engine.backends.stepwise import products
 
 SHAPES = [(1, 3, 20), (200, 33, 300), (40, 64, 5), (130, 600, 40)]
 

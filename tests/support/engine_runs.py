@@ -14,7 +14,6 @@ import pytest
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Result, RunSettings
-
 from harness.engine.backends.compiled import loop as compiled_loop
 from harness.engine.cpu_kernels import loss_kernels, memory_kernels, row_kernels
 from harness.engine.switches import Switches

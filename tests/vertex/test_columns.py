@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from harness.contracts.model import Model, ModelSizes, Weights, initial_weights, traced_functions
 from harness.engine.backends.stepwise import arithmetic
+from harness.engine.backends.stepwise.workspace import Matrix
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import CopyStep, PackStep, Plan
-from harness.engine.backends.stepwise.workspace import Matrix
 from harness.engine.switches import Switches
 from harness.errors import ConfigError
 from harness.models.cell import CellModel
