@@ -32,6 +32,10 @@ from tests.support.engine_runs import (
 )
 
 PLAIN = Switches(fusion=False, loop="python")
+OPERATORS_SLOW = [
+    pytest.param(*one, marks=pytest.mark.slow if one[1] == "operator" else ())
+    for one in GRANULARITIES
+]
 
 
 def _example(name: str) -> tuple[Model, list[Any], Weights]:
@@ -41,7 +45,7 @@ def _example(name: str) -> tuple[Model, list[Any], Weights]:
     return model, instances, weights
 
 
-@pytest.mark.parametrize(("name", "granularity"), GRANULARITIES)
+@pytest.mark.parametrize(("name", "granularity"), OPERATORS_SLOW)
 def test_every_switch_agrees_with_the_oracle(name: str, granularity: str) -> None:
     model, instances, weights = _example(name)
     oracle = run_reference(model, weights, instances, "train")
