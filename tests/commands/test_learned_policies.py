@@ -216,6 +216,7 @@ def test_a_trial_learns_before_it_is_timed(
     assert measure(other, tmp_path).learn_s is None
 
 
+@pytest.mark.slow
 def test_a_trial_takes_a_saved_policy(
     make_spec: Callable[..., TrialSpec], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -140,6 +140,7 @@ def test_a_picture_is_drawn_in_the_format_of_its_name(
     assert file.read_bytes().startswith(magic[suffix])
 
 
+@pytest.mark.slow
 def test_equal_graphs_give_equal_pictures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

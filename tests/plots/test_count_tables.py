@@ -161,6 +161,7 @@ def test_missing_counts_are_called_missing(choices: Choices) -> None:
     assert (choices.results_dir / "figures/edbatch_fig9.png").exists()
 
 
+@pytest.mark.slow
 def test_bars_are_the_counts(choices: Choices) -> None:
     use_style()
     artefact = counted("edbatch_fig9", choices)

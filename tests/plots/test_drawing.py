@@ -52,6 +52,7 @@ def test_every_artefact_draws_exactly_the_files_it_announces(
     assert len(names) >= 10
 
 
+@pytest.mark.slow
 def test_equal_records_draw_equal_files(choices: Choices, composer: Composer) -> None:
     measured(FIGURE, choices, composer)
     files = [choices.results_dir / f for f in read_presentation(FIGURE, choices.conf_dir).files]
@@ -80,6 +81,7 @@ def test_figure_data_are_the_numbers_of_the_records(choices: Choices, composer: 
     assert (row["unit"], row["n_rounds"]) == ("s/epoch", "2")
 
 
+@pytest.mark.slow
 def test_published_numbers_are_marked_as_the_papers(choices: Choices, composer: Composer) -> None:
     measured(TABLE, choices, composer)
     run_draw(TABLE, choices)
@@ -96,6 +98,7 @@ def test_published_numbers_are_marked_as_the_papers(choices: Choices, composer: 
     assert "paper, Titan X" in markdown
 
 
+@pytest.mark.slow
 def test_strategies_and_systems_never_share_a_table(choices: Choices, composer: Composer) -> None:
     measured(TABLE, choices, composer)
     run_draw(TABLE, choices)
