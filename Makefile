@@ -1,5 +1,5 @@
 # make all: every table and figure.  make test: the test suite, style and types among it.
-# Both install what they need.
+# make test-quick: the part of it to run at every change.  All install what they need.
 PYTHON ?= $(firstword $(shell command -v python3.11 python3))
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,11 @@ EXTRAS := torch,dynet,plots,pipeline,lexicon,test,dev
 # More for Snakemake, e.g. make all SNAKEMAKE="--config scale=paper"
 SNAKEMAKE ?=
 
-.PHONY: all install test dynet-native clean
+# One process a CPU, up to 8; each test file runs in one of them, so that it prepares things once.
+PROCESSES ?= $(shell n=$$(nproc); echo $$((n < 8 ? n : 8)))
+PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+
+.PHONY: all install test test-quick dynet-native clean
 
 all: install
 	$(BIN)/snakemake all $(SNAKEMAKE)
@@ -21,7 +25,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 # Property tests draw the same examples every time; new ones: pytest --hypothesis-profile=explore
 test: install
-	$(BIN)/python -m pytest
+	$(PYTEST)
+
+test-quick: install
+	$(PYTEST) -m "not slow and not dynet"
 
 # Real DyNet built from source, which headline ratios are taken against; needs a C++ compiler.
 dynet-native: install

@@ -11,6 +11,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import settings
 
+from harness.records.record import Record, trial_of
 from harness.trials.spec import Limits, Timing, TrialSpec
 from harness.values.places import ROOT
 
@@ -65,3 +66,39 @@ def make_spec(tmp_path: Path) -> Callable[..., TrialSpec]:
         return TrialSpec(**(values | changes))
 
     return make
+
+
+@pytest.fixture
+def make_record(make_spec: Callable[..., TrialSpec]) -> Callable[..., Record]:
+    """Builds a record of a good trial, of `make_spec` unless another is given."""
+
+    def make(spec: TrialSpec | None = None, **changes: Any) -> Record:
+        chosen = spec or make_spec()
+        values: dict[str, Any] = {
+            "status": "ok",
+            "trial": trial_of(chosen),
+            "trial_id": chosen.trial_id,
+            "instances_per_s": 100.0,
+            "samples_s": (0.5, 0.25),
+            "n_mini_batches": 2,
+            "n_instances": 4,
+            "source_sha256": "a" * 64,
+            "machine": {"cpu": "Some CPU", "usable_cpus": [0, 1], "gpus": []},
+            "versions": {"python": "3.11", "numpy": "2.0", "harness": "1", "fake": "1.0"},
+            "config": chosen.to_dict(),
+            "started_at": "2026-01-01T00:00:00+00:00",
+            "finished_at": "2026-01-01T00:00:01+00:00",
+        }
+        return Record(**(values | changes))
+
+    return make
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where processes share the files out, those with slow tests come first.
+
+    Else a long file could begin last, and all other processes wait for it.
+    """
+    if hasattr(config, "workerinput"):
+        slow = {item.path for item in items if item.get_closest_marker("slow")}
+        items.sort(key=lambda item: item.path not in slow)

@@ -32,6 +32,7 @@ def statuses(rows: tuple[AnyCount, ...]) -> list[tuple[int, str, str]]:
     return [(row.batch_size, row.policy, row.status) for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "status", "reason"),
     [
@@ -71,6 +72,7 @@ def test_a_count_that_fails_leaves_its_status_and_the_others_go_on(
     assert len(list((tmp_path / "raw").glob("count-*.json"))) == N_ROWS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "limits", "status", "reason"),
     [

@@ -38,6 +38,7 @@ def test_nothing_is_counted_twice(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert len(list((tmp_path / "superseded").iterdir())) == N_ROWS
 
 
+@pytest.mark.slow
 def test_another_mini_batch_policy_or_learning_is_another_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -62,6 +63,7 @@ def test_another_mini_batch_policy_or_learning_is_another_count(
     assert "1 kept" in capsys.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "again"),
     [
@@ -88,6 +90,7 @@ def test_failures_without_a_finding_are_tried_again(
     assert len(list(tmp_path.glob("superseded/*"))) == N_ROWS - kept
 
 
+@pytest.mark.slow
 def test_a_count_that_a_limit_ended_is_tried_again_under_another_limit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -109,6 +112,7 @@ def test_the_counter_that_is_hashed_is_the_one_that_counts() -> None:
     assert path == Path(worker.__file__)
 
 
+@pytest.mark.slow
 def test_changed_code_is_counted_again_and_the_old_record_kept_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,6 +132,7 @@ def test_the_code_of_a_count_is_that_of_its_own_policy() -> None:
     assert agenda != depth
 
 
+@pytest.mark.slow
 def test_half_written_records_are_counted_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,6 +168,7 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the child dies with its parent on Linux only")
 def test_kill_and_run_again(tmp_path: Path) -> None:
     process = start(tmp_path)

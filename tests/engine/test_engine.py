@@ -18,7 +18,7 @@ from harness.engine.switches import Switches
 from harness.errors import ConfigError
 from harness.oracle import run_reference
 from systems.on_core.vertex import Adapter
-from tests.support.engine_models import EXAMPLES
+from tests.support.engine_models import EXAMPLES, GRANULARITIES
 from tests.support.engine_runs import (
     POLICIES,
     NoClock,
@@ -29,8 +29,11 @@ from tests.support.engine_runs import (
     run,
 )
 
-GRANULARITIES = [(name, granularity) for name in EXAMPLES for granularity in ("vertex", "operator")]
 PLAIN = Switches(backend="stepwise")
+OPERATORS_SLOW = [
+    pytest.param(*one, marks=pytest.mark.slow if one[1] == "operator" else ())
+    for one in GRANULARITIES
+]
 
 
 def _example(name: str) -> tuple[Model, list[Any], Weights]:
@@ -40,7 +43,7 @@ def _example(name: str) -> tuple[Model, list[Any], Weights]:
     return model, instances, weights
 
 
-@pytest.mark.parametrize(("name", "granularity"), GRANULARITIES)
+@pytest.mark.parametrize(("name", "granularity"), OPERATORS_SLOW)
 def test_every_switch_agrees_with_the_oracle(name: str, granularity: str) -> None:
     model, instances, weights = _example(name)
     oracle = run_reference(model, weights, instances, "train")

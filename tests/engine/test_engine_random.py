@@ -36,6 +36,7 @@ def _interpreted_kernels() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     models,

@@ -9,8 +9,7 @@ import torch
 from harness.contracts.model import initial_weights
 from harness.engine.switches import Switches
 from harness.oracle import run_reference
-from tests.engine.test_engine import GRANULARITIES
-from tests.support.engine_models import EXAMPLES
+from tests.support.engine_models import EXAMPLES, GRANULARITIES
 from tests.support.engine_runs import POLICIES, all_switches, disagreements, prepared, run
 
 pytestmark = [
@@ -25,8 +24,8 @@ def test_every_switch_agrees_with_the_oracle_on_cuda(name: str, granularity: str
     weights = {k: np.float32(2.0) * w for k, w in initial_weights(model, 7).items()}
     oracle = run_reference(model, weights, instances, "train")
     for switches in all_switches(granularity):
-        if switches.fusion or switches.loop == "compiled":  # neither is in force on CUDA
-            continue
+        if switches.fusion or switches.loop == "compiled":
+            continue  # nothing of either on CUDA: it would be the same run again
         adapter = prepared(model, weights, switches, device="cuda")
         assert disagreements(run(adapter, instances), oracle, 1e-4) == [], switches
 

@@ -12,17 +12,10 @@ import pytest
 
 from harness.measuring.launch import worker_environment
 from harness.measuring.worker import main
-from harness.records.record import Record, read_record
 from harness.trials.spec import USAGE_EXIT, TrialSpec
+from tests.support.measured import measure
 
 MakeSpec = Callable[..., TrialSpec]
-
-
-def measure(spec: TrialSpec, folder: Path) -> Record:
-    """Run the worker's main in this process."""
-    (folder / "spec.json").write_text(json.dumps(spec.to_dict()))
-    assert main([str(folder / "spec.json"), str(folder / "r0.json")]) == 0
-    return read_record(folder / "r0.json")
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])

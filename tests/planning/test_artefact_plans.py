@@ -27,7 +27,7 @@ def choices(scale: str) -> Choices:
     return choices_from({"scale": scale, "device": "cpu", "data_root": "none"}, {})
 
 
-@pytest.mark.parametrize("scale", ["smoke", "paper"])
+@pytest.mark.parametrize("scale", ["smoke", pytest.param("paper", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", experiment_names())
 def test_every_experiment_plans_and_shows_all_it_measures(
     name: str, scale: str, composer: Composer

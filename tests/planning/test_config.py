@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from harness.contracts.policy import LearningSettings
 from harness.errors import ConfigError
 from harness.planning.compose import Composer, choices_of, quote_null
-from harness.planning.grid import experiment_names, read_experiment
+from harness.planning.grid import expand, experiment_names
 from harness.planning.resolve import spec_of, specs_of
 from harness.terminal.command_line import experiment_trials, parse, plan
 from harness.trials.sources import module_file, source_sha256
@@ -45,16 +45,18 @@ def test_every_model_and_data_set_composes(composer: Composer, group: str) -> No
         assert module_file(config.dataset.loader) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", experiment_names())
 def test_every_experiment_expands(name: str) -> None:
     # The paper's scale is expanded in test_artefact_plans.
-    if not read_experiment(name)["scales"]["smoke"].get("blocks"):  # counts, and times nothing
+    grid = expand(name, "smoke")
+    if not grid.settings:  # counts, and times nothing
         with pytest.raises(ConfigError, match=f"snakemake draw_{name}"):
             experiment_trials(name, "smoke", None, [])
         return
     specs, rounds = experiment_trials(name, "smoke", None, ["device=cpu", "threads=1"])
-    assert specs
-    assert rounds >= 1
+    assert {spec.system for spec in specs} == {point["system"] for point in grid.settings}
+    assert rounds == grid.rounds
 
 
 def test_a_group_is_a_file_by_its_own_name() -> None:
@@ -140,13 +142,12 @@ def test_out_names_the_record(tmp_path: Path) -> None:
         plan(parse([*typed, "rounds=2"]), typed)
 
 
+@pytest.mark.slow
 def test_an_experiment_takes_overrides(tmp_path: Path) -> None:
-    names = experiment_names()
-    if not names:
-        pytest.skip("there is no experiment yet")
-    typed = [f"experiment={names[0]}", "scale=smoke", "device=cpu", "seed=7", "rounds=2"]
+    name = experiment_names()[0]
+    typed = [f"experiment={name}", "scale=smoke", "device=cpu", "seed=7", "rounds=2"]
     planned = plan(parse([*typed, f"results_dir={tmp_path}"]), typed)
-    specs, _ = experiment_trials(names[0], "smoke", None, ["device=cpu"])
+    specs, _ = experiment_trials(name, "smoke", None, ["device=cpu"])
     assert len(planned) == 2 * len(specs)
     assert {one.spec.seed for one in planned} == {7}
     assert [one.spec.round for one in planned] == [0] * len(specs) + [1] * len(specs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +20,14 @@ from plots.tables import preparing as table_of_preparing
 from plots.tables import subgraphs as table_of_subgraphs
 from plots.tables import switches as table_of_switches
 from plots.words.trial_cells import find
-from tests.support.made_up_records import Change, conf_with_made_up_systems, write_made_up_records
+from tests.support.artefacts import lines_of
+from tests.support.made_up_records import Change, write_made_up_records
 
 
-@pytest.fixture(scope="module")
-def conf_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return conf_with_made_up_systems(tmp_path_factory.mktemp("made_up"))
-
-
-@pytest.fixture
-def choices(conf_dir: Path, tmp_path: Path) -> Choices:
-    config = {"scale": "smoke", "device": "cpu", "data_root": "none", "conf_dir": conf_dir}
-    return choices_from(config | {"results_dir": tmp_path}, {})
-
-
-def measured(name: str, choices: Choices, change: Change | None = None) -> Artefact:
+def planned(name: str, choices: Choices, change: Change | None = None) -> Artefact:
     trials = plan_artefact(name, choices, Composer(choices.conf_dir))
     write_made_up_records(trials, choices, change)
     return gather(name, choices, trials)
-
-
-def lines(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_the_published_pairs_are_the_papers() -> None:
@@ -74,7 +58,7 @@ def test_subgraphs_show_ours_and_the_papers_with_ratios(choices: Choices) -> Non
         }
         return {"phases_s": forward, "warnings": ("busy",), **counts}
 
-    artefact = measured("edbatch_table2", choices, change)
+    artefact = planned("edbatch_table2", choices, change)
     table = table_of_subgraphs.table_of(artefact, read_published_rows("edbatch_table2"))
     shown = [str(cell) for cell in dict(table.rows)["gru"]]
     assert shown[:6] == ["0.0300†", "0.0200†", "1.50†", "0.11", "0.07", "1.54"]
@@ -82,14 +66,14 @@ def test_subgraphs_show_ours_and_the_papers_with_ratios(choices: Choices) -> Non
     assert shown[12:] == ["666", "14", "47.57", "666", "14", "47.57"]
     use_style()
     table_of_subgraphs.make(artefact, choices.results_dir)
-    rows = lines(choices.results_dir / "tables/edbatch_table2.csv")
+    rows = lines_of(choices.results_dir / "tables/edbatch_table2.csv")
     paper = [r for r in rows if r["system"] == "paper" and r["quantity"] == "pq_copied_kb"]
     assert {row["cell"]: float(row["value"]) for row in paper}["mv"] == 260
 
 
 def test_switches_are_those_of_the_record(choices: Choices) -> None:
     options = {"layout": "pq", "ahead_of_time": False, "pre_gather": True}
-    artefact = measured(
+    artefact = planned(
         "edbatch_table2_switches", choices, lambda trial, _: {"config": {"system_options": options}}
     )
     table = table_of_switches.table_of(artefact)
@@ -98,7 +82,7 @@ def test_switches_are_those_of_the_record(choices: Choices) -> None:
 
 
 def test_preparing_is_the_compile_time(choices: Choices) -> None:
-    artefact = measured("edbatch_layout_time", choices, lambda trial, _: {"compile_s": 0.0025})
+    artefact = planned("edbatch_layout_time", choices, lambda trial, _: {"compile_s": 0.0025})
     table = table_of_preparing.table_of(artefact, read_published_rows("edbatch_layout_time"))
     assert [str(cell) for cell in dict(table.rows)["lstm"]] == ["2.50", "12.95"]
 
@@ -108,7 +92,7 @@ def test_a_mark_is_the_best_over_batch_sizes_and_merged_systems(choices: Choices
         fast = trial.settings["system"] == "dynet_depth"
         return {"instances_per_s": 900.0 if fast else float(trial.settings["batch_size"])}
 
-    artefact = measured("edbatch_fig6", choices, change)
+    artefact = planned("edbatch_fig6", choices, change)
     points = figure_of_best.points_at(artefact, "tree_lstm", "dynet", 64.0)
     point, best = figure_of_best.best_of(artefact, points)
     assert point.settings["system"] == "dynet_depth"
@@ -116,7 +100,7 @@ def test_a_mark_is_the_best_over_batch_sizes_and_merged_systems(choices: Choices
     assert best.summary.median == 900.0
     use_style()
     figure_of_best.make(artefact, choices.results_dir)
-    rows = lines(choices.results_dir / "figures/edbatch_fig6.csv")
+    rows = lines_of(choices.results_dir / "figures/edbatch_fig6.csv")
     marks = {(r["model"], r["shown_as"], r["hidden_size"]) for r in rows}
     assert sum(row["is_best"] == "True" for row in rows) == len(marks)
     chosen = {r["batch_size"] for r in rows if r["is_best"] == "True" and r["system"] == "vertex"}
@@ -124,7 +108,7 @@ def test_a_mark_is_the_best_over_batch_sizes_and_merged_systems(choices: Choices
 
 
 def test_a_mark_without_any_number_says_why(choices: Choices) -> None:
-    artefact = measured("edbatch_fig6", choices, lambda trial, _: {"status": "oom", "reason": "x"})
+    artefact = planned("edbatch_fig6", choices, lambda trial, _: {"status": "oom", "reason": "x"})
     points = figure_of_best.points_at(artefact, "tree_lstm", "vertex", 64.0)
     assert figure_of_best.best_of(artefact, points)[1].status == "oom"
     use_style()
@@ -133,7 +117,7 @@ def test_a_mark_without_any_number_says_why(choices: Choices) -> None:
 
 
 def test_phases_add_up_to_the_pass(choices: Choices) -> None:
-    artefact = measured("edbatch_fig8", choices)
+    artefact = planned("edbatch_fig8", choices)
     point = find(artefact, model="tree_lstm", system="vertex")
     assert point is not None
     whole = measure_of(point, "throughput").summary
@@ -144,9 +128,7 @@ def test_phases_add_up_to_the_pass(choices: Choices) -> None:
 
 
 def test_scheduling_that_is_not_told_is_not_called_execution(choices: Choices) -> None:
-    artefact = measured(
-        "edbatch_fig8", choices, lambda trial, _: {"phases_s": {"construct": 0.001}}
-    )
+    artefact = planned("edbatch_fig8", choices, lambda trial, _: {"phases_s": {"construct": 0.001}})
     point = find(artefact, model="tree_lstm", system="dynet")
     assert point is not None
     assert list(figure_of_phases.parts_of(point)) == ["construct_ms", "both"]

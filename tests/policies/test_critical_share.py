@@ -27,8 +27,8 @@ from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.policies.parts.bound import lower_bound, minimum_batches
 from harness.values.graph import NO_TYPE, Graph
 from harness.values.schedule import check_schedule
-from tests.models.test_lattice_counts import lattice_graph, read_lattices
 from tests.support.random_graphs import graph_of, graphs
+from tests.support.released_lattices import lattice_graph, read_lattices
 
 POLICIES = ("critical_share", "beam_2", "beam_20")
 SIZES = ModelSizes(4, {"words": 20_000, "characters": 20_000, "classes": 5})
@@ -164,6 +164,7 @@ def test_counts_on_lattices(data_root: Path, states: str, batch_size: int) -> No
     assert (lower_bound(graph), *counts) == LATTICES[states, batch_size]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [TreeLSTM, TreeGRU, LatticeLSTM, LatticeGRU, GatedLatticeLSTM])
 def test_fewer_batches_of_operators_than_a_machine_learned_on_them(
     data_root: Path, model: type[Model]

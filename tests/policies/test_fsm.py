@@ -1,8 +1,7 @@
-"""Learned state machines: the algorithm against an oracle, the figures, the paper's table."""
+"""Learned state machines: the algorithm against an oracle, and the figures."""
 
 from __future__ import annotations
 
-import statistics
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.contracts.corpus import load_corpus
-from harness.contracts.model import Model, ModelSizes
+from harness.contracts.model import ModelSizes
 from harness.contracts.policy import (
     FALLBACKS,
     VARIANTS,
@@ -21,35 +20,21 @@ from harness.contracts.policy import (
     policy_names,
 )
 from harness.errors import ConfigError, ScheduleError
-from harness.granularity.released import released_graph
-from harness.models.lattice_gru import LatticeGRU
 from harness.models.lattice_lstm import LatticeLSTM
-from harness.models.tree_lstm import TreeLSTM
-from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.policies.fsm.learning import learn_machine
 from harness.policies.fsm.machine import StateMachine
 from harness.policies.parts.bound import lower_bound, minimum_batches
 from harness.values.graph import Graph
 from harness.values.schedule import check_schedule
-from tests.policies.test_policies import (
-    INTERNAL,
-    OUTPUT,
-    REDUCTION,
-    batches,
-    chain_with_outputs,
-    types_in_order,
-)
+from tests.support.figure_machine import INTERNAL, OUTPUT, REDUCTION, chain_with_outputs
 from tests.support.fsm_oracle import Learner, Remaining
-from tests.support.learned import schedule_by
+from tests.support.learned import learn_by, schedule_by
 from tests.support.random_graphs import graph_of, graphs
+from tests.support.schedules import batches, types_in_order
 
 ENCODINGS = ("base", "max", "sort")
 SIZES = ModelSizes(4, {"words": 20_000, "characters": 20_000, "classes": 5})
 encodings = st.sampled_from(ENCODINGS)
-
-
-def learn(encoding: str, graph: Graph, **changes: object) -> StateMachine:
-    return learn_machine(encoding, [graph], LearningSettings(**changes), "")  # type: ignore[arg-type]
 
 
 def machine_of(graph: Graph, choices: dict[tuple[int, ...], int], **changes: str) -> StateMachine:
@@ -76,7 +61,7 @@ def test_learning_is_what_the_definitions_say(
 ) -> None:
     learner = Learner(graph, encoding, variant, seed)
     choices, n_batches, n_trials = learner.learn(60, lower_bound(graph))
-    machine = learn(encoding, graph, trials=60, variant=variant, seed=seed)
+    machine = learn_by(encoding, graph, trials=60, variant=variant, seed=seed)
     assert dict(zip(machine.states, machine.choices, strict=True)) == choices
     assert (machine.n_batches, machine.n_trials) == (n_batches, n_trials)
     assert machine(graph).n_batches == n_batches
@@ -87,7 +72,7 @@ def test_learning_is_what_the_definitions_say(
 def test_every_decision_follows_the_machine(
     graph: Graph, encoding: str, fallback: str, data: st.DataObject
 ) -> None:
-    whole = learn(encoding, graph, trials=3, fallback=fallback)
+    whole = learn_by(encoding, graph, trials=3, fallback=fallback)
     pairs = list(zip(whole.states, whole.choices, strict=True))
     known = dict(data.draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else [])
     machine = machine_of(graph, known, encoding=encoding, fallback=fallback)
@@ -123,7 +108,7 @@ def test_a_machine_that_knows_nothing_is_its_fallback(fallback: str, graph: Grap
 @given(graph=graphs(), known=st.data())
 def test_the_sufficient_fallback_may_begin_late(graph: Graph, known: st.DataObject) -> None:
     """Whatever was decided before, shares are those of the remaining vertices."""
-    pairs = zip(*(lambda m: (m.states, m.choices))(learn("sort", graph, trials=2)), strict=True)
+    pairs = zip(*(lambda m: (m.states, m.choices))(learn_by("sort", graph, trials=2)), strict=True)
     half = dict(list(pairs)[::2])
     machine = machine_of(graph, half, encoding="sort", fallback="sufficient")
     run = machine.run(graph)
@@ -150,13 +135,13 @@ def forest_of_chains(*depths: int) -> Graph:
 
 def test_the_figure_is_learned() -> None:
     graph = chain_with_outputs(4)
-    machine = learn("base", graph)
+    machine = learn_by("base", graph)
     order = [INTERNAL] * 4 + [OUTPUT, REDUCTION]
     assert types_in_order(graph, machine(graph)) == order
     assert machine.n_batches == machine.lower_bound == len(order)
     # A state that only a detour meets, {O, R}, is in a forest whose trees differ in depth.
     forest = forest_of_chains(4, 2, 3)
-    machine = learn("base", forest)
+    machine = learn_by("base", forest)
     assert machine.n_batches == machine.lower_bound == 6
     choices = dict(zip(machine.states, machine.choices, strict=True))
     assert choices[INTERNAL, OUTPUT] == INTERNAL
@@ -176,7 +161,7 @@ def test_no_encoding_knows_the_phase() -> None:
     graph = graph_of(types, args)
     assert minimum_batches(graph) == lower_bound(graph) == 9
     for encoding in ENCODINGS:
-        assert learn(encoding, graph).n_batches > 9
+        assert learn_by(encoding, graph).n_batches > 9
     for choice in (first, second):
         machine = machine_of(graph, {(1,): 1, (2,): 2, (1, 2): choice})
         assert machine(graph).n_batches > 9
@@ -185,13 +170,13 @@ def test_no_encoding_knows_the_phase() -> None:
 def test_equal_seeds_give_equal_machines_and_others_do_not(data_root: Path) -> None:
     lattices = load_corpus("datasets.weibo_lattice", "train", data_root).instances[:4]
     graph = LatticeLSTM(SIZES).mini_batch(lattices).graph
-    assert learn("sort", graph, trials=60) == learn("sort", graph, trials=60)
-    assert learn("sort", graph, trials=60) != learn("sort", graph, trials=60, seed=1)
+    assert learn_by("sort", graph, trials=60) == learn_by("sort", graph, trials=60)
+    assert learn_by("sort", graph, trials=60) != learn_by("sort", graph, trials=60, seed=1)
 
 
 def test_graphs_that_number_their_types_differently_are_read_by_name() -> None:
     graph = forest_of_chains(4, 2, 3)
-    machine = learn("sort", graph, trials=50)
+    machine = learn_by("sort", graph, trials=50)
     new = np.array([0, 3, 1, 2])
     renamed = Graph(
         types=new[graph.types],
@@ -207,7 +192,7 @@ def test_graphs_that_number_their_types_differently_are_read_by_name() -> None:
 
 def test_a_type_that_learning_never_saw_is_unseen() -> None:
     graph = forest_of_chains(2, 3)
-    machine = learn("sort", graph)
+    machine = learn_by("sort", graph)
     odd = Graph(
         types=graph.types,
         arg_start=graph.arg_start,
@@ -227,7 +212,7 @@ def test_many_types_are_no_trouble(encoding: str) -> None:
     types = generator.integers(1, n_types, 600).tolist()
     args = [[int(a) for a in generator.integers(0, v, min(v, 2))] for v in range(600)]
     graph = graph_of(types, args, n_types)
-    machine = learn(encoding, graph, trials=5)
+    machine = learn_by(encoding, graph, trials=5)
     check_schedule(graph, machine(graph))
     assert len(machine.states) > 100  # the table of states has grown
 
@@ -265,44 +250,3 @@ def test_the_three_are_policies_that_must_be_learned() -> None:
 def test_settings_out_of_range_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         LearningSettings(**changes)  # type: ignore[arg-type]
-
-
-TABLE = {
-    # model, batch size: E_base, E_max, E_sort of one seed, in the independent simulation of
-    # ED-Batch's release on its data (plots/published/simulated_batch_counts.yaml)
-    (TreeLSTM, 8): (58, 58, 58),
-    (LatticeLSTM, 8): (430, 416, 413),
-    (LatticeGRU, 8): (310, 302, 300),
-    (LatticeLSTM, 32): (732, 729, 672),
-    (LatticeGRU, 32): (530, 528, 461),
-}
-
-
-def released(model: Model, data_root: Path, batch_size: int) -> Graph:
-    if isinstance(model, TreeLSTM):
-        corpus = load_corpus("datasets.sst", "train", data_root, sha256=None)
-    else:
-        corpus = load_corpus("datasets.weibo_lattice", "train", data_root)
-    return released_graph(model, model.mini_batch(corpus.instances[:batch_size]))
-
-
-@pytest.mark.parametrize(("model", "batch_size"), TABLE)
-def test_the_table_within_five_per_cent(
-    data_root: Path, model: type[Model], batch_size: int
-) -> None:
-    graph = released(model(SIZES), data_root, batch_size)
-    for encoding, published in zip(ENCODINGS, TABLE[model, batch_size], strict=True):
-        counts = [learn(encoding, graph, seed=seed).n_batches for seed in range(3)]
-        assert statistics.median(counts) == pytest.approx(published, rel=0.05)
-
-
-def test_two_types_lie_as_far_above_the_bound_as_in_the_paper(data_root: Path) -> None:
-    """Types are drawn, so that counts differ; E_sort is 4 to 27 % above the bound, E_base more."""
-    ratios: dict[str, list[float]] = {"base": [], "sort": []}
-    for type_seed in range(3):
-        graph = released(TreeLSTM2Type(SIZES, type_seed=type_seed), data_root, 8)
-        for encoding, found in ratios.items():
-            machine = learn(encoding, graph, trials=200)
-            found.append(machine.n_batches / machine.lower_bound)
-    assert 1.0 < statistics.median(ratios["sort"]) < 1.33
-    assert statistics.median(ratios["base"]) > statistics.median(ratios["sort"])

@@ -15,9 +15,8 @@ from harness.granularity.operators import operator_graph
 from harness.policies.fsm.machine import StateMachine
 from harness.values.schedule import check_schedule
 from plots.drawing.state_machine import END, MAX_STATES, OTHERS, draw_machine, visits_of
-from tests.policies.test_policies import INTERNAL, OUTPUT, REDUCTION
 from tests.support.engine_models import EXAMPLES
-from tests.support.figure_machine import NAMES, figure, learn
+from tests.support.figure_machine import INTERNAL, NAMES, OUTPUT, REDUCTION, figure, learn
 from tests.support.learned import FEW
 
 

@@ -92,3 +92,5 @@ EXAMPLES: dict[str, tuple[Model, list[Any]]] = {
     "lattice_gru": (LatticeGRU(SIZES), list(LATTICES)),
     "gated_lattice_lstm": (GatedLatticeLSTM(SIZES), list(LATTICES)),
 }
+# Names of examples, with either granularity.
+GRANULARITIES = [(name, granularity) for name in EXAMPLES for granularity in ("vertex", "operator")]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from harness.contracts.policy import LearningSettings, is_learned, learn_policy, load_policy
+from harness.policies.fsm.learning import learn_machine
+from harness.policies.fsm.machine import StateMachine
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
 
@@ -14,3 +16,8 @@ def schedule_by(name: str, graph: Graph, settings: LearningSettings = FEW) -> Sc
     if is_learned(name):
         return learn_policy(name, [graph], settings)(graph)
     return load_policy(name)(graph)
+
+
+def learn_by(encoding: str, graph: Graph, **changes: object) -> StateMachine:
+    """Learn a state machine on one graph; `changes` are of LearningSettings."""
+    return learn_machine(encoding, [graph], LearningSettings(**changes), "")  # type: ignore[arg-type]

@@ -25,17 +25,12 @@ from systems.on_core.subgraph import Adapter
 from systems.on_core.subgraph_executor import BlockExecutor
 from systems.on_core.subgraph_kernels import kernel
 from tests.support import engine_runs
+from tests.support.pairs import PAIRS
 
 SIZES = ModelSizes(6, {"words": 5, "classes": 5})
 SWITCHES = [
     {"layout": layout, "ahead_of_time": ahead, "pre_gather": pre_gather}
     for layout, ahead, pre_gather in product(("dynet", "pq"), (True, False), (True, False))
-]
-PAIRS = [
-    Tree(
-        int_array([a, b, -1]), int_array([0, 0, 0]), int_array([-1, -1, 0]), int_array([-1, -1, 1])
-    )
-    for a, b in ((0, 1), (4, 4), (2, 3), (1, 0), (3, 2))
 ]
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -29,6 +29,8 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 OWN_FRAMEWORKS = {"dynet": {"dynet"}, "torch": {"torch"}, "core": {"torch", "numba"}}
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 Found = Mapping[str, Any]
+
+pytestmark = pytest.mark.slow
 
 
 class Variant(NamedTuple):
@@ -71,45 +73,38 @@ def _needs_dynet(build: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(find_spec("_dynet") is None, reason="the DyNet wheel is missing")
 
 
-@pytest.fixture(params=_variants())
+@pytest.fixture(scope="module", params=_variants())
 def variant(request: pytest.FixtureRequest) -> Variant:
     return request.param
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Variant], Found]:
-    """Runs a system on all cases, once, in a process of its own."""
-    folder = tmp_path_factory.mktemp("systems")
-
-    @cache
-    def run_once(variant: Variant) -> Found:
-        out = folder / f"{'-'.join(variant)}.npz"
-        options = json.dumps({"build": variant.build} if variant.build else {})
-        config = ROOT / "conf" / "system" / f"{variant.system}.yaml"
-        done = subprocess.run(
-            [sys.executable, str(PROGRAM), str(config), str(out), options, variant.device],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(ROOT)} | dict.fromkeys(THREADS, "1"),
-        )
-        assert done.returncode == 0, done.stderr
-        assert done.stdout == ""  # records and tables may be written there
-        with np.load(out) as arrays:
-            return dict(arrays)
-
-    return run_once
+def results(variant: Variant, tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """All that a system finds for all cases, in a process of its own; forgotten before the next."""
+    out = tmp_path_factory.mktemp("systems") / "found.npz"
+    options = json.dumps({"build": variant.build} if variant.build else {})
+    config = ROOT / "conf" / "system" / f"{variant.system}.yaml"
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), str(config), str(out), options, variant.device],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | dict.fromkeys(THREADS, "1"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""  # records and tables may be written there
+    with np.load(out) as arrays:
+        return dict(arrays)
 
 
 @pytest.fixture
-def found(run: Callable[[Variant], Found], variant: Variant, case: str) -> dict[str, Any]:
+def found(results: Found, case: str) -> dict[str, Any]:
     """What the system found for the case."""
-    values = run(variant)
-    if f"{case}/skip" in values:
-        pytest.skip(str(values[f"{case}/skip"]))
+    if f"{case}/skip" in results:
+        pytest.skip(str(results[f"{case}/skip"]))
     prefix = f"{case}/"
-    return {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)}
+    return {k.removeprefix(prefix): v for k, v in results.items() if k.startswith(prefix)}
 
 
 @pytest.fixture(params=CASES)
@@ -171,10 +166,10 @@ def test_a_mini_batch_is_the_sum_of_its_instances(found: Found, case: str) -> No
         assert relative_error(total, found[f"first/{name}"]) < TOLERANCE, name
 
 
-def test_a_process_loads_one_framework(run: Callable[[Variant], Found], variant: Variant) -> None:
+def test_a_process_loads_one_framework(results: Found, variant: Variant) -> None:
     config = yaml.safe_load(
         (ROOT / f"conf/system/{variant.system}.yaml").read_text(encoding="utf-8")
     )
     family = config["adapter"].split(".")[1].removeprefix("on_")
     own = OWN_FRAMEWORKS.get(family, set())
-    assert set(run(variant)["loaded"].tolist()) <= own < set(FRAMEWORKS)
+    assert set(results["loaded"].tolist()) <= own < set(FRAMEWORKS)

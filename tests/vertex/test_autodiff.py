@@ -20,10 +20,9 @@ from harness.vertex.tracing import VertexTracer, trace
 from tests.support.engine_models import EXAMPLES
 from tests.support.finite_differences import STEP, check_gradients
 from tests.support.random_programs import RandomModel, models, sketches
+from tests.support.random_trees import trees
 from tests.support.sketch_models import SIZES
 from tests.support.sketches import Sketch
-
-N_CLASSES = SIZES.of("classes")
 
 
 def _check(model: Model, instances: list[Any], n_entries: int | None = None, seed: int = 1) -> None:
@@ -39,22 +38,6 @@ def _check(model: Model, instances: list[Any], n_entries: int | None = None, see
 def test_gradients_of_whole_models(name: str) -> None:
     model, instances = EXAMPLES[name]
     _check(model, instances, n_entries=12)
-
-
-@st.composite
-def trees(draw: st.DrawFn, max_leaves: int = 6) -> Tree:
-    """Draw a binary tree by joining neighbours, in post-order of the joins."""
-    n = draw(st.integers(1, max_leaves))
-    words = draw(st.lists(st.integers(0, SIZES.of("words") - 1), min_size=n, max_size=n))
-    left, right, roots = [-1] * n, [-1] * n, list(range(n))
-    while len(roots) > 1:
-        k = draw(st.integers(0, len(roots) - 2))
-        words.append(-1)
-        left.append(roots[k])
-        right.append(roots[k + 1])
-        roots[k : k + 2] = [len(words) - 1]
-    labels = draw(st.lists(st.integers(0, N_CLASSES - 1), min_size=len(words), max_size=len(words)))
-    return Tree(*map(int_array, (words, labels, left, right)))
 
 
 TREE_MODELS = [TreeLSTM(SIZES), TreeFC(SIZES, variant="fold"), TreeFC(SIZES, variant="cavs")]

@@ -27,9 +27,9 @@ from harness.vertex.subgraph.columns import LaidOut, lay_out
 from harness.vertex.subgraph.unjoin import unjoin
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import NoClock, disagreements, interpreted_kernels, prepared, run
+from tests.support.pairs import PAIRS
 from tests.support.random_programs import RandomModel, models, sketches
 from tests.support.sketches import Sketch
-from tests.systems.test_subgraph_executor import PAIRS
 
 ED_BATCH = Switches(layout="pq", fusion=False, hoisting=False, lazy_batching=False)
 SIZES = ModelSizes(hidden_size=4, data={"words": 7, "characters": 7, "classes": 5})
@@ -133,6 +133,7 @@ any_switches = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(models, st.lists(sketches(), min_size=1, max_size=3), any_switches)
 def test_any_function_computes_what_it_did(

@@ -116,6 +116,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) ->
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_all_makes_every_table_and_figure_once(folder: Path) -> None:
     done = snakemake(folder, "all")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -146,6 +147,7 @@ from systems.on_core.reference import Adapter  # noqa: F401
 '''
 
 
+@pytest.mark.slow
 def test_a_new_system_is_one_file_and_one_yaml(folder: Path) -> None:
     """Experiments select frameworks; afterwards one is added, and is measured and shown."""
     for path in (folder / "conf" / "system").glob("*.yaml"):
@@ -173,6 +175,7 @@ def test_a_new_system_is_one_file_and_one_yaml(folder: Path) -> None:
     assert "Fresh" in (folder / "results/tables/small_table_systems.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_completed_and_nothing_is_measured_twice(folder: Path) -> None:
     with subprocess.Popen(
         command("all"),
@@ -194,6 +197,7 @@ def test_a_killed_run_is_completed_and_nothing_is_measured_twice(folder: Path) -
     assert (folder / "results" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_trial_that_fails_leaves_its_status_in_the_table(folder: Path) -> None:
     place = folder / "conf" / "experiment" / "small_table.yaml"
     content = yaml.safe_load(place.read_text())
@@ -261,6 +265,7 @@ def counts_experiment(**limits: float) -> dict[str, object]:
     }
 
 
+@pytest.mark.slow
 def test_a_count_that_fails_leaves_its_status_in_the_table(folder: Path) -> None:
     """Afterwards only what failed is tried again, and only where the limit is another.
 
@@ -304,6 +309,7 @@ def test_dry_run_plans_every_trial_and_touches_nothing(folder: Path) -> None:
     assert not (folder / "results").exists()
 
 
+@pytest.mark.slow
 def test_the_shipped_pipeline_plans(tmp_path: Path) -> None:
     # The paper's scale has thousands of trials; test_artefact_plans plans them without Snakemake.
     config = ["scale=smoke", "device=cpu", "data_root=no_data"]

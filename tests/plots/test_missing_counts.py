@@ -158,6 +158,7 @@ def fail_in_files(name: str, choices: Choices, *policies: str) -> Artefact:
     return gather(name, choices, (), sweeps)
 
 
+@pytest.mark.slow
 def test_a_picture_of_batches_leaves_out_what_failed(choices: Choices) -> None:
     name = "edbatch_fig1"
     artefact = fail_in_files(name, choices, "fsm_sort")
@@ -170,6 +171,7 @@ def test_a_picture_of_batches_leaves_out_what_failed(choices: Choices) -> None:
     assert found == {*ok, ("fsm_sort", "timeout")}
 
 
+@pytest.mark.slow
 def test_pictures_of_nothing_but_failures_say_so(choices: Choices) -> None:
     for name, module in (("edbatch_fig1", figure_of_batches), ("edbatch_fig2", figure_of_states)):
         policies = ("depth", "agenda", "fsm_sort", "critical_share")

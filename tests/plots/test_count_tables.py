@@ -161,6 +161,7 @@ def test_missing_counts_are_called_missing(choices: Choices) -> None:
     assert (choices.results_dir / "figures/edbatch_fig9.png").exists()
 
 
+@pytest.mark.slow
 def test_bars_are_the_counts(choices: Choices) -> None:
     use_style()
     artefact = counted("edbatch_fig9", choices)
@@ -178,6 +179,7 @@ def test_bars_are_the_counts(choices: Choices) -> None:
         assert len(list(csv.DictReader(file))) == 6 * len(policies)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["edbatch_fig1", "edbatch_fig1_lattice"])
 def test_a_picture_has_the_batches_that_were_counted(name: str, choices: Choices) -> None:
     sweeps = plan_counts(name, choices)
@@ -202,6 +204,7 @@ def test_a_picture_of_outdated_counts_is_refused(choices: Choices) -> None:
         figure_of_batches.make(artefact, choices.results_dir)
 
 
+@pytest.mark.slow
 def test_a_state_machine_is_drawn_with_its_transitions(choices: Choices) -> None:
     sweeps = plan_counts("edbatch_fig2", choices)
     write_real_counts(sweeps, choices.results_dir)

@@ -19,8 +19,8 @@ from harness.values.graph import MiniBatch
 from harness.values.instances import Tree
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import disagreements, prepared, run
+from tests.support.random_trees import trees
 from tests.support.sketches import Sketch
-from tests.vertex.test_autodiff import trees
 
 SHARING = Switches(backend="stepwise", share_equal_inputs=True)
 MODEL = EXAMPLES["tree_lstm"][0]

@@ -67,6 +67,7 @@ def _assert_rounds_interleave(lines: list[str]) -> None:
     assert [line[8] for line in words] == ["r0", "r0", "r1", "r1"]
 
 
+@pytest.mark.slow
 def test_changed_code_is_measured_again_and_the_old_record_kept_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +83,7 @@ def test_changed_code_is_measured_again_and_the_old_record_kept_aside(
     assert read_record(aside) == first
 
 
+@pytest.mark.slow
 def test_force_measures_again(tmp_path: Path) -> None:
     command = [*fake(tmp_path, "null"), "force=true"]
     assert main(command) == 0
@@ -90,6 +92,7 @@ def test_force_measures_again(tmp_path: Path) -> None:
     assert len(list((path.parent / "superseded").iterdir())) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "status", "again"),
     [
@@ -110,6 +113,7 @@ def test_failures_leave_records_and_those_without_a_measurement_are_tried_again(
     assert (path.parent / "superseded").exists() == again
 
 
+@pytest.mark.slow
 def test_a_bad_trial_does_not_stop_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,6 +124,7 @@ def test_a_bad_trial_does_not_stop_the_others(
     assert capsys.readouterr().out.startswith("5 records: 2 crash, ")
 
 
+@pytest.mark.slow
 def test_half_written_files_are_ignored_and_removed(tmp_path: Path) -> None:
     command = fake(tmp_path, "null")
     assert main(command) == 0
@@ -140,6 +145,7 @@ def start(results: Path) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the worker dies with its parent on Linux only")
 @pytest.mark.parametrize("n_finished", [1, 3])
 def test_kill_and_run_again(tmp_path: Path, n_finished: int) -> None:

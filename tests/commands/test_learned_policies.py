@@ -15,10 +15,10 @@ from harness.counts.counting import Graphs, count_batches, scheduler
 from harness.planning.compose import Composer
 from harness.planning.resolve import spec_of
 from harness.trials.spec import TrialSpec
-from tests.measuring.test_measure import measure
 from tests.support.figure_machine import figure, learn
+from tests.support.measured import measure
 
-WORKLOAD = ("model=tree_lstm", "dataset=sst_synthetic", "batch_size=4")
+WORKLOAD = ("model=tree_lstm", "dataset=sst_synthetic", "batch_size=4", "timing.min_seconds=0")
 
 
 def rows_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
@@ -57,15 +57,30 @@ def test_a_policy_may_learn_elsewhere(capsys: pytest.CaptureFixture[str]) -> Non
     assert row["unseen_share"] > 0
 
 
+@pytest.mark.slow
 def test_following_mini_batches_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = rows_of(capsys, "policy=depth,fsm_sort", "n_following=3")
+    depth, machine = rows_of(capsys, "policy=depth,fsm_sort", "n_following=3")
     for index in range(3):
         alone = rows_of(capsys, "policy=depth", f"offset={4 * (index + 1)}")[0]
-        assert rows[0]["following"]["n_batches"][index] == alone["n_batches"]
-        assert rows[1]["following_ed"]["lower_bound"][index] == alone["lower_bound_ed"]
-    assert rows[0]["following"]["unseen_share"] is None
-    assert rows[1]["following"]["unseen_share"] >= 0
-    assert rows[1]["following"]["ratio"] >= 1
+        assert depth["following"]["n_batches"][index] == alone["n_batches"]
+        assert machine["following_ed"]["lower_bound"][index] == alone["lower_bound_ed"]
+    assert depth["following"]["unseen_share"] is None
+    for row in (depth, machine):
+        after = row["following"]
+        ratios = [n / b for n, b in zip(after["n_batches"], after["lower_bound"], strict=True)]
+        assert after["ratio"] == pytest.approx(sum(ratios) / 3)
+
+
+def test_what_learning_never_met_is_unseen_in_the_following_mini_batch(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The same as that mini-batch by itself, scheduled by what was learned on the first."""
+    arguments = ("policy=fsm_sort", "learning.trials=1", "granularity=operator")
+    (row,) = rows_of(capsys, *arguments, "n_following=1")
+    (alone,) = rows_of(capsys, *arguments, "offset=4", "learn_offset=0")
+    assert row["following"]["n_batches"] == [alone["n_batches"]]
+    assert row["following"]["unseen_share"] == alone["unseen_share"] > 0
+    assert alone["unseen_share"] != row["unseen_share"]
 
 
 def test_the_file_starts_anew_where_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,6 +89,7 @@ def test_the_file_starts_anew_where_it_ends(capsys: pytest.CaptureFixture[str]) 
     assert row["following"]["n_batches"] == [row["n_batches"]] * 2
 
 
+@pytest.mark.slow
 def test_a_policy_is_saved_and_used_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,6 +206,7 @@ ENGINE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("granularity", ["vertex", "operator"])
 def test_a_trial_learns_before_it_is_timed(
     granularity: str, make_spec: Callable[..., TrialSpec], tmp_path: Path
@@ -204,6 +221,7 @@ def test_a_trial_learns_before_it_is_timed(
     assert measure(other, tmp_path).learn_s is None
 
 
+@pytest.mark.slow
 def test_a_trial_takes_a_saved_policy(
     make_spec: Callable[..., TrialSpec], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

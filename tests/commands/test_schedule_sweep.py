@@ -70,6 +70,7 @@ SIZES = ("batch_size=2,3", *SMALL, "policy=agenda,sufficient")
 TIMES = ("schedule_s", "counted_at")
 
 
+@pytest.mark.slow
 def test_rows_say_what_they_count(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "new" / "rows.json"
     assert main([*SWEEP, *SIZES, f"out={file}", "--json"]) == 0
@@ -93,6 +94,7 @@ def test_rows_say_what_they_count(capsys: pytest.CaptureFixture[str], tmp_path: 
         assert (row["split"], row["offset"]) == ("train", 0)
 
 
+@pytest.mark.slow
 def test_a_row_of_a_sweep_is_that_of_its_mini_batch(capsys: pytest.CaptureFixture[str]) -> None:
     def rows(*arguments: str) -> list[dict[str, object]]:
         assert main([*arguments, *SMALL, "policy=depth", "--json"]) == 0

@@ -7,14 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contracts.model import ModelSizes, initial_weights
 from harness.errors import DataError
-from harness.models.gated_lattice_lstm import GatedLatticeLSTM
-from harness.models.lattice_gru import LatticeGRU
-from harness.models.lattice_lstm import LatticeLSTM
-from harness.oracle import run_reference
 from harness.values.instances import Lattice
-from tests.support.lattices import lattice as grid
 
 GOOD = {
     "tags": [0, 1, 2, 1],
@@ -57,22 +51,3 @@ def test_arrays_are_read_only_and_characters_come_first() -> None:
 def test_what_is_no_lattice_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
         lattice(**changes)
-
-
-def test_states_of_the_longest_lattices_stay_small() -> None:
-    words = [(end - 2 - end % 2, end) for end in range(3, 200)]
-    sizes = ModelSizes(16, {"words": 8, "characters": 8, "classes": 4})
-    for kind in (LatticeLSTM, LatticeGRU, GatedLatticeLSTM):
-        model = kind(sizes)
-        result = run_reference(model, initial_weights(model, 0), [grid(words, 200)], "train")
-        assert np.abs(result.outputs).max() < 100, kind.name
-        assert max(np.abs(gradient).max() for gradient in result.gradients.values()) < 1e5, (
-            kind.name
-        )
-
-
-def test_initial_weights_may_have_a_mean_for_each_part() -> None:
-    model = LatticeGRU(ModelSizes(4, {"words": 8, "characters": 8, "classes": 4}))
-    r, z, n = np.split(initial_weights(model, 0)["b_char"], 3)
-    assert np.abs(z + 2.0).max() <= 0.1 + 1e-6
-    assert max(np.abs(r).max(), np.abs(n).max()) <= 0.1 + 1e-6

@@ -1,0 +1,166 @@
+"""`bench-data`: what is found, described and fetched, without any network."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from datasets import sst
+from datasets.fetch import Progress, fetch, is_complete
+from harness.commands import data
+from harness.commands.data import main
+from harness.contracts.corpus import Archive
+from tests.support.downloads import everything_below, serving, zipped
+
+Output = pytest.CaptureFixture[str]
+
+
+def run(*arguments: object) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+def test_list_says_what_is_found_and_what_is_not(tmp_path: Path, capsys: Output) -> None:
+    assert run("list", "--data-root", tmp_path) == 0
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    where = f"not in {tmp_path}: `bench-data fetch"
+    assert lines["sst"] == f"{where} sst`; sst_synthetic stands in"
+    assert lines["weibo_lattice"] == f"{where} weibo_lattice`; lattice_synthetic stands in"
+    for name in ("complete_trees", "lattice_synthetic", "sst_synthetic"):
+        assert lines[name] == "ready: generated from a seed"
+    (tmp_path / "sst").mkdir()
+    (tmp_path / "sst" / "train.txt").write_bytes(b"(2 a)\n")
+    assert run("list", "--data-root", tmp_path) == 0
+    assert f"incomplete or changed in {tmp_path / 'sst'}" in capsys.readouterr().out
+
+
+def test_list_finds_the_real_treebank(
+    data_root: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BENCH_DATA", str(data_root))
+    assert run("list") == 0
+    assert f"found in {data_root / 'sst'}" in capsys.readouterr().out
+
+
+def test_describe_prints_aligned_statistics(capsys: Output) -> None:
+    assert run("describe", "complete_trees", "--split", "dev") == 0
+    lines = capsys.readouterr().out.splitlines()
+    facts = dict(line.split(maxsplit=1) for line in lines)
+    assert facts["dataset"] == "complete_trees, dev"
+    assert facts["instances"] == "1024 (tree)"
+    assert facts["leaves"] == "mean 256.00, max 256"
+    assert facts["height"] == "mean 8.00, max 8"
+    assert facts["vertices"] == "523264, 262144 leaves and 261120 internal"
+    assert facts["vocabulary"] == "256 rows, 256 used in this split"
+    assert len({line.index(facts[line.split()[0]]) for line in lines}) == 1
+
+
+def test_describe_says_synthetic(capsys: Output) -> None:
+    assert run("describe", "sst_synthetic", "--split", "dev") == 0
+    assert "synthetic   yes" in capsys.readouterr().out
+
+
+def test_describe_the_real_treebank(data_root: Path, capsys: Output) -> None:
+    assert run("describe", "sst", "--data-root", data_root) == 0
+    printed = capsys.readouterr().out
+    assert "318582, 163563 leaves and 155019 internal" in printed
+    assert "mean 19.14, max 52" in printed
+    assert "mean 9.83, max 29" in printed
+
+
+def test_describe_the_real_lattices(data_root: Path, capsys: Output) -> None:
+    if not (data_root / "lattice").is_dir():
+        pytest.skip(f"{data_root} has no lattice/")
+    assert run("describe", "weibo_lattice", "--data-root", data_root) == 0
+    lines = [line.split("  ", 1) for line in capsys.readouterr().out.splitlines()]
+    facts = {name: text.strip() for name, text in lines}
+    assert facts["instances"] == "1147 (lattice)"
+    assert facts["states"] == "50618, mean 44.13, min 3, max 211"
+    assert facts["arcs"] == "49471 characters and 26777 words"
+    assert facts["arcs into a state"] == "0: 1147, 1: 25680, 2: 21110, 3: 2388, 4: 281, 5: 12"
+    assert facts["word lengths"] == "2: 23045, 3: 3011, 4: 558, 5: 122, 6: 30, 7: 5, 8: 6"
+    assert facts["words"].startswith("10131 rows, ")
+    assert "vertices" not in facts
+
+
+def test_fetch_downloads_once(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = zipped(sst.HOME, dict.fromkeys(sst.HOME.members, b"(2 a)\n"))
+    n_downloads = 0
+
+    def fake_fetch(archive: Archive, sha256: object, root: Path, progress: Progress) -> None:
+        nonlocal n_downloads
+        n_downloads += 1
+        fetch(archive, None, root, progress, serving(content))
+
+    monkeypatch.setattr(data, "fetch", fake_fetch)
+    monkeypatch.setattr(data, "is_complete", lambda a, sha256, root: is_complete(a, None, root))
+    assert run("fetch", "sst", "--data-root", tmp_path) == 0
+    assert f"sst is in {tmp_path / 'sst'}" in capsys.readouterr().out
+    assert run("fetch", "sst", "--data-root", tmp_path) == 0
+    assert "already" in capsys.readouterr().out
+    assert n_downloads == 1
+
+
+def test_fetch_of_a_generated_corpus_has_nothing_to_do(tmp_path: Path, capsys: Output) -> None:
+    assert run("fetch", "complete_trees", "--data-root", tmp_path) == 0
+    assert "needs no download" in capsys.readouterr().out
+    assert everything_below(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (
+            ["describe", "nope"],
+            "nope is unknown; choose one of complete_trees, lattice_synthetic, sst, ",
+        ),
+        (["fetch", "nope"], "nope is unknown"),
+        (["describe", "../sst"], "../sst is unknown"),
+        (["describe", "sst", "--split", "dve"], "invalid choice: 'dve'"),
+        (["describe"], "required: name"),
+        (["frobnicate"], "invalid choice: 'frobnicate'"),
+        ([], "required: COMMAND"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_1(
+    arguments: list[str], reason: str, capsys: Output
+) -> None:
+    assert run(*arguments) == 1
+    printed = capsys.readouterr()
+    assert reason in printed.err
+    assert len(printed.err.splitlines()) == 1
+    assert printed.out == ""
+
+
+def test_a_wrong_checksum_is_one_line_and_exit_code_1(tmp_path: Path, capsys: Output) -> None:
+    (tmp_path / "sst").mkdir()
+    (tmp_path / "sst" / "train.txt").write_bytes(b"(2 a)\n")
+    assert run("describe", "sst", "--data-root", tmp_path) == 1
+    printed = capsys.readouterr()
+    assert "expected e2f3f41b" in printed.err
+    assert len(printed.err.splitlines()) == 1
+
+
+def test_the_module_runs_as_a_program(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.commands.data", "list", "--data-root", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "sst_synthetic" in done.stdout
+
+
+def test_loading_a_corpus_needs_no_network_code_and_no_framework() -> None:
+    code = (
+        "import sys; from harness.contracts.corpus import load_corpus;"
+        "load_corpus('datasets.sst_synthetic', 'dev', None).instances[0];"
+        "import datasets.sst;"
+        "print([m for m in ('urllib.request', 'torch', 'numba') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,36 @@
+"""`bench-doctor`: which systems run here, and why others do not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from harness.commands import doctor
+from harness.trials.spec import TrialSpec
+
+MakeSpec = Callable[..., TrialSpec]
+
+
+def test_the_doctor_says_what_runs_and_why_not(
+    make_spec: MakeSpec, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = make_spec(system="good", system_options={"fault": "null"})
+    skipping = make_spec(system="skipping", system_options={"fault": "skip"})
+    missing = make_spec(system="missing", adapter="tests.support.fake_missing")
+    broken = make_spec(system="broken", adapter="tests.conftest_that_is_not_there")
+    answers = [*doctor.ask([good, skipping]), *doctor.ask([missing]), *doctor.ask([broken])]
+    reasons = {answer.system: answer.reason for answer in answers}
+    assert reasons["good"] is None
+    assert reasons["skipping"] == "not on this machine"
+    assert "a_framework_that_is_not_installed is not installed" in str(reasons["missing"])
+    assert "is not a module" in str(reasons["broken"])
+    monkeypatch.setattr(doctor, "ask_all", lambda: answers)
+    assert doctor.main([]) == 0
+    text = capsys.readouterr().out
+    assert "good      cpu   runs" in text
+    assert "skipping  cpu   no: not on this machine" in text
+    assert doctor.main(["--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert set(content) == {"machine", "systems", "disturbance", "quiet"}

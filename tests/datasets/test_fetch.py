@@ -1,0 +1,123 @@
+"""The download behind `bench-data fetch`, without any network."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import urllib.error
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from datasets.fetch import Opener, Response, fetch, is_complete
+from harness.contracts.corpus import Files
+from harness.errors import DataError
+from tests.support.downloads import ARCHIVE, FILES, SHA256, everything_below, serving, zipped
+
+
+def failing(failure: BaseException) -> Opener:
+    """Return an opener that cannot connect."""
+
+    def opener(url: str, timeout_s: float) -> AbstractContextManager[Response]:
+        raise failure
+
+    return opener
+
+
+def test_a_download_places_checked_files_and_nothing_else(tmp_path: Path) -> None:
+    steps: list[tuple[int, int | None]] = []
+    content = zipped()
+    root = tmp_path / "new" / "data"
+    fetch(ARCHIVE, SHA256, root, lambda done, total: steps.append((done, total)), serving(content))
+    assert everything_below(root) == {"corpus", "corpus/train.txt", "corpus/dev.txt"}
+    for split, text in FILES.items():
+        assert ARCHIVE.path(root, split).read_bytes() == text
+    assert steps[-1] == (len(content), len(content))
+    assert steps == sorted(steps)
+    assert is_complete(ARCHIVE, SHA256, root)
+
+
+def test_files_may_have_an_address_each(tmp_path: Path) -> None:
+    home = Files("https://a.org/x.{split}", "corpus", ".conll", "it moves")
+    content = b"a line"
+    sha256 = dict.fromkeys(("train", "dev", "test"), hashlib.sha256(content).hexdigest())
+    fetch(home, sha256, tmp_path, opener=serving(content))
+    assert everything_below(tmp_path) == {"corpus"} | {f"corpus/{split}.conll" for split in sha256}
+    assert is_complete(home, sha256, tmp_path)
+    with pytest.raises(DataError) as caught:
+        fetch(home, {"dev": "00"}, tmp_path, opener=serving(content))
+    message = str(caught.value)
+    assert f"https://a.org/x.dev has sha256 {sha256['dev']}, expected 00; nothing was" in message
+    assert "put the files of https://a.org/x.{train,dev,test} in place by hand, as " in message
+    assert f"{tmp_path}/corpus/{{train,dev,test}}.conll; or use a generated corpus" in message
+    assert message.endswith(" (it moves)")
+
+
+def test_a_download_replaces_wrong_files_and_keeps_others(tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    ARCHIVE.path(tmp_path, "train").write_bytes(b"wrong")
+    (tmp_path / "corpus" / "notes").write_bytes(b"mine")
+    assert not is_complete(ARCHIVE, SHA256, tmp_path)
+    fetch(ARCHIVE, SHA256, tmp_path, opener=serving(zipped()))
+    assert is_complete(ARCHIVE, SHA256, tmp_path)
+    assert (tmp_path / "corpus" / "notes").read_bytes() == b"mine"
+
+
+def test_checks_can_be_switched_off(tmp_path: Path) -> None:
+    fetch(ARCHIVE, None, tmp_path, opener=serving(zipped(files=FILES | {"dev": b"own"})))
+    assert is_complete(ARCHIVE, None, tmp_path)
+    assert is_complete(ARCHIVE, {"train": SHA256["train"], "dev": None}, tmp_path)
+    assert not is_complete(ARCHIVE, SHA256, tmp_path)
+
+
+NETWORK_FAULTS = {
+    "no network": (failing(urllib.error.URLError(OSError(-2, "unknown name"))), "unknown name"),
+    "timeout": (failing(TimeoutError("timed out")), "timed out"),
+    "not found": (
+        failing(urllib.error.HTTPError("u", 404, "Not Found", http.client.HTTPMessage(), None)),
+        "Not Found",
+    ),
+    "cut": (serving(zipped()[:70], length=len(zipped())), f"after 70 of {len(zipped())} bytes"),
+    "reset": (serving(zipped()[:70], failure=ConnectionResetError(104, "reset")), "reset"),
+    "incomplete": (serving(b"", failure=http.client.IncompleteRead(b"abc")), "IncompleteRead"),
+    "no zip": (serving(b"<html>moved</html>"), "did not give a zip file"),
+    "no member": (serving(zipped(files={"train": b"(2 a)\n"})), "no item named 'd'"),
+    "wrong checksum": (
+        serving(zipped(files=FILES | {"dev": b"(2 c)\n"})),
+        f"sha256 {hashlib.sha256(b'(2 c)' + bytes([10])).hexdigest()}, expected {SHA256['dev']}",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NETWORK_FAULTS)
+@pytest.mark.parametrize("was_there", [True, False])
+def test_a_failed_download_is_one_line_and_leaves_nothing(
+    tmp_path: Path, name: str, was_there: bool
+) -> None:
+    opener, reason = NETWORK_FAULTS[name]
+    root = tmp_path / "data"
+    if was_there:
+        (root / "corpus").mkdir(parents=True)
+        ARCHIVE.path(root, "train").write_bytes(b"old")
+    before = everything_below(tmp_path)
+    with pytest.raises(DataError) as caught:
+        fetch(ARCHIVE, SHA256, root, opener=opener)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "example.org" in str(caught.value)
+    assert everything_below(tmp_path) == before
+    assert not was_there or ARCHIVE.path(root, "train").read_bytes() == b"old"
+
+
+def test_an_interrupted_download_leaves_nothing(tmp_path: Path) -> None:
+    opener = serving(zipped()[:70], failure=KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        fetch(ARCHIVE, SHA256, tmp_path / "data", opener=opener)
+    assert everything_below(tmp_path) == set()
+
+
+def test_a_root_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(b"a file")
+    with pytest.raises(DataError, match=r"cannot write below .*data .* choose another --data-root"):
+        fetch(ARCHIVE, SHA256, tmp_path / "data", opener=serving(zipped()))

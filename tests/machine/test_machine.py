@@ -1,0 +1,92 @@
+"""The machine's description, and what disturbs it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from harness.machine import disturbance
+from harness.machine.disturbance import Disturbance
+from harness.machine.facts import describe_machine, has_cuda_device
+from harness.machine.memory import peak_memory_bytes, reset_peak_memory
+from harness.machine.quiet import judge_governor, judge_load, judge_memory, judge_swap
+
+MIB = 2**20
+
+
+def test_the_description_is_plain_and_complete() -> None:
+    machine = describe_machine()
+    plain = machine.to_dict()
+    assert json.loads(json.dumps(plain)) == plain
+    assert plain["cpu"]
+    assert plain["memory_bytes"] > 0
+    assert 1 <= len(plain["usable_cpus"]) <= plain["n_cpus"]
+
+
+def test_no_visible_device_is_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    for hidden in ("", "-1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        assert not has_cuda_device()
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux")
+def test_the_peak_of_memory_is_that_since_the_reset() -> None:
+    block = np.ones(64 * MIB // 8)
+    assert peak_memory_bytes() >= block.nbytes
+    del block
+    reset_peak_memory()
+    before = peak_memory_bytes()
+    block = np.ones(48 * MIB // 8)
+    del block
+    assert 40 * MIB <= peak_memory_bytes() - before <= 60 * MIB
+
+
+def fake_cpu(monkeypatch: pytest.MonkeyPatch, **readings: list[float]) -> None:
+    """Let the readings of the kernel's counters follow each other."""
+    for name, values in readings.items():
+        source = iter(values)
+        monkeypatch.setattr(disturbance, name, lambda source=source: next(source))
+
+
+@pytest.mark.parametrize(
+    ("all_s", "own_s", "warnings"),
+    [(12.0, 2.0, ()), (12.8, 2.0, ()), (13.2, 2.0, ("busy",)), (12.0, 0.5, ("busy",))],
+)
+def test_work_of_others_is_told_from_our_own(
+    monkeypatch: pytest.MonkeyPatch, all_s: float, own_s: float, warnings: tuple[str, ...]
+) -> None:
+    fake_cpu(
+        monkeypatch,
+        _busy_cpu_seconds=[10.0, all_s],
+        _own_cpu_seconds=[0.0, own_s],
+        _throttle_count=[5, 5],
+    )
+    monkeypatch.setattr(disturbance.time, "monotonic", iter([100.0, 102.0]).__next__)
+    assert Disturbance("cpu").warnings() == warnings
+
+
+def test_throttling_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_cpu(
+        monkeypatch,
+        _busy_cpu_seconds=[0.0, 0.0],
+        _own_cpu_seconds=[0.0, 0.0],
+        _throttle_count=[5, 6],
+    )
+    assert Disturbance("cpu").warnings() == ("throttled",)
+
+
+def test_findings_come_with_advice() -> None:
+    machine = describe_machine()
+    assert judge_load(0.1).advice == ""
+    assert "end other work" in judge_load(1.0).advice
+    assert judge_governor(replace(machine, governor="performance")).advice == ""
+    assert "performance" in judge_governor(replace(machine, governor="powersave")).advice
+    assert judge_governor(replace(machine, governor=None)).value == "unknown"
+    assert judge_memory(90, 100).advice == ""
+    assert judge_memory(10, 100).advice
+    assert judge_swap(0).advice == ""
+    assert judge_swap(2**30).advice

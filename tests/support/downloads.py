@@ -1,0 +1,59 @@
+"""A small archive, and openers that serve it without any network."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from datasets.fetch import Opener, Response
+from harness.contracts.corpus import Archive
+
+ARCHIVE = Archive("https://example.org/trees.zip", "corpus", {"train": "t/train.txt", "dev": "d"})
+FILES = {"train": b"(2 a)\n", "dev": b"(1 b)\n"}
+SHA256 = {split: hashlib.sha256(content).hexdigest() for split, content in FILES.items()}
+
+
+def zipped(archive: Archive = ARCHIVE, files: dict[str, bytes] = FILES) -> bytes:
+    """Pack files under the archive's member names."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as opened:
+        for split, content in files.items():
+            opened.writestr(archive.members[split], content)
+    return buffer.getvalue()
+
+
+class FakeResponse:
+    """Serves bytes in small pieces, then optionally fails."""
+
+    def __init__(
+        self, content: bytes, length: int | None = None, failure: BaseException | None = None
+    ) -> None:
+        self.headers = {"Content-Length": str(len(content) if length is None else length)}
+        self._content = io.BytesIO(content)
+        self._failure = failure
+
+    def read(self, n_bytes: int, /) -> bytes:
+        chunk = self._content.read(min(n_bytes, 50))
+        if not chunk and self._failure:
+            raise self._failure
+        return chunk
+
+
+def serving(
+    content: bytes, length: int | None = None, failure: BaseException | None = None
+) -> Opener:
+    """Return an opener that answers every address with `content`."""
+
+    def opener(url: str, timeout_s: float) -> AbstractContextManager[Response]:
+        assert url.startswith("https://")
+        assert timeout_s > 0
+        return nullcontext(FakeResponse(content, length, failure))
+
+    return opener
+
+
+def everything_below(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*")}

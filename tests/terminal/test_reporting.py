@@ -1,0 +1,85 @@
+"""What is said to people while trials run, and behind them."""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from harness.measuring.launch import run_worker
+from harness.records.record import Record, trial_of
+from harness.terminal.reporting import Reporter, outcome_words, summary, trial_words
+from harness.trials.spec import TrialSpec
+
+MakeSpec = Callable[..., TrialSpec]
+
+
+@pytest.fixture
+def a_record(make_record: Callable[..., Record]) -> Callable[..., Record]:
+    """A record of three passes over two mini-batches."""
+    samples_s = (0.100, 0.200, 0.102, 0.204, 0.098, 0.196)
+    return functools.partial(make_record, samples_s=samples_s, instances_per_s=812.4)
+
+
+def test_the_line_of_a_trial(make_spec: MakeSpec, a_record: Callable[..., Record]) -> None:
+    spec = make_spec(policy="depth", hidden_size=256, batch_size=64)
+    words = trial_words(trial_of(spec))
+    assert words == "fake:depth tree_fc complete_trees bs=64 h=256 train cpu/1 r0"
+    assert outcome_words(a_record(spec)) == "812 instances/s ±1.5%  ok"
+    assert outcome_words(a_record(spec, warnings=("busy",))).endswith("ok (busy)")
+    failed = a_record(spec, status="oom", reason="too big", instances_per_s=None, samples_s=())
+    assert outcome_words(failed) == "oom: too big"
+
+
+def test_the_summary_tells_phases_and_place(a_record: Callable[..., Record], tmp_path: Any) -> None:
+    record = a_record(phases_s={"forward": 0.0512, "update": None}, n_batches=7.5)
+    text = summary(record, tmp_path / "r0.json")
+    assert "3 passes over 2 mini-batches" in text
+    assert "forward 51.2 ms" in text
+    assert "update" not in text
+    assert "7.5 batches" in text
+    assert text.endswith(f"record: {tmp_path / 'r0.json'}")
+
+
+def test_the_summary_tells_what_was_asked_and_is_not_in_force(
+    make_spec: MakeSpec, a_record: Callable[..., Record], tmp_path: Any
+) -> None:
+    asked = {"fusion": True, "hoisting": True, "backend": "auto"}
+    spec = make_spec(system_options=asked)
+    found = {"fusion": "false", "hoisting": "true", "backend": "stepwise", "calls": "one a step"}
+    record = a_record(spec, in_force=found, config=spec.to_dict())
+    text = summary(record, tmp_path / "r0.json")
+    assert "ran with backend stepwise, calls one a step, fusion=false" in text
+    assert "though true was asked" in text
+    assert "hoisting" not in text
+    assert "ran with" not in summary(a_record(make_spec()), tmp_path / "r0.json")
+
+
+def test_a_terminal_gets_a_bar_and_a_log_gets_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100)
+    with Reporter(2, console) as reporter:
+        for words in ("first", "second"):
+            reporter.starts(words)
+            reporter.ends(f"{words} done [ok]")
+    assert "[1/2] first done [ok]" in screen.getvalue()
+    assert capsys.readouterr() == ("", "")
+    with Reporter(1, Console(file=screen, force_terminal=False)) as reporter:
+        reporter.starts("only")
+        reporter.ends("only done")
+    assert capsys.readouterr().err == "[1/1] only done\n"
+
+
+def test_nothing_is_drawn_while_a_worker_runs(make_spec: MakeSpec, tmp_path: Any) -> None:
+    screen = io.StringIO()
+    with Reporter(2, Console(file=screen, force_terminal=True, width=100)) as reporter:
+        reporter.starts("a trial")
+        before = screen.getvalue()
+        run_worker(make_spec(), tmp_path / "r0.json", tmp_path / "r0.log")
+        assert screen.getvalue() == before
+        reporter.ends("a trial")
+        assert screen.getvalue() != before

@@ -1,0 +1,174 @@
+"""Every gradient rule of the operator table against finite differences in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness.contracts.model import Model
+from harness.errors import ConfigError
+from harness.oracle import run_reference
+from harness.vertex import (
+    Symbol,
+    VertexTracer,
+    exp,
+    expand,
+    log,
+    pick_neg_log_softmax,
+    relu,
+    sigmoid,
+    spread,
+    sqrt,
+    square,
+    sum_edges,
+    sum_elements,
+    tanh,
+)
+from harness.vertex.autodiff import differentiate
+from harness.vertex.operators import OPERATORS
+from tests.support.finite_differences import check_gradients
+from tests.support.one_body import Body, OneBody, columns, rows, traced
+from tests.support.sketches import Sketch
+
+# One function of two values of width 4 for every operator that has a gradient rule.
+# Values come from tables, so that the gradient of an operand is the gradient of a row.
+BODIES: dict[str, Body] = {
+    "matmul": lambda v, x, y: x @ v.parameter("A"),
+    "apply": lambda v, x, y: _twice(v, spread(columns(x, 1, 2)) @ rows(v)) * y,
+    "bias": lambda v, x, y: x + v.parameter("b"),
+    "lookup": lambda v, x, y: v.lookup("E", v.pull("word")) * y,
+    "add": lambda v, x, y: x + y,
+    "sum": lambda v, x, y: Symbol(x.builder, x.builder.add("sum", x.node, y.node, x.node)) * y,
+    "sub": lambda v, x, y: x - y,
+    "mul": lambda v, x, y: x * y,
+    "div": lambda v, x, y: x / (y + 3.0),
+    "neg": lambda v, x, y: -x,
+    "scale": lambda v, x, y: 2.5 * x,
+    "shift": lambda v, x, y: (x + 1.5) * (x - 0.5) * (2.0 - x),
+    "sigmoid": lambda v, x, y: sigmoid(3.0 * x),
+    "tanh": lambda v, x, y: tanh(3.0 * x),
+    "relu": lambda v, x, y: relu(x) * y,
+    "exp": lambda v, x, y: exp(x),
+    "log": lambda v, x, y: log(x + 3.0),
+    "square": lambda v, x, y: square(x),
+    "sqrt": lambda v, x, y: sqrt(x + 3.0),
+    "concat": lambda v, x, y: v.concat(y, x, square(y)) @ v.parameter("C"),
+    "slice": lambda v, x, y: _swapped_halves(v, x),
+    "sum_elements": lambda v, x, y: expand(sum_elements(x * y), 4),
+    "expand": lambda v, x, y: expand(sum_elements(x), 4) * y,
+    "sum_edges": lambda v, x, y: sum_edges(square(v.gather_each().h)) * y,
+    "spread": lambda v, x, y: sum_edges(spread(x) * v.gather_each().h),
+    "pick_neg_log_softmax": lambda v, x, y: expand(pick_neg_log_softmax(x, v.pull("label")), 4) * y,
+}
+# More ways to use operators, each of which once went wrong or easily could.
+CASES: dict[str, Body] = {
+    "the same operand twice": lambda v, x, y: x * x + x,
+    "a value minus itself": lambda v, x, y: (x - x) * y + x / (x + 3.0),
+    "a parameter twice": lambda v, x, y: tanh(x @ v.parameter("A")) @ v.parameter("A"),
+    "a bias on the left": lambda v, x, y: (v.parameter("b") + x) * (y + v.parameter("b")),
+    "a bias added twice": lambda v, x, y: x + v.parameter("b") + v.parameter("b"),
+    "a bias of both parts": lambda v, x, y: (x + v.parameter("b")) + (y + v.parameter("b")),
+    "one product twice": lambda v, x, y: x @ v.parameter("A") + x @ v.parameter("A"),
+    "one matrix in both parts": lambda v, x, y: x @ v.parameter("A") - y @ v.parameter("A"),
+    "one row in both parts": lambda v, x, y: (
+        v.lookup("E", v.pull("word")) + (x - v.lookup("E", v.pull("word")))
+    ),
+    "one table, two rows": lambda v, x, y: (
+        v.lookup("E", v.pull("word")) * v.lookup("E", v.pull("tag"))
+    ),
+    "overlapping slices": lambda v, x, y: v.concat(columns(x, 0, 3), columns(x, 2, 1)) * y,
+    "one slice only": lambda v, x, y: expand(sum_elements(columns(x, 1, 2)), 4) * y,
+    "the same slice twice": lambda v, x, y: v.concat(*[columns(x, 1, 2)] * 2) * y,
+    "a slice and the whole": lambda v, x, y: expand(sum_elements(columns(x, 0, 2)), 4) * x,
+    "slices of a concatenation": lambda v, x, y: columns(v.concat(x, y), 2, 4) * x,
+    "concatenated with itself": lambda v, x, y: v.concat(x, x, y) @ v.parameter("C"),
+    "slices of an edge": lambda v, x, y: sum_edges(
+        v.concat(*[columns(v.gather_each().h, 2, 1)] * 4)
+    ),
+    "division by a number": lambda v, x, y: x / 4.0,
+    "products of an edge": lambda v, x, y: sum_edges(
+        tanh((v.gather_each().h + spread(x)) @ v.parameter("A") + v.parameter("b"))
+    ),
+    "rows of a matrix": lambda v, x, y: _twice(
+        v, _row(v) @ (rows(v) @ v.parameter("P") + v.parameter("p"))
+    ),
+    "a matrix twice": lambda v, x, y: _twice(v, tanh(_row(v) @ rows(v)) @ rows(v)),
+    "functions of a matrix": lambda v, x, y: _twice(
+        v, _row(v) @ (rows(v) * tanh(rows(v) + v.parameter("p")))
+    ),
+    "a sum of matrices": lambda v, x, y: _twice(
+        v, spread(columns(x, 0, 2) @ sum_edges(rows(v))) + _row(v)
+    ),
+}
+
+
+def _row(v: VertexTracer) -> Symbol:
+    return spread(columns(v.lookup("E", v.pull("word")), 1, 2))
+
+
+def _twice(v: VertexTracer, x: Symbol) -> Symbol:
+    return v.concat(sum_edges(x), tanh(sum_edges(x)))
+
+
+def _swapped_halves(v: VertexTracer, x: Symbol) -> Symbol:
+    low, high = v.split(x, 2)
+    return v.concat(square(high), low)
+
+
+# One vertex with two different children and one read twice, and one without any.
+SKETCH = Sketch([("leaf", []), ("leaf", []), ("vertex", [0, 1, 0]), ("vertex", [])], read=(2, 3))
+
+
+def _weights(model: Model) -> dict[str, np.ndarray]:
+    """Values that keep away from kinks: magnitudes of 0.2 to 1."""
+    stream = np.random.default_rng(5)
+    return {
+        name: stream.uniform(0.2, 1.0, spec.shape) * stream.choice([-1.0, 1.0], spec.shape)
+        for name, spec in model.parameters.items()
+    }
+
+
+def test_every_operator_with_a_gradient_has_a_body() -> None:
+    # slice is the one whose gradient is joined in autodiff instead of by a rule.
+    differentiable = {name for name, rule in OPERATORS.items() if rule.gradient is not None}
+    assert set(BODIES) == differentiable | {"slice"}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_body_uses_its_operator(name: str) -> None:
+    assert name in {node.op for node in traced(BODIES[name]).nodes}
+
+
+@pytest.mark.parametrize("name", [*BODIES, *CASES])
+def test_gradient_equals_finite_differences(name: str) -> None:
+    model = OneBody((BODIES | CASES)[name])
+    weights = _weights(model)
+    result = run_reference(model, weights, [SKETCH], "train")
+    check_gradients(
+        lambda w: run_reference(model, w, [SKETCH], "infer").loss, weights, result.gradients
+    )
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_wrong_gradient_is_noticed(name: str) -> None:
+    model = OneBody(BODIES[name])
+    weights = _weights(model)
+    gradients = dict(run_reference(model, weights, [SKETCH], "train").gradients)
+    # A row or matrix that the body reads: one of its gradient's entries, one percent off.
+    key = max(gradients, key=lambda k: float(np.abs(gradients[k]).max()))
+    wrong = gradients[key].copy()
+    wrong.flat[np.abs(wrong).argmax()] *= 1.01
+    with pytest.raises(AssertionError, match=key):
+        check_gradients(
+            lambda w: run_reference(model, w, [SKETCH], "infer").loss,
+            weights,
+            gradients | {key: wrong},
+        )
+
+
+def test_an_operator_without_a_gradient_rule_is_named() -> None:
+    def body(v: VertexTracer, x: Symbol, y: Symbol) -> Symbol:
+        return Symbol(x.builder, x.builder.add("relu_gradient", x.node, y.node))
+
+    with pytest.raises(ConfigError, match="relu_gradient in vertex has no gradient rule"):
+        differentiate(traced(body))
