@@ -1,0 +1,1 @@
+"""All batches of a stage in one compiled call."""
