@@ -48,6 +48,19 @@ def paths_in(page: Path) -> Iterator[str]:
                 yield from alternatives(word)
 
 
+def files_in(page: Path) -> set[str]:
+    """Files that a page names without their folder."""
+    words = (word for span in spans_of(page) for word in span.split())
+    return {word for word in words if re.fullmatch(r"\w+\.(py|smk|md)", word)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_every_file_that_a_page_names_without_a_folder_is_there(page: Path) -> None:
+    places = ("", *(f"{top}/**/" for top in TOP))
+    missing = [n for n in files_in(page) if not any(any(ROOT.glob(p + n)) for p in places)]
+    assert not missing, f"{page.name} names {', '.join(sorted(missing))}"
+
+
 def test_a_path_with_choices_stands_for_each() -> None:
     assert alternatives("a/{b,c}/d.{e,f}") == ["a/b/d.e", "a/b/d.f", "a/c/d.e", "a/c/d.f"]
 
