@@ -96,9 +96,10 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def write(checkout: Path, section: Section) -> None:
-    """Add the files of a section; all of them are new, in folders that are there."""
+    """Add the files of a section, all of them new."""
     for name, text in section.files.items():
         assert not (checkout / name).exists(), f"{name} is there already"
+        (checkout / name).parent.mkdir(exist_ok=True)
         (checkout / name).write_text(text, encoding="utf-8")
 
 

@@ -1,1 +1,1 @@
-"""All batches of a stage in one compiled call."""
+"""Own memory and generated code: all batches of a stage in one call."""
