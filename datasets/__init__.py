@@ -1,0 +1,1 @@
+"""Inputs, one corpus a file, read or generated."""

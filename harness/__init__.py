@@ -1,0 +1,1 @@
+"""The benchmark: what it measures, counts and runs, in layers; see docs/map.md."""

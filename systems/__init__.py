@@ -1,0 +1,1 @@
+"""Frameworks and ways to use them, one adapter each."""

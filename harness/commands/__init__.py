@@ -1,0 +1,1 @@
+"""What is typed: one command a file, which calls what lies below."""

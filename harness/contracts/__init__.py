@@ -1,0 +1,1 @@
+"""What a user adds must offer, and how it is found by name."""

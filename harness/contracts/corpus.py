@@ -133,7 +133,9 @@ def load_corpus(loader: str, split: str, root: Path | None, **options: Any) -> C
         ) from None
     if split not in SPLITS:
         raise ConfigError(f"split={split} is unknown; choose one of {', '.join(SPLITS)}")
-    load: Callable[..., Corpus] = module.load
+    load: Callable[..., Corpus] | None = getattr(module, "load", None)
+    if load is None:
+        raise ConfigError(f"{loader} has no function load(split, root, **options); write one")
     _check_options(loader, list(inspect.signature(load).parameters.values())[2:], options)
     return load(split, root, **options)
 

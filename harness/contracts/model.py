@@ -150,4 +150,19 @@ def model_class(module_name: str) -> type[Model]:
     ]
     if len(found) != 1:
         raise ConfigError(f"{module_name} defines {len(found)} models; keep one model in a file")
+    _check_declared(found[0])
     return found[0]
+
+
+def _check_declared(kind: type[Model]) -> None:
+    """Raise ConfigError for a model that lacks a part, so that it is told before it is used."""
+    wanted = ["name", "instance_kind", "vertex_types", *sorted(Model.__abstractmethods__)]
+    wanted += [*getattr(kind, "vertex_types", ()), "output"]
+    abstract = kind.__abstractmethods__
+    missing = [name for name in wanted if name in abstract or not hasattr(kind, name)]
+    if missing:
+        raise ConfigError(
+            f"{kind.__module__}.{kind.__name__} has no {', '.join(missing)}; a model has a name, an"
+            " instance_kind, vertex_types with a method for each, state, parameters, mini_batch and"
+            " output"
+        )

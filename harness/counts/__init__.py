@@ -1,1 +1,1 @@
-"""Batch counts: asked for, planned, counted in a child process, recorded and reported."""
+"""Batch counts of policies: asked for, counted, recorded."""

@@ -1,0 +1,1 @@
+"""The shared engine: runs batches as a schedule says."""

@@ -25,7 +25,11 @@ from harness.values.instances import IntArray
 from harness.values.places import ROOT
 
 ALL_ROWS = -1  # the position of a batch that is all rows of a function at once
-DEFAULTS = {"cpu": "compiled", "cuda": "stepwise"}  # what `backend=auto` takes
+# What `backend=auto` takes; whole names of modules, by which the hash of measured code finds them.
+DEFAULTS = {
+    "cpu": "harness.engine.backends.compiled.backend",
+    "cuda": "harness.engine.backends.stepwise.backend",
+}
 _FOLDER = ROOT / "harness" / "engine" / "backends"
 
 
@@ -161,7 +165,9 @@ def choose_backend(switches: Switches, device: str) -> type[Backend]:
 
     Raises UnsupportedTrial where it cannot run what is asked, in its own words.
     """
-    name = DEFAULTS[device] if switches.backend == "auto" else switches.backend
+    name = switches.backend
+    if name == "auto":
+        name = DEFAULTS[device].split(".")[-2]
     found = backend_class(name)
     reason = found.why_not(switches, device)
     if reason is not None:

@@ -1,0 +1,1 @@
+"""Which graph is scheduled: vertices, operators, as released."""

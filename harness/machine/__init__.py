@@ -1,0 +1,1 @@
+"""This machine: facts, disturbance, memory, compiled code."""

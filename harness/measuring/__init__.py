@@ -1,0 +1,1 @@
+"""One trial: parent, worker process, clock, passes, check."""

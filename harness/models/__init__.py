@@ -1,0 +1,1 @@
+"""Networks, one a file, free of any framework."""

@@ -1,0 +1,1 @@
+"""From conf/ and what was typed to trials and counts."""

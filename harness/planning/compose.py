@@ -22,7 +22,8 @@ from harness.values.places import CONF_DIR
 CONFIG_NAME = "bench"
 
 
-GROUPS = ("system", "model", "dataset", "experiment")
+NAMED = ("system", "model", "dataset")  # groups whose files say their own name
+GROUPS = (*NAMED, "experiment")
 
 
 def quote_null(override: str) -> str:
@@ -100,7 +101,24 @@ class Composer:
             GlobalHydra.instance().clear()
             with initialize_config_dir(str(self._conf_dir), version_base="1.3"):
                 self._composed[overrides] = compose(CONFIG_NAME, overrides=list(overrides))
+            for text in overrides:
+                group, _, choice = text.partition("=")
+                check_name(group, choice.strip("'"), self._conf_dir)
         return self._composed[overrides]
+
+
+def check_name(group: str, choice: str, conf_dir: Path = CONF_DIR) -> None:
+    """Raise ConfigError where a file of a group says another name than its own.
+
+    A record would bear the name of a system that it is not of.
+    """
+    path = conf_dir / group / f"{choice}.yaml"
+    if group not in NAMED or not path.is_file():
+        return
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    found = content.get("name") if isinstance(content, dict) else None
+    if found != choice:
+        raise ConfigError(f"{path} says name: {found}; write name: {choice}, as the file is called")
 
 
 def choices_of(group: str, conf_dir: Path = CONF_DIR) -> tuple[str, ...]:

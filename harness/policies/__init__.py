@@ -1,1 +1,1 @@
-"""Policies, one a module; what each must offer: harness/contracts/policy.py."""
+"""Batching policies, one a file."""

@@ -1,0 +1,1 @@
+"""What a trial leaves behind, and what may be compared."""

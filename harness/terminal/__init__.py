@@ -1,0 +1,1 @@
+"""Command lines and what is printed while trials run."""

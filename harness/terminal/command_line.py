@@ -22,7 +22,14 @@ from omegaconf import DictConfig
 
 from harness.errors import ConfigError
 from harness.planning.artefacts import choices_from, measuring_order, plan_artefact
-from harness.planning.compose import CONFIG_NAME, Composer, hydra_errors, quote_null
+from harness.planning.compose import (
+    CONFIG_NAME,
+    NAMED,
+    Composer,
+    check_name,
+    hydra_errors,
+    quote_null,
+)
 from harness.planning.resolve import spec_of, specs_of
 from harness.planning.schema import register_schema
 from harness.records.record import record_path
@@ -60,10 +67,14 @@ def parse(arguments: Sequence[str]) -> list[Job]:
     Raises ConfigError in one line for whatever Hydra does not accept.
     """
     jobs: list[Job] = []
+    chosen: dict[tuple[str, str], None] = {}
 
     def collect(config: DictConfig) -> None:
         context = HydraConfig.get()
         name = context.runtime.choices.get("experiment")
+        chosen.update(
+            dict.fromkeys((group, str(context.runtime.choices[group])) for group in NAMED)
+        )
         jobs.append(Job(config, name, tuple(context.overrides.task)))
 
     register_schema()
@@ -75,6 +86,8 @@ def parse(arguments: Sequence[str]) -> list[Job]:
             typed = ["-m", *typed, f"hydra.sweep.dir={folder}"]
         with hydra_errors(), _as_command_line(typed):
             entry(collect)()
+    for group, choice in chosen:
+        check_name(group, choice, CONF_DIR)
     return jobs
 
 

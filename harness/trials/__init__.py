@@ -1,0 +1,1 @@
+"""One trial: its settings, its inputs, its code's hash."""

@@ -21,6 +21,7 @@ from harness.values.places import ROOT
 WORKER = "harness.measuring.worker"
 _OWN_PACKAGES = ("harness", "systems", "datasets")
 _MODULE_NAME = re.compile(r"\w+(\.\w+)+\.?")
+_MODULE_BELOW = re.compile(r"(\.\w+)+")
 
 
 class Mentions(NamedTuple):
@@ -35,7 +36,8 @@ def source_sha256(spec: TrialSpec) -> str:
 
     Modules are followed through their import statements without importing any of them. Where a
     file names one of our packages in a string, modules of it are found by name when it runs: those
-    whose name the trial or its adapter says (a policy, a model) count as imported.
+    whose name the trial or its adapter says (a policy, a model) count as imported, and below them
+    what the file says behind a dot (the module `backend` of a backend's folder).
     """
     roots = [WORKER, spec.adapter, spec.model_module, spec.loader]
     said = {*_texts((spec.policy, spec.model, spec.system_options)), *_last_parts(roots)}
@@ -89,12 +91,14 @@ def imported_files(roots: Iterable[str], said: Collection[str] = ()) -> dict[str
     return files
 
 
-def _named_in(texts: Iterable[str], said: Collection[str]) -> Iterator[str]:
+def _named_in(texts: Collection[str], said: Collection[str]) -> Iterator[str]:
+    names = [name for name in said if name.isidentifier()]
+    ends = ["", *(text for text in texts if _MODULE_BELOW.fullmatch(text))]
     for text in texts:
         if _MODULE_NAME.fullmatch(text):
             package = text.rstrip(".")
             yield package
-            yield from (f"{package}.{name}" for name in said if name.isidentifier())
+            yield from (f"{package}.{name}{end}" for name in names for end in ends)
 
 
 def _last_parts(names: Iterable[str]) -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""Inputs, graphs, schedules: values that check themselves."""

@@ -45,8 +45,10 @@ def check_schedule(graph: Graph, schedule: Schedule) -> None:
     """Prove that a schedule is valid for a graph.
 
     Raises ScheduleError unless every vertex is executed once, after its arguments, in a batch of
-    one type, and alone where its type is unbatchable.
+    one type, and alone where its type is unbatchable; and for what is no Schedule at all.
     """
+    if not isinstance(schedule, Schedule):
+        raise ScheduleError(f"a {type(schedule).__name__} was returned; return a Schedule")
     n = graph.n_vertices
     if not np.array_equal(np.sort(schedule.order), np.arange(n)):
         raise ScheduleError(f"the schedule does not execute each of {n} vertices exactly once")

@@ -1,4 +1,4 @@
-"""The programming model: symbolic vertex functions, traced once, framework-free."""
+"""How to write a vertex function; its operators, gradients and stages."""
 
 from harness.vertex.tracing import (
     Symbol,

@@ -1,0 +1,1 @@
+"""Pictures with matplotlib: curves, bars, tables, graphs, state machines."""

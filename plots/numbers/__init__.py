@@ -1,0 +1,1 @@
+"""Numbers to be shown: points, series, panels, tables as values."""

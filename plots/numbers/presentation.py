@@ -26,6 +26,7 @@ from harness.errors import ConfigError
 from harness.planning.compose import choices_of
 from harness.planning.grid import read_experiment
 from harness.planning.kinds import read_selection
+from harness.values.places import ROOT
 from plots.numbers.published import Published, read_published
 from plots.numbers.series import GROUP_TITLES
 
@@ -87,6 +88,7 @@ def read_presentation(name: str, conf_dir: Path) -> Presentation:
             raise ConfigError(
                 f"experiment/{name}.yaml has no {key}; see plots/numbers/presentation.py"
             )
+    _check_module(name, content["draw"])
     compare = content.get("compare") or {}
     unknown = sorted(set(compare) - set(GROUP_TITLES))
     if unknown:
@@ -128,6 +130,16 @@ def _compared(place: str, said: object, conf_dir: Path) -> tuple[str, ...]:
             f" {', '.join(known)}"
         )
     return names
+
+
+def _check_module(name: str, draw: str) -> None:
+    """Raise ConfigError where what shall draw is none of our modules."""
+    kinds = ("figures", "tables")
+    files = [path for kind in kinds for path in (ROOT / "plots" / kind).glob("[!_]*.py")]
+    known = sorted(f"plots.{path.parent.name}.{path.stem}" for path in files)
+    if draw not in known:
+        message = f"experiment/{name}.yaml says draw: {draw}, which is no module"
+        raise ConfigError(f"{message}; choose one of {', '.join(known)}")
 
 
 def _published(chosen: Mapping[str, Any] | None) -> Published | None:

@@ -1,0 +1,1 @@
+"""Tables, a module for each kind; an artefact names one."""

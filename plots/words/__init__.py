@@ -1,0 +1,1 @@
+"""Titles, notes and cells in words."""

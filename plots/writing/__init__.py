@@ -1,0 +1,1 @@
+"""Files: a table in every format, an artefact's sheet, the report."""

@@ -1,0 +1,1 @@
+"""The shared engine, single cells, and the oracle as a system."""

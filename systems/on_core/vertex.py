@@ -16,7 +16,7 @@ from harness.contracts.policy import (
     workload_name,
 )
 from harness.contracts.system import Clock, Counters, Result, RunSettings, System
-from harness.engine.backend import choose_backend
+from harness.engine.backend import Backend, choose_backend
 from harness.engine.engine import Engine
 from harness.engine.switches import Switches
 from harness.errors import ScheduleError, UnsupportedTrial
@@ -53,6 +53,7 @@ class Adapter(System):
         self.learns = is_learned(self.policy_name) and settings.learning.file is None
         if not is_learned(self.policy_name):
             self.policy: Policy = load_policy(self.policy_name)
+        self._backend: Backend | None = None
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
@@ -85,6 +86,7 @@ class Adapter(System):
             train=self.settings.mode == "train",
             threads=self.settings.threads,
         )
+        self._backend = self.engine.backend
         switches, learning = self.switches, self.settings.learning
         self.workload = workload_name(model.name, switches.granularity, switches.outputs)
         if self.learns:
@@ -136,8 +138,9 @@ class Adapter(System):
         return Counters(self.schedule.n_batches, tally.n_launches, tally.bytes_copied)
 
     def synchronize(self) -> None:
-        """Wait for the backend's device."""
-        self.engine.backend.synchronize()
+        """Wait for the backend's device; before there is a backend, for nothing."""
+        if self._backend is not None:
+            self._backend.synchronize()
 
     def versions(self) -> dict[str, str]:
         """Build facts of what does the arithmetic."""

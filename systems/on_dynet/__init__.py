@@ -1,0 +1,1 @@
+"""Real DyNet, wheel or source build."""

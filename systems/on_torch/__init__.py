@@ -1,0 +1,1 @@
+"""PyTorch, as written first and batched by hand."""

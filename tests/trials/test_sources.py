@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
+from harness.trials import sources
 from harness.trials.sources import (
     WORKER,
     SourceHashes,
@@ -112,6 +113,49 @@ def test_a_policy_belongs_to_the_trials_that_name_it(make_spec: MakeSpec) -> Non
         return make_spec(adapter="systems.on_core.vertex", policy=policy)
 
     assert source_sha256(spec("agenda")) != source_sha256(spec("depth"))
+
+
+def code_of(spec: TrialSpec, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Modules whose content the hash of a trial covers."""
+    found: set[str] = set()
+
+    def note(files: Mapping[str, Path]) -> str:
+        found.update(files)
+        return ""
+
+    monkeypatch.setattr(sources, "hash_files", note)
+    source_sha256(spec)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("options", "kernels"),
+    [
+        ({}, {"compiled.loop", "stepwise.executor"}),  # either, as the device is
+        ({"backend": "stepwise"}, {"stepwise.executor"}),
+    ],
+)
+def test_the_backend_that_runs_a_trial_is_measured_code(
+    make_spec: MakeSpec,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    kernels: set[str],
+) -> None:
+    spec = make_spec(adapter="systems.on_core.vertex", system_options=options)
+    found = code_of(spec, monkeypatch)
+    assert {f"harness.engine.backends.{name}" for name in kernels} <= found
+    assert "harness.engine.cpu_kernels.row_kernels" in found
+
+
+def test_a_module_below_what_is_named_counts(sample: Path) -> None:
+    """As in f"sample.plugins.{name}.core": the trial says red, the file says .core."""
+    (sample / "plugins" / "deep").mkdir()
+    for name in ("__init__", "core", "other"):
+        (sample / "plugins" / "deep" / f"{name}.py").write_text("")
+    (sample / "below.py").write_text("PLACE = f'sample.plugins.{name}.core'\n")
+    found = set(imported_files(["sample.below"], ["deep"]))
+    assert "sample.plugins.deep.core" in found
+    assert "sample.plugins.deep.other" not in found
 
 
 def test_modules_without_python_source_have_no_file() -> None:

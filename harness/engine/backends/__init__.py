@@ -1,0 +1,1 @@
+"""Ways to execute plans, a folder each."""

@@ -1,0 +1,1 @@
+"""Kernels in numba and BLAS, called by backends on the CPU."""

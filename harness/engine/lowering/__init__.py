@@ -1,0 +1,1 @@
+"""Vertex functions to plans of steps; no framework."""

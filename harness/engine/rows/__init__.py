@@ -1,0 +1,1 @@
+"""A schedule to rows in memory and gathers; NumPy only."""

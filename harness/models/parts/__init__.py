@@ -1,0 +1,1 @@
+"""How trees and lattices become graphs; cells."""

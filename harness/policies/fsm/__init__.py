@@ -1,0 +1,1 @@
+"""ED-Batch's state machines: states, learning, files."""

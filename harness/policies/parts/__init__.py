@@ -1,0 +1,1 @@
+"""Bricks of policies: ready lists, levels, bounds."""

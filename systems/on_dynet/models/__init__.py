@@ -1,0 +1,1 @@
+"""Models in DyNet, a file each."""

@@ -1,0 +1,1 @@
+"""Models as PyTorch modules, a file each."""

@@ -1,0 +1,1 @@
+"""Own memory and generated code: all batches of a stage in one call."""

@@ -1,0 +1,1 @@
+"""One step a call, with PyTorch; CPU and CUDA."""

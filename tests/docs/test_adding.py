@@ -1,0 +1,173 @@
+"""docs/adding.md as a newcomer follows it: its files are written, its commands run as printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harness.values.places import ROOT
+
+PAGE = ROOT / "docs" / "adding.md"
+NEEDED = ("conf", "datasets", "harness", "plots", "profiles", "systems", "tests", "workflow")
+BLOCK = re.compile(
+    r"^(?:`(?P<path>[\w/.]+)`:\n\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+ANYTHING = "..."  # in what a command prints
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What is typed behind `$`, and what the page says that it prints ("": not told)."""
+
+    typed: str
+    printed: str
+
+    def is_answered_by(self, output: str) -> bool:
+        """Whether an output is the printed one, whatever stands for `...`; blanks do not count."""
+        pieces = (re.escape(piece) for piece in _plain(self.printed).split(ANYTHING))
+        return not self.printed or bool(
+            re.fullmatch(".*?".join(pieces), _plain(output), flags=re.DOTALL)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One thing to add: its files by path, and its commands in their order."""
+
+    title: str
+    files: dict[str, str]
+    commands: tuple[Command, ...]
+
+
+def _plain(text: str) -> str:
+    return "\n".join(" ".join(line.split()) for line in text.strip().splitlines())
+
+
+def commands_in(text: str) -> tuple[Command, ...]:
+    """Commands of one console block."""
+    parts = re.split(r"^\$ ", text, flags=re.MULTILINE)
+    assert parts[0] == "", "a console block begins with a command"
+    return tuple(
+        Command(typed, printed.strip())
+        for typed, _, printed in (part.partition("\n") for part in parts[1:])
+    )
+
+
+def sections_of(page: str) -> list[Section]:
+    """All sections of a page that hold blocks."""
+    sections = []
+    for chapter in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
+        blocks = [match.groupdict() for match in BLOCK.finditer(chapter)]
+        files = {block["path"]: block["text"] for block in blocks if block["path"]}
+        consoles = (block["text"] for block in blocks if block["kind"] == "console")
+        commands = tuple(command for text in consoles for command in commands_in(text))
+        if blocks:
+            sections.append(Section(chapter.partition("\n")[0], files, commands))
+    return sections
+
+
+SECTIONS = sections_of(PAGE.read_text(encoding="utf-8"))
+
+
+def _copy_if_there(source: str, target: str) -> None:
+    """Another process may write its machine code, and remove what that replaces, as we copy."""
+    if Path(source).exists():
+        shutil.copy2(source, target)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of what commands need, compiled code included, in which nothing is added yet."""
+    for name in NEEDED:
+        shutil.copytree(ROOT / name, tmp_path / name, copy_function=_copy_if_there)
+    for name in ("Snakefile", "pyproject.toml"):
+        shutil.copy2(ROOT / name, tmp_path / name)
+    if (ROOT / ".mypy_cache").is_dir():
+        cache = tmp_path / ".mypy_cache"
+        shutil.copytree(ROOT / ".mypy_cache", cache, copy_function=_copy_if_there)
+    return tmp_path
+
+
+def write(checkout: Path, section: Section) -> None:
+    """Add the files of a section, all of them new."""
+    for name, text in section.files.items():
+        assert not (checkout / name).exists(), f"{name} is there already"
+        (checkout / name).parent.mkdir(exist_ok=True)
+        (checkout / name).write_text(text, encoding="utf-8")
+
+
+def run(checkout: Path, typed: str) -> subprocess.CompletedProcess[str]:
+    """Type a command in the checkout, its environment active, with no real corpora at hand."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    ours = {"PATH": path, "PYTHONPATH": str(checkout), "BENCH_DATA": str(checkout / "data")}
+    return subprocess.run(
+        ["bash", "-c", typed],
+        cwd=checkout,
+        env=os.environ | ours,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("section", SECTIONS, ids=[section.title for section in SECTIONS])
+def test_a_thing_is_added_as_the_page_says(checkout: Path, section: Section) -> None:
+    write(checkout, section)
+    for command in section.commands:
+        done = run(checkout, command.typed)
+        assert done.returncode == 0, f"$ {command.typed}\n{done.stdout}"
+        assert command.is_answered_by(done.stdout), f"$ {command.typed}\n{done.stdout}"
+
+
+@pytest.mark.slow
+def test_all_examples_together_keep_style_and_types(checkout: Path) -> None:
+    for section in SECTIONS:
+        write(checkout, section)
+    files = " ".join(f for s in SECTIONS for f in s.files if f.endswith(".py"))
+    for command in (f"ruff check {files}", f"ruff format --check {files}", "mypy"):
+        done = run(checkout, f"{sys.executable} -m {command}")
+        assert done.returncode == 0, done.stdout
+
+
+def test_the_page_adds_one_of_each() -> None:
+    homes = {name.rpartition("/")[0] for section in SECTIONS for name in section.files}
+    python = {"harness/policies", "harness/models", "systems", "datasets", "plots/tables"}
+    yaml = {"conf/system", "conf/model", "conf/dataset", "conf/experiment"}
+    assert homes >= python | yaml
+    assert all(section.commands for section in SECTIONS)
+
+
+def test_a_block_without_a_place_is_shown_only_if_it_is_typed() -> None:
+    """Each fence of the page is a file with its path, or a console: nothing is skipped unseen."""
+    page = PAGE.read_text(encoding="utf-8")
+    blocks = list(BLOCK.finditer(page))
+    assert page.count("\n```") == 2 * len(blocks)
+    assert all(block["path"] or block["kind"] == "console" for block in blocks)
+
+
+@pytest.mark.parametrize(
+    ("printed", "output", "fits"),
+    [
+        ("a  1.5 ms", "a 1.5   ms\n", True),
+        ("a  ... ms", "a 1.5 ms", True),
+        ("a  ... ms", "b 1.5 ms", False),
+        ("a\n...\nz", "a\nb\nc\nz", True),
+        ("a\nz", "a\nb\nz", False),
+        ("(x)", "x", False),
+        ("", "whatever", True),
+    ],
+)
+def test_outputs_are_compared_but_for_what_is_left_out(
+    printed: str, output: str, fits: bool
+) -> None:
+    assert Command("", printed).is_answered_by(output) == fits

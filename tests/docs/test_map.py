@@ -1,0 +1,173 @@
+"""docs/map.md and its picture are those of the code; what any page names exists."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.values.places import ROOT
+from scripts import draw_map
+from tests.docs.test_adding import SECTIONS
+from tests.test_layers import MODULES, imported_by, layer_of
+
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+TOP = tuple(path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != ".")
+PRODUCED = ("results/", "build/", "logs/", "data/")  # there once something has run
+STEP = re.compile(r"^(?P<blanks> *)\d+\. `(?P<path>[^`]+)`:(?P<text>.*)$", re.MULTILINE)
+ANCHOR = re.compile(r"\]\((?P<page>[\w./]*)(?:#(?P<anchor>[\w-]+))?\)")
+
+
+def spans_of(page: Path) -> list[str]:
+    """All that stands in code font in a page, and every line of its consoles."""
+    text = page.read_text(encoding="utf-8")
+    fences = re.findall(r"^```(?:console)?\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [line.removeprefix("$ ").partition(" #")[0] for f in fences for line in f.splitlines()]
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return [*re.findall(r"`([^`]+)`", text), *lines]
+
+
+def alternatives(path: str) -> list[str]:
+    """What `a/{b,c}.py` stands for."""
+    found = re.search(r"\{([^{}]*)\}", path)
+    if found is None:
+        return [path]
+    names = found.group(1).split(",")
+    return [a for n in names for a in alternatives(path[: found.start()] + n + path[found.end() :])]
+
+
+def paths_in(page: Path) -> Iterator[str]:
+    """Paths of this repository that a page names."""
+    for span in spans_of(page):
+        for word in span.split():
+            word = word.partition(":")[0]
+            if re.match(rf"({'|'.join(TOP)})/", word) and not word.startswith(PRODUCED):
+                yield from alternatives(word)
+
+
+def files_in(page: Path) -> set[str]:
+    """Files that a page names without their folder."""
+    words = (word for span in spans_of(page) for word in span.split())
+    return {word for word in words if re.fullmatch(r"\w+\.(py|smk|md)", word)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_every_file_that_a_page_names_without_a_folder_is_there(page: Path) -> None:
+    places = ("", *(f"{top}/**/" for top in TOP))
+    missing = [n for n in files_in(page) if not any(any(ROOT.glob(p + n)) for p in places)]
+    assert not missing, f"{page.name} names {', '.join(sorted(missing))}"
+
+
+def test_a_path_with_choices_stands_for_each() -> None:
+    assert alternatives("a/{b,c}/d.{e,f}") == ["a/b/d.e", "a/b/d.f", "a/c/d.e", "a/c/d.f"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_every_path_that_a_page_names_is_there(page: Path) -> None:
+    added = {name for section in SECTIONS for name in section.files}
+    named = set(paths_in(page))
+    missing = [
+        path
+        for path in sorted(named - added)
+        if "<" not in path and not list(ROOT.glob(path.rstrip("/")))
+    ]
+    assert not missing, f"{page.name} names {', '.join(missing)}"
+    assert named, f"{page.name} names no path: this test sees nothing"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_every_link_within_the_repository_leads_somewhere(page: Path) -> None:
+    for link in ANCHOR.finditer(page.read_text(encoding="utf-8")):
+        target = (page.parent / link["page"]) if link["page"] else page
+        assert target.exists(), f"{page.name} links {link['page']}"
+        if link["anchor"]:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
+            assert link["anchor"] in anchors, f"{page.name} links #{link['anchor']}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_every_command_that_a_page_names_is_there(page: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    added = {Path(name).stem for section in SECTIONS for name in section.files}
+    experiments = {path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml")} | added
+    for span in spans_of(page):
+        for name in re.findall(r"\b(bench-\w+)\b", span):
+            assert name in project["scripts"], f"{page.name}: {span}"
+        for name in re.findall(r"^make ([\w-]+)", span):
+            assert name in targets, f"{page.name}: {span}"
+        for name in re.findall(r"\b(?:experiment=|snakemake draw_)(\w+)", span):
+            assert name in experiments or name == "NAME", f"{page.name}: {span}"
+        for name in re.findall(r"python -m ((?:scripts|harness)[\w.]+)", span):
+            assert (ROOT / f"{name.replace('.', '/')}.py").exists(), f"{page.name}: {span}"
+
+
+def test_the_picture_and_the_table_are_those_of_the_code(tmp_path: Path) -> None:
+    picture, page = tmp_path / "map.svg", tmp_path / "map.md"
+    page.write_text(draw_map.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    draw_map.main(picture, page)
+    for new, kept in ((picture, draw_map.PICTURE), (page, draw_map.PAGE)):
+        assert new.read_bytes() == kept.read_bytes(), (
+            f"docs/{kept.name} is not what the code is; run: python -m scripts.draw_map"
+        )
+
+
+def test_every_arrow_points_down_and_none_is_lost() -> None:
+    edges = draw_map.imports()
+    rows = draw_map.rows_of(draw_map.boxes(), edges)
+    row_of = {name: index for index, row in enumerate(rows) for name in row}
+    assert set(row_of) == {draw_map.box_of(module) for module in MODULES} - {None}
+    assert all(row_of[name] > row_of[other] for name in edges for other in edges[name])
+    assert [name for row in rows for name in row] == draw_map.boxes()
+    kept = draw_map.without_detours(edges)
+    assert {n: draw_map.reachable(kept, n) for n in edges} == {
+        n: draw_map.reachable(edges, n) for n in edges
+    }
+    assert sum(map(len, kept.values())) < sum(map(len, edges.values()))
+
+
+def test_every_folder_says_in_one_line_what_is_in_it() -> None:
+    for line in draw_map.table().splitlines()[2:]:
+        folder, words = line.strip("| ").split(" | ")
+        assert len(words) > 10, f"{folder} has no docstring in its __init__.py"
+
+
+def test_the_page_tells_of_every_top_folder() -> None:
+    text = draw_map.PAGE.read_text(encoding="utf-8")
+    kept = [name for name in TOP if list((ROOT / name).glob("**/*.*")) and name != "__pycache__"]
+    ours = [name for name in kept if not f"{name}/".startswith(PRODUCED[1:])]
+    assert [name for name in ours if f"`{name}/" not in text] == []
+
+
+def steps() -> list[tuple[str, str, str]]:
+    """(path, that of the step it stands under, its text), of all steps of docs/map.md."""
+    found = []
+    above: list[tuple[int, str]] = []
+    for step in STEP.finditer(draw_map.PAGE.read_text(encoding="utf-8")):
+        depth = len(step["blanks"])
+        above = [(d, path) for d, path in above if d < depth]
+        found.append((step["path"], above[-1][1] if above else "", step["text"]))
+        above.append((depth, step["path"]))
+    return found
+
+
+def test_a_step_is_imported_by_the_step_it_stands_under_and_lies_no_higher() -> None:
+    module_at = {str(path.relative_to(ROOT)): module for module, path in MODULES.items()}
+    n_checked = 0
+    for path, caller, text in steps():
+        if path not in module_at or caller not in module_at:
+            continue
+        n_checked += 1
+        module, above = module_at[path], module_at[caller]
+        assert "by name" in text or module in imported_by(above), f"{caller} imports no {path}"
+        assert layer_of(module) <= layer_of(above), f"{path} lies above {caller}"
+    assert n_checked > 30
+
+
+def test_the_three_ways_are_told() -> None:
+    starts = [path for path, caller, _ in steps() if not caller]
+    assert starts == ["harness/measuring/passes.py", "harness/commands/bench.py", "Snakefile"]

@@ -1,0 +1,99 @@
+"""What a file that somebody adds still lacks is told in one line, before anything is measured."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.contracts.corpus import load_corpus
+from harness.contracts.model import model_class
+from harness.errors import ConfigError, ScheduleError
+from harness.planning.compose import Composer
+from harness.terminal import command_line
+from harness.values.places import CONF_DIR
+from harness.values.schedule import check_schedule
+from plots.numbers.presentation import read_presentation
+from tests.docs.test_adding import SECTIONS
+from tests.support.random_graphs import graph_of
+
+Write = Callable[[str, str], str]
+FILES = {name: text for section in SECTIONS for name, text in section.files.items()}
+MODEL, EXPERIMENT = FILES["harness/models/tree_rnn.py"], FILES["conf/experiment/batches_saved.yaml"]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes a module, and returns the name by which it can be imported."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write_module(name: str, text: str) -> str:
+        (tmp_path / f"{name}.py").write_text(text)
+        return name
+
+    return write_module
+
+
+@pytest.mark.parametrize(
+    ("name", "there", "instead", "missing"),
+    [
+        ("no_kind", 'instance_kind = "tree"', "", "instance_kind"),
+        ("no_batch", "def mini_batch", "def minibatch", "mini_batch"),
+        ("no_vertex", "def internal", "def inner", "internal"),
+        ("no_output", "def output", "def outputs", "output"),
+    ],
+)
+def test_a_model_that_lacks_a_part_names_it(
+    write: Write, name: str, there: str, instead: str, missing: str
+) -> None:
+    assert MODEL.count(there) == 1
+    with pytest.raises(ConfigError, match=rf"TreeRNN has no {missing}; a model has a name"):
+        model_class(write(name, MODEL.replace(there, instead)))
+
+
+def test_a_whole_model_is_found(write: Write) -> None:
+    assert model_class(write("whole_model", MODEL)).name == "tree_rnn"
+
+
+def test_a_data_set_without_load_is_told(write: Write) -> None:
+    with pytest.raises(ConfigError, match=r"no_load has no function load\(split, root"):
+        load_corpus(write("no_load", "NAME = 'nothing'\n"), "train", None)
+
+
+def test_a_policy_that_returns_no_schedule_is_told() -> None:
+    graph = graph_of([1], [[]], n_types=2)
+    with pytest.raises(ScheduleError, match="a ndarray was returned; return a Schedule"):
+        check_schedule(graph, np.array([0]))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    """A copy of the configuration, with a copied file that still has the old name inside."""
+    folder = tmp_path / "conf"
+    shutil.copytree(CONF_DIR, folder)
+    shutil.copy(folder / "system" / "cavs.yaml", folder / "system" / "mine.yaml")
+    return folder
+
+
+@pytest.mark.parametrize("values", [[], ["+dataset.options.n_instances=3"]])
+def test_a_yaml_that_says_another_name_is_refused(conf: Path, values: list[str]) -> None:
+    with pytest.raises(ConfigError, match=r"mine\.yaml says name: cavs; write name: mine"):
+        Composer(conf).compose(["system=mine", *values])
+    assert Composer(conf).compose(["system=cavs", *values]).system.name == "cavs"
+
+
+def test_the_command_line_refuses_it_too(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_line, "CONF_DIR", conf)
+    with pytest.raises(ConfigError, match=r"mine\.yaml says name: cavs; write name: mine"):
+        command_line.parse(["system=mine"])
+    assert len(command_line.parse(["system=cavs"])) == 1
+
+
+def test_an_artefact_drawn_by_nothing_is_told(conf: Path) -> None:
+    path = conf / "experiment" / "mine.yaml"
+    path.write_text(EXPERIMENT.replace("batches_saved", "batches_lost"))
+    with pytest.raises(ConfigError, match=r"batches_lost, which is no module; .*\.speedups"):
+        read_presentation("mine", conf)
