@@ -19,9 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from harness.errors import ConfigError
+from harness.planning.yaml_files import read_mapping
 from harness.trials.sources import module_file
 
 KINDS = ("strategy", "framework", "subgraph", "calibration")
@@ -64,10 +63,8 @@ class KnownSystem:
         return any(model in _models_in(self.file, text) for text in self.models)
 
 
-def known_system(file: str, content: object) -> KnownSystem:
+def known_system(file: str, content: Mapping[str, Any]) -> KnownSystem:
     """Check what a system's YAML says; raises ConfigError, which names the file."""
-    if not isinstance(content, Mapping):
-        raise ConfigError(f"{file} maps no keys to values; see conf/system/vertex.yaml")
     models = content.get("models")
     if models is not None and not _is_list_of_texts(models):
         raise ConfigError(f"{file} has models={models}; list names of models, or of packages")
@@ -89,15 +86,9 @@ def read_systems(conf_dir: Path) -> tuple[KnownSystem, ...]:
 
 @cache
 def _read(path: Path, _changed_ns: int) -> KnownSystem:
-    file = f"system/{path.name}"
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        detail = " ".join(str(error).split())
-        raise ConfigError(f"{file} is not YAML: {detail}; correct it") from error
-    system = known_system(file, content)
+    system = known_system(f"system/{path.name}", read_mapping(path))
     if system.name != path.stem:
-        raise ConfigError(f"{file} has name={system.name}; give it the name of its file")
+        raise ConfigError(f"{system.file} has name={system.name}; give it the name of its file")
     return system
 
 

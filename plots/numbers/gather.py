@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
-
-from harness.errors import ConfigError
 from harness.planning.artefacts import Choices, PlannedTrial
 from harness.planning.kinds import read_systems
 from harness.planning.sweep import Sweep
+from harness.planning.yaml_files import read_mapping
 from plots.numbers.artefact import Artefact
 from plots.numbers.comparable import check_one_table
 from plots.numbers.points import Point
@@ -51,8 +49,5 @@ def read_labels(conf_dir: Path) -> dict[str, str]:
     """How each system and model is called in print, from its YAML; ConfigError for none."""
     labels = {system.name: system.label for system in read_systems(conf_dir)}
     for path in sorted((conf_dir / "model").glob("*.yaml")):
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if not content.get("label"):
-            raise ConfigError(f"model/{path.name} has no label; add label")
-        labels[path.stem] = content["label"]
+        labels[path.stem] = read_mapping(path, "label")["label"]
     return labels
