@@ -2,7 +2,8 @@
 
 Its keys are those of `bench-schedule`: model, dataset, split, batch_size, policy and granularity
 may be lists (of models and data sets, those meet that are of one kind); all others are single
-values.
+values. Of policies `all` names every one there is, behind those named before it, and `not:NAME`
+leaves one out again: so a policy that is added is counted.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ REQUIRED = ("model", "dataset", "batch_size", "policy")
 LISTED = (*REQUIRED, "split", "granularity")
 NOT_ALLOWED = ("out", "records", "force", "save_policy", "data_root")  # the pipeline's to say
 
+LEFT_OUT = "not:"
 Values = tuple[str, ...]
 
 
@@ -74,7 +76,10 @@ def sweep_of(place: str, content: Any) -> Sweep:
     if not isinstance(content, dict):
         raise ConfigError(f"{place} has the counts {content!r}; an entry maps keys to values")
     try:
-        return Sweep({str(key): _texts(key, value) for key, value in content.items()})
+        settings = {str(key): _texts(key, value) for key, value in content.items()}
+        if "policy" in settings:
+            settings["policy"] = _policies(settings["policy"])
+        return Sweep(settings)
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from error
 
@@ -85,3 +90,20 @@ def _texts(key: str, value: Any) -> Values:
         if isinstance(one, bool) or not isinstance(one, str | int | float):
             raise ConfigError(f"counts have {key}={one!r}; give texts or numbers")
     return tuple(dict.fromkeys(str(one) for one in values))
+
+
+def _policies(values: Values) -> Values:
+    """Names as they stand; `all` adds every policy there is, `not:NAME` leaves one out again."""
+    found: list[str] = []
+    for value in values:
+        if value == "all":
+            found += policy_names()
+        elif not value.startswith(LEFT_OUT):
+            found.append(value)
+    left_out = [value.removeprefix(LEFT_OUT) for value in values if value.startswith(LEFT_OUT)]
+    unknown = sorted(set(left_out) - set(policy_names()))
+    if unknown:
+        raise ConfigError(
+            f"counts leave out policy {unknown[0]}; choose from {', '.join(policy_names())}"
+        )
+    return tuple(name for name in dict.fromkeys(found) if name not in left_out)

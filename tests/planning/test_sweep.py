@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from harness.commands.schedule import main
+from harness.contracts.policy import policy_names
 from harness.counts.row import CountRow, read_count_rows
 from harness.errors import ConfigError, RecordError
 from harness.planning.artefacts import choices_from, plan_counts, sweep_sha256
@@ -45,6 +46,19 @@ def test_a_sweep_is_a_call_of_bench_schedule(tmp_path: Path) -> None:
     )
 
 
+def test_all_policies_are_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So one that is added is counted with nothing else touched."""
+    wanted = ["depth", "all", "not:beam_2"]
+    before = sweep_of("here", GOOD | {"policy": wanted}).values("policy")
+    assert before[0] == "depth"
+    assert sorted(before) == sorted(set(policy_names()) - {"beam_2"})
+    monkeypatch.setattr(
+        "harness.planning.sweep.policy_names", lambda: (*policy_names(), "somebodys_own")
+    )
+    after = sweep_of("here", GOOD | {"policy": wanted}).values("policy")
+    assert after == (*before, "somebodys_own")
+
+
 def test_equal_sweeps_share_a_file_and_others_do_not() -> None:
     sweep = sweep_of("here", GOOD)
     swapped = sweep_of("there", dict(reversed(GOOD.items())))
@@ -60,6 +74,7 @@ def test_equal_sweeps_share_a_file_and_others_do_not() -> None:
         ("model=tree_lstm", "an entry maps keys to values"),
         ({"model": "tree_lstm"}, "no dataset"),
         ({**GOOD, "policy": []}, "no policy"),
+        ({**GOOD, "policy": ["all", "not:agender"]}, "leave out policy agender; choose from agenda"),
         ({**GOOD, "policy": "agender"}, "policy agender; choose from agenda,"),
         ({**GOOD, "offset": [0, 8]}, "2 values of offset"),
         ({**GOOD, "out": "here.json"}, "out, which the pipeline gives"),
