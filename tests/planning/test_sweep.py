@@ -74,7 +74,7 @@ def test_equal_sweeps_share_a_file_and_others_do_not() -> None:
         ("model=tree_lstm", "an entry maps keys to values"),
         ({"model": "tree_lstm"}, "no dataset"),
         ({**GOOD, "policy": []}, "no policy"),
-        ({**GOOD, "policy": ["all", "not:agender"]}, "leave out policy agender; choose from agenda"),
+        ({**GOOD, "policy": ["all", "not:agender"]}, "leave out policy agender; choose from"),
         ({**GOOD, "policy": "agender"}, "policy agender; choose from agenda,"),
         ({**GOOD, "offset": [0, 8]}, "2 values of offset"),
         ({**GOOD, "out": "here.json"}, "out, which the pipeline gives"),
