@@ -95,13 +95,18 @@ def test_every_command_that_a_page_names_is_there(page: Path) -> None:
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
     added = {Path(name).stem for section in SECTIONS for name in section.files}
     experiments = {path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml")} | added
+    workflow = [ROOT / "Snakefile", *(ROOT / "workflow" / "rules").glob("*.smk")]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in workflow)
+    rules = {*re.findall(r"^rule (\w+):", text, re.MULTILINE), *(f"draw_{x}" for x in experiments)}
     for span in spans_of(page):
         for name in re.findall(r"\b(bench-\w+)\b", span):
             assert name in project["scripts"], f"{page.name}: {span}"
         for name in re.findall(r"^make ([\w-]+)", span):
             assert name in targets, f"{page.name}: {span}"
-        for name in re.findall(r"\b(?:experiment=|snakemake draw_)(\w+)", span):
-            assert name in experiments or name == "NAME", f"{page.name}: {span}"
+        for name in re.findall(r"\bexperiment=(\w+)", span):
+            assert name in {*experiments, "NAME"}, f"{page.name}: {span}"
+        for name in re.findall(r"\bsnakemake ([a-z]\w+)", span):
+            assert name in {*rules, "draw_NAME"}, f"{page.name}: {span}"
         for name in re.findall(r"python -m ((?:scripts|harness)[\w.]+)", span):
             assert (ROOT / f"{name.replace('.', '/')}.py").exists(), f"{page.name}: {span}"
 
