@@ -1,0 +1,64 @@
+"""The pipeline counts in miniature: a count that fails leaves its status in the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.pipelines import needs_flock, snakemake
+
+pytestmark = needs_flock
+
+
+def counts_experiment(**limits: float) -> dict[str, object]:
+    """A table of counts, where learning without end is one of the policies."""
+    mini_batch = {"model": "lattice_lstm", "dataset": "weibo_lattice", "batch_size": 4}
+    quick = {**mini_batch, "policy": ["agenda", "depth"], "timing.min_seconds": 0}
+    endless = {**mini_batch, "policy": "fsm_sort", "learning.trials": 10**8, **limits}
+    return {
+        "title": "Counts in miniature",
+        "paper": "none",
+        "draw": "plots.tables.policies",
+        "show": {"graph": "vertex"},
+        "scales": {"smoke": {"counts": [quick, endless]}},
+    }
+
+
+@pytest.mark.slow
+def test_a_count_that_fails_leaves_its_status_in_the_table(folder: Path) -> None:
+    """Afterwards only what failed is tried again, and only where the limit is another.
+
+    No experiment measures trials here, so that there is no table of them.
+    """
+    place = folder / "conf" / "experiment"
+    for name in ("small_curves", "small_table"):
+        (place / f"{name}.yaml").unlink()
+    content = counts_experiment(**{"limits.time_s": 6})
+    (place / "small_counts.yaml").write_text(yaml.safe_dump(content))
+    done = snakemake(folder, "all")
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = folder / "results"
+    table = (results / "tables/small_counts.md").read_text()
+    cells = {row[1].strip(): row[2].strip() for row in map(_cells, table.splitlines()) if row}
+    assert cells["fsm_sort"] == "timeout"
+    assert int(cells["depth"]) >= int(cells["agenda"]) >= int(cells["lower bound"]) > 1
+    assert "fsm_sort: timeout: not done within limits.time_s=6" in table.splitlines()
+    assert not (results / "records.csv").exists()
+    assert "2 ok, 1 timeout" in (results / "report.html").read_text(encoding="utf-8")
+
+    records = {path: path.read_bytes() for path in (results / "raw/counts").glob("count-*.json")}
+    assert len(records) == 3
+    again = snakemake(folder, "all", "--forcerun", "counts")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert {path: path.read_bytes() for path in records} == records
+    content = counts_experiment(**{"limits.time_s": 7})
+    (place / "small_counts.yaml").write_text(yaml.safe_dump(content))
+    assert snakemake(folder, "all").returncode == 0
+    changed = [path.name for path in records if path.read_bytes() != records[path]]
+    assert [name.partition("-lattice")[0] for name in changed] == ["count-fsm_sort"]
+
+
+def _cells(line: str) -> list[str]:
+    return line.split("|") if line.startswith("|") else []
