@@ -1,7 +1,8 @@
 """Draw docs/map.svg and the table of folders in docs/map.md from the code: no picture by hand.
 
-A box is a folder of a layer (tests/test_layers.py), its words the first line of its `__init__.py`.
-An arrow is an import, left out where others lead the same way. Run it after a folder changed:
+A box is a folder of a layer (tests/support/layers.py), its words the first line of its
+`__init__.py`. An arrow is an import, left out where others lead the same way. Run it
+after a folder changed:
 
     python -m scripts.draw_map
 """
@@ -17,7 +18,7 @@ from html import escape
 from pathlib import Path
 
 from harness.values.places import ROOT
-from tests.test_layers import LAYERS, MODULES, PACKAGES, imported_at_run_time, reachable
+from tests.support.layers import LAYERS, MODULES, PACKAGES, imported_at_run_time, reachable
 
 PICTURE, PAGE = ROOT / "docs" / "map.svg", ROOT / "docs" / "map.md"
 BEGIN, END = "<!-- written by scripts/draw_map.py -->\n", "<!-- until here -->\n"

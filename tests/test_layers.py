@@ -3,96 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from harness.values.places import ROOT
-
-PACKAGES = ("harness", "systems", "datasets", "plots", "conf")
-
-# From left to right, one folder a layer; modules of one layer may import each other (cycles are
-# tested apart). A module belongs to the longest prefix that fits it.
-LAYERS: tuple[tuple[str, ...], ...] = (
-    ("harness.errors", "harness", "systems", "datasets", "plots", "conf"),  # bare packages: empty
-    ("harness.values.",),
-    ("harness.machine.",),
-    ("harness.vertex.",),
-    ("harness.contracts.",),
-    ("datasets.", "harness.policies.", "harness.models."),
-    ("harness.granularity.",),
-    ("harness.engine.",),
-    ("harness.oracle",),
-    ("harness.trials.",),
-    ("harness.records.", "harness.planning."),
-    ("systems.",),
-    ("harness.measuring.",),
-    ("harness.counts.",),
-    ("harness.terminal.",),
-    ("plots.",),
-    ("harness.commands.",),
+from tests.support.layers import (
+    LAYERS,
+    MODULES,
+    PACKAGES,
+    imported_at_run_time,
+    imported_by,
+    layer_of,
+    reachable,
 )
+
 # Imports inside functions, by "module: imported name", each with its reason.
 LATE_IMPORTS: dict[str, str] = {}
 # Imports against the flow, by "module: imported module", each with its reason.
 AGAINST_THE_FLOW: dict[str, str] = {}
-
-
-def modules() -> dict[str, Path]:
-    """Every module of our packages by its dotted name."""
-    found = {}
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-MODULES = modules()
-
-
-def layer_of(module: str) -> int:
-    """Index of a module's layer."""
-    fits = [
-        (len(prefix), index)
-        for index, prefixes in enumerate(LAYERS)
-        for prefix in prefixes
-        if module == prefix.rstrip(".") or f"{module}.".startswith(prefix.rstrip(".") + ".")
-        if module in PACKAGES or prefix not in PACKAGES
-    ]
-    return max(fits)[1]
-
-
-def imports_in(nodes: Iterator[ast.AST]) -> Iterator[str]:
-    """Names of our own modules that these nodes import."""
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-            names = [name if name in MODULES else node.module for name in names]
-        else:
-            continue
-        yield from (name for name in names if name in MODULES)
-
-
-def imported_by(module: str) -> set[str]:
-    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
-    return set(imports_in(ast.walk(tree))) - {module}
-
-
-class WithoutTypeChecking(ast.NodeTransformer):
-    """Drops `if TYPE_CHECKING:`, whose imports never run."""
-
-    def visit_If(self, node: ast.If) -> ast.AST | None:
-        is_guard = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-        return None if is_guard else self.generic_visit(node)
-
-
-def imported_at_run_time(module: str) -> set[str]:
-    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
-    return set(imports_in(ast.walk(WithoutTypeChecking().visit(tree)))) - {module}
 
 
 def late_imports_of(module: str) -> set[str]:
@@ -102,17 +29,6 @@ def late_imports_of(module: str) -> set[str]:
     inner = [node for function in functions for node in ast.walk(function)]
     plain = {a.name for node in inner if isinstance(node, ast.Import) for a in node.names}
     return plain | {n.module or "." for n in inner if isinstance(n, ast.ImportFrom)}
-
-
-def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
-    """Modules that `start` imports, directly or through others."""
-    seen: set[str] = set()
-    waiting = [start]
-    while waiting:
-        new = graph[waiting.pop()] - seen
-        seen |= new
-        waiting += new
-    return seen
 
 
 def test_reachable_finds_circles_only_where_they_are() -> None:

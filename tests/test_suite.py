@@ -9,8 +9,8 @@ from harness.values.places import ROOT
 
 TESTS = ROOT / "tests"
 HOUSE = ("systems", "datasets", "plots")  # and every folder of harness/
-# Folders that mirror none: code that tests share, and tests of everything together.
-OTHERS = {"support", "whole"}
+# Folders that mirror none: tests of pages, code that tests share, tests of everything together.
+OTHERS = {"docs", "support", "whole"}
 FILES = {str(path.relative_to(ROOT)): path for path in sorted(TESTS.rglob("*.py"))}
 TEST_FILES = {name: path for name, path in FILES.items() if path.name.startswith("test_")}
 

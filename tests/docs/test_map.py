@@ -11,8 +11,8 @@ import pytest
 
 from harness.values.places import ROOT
 from scripts import draw_map
-from tests.docs.test_adding import SECTIONS
-from tests.test_layers import MODULES, imported_by, layer_of
+from tests.support.adding import SECTIONS
+from tests.support.layers import MODULES, imported_by, layer_of
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 TOP = tuple(path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != ".")

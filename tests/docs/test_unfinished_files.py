@@ -17,7 +17,7 @@ from harness.terminal import command_line
 from harness.values.places import CONF_DIR
 from harness.values.schedule import check_schedule
 from plots.numbers.presentation import read_presentation
-from tests.docs.test_adding import SECTIONS
+from tests.support.adding import SECTIONS
 from tests.support.random_graphs import graph_of
 
 Write = Callable[[str, str], str]
