@@ -29,6 +29,8 @@ from tests.support.made_up_counts import LEARNING
 from tests.support.made_up_records import conf_with_made_up_systems, made_up_record
 from tests.support.plain_records import plain_count, plain_record
 
+pytestmark = pytest.mark.slow  # whole artefacts are drawn
+
 FIGURE, TABLE, GRAPH = "cavs_fig8d", "cavs_table1_tree_lstm", "edbatch_fig1"
 KEPT = (".csv", ".md")
 OF_GRAPH = {"depth": None, "agenda": None, "fsm_sort": LEARNING, "critical_share": None}

@@ -15,6 +15,8 @@ from plots.numbers.gather import gather
 from plots.numbers.panels import panels_of
 from tests.support.made_up_records import conf_with_made_up_systems, write_made_up_records
 
+pytestmark = pytest.mark.slow  # whole artefacts are drawn
+
 LABEL = "Somebody's framework"
 HEADLINES = ("headline_tree_lstm", "headline_tree_lstm_inference", "headline_lattice_lstm")
 
