@@ -1,8 +1,8 @@
 """Which records answer planned trials, by whichever version of the code they were made.
 
 First by name. A record whose name is of an older configuration answers where all that both know is
-equal: modules may have moved, and options may have come or gone since. Where that leaves a choice,
-it answers nothing.
+equal: modules may have moved, and options may have come, gone or been spelt otherwise since (1,
+now "agenda"). Where that leaves a choice, it answers nothing.
 """
 
 from __future__ import annotations
@@ -57,15 +57,20 @@ class Answers:
 
 
 def agree(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
-    """Whether two nested mappings are equal in every key that both have."""
+    """Whether two nested mappings are equal in every key that both have, and spell alike."""
     for key in wanted.keys() & found.keys():
         a, b = wanted[key], found[key]
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             if not agree(a, b):
                 return False
-        elif a != b:
+        elif a != b and not _is_respelt(a, b):
             return False
     return True
+
+
+def _is_respelt(a: Any, b: Any) -> bool:
+    """Whether one is a word and the other a number or a switch, which says nothing of equality."""
+    return isinstance(a, str) != isinstance(b, str) and None not in (a, b)
 
 
 def _without_modules(identity: Mapping[str, Any]) -> dict[str, Any]:
