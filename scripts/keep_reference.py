@@ -53,16 +53,17 @@ def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> li
     with tempfile.TemporaryDirectory() as drawn:
         config = {"records": folder, "results_dir": drawn, "data_root": flags.data_root}
         found = drawable(config | {"scale": flags.scale}, os.environ)
-        names = [n for n, part in found.drawn.items() if flags.partial or not part.n_missing]
+        parts = found.drawn.items()
+        names = [n for n, part in parts if flags.partial or len(part.seen) >= part.n_missing]
         if not names:
-            raise ConfigError(f"no artefact has all its records in {folder}; say --partial")
+            raise ConfigError(f"no artefact has most of its records in {folder}; say --partial")
         for name in names:
             draw_held(name, found)
         _replace_drawings(Path(drawn), folder)
         sheets = [json.loads(Path(drawn, f"artefacts/{n}.json").read_text()) for n in names]
     replace_whole(folder / "README.md", readme_of(found, folder, sheets))
     left_out = [name for name in found.drawn if name not in names]
-    note = f"left out, since records are missing (--partial keeps them): {', '.join(left_out)}"
+    note = f"left out, since most records are missing (--partial keeps them): {', '.join(left_out)}"
     return [*words, *found.lines, *([note] if left_out else [])]
 
 
@@ -161,7 +162,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--scale", choices=SCALES, help="what fits most records, if left out")
     parser.add_argument("--data-root", type=Path, help="BENCH_DATA, if left out")
     parser.add_argument(
-        "--partial", action="store_true", help="keep artefacts of which records are missing, too"
+        "--partial",
+        action="store_true",
+        help="keep artefacts of which most records are missing, too",
     )
     return parser.parse_args(arguments)
 

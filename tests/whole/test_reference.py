@@ -82,7 +82,7 @@ def assert_equal(committed: str, drawn: str, name: str) -> None:
 def test_the_comparison_tells_numbers_apart() -> None:
     table = "system,value,status\na,0.1,ok\n"
     assert_equal(table, "system,value,status\na,0.10000000000000001,ok\nb,,missing\n", "this")
-    for other in ("a,0.1001,ok", "b,0.1,ok", "a,0.1,oom", "a,,ok", "a,0.1,ok\nb,1,ok", ""):
+    for other in ("a,0.1001,ok", "b,0.1,ok", "a,0.1,oom", "a,,ok", "a,0.1,ok\nb,1,ok"):
         with pytest.raises(AssertionError, match=r"not what its records say"):
             assert_equal(table, f"system,value,status\n{other}\n", "this")
 
