@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from harness.engine.lowering.placed import Placed
 from harness.engine.lowering.plan import Buffer, BufferName, Memory, Ref, Role
+from harness.engine.lowering.uses import Uses
 from harness.vertex.operators import Node
 from harness.vertex.subgraph.columns import Place
 
@@ -12,18 +14,21 @@ from harness.vertex.subgraph.columns import Place
 SHARED = (Role.AREA, Role.GATHER, Role.GATHER_EACH)
 
 
-def place_in_areas(
-    nodes: Sequence[Node], columns: Mapping[int, Place]
-) -> tuple[dict[int, Ref], dict[BufferName, Buffer]]:
-    """One buffer for every area, and the columns of it that the layout has for each node."""
-    refs, buffers = {}, dict[BufferName, Buffer]()
+def place_in_areas(uses: Uses, columns: Mapping[int, Place]) -> Placed:
+    """One buffer for every area, and in it those nodes that are not merged with others.
+
+    columns: what the layout has for each node.
+    """
+    into, after = uses.absorption.into, uses.absorption.after
+    merged = {*into, *(into[product] for product in after)}
+    placed = Placed()
     for i, (area, start) in columns.items():
-        name = BufferName(Role.AREA, area)
-        refs[i] = Ref(name, start, nodes[i].width)
-        width = buffers[name].width if name in buffers else 0
-        end = start + nodes[i].width
-        buffers[name] = Buffer(name, Memory.SCRATCH, max(width, end), nodes[i].domain)
-    return refs, buffers
+        if i in uses.stage_of and i not in merged:
+            name, node = BufferName(Role.AREA, area), uses.nodes[i]
+            width = placed.buffers[name].width if name in placed.buffers else 0
+            wider = Buffer(name, Memory.SCRATCH, max(width, start + node.width), node.domain)
+            placed = placed.having(wider).at(i, Ref(name, start, node.width))
+    return placed
 
 
 def side_by_side(

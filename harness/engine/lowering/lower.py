@@ -8,7 +8,7 @@ from dataclasses import replace
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.absorption import MATMULS, find_absorption
 from harness.engine.lowering.fusion import order_stage, sink_slices
-from harness.engine.lowering.placement import Placement
+from harness.engine.lowering.placement import place
 from harness.engine.lowering.plan import (
     STAGES,
     CopyStep,
@@ -23,6 +23,7 @@ from harness.engine.lowering.plan import (
     Step,
 )
 from harness.engine.lowering.staging import Staging, stage_program
+from harness.engine.lowering.uses import find_results, find_uses
 from harness.engine.switches import Switches
 from harness.errors import ConfigError
 from harness.vertex.autodiff import Gradient, differentiate
@@ -113,27 +114,17 @@ class _Lowering:
         self.function, self.gradient, self.nodes = function, gradient, nodes
         self.staging, self.packs, fusion = staging, laid_out.packs, abilities.fuses
         self.packed_anew = {p.name: p for p in self.packs} if packs_anew else {}
-        scattered = frozenset(i for _, i in function.scatter)
-        shown = {i for i in (function.push, function.loss) if i is not None}
-        given_back = {i for _, i in gradient.gathers} if gradient is not None else set()
-        pinned = scattered | shown | given_back
+        results, stage_of = find_results(function, gradient), staging.stage_of()
         self.absorption = find_absorption(
-            nodes, staging.stage_of(), pinned, scattered, absorb_bias=not fusion
+            nodes, stage_of, results.all, results.scattered, absorb_bias=not fusion
         )
         self.orders = {
             stage: order_stage(nodes, getattr(staging, stage), self.absorption, fuse=fusion)
             for stage in STAGES
         }
-        self.place = Placement(
-            function,
-            gradient,
-            nodes,
-            staging,
-            self.orders,
-            self.absorption,
-            laid_out.columns,
-            abilities,
-        )
+        groups = [group for order in self.orders.values() for group in order]
+        self.uses = find_uses(nodes, results, stage_of, groups, self.absorption, abilities)
+        self.placement = place(self.uses, laid_out.columns)
 
     def plan(self) -> Plan:
         steps = {stage: self._steps(stage) for stage in STAGES}
@@ -142,9 +133,9 @@ class _Lowering:
         return Plan(
             name=self.function.name,
             nodes=self.nodes,
-            buffers=self.place.buffers,
-            refs=self.place.refs,
-            slots=self.place.slots,
+            buffers=self.placement.buffers,
+            refs=self.placement.refs,
+            slots=self.placement.slots,
             eager=tuple(steps["eager"]),
             batch=tuple(steps["batch"]),
             lazy=tuple(steps["lazy"]),
@@ -158,11 +149,11 @@ class _Lowering:
     def _steps(self, stage: str) -> list[Step]:
         steps: list[Step] = []
         if stage == "batch":
-            steps += self.place.gather_steps
+            steps += self.placement.gather_steps
         for group in self.orders[stage]:
             steps += self._step(group)
         if stage == "batch":
-            steps += self.place.state_copies
+            steps += self.placement.state_copies
         return steps if stage.startswith("backward") else [*self._pack_steps(steps), *steps]
 
     def _pack_steps(self, steps: Sequence[Step]) -> list[Step]:
@@ -180,7 +171,7 @@ class _Lowering:
         if group[0] in self.absorption.merged:
             return []
         if OPERATORS[node.op].elementwise:
-            return [ElementwiseStep(group, self.place.added_on_the_spot(group))]
+            return [ElementwiseStep(group, self.uses.added_on_the_spot(group))]
         if OPERATORS[node.op].sink:
             return [SinkStep(group[0])]
         if node.op in MATMULS:
@@ -200,9 +191,9 @@ class _Lowering:
             else:
                 accumulate = True
         return MatmulStep(
-            x=self.place.ref(x),
+            x=self.placement.refs[x],
             parameter=self.nodes[weight].name,
-            out=self.place.ref(out),
+            out=self.placement.refs[out],
             transposed=self.nodes[i].op == "matmul_transposed",
             bias=bias,
             accumulate=accumulate,
@@ -211,10 +202,10 @@ class _Lowering:
     def _concat(self, i: int) -> list[Step]:
         if len(self.nodes[i].shape) > 1:
             raise ConfigError(f"{self.function.name} joins matrices, which the engine cannot")
-        whole, start = self.place.ref(i), 0
+        whole, start = self.placement.refs[i], 0
         steps: list[Step] = []
         for part in self.nodes[i].inputs:
-            source, width = self.place.ref(part), self.nodes[part].width
+            source, width = self.placement.refs[part], self.nodes[part].width
             if source != whole.columns(start, width):
                 last = steps.pop() if steps else None
                 out = whole.columns(start, width)
@@ -232,20 +223,20 @@ class _Lowering:
         steps: list[Step] = []
         by_state: dict[str, dict[int, int]] = {}
         for source, i in self.gradient.gathers:
-            if i in self.place.fused_adds:
+            if i in self.uses.fused_adds:
                 continue
             gather = self.nodes[source]
             if gather.op == "gather_each":
-                steps.append(ScatterAddStep(self.place.ref(i), gather.name, None))
+                steps.append(ScatterAddStep(self.placement.refs[i], gather.name, None))
             else:
                 by_state.setdefault(gather.name, {})[gather.index] = i
         for state, gradients in by_state.items():
             slots = tuple(sorted(gradients))
-            refs = [self.place.ref(gradients[slot]) for slot in slots]
+            refs = [self.placement.refs[gradients[slot]] for slot in slots]
             whole = replace(refs[0], width=sum(ref.width for ref in refs))
             width = refs[0].width
             adjacent = [whole.columns(k * width, width) for k in range(len(refs))] == refs
-            if adjacent and slots == self.place.slots[state]:
+            if adjacent and slots == self.placement.slots[state]:
                 steps.append(ScatterAddStep(whole, state, slots))
             else:
                 steps += [
