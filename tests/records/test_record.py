@@ -44,6 +44,7 @@ def test_the_fields_that_others_read_are_there(make_record: MakeRecord) -> None:
             "check",
             "warnings",
             "inputs_sha256",
+            "in_force",
         ),
         *("machine", "versions", "config", "source_sha256", "n_mini_batches", "n_instances"),
         *("started_at", "finished_at", "command"),
