@@ -7,8 +7,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from numba.core import types
+
 from harness.engine.cpu_kernels.fast_math import FAST
 from harness.machine.compiled import compiled_with
+
+# That of the C library: for rows of 2 kB three times as fast as a loop (looking up what 64 lattices
+# of LatticeLSTM need, hidden 128: 0.7 against 2.2 ms on one Zen 4 core).
+_memcpy: Any = types.ExternalFunction("memcpy", types.voidptr(types.intp, types.intp, types.intp))
+
+
+@compiled_with(error_model="numpy")
+def copy(
+    out: Any, out_at: int, source: Any, source_at: int, n: int
+) -> None:  # pragma: no cover - compiled
+    """Copy n elements, from and to elements of C-contiguous float32 arrays."""
+    _memcpy(out.ctypes.data + 4 * out_at, source.ctypes.data + 4 * source_at, 4 * n)
 
 
 @compiled_with(error_model="numpy")
@@ -18,11 +32,9 @@ def gather_rows(
     """Bring the states that index[first:] names side by side; returns the bytes copied."""
     width = states.shape[1]
     for m in range(n):
-        to = buffer[row + m]
         for slot in range(n_slots):
-            source = states[index[first + m * n_slots + slot]]
-            for j in range(width):
-                to[slot * width + j] = source[j]
+            at = ((row + m) * n_slots + slot) * width
+            copy(buffer, at, states, index[first + m * n_slots + slot] * width, width)
     return 4 * n * n_slots * width
 
 
@@ -32,10 +44,8 @@ def copy_block(
     out: Any, out_at: int, out_stride: int, n: int, width: int,
 ) -> Any:  # fmt: skip  # pragma: no cover - compiled
     """Copy columns; returns the bytes copied."""
-    flat, to = source.reshape(source.size), out.reshape(out.size)
     for m in range(n):
-        for j in range(width):
-            to[out_at + m * out_stride + j] = flat[source_at + m * source_stride + j]
+        copy(out, out_at + m * out_stride, source, source_at + m * source_stride, width)
     return 4 * n * width
 
 
@@ -55,10 +65,8 @@ def fill_rows(
     out: Any, out_at: int, out_stride: int, n: int, values: Any
 ) -> None:  # pragma: no cover - compiled
     """Set every row to the same values: a bias, before a product is added to it."""
-    to = out.reshape(out.size)
     for m in range(n):
-        for j in range(len(values)):
-            to[out_at + m * out_stride + j] = values[j]
+        copy(out, out_at + m * out_stride, values, 0, len(values))
 
 
 @compiled_with(error_model="numpy")
@@ -66,11 +74,9 @@ def look_up(
     table: Any, rows: Any, start: int, out: Any, out_at: int, out_stride: int, n: int
 ) -> None:  # pragma: no cover - compiled
     """Copy the rows of a table that rows[start:] names."""
-    to = out.reshape(out.size)
+    width = table.shape[1]
     for m in range(n):
-        source = table[rows[start + m]]
-        for j in range(len(source)):
-            to[out_at + m * out_stride + j] = source[j]
+        copy(out, out_at + m * out_stride, table, rows[start + m] * width, width)
 
 
 @compiled_with(error_model="numpy")
