@@ -18,6 +18,8 @@ from harness.trials.spec import TrialSpec
 from tests.support.figure_machine import figure, learn
 from tests.support.measured import measure
 
+pytestmark = pytest.mark.slow  # all of them together take seconds
+
 WORKLOAD = ("model=tree_lstm", "dataset=sst_synthetic", "batch_size=4", "timing.min_seconds=0")
 
 

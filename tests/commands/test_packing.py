@@ -14,6 +14,8 @@ from harness.records.packed import RECORDS
 from tests.support.faulty_counts import COUNT, N_ROWS
 from tests.support.plain_records import content_of, plain_count, plain_record, write_results
 
+pytestmark = pytest.mark.slow  # all of them together take seconds
+
 SWEEP = (
     "-m",
     "system=reference,null",

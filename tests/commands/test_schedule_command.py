@@ -11,6 +11,8 @@ import pytest
 from harness.commands.schedule import main
 from harness.contracts.policy import policy_names
 
+pytestmark = pytest.mark.slow  # all of them together take seconds
+
 WORKLOAD = ("model=tree_lstm", "dataset=sst_synthetic", "timing.min_seconds=0")
 FIELDS = [
     "n_vertices",

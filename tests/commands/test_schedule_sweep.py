@@ -12,6 +12,8 @@ from harness.counts.sweep_requests import points_of
 from harness.errors import ConfigError
 from harness.planning.compose import Composer
 
+pytestmark = pytest.mark.slow  # all of them together take seconds
+
 GENERATED = "dataset=sst_synthetic,lattice_synthetic"
 
 

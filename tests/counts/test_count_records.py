@@ -22,6 +22,8 @@ from harness.trials.sources import module_file
 from harness.trials.spec import Limits
 from tests.support.faulty_counts import COUNT, N_ROWS, have_depth_fail, planned_with, raise_
 
+pytestmark = pytest.mark.slow  # all of them together take seconds
+
 
 def test_nothing_is_counted_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [*COUNT, f"records={tmp_path}"]

@@ -64,6 +64,7 @@ def test_every_policy_agrees_with_the_oracle(name: str, granularity: str, policy
         assert disagreements(result, oracle) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tree_lstm", "tree_fc_fold", "child_sum", "chain_gru"])
 def test_compiled_kernels_agree_with_the_oracle(name: str) -> None:
     model, instances, weights = _example(name)

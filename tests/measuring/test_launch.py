@@ -20,6 +20,8 @@ from harness.measuring.launch import ROOT, run_worker, worker_environment
 from harness.records.record import Record, find_record, read_record
 from harness.trials.spec import Limits, TrialSpec
 
+pytestmark = pytest.mark.slow  # all of them together take seconds
+
 MakeSpec = Callable[..., TrialSpec]
 
 

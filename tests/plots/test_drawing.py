@@ -18,6 +18,8 @@ from plots.words.notes import title_of
 from tests.support.artefacts import FIGURE, TABLE, lines_of, measured, run_draw
 from tests.support.made_up_records import made_up_record
 
+pytestmark = pytest.mark.slow  # all of them together take seconds
+
 
 @pytest.fixture
 def coarse_pictures(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ from plots.tables.speedups import table_of
 from plots.writing.render import to_html, to_latex, to_markdown
 from tests.support.artefacts import TABLE, lines_of, measured, run_draw
 
+pytestmark = pytest.mark.slow  # all of them together take seconds
+
 
 @pytest.mark.parametrize("status", ["oom", "timeout", "crash", "unsupported", "wrong_result"])
 def test_a_missing_number_prints_its_status(

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from harness.commands import report
 from harness.planning.artefacts import Choices
 from harness.planning.compose import Composer
 from tests.support.artefacts import FIGURE, TABLE, measured, run_draw
+
+pytestmark = pytest.mark.slow  # all of them together take seconds
 
 
 def test_the_report_needs_no_other_file(choices: Choices, composer: Composer) -> None:

@@ -23,6 +23,8 @@ from plots.words.trial_cells import find
 from tests.support.artefacts import lines_of
 from tests.support.made_up_records import Change, write_made_up_records
 
+pytestmark = pytest.mark.slow  # all of them together take seconds
+
 
 def planned(name: str, choices: Choices, change: Change | None = None) -> Artefact:
     trials = plan_artefact(name, choices, Composer(choices.conf_dir))

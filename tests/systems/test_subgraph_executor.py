@@ -129,6 +129,7 @@ def test_every_preset_is_a_choice_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("cell", [cell for cell in CELLS if cell != "mv"])
+@pytest.mark.slow
 def test_the_engine_trains_cells(cell: str) -> None:
     """Save the join of matrices, which only blocks and the oracle know."""
     _, model, weights = prepared(cell)
