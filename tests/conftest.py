@@ -11,6 +11,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import settings
 
+from harness.machine.memory import reset_peak_memory
 from harness.records.record import Record, trial_of
 from harness.trials.spec import Limits, Timing, TrialSpec
 from harness.values.places import ROOT
@@ -102,3 +103,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _memory_is_given_back() -> Iterator[None]:
+    """After each file: compilers leave hundreds of MiB of freed memory with the process."""
+    yield
+    reset_peak_memory()

@@ -40,10 +40,12 @@ from harness.values.graph import MiniBatch
 from harness.values.instances import int_array
 from harness.values.places import ROOT
 from harness.vertex.operators import OPERATORS
+from tests.support.awkward_models import PushesPart
 from tests.support.counting_backend import CountingBackend
-from tests.support.engine_models import EXAMPLES
+from tests.support.engine_models import BINARY, EXAMPLES
 from tests.support.engine_runs import disagreements, interpreted_kernels, prepared, run
 from tests.support.lattices import lattice
+from tests.support.sketch_models import SIZES
 from tests.support.sketches import Sketch
 
 KINDS = {**{name: backend_class(name) for name in backend_names()}, "counting": CountingBackend}
@@ -219,6 +221,19 @@ def test_several_values_may_be_pushed(kind: type[Backend]) -> None:
     plan = setting.engine.plans[-1]
     setting.engine.plans[-1] = replace(plan, pushes=plan.pushes * 2)
     np.testing.assert_array_equal(setting.engine.outputs(), np.concatenate([once, once], axis=1))
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+@pytest.mark.parametrize("backend", backend_names())
+def test_a_part_of_a_value_may_be_pushed(backend: str, lazy: bool) -> None:
+    """Of a value that only its own stage reads, and that is kept for the sake of that part."""
+    model = PushesPart(SIZES)
+    weights = initial_weights(model, 7)
+    oracle = run_reference(model, weights, BINARY, "infer")
+    switches = Switches(backend=backend, lazy_batching=lazy)
+    with interpreted_kernels():
+        result = run(prepared(model, weights, switches, mode="infer"), BINARY)
+    assert disagreements(result, oracle) == []
 
 
 def test_a_function_without_rows_is_refused() -> None:

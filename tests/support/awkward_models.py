@@ -125,6 +125,19 @@ class PassesOn(SketchModel):
         v.push(state.h, loss=sum_elements(state.c * state.h))
 
 
+class PushesPart(PassesOn):
+    """Pushes columns of a value that nothing else keeps."""
+
+    name = "pushes_part"
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        return {"W": (e, h), "U": (2 * h, h), "V": (h, 2 * h)}
+
+    def output(self, v: VertexTracer) -> None:
+        left, right = v.split(v.gather(0).h @ v.parameter("V"), 2)
+        v.push(left, loss=sum_elements(left * right))
+
+
 class TwoPulls(SketchModel):
     """Looks up one table by two names of rows, and shares one matrix between two types."""
 

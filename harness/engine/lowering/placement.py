@@ -90,10 +90,12 @@ def _settled(uses: Uses, placed: Placed) -> dict[BufferName, Buffer]:
 
 
 def _outlives_its_stage(uses: Uses, i: int) -> bool:
+    if i in uses.results.shown:  # a slice too, which has no stage of its own
+        return True
     if i not in uses.stage_of:
         return False
     stage = uses.stage_of[i]
-    return stage in WHOLE_STAGES or i in uses.results.shown or _read_elsewhere(uses, i, stage)
+    return stage in WHOLE_STAGES or _read_elsewhere(uses, i, stage)
 
 
 def _read_elsewhere(uses: Uses, i: int, stage: str) -> bool:
