@@ -142,8 +142,7 @@ class Engine:
                 shape = (len(self.mini_batch.outputs), pushed.shape[1])
                 result = np.zeros(shape, dtype=np.float32)
             result[order] = pushed
-        assert result is not None
-        return result
+        return np.zeros((0, 0), dtype=np.float32) if result is None else result
 
     def _output_states(self) -> NDArray[np.float32]:
         """States of the vertices that are outputs themselves, side by side (k, d)."""
@@ -167,4 +166,4 @@ class Engine:
 
     def facts(self) -> dict[str, str]:
         """How it ran, for the record: the switches in force, and what the backend says."""
-        return {**self.switches.words(), **self.backend.facts()}
+        return {**self.switches.in_effect(train=self.train).words(), **self.backend.facts()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from harness.errors import ConfigError
 from harness.vertex.subgraph.plan import LAYOUTS as SUBGRAPH_LAYOUTS
@@ -71,6 +71,19 @@ class Switches:
     def lays_out_subgraphs(self) -> bool:
         """Whether vertex functions are batched and laid out inside."""
         return self.layout in SUBGRAPH_LAYOUTS and self.granularity == "vertex"
+
+    def in_effect(self, *, train: bool) -> Switches:
+        """The switches that do something: some have no meaning beside others, or in training."""
+        by_operator = self.granularity == "operator"
+        laid_out = self.lays_out_subgraphs and not self.fusion
+        plain = "policy" if self.layout in SUBGRAPH_LAYOUTS and not laid_out else self.layout
+        return replace(
+            self,
+            fold_tables=self.fold_tables and not train,
+            share_equal_inputs=self.share_equal_inputs and not by_operator,
+            outputs="vertices" if by_operator else self.outputs,
+            layout=plain,
+        )
 
     def words(self) -> dict[str, str]:
         """Every switch by name, as a YAML file would say it."""

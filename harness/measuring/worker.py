@@ -120,6 +120,7 @@ def _check_and_time(
     if system.learns:
         learn = partial(system.learn, workload.mini_batches[0])
         _, findings.learn_s = timed(learn, system.synchronize)
+    findings.in_force = system.in_force()
     verdict = Verdict("skipped")
     if answer is not None:
         verdict = check_system(system, instances, answer)
@@ -129,7 +130,6 @@ def _check_and_time(
     if verdict.status == "failed":
         findings.end("wrong_result", verdict.reason or "the check failed")
         return
-    findings.in_force = system.in_force()
     findings.counters = mean_counters(warm_up(system, workload.mini_batches, spec.timing.n_warmup))
     _time(spec, workload, system, findings)
 

@@ -19,6 +19,8 @@ Rounds = Mapping[int, Record]
 # Where the code lies, which does not change the work.
 _MODULES = frozenset({"adapter", "model_module", "loader"})
 
+RESPELT = {0: "off", 1: "agenda", 2: "depth"}  # DyNet's autobatch
+
 
 class Answers:
     """Records by trial, to be asked for planned trials."""
@@ -69,8 +71,9 @@ def agree(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
 
 
 def _is_respelt(a: Any, b: Any) -> bool:
-    """Whether one is a word and the other a number or a switch, which says nothing of equality."""
-    return isinstance(a, str) != isinstance(b, str) and None not in (a, b)
+    """Whether one is today's word for what the other says with a number."""
+    numbers = [x for x in (a, b) if isinstance(x, int) and not isinstance(x, bool)]
+    return any(RESPELT.get(number) in (a, b) for number in numbers)
 
 
 def _without_modules(identity: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ from harness.values.graph import MiniBatch
 from harness.values.instances import int_array
 from harness.values.places import ROOT
 from harness.vertex.operators import OPERATORS
-from tests.support.awkward_models import PushesPart
+from tests.support.awkward_models import PushesPart, ShiftedParts
 from tests.support.counting_backend import CountingBackend
 from tests.support.engine_models import BINARY, EXAMPLES
 from tests.support.engine_runs import disagreements, interpreted_kernels, prepared, run
@@ -50,6 +50,7 @@ from tests.support.sketches import Sketch
 
 KINDS = {**{name: backend_class(name) for name in backend_names()}, "counting": CountingBackend}
 LEARNING_RATE = 0.1
+BY_OPERATOR = {"granularity": "operator"}
 
 
 @pytest.fixture(params=KINDS)
@@ -223,17 +224,40 @@ def test_several_values_may_be_pushed(kind: type[Backend]) -> None:
     np.testing.assert_array_equal(setting.engine.outputs(), np.concatenate([once, once], axis=1))
 
 
+@pytest.mark.parametrize("model", [PushesPart(SIZES), ShiftedParts(SIZES)], ids=lambda m: m.name)
 @pytest.mark.parametrize("lazy", [True, False])
 @pytest.mark.parametrize("backend", backend_names())
-def test_a_part_of_a_value_may_be_pushed(backend: str, lazy: bool) -> None:
-    """Of a value that only its own stage reads, and that is kept for the sake of that part."""
-    model = PushesPart(SIZES)
+def test_parts_of_a_value_are_pushed_and_added(backend: str, lazy: bool, model: Model) -> None:
+    """Of a value that only its own stage reads, and whose columns a result may take."""
     weights = initial_weights(model, 7)
-    oracle = run_reference(model, weights, BINARY, "infer")
     switches = Switches(backend=backend, lazy_batching=lazy)
     with interpreted_kernels():
-        result = run(prepared(model, weights, switches, mode="infer"), BINARY)
-    assert disagreements(result, oracle) == []
+        for mode in ("infer", "train"):
+            oracle = run_reference(model, weights, BINARY, mode)
+            result = run(prepared(model, weights, switches, mode=mode), BINARY)
+            assert disagreements(result, oracle) == [], mode
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "train", "in_effect"),
+    [
+        ({"fold_tables": True}, "fold_tables", True, "false"),
+        ({"fold_tables": True}, "fold_tables", False, "true"),
+        (
+            {"granularity": "operator", "share_equal_inputs": True},
+            "share_equal_inputs",
+            True,
+            "false",
+        ),
+        (BY_OPERATOR, "outputs", True, "vertices"),
+        ({"layout": "pq"}, "layout", True, "policy"),
+        ({"layout": "pq", "fusion": False}, "layout", True, "pq"),
+    ],
+)
+def test_what_has_no_effect_is_not_in_force(
+    asked: dict[str, Any], name: str, train: bool, in_effect: str
+) -> None:
+    assert Switches(**asked).in_effect(train=train).words()[name] == in_effect
 
 
 def test_a_function_without_rows_is_refused() -> None:

@@ -71,3 +71,12 @@ def test_products_that_threads_share_stay_whole() -> None:
         set_threads(n_threads)
         limits.append(blas.SCRATCH[0][LIMIT])
     assert limits == [0, LIBRARY.limit]
+
+
+@needs_blas
+def test_a_library_without_threads_says_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert LIBRARY is not None
+    monkeypatch.setattr(blas, "LIBRARY", replace(LIBRARY, set_threads=blas._one_thread))
+    assert set_threads(2) == 1
+    monkeypatch.undo()
+    assert (set_threads(2), set_threads(1)) == (2, 1)

@@ -138,6 +138,21 @@ class PushesPart(PassesOn):
         v.push(left, loss=sum_elements(left * right))
 
 
+class ShiftedParts(PassesOn):
+    """Adds columns of a value to columns of it that overlap them, the later ones first."""
+
+    name = "shifted_parts"
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        return {"W": (e, h), "U": (2 * h, h), "V": (h, h + 1)}
+
+    def output(self, v: VertexTracer) -> None:
+        whole = v.gather(0).h @ v.parameter("V")
+        h = self.sizes.hidden_size
+        shown = v.columns(whole, 1, h) + v.columns(whole, 0, h)
+        v.push(shown, loss=sum_elements(shown * shown))
+
+
 class TwoPulls(SketchModel):
     """Looks up one table by two names of rows, and shares one matrix between two types."""
 

@@ -116,11 +116,16 @@ def blas_scratch(library: Library) -> tuple[NDArray[Any], NDArray[np.uint8], NDA
 SCRATCH = None if LIBRARY is None else blas_scratch(LIBRARY)
 
 
-def set_threads(n: int) -> None:
-    """Let products use n threads; only whole ones can be shared, so that several cut nothing."""
-    if LIBRARY is not None and SCRATCH is not None:
-        LIBRARY.set_threads(n)
-        SCRATCH[0][LIMIT] = LIBRARY.limit if n == 1 else 0
+def set_threads(n: int) -> int:
+    """Let products use n threads, and return how many they will: a plain library has but one.
+
+    Only whole products can be shared, so that several threads cut nothing.
+    """
+    if LIBRARY is None or SCRATCH is None:
+        return 1
+    LIBRARY.set_threads(n)
+    SCRATCH[0][LIMIT] = LIBRARY.limit if n == 1 else 0
+    return 1 if LIBRARY.set_threads is _one_thread else n
 
 
 @compiled_with(error_model="numpy")

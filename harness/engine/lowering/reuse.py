@@ -32,16 +32,32 @@ def _place_over_operand(uses: Uses, placed: Placed, i: int) -> Placed:
         return place_alone(uses, placed, i)
     group = uses.group_of[i]
     taken = {ref for k, ref in placed.refs.items() if k in group}
-    for operand in (k for member in group for k in uses.nodes[member].inputs):
+    operands = [k for member in group for k in uses.nodes[member].inputs]
+    read = {ref for k in operands if (ref := _columns_of(uses, placed, k)) is not None}
+    for operand in operands:
         root = uses.root(operand)
         if root not in placed.refs or uses.stage_of.get(root) != uses.stage_of[i]:
             continue
         placed = place_view(uses, placed, operand)
         ref = placed.refs[operand]
         fits = ref not in taken and ref.width == uses.nodes[i].width
-        if fits and _becomes_free(uses, placed, operand, group):
+        shifted = any(_overlap(ref, other) and ref != other for other in read)
+        if fits and not shifted and _becomes_free(uses, placed, operand, group):
             return placed.at(i, ref)
     return place_alone(uses, placed, i)
+
+
+def _columns_of(uses: Uses, placed: Placed, i: int) -> Ref | None:
+    """Where a value lies, its own place or that of the value it is a slice of, if that is settled.
+
+    A group reads and writes column by column: a result over columns that another operand reads
+    shifted would be read in place of what stood there.
+    """
+    if i in placed.refs or not uses.is_slice(i):
+        return placed.refs.get(i)
+    node = uses.nodes[i]
+    whole = _columns_of(uses, placed, node.inputs[0])
+    return None if whole is None else whole.columns(node.index, node.width)
 
 
 def _becomes_free(uses: Uses, placed: Placed, operand: int, group: tuple[int, ...]) -> bool:

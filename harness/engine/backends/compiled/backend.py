@@ -34,7 +34,7 @@ class Backend(backend.Backend):
 
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         super().__init__(switches, device, threads)
-        blas.set_threads(threads)
+        self._blas_threads = blas.set_threads(threads)
         self._plans: dict[int, Plan] = {}
         self._loops: dict[tuple[str, int | None], CompiledLoop] = {}
         self._n_times_grown = -1
@@ -161,4 +161,8 @@ class Backend(backend.Backend):
     def versions(self) -> dict[str, str]:
         """Of the compiler, and of the library that multiplies."""
         library = blas.LIBRARY.name if blas.LIBRARY is not None else "none"
-        return {"numba": numba.__version__, "blas": library, "blas_threads": str(self.threads)}
+        return {
+            "numba": numba.__version__,
+            "blas": library,
+            "blas_threads": str(self._blas_threads),
+        }

@@ -70,7 +70,7 @@ class Backend(backend.Backend):
             self._executors[type_id].bind(geometry)
         for name, matrix in self._states.items():
             keep = keep_states and name.role is Role.STATE
-            matrix.ensure(rows.n_rows[name.of], keep=keep)
+            matrix.ensure(rows.n_rows.get(name.of, 0), keep=keep)
 
     def run(self, stage: str, batches: IntArray) -> None:
         """Start every step of every batch from Python."""
@@ -91,7 +91,7 @@ class Backend(backend.Backend):
         assert self._rows is not None
         for name, matrix in self._states.items():
             if name.role is Role.GRADIENT:
-                matrix.tensor[: self._rows.n_rows[name.of]].zero_()
+                matrix.tensor[: self._rows.n_rows.get(name.of, 0)].zero_()
 
     def gradients(self) -> Weights:
         """Copy to NumPy, dense."""
