@@ -75,7 +75,7 @@ class Model(ABC):
 
     name: ClassVar[str]
     instance_kind: ClassVar[str]
-    vertex_types: ClassVar[tuple[str, ...]]
+    vertex_types: tuple[str, ...]
 
     def __init__(self, sizes: ModelSizes, **options: Any) -> None:
         self.sizes = sizes

@@ -7,7 +7,6 @@ Memory Networks", ACL 2015; equations of ED-Batch's release, benchmark/models/tr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 from harness.contracts.model import Model, ParameterSpec
 from harness.models.parts.trees import tree_mini_batch
@@ -21,7 +20,7 @@ class TreeLSTM(Model):
 
     name = "tree_lstm"
     instance_kind = "tree"
-    vertex_types: ClassVar[tuple[str, ...]] = ("leaf", "internal")
+    vertex_types: tuple[str, ...] = ("leaf", "internal")
 
     @property
     def state(self) -> Mapping[str, int]:

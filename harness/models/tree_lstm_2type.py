@@ -28,7 +28,7 @@ class TreeLSTM2Type(TreeLSTM):
     """Tree-LSTM's equations; option type_seed draws internal_a or internal_b, each with 1/2."""
 
     name = "tree_lstm_2type"
-    vertex_types = ("leaf", "internal_a", "internal_b")
+    vertex_types: tuple[str, ...] = ("leaf", "internal_a", "internal_b")
     internal_a = TreeLSTM.internal
     internal_b = TreeLSTM.internal
 

@@ -148,6 +148,8 @@ class MiniBatch:
     output_pulls: what the output function pulls, one int32 per output (k,), where that is not
         what the output's vertex pulls.
     output_ids (k,): which output function reads each output, where there are several.
+    rounds (n,): where control flow lets the graph be seen only piece by piece, the round in which
+        each vertex appears, from 0: it is evaluated, outputs too, before the next one appears.
     """
 
     graph: Graph
@@ -157,6 +159,7 @@ class MiniBatch:
     function_ids: IntArray | None = None
     output_pulls: Mapping[str, IntArray] | None = None
     output_ids: IntArray | None = None
+    rounds: IntArray | None = None
 
     @property
     def functions(self) -> IntArray:

@@ -9,14 +9,19 @@ from typing import Any
 import numpy as np
 
 from harness.contracts.model import Model, ModelSizes
+from harness.models.bilstm import BiLSTM
+from harness.models.bilstm_char import BiLSTMChar
 from harness.models.gated_lattice_lstm import GatedLatticeLSTM
 from harness.models.lattice_gru import LatticeGRU
 from harness.models.lattice_lstm import LatticeLSTM
 from harness.models.mv_rnn import MVRNN
+from harness.models.parser import Parser
+from harness.models.seq2seq import Seq2Seq
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.tree_lstm_2type import TreeLSTM2Type
+from harness.models.var_lstm import VarLSTM
 from harness.values.instances import Tree, int_array
 from tests.support.awkward_models import (
     Matrices,
@@ -28,6 +33,7 @@ from tests.support.awkward_models import (
     TwoPulls,
 )
 from tests.support.lattices import LATTICES
+from tests.support.sentences import ALL_SIZES, random_sentences
 from tests.support.sketch_models import SIZES, ChainGRU, ChainLSTM, ChildSum
 from tests.support.sketches import Sketch
 
@@ -71,6 +77,23 @@ TREES = [
     tree([0, 6, 3, -1, -1], [-1, -1, -1, 1, 0], [-1, -1, -1, 2, 3]),
 ]
 
+SEQUENCE_SIZES = ModelSizes(6, ALL_SIZES, embedding_size=4)
+SEQUENCE_MODELS: dict[str, Model] = {
+    "var_lstm": VarLSTM(SEQUENCE_SIZES),
+    "var_lstm_3": VarLSTM(SEQUENCE_SIZES, layers=3),
+    "bilstm": BiLSTM(SEQUENCE_SIZES, mlp_size=5),
+    "bilstm_2": BiLSTM(SEQUENCE_SIZES, layers=2),
+    "bilstm_char": BiLSTMChar(SEQUENCE_SIZES),
+    "seq2seq": Seq2Seq(SEQUENCE_SIZES),
+    "parser": Parser(SEQUENCE_SIZES, tag_size=3, mlp_size=5),
+}
+
+
+def sentences(model: Model) -> list[Any]:
+    """Five instances, the shortest first; two are equally long."""
+    return random_sentences(model.instance_kind, (1, 5, 2, 5, 3), model.sizes, seed=1)
+
+
 EXAMPLES: dict[str, tuple[Model, list[Any]]] = {
     "tree_lstm": (TreeLSTM(SIZES), TREES),
     "tree_fc_fold": (TreeFC(SIZES, variant="fold"), TREES),
@@ -91,6 +114,7 @@ EXAMPLES: dict[str, tuple[Model, list[Any]]] = {
     "lattice_lstm": (LatticeLSTM(SIZES), list(LATTICES)),
     "lattice_gru": (LatticeGRU(SIZES), list(LATTICES)),
     "gated_lattice_lstm": (GatedLatticeLSTM(SIZES), list(LATTICES)),
+    **{name: (model, sentences(model)) for name, model in SEQUENCE_MODELS.items()},
 }
 # Names of examples, with either granularity.
 GRANULARITIES = [(name, granularity) for name in EXAMPLES for granularity in ("vertex", "operator")]

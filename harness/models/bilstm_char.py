@@ -1,0 +1,209 @@
+"""BiLSTM tagger in which rare words are read letter by letter.
+
+Neubig, Goldberg and Dyer, NIPS 2017, section 4 (dynet-benchmark's bilstm-tagger-withchar); one
+layer a direction, letters by a BiLSTM half as wide as a word's vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.contracts.model import Model, ModelSizes, ParameterSpec
+from harness.errors import ConfigError
+from harness.models.parts.chains import (
+    NONE,
+    Block,
+    chains,
+    joined,
+    plain,
+    pulled,
+    reading,
+    recurrence,
+    started_recurrence,
+)
+from harness.models.parts.lstm import from_input, lstm_parameters, start, start_parameters, step
+from harness.values.graph import MiniBatch
+from harness.values.instances import Chain
+from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, sigmoid, tanh
+
+LETTER_TYPES = ("spell_first", "spell", "spell_back_first", "spell_back")
+
+
+class BiLSTMChar(Model):
+    """A word's vector is looked up, a rare one's joined of two LSTMs over its letters.
+
+    What the vector x adds to the gates of both directions, W x + b, is computed where x is: for all
+    words at once (states a_forward, a_backward). character_size: width of a letter's vector; 0: a
+    quarter of a word's. mlp_size: width of the layer under the classifier; 0: hidden_size.
+
+    Raises ConfigError where words' vectors cannot be halved.
+    """
+
+    name = "bilstm_char"
+    instance_kind = "chain"
+    vertex_types = (
+        *LETTER_TYPES,
+        *("word", "rare"),
+        *("forward_start", "forward", "backward_start", "backward", "tag"),
+    )
+
+    def __init__(
+        self, sizes: ModelSizes, character_size: int = 0, mlp_size: int = 0, **options: Any
+    ) -> None:
+        super().__init__(sizes, character_size=character_size, mlp_size=mlp_size, **options)
+        if sizes.embedding_size % 2:
+            raise ConfigError(
+                f"embedding_size={sizes.embedding_size} is odd; bilstm_char joins two halves"
+            )
+        self.half = sizes.embedding_size // 2
+        self.character_size = character_size or max(1, sizes.embedding_size // 4)
+        self.mlp_size = mlp_size or sizes.hidden_size
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        h = self.sizes.hidden_size
+        return {
+            **{"letter_h": self.half, "letter_c": self.half},
+            **{"a_forward": 4 * h, "a_backward": 4 * h},
+            **{"h": h, "c": h, "t": self.mlp_size},
+        }
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        h, e, t = self.sizes.hidden_size, self.sizes.embedding_size, self.mlp_size
+        letters = ParameterSpec((self.sizes.of("characters"), self.character_size), 0.1)
+        return {
+            "embedding": ParameterSpec((self.sizes.of("words"), e), 0.1),
+            "characters": letters,
+            **lstm_parameters("_spell", self.character_size, self.half),
+            **lstm_parameters("_spell_back", self.character_size, self.half),
+            **start_parameters("_forward", h),
+            **lstm_parameters("_forward", e, h),
+            **start_parameters("_backward", h),
+            **lstm_parameters("_backward", e, h),
+            "W_tag": ParameterSpec((2 * h, t), (2 * h) ** -0.5),  # rows forward, backward
+            "b_tag": ParameterSpec((t,), 0.1),
+            "W_out": ParameterSpec((t, self.sizes.of("classes")), t**-0.5),
+        }
+
+    def mini_batch(self, instances: Sequence[Chain]) -> MiniBatch:
+        """Letters of rare words both ways, all words, both directions, and tags, which are read."""
+        along = chains([chain.n_words for chain in instances])
+        n_letters = np.concatenate([np.diff(chain.char_start) for chain in instances])
+        rare = np.flatnonzero(n_letters > 0)
+        spelling = chains(n_letters[rare])
+        letters = np.concatenate([chain.characters for chain in instances])
+        types = {name: k for k, name in enumerate(self.vertex_types, start=1)}
+        spell = recurrence(0, spelling, types["spell_first"], types["spell"])
+        spell_back = recurrence(spell.end, spelling, types["spell_back_first"], types["spell_back"])
+        words = self._words(types, rare, len(n_letters), spell, spell_back, spelling.ends - 1)
+        forward, at = started_recurrence(words.end, along, types["forward_start"], types["forward"])
+        forward = reading(forward, at, words.vertices)
+        backward, back = started_recurrence(
+            forward.end, along, types["backward_start"], types["backward"]
+        )
+        back = back[along.mirrored()]
+        backward = reading(backward, back, words.vertices)
+        tag = plain(backward.end, types["tag"], np.stack([at, back], axis=1))
+        known = np.flatnonzero(n_letters == 0)
+        ids = np.concatenate([chain.words for chain in instances])
+        labels = np.concatenate([chain.labels for chain in instances])
+        against = letters[spelling.mirrored()]
+        spelt = ((spell.vertices, letters), (spell_back.vertices, against))
+        return MiniBatch(
+            graph=joined(
+                [spell, spell_back, words, forward, backward, tag],
+                ("unbatchable", *self.vertex_types),
+            ),
+            pulls={
+                "word": pulled(tag.end, (words.vertices[known], ids[known])),
+                "character": pulled(tag.end, *spelt),
+                "label": pulled(tag.end, (tag.vertices, labels)),
+            },
+            outputs=tag.vertices,
+            n_instances=len(instances),
+        )
+
+    @staticmethod
+    def _words(
+        types: Mapping[str, int],
+        rare: np.ndarray[Any, Any],
+        n: int,
+        spell: Block,
+        spell_back: Block,
+        last: np.ndarray[Any, Any],
+    ) -> Block:
+        """A vertex for every word; a rare one reads the last letter's of both directions."""
+        kinds = np.full(n, types["word"], dtype=np.int32)
+        kinds[rare] = types["rare"]
+        args = np.full((n, 2), NONE, dtype=np.int32)
+        args[rare, 0], args[rare, 1] = spell.base + last, spell_back.base + last
+        return Block(spell_back.end, kinds, args)
+
+    def spell_first(self, v: VertexTracer) -> None:
+        """The first letter, from a state of zeros."""
+        self._spell(v, "_spell", first=True)
+
+    def spell(self, v: VertexTracer) -> None:
+        """Any other letter."""
+        self._spell(v, "_spell", first=False)
+
+    def spell_back_first(self, v: VertexTracer) -> None:
+        """The last letter, from a state of zeros."""
+        self._spell(v, "_spell_back", first=True)
+
+    def spell_back(self, v: VertexTracer) -> None:
+        """Any letter before it."""
+        self._spell(v, "_spell_back", first=False)
+
+    def _spell(self, v: VertexTracer, suffix: str, *, first: bool) -> None:
+        gates = from_input(v, suffix, v.lookup("characters", v.pull("character")))
+        if first:
+            i, _, g, o = v.split(gates, 4)
+            c = sigmoid(i) * tanh(g)
+        else:
+            before = v.gather(0)
+            gates = gates + before.letter_h @ v.parameter(f"U{suffix}")
+            i, f, g, o = v.split(gates, 4)
+            c = sigmoid(f) * before.letter_c + sigmoid(i) * tanh(g)
+        v.scatter(letter_h=sigmoid(o) * tanh(c), letter_c=c)
+
+    def word(self, v: VertexTracer) -> None:
+        """A word of the vocabulary."""
+        self._to_gates(v, v.lookup("embedding", v.pull("word")))
+
+    def rare(self, v: VertexTracer) -> None:
+        """A word that is spelled out."""
+        self._to_gates(v, v.concat(v.gather(0).letter_h, v.gather(1).letter_h))
+
+    def _to_gates(self, v: VertexTracer, x: Symbol) -> None:
+        v.scatter(a_forward=from_input(v, "_forward", x), a_backward=from_input(v, "_backward", x))
+
+    def forward_start(self, v: VertexTracer) -> None:
+        """The learned state before the first word."""
+        start(v, "_forward", self.sizes.hidden_size)
+
+    def forward(self, v: VertexTracer) -> None:
+        """A step along the sentence."""
+        step(v, "_forward", v.gather(1).a_forward)
+
+    def backward_start(self, v: VertexTracer) -> None:
+        """The learned state behind the last word."""
+        start(v, "_backward", self.sizes.hidden_size)
+
+    def backward(self, v: VertexTracer) -> None:
+        """A step against the sentence."""
+        step(v, "_backward", v.gather(1).a_backward)
+
+    def tag(self, v: VertexTracer) -> None:
+        """t = tanh(W_tag [h_forward; h_backward] + b_tag)."""
+        both = v.concat(v.gather(0).h, v.gather(1).h)
+        v.scatter(t=tanh(both @ v.parameter("W_tag") + v.parameter("b_tag")))
+
+    def output(self, v: VertexTracer) -> None:
+        """Classifier of tags and its negative log likelihood."""
+        logits = v.gather(0).t @ v.parameter("W_out")
+        v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))

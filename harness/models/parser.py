@@ -1,0 +1,197 @@
+"""Transition-based dependency parser over BiLSTM features, many parsers side by side.
+
+Kiperwasser and Goldberg, TACL 2016 (arc-hybrid; their options userlmost, userl and bibi-lstm), as
+in Neubig, Goldberg and Dyer, NIPS 2017, section 4. Every decision is evaluated before the next one
+is looked at (MiniBatch.rounds); the transitions that are followed are those to the given tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.contracts.model import Model, ModelSizes, ParameterSpec
+from harness.errors import ConfigError
+from harness.models.parts.chains import Block, chains, joined, plain, pulled, reading, recurrence
+from harness.models.parts.lstm import first_step, from_input, lstm_parameters, step
+from harness.values.arrays import IntArray
+from harness.values.graph import MiniBatch
+from harness.values.instances import ParsedSentence
+from harness.values.transitions import N_FEATURES, RIGHT, SHIFT
+from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, tanh
+
+LAYERS = ("", "_2")
+
+
+class Parser(Model):
+    """Two BiLSTM layers over words and tags, then two transitions a word, each by an MLP.
+
+    hidden_size is that of both directions together. tag_size: width of a part of speech's vector.
+    mlp_size: width of the layer under the transitions' scores. Scores: SHIFT, a LEFT for every
+    relation, a RIGHT for every relation.
+
+    Raises ConfigError for an odd hidden_size.
+    """
+
+    name = "parser"
+    instance_kind = "parsed_sentence"
+    vertex_types = (
+        *("forward_first", "forward", "backward_first", "backward", "token"),
+        *("forward_2_first", "forward_2", "backward_2_first", "backward_2"),
+        *("vector", "missing", "transition"),
+    )
+
+    def __init__(
+        self, sizes: ModelSizes, tag_size: int = 25, mlp_size: int = 100, **options: Any
+    ) -> None:
+        super().__init__(sizes, tag_size=tag_size, mlp_size=mlp_size, **options)
+        if sizes.hidden_size % 2:
+            raise ConfigError(
+                f"hidden_size={sizes.hidden_size} is odd; the parser gives each direction half"
+            )
+        self.half, self.tag_size, self.mlp_size = sizes.hidden_size // 2, tag_size, mlp_size
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        half = self.half
+        return {
+            **{"h": half, "c": half, "a_forward": 4 * half, "a_backward": 4 * half},
+            **{"x": 2 * half, "t": self.mlp_size},
+        }
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        h, e = self.sizes.hidden_size, self.sizes.embedding_size
+        cells: dict[str, ParameterSpec] = {}
+        for layer, n_inputs in zip(LAYERS, (e + self.tag_size, h), strict=True):
+            for direction in ("forward", "backward"):
+                cells |= lstm_parameters(f"_{direction}{layer}", n_inputs, self.half)
+        seen, n_scores = N_FEATURES * h, 1 + 2 * self.sizes.of("relations")
+        return {
+            "embedding": ParameterSpec((self.sizes.of("words"), e), 0.1),
+            "tags": ParameterSpec((self.sizes.of("tags"), self.tag_size), 0.1),
+            **cells,
+            "missing": ParameterSpec((h,), 0.1),
+            "W_mlp": ParameterSpec((seen, self.mlp_size), seen**-0.5),  # rows: stack, buffer
+            "b_mlp": ParameterSpec((self.mlp_size,), 0.1),
+            "W_out": ParameterSpec((self.mlp_size, n_scores), self.mlp_size**-0.5),
+            "b_out": ParameterSpec((n_scores,), 0.1),
+        }
+
+    def mini_batch(self, instances: Sequence[ParsedSentence]) -> MiniBatch:
+        """Both layers of BiLSTMs, a vector for every token, one that stands for missing tokens,
+        and the transitions; round k has every parser's transition k, round 0 all else, too.
+        """
+        tokens = chains([sentence.n_tokens for sentence in instances])
+        steps = chains([sentence.n_transitions for sentence in instances])
+        mirror, k = tokens.mirrored(), {t: i for i, t in enumerate(self.vertex_types, start=1)}
+        forward = recurrence(0, tokens, k["forward_first"], k["forward"])
+        backward = recurrence(forward.end, tokens, k["backward_first"], k["backward"])
+        both = np.stack([forward.vertices, backward.vertices[mirror]], axis=1)
+        token = plain(backward.end, k["token"], both)
+        forward_2 = recurrence(token.end, tokens, k["forward_2_first"], k["forward_2"])
+        forward_2 = reading(forward_2, forward_2.vertices, token.vertices)
+        backward_2 = recurrence(forward_2.end, tokens, k["backward_2_first"], k["backward_2"])
+        backward_2 = reading(backward_2, backward_2.vertices[mirror], token.vertices)
+        both = np.stack([forward_2.vertices, backward_2.vertices[mirror]], axis=1)
+        vector = plain(backward_2.end, k["vector"], both)
+        none = np.zeros((len(instances), 0), dtype=np.int32)
+        missing = plain(vector.end, k["missing"], none)
+        looked_at = np.concatenate([sentence.features for sentence in instances])
+        absent = looked_at < 0
+        looked_at += (vector.base + tokens.starts).repeat(steps.lengths)[:, None]
+        np.copyto(looked_at, missing.vertices.repeat(steps.lengths)[:, None], where=absent)
+        transition = plain(missing.end, k["transition"], looked_at)
+        in_order = np.arange(tokens.n, dtype=np.int32)
+        read = [(forward.vertices, in_order), (backward.vertices, mirror)]
+        rounds = np.zeros(transition.end, dtype=np.int32)
+        rounds[transition.base :] = steps.places()
+        words = np.concatenate([sentence.words for sentence in instances])
+        tags = np.concatenate([sentence.tags for sentence in instances])
+        blocks = (forward, backward, token, forward_2, backward_2, vector, missing, transition)
+        return MiniBatch(
+            graph=joined(blocks, ("unbatchable", *self.vertex_types)),
+            pulls={
+                "word": pulled(transition.end, *((at, words[order]) for at, order in read)),
+                "tag": pulled(transition.end, *((at, tags[order]) for at, order in read)),
+                "label": self._labels(transition, instances),
+            },
+            outputs=transition.vertices,
+            n_instances=len(instances),
+            rounds=rounds,
+        )
+
+    def _labels(self, transition: Block, instances: Sequence[ParsedSentence]) -> IntArray:
+        kinds = np.concatenate([sentence.kinds for sentence in instances])
+        arcs = np.concatenate([sentence.arcs for sentence in instances])
+        labels = self.scores_of(kinds, arcs)
+        return pulled(transition.end, (transition.vertices, labels))
+
+    def scores_of(self, kinds: IntArray, arcs: IntArray) -> IntArray:
+        """Which score is that of each transition, from its kind and its relation."""
+        behind_left = np.where(kinds == RIGHT, self.sizes.of("relations"), 0)
+        scores: IntArray = np.where(kinds == SHIFT, 0, 1 + behind_left + arcs).astype(np.int32)
+        return scores
+
+    def forward_first(self, v: VertexTracer) -> None:
+        """The first token, from a state of zeros."""
+        first_step(v, from_input(v, "_forward", self._read(v)))
+
+    def forward(self, v: VertexTracer) -> None:
+        """A step along the sentence."""
+        step(v, "_forward", from_input(v, "_forward", self._read(v)))
+
+    def backward_first(self, v: VertexTracer) -> None:
+        """The root, which comes last, from a state of zeros."""
+        first_step(v, from_input(v, "_backward", self._read(v)))
+
+    def backward(self, v: VertexTracer) -> None:
+        """A step against the sentence."""
+        step(v, "_backward", from_input(v, "_backward", self._read(v)))
+
+    def _read(self, v: VertexTracer) -> Symbol:
+        word = v.lookup("embedding", v.pull("word"))
+        return v.concat(word, v.lookup("tags", v.pull("tag")))
+
+    def token(self, v: VertexTracer) -> None:
+        """What the first layer's states of a token add to the gates of the second."""
+        x = v.concat(v.gather(0).h, v.gather(1).h)
+        v.scatter(
+            a_forward=from_input(v, "_forward_2", x), a_backward=from_input(v, "_backward_2", x)
+        )
+
+    def forward_2_first(self, v: VertexTracer) -> None:
+        """The second layer's first step along the sentence."""
+        first_step(v, v.gather(0).a_forward)
+
+    def forward_2(self, v: VertexTracer) -> None:
+        """Any other."""
+        step(v, "_forward_2", v.gather(1).a_forward)
+
+    def backward_2_first(self, v: VertexTracer) -> None:
+        """The second layer's first step against the sentence."""
+        first_step(v, v.gather(0).a_backward)
+
+    def backward_2(self, v: VertexTracer) -> None:
+        """Any other."""
+        step(v, "_backward_2", v.gather(1).a_backward)
+
+    def vector(self, v: VertexTracer) -> None:
+        """Both directions of the second layer, side by side."""
+        v.scatter(x=v.concat(v.gather(0).h, v.gather(1).h))
+
+    def missing(self, v: VertexTracer) -> None:
+        """Stands for a token that is not there."""
+        v.scatter(x=tanh(v.zeros(2 * self.half) + v.parameter("missing")))
+
+    def transition(self, v: VertexTracer) -> None:
+        """t = tanh(W_mlp [x of the tokens that are looked at] + b_mlp)."""
+        seen = v.concat(*(v.gather(slot).x for slot in range(N_FEATURES)))
+        v.scatter(t=tanh(seen @ v.parameter("W_mlp") + v.parameter("b_mlp")))
+
+    def output(self, v: VertexTracer) -> None:
+        """The transitions' scores and the negative log likelihood of the right one."""
+        logits = v.gather(0).t @ v.parameter("W_out") + v.parameter("b_out")
+        v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))

@@ -1,0 +1,64 @@
+"""The LSTM cell of all sequence models.
+
+Hochreiter and Schmidhuber, Neural Computation 1997; with a forget gate (Gers, Schmidhuber and
+Cummins, ICANN 1999), whose bias begins at 1.
+"""
+
+from __future__ import annotations
+
+from harness.contracts.model import ParameterSpec
+from harness.errors import ConfigError
+from harness.vertex import Symbol, VertexTracer, sigmoid, tanh
+
+
+def lstm_parameters(suffix: str, n_inputs: int, h: int) -> dict[str, ParameterSpec]:
+    """W (n_inputs, 4 h), U (h, 4 h) and b (4 h,), columns i, f, g, o; names end with `suffix`."""
+    return {
+        f"W{suffix}": ParameterSpec((n_inputs, 4 * h), n_inputs**-0.5),
+        f"U{suffix}": ParameterSpec((h, 4 * h), h**-0.5),
+        f"b{suffix}": ParameterSpec((4 * h,), 0.1, init_means=(0.0, 1.0, 0.0, 0.0)),
+    }
+
+
+def from_input(v: VertexTracer, suffix: str, x: Symbol) -> Symbol:
+    """What the input adds to the gates: W x + b."""
+    return x @ v.parameter(f"W{suffix}") + v.parameter(f"b{suffix}")
+
+
+def first_step(v: VertexTracer, gates: Symbol) -> None:
+    """The step from a state of zeros: c = i g; h = o tanh c."""
+    i, _, g, o = v.split(gates, 4)
+    c = sigmoid(i) * tanh(g)
+    v.scatter(h=sigmoid(o) * tanh(c), c=c)
+
+
+def step(v: VertexTracer, suffix: str, gates: Symbol) -> None:
+    """Add U h to the gates; c' = f c + i g; h' = o tanh c', from the state in slot 0."""
+    before = v.gather(0)
+    i, f, g, o = v.split(gates + before.h @ v.parameter(f"U{suffix}"), 4)
+    c = sigmoid(f) * before.c + sigmoid(i) * tanh(g)
+    v.scatter(h=sigmoid(o) * tanh(c), c=c)
+
+
+def start(v: VertexTracer, suffix: str, h: int) -> None:
+    """A learned first state."""
+    v.scatter(
+        h=v.zeros(h) + v.parameter(f"h_0{suffix}"), c=v.zeros(h) + v.parameter(f"c_0{suffix}")
+    )
+
+
+def start_parameters(suffix: str, h: int) -> dict[str, ParameterSpec]:
+    """h_0 and c_0 (h,); names end with `suffix`."""
+    return {f"h_0{suffix}": ParameterSpec((h,), 0.1), f"c_0{suffix}": ParameterSpec((h,), 0.1)}
+
+
+def layer_suffix(layer: int) -> str:
+    """What parameters of a layer are called behind their letter; nothing for the first."""
+    return "" if layer == 1 else f"_{layer}"
+
+
+def checked_layers(layers: int) -> int:
+    """Return the number of layers; raises ConfigError unless it is at least 1."""
+    if type(layers) is not int or layers < 1:
+        raise ConfigError(f"model.options.layers={layers} is not allowed; give 1 or more")
+    return layers

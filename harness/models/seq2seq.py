@@ -1,0 +1,95 @@
+"""LSTM encoder-decoder for translation, teacher forced, a step of the decoder at a time.
+
+Chen et al., "ED-Batch", ICML 2023, the workload LSTM-NMT; equations of its release,
+benchmark/models/nmt.cc: the cell reads tanh(E x + b_E). Its decoder is called step by step, as if
+the next word depended on the last one's distribution, and so is this one (MiniBatch.rounds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from harness.contracts.model import Model, ParameterSpec
+from harness.models.parts.chains import Block, chains, joined, pulled, started_recurrence
+from harness.models.parts.lstm import from_input, lstm_parameters, start, start_parameters, step
+from harness.values.graph import MiniBatch
+from harness.values.instances import SentencePair
+from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, tanh
+
+
+class Seq2Seq(Model):
+    """The decoder's first state is the encoder's last; a distribution at each of its steps."""
+
+    name = "seq2seq"
+    instance_kind = "sentence_pair"
+    vertex_types = ("start", "encode", "decode")
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"h": self.sizes.hidden_size, "c": self.sizes.hidden_size}
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        h, e = self.sizes.hidden_size, self.sizes.embedding_size
+        parameters = {**start_parameters("", h)}
+        for side in ("source", "target"):
+            parameters |= {
+                f"{side}_embedding": ParameterSpec((self.sizes.of(f"{side}_words"), e), 0.1),
+                f"E_{side}": ParameterSpec((e, h), e**-0.5),
+                f"b_E_{side}": ParameterSpec((h,), 0.1),
+                **lstm_parameters(f"_{side}", h, h),
+            }
+        words = self.sizes.of("target_words")
+        return {**parameters, "W_out": ParameterSpec((h, words), h**-0.5)}
+
+    def mini_batch(self, instances: Sequence[SentencePair]) -> MiniBatch:
+        """All encoders, then all decoders; round k has the decoders' step k, 0 the encoders too."""
+        source = chains([len(pair.source) for pair in instances])
+        target = chains([pair.n_steps for pair in instances])
+        encoder, at = started_recurrence(0, source, 1, 2)
+        decoder = np.arange(encoder.end - 1, encoder.end - 1 + target.n, dtype=np.int32)
+        decoder[target.starts] = at[source.ends - 1]
+        steps = Block(encoder.end, np.full(target.n, 3, dtype=np.int32), decoder[:, None])
+        n = steps.end
+        words = np.concatenate([pair.source for pair in instances])
+        read = np.concatenate([pair.target[:-1] for pair in instances])
+        labels = np.concatenate([pair.target[1:] for pair in instances])
+        rounds = np.zeros(n, dtype=np.int32)
+        rounds[encoder.end :] = target.places()
+        return MiniBatch(
+            graph=joined([encoder, steps], ("unbatchable", *self.vertex_types)),
+            pulls={
+                "source": pulled(n, (at, words)),
+                "target": pulled(n, (steps.vertices, read)),
+                "label": pulled(n, (steps.vertices, labels)),
+            },
+            outputs=steps.vertices,
+            n_instances=len(instances),
+            rounds=rounds,
+        )
+
+    def start(self, v: VertexTracer) -> None:
+        """The learned state before the first word."""
+        start(v, "", self.sizes.hidden_size)
+
+    def encode(self, v: VertexTracer) -> None:
+        """Read a word of the source."""
+        self._step(v, "source")
+
+    def decode(self, v: VertexTracer) -> None:
+        """Read a word of the target, the last one that was predicted or given."""
+        self._step(v, "target")
+
+    def _step(self, v: VertexTracer, side: str) -> None:
+        step(v, f"_{side}", from_input(v, f"_{side}", self._read(v, side)))
+
+    def _read(self, v: VertexTracer, side: str) -> Symbol:
+        x = v.lookup(f"{side}_embedding", v.pull(side))
+        return tanh(x @ v.parameter(f"E_{side}") + v.parameter(f"b_E_{side}"))
+
+    def output(self, v: VertexTracer) -> None:
+        """The next word's distribution and its negative log likelihood."""
+        logits = v.gather(0).h @ v.parameter("W_out")
+        v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))
