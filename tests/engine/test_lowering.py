@@ -23,6 +23,7 @@ from harness.engine.lowering.plan import (
     Role,
     ScatterAddStep,
     SinkStep,
+    SoftmaxLossStep,
     Step,
 )
 from harness.engine.switches import Switches
@@ -92,6 +93,35 @@ def test_products_add_to_what_is_there() -> None:
     assert whole.parameter == "U"
     assert {step.out.buffer for step in products} == {whole.out.buffer}
     assert "add" not in _ops(plan, [s for s in plan.backward if not isinstance(s, ElementwiseStep)])
+
+
+@pytest.mark.parametrize("model", ["tree_lstm", "var_lstm"])
+@pytest.mark.parametrize("lazy", [True, False])
+def test_a_loss_leaves_its_gradient_in_the_place_of_the_logits(model: str, lazy: bool) -> None:
+    plan = _plan(model, "output", replace(ON, lazy_batching=lazy))
+    (loss,) = (s for s in (*plan.batch, *plan.lazy) if isinstance(s, SoftmaxLossStep))
+    assert loss.leaves_gradient
+    assert loss.bias == ("b_out" if model == "var_lstm" else None)
+    (logits,) = (plan.refs[i] for i in plan.pushes)
+    (gradient,) = (i for i, n in enumerate(plan.nodes) if n.op == "softmax_minus_one_hot")
+    assert logits == loss.logits == plan.refs[gradient]
+    assert plan.overwritten(logits) == loss
+    kernels = [*plan.backward, *plan.backward_lazy]
+    assert not any(isinstance(s, OperatorStep | ElementwiseStep) for s in kernels)
+
+
+def test_a_loss_leaves_the_logits_where_somebody_else_reads_them() -> None:
+    shown = replace(ON, fusion=False)
+    assert not [s for s in _plan("var_lstm", "output", shown).lazy if _is_fused_loss(s)]
+    function = traced_functions(EXAMPLES["var_lstm"][0])["output"]
+    inferred = lower(function, ON, Backend.abilities, train=False)
+    (loss,) = filter(_is_fused_loss, inferred.lazy)
+    assert not loss.leaves_gradient
+    assert inferred.overwritten(loss.logits) is None
+
+
+def _is_fused_loss(step: Step) -> bool:
+    return isinstance(step, SoftmaxLossStep)
 
 
 def test_a_bias_is_added_by_its_product_without_fusion() -> None:
@@ -202,9 +232,10 @@ def test_launches_of_one_pair_by_hand() -> None:
     # leaf: look up, product, kernel; internal: 3 products, kernel (the children are two rows in a
     # row, so nothing is gathered); output: product, loss.
     assert _counters("tree_lstm", [PAIR], ON, train=False) == (3 + 4 + 2, 0)
-    # output: ones, softmax, product, addition to the states, W_out; internal: kernel, 3 products,
-    # addition to the children, 6 parameter gradients; leaf: kernel, b, product, W, embedding.
-    assert _counters("tree_lstm", [PAIR], ON) == (9 + 5 + 11 + 5, 0)
+    # output: product, addition to the states, W_out (the loss left its gradient); internal: kernel,
+    # 3 products, addition to the children, 6 parameter gradients; leaf: kernel, b, product, W,
+    # embedding.
+    assert _counters("tree_lstm", [PAIR], ON) == (9 + 3 + 11 + 5, 0)
 
 
 def test_bytes_of_a_crossed_pair_by_hand() -> None:

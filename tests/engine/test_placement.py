@@ -10,12 +10,14 @@ from harness.contracts.model import traced_functions
 from harness.engine.backends.compiled.backend import Backend
 from harness.engine.lowering.absorption import find_absorption
 from harness.engine.lowering.fusion import order_stage
+from harness.engine.lowering.losses import Losses
 from harness.engine.lowering.placed import Placed, place_alone
 from harness.engine.lowering.placement import Placement, place
 from harness.engine.lowering.plan import STAGES, Buffer, BufferName, Memory, Ref, Role
+from harness.engine.lowering.results import find_results
 from harness.engine.lowering.reuse import place_value
 from harness.engine.lowering.staging import stage_program
-from harness.engine.lowering.uses import Uses, find_results, find_uses
+from harness.engine.lowering.uses import Uses, find_uses
 from harness.vertex.autodiff import differentiate
 from tests.support.engine_models import EXAMPLES
 
@@ -37,7 +39,7 @@ def _uses(model: str, name: str) -> Uses:
         for group in order_stage(nodes, getattr(staging, stage), absorption, fuse=False)
     ]
     abilities = Backend.abilities.without_fusion()
-    return find_uses(nodes, results, stage_of, groups, absorption, abilities)
+    return find_uses(nodes, results, stage_of, groups, absorption, abilities, Losses({}))
 
 
 @pytest.mark.parametrize(

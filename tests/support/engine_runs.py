@@ -64,6 +64,7 @@ def _interpreted(source: str, entry: str, modules: Sequence[Any] = ()) -> Callab
         "math": math,
         "np": np,
         "F": np.float32,
+        "NO_BIAS": loss_kernels.NO_BIAS,
         "fast_exp": np.exp,
         "fast_tanh": np.tanh,
         "fast_sigmoid": lambda x: half * (one + np.tanh(half * x)),

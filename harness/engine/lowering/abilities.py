@@ -13,16 +13,18 @@ class Abilities:
     fuses: several elementwise operators become one kernel, whose values need no memory.
     reads_children: such a kernel reads children's states where they are, without a gather.
     adds_to_children: such a kernel adds gradients to children's where they are.
+    fuses_losses: a softmax loss and its gradient are one kernel (harness.engine.lowering.losses).
     """
 
     operators: frozenset[str]
     fuses: bool = False
     reads_children: bool = False
     adds_to_children: bool = False
+    fuses_losses: bool = False
 
     def __post_init__(self) -> None:
-        if not self.fuses and (self.reads_children or self.adds_to_children):
-            raise ValueError("only fused kernels read children or add to them")
+        if not self.fuses and any((self.reads_children, self.adds_to_children, self.fuses_losses)):
+            raise ValueError("only fused kernels read children, add to them, or do losses")
 
     def without_fusion(self) -> Abilities:
         """What is left where every operator is a kernel of its own."""

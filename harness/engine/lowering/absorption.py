@@ -34,11 +34,13 @@ def find_absorption(
     scattered: frozenset[int],
     *,
     absorb_bias: bool,
+    biases: frozenset[int] = frozenset(),
 ) -> Absorption:
     """Find sums x W + b and y + x W in which the parts have no other use.
 
     pinned: nodes that others than nodes read: scattered, shown outside, gradients of children.
     scattered: nodes whose place is their state's, where no other value can be first.
+    biases: additions of a bias that another kernel does where the product left its rows.
     """
     consumers = find_consumers(nodes, {*stage_of, *pinned})
     into: dict[int, int] = {}
@@ -50,7 +52,7 @@ def find_absorption(
             product = node.inputs[0]
             whole = node.shape[-1:] == nodes[node.inputs[1]].shape
             absorbs = absorb_bias and whole and nodes[product].op in MATMULS
-            if absorbs and _sole_use(product, i, consumers, pinned):
+            if i in biases or (absorbs and _sole_use(product, i, consumers, pinned)):
                 into[product] = i
             continue
         if i in scattered or any(nodes[k].op == "concat" for k in consumers[i]):

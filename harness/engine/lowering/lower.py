@@ -8,7 +8,8 @@ from dataclasses import replace
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.absorption import MATMULS, find_absorption
 from harness.engine.lowering.fusion import order_stage, sink_slices
-from harness.engine.lowering.placement import place
+from harness.engine.lowering.losses import find_losses
+from harness.engine.lowering.placement import log_sum, place
 from harness.engine.lowering.plan import (
     STAGES,
     CopyStep,
@@ -20,10 +21,12 @@ from harness.engine.lowering.plan import (
     Ref,
     ScatterAddStep,
     SinkStep,
+    SoftmaxLossStep,
     Step,
 )
+from harness.engine.lowering.results import find_results
 from harness.engine.lowering.staging import Staging, stage_program
-from harness.engine.lowering.uses import find_results, find_uses
+from harness.engine.lowering.uses import find_uses
 from harness.engine.switches import Switches
 from harness.errors import ConfigError
 from harness.vertex.autodiff import Gradient, differentiate
@@ -115,15 +118,23 @@ class _Lowering:
         self.staging, self.packs, fusion = staging, laid_out.packs, abilities.fuses
         self.packed_anew = {p.name: p for p in self.packs} if packs_anew else {}
         results, stage_of = find_results(function, gradient), staging.stage_of()
+        self.losses = find_losses(nodes, stage_of, results, able=abilities.fuses_losses)
         self.absorption = find_absorption(
-            nodes, stage_of, results.all, results.scattered, absorb_bias=not fusion
+            nodes,
+            stage_of,
+            results.all,
+            results.scattered,
+            absorb_bias=not fusion,
+            biases=self.losses.biases,
         )
         self.orders = {
             stage: order_stage(nodes, getattr(staging, stage), self.absorption, fuse=fusion)
             for stage in STAGES
         }
         groups = [group for order in self.orders.values() for group in order]
-        self.uses = find_uses(nodes, results, stage_of, groups, self.absorption, abilities)
+        self.uses = find_uses(
+            nodes, results, stage_of, groups, self.absorption, abilities, self.losses
+        )
         self.placement = place(self.uses, laid_out.columns)
 
     def plan(self) -> Plan:
@@ -168,8 +179,12 @@ class _Lowering:
 
     def _step(self, group: tuple[int, ...]) -> Iterable[Step]:
         node = self.nodes[group[0]]
-        if group[0] in self.absorption.merged:
+        if group[0] in self.absorption.merged or group[0] in self.uses.unneeded:
             return []
+        if group[0] in self.losses.gradients:
+            return []
+        if group[0] in self.losses.by_loss:
+            return [self._softmax_loss(group[0])]
         if OPERATORS[node.op].elementwise:
             return [ElementwiseStep(group, self.uses.added_on_the_spot(group))]
         if OPERATORS[node.op].sink:
@@ -186,7 +201,9 @@ class _Lowering:
         bias, accumulate, out = None, False, i
         if merged_into is not None:
             out = merged_into
-            if self.nodes[out].op == "bias":
+            if out in self.losses.biases:
+                pass  # the loss's kernel adds it
+            elif self.nodes[out].op == "bias":
                 bias = self.nodes[self.nodes[out].inputs[1]].name
             else:
                 accumulate = True
@@ -197,6 +214,18 @@ class _Lowering:
             transposed=self.nodes[i].op == "matmul_transposed",
             bias=bias,
             accumulate=accumulate,
+        )
+
+    def _softmax_loss(self, i: int) -> SoftmaxLossStep:
+        one = self.losses.by_loss[i]
+        bias = None if one.bias is None else self.nodes[self.nodes[one.bias].inputs[1]].name
+        return SoftmaxLossStep(
+            logits=self.placement.refs[one.logits],
+            bias=bias,
+            label=self.nodes[self.nodes[i].inputs[1]].name,
+            loss=self.placement.refs[i],
+            log_sum=log_sum(i),
+            leaves_gradient=one.gradient is not None,
         )
 
     def _concat(self, i: int) -> list[Step]:

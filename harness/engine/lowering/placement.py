@@ -14,7 +14,15 @@ from harness.engine.lowering.areas import place_in_areas
 from harness.engine.lowering.concatenations import place_concatenations
 from harness.engine.lowering.gathers import place_gathers, place_state_gradients
 from harness.engine.lowering.placed import Placed, place_view
-from harness.engine.lowering.plan import Buffer, BufferName, CopyStep, GatherStep, Memory, Ref
+from harness.engine.lowering.plan import (
+    Buffer,
+    BufferName,
+    CopyStep,
+    GatherStep,
+    Memory,
+    Ref,
+    Role,
+)
 from harness.engine.lowering.reuse import place_value
 from harness.engine.lowering.states import place_states
 from harness.engine.lowering.uses import Uses
@@ -59,14 +67,30 @@ def place(uses: Uses, columns: Mapping[int, Place]) -> Placement:
     states = place_states(uses, placed.joined(place_in_areas(uses, columns)))
     placed = place_concatenations(uses, states.placed)
     placed = _place_views(uses, _place_the_rest(uses, placed))
+    placed = _place_losses(uses, placed)
     buffers = _settled(uses, placed)
     return Placement(placed.refs, buffers, gathers.slots, gathers.steps, states.copies)
 
 
 def _place_the_rest(uses: Uses, placed: Placed) -> Placed:
     for i in range(len(uses.nodes)):
-        if i in uses.stage_of and uses.is_stored(i):
+        if i in uses.losses.gradients:
+            placed = placed.at(i, placed.refs[uses.losses.gradients[i]])
+        elif i in uses.stage_of and uses.is_stored(i):
             placed = place_value(uses, placed, i)
+    return placed
+
+
+def log_sum(loss: int) -> Ref:
+    """Where the logarithm of a loss's sum of exponentials lives."""
+    return Ref(BufferName(Role.LOG_SUM, str(loss)), 0, 1)
+
+
+def _place_losses(uses: Uses, placed: Placed) -> Placed:
+    """Room for what a loss leaves to those who read the logits."""
+    for loss in uses.losses.by_loss:
+        name = log_sum(loss).buffer
+        placed = placed.having(Buffer(name, Memory.SAVED, 1, uses.nodes[loss].domain))
     return placed
 
 

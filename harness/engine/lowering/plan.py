@@ -30,6 +30,7 @@ class Role(StrEnum):
     GRADIENT = "gradient"  # of a state; one for all functions
     GATHER = "gather"  # children's states, slots side by side
     GATHER_EACH = "gather_each"  # children's states, one row an edge
+    LOG_SUM = "log_sum"  # logarithms of a softmax's sums
     AREA = "area"  # values that a layout of the vertex function brings together
     NODE = "node"  # the value of one node, and of those that take its place
 
@@ -133,6 +134,21 @@ class OperatorStep:
 
 
 @dataclass(frozen=True, slots=True)
+class SoftmaxLossStep:
+    """logits += bias; loss = log_sum - logits[label], log_sum the log of the sum of exponentials.
+
+    leaves_gradient: softmax minus one-hot then takes the place of the logits.
+    """
+
+    logits: Ref
+    bias: str | None
+    label: str
+    loss: Ref
+    log_sum: Ref
+    leaves_gradient: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CopyStep:
     """out = source."""
 
@@ -168,6 +184,7 @@ Step = (
     | MatmulStep
     | ElementwiseStep
     | OperatorStep
+    | SoftmaxLossStep
     | CopyStep
     | PackStep
     | ScatterAddStep
@@ -245,12 +262,21 @@ class Plan:
             yield from (step.x, step.out)
         elif isinstance(step, CopyStep):
             yield from (step.source, step.out)
+        elif isinstance(step, SoftmaxLossStep):
+            yield from (step.logits, step.loss, step.log_sum)
         for i in nodes:
             yield from (self.refs[k] for k in (i, *self.nodes[i].inputs) if k in self.refs)
 
     def gathered(self, buffer: BufferName) -> Slots:
         """The slots whose states lie side by side in a gather's buffer; None: any number."""
         return None if buffer.role is Role.GATHER_EACH else self.slots[buffer.of]
+
+    def overwritten(self, ref: Ref) -> SoftmaxLossStep | None:
+        """The step that leaves a gradient in the place of these logits, if one does."""
+        for step in (*self.batch, *self.lazy):
+            if isinstance(step, SoftmaxLossStep) and step.leaves_gradient and step.logits == ref:
+                return step
+        return None
 
     def row_sums(self) -> tuple[Node, ...]:
         """Gradients of looked-up rows, which have no place: rows and values in pairs."""

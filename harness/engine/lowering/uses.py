@@ -7,40 +7,12 @@ from dataclasses import dataclass
 
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.absorption import Absorption, find_consumers
-from harness.vertex.autodiff import Gradient
+from harness.engine.lowering.losses import Losses
+from harness.engine.lowering.results import Results
 from harness.vertex.operators import OPERATORS, Node
-from harness.vertex.program import VertexFunction
 
 Target = tuple[str, int | None]  # state of children, and which child (None: one row an edge)
 FusedAdds = Mapping[int, tuple[Target, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
-    """Values that others than nodes read.
-
-    scatter: (state, node) pairs. shown: nodes that the outside sees.
-    gradients: (gather node, node of its gradient) pairs, which are given back to children.
-    """
-
-    scatter: tuple[tuple[str, int], ...]
-    shown: frozenset[int]
-    gradients: tuple[tuple[int, int], ...]
-
-    @property
-    def scattered(self) -> frozenset[int]:
-        """Nodes whose values are states."""
-        return frozenset(i for _, i in self.scatter)
-
-    @property
-    def given_back(self) -> frozenset[int]:
-        """Nodes whose values are gradients of children's states."""
-        return frozenset(i for _, i in self.gradients)
-
-    @property
-    def all(self) -> frozenset[int]:
-        """All of these nodes."""
-        return self.scattered | self.shown | self.given_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +23,7 @@ class Uses:
     computed in one kernel with it. consumers: nodes that read it.
     fused_adds: what its kernel adds it to on the spot. given_back: gradients of children that a
     step of their own adds. kept: values that are read where they lie after their stage's operators:
-    shown, scattered or given back.
+    shown, scattered or given back. losses: those that one kernel does with their gradients.
     """
 
     nodes: tuple[Node, ...]
@@ -64,6 +36,7 @@ class Uses:
     fused_adds: FusedAdds
     given_back: frozenset[int]
     kept: frozenset[int]
+    losses: Losses
 
     def is_slice(self, i: int) -> bool:
         """Whether a value is columns of another."""
@@ -83,21 +56,24 @@ class Uses:
         """Whether a computed value needs a place: neither summed up nor left in a register."""
         if OPERATORS[self.nodes[i].op].sink or i in self.absorption.into:
             return False
+        if i in self.unneeded:
+            return False
         if not self.abilities.fuses or not self.is_elementwise(i):
             return True
         if i in self.results.shown or i in self.given_back:
             return True
         return any(k not in self.group_of[i] for k in self.consumers[i])
 
+    @property
+    def unneeded(self) -> frozenset[int]:
+        """What only gradients read that a loss's kernel computes without it."""
+        read = (k for i in self.losses.gradients for k in self.nodes[i].inputs)
+        only = (k for k in read if all(r in self.losses.gradients for r in self.consumers[k]))
+        return frozenset(k for k in only if k in self.stage_of and k not in self.kept)
+
     def added_on_the_spot(self, group: tuple[int, ...]) -> tuple[tuple[int, str, int | None], ...]:
         """Results of a fused group that are added to children's gradients by its kernel."""
         return tuple((i, *target) for i in group for target in self.fused_adds.get(i, ()))
-
-
-def find_results(function: VertexFunction, gradient: Gradient | None) -> Results:
-    """What is read of a vertex function, and of its gradient where there is one."""
-    shown = frozenset(i for i in (function.push, function.loss) if i is not None)
-    return Results(function.scatter, shown, gradient.gathers if gradient is not None else ())
 
 
 def find_uses(
@@ -107,6 +83,7 @@ def find_uses(
     groups: Sequence[tuple[int, ...]],
     absorption: Absorption,
     abilities: Abilities,
+    losses: Losses,
 ) -> Uses:
     """Uses of all values; groups: of all stages, groups of one where a kernel is one operator."""
     fused_adds = _find_fused_adds(nodes, results, stage_of, absorption, abilities)
@@ -122,6 +99,7 @@ def find_uses(
         fused_adds=fused_adds,
         given_back=given_back,
         kept=results.scattered | results.shown | given_back,
+        losses=losses,
     )
 
 

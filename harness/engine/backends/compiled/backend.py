@@ -16,7 +16,7 @@ from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.parameters import Parameters
 from harness.engine.backends.compiled.source import WHOLE_STAGES
 from harness.engine.backends.compiled.steps import OPERATORS
-from harness.engine.cpu_kernels import blas
+from harness.engine.cpu_kernels import blas, loss_kernels
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.layout import Index
@@ -30,7 +30,9 @@ MAX_TIMES_GROWN = 3
 class Backend(backend.Backend):
     """Plans as source that numba compiles, once for each model, size and mode."""
 
-    abilities = Abilities(OPERATORS, fuses=True, reads_children=True, adds_to_children=True)
+    abilities = Abilities(
+        OPERATORS, fuses=True, reads_children=True, adds_to_children=True, fuses_losses=True
+    )
 
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         super().__init__(switches, device, threads)
@@ -122,6 +124,16 @@ class Backend(backend.Backend):
 
     def read(self, type_id: int, ref: Ref) -> NDArray[np.float32]:
         """Copy the columns of all rows."""
+        found = self._rows_of(type_id, ref)
+        step = self._plans[type_id].overwritten(ref)
+        geometry = self._memory.geometry(type_id)
+        if step is None or geometry is None:
+            return found
+        label = geometry.pulls[step.label]
+        rest = (self._rows_of(type_id, other) for other in (step.loss, step.log_sum))
+        return loss_kernels.logits_of(found, label, *rest)
+
+    def _rows_of(self, type_id: int, ref: Ref) -> NDArray[np.float32]:
         rows = self._memory.rows_of(type_id, ref)
         return rows[0].copy() if len(rows) == 1 else np.concatenate(rows)
 

@@ -24,7 +24,9 @@ import numpy as np
 
 from harness.engine.cpu_kernels.blas import add_outer, multiply
 from harness.engine.cpu_kernels.fast_math import FAST, fast_exp, fast_sigmoid, fast_tanh
-from harness.engine.cpu_kernels.loss_kernels import pick_neg_log_softmax, softmax_minus_one_hot
+from harness.engine.cpu_kernels.loss_kernels import (
+    NO_BIAS, pick_neg_log_softmax, softmax_loss, softmax_minus_one_hot,
+)
 from harness.engine.cpu_kernels.memory_kernels import scatter_add, scatter_add_slot
 from harness.engine.cpu_kernels.row_kernels import (
     add_up_rows, apply, apply_transposed, copy_block, expand, fill_block, fill_rows, fill_viewed,

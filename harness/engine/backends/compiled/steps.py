@@ -18,6 +18,7 @@ from harness.engine.lowering.plan import (
     PackStep,
     ScatterAddStep,
     SinkStep,
+    SoftmaxLossStep,
     Step,
     gradient_buffer,
     state_buffer,
@@ -220,6 +221,19 @@ class StageWriter(Places):
             self.lines.append(
                 f"spread_rows({of(rows)}, {edges}, start, {of(out)}, n, {node.width})"
             )
+
+    @_step.register
+    def _softmax_loss(self, step: SoftmaxLossStep) -> None:
+        pulled = self.name_of(PullOf(self.type_id, step.label))
+        operands = [
+            self.rows_of(step.logits),
+            "NO_BIAS" if step.bias is None else self.parameter(step.bias),
+            f"{pulled}[start:start + n]",
+            self.rows_of(step.loss),
+            self.rows_of(step.log_sum),
+            str(step.leaves_gradient),
+        ]
+        self.lines += [LAUNCH, f"softmax_loss({', '.join(operands)})"]
 
     def _lookup(self, i: int, node: Node) -> None:
         table, rows = (self.plan.nodes[k].name for k in node.inputs)

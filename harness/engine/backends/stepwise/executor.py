@@ -18,6 +18,7 @@ from harness.engine.lowering.plan import (
     STAGES,
     BufferName,
     CopyStep,
+    ElementwiseStep,
     GatherStep,
     MatmulStep,
     Memory,
@@ -97,5 +98,7 @@ class TypeExecutor:
             return arithmetic.parameter_gradient(self.bound, step)
         if isinstance(step, OperatorStep):
             return arithmetic.operator(self.bound, step.node)
-        (node,) = step.nodes
-        return arithmetic.operator(self.bound, node)
+        if isinstance(step, ElementwiseStep):
+            (node,) = step.nodes
+            return arithmetic.operator(self.bound, node)
+        raise TypeError(f"{type(step).__name__} needs an ability that this backend has not")
