@@ -25,8 +25,9 @@ def scatter_add(
         for slot in range(k):
             to = target[index[first + m * k + slot]]
             start = column + slot * width
+            part = values[start : start + width]
             for j in range(width):
-                to[j] += values[start + j]
+                to[j] += part[j]
 
 
 @compiled_with(error_model="numpy")
@@ -43,10 +44,10 @@ def scatter_add_slot(
     """Add n rows of `source` to the rows of `target` named by every `stride`-th index."""
     width = target.shape[1]
     for m in range(n):
-        values = source[row + m]
+        values = source[row + m, column : column + width]
         to = target[index[first + m * stride]]
         for j in range(width):
-            to[j] += values[column + j]
+            to[j] += values[j]
 
 
 @compiled_with(error_model="numpy")

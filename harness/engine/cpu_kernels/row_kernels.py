@@ -1,6 +1,8 @@
 """What generated code does to rows besides products and fused groups.
 
-Every function takes whole arrays and the element (or row) at which its rows begin.
+Every function takes whole arrays and the element (or row) at which its rows begin. Loops run over
+slices: an index such as `at + j` could be negative for all that the compiler knows, and a loop that
+asks that of every element is not vectorised (adding up 1 500 rows of 10 000: 1.7 against 13 ms).
 """
 
 from __future__ import annotations
@@ -56,8 +58,10 @@ def fill_block(
     """Set columns to a value."""
     to = out.reshape(out.size)
     for m in range(n):
-        for j in range(width):
-            to[out_at + m * out_stride + j] = value
+        begin = out_at + m * out_stride
+        row = to[begin : begin + width]
+        for j in range(len(row)):
+            row[j] = value
 
 
 @compiled_with(error_model="numpy")
@@ -89,11 +93,13 @@ def sum_edge_rows(
     first = edge_start[start]
     for m in range(n):
         begin = out_at + m * out_stride
-        for j in range(width):
-            to[begin + j] = 0.0
+        total = to[begin : begin + width]
+        for j in range(len(total)):
+            total[j] = 0.0
         for edge in range(edge_start[start + m] - first, edge_start[start + m + 1] - first):
-            for j in range(width):
-                to[begin + j] += flat[at + edge * stride + j]
+            row = flat[at + edge * stride : at + edge * stride + width]
+            for j in range(len(total)):
+                total[j] += row[j]
 
 
 @compiled_with(error_model="numpy")
@@ -102,12 +108,10 @@ def spread_rows(
     out: Any, out_at: int, out_stride: int, n: int, width: int,
 ) -> None:  # fmt: skip  # pragma: no cover - compiled
     """Copy the row of each vertex to all of its edges."""
-    flat, to = source.reshape(source.size), out.reshape(out.size)
     first = edge_start[start]
     for m in range(n):
         for edge in range(edge_start[start + m] - first, edge_start[start + m + 1] - first):
-            for j in range(width):
-                to[out_at + edge * out_stride + j] = flat[at + m * stride + j]
+            copy(out, out_at + edge * out_stride, source, at + m * stride, width)
 
 
 @compiled_with(error_model="numpy")
@@ -125,7 +129,7 @@ def sum_child_rows(
                 to[j] += child[j]
 
 
-@compiled_with(error_model="numpy")
+@compiled_with(fastmath=FAST, error_model="numpy")
 def sum_elements(x: Any, out: Any) -> None:  # pragma: no cover - compiled
     """Sum of every row."""
     for m in range(len(x)):
@@ -152,9 +156,9 @@ def apply(x: Any, matrix: Any, out: Any) -> None:  # pragma: no cover - compiled
         for j in range(width):
             to[j] = 0.0
         for i in range(k):
-            factor = x[m, i]
+            factor, row = x[m, i], flat[i * width : (i + 1) * width]
             for j in range(width):
-                to[j] += factor * flat[i * width + j]
+                to[j] += factor * row[j]
 
 
 @compiled_with(fastmath=FAST, error_model="numpy")
@@ -164,9 +168,10 @@ def apply_transposed(y: Any, matrix: Any, out: Any) -> None:  # pragma: no cover
     for m in range(len(y)):
         row, flat = y[m], matrix[m]
         for i in range(k):
-            total = row[0] * flat[i * width]
+            column = flat[i * width : (i + 1) * width]
+            total = row[0] * column[0]
             for j in range(1, width):
-                total += row[j] * flat[i * width + j]
+                total += row[j] * column[j]
             out[m, i] = total
 
 
@@ -177,8 +182,9 @@ def outer(x: Any, y: Any, out: Any) -> None:  # pragma: no cover - compiled
     for m in range(len(x)):
         to, row = out[m], y[m]
         for i in range(x.shape[1]):
+            factor, part = x[m, i], to[i * width : (i + 1) * width]
             for j in range(width):
-                to[i * width + j] = x[m, i] * row[j]
+                part[j] = factor * row[j]
 
 
 @compiled_with(error_model="numpy")
@@ -203,12 +209,20 @@ def add_up_rows(
     x: Any, at: int, stride: int, n: int, out: Any, written: Any
 ) -> None:  # pragma: no cover - compiled
     """Add n rows to out (k,), or write their sum where nothing was written yet."""
-    flat = x.reshape(x.size)
+    flat, width = x.reshape(x.size), len(out)
     if written[0] == 0:
-        for j in range(len(out)):
+        for j in range(width):
             out[j] = 0.0
         written[0] = 1
-    for m in range(n):
-        first = at + m * stride
-        for j in range(len(out)):
-            out[j] += flat[first + j]
+    n_by_four = n - n % 4
+    for m in range(0, n_by_four, 4):
+        a = at + m * stride
+        b, c, d = a + stride, a + 2 * stride, a + 3 * stride
+        first, second = flat[a : a + width], flat[b : b + width]
+        third, fourth = flat[c : c + width], flat[d : d + width]
+        for j in range(width):
+            out[j] += (first[j] + second[j]) + (third[j] + fourth[j])
+    for m in range(n_by_four, n):
+        row = flat[at + m * stride : at + m * stride + width]
+        for j in range(width):
+            out[j] += row[j]

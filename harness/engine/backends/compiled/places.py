@@ -152,12 +152,17 @@ class Places:
         return Place(x, f"{at} + {ref.start}", width)
 
     def rows_of(self, ref: Ref) -> str:
-        """The columns of a ref as a matrix."""
-        columns = f"{ref.start}:{ref.start + ref.width}"
+        """The columns of a ref as a matrix.
+
+        All columns are not cut: the compiler then knows that elements follow one another, without
+        which no loop over a row is vectorised.
+        """
+        is_whole = ref.start == 0 and ref.width == self.buffer(ref).width
+        columns = "" if is_whole else f", {ref.start}:{ref.start + ref.width}"
         if not ref.buffer.is_gathered:
             buffer = self.buffer(ref)
             row, n = self.row(buffer), self.n(buffer.domain)
-            return f"{self.array_of(ref.buffer)}[{row}:{row} + {n}, {columns}]"
+            return f"{self.array_of(ref.buffer)}[{row}:{row} + {n}{columns}]"
         slots, width = self.plan.gathered(ref.buffer), self.buffer(ref).width
         n_slots = 1 if slots is None else len(slots)
         self._fill(ref.buffer)
@@ -169,7 +174,7 @@ class Places:
             f"if {first} >= 0:",
             f"    {rows} = {states}[{first}:{first} + {n} * {n_slots}].reshape({n}, {width})",
         ]
-        return f"{rows}[:, {columns}]"
+        return rows if is_whole else f"{rows}[:{columns}]"
 
     def _fill(self, name: BufferName) -> None:
         """Before all rows of a gather are read at once: copy those that batches read in place."""
