@@ -5,7 +5,8 @@ the approximation of shortest common supersequences and longest common subsequen
 on Computing 24(5), 1995; weighted by Branke, Middendorf and Schneider, "Improved heuristics and a
 genetic algorithm for finding short supersequences", OR Spektrum 20, 1998), whose weights are those
 of the chains that make up ED-Batch's lower bound. Unbatchable vertices go first, then types that
-are provably safe, then the most urgent one; among equals the smaller type wins.
+are provably safe, then the most urgent one; among equals the smaller type wins. In the end vertices
+may move to earlier batches of their type (parts/alignment.py), which can empty some.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.machine.compiled import compiled
+from harness.policies.parts.alignment import align, as_early
 from harness.policies.parts.blocks import block_of, graph_of_blocks, with_followers
 from harness.policies.parts.chains import chains_of
 from harness.policies.parts.ready import (
@@ -21,7 +23,6 @@ from harness.policies.parts.ready import (
     Ints,
     Ready,
     commit,
-    in_batches,
     start_from_outputs,
 )
 from harness.policies.parts.urgency import NONE, costs, most_urgent, raise_reach
@@ -40,14 +41,17 @@ def _batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[I
     if not (follows != NO_TYPE).any():
         ready = _run(types, arg_start, args, cost)
         n_batches = ready.counts[N_BATCHES]
-        return in_batches(n_batches - 1 - ready.batch_of, n_batches)
+        batch_of = (n_batches - 1 - ready.batch_of).astype(np.int32)
+        return align(batch_of, n_batches, types, arg_start, args)
     block = block_of(types, arg_start, args, follows)
     block_types, block_start, block_args, old_id = graph_of_blocks(types, arg_start, args, block)
     small = _run(block_types, block_start, block_args, cost)
+    n_batches = small.counts[N_BATCHES]
+    late = (n_batches - 1 - small.batch_of).astype(np.int32)
+    early, n_early = as_early(late, n_batches, block_types, block_start, block_args)
     batch_of = np.empty(len(types), np.int32)
-    batch_of[old_id] = small.counts[N_BATCHES] - 1 - small.batch_of
-    batch_of = batch_of[block]
-    return with_followers(types, follows, block, batch_of, small.counts[N_BATCHES])
+    batch_of[old_id] = early if n_early < n_batches else late
+    return with_followers(types, follows, block, batch_of[block], n_early)
 
 
 @compiled

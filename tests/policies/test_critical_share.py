@@ -35,10 +35,10 @@ SIZES = ModelSizes(4, {"words": 20_000, "characters": 20_000, "classes": 5})
 INTERNAL, OUTPUT, REDUCTION = 1, 2, 3
 LATTICES = {
     # states, batch size: bound, then the policies in order
-    ("hc", 8): (354, 382, 377, 372),
+    ("hc", 8): (354, 379, 377, 372),
     ("h", 8): (252, 273, 271, 271),
-    ("hc", 32): (516, 566, 558, 550),
-    ("h", 32): (368, 408, 406, 400),
+    ("hc", 32): (516, 558, 558, 550),
+    ("h", 32): (368, 406, 406, 400),
 }
 
 
@@ -92,7 +92,7 @@ def test_how_often_the_exact_minimum_is_reached() -> None:
         graph = random_dag(rng)
         fewest = minimum_batches(graph)
         reached.update(policy for policy in policies if count(policy, graph) == fewest)
-    assert [reached[policy] for policy in policies] == [43, 90, 98, 100, 100]
+    assert [reached[policy] for policy in policies] == [43, 90, 99, 100, 100]
 
 
 def test_the_tree_of_figure_1_takes_every_output_in_one_batch() -> None:
@@ -121,12 +121,13 @@ def test_two_trees_with_swapped_types_take_the_minimum(depth: int) -> None:
         assert minimum_batches(graph) == 2 * depth + 1
 
 
-def test_without_chained_types_it_can_miss_the_minimum() -> None:
+def test_an_early_batch_can_take_what_a_later_one_was_made_for() -> None:
     # Paths 3-1-2, 2-3 and 1: no type comes twice on one, so that none has a claim, and the smallest
-    # type goes first. 2, 3, 1, 2 holds all three paths.
+    # type goes first: five batches. 2, 3, 1, 2 holds all three paths; moving vertices to earlier
+    # batches empties the fifth.
     graph = graph_of([3, 1, 2, 3, 2, 1], [[], [0], [], [2], [1], []])
     assert minimum_batches(graph) == 4
-    assert count("critical_share", graph) == 5
+    assert count("critical_share", graph) == 4
     assert count("beam_2", graph) == 4
 
 
