@@ -31,6 +31,14 @@ _THREAD_VARIABLES = (
     "NUMBA_NUM_THREADS",
     "TF_NUM_INTRAOP_THREADS",
 )
+# Force kernels for another CPU than this one: OPENBLAS_CORETYPE=Haswell halves the speed of a CPU
+# with AVX-512 for what multiplies with OpenBLAS, and leaves the rest as it is.
+_KERNEL_VARIABLES = (
+    *("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_VERBOSE"),
+    *("MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE", "MKL_CBWR"),
+    *("DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY"),
+    *("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NPY_DISABLE_CPU_FEATURES"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,10 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def worker_environment(spec: TrialSpec) -> dict[str, str]:
-    """The environment of a worker: the trial's thread count everywhere, a fixed hash seed."""
+    """The environment of a worker: the trial's thread count everywhere, a fixed hash seed.
+
+    What tells a library which kernels to take is left out, so that each takes those for this CPU.
+    """
     threads = dict.fromkeys(_THREAD_VARIABLES, str(spec.threads))
     # A checkout need not be installed; an installation is found behind the standard library.
     root = None if str(ROOT) in site.getsitepackages() else str(ROOT)
@@ -89,7 +100,8 @@ def worker_environment(spec: TrialSpec) -> dict[str, str]:
     # Safe path: a folder named "datasets" where one works must not hide ours.
     python = {"PYTHONHASHSEED": "0", "PYTHONPATH": search, "PYTHONSAFEPATH": "1"}
     fixed = python | {"TF_NUM_INTEROP_THREADS": "1"}
-    return os.environ | threads | fixed
+    given = {k: v for k, v in os.environ.items() if k not in _KERNEL_VARIABLES}
+    return given | threads | fixed
 
 
 def _supervise(command: list[str], spec: TrialSpec, log: Path) -> Ending:

@@ -27,7 +27,7 @@ from harness.engine.backend import (
     choose_backend,
 )
 from harness.engine.backends.compiled import backend as compiled
-from harness.engine.cpu_kernels import blas
+from harness.engine.cpu_kernels import libraries
 from harness.engine.engine import Engine
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.rows.geometry import TypeGeometry
@@ -136,7 +136,7 @@ def test_generated_code_is_not_for_cuda() -> None:
 def test_without_a_library_that_multiplies_there_is_no_generated_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(blas, "LIBRARY", None)
+    monkeypatch.setattr(libraries, "LIBRARY", None)
     with pytest.raises(UnsupportedTrial, match="no library with sgemm was found"):
         choose_backend(Switches(), "cpu")
     assert choose_backend(Switches(backend="stepwise"), "cpu") is KINDS["stepwise"]

@@ -10,44 +10,58 @@ import pytest
 
 from harness.engine.cpu_kernels import blas
 from harness.engine.cpu_kernels.blas import (
-    LIBRARY,
     LIMIT,
-    SMALL,
+    NEVER,
     add_outer,
     blas_scratch,
     multiply,
     set_threads,
 )
+from harness.engine.cpu_kernels.libraries import LIBRARY, ONEDNN, SMALL, one_thread
+from harness.engine.cpu_kernels.memory_kernels import transpose
 from tests.support.plain_product import add_outer_arrays, multiply_arrays
 
 needs_blas = pytest.mark.skipif(LIBRARY is None, reason="no library shows an sgemm")
+# The largest product that is handed over whole, and from how many rows on oneDNN multiplies.
+WAYS = [(0, NEVER), (600, NEVER), (SMALL, NEVER)]
+WAYS += [] if ONEDNN is None else [(SMALL, 1), (0, 8)]
 
 
 @needs_blas
-@pytest.mark.parametrize("limit", [0, 600, SMALL])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("transposed", "accumulate"), list(product((False, True), repeat=2)))
-def test_the_compiled_product_is_numpys(transposed: bool, accumulate: bool, limit: int) -> None:
+def test_the_compiled_product_is_numpys(
+    transposed: bool, accumulate: bool, way: tuple[int, int]
+) -> None:
     assert LIBRARY is not None
-    library = replace(LIBRARY, limit=limit)
+    scratch = blas_scratch(replace(LIBRARY, limit=way[0]), way[1])
     random = np.random.default_rng(0)
-    for n, k, m in ((1, 3, 5), (7, 16, 4), (64, 5, 33), (37, 2, 300), (0, 4, 4), (50, 90, 300)):
+    for n, k, m in (
+        (1, 3, 5),
+        (7, 16, 4),
+        (64, 5, 33),
+        (37, 2, 300),
+        (0, 4, 4),
+        (50, 90, 300),
+        (300, 9, 7),
+    ):
         weight = random.standard_normal((m, k) if transposed else (k, m)).astype(np.float32)
         x = random.standard_normal((n + 3, k + 5)).astype(np.float32)
         found = random.standard_normal((n + 2, m + 7)).astype(np.float32)
         expected = found.copy()
         # Columns 2 to 2 + k of rows 1 to 1 + n; columns 6 to 6 + m of rows 2 to 2 + n.
         places = (x, k + 5 + 2, k + 5, n, weight, transposed, accumulate)
-        multiply(*places, found, 2 * (m + 7) + 6, m + 7, *blas_scratch(library))
-        multiply_arrays(*places, expected, 2 * (m + 7) + 6, m + 7, *blas_scratch(library))
+        multiply(*places, found, 2 * (m + 7) + 6, m + 7, *scratch)
+        multiply_arrays(*places, expected, 2 * (m + 7) + 6, m + 7, *scratch)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 @needs_blas
-@pytest.mark.parametrize("limit", [0, SMALL])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("is_first", [True, False])
-def test_the_compiled_outer_product_is_numpys(limit: int, is_first: bool) -> None:
+def test_the_compiled_outer_product_is_numpys(way: tuple[int, int], is_first: bool) -> None:
     assert LIBRARY is not None
-    scratch = blas_scratch(replace(LIBRARY, limit=limit))
+    scratch = blas_scratch(replace(LIBRARY, limit=way[0]), way[1])
     random = np.random.default_rng(0)
     for n, k, m in ((1, 3, 5), (200, 33, 300), (40, 64, 5), (0, 4, 4), (130, 160, 140)):
         x = random.standard_normal((n + 3, k + 5)).astype(np.float32)
@@ -76,7 +90,15 @@ def test_products_that_threads_share_stay_whole() -> None:
 @needs_blas
 def test_a_library_without_threads_says_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert LIBRARY is not None
-    monkeypatch.setattr(blas, "LIBRARY", replace(LIBRARY, set_threads=blas._one_thread))
+    monkeypatch.setattr(blas, "LIBRARY", replace(LIBRARY, set_threads=one_thread))
     assert set_threads(2) == 1
     monkeypatch.undo()
     assert (set_threads(2), set_threads(1)) == (2, 1)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (16, 32), (5, 40), (33, 17)])
+def test_a_transposed_copy(shape: tuple[int, int]) -> None:
+    matrix = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    out = np.empty(shape[::-1], np.float32)
+    transpose(matrix, out)
+    np.testing.assert_array_equal(out, matrix.T)

@@ -111,6 +111,16 @@ def test_threads_reach_every_library(make_spec: MakeSpec) -> None:
     assert environment["PYTHONHASHSEED"] == "0"
 
 
+def test_no_library_is_told_which_kernels_to_take(
+    make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    environment = worker_environment(make_spec())
+    assert not {"OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA"} & set(environment)
+    assert "PATH" in environment
+
+
 def test_the_memory_limit_is_a_share_of_the_machine_unless_given() -> None:
     total = psutil.virtual_memory().total
     assert 0 < memory_limit_bytes(Limits()) < total

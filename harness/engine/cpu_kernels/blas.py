@@ -1,119 +1,74 @@
-"""Matrix products from compiled code: BLAS without Python in between.
+"""Matrix products from compiled code: libraries called without Python in between.
 
 torch.mm costs about 5 us a call in Python alone, as much as the product itself for a batch of four
-vertices. numba calls `sgemm` by its address instead: that of the OpenBLAS that NumPy brings, or
-else of a library that the system has.
+vertices. numba calls the libraries (libraries.py) by their addresses instead.
 
-On AVX-512 machines OpenBLAS has kernels for small products (m n k <= 10^6) that neither pack nor
-copy. On one Zen 4 core, 128 x 512 weights: 107, 112 and 79 GFLOP/s for 4, 8 and 16 rows, where
-torch's MKL reaches 44, 61 and 77. So larger products are cut into such small ones, which gives 113
-GFLOP/s from 16 rows on, 10 % above the best that either library reaches whole. Products with W^T
-stay whole: Tree-LSTM's backward pass takes 38 ms so, and 43 ms cut (hidden 256, 64 trees).
+oneDNN does what has several rows. What is left to OpenBLAS, and where oneDNN is missing:
+
+- fewer than ONEDNN_ROWS rows, on AVX-512 machines: there OpenBLAS has kernels for small products
+  (m n k <= 10^6) that neither pack nor copy, and larger ones are cut into such. GFLOP/s on one
+  Zen 5 core, by weights of 256 x 1 024: 4 rows 136 (oneDNN 76), 8 rows 138 (173);
+- many rows with W^T, whole: 1 500 rows by 1 024 x 256 at 215 (oneDNN 198);
+- from WHOLE_ROWS rows on nothing is cut: 1 500 rows at 225 whole, 174 cut.
 """
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import llvmlite.binding
 import numpy as np
 from numba.core import types
 from numpy.typing import NDArray
 
+from harness.engine.cpu_kernels.libraries import (
+    LIBRARY,
+    ONEDNN,
+    ONEDNN_SGEMM,
+    SGEMM,
+    Library,
+    one_thread,
+)
 from harness.machine.compiled import compiled_with
 
-SYMBOL = "dynamic_batching_sgemm"
-SMALL = 10**6  # multiplications in OpenBLAS's largest small product
-SMALL_CORES = (b"SkylakeX", b"Cooperlake", b"SapphireRapids")
-N_SIZES, LIMIT = 7, 6  # sizes[LIMIT]: the largest product that is not cut, 0 where none is
+ONEDNN_ROWS, WHOLE_ROWS, MANY_ROWS = 6, 96, 256
+NEVER = 2**30
+# sizes[LIMIT]: the largest product that is not cut, 0 where none is; sizes[ONEDNN_FROM]: from how
+# many rows on oneDNN multiplies.
+N_SIZES, LIMIT, ONEDNN_FROM = 8, 6, 7
+PLAIN, TRANSPOSED = ord("N"), ord("T")
+
+_sgemm: Any = types.ExternalFunction(SGEMM, types.void(*[types.intp] * 13))
+_onednn_sgemm: Any = types.ExternalFunction(
+    ONEDNN_SGEMM,
+    types.int32(
+        *(types.int32, types.int32, types.intp, types.intp, types.intp, types.float32),
+        *(types.intp, types.intp, types.intp, types.intp, types.float32, types.intp, types.intp),
+    ),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
-    """An sgemm.
-
-    integer: of its sizes. limit: the largest product to hand it at once, 0 for any.
-    """
-
-    name: str
-    integer: type[np.signedinteger[Any]]
-    limit: int
-    set_threads: Callable[[int], object]
-
-
-def _openblas() -> tuple[Any, Library] | None:
-    folder = Path(np.__file__).parent.parent / "numpy.libs"
-    for path in sorted(folder.glob("libscipy_openblas64_*")):
-        try:
-            library = ctypes.CDLL(str(path))
-            function, set_threads = (
-                library.scipy_sgemm_64_,
-                library.scipy_openblas_set_num_threads64_,
-            )
-            core = library.scipy_openblas_get_corename64_
-        except (OSError, AttributeError):
-            continue
-        core.restype = ctypes.c_char_p
-        limit = SMALL if core() in SMALL_CORES else 0
-        return function, Library("OpenBLAS", np.int64, limit, set_threads)
-    return None
-
-
-def _system_blas() -> tuple[Any, Library] | None:
-    """One that is installed apart from NumPy, where NumPy brings none (as conda's does not)."""
-    for name, setter in (
-        ("openblas", "openblas_set_num_threads"),
-        ("mkl_rt", "MKL_Set_Num_Threads"),
-        ("blas", ""),
-    ):
-        path = ctypes.util.find_library(name)
-        try:
-            library = ctypes.CDLL(path) if path else None
-            function = library.sgemm_ if library else None
-        except (OSError, AttributeError):
-            continue
-        if function is not None:
-            set_threads = getattr(library, setter, None) if setter else None
-            return function, Library(name, np.int32, 0, set_threads or _one_thread)
-    return None
-
-
-def _one_thread(n: int) -> None:
-    """A library without threads."""
-
-
-def _register() -> Library | None:
-    """Make an sgemm known to the compiler by a name of our own; None where there is none."""
-    found = _openblas() or _system_blas()
-    if found is None:
-        return None
-    function, library = found
-    llvmlite.binding.add_symbol(SYMBOL, ctypes.cast(function, ctypes.c_void_p).value)
-    return library
-
-
-LIBRARY = _register()
-_sgemm: Any = types.ExternalFunction(SYMBOL, types.void(*[types.intp] * 13))
-
-
-def blas_scratch(library: Library) -> tuple[NDArray[Any], NDArray[np.uint8], NDArray[np.float32]]:
+def blas_scratch(
+    library: Library, onednn_from: int = NEVER
+) -> tuple[NDArray[Any], NDArray[np.uint8], NDArray[np.float32]]:
     """Arrays that `multiply` wants as its last arguments; not to be shared between threads.
 
     Fortran takes every argument by address; these hold sizes, letters (not transposed,
     transposed) and factors (0, 1).
     """
     sizes = np.zeros(N_SIZES, dtype=library.integer)
-    sizes[LIMIT] = library.limit
+    sizes[LIMIT], sizes[ONEDNN_FROM] = library.limit, onednn_from
     letters = np.frombuffer(b"NT", dtype=np.uint8).copy()
     return sizes, letters, np.array([0.0, 1.0], dtype=np.float32)
 
 
-SCRATCH = None if LIBRARY is None else blas_scratch(LIBRARY)
+def _first_of_onednn() -> int:
+    """From how many rows on oneDNN multiplies: from fewer where OpenBLAS cuts nothing."""
+    if ONEDNN is None or LIBRARY is None:
+        return NEVER
+    return ONEDNN_ROWS if LIBRARY.limit else 1
+
+
+SCRATCH = None if LIBRARY is None else blas_scratch(LIBRARY, _first_of_onednn())
 
 
 def set_threads(n: int) -> int:
@@ -124,8 +79,10 @@ def set_threads(n: int) -> int:
     if LIBRARY is None or SCRATCH is None:
         return 1
     LIBRARY.set_threads(n)
+    if ONEDNN is not None:
+        ONEDNN.set_threads(n)
     SCRATCH[0][LIMIT] = LIBRARY.limit if n == 1 else 0
-    return 1 if LIBRARY.set_threads is _one_thread else n
+    return 1 if LIBRARY.set_threads is one_thread else n
 
 
 @compiled_with(error_model="numpy")
@@ -141,7 +98,14 @@ def multiply(
     rows, columns = weight.shape
     x_data, out_data = x.ctypes.data + 4 * x_at, out.ctypes.data + 4 * out_at
     k, m = (columns, rows) if transposed else (rows, columns)
-    n_columns, n_rows = _tile(n, k, m, 0 if transposed else sizes[LIMIT])
+    if n >= sizes[ONEDNN_FROM] and not (transposed and n >= MANY_ROWS):
+        _onednn_sgemm(
+            PLAIN, TRANSPOSED if transposed else PLAIN, n, m, k, np.float32(1.0), x_data, x_stride,
+            weight.ctypes.data, columns, np.float32(1.0 if accumulate else 0.0), out_data,
+            out_stride,
+        )  # fmt: skip
+        return
+    n_columns, n_rows = _tile(n, k, m, 0 if transposed or n >= WHOLE_ROWS else sizes[LIMIT])
     # Row-major out = x W is column-major out^T = W^T x^T.
     sizes[2], sizes[3], sizes[4], sizes[5] = k, columns, x_stride, out_stride
     step, size = sizes.itemsize, sizes.ctypes.data
@@ -170,6 +134,14 @@ def add_outer(
     Cut into pieces of 128 x 32 x 128 where small products are fast.
     """
     k, m = out.shape
+    x_data, dy_data = x.ctypes.data + 4 * x_at, dy.ctypes.data + 4 * dy_at
+    if n >= sizes[ONEDNN_FROM]:
+        _onednn_sgemm(
+            TRANSPOSED, PLAIN, k, m, n, np.float32(1.0), x_data, x_stride, dy_data, dy_stride,
+            np.float32(0.0 if written[0] == 0 else 1.0), out.ctypes.data, m,
+        )  # fmt: skip
+        written[0] = 1
+        return
     if written[0] == 0:
         out[:] = 0.0
         written[0] = 1
@@ -179,7 +151,6 @@ def add_outer(
     sizes[3], sizes[4], sizes[5] = dy_stride, x_stride, m
     step, size = sizes.itemsize, sizes.ctypes.data
     letter, factor = letters.ctypes.data, factors.ctypes.data
-    x_data, dy_data = x.ctypes.data + 4 * x_at, dy.ctypes.data + 4 * dy_at
     for row in range(0, n, n_inner):
         sizes[2] = min(n_inner, n - row)
         for column in range(0, m, n_rows):

@@ -51,6 +51,19 @@ def scatter_add_slot(
 
 
 @compiled_with(error_model="numpy")
+def transpose(matrix: Matrix, out: Matrix) -> None:  # pragma: no cover - compiled
+    """Exchange rows and columns, a square of 16 at a time, so that both sides stay in the cache."""
+    n_rows, n_columns = matrix.shape
+    for i in range(0, n_rows, 16):
+        for j in range(0, n_columns, 16):
+            square = matrix[i : i + 16, j : j + 16]
+            for b in range(square.shape[1]):
+                row = out[j + b, i : i + 16]
+                for a in range(square.shape[0]):
+                    row[a] = square[a, b]
+
+
+@compiled_with(error_model="numpy")
 def update_rows(
     table: Matrix, index: Index, gradient: Any, learning_rate: np.float32
 ) -> None:  # pragma: no cover - compiled

@@ -45,6 +45,16 @@ class ParameterOf:
 
 
 @dataclass(frozen=True, slots=True)
+class TransposedOf:
+    """A copy of a matrix, rows and columns exchanged, as it is in this mini-batch."""
+
+    name: str
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        return memory.parameters.transposed(self.name)
+
+
+@dataclass(frozen=True, slots=True)
 class GradientOf:
     """The gradient of a parameter in its own shape; of no meaning until it was written."""
 

@@ -16,7 +16,7 @@ from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.parameters import Parameters
 from harness.engine.backends.compiled.source import WHOLE_STAGES
 from harness.engine.backends.compiled.steps import OPERATORS
-from harness.engine.cpu_kernels import blas, loss_kernels
+from harness.engine.cpu_kernels import blas, libraries, loss_kernels
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.layout import Index
@@ -46,7 +46,7 @@ class Backend(backend.Backend):
         """Return why this cannot run here: another device, or no BLAS."""
         if device != "cpu":
             return f"its kernels are for the CPU, not for device={device}; use backend=stepwise"
-        if blas.LIBRARY is None:
+        if libraries.LIBRARY is None:
             return (
                 "no library with sgemm was found, neither NumPy's OpenBLAS nor one of the system's;"
                 " install NumPy from a wheel, or use backend=stepwise"
@@ -167,14 +167,12 @@ class Backend(backend.Backend):
 
     def facts(self) -> dict[str, str]:
         """Which library multiplies, and how many batches a call runs."""
-        library = blas.LIBRARY.name if blas.LIBRARY is not None else "none"
-        return {"backend": "compiled", "blas": library, "calls": self._path}
+        return {"backend": "compiled", "blas": libraries.library_names(), "calls": self._path}
 
     def versions(self) -> dict[str, str]:
         """Of the compiler, and of the library that multiplies."""
-        library = blas.LIBRARY.name if blas.LIBRARY is not None else "none"
         return {
             "numba": numba.__version__,
-            "blas": library,
+            "blas": libraries.library_names(),
             "blas_threads": str(self._blas_threads),
         }

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
-from harness.engine.cpu_kernels.memory_kernels import descend, update_rows
+from harness.engine.cpu_kernels.memory_kernels import descend, transpose, update_rows
 from harness.engine.rows.layout import Index
 from harness.vertex.folding import FoldedTable
 from harness.vertex.subgraph.columns import Pack
@@ -31,6 +31,8 @@ class Parameters:
         self.packs: dict[str, Pack] = {}
         self._dense: dict[str, NDArray[np.float32]] = {}
         self._written: dict[str, NDArray[np.int64]] = {}
+        self._transposed: dict[str, NDArray[np.float32]] = {}
+        self._stale: set[str] = set()  # transposed copies of what has changed since
 
     def fold(self, tables: Iterable[FoldedTable]) -> None:
         """Multiply tables with weights, once; their products are parameters like any other."""
@@ -57,6 +59,17 @@ class Parameters:
             self._dense[name] = np.empty_like(self.values[name])
         return self._dense[name]
 
+    def transposed(self, name: str) -> NDArray[np.float32]:
+        """A transposed copy of a matrix, brought up to date."""
+        value = self.values[name]
+        if name not in self._transposed:
+            self._transposed[name] = np.empty(value.shape[::-1], dtype=np.float32)
+            self._stale.add(name)
+        if name in self._stale:
+            transpose(value, self._transposed[name])
+            self._stale.discard(name)
+        return self._transposed[name]
+
     def written(self, name: str) -> NDArray[np.int64]:
         """Whether it holds anything (1,)."""
         if name not in self._written:
@@ -71,6 +84,7 @@ class Parameters:
     def update(self, learning_rate: float, looked_up: LookedUp) -> None:
         """One step of SGD on every parameter that has a gradient."""
         step = np.float32(learning_rate)
+        self._stale.update(self._transposed)
         for name in self._holding():
             gradient = self._dense[name]
             if name not in self.packs:
