@@ -11,7 +11,8 @@ from typing import Any
 
 from datasets.fetch import fetch, is_complete
 from datasets.shape import lattice_shapes, tree_shapes
-from harness.contracts.corpus import SPLITS, Corpus, home_of, load_corpus
+from harness.contracts.corpus import Corpus, load_corpus
+from harness.contracts.home import SPLITS, home_of
 from harness.errors import BenchError, ConfigError
 from harness.planning.yaml_files import read_mapping
 from harness.terminal.argument_parser import OneLineParser

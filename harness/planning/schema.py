@@ -43,13 +43,15 @@ class ModelConfig:
 class DatasetConfig:
     """conf/dataset/<name>.yaml; `loader` is the module that reads or generates it.
 
-    stand_in: the data set that the pipeline takes where this one is not on the machine.
+    stand_in: the data set that the pipeline takes where this one is not on the machine; needs: the
+    file of its folder that tells whether it is, null: the folder does.
     """
 
     name: str = MISSING
     loader: str = MISSING
     instance_kind: str = MISSING
     stand_in: str | None = None
+    needs: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
 

@@ -12,7 +12,7 @@ from datasets import sst
 from datasets.fetch import Progress, fetch, is_complete
 from harness.commands import data
 from harness.commands.data import main
-from harness.contracts.corpus import Archive
+from harness.contracts.home import Archive
 from tests.support.downloads import everything_below, serving, zipped
 
 Output = pytest.CaptureFixture[str]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from datasets.fetch import Opener, Response, fetch, is_complete
-from harness.contracts.corpus import Files
+from harness.contracts.home import Files
 from harness.errors import DataError
 from tests.support.downloads import ARCHIVE, FILES, SHA256, everything_below, serving, zipped
 
@@ -39,7 +39,7 @@ def test_a_download_places_checked_files_and_nothing_else(tmp_path: Path) -> Non
 
 
 def test_files_may_have_an_address_each(tmp_path: Path) -> None:
-    home = Files("https://a.org/x.{split}", "corpus", ".conll", "it moves")
+    home = Files("https://a.org/x.{name}", "corpus", ".conll", "it moves")
     content = b"a line"
     sha256 = dict.fromkeys(("train", "dev", "test"), hashlib.sha256(content).hexdigest())
     fetch(home, sha256, tmp_path, opener=serving(content))
