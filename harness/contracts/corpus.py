@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.contracts.home import SPLITS
 from harness.errors import ConfigError, DataError
 from harness.values.instances import Instance
+from harness.values.lengths import length_of
 from harness.values.seeded import shuffled
 
-ORDERS = ("shuffled", "file")
+Indices = NDArray[np.int64]
+
+ORDERS = ("shuffled", "file", "length")
 OPTION_WORDS = {int: "an integer", bool: "true or false", str: "a text"}
 
 
@@ -110,8 +114,12 @@ def mini_batches(
 ) -> list[tuple[Instance, ...]]:
     """Draw the fixed list of `n` full mini-batches (None: one pass without the rest).
 
-    Past the corpus's end the same order starts again, so every mini-batch is full. "file" keeps the
-    file's order and ignores the seed.
+    Past the corpus's end the same order starts again, so every mini-batch is full.
+
+    order: "shuffled"; "file" keeps the file's order and ignores the seed; "length" puts instances
+    of similar length together, for systems that pad: the shuffled ones of one pass are sorted by
+    harness.values.lengths.length_of, so that the seed decides between equals, and cut into
+    mini-batches, which are then shuffled; what fills none is left out of every pass.
 
     Raises ConfigError for a size below 1 or an unknown order.
     """
@@ -123,9 +131,25 @@ def mini_batches(
             raise ConfigError(f"{name}={value} is not allowed; give at least 1")
     if order not in ORDERS:
         raise ConfigError(f"order={order} is unknown; choose one of {', '.join(ORDERS)}")
-    sequence = shuffled(size, seed) if order == "shuffled" else np.arange(size)
-    chosen = sequence[np.arange(n * batch_size) % size].reshape(n, batch_size)
+    sequence = np.arange(size) if order == "file" else shuffled(size, seed)
+    if order == "length":
+        sequence = _by_length(corpus.instances, sequence, batch_size, seed)
+    chosen = sequence[np.arange(n * batch_size) % len(sequence)].reshape(n, batch_size)
     return [tuple(corpus.instances[index] for index in row) for row in chosen.tolist()]
+
+
+def _by_length(
+    instances: Sequence[Instance], sequence: Indices, batch_size: int, seed: int
+) -> Indices:
+    """Return full mini-batches of similarly long instances, one behind the other."""
+    n_full = len(sequence) // batch_size
+    if n_full == 0:
+        return sequence
+    lengths = [length_of(instances[index]) for index in sequence[: n_full * batch_size].tolist()]
+    by_length = sorted(range(len(lengths)), key=lengths.__getitem__)
+    mini_batches = sequence[by_length].reshape(n_full, batch_size)
+    result: Indices = mini_batches[shuffled(n_full, seed, batch_size)].reshape(-1)
+    return result
 
 
 def inputs_sha256(batches: Sequence[Sequence[Instance]]) -> str:

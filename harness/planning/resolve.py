@@ -31,7 +31,7 @@ def spec_of(config: DictConfig, command: str = "") -> TrialSpec:
     _refuse_unknown_keys(plain, BenchConfig())
     known_system(f"system/{plain['system']['name']}.yaml", plain["system"])
     shared = ("batch_size", "hidden_size", "embedding_size", "mode", "device", "threads", "seed")
-    more = ("round", "split", "learning_rate", "policy", "data_root")
+    more = ("round", "split", "order", "learning_rate", "policy", "data_root")
     spec = TrialSpec(
         system=plain["system"]["name"],
         adapter=plain["system"]["adapter"],

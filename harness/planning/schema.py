@@ -75,6 +75,7 @@ class BenchConfig:
     rounds: int | None = None
     scale: str | None = None
     split: str = MISSING
+    order: str = MISSING
     learning_rate: float = MISSING
     data_root: str = MISSING
     results_dir: str = MISSING

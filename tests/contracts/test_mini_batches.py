@@ -42,7 +42,7 @@ def test_shuffled_mini_batches_are_fixed_by_the_seed() -> None:
         (0, 1, "file", "batch_size=0"),
         (-1, None, "file", "batch_size=-1"),
         (1, 0, "file", "n_mini_batches=0"),
-        (1, 1, "sorted", "order=sorted is unknown; choose one of shuffled, file"),
+        (1, 1, "sorted", "order=sorted is unknown; choose one of shuffled, file, length"),
     ],
 )
 def test_wrong_mini_batches_are_refused(
