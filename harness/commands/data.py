@@ -74,11 +74,8 @@ def _list(root: Path) -> None:
     for name in _names():
         choice = _choice(name)
         home = home_of(choice["loader"])
-        if home is None:
-            state = "ready: generated from a seed"
-        else:
-            state = _where(name, choice, home, root)
-        rows.append((name, state))
+        generated = "ready: generated from a seed"
+        rows.append((name, _where(name, choice, home, root) if home else generated))
     _print_aligned(rows)
 
 
@@ -90,10 +87,13 @@ def _where(name: str, choice: dict[str, Any], home: Home, root: Path) -> str:
     wrong = faults(home, choice["options"]["sha256"], root)
     if not wrong:
         return f"found in {folder}"
+    needed = choice.get("needs")
     told = [
         f"{', '.join(part for part, found in wrong.items() if found == fault)} {fault}"
         for fault in dict.fromkeys(wrong.values())
     ]
+    if needed and needed not in [home.path(root, part).name for part in wrong]:
+        return f"found in {folder} ({'; '.join(told)})"
     return f"incomplete or changed in {folder} ({'; '.join(told)}): `bench-data fetch {name}`"
 
 

@@ -167,6 +167,6 @@ def measuring_order(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:
 def _point_of(trial: PlannedTrial) -> tuple[str, ...]:
     """Everything but the system, as a key to sort by."""
     rest = sorted(
-        (k, f"{v:>12}") for k, v in trial.settings.items() if k not in ("system", "policy")
+        (k, f"{v!s:>12}") for k, v in trial.settings.items() if k not in ("system", "policy")
     )
     return tuple(f"{key}={value}" for key, value in rest)

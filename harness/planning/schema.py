@@ -81,6 +81,7 @@ class BenchConfig:
     results_dir: str = MISSING
     out: str | None = None
     force: bool = MISSING
+    bad_data: str = MISSING
     learning: LearningSettings = field(default_factory=LearningSettings)
     timing: Timing = field(default_factory=Timing)
     limits: Limits = field(default_factory=Limits)

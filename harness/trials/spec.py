@@ -16,7 +16,9 @@ from harness.errors import ConfigError
 MODES = ("train", "infer")
 DEVICES = ("cpu", "cuda")
 DEFAULT_ORDER = "shuffled"
-USAGE_EXIT = 64  # how a worker says that configuration or data are wrong; sysexits' EX_USAGE
+# How a worker says that the configuration, or the data, is wrong: EX_USAGE, EX_DATAERR of sysexits.
+USAGE_EXIT, DATA_EXIT = 64, 65
+BAD_DATA = ("refuse", "record")  # what becomes of a trial on unusable data
 
 
 def _check_at_least(owner: object, lowest: float, *names: str) -> None:
