@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from datasets.reading.lazy import LazyInstances
-from harness.contracts.corpus import SPLITS, Corpus, arguments_sha256
+from harness.contracts.corpus import Corpus, arguments_sha256
+from harness.contracts.home import SPLITS
 from harness.errors import ConfigError
 from harness.values.instances import IntArray, Tree, int_array
 from harness.values.seeded import uniforms

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import tempfile
 import urllib.request
@@ -13,7 +12,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from harness.contracts.corpus import Archive, Checksums, Home, checksum_of
+from harness.contracts.home import Archive, Checksums, Home, checksum_of, difference
 from harness.errors import DataError
 
 TIMEOUT_S = 30.0
@@ -42,13 +41,21 @@ def open_url(url: str, timeout_s: float) -> AbstractContextManager[Response]:
     return response
 
 
+def faults(home: Home, sha256: Checksums, root: Path) -> dict[str, str]:
+    """Say of each part that is not as it should be whether it is "missing" or "changed"."""
+    found = {}
+    for part in home.origins:
+        path, expected = home.path(root, part), checksum_of(sha256, part)
+        if not path.is_file():
+            found[part] = "missing"
+        elif expected is not None and difference(expected, path.read_bytes()) is not None:
+            found[part] = "changed"
+    return found
+
+
 def is_complete(home: Home, sha256: Checksums, root: Path) -> bool:
     """Say whether every file is in place with its checksum (null: if it is there)."""
-    for split in home.origins:
-        path = home.path(root, split)
-        if not path.is_file() or checksum_of(sha256, split) not in (None, _sha256(path)):
-            return False
-    return True
+    return not faults(home, sha256, root)
 
 
 def fetch(
@@ -72,8 +79,8 @@ def fetch(
             files = _collect(home, Path(staging), progress, opener)
             _check(home, files, sha256)
             (root / home.folder).mkdir(exist_ok=True)
-            for split, file in files.items():
-                file.replace(home.path(root, split))
+            for part, file in files.items():
+                file.replace(home.path(root, part))
     except OSError as error:
         raise DataError(
             f"cannot write below {root} ({error.strerror}); choose another --data-root"
@@ -89,13 +96,13 @@ def fetch(
 
 
 def _collect(home: Home, folder: Path, progress: Progress, opener: Opener) -> dict[str, Path]:
-    """Download into an empty folder; returns the file of each split."""
+    """Download into an empty folder; returns the file of each part."""
     if isinstance(home, Archive):
         _download(home.url, folder / "archive.zip", progress, opener)
         return _extract(home, folder / "archive.zip", folder)
-    files = {split: folder / home.path(folder, split).name for split in home.origins}
-    for split, url in home.origins.items():
-        _download(url, files[split], progress, opener)
+    files = {part: folder / home.path(folder, part).name for part in home.origins}
+    for part, url in home.origins.items():
+        _download(url, files[part], progress, opener)
     return files
 
 
@@ -134,21 +141,13 @@ def _extract(archive: Archive, downloaded: Path, folder: Path) -> dict[str, Path
 
 
 def _check(home: Home, files: Mapping[str, Path], sha256: Checksums) -> None:
-    for split, file in files.items():
-        found, expected = _sha256(file), checksum_of(sha256, split)
-        if expected not in (None, found):
-            raise DataError(f"{home.origins[split]} has sha256 {found}, expected {expected}")
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    for part, file in files.items():
+        wrong = difference(checksum_of(sha256, part), file.read_bytes())
+        if wrong is not None:
+            raise DataError(f"{home.origins[part]} has {wrong}")
 
 
 def _by_hand(home: Home, root: Path) -> str:
-    """Say what to put where without this program."""
-    all_splits = f"{{{','.join(home.origins)}}}"
-    url = home.url.replace("{split}", all_splits)
-    return (
-        f"put the files of {url} in place by hand, as {home.path(root, all_splits)}; or use a"
-        f" generated corpus, see `bench-data list`{home.note and f' ({home.note})'}"
-    )
+    """Say what to do without this program, and what to know of the corpus."""
+    generated = "or use a generated corpus, see `bench-data list`"
+    return f"put {home.by_hand(root)}; {generated}{home.note and f' ({home.note})'}"

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from datasets.reading.lazy import LazyInstances
+from datasets.reading.parts import decoded
 from datasets.reading.sexpressions import parse_tree, words_of
 from datasets.reading.vocabulary import Vocabulary, vocabulary_of
-from harness.contracts.corpus import Archive, Checksums, Corpus, checksum_of, read_checked
+from harness.contracts.corpus import Corpus
+from harness.contracts.home import Archive, Checksums, checksum_of, read_checked
 from harness.errors import DataError
 from harness.values.instances import Tree
 
@@ -61,11 +63,7 @@ def _read(root: Path, split: str, sha256: Checksums) -> tuple[list[str], str]:
     """Return the lines of a split and the checksum of its file."""
     path = HOME.path(root, split)
     content, digest = read_checked(path, checksum_of(sha256, split), NAME)
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}:{line}: not UTF-8 text; save the file as UTF-8") from None
+    text = decoded(content, str(path))
     # Not splitlines(), which also splits at characters that a word may contain.
     lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
     if lines == [""]:

@@ -19,7 +19,8 @@ import numpy as np
 
 from datasets.reading.lazy import LazyInstances
 from datasets.reading.vocabulary import Rows
-from harness.contracts.corpus import SPLITS, Corpus, arguments_sha256
+from harness.contracts.corpus import Corpus, arguments_sha256
+from harness.contracts.home import SPLITS
 from harness.values.instances import IntArray, Tree
 from harness.values.seeded import uniforms
 

@@ -14,7 +14,8 @@ import numpy as np
 from datasets.reading.lattice_files import LatticeTable, read_lattices
 from datasets.reading.lazy import LazyInstances
 from datasets.reading.vocabulary import Rows
-from harness.contracts.corpus import Checksums, Corpus, Files, checksum_of, read_checked
+from harness.contracts.corpus import Corpus
+from harness.contracts.home import Checksums, Files, checksum_of, read_checked
 from harness.errors import DataError
 from harness.values.instances import Lattice, int_array
 
@@ -22,7 +23,7 @@ NAME = "weibo_lattice"
 N_CLASSES = 18  # tags; 0 is that of state 0
 HOME = Files(
     url="https://raw.githubusercontent.com/gulang2019/ED-Batch/"
-    "7d257ff12656c84fefb56406e36bafb04c7f479f/benchmark/data/lattice/{split}.txt",
+    "7d257ff12656c84fefb56406e36bafb04c7f479f/benchmark/data/lattice/{name}.txt",
     folder="lattice",
 )
 

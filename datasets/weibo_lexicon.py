@@ -24,7 +24,8 @@ from datasets.reading.conll import Sentence, read_sentences
 from datasets.reading.lazy import LazyInstances
 from datasets.reading.lexicon import jieba_lexicon
 from datasets.reading.vocabulary import Vocabulary, vocabulary_of
-from harness.contracts.corpus import Checksums, Corpus, Files, checksum_of, read_checked
+from harness.contracts.corpus import Corpus
+from harness.contracts.home import Checksums, Files, checksum_of, read_checked
 from harness.errors import ConfigError, DataError
 from harness.values.instances import Lattice, int_array
 
@@ -32,7 +33,7 @@ NAME = "weibo_lexicon"
 START = 0  # the class of the state before the first character
 HOME = Files(
     url="https://raw.githubusercontent.com/hltcoe/golden-horse/master/data/"
-    "weiboNER_2nd_conll.{split}",
+    "weiboNER_2nd_conll.{name}",
     folder="weibo",
     suffix=".conll",
     note="the expected checksums are those of a copy and were not compared with this address; where"

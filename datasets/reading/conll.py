@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from datasets.reading.parts import decoded
 from harness.errors import DataError
 
 LINE = re.compile(r"([^\t]+?)\d*\t(\S+)")
@@ -33,11 +34,7 @@ def read_sentences(content: bytes, place: str) -> list[Sentence]:
 
     Raises DataError with file, line and reason where the content is not in the format.
     """
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        number = content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{place}:{number}: not UTF-8 text; save the file as UTF-8") from None
+    text = decoded(content, place)
     sentences: list[Sentence] = []
     open_: list[tuple[str, str]] = []
     # Not splitlines(), which also splits at characters that a sentence may contain.

@@ -11,6 +11,15 @@ from harness.errors import ConfigError
 from harness.values.instances import IntArray, int_array
 
 
+def check_modulo(modulo: int) -> None:
+    """Raise ConfigError for a negative number of rows that all words share."""
+    if modulo < 0:
+        raise ConfigError(
+            f"vocab_modulo={modulo} is not allowed; give 0 for a row per word, or how many rows all"
+            " words share"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Rows for the ids 0 to n_known - 1 of the training split, and one for all that it lacks.
@@ -25,11 +34,7 @@ class Rows:
     modulo: int = 0
 
     def __post_init__(self) -> None:
-        if self.modulo < 0:
-            raise ConfigError(
-                f"vocab_modulo={self.modulo} is not allowed; give 0 for a row per word, or how many"
-                " rows all words share"
-            )
+        check_modulo(self.modulo)
 
     @property
     def size(self) -> int:
@@ -56,7 +61,7 @@ class Vocabulary:
 
 
 def vocabulary_of(words: Iterable[str], modulo: int = 0) -> Vocabulary:
-    """Number the words of the training split by first appearance; modulo as in Rows."""
+    """Number the words of a part by first appearance; modulo as in Rows."""
     distinct = list(dict.fromkeys(words))
     rows = Rows(len(distinct), modulo)
     *known, unknown = rows.of(range(len(distinct) + 1)).tolist()

@@ -71,7 +71,8 @@ def measure_or_keep(one: Measurement) -> tuple[Record, bool]:
         record = find_record(one.path)
         if record is not None and record.answers(one.spec, source_sha256(one.spec)):
             return record, True
-    return run_worker(one.spec, one.path, one.log), False
+    keeps = one.records_bad_data
+    return run_worker(one.spec, one.path, one.log, records_bad_data=keeps), False
 
 
 def _complain(error: BenchError) -> None:

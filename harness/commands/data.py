@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from datasets.fetch import fetch, is_complete
-from datasets.shape import lattice_shapes, tree_shapes
-from harness.contracts.corpus import SPLITS, Corpus, home_of, load_corpus
+from datasets.facts import facts
+from datasets.fetch import faults, fetch, is_complete
+from harness.contracts.corpus import load_corpus
+from harness.contracts.home import SPLITS, Home, home_of
 from harness.errors import BenchError, ConfigError
 from harness.planning.yaml_files import read_mapping
 from harness.terminal.argument_parser import OneLineParser
-from harness.values.instances import Lattice, Tree
 from harness.values.places import CONF_DIR
 
 
@@ -74,16 +74,27 @@ def _list(root: Path) -> None:
     for name in _names():
         choice = _choice(name)
         home = home_of(choice["loader"])
-        if home is None:
-            state = "ready: generated from a seed"
-        elif is_complete(home, choice["options"]["sha256"], root):
-            state = f"found in {root / home.folder}"
-        elif (root / home.folder).exists():
-            state = f"incomplete or changed in {root / home.folder}: `bench-data fetch {name}`"
-        else:
-            state = f"not in {root}: `bench-data fetch {name}`; {choice['stand_in']} stands in"
-        rows.append((name, state))
+        generated = "ready: generated from a seed"
+        rows.append((name, _where(name, choice, home, root) if home else generated))
     _print_aligned(rows)
+
+
+def _where(name: str, choice: dict[str, Any], home: Home, root: Path) -> str:
+    """Say where a corpus with a home is, and which of its parts are not as they should be."""
+    folder = root / home.folder
+    if not folder.exists():
+        return f"not in {root}: `bench-data fetch {name}`; {choice['stand_in']} stands in"
+    wrong = faults(home, choice["options"]["sha256"], root)
+    if not wrong:
+        return f"found in {folder}"
+    needed = choice.get("needs")
+    told = [
+        f"{', '.join(part for part, found in wrong.items() if found == fault)} {fault}"
+        for fault in dict.fromkeys(wrong.values())
+    ]
+    if needed and needed not in [home.path(root, part).name for part in wrong]:
+        return f"found in {folder} ({'; '.join(told)})"
+    return f"incomplete or changed in {folder} ({'; '.join(told)}): `bench-data fetch {name}`"
 
 
 def _fetch(name: str, root: Path) -> None:
@@ -115,59 +126,7 @@ def _show_progress(done_bytes: int, total_bytes: int | None) -> None:
 def _describe(name: str, split: str, root: Path) -> None:
     choice = _choice(name)
     corpus = load_corpus(choice["loader"], split, root, **choice["options"])
-    _print_aligned(_facts(corpus))
-
-
-def _facts(corpus: Corpus) -> list[tuple[str, str]]:
-    trees = [instance for instance in corpus.instances if isinstance(instance, Tree)]
-    lattices = [instance for instance in corpus.instances if isinstance(instance, Lattice)]
-    return [
-        ("dataset", f"{corpus.name}, {corpus.split}"),
-        ("source", corpus.source),
-        ("synthetic", "yes" if corpus.synthetic else "no"),
-        ("instances", f"{len(corpus.instances)} ({corpus.instance_kind})"),
-        *(_tree_facts(corpus, trees) if trees else []),
-        *(_lattice_facts(corpus, lattices) if lattices else []),
-        ("sha256", corpus.sha256),
-    ]
-
-
-def _tree_facts(corpus: Corpus, trees: Sequence[Tree]) -> list[tuple[str, str]]:
-    shapes = tree_shapes(trees, corpus.size("classes"))
-    n_internal = shapes.n_vertices - shapes.n_leaves
-    return [
-        ("vertices", f"{shapes.n_vertices}, {shapes.n_leaves} leaves and {n_internal} internal"),
-        ("leaves", f"mean {shapes.leaves_mean:.2f}, max {shapes.leaves_max}"),
-        ("height", f"mean {shapes.height_mean:.2f}, max {shapes.height_max}"),
-        ("vocabulary", f"{corpus.size('words')} rows, {shapes.n_words_used} used in this split"),
-        ("labels", _shares(shapes.label_shares)),
-    ]
-
-
-def _lattice_facts(corpus: Corpus, lattices: Sequence[Lattice]) -> list[tuple[str, str]]:
-    shapes = lattice_shapes(lattices, corpus.size("classes"))
-    spread = f"min {shapes.states_min}, max {shapes.states_max}"
-    words_used = f"{shapes.n_words_used} used in this split"
-    characters_used = f"{shapes.n_characters_used} used in this split"
-    per_character = shapes.n_words / shapes.n_characters
-    return [
-        ("states", f"{shapes.n_states}, mean {shapes.states_mean:.2f}, {spread}"),
-        ("arcs", f"{shapes.n_characters} characters and {shapes.n_words} words"),
-        ("words per character", f"{per_character:.3f}"),
-        ("arcs into a state", _counts(shapes.arcs_into)),
-        ("word lengths", _counts(shapes.word_lengths)),
-        ("words", f"{corpus.size('words')} rows, {words_used}"),
-        ("characters", f"{corpus.size('characters')} rows, {characters_used}"),
-        ("labels", _shares(shapes.label_shares)),
-    ]
-
-
-def _shares(shares: Sequence[float]) -> str:
-    return ", ".join(f"{label}: {share:.1%}" for label, share in enumerate(shares))
-
-
-def _counts(counts: Sequence[int]) -> str:
-    return ", ".join(f"{value}: {count}" for value, count in enumerate(counts) if count)
+    _print_aligned(facts(corpus))
 
 
 def _print_aligned(rows: Sequence[tuple[str, str]]) -> None:

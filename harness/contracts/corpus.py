@@ -6,20 +6,23 @@ import hashlib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from harness.contracts.home import SPLITS
 from harness.errors import ConfigError, DataError
 from harness.values.instances import Instance
+from harness.values.lengths import length_of
 from harness.values.seeded import shuffled
 
-SPLITS = ("train", "dev", "test")
-ORDERS = ("shuffled", "file")
+Indices = NDArray[np.int64]
 
-Checksums = Mapping[str, str | None] | None  # SHA-256 per split; None switches a check off
+ORDERS = ("shuffled", "file", "length")
+OPTION_WORDS = {int: "an integer", bool: "true or false", str: "a text"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class Corpus:
         "words" and "characters" (rows, the row of unknown ones included), "classes", or others.
     sha256: of the split's bytes, or of a generator's arguments.
     source: in words, for captions.
+    skipped: how many instances of the files were left out, by the reason in words.
 
     Raises DataError for a corpus without instances, or with a size below 1.
     """
@@ -43,6 +47,7 @@ class Corpus:
     sha256: str
     source: str
     instance_kind: str = "tree"
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for what, size in {"instances": len(self.instances), **self.sizes}.items():
@@ -63,59 +68,6 @@ class Corpus:
 
 def _names(sizes: Mapping[str, int]) -> str:
     return ", ".join(sizes) or "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Archive:
-    """The official home of a corpus: a zip file, the folder for it and its member per split.
-
-    A loader module that needs a download holds one, or Files, as HOME; datasets.fetch reads it.
-    """
-
-    url: str
-    folder: str
-    members: Mapping[str, str]
-    note: str = ""
-
-    @property
-    def origins(self) -> dict[str, str]:
-        """Say where the file of each split is from."""
-        return {split: f"{member} from {self.url}" for split, member in self.members.items()}
-
-    def path(self, root: Path, split: str) -> Path:
-        """Where the file of `split` lies below the data root."""
-        return root / self.folder / f"{split}.txt"
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """The official home of a corpus: one address per split, in which `{split}` stands for it.
-
-    note: what to know when a download fails.
-    """
-
-    url: str
-    folder: str
-    suffix: str = ".txt"
-    note: str = ""
-
-    @property
-    def origins(self) -> dict[str, str]:
-        """Return the address of each split."""
-        return {split: self.url.replace("{split}", split) for split in SPLITS}
-
-    def path(self, root: Path, split: str) -> Path:
-        """Where the file of `split` lies below the data root."""
-        return root / self.folder / f"{split}{self.suffix}"
-
-
-Home = Archive | Files
-
-
-def home_of(loader: str) -> Home | None:
-    """Return where the corpus of a loader module comes from, None for one that is generated."""
-    home: Home | None = getattr(importlib.import_module(loader), "HOME", None)
-    return home
 
 
 def load_corpus(loader: str, split: str, root: Path | None, **options: Any) -> Corpus:
@@ -143,15 +95,18 @@ def load_corpus(loader: str, split: str, root: Path | None, **options: Any) -> C
 def _check_options(
     loader: str, allowed: Sequence[inspect.Parameter], options: Mapping[str, Any]
 ) -> None:
-    """Raise ConfigError for an option that the loader lacks, or no integer where it wants one."""
+    """Raise ConfigError for an option that the loader lacks, or one of another kind."""
     defaults = {parameter.name: parameter.default for parameter in allowed}
     for name, value in options.items():
         if name not in defaults:
             raise ConfigError(
                 f"dataset.options.{name} is unknown to {loader}; it takes {', '.join(defaults)}"
             )
-        if type(defaults[name]) is int and type(value) is not int:
-            raise ConfigError(f"dataset.options.{name}={value} is not allowed; give an integer")
+        kind = type(defaults[name])
+        if kind in OPTION_WORDS and type(value) is not kind:
+            raise ConfigError(
+                f"dataset.options.{name}={value} is not allowed; give {OPTION_WORDS[kind]}"
+            )
 
 
 def mini_batches(
@@ -159,8 +114,12 @@ def mini_batches(
 ) -> list[tuple[Instance, ...]]:
     """Draw the fixed list of `n` full mini-batches (None: one pass without the rest).
 
-    Past the corpus's end the same order starts again, so every mini-batch is full. "file" keeps the
-    file's order and ignores the seed.
+    Past the corpus's end the same order starts again, so every mini-batch is full.
+
+    order: "shuffled"; "file" keeps the file's order and ignores the seed; "length" puts instances
+    of similar length together, for systems that pad: the shuffled ones of one pass are sorted by
+    harness.values.lengths.length_of, so that the seed decides between equals, and cut into
+    mini-batches, which are then shuffled; what fills none is left out of every pass.
 
     Raises ConfigError for a size below 1 or an unknown order.
     """
@@ -172,9 +131,25 @@ def mini_batches(
             raise ConfigError(f"{name}={value} is not allowed; give at least 1")
     if order not in ORDERS:
         raise ConfigError(f"order={order} is unknown; choose one of {', '.join(ORDERS)}")
-    sequence = shuffled(size, seed) if order == "shuffled" else np.arange(size)
-    chosen = sequence[np.arange(n * batch_size) % size].reshape(n, batch_size)
+    sequence = np.arange(size) if order == "file" else shuffled(size, seed)
+    if order == "length":
+        sequence = _by_length(corpus.instances, sequence, batch_size, seed)
+    chosen = sequence[np.arange(n * batch_size) % len(sequence)].reshape(n, batch_size)
     return [tuple(corpus.instances[index] for index in row) for row in chosen.tolist()]
+
+
+def _by_length(
+    instances: Sequence[Instance], sequence: Indices, batch_size: int, seed: int
+) -> Indices:
+    """Return full mini-batches of similarly long instances, one behind the other."""
+    n_full = len(sequence) // batch_size
+    if n_full == 0:
+        return sequence
+    lengths = [length_of(instances[index]) for index in sequence[: n_full * batch_size].tolist()]
+    by_length = sorted(range(len(lengths)), key=lengths.__getitem__)
+    mini_batches = sequence[by_length].reshape(n_full, batch_size)
+    result: Indices = mini_batches[shuffled(n_full, seed, batch_size)].reshape(-1)
+    return result
 
 
 def inputs_sha256(batches: Sequence[Sequence[Instance]]) -> str:
@@ -183,9 +158,9 @@ def inputs_sha256(batches: Sequence[Sequence[Instance]]) -> str:
     for batch in batches:
         digest.update(f"mini-batch {len(batch)};".encode())
         for instance in batch:
-            for field in (field for field in fields(instance) if field.init):
-                array = np.asarray(getattr(instance, field.name), dtype="<i4")
-                digest.update(f"{field.name} {array.shape};".encode())
+            for name in (item.name for item in fields(instance) if item.init):
+                array = np.asarray(getattr(instance, name), dtype="<i4")
+                digest.update(f"{name} {array.shape};".encode())
                 digest.update(array.tobytes())
     return digest.hexdigest()
 
@@ -194,33 +169,3 @@ def arguments_sha256(**arguments: object) -> str:
     """Hash the arguments of a generator, which define its instances."""
     text = ";".join(f"{name}={value!r}" for name, value in sorted(arguments.items()))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def checksum_of(sha256: Checksums, split: str) -> str | None:
-    """Return the expected checksum of one split, None where it is not to be checked."""
-    return None if sha256 is None else sha256.get(split)
-
-
-def read_checked(path: Path, expected: str | None, fetch_name: str) -> tuple[bytes, str]:
-    """Read a file of a corpus; returns its bytes and their SHA-256.
-
-    expected: None switches the check off, for files of one's own.
-
-    Raises DataError when the file is missing, cannot be read, or has another checksum.
-    """
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise DataError(
-            f"{path} is missing; run `bench-data fetch {fetch_name}`, or point BENCH_DATA "
-            f"(data_root) at the folder that holds {path.parent.name}/"
-        ) from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}); check the file") from None
-    found = hashlib.sha256(content).hexdigest()
-    if expected is not None and found != expected:
-        raise DataError(
-            f"{path} has sha256 {found}, expected {expected}; run `bench-data fetch {fetch_name}` "
-            f"to replace it, or set dataset.options.sha256=null to use a file of your own"
-        )
-    return content, found

@@ -36,6 +36,7 @@ class Request:
     learned policies learn. n_following: mini-batches behind the first that are counted too.
     save_policy: where the learned policy is saved. out: where the rows are written as JSON.
     records: folder with a record of each count; one that answers is taken unless `force` says no.
+    records_bad_data: whether data that is wrong makes a row that says so, or is refused.
     """
 
     spec: TrialSpec
@@ -49,6 +50,7 @@ class Request:
     out: Path | None
     records: Path | None
     force: bool
+    records_bad_data: bool
 
     @property
     def title(self) -> str:
@@ -110,6 +112,7 @@ def parse_request(settings: Sequence[str], composer: Composer | None = None) -> 
         out=_path(own["out"]),
         records=_path(own["records"]),
         force=bool(config.force),
+        records_bad_data=config.bad_data == "record",
     )
     if request.out is not None:
         check_is_json(request.out, "the rows are")

@@ -16,7 +16,7 @@ from harness.records.record import LIMITED, TRIED_AGAIN
 from harness.records.whole_files import replace_whole, write_whole
 from harness.trials.spec import Limits
 
-Failure = Literal["oom", "timeout", "crash", "unsupported", "wrong_result"]
+Failure = Literal["oom", "timeout", "crash", "unsupported", "wrong_result", "bad_data"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

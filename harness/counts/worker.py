@@ -17,7 +17,7 @@ from harness.counts.counting import ENOUGH_S, Graphs, Scheduler, count_batches, 
 from harness.counts.plan import PlannedCount
 from harness.counts.request import Request, Source
 from harness.counts.row import AnyCount, CountRow, FailedCount, Failure
-from harness.errors import BenchError, ScheduleError, UnsupportedTrial
+from harness.errors import BenchError, DataError, ScheduleError, UnsupportedTrial
 from harness.measuring.child_process import die_with_parent, is_out_of_memory
 
 
@@ -58,6 +58,8 @@ class Counter:
         except ScheduleError as error:
             return Outcome(row=failed_count(planned, "wrong_result", str(error)))
         except BenchError as error:
+            if isinstance(error, DataError) and planned.request.records_bad_data:
+                return Outcome(row=failed_count(planned, "bad_data", str(error)))
             return Outcome(refusal=" ".join(str(error).split()))
         except Exception as error:
             traceback.print_exc()

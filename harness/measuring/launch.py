@@ -14,13 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import BenchError
+from harness.errors import BenchError, DataError
 from harness.measuring.child_process import POLL_S, death_reason, memory_excess, timeout_reason
 from harness.measuring.findings import Findings, record_of
 from harness.records.record import Record, Status, find_record, now_text, write_record
 from harness.records.whole_files import drop_leftovers
 from harness.trials.sources import WORKER, harness_versions
-from harness.trials.spec import USAGE_EXIT, TrialSpec
+from harness.trials.spec import DATA_EXIT, USAGE_EXIT, TrialSpec
 from harness.values.places import ROOT
 
 _THREAD_VARIABLES = (
@@ -50,12 +50,14 @@ class Ending:
     reason: str | None
 
 
-def run_worker(spec: TrialSpec, path: Path, log: Path) -> Record:
+def run_worker(spec: TrialSpec, path: Path, log: Path, *, records_bad_data: bool = False) -> Record:
     """Measure a trial's round in a fresh process and return the record it left at `path`.
 
     log: takes what the worker prints; kept only when the trial failed.
+    records_bad_data: whether data that is wrong leaves a record, too.
 
-    Raises BenchError, with the worker's own line, when configuration or data are wrong.
+    Raises BenchError, with the worker's own line, when the configuration is wrong, DataError when
+    data is and leaves no record.
     """
     started_at = now_text()
     drop_leftovers(path)
@@ -67,9 +69,10 @@ def run_worker(spec: TrialSpec, path: Path, log: Path) -> Record:
         command = [sys.executable, "-m", WORKER, str(spec_path), str(path.resolve())]
         ending = _supervise(command, spec, log)
     last_line = _last_line(log)
-    if ending.returncode == USAGE_EXIT:
+    wrong_data = ending.returncode == DATA_EXIT
+    if ending.returncode == USAGE_EXIT or (wrong_data and not records_bad_data):
         log.unlink()
-        raise BenchError(last_line)
+        raise (DataError if wrong_data else BenchError)(last_line)
     # A worker may fail after its record, while its framework shuts down: the record stands.
     record = find_record(path) if _stamp(path) != before else None
     if record is None:
@@ -143,8 +146,11 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _record_of_death(spec: TrialSpec, ending: Ending, last_line: str, started_at: str) -> Record:
-    reason = ending.reason or death_reason(ending.returncode, last_line)
-    findings = Findings(status=ending.limit or "crash", reason=reason)
+    if ending.returncode == DATA_EXIT:
+        findings = Findings(status="bad_data", reason=last_line)
+    else:
+        reason = ending.reason or death_reason(ending.returncode, last_line)
+        findings = Findings(status=ending.limit or "crash", reason=reason)
     return record_of(spec, findings, harness_versions(), started_at)
 
 

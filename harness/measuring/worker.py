@@ -2,8 +2,9 @@
 
     python -m harness.measuring.worker SPEC.json RECORD.json
 
-Exit codes: 0, a record was written; USAGE_EXIT, the configuration or the data is wrong, which one
-line on standard error tells. For anything else that ends this process its parent writes the record.
+Exit codes: 0, a record was written; USAGE_EXIT, DATA_EXIT, the configuration or the data is wrong,
+which one line on standard error tells. For anything else that ends this process its parent writes
+the record.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from harness.contracts.system import RunSettings, System, load_adapter
-from harness.errors import BenchError, ScheduleError, UnsupportedTrial
+from harness.errors import BenchError, DataError, ScheduleError, UnsupportedTrial
 from harness.machine.disturbance import Disturbance
 from harness.machine.memory import peak_memory_bytes, reset_peak_memory, resident_memory_bytes
 from harness.measuring.answer import Answer, oracle_answer
@@ -36,7 +37,7 @@ from harness.measuring.passes import (
 from harness.records.record import CheckVerdict, now_text, write_record
 from harness.records.stats import sample_warnings
 from harness.trials.sources import harness_versions
-from harness.trials.spec import USAGE_EXIT, TrialSpec
+from harness.trials.spec import DATA_EXIT, USAGE_EXIT, TrialSpec
 from harness.trials.workload import Workload, load_workload
 
 
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         findings.end("wrong_result", str(error))
     except BenchError as error:
         print(" ".join(str(error).split()), file=sys.stderr)
-        return USAGE_EXIT
+        return DATA_EXIT if isinstance(error, DataError) else USAGE_EXIT
     write_record(record_path, record_of(spec, findings, versions, started_at))
     return 0
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.corpus import home_of
+from harness.contracts.home import home_of
 from harness.planning.admit import default_device
 from harness.planning.compose import Composer
 from harness.planning.counter import counting_sha256
@@ -117,21 +117,32 @@ def sweep_sha256(sweep: Sweep, composer: Composer) -> str:
 
 
 def is_here(dataset: str, choices: Choices) -> bool:
-    """Whether a data set is generated, or lies in data_root."""
-    loader = _dataset_file(dataset, choices).get("loader")
-    home = home_of(loader) if loader else None
-    return home is None or (choices.data_root / home.folder).is_dir()
+    """Whether a data set is generated, or lies in data_root: its folder, or the file it needs."""
+    content = _dataset_file(dataset, choices)
+    home = home_of(content["loader"]) if "loader" in content else None
+    if home is None:
+        return True
+    folder = choices.data_root / home.folder
+    return (folder / content["needs"]).is_file() if content.get("needs") else folder.is_dir()
 
 
 def _available(dataset: str, choices: Choices) -> str:
-    """The data set itself, or what its file names as stand-in where it is not there."""
-    stand_in: str | None = _dataset_file(dataset, choices).get("stand_in")
-    if stand_in is None:
-        return dataset
-    if choices.datasets is not None:
-        was_replaced = dataset not in choices.datasets and stand_in in choices.datasets
-        return stand_in if was_replaced else dataset
-    return dataset if is_here(dataset, choices) else stand_in
+    """The data set itself, or the first of the stand-ins, each named by the last, that is there."""
+    names = _in_turn(dataset, choices)
+    measured = choices.datasets
+    if measured is not None:
+        return next((name for name in names if name in measured), dataset)
+    return next((name for name in names if is_here(name, choices)), dataset)
+
+
+def _in_turn(dataset: str, choices: Choices) -> list[str]:
+    """The data set, its stand-in, what stands in for that, and so on."""
+    names: list[str] = []
+    name: str | None = dataset
+    while name is not None and name not in names:
+        names.append(name)
+        name = _dataset_file(name, choices).get("stand_in")
+    return names
 
 
 def _dataset_file(dataset: str, choices: Choices) -> dict[str, Any]:
@@ -156,6 +167,6 @@ def measuring_order(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:
 def _point_of(trial: PlannedTrial) -> tuple[str, ...]:
     """Everything but the system, as a key to sort by."""
     rest = sorted(
-        (k, f"{v:>12}") for k, v in trial.settings.items() if k not in ("system", "policy")
+        (k, f"{v!s:>12}") for k, v in trial.settings.items() if k not in ("system", "policy")
     )
     return tuple(f"{key}={value}" for key, value in rest)

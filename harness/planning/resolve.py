@@ -15,7 +15,7 @@ from harness.errors import ConfigError
 from harness.planning.compose import Composer, hydra_errors
 from harness.planning.kinds import known_system
 from harness.planning.schema import BenchConfig
-from harness.trials.spec import Limits, Timing, TrialSpec
+from harness.trials.spec import BAD_DATA, Limits, Timing, TrialSpec
 from harness.trials.workload import build_model
 from harness.values.places import CONF_DIR
 
@@ -29,9 +29,13 @@ def spec_of(config: DictConfig, command: str = "") -> TrialSpec:
     with hydra_errors():
         plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     _refuse_unknown_keys(plain, BenchConfig())
+    if plain["bad_data"] not in BAD_DATA:
+        raise ConfigError(
+            f"bad_data={plain['bad_data']} is not allowed; choose one of {', '.join(BAD_DATA)}"
+        )
     known_system(f"system/{plain['system']['name']}.yaml", plain["system"])
     shared = ("batch_size", "hidden_size", "embedding_size", "mode", "device", "threads", "seed")
-    more = ("round", "split", "learning_rate", "policy", "data_root")
+    more = ("round", "split", "order", "learning_rate", "policy", "data_root")
     spec = TrialSpec(
         system=plain["system"]["name"],
         adapter=plain["system"]["adapter"],

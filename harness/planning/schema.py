@@ -43,13 +43,15 @@ class ModelConfig:
 class DatasetConfig:
     """conf/dataset/<name>.yaml; `loader` is the module that reads or generates it.
 
-    stand_in: the data set that the pipeline takes where this one is not on the machine.
+    stand_in: the data set that the pipeline takes where this one is not on the machine; needs: the
+    file of its folder that tells whether it is, null: the folder does.
     """
 
     name: str = MISSING
     loader: str = MISSING
     instance_kind: str = MISSING
     stand_in: str | None = None
+    needs: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -73,11 +75,13 @@ class BenchConfig:
     rounds: int | None = None
     scale: str | None = None
     split: str = MISSING
+    order: str = MISSING
     learning_rate: float = MISSING
     data_root: str = MISSING
     results_dir: str = MISSING
     out: str | None = None
     force: bool = MISSING
+    bad_data: str = MISSING
     learning: LearningSettings = field(default_factory=LearningSettings)
     timing: Timing = field(default_factory=Timing)
     limits: Limits = field(default_factory=Limits)

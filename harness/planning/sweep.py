@@ -20,7 +20,8 @@ from harness.errors import ConfigError
 
 REQUIRED = ("model", "dataset", "batch_size", "policy")
 LISTED = (*REQUIRED, "split", "granularity")
-NOT_ALLOWED = ("out", "records", "force", "save_policy", "data_root")  # the pipeline's to say
+# The pipeline's to say.
+NOT_ALLOWED = ("out", "records", "force", "bad_data", "save_policy", "data_root")
 
 LEFT_OUT = "not:"
 Values = tuple[str, ...]

@@ -17,11 +17,11 @@ from harness.records.whole_files import write_whole
 from harness.trials.spec import TrialSpec
 
 SCHEMA_VERSION = 1
-STATUSES = ("ok", "oom", "timeout", "crash", "unsupported", "wrong_result")
-Status = Literal["ok", "oom", "timeout", "crash", "unsupported", "wrong_result"]
+STATUSES = ("ok", "oom", "timeout", "crash", "unsupported", "wrong_result", "bad_data")
+Status = Literal["ok", "oom", "timeout", "crash", "unsupported", "wrong_result", "bad_data"]
 
-# Nothing was measured, and the cause (a killed process, a missing framework) may be gone.
-TRIED_AGAIN = frozenset({"crash", "unsupported"})
+# Nothing was measured, and the cause (a killed process, a missing framework, a file) may be gone.
+TRIED_AGAIN = frozenset({"crash", "unsupported", "bad_data"})
 LIMITED = frozenset({"oom", "timeout"})
 
 

@@ -39,7 +39,7 @@ from harness.values.places import CONF_DIR
 
 # What an experiment decides by itself, or what does not belong to a single trial.
 _SWEEP = ("-m", "--multirun")
-_NOT_PASSED_ON = ("experiment", "scale", "rounds", "round", "out", "force")
+_NOT_PASSED_ON = ("experiment", "scale", "rounds", "round", "out", "force", "bad_data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,7 @@ class Measurement:
     path: Path
     log: Path
     force: bool
+    records_bad_data: bool
 
 
 def parse(arguments: Sequence[str]) -> list[Job]:
@@ -176,7 +177,8 @@ def _measurement(config: DictConfig, spec: TrialSpec, command: str) -> Measureme
         raise ConfigError(f"out={path} is a folder; give the name of a file")
     check_is_json(path, "a record is")
     log = results / "logs" / f"{spec.trial_id}.r{spec.round}.log"
-    return Measurement(replace(spec, command=command), path, log, bool(config.force))
+    keeps = config.bad_data == "record"
+    return Measurement(replace(spec, command=command), path, log, bool(config.force), keeps)
 
 
 def _folder_to_check(one: Measurement) -> Path:

@@ -9,12 +9,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from harness.contracts.corpus import ORDERS
 from harness.contracts.policy import LearningSettings, is_learned
 from harness.errors import ConfigError
 
 MODES = ("train", "infer")
 DEVICES = ("cpu", "cuda")
-USAGE_EXIT = 64  # how a worker says that configuration or data are wrong; sysexits' EX_USAGE
+DEFAULT_ORDER = "shuffled"
+# How a worker says that the configuration, or the data, is wrong: EX_USAGE, EX_DATAERR of sysexits.
+USAGE_EXIT, DATA_EXIT = 64, 65
+BAD_DATA = ("refuse", "record")  # what becomes of a trial on unusable data
 
 
 def _check_at_least(owner: object, lowest: float, *names: str) -> None:
@@ -81,6 +85,7 @@ class TrialSpec:
     loader: str  # module with the function load
     dataset_options: Mapping[str, Any] = field(default_factory=dict)
     split: str = "train"
+    order: str = DEFAULT_ORDER  # of instances, see harness.contracts.corpus.mini_batches
     batch_size: int
     hidden_size: int
     embedding_size: int = 0  # 0: as hidden_size
@@ -100,6 +105,7 @@ class TrialSpec:
     def __post_init__(self) -> None:
         _check_one_of("mode", self.mode, MODES)
         _check_one_of("device", self.device, DEVICES)
+        _check_one_of("order", self.order, ORDERS)
         _check_at_least(self, 1, "batch_size", "hidden_size", "threads")
         _check_at_least(self, 0, "embedding_size", "seed", "round", "learning_rate")
 
@@ -107,6 +113,8 @@ class TrialSpec:
     def identity(self) -> dict[str, Any]:
         """Everything that changes the work, as plain values."""
         values = {name: value for name, value in asdict(self).items() if name not in _NOT_IDENTITY}
+        if self.order == DEFAULT_ORDER:
+            del values["order"]  # records of before there was a choice stay those of this trial
         if is_learned(str(self.policy or self.system_options.get("policy"))):
             del values["learning"]["file"]  # its hash tells more than its name
         else:

@@ -56,7 +56,8 @@ def load_workload(spec: TrialSpec) -> Workload:
     """Load the corpus and draw weights and mini-batches; raises ConfigError and DataError."""
     corpus = load_corpus(spec.loader, spec.split, Path(spec.data_root), **spec.dataset_options)
     model = build_model(spec, corpus.sizes)
-    batches = mini_batches(corpus, spec.batch_size, spec.timing.n_mini_batches, spec.seed)
+    n_wanted = spec.timing.n_mini_batches
+    batches = mini_batches(corpus, spec.batch_size, n_wanted, spec.seed, spec.order)
     flat = [instance for mini_batch in batches for instance in mini_batch]
     return Workload(
         model=model,

@@ -16,7 +16,12 @@ SIZE_WORDS = {
     "hidden_size": "hidden size {}",
     "dataset.options.n_leaves": "{} leaves per tree",
 }
-SYNTHETIC = {"sst_synthetic": "trees", "lattice_synthetic": "lattices"}
+SYNTHETIC = {
+    **{"sst_synthetic": "trees", "lattice_synthetic": "lattices"},
+    **{"ptb_synthetic": "sentences", "ptb_fixed_synthetic": "text"},
+    **{"wikiner_synthetic": "tagged sentences", "iwslt15_synthetic": "sentence pairs"},
+    "ud_ewt_synthetic": "parsed sentences",
+}
 GRAPH_NOTE = (
     "Graph construction = construct + schedule, where a system tells them apart; a system that "
     "schedules while it computes (DyNet) has its scheduling in computation. Computation is all "

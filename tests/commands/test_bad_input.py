@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,9 @@ import pytest
 
 import harness.planning.admit
 from harness.commands.bench import main
+from harness.commands.schedule import main as count
+from harness.records.record import read_record
+from tests.support.sentence_files import write
 
 TINY = (
     "system=null",
@@ -30,6 +34,8 @@ UNKNOWN = [
     (["experiment=fig99"], ["experiment=fig99 is unknown"]),
     (["policy=magic"], ["policy=magic is unknown", "agenda", "depth", "frontier"]),
     (["policy=depth"], ["policy=depth", "system=null batches in its own way"]),
+    (["bad_data=ignore"], ["bad_data=ignore is not allowed", "refuse, record"]),
+    (["order=sorted"], ["order=sorted is not allowed", "shuffled, file, length"]),
     (["mode=test"], ["mode=test is not allowed", "train, infer"]),
     (["device=tpu"], ["device=tpu is not allowed", "cpu, cuda"]),
     (["split=half"], ["split=half is unknown", "train, dev, test"]),
@@ -102,6 +108,67 @@ def test_a_missing_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     trial, line = capsys.readouterr().err.splitlines()
     assert trial.endswith("refused")
     assert "nowhere/sst/train.txt is missing; run `bench-data fetch sst`" in line
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> list[str]:
+    """Arguments of a trial on a text with an empty sentence."""
+    write(tmp_path / "data" / "ptb", {"train": "a word\n\nanother\n"}, ".txt")
+    base = [text for text in TINY if not text.startswith(("dataset", "model"))]
+    chosen = ["dataset=ptb", "model=var_lstm", "dataset.options.sha256=null"]
+    return [*base, *chosen, f"data_root={tmp_path}/data", f"results_dir={tmp_path}/results"]
+
+
+def test_data_that_is_wrong_is_refused_by_hand(
+    faulty: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(faulty) == 1
+    trial, line = capsys.readouterr().err.splitlines()
+    assert trial.endswith("refused")
+    assert line.startswith(f"bench: {tmp_path}/data/ptb/train.txt:2: the sentence is empty")
+    assert not list((tmp_path / "results").rglob("*.json"))
+
+
+def test_data_that_is_wrong_leaves_a_record_where_that_is_asked_for(
+    faulty: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*faulty, "bad_data=record"]) == 0
+    (path,) = (tmp_path / "results").rglob("*.json")
+    record = read_record(path)
+    assert record.status == "bad_data"
+    assert str(record.reason).startswith(f"{tmp_path}/data/ptb/train.txt:2: the sentence is empty")
+    assert "bad_data: " in capsys.readouterr().out
+    assert not list((tmp_path / "results" / "logs").iterdir())
+    # Whoever corrects the file gets the trial measured.
+    write(tmp_path / "data" / "ptb", {"train": "a word\nanother\n"}, ".txt")
+    assert main([*faulty, "bad_data=record"]) == 0
+    assert read_record(path).status == "ok"
+
+
+def test_a_sweep_goes_on_behind_wrong_data(
+    faulty: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    datasets = "dataset=ptb,ptb_synthetic"
+    others = [text for text in faulty if not text.startswith("dataset")]
+    assert main(["-m", *others, datasets, "bad_data=record"]) == 0
+    assert "2 records: 1 bad_data, 1 ok; 0 kept" in capsys.readouterr().out
+
+
+def test_counts_on_wrong_data_are_refused_or_say_so(
+    faulty: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [text for text in faulty if not text.startswith(("system", "results_dir"))]
+    assert count([*arguments, "policy=agenda,depth"]) == 1
+    refused = capsys.readouterr()
+    assert refused.out == ""
+    assert len(refused.err.splitlines()) == 1
+    assert "train.txt:2: the sentence is empty" in refused.err
+    assert count([*arguments, "policy=agenda,depth", "bad_data=record", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["policy"], row["status"]) for row in rows] == [
+        ("agenda", "bad_data"),
+        ("depth", "bad_data"),
+    ]
 
 
 def test_a_model_and_a_data_set_that_do_not_fit(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from datasets import sst
+from datasets.facts import facts
 from datasets.fetch import Progress, fetch, is_complete
 from harness.commands import data
 from harness.commands.data import main
-from harness.contracts.corpus import Archive
+from harness.contracts.home import Archive
+from harness.values.places import CONF_DIR
 from tests.support.downloads import everything_below, serving, zipped
+from tests.support.sentence_files import IWSLT, PTB, UD, WIKINER, load, write
 
 Output = pytest.CaptureFixture[str]
 
@@ -28,12 +33,36 @@ def test_list_says_what_is_found_and_what_is_not(tmp_path: Path, capsys: Output)
     where = f"not in {tmp_path}: `bench-data fetch"
     assert lines["sst"] == f"{where} sst`; sst_synthetic stands in"
     assert lines["weibo_lattice"] == f"{where} weibo_lattice`; lattice_synthetic stands in"
-    for name in ("complete_trees", "lattice_synthetic", "sst_synthetic"):
+    assert lines["iwslt15"] == f"{where} iwslt15`; iwslt15_dev stands in"
+    assert lines["iwslt15_dev"] == f"{where} iwslt15_dev`; iwslt15_synthetic stands in"
+    for name in ("complete_trees", "lattice_synthetic", "sst_synthetic", "ud_ewt_synthetic"):
         assert lines[name] == "ready: generated from a seed"
     (tmp_path / "sst").mkdir()
     (tmp_path / "sst" / "train.txt").write_bytes(b"(2 a)\n")
     assert run("list", "--data-root", tmp_path) == 0
     assert f"incomplete or changed in {tmp_path / 'sst'}" in capsys.readouterr().out
+
+
+def test_list_says_which_parts_are_not_as_they_should_be(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "iwslt15", {name: IWSLT[name] for name in ("vocab.en", "tst2012.en")})
+    conf = tmp_path / "conf"
+    shutil.copytree(CONF_DIR / "dataset", conf / "dataset")
+    for name in ("iwslt15", "iwslt15_dev"):
+        file = conf / "dataset" / f"{name}.yaml"
+        choice = yaml.safe_load(file.read_text())
+        choice["options"]["sha256"] = {"vocab_en": "00"}
+        file.write_text(yaml.safe_dump(choice))
+    monkeypatch.setattr(data, "CONF_DIR", conf)
+    assert run("list", "--data-root", tmp_path) == 0
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    wrong = "train_en, train_vi, tst2012_vi, tst2013_en, tst2013_vi, vocab_vi missing"
+    wrong = f"{tmp_path / 'iwslt15'} ({wrong}; vocab_en changed)"
+    fetch_it = "`bench-data fetch iwslt15`"
+    assert lines["iwslt15"] == f"incomplete or changed in {wrong}: {fetch_it}"
+    # The file that it needs is there, as the pipeline sees it.
+    assert lines["iwslt15_dev"] == f"found in {wrong}"
 
 
 def test_list_finds_the_real_treebank(
@@ -85,6 +114,51 @@ def test_describe_the_real_lattices(data_root: Path, capsys: Output) -> None:
     assert "vertices" not in facts
 
 
+DESCRIBED = {
+    "ptb": {
+        "instances": "3 (chain)",
+        "words": "13, mean 4.33, min 3, max 6",
+        "vocabulary": "10000 rows, 7 used in this split",
+        "labels": "the next word",
+    },
+    "wikiner": {
+        "words": "10, mean 3.33, min 2, max 5",
+        "vocabulary": "7 rows, 6 used in this split",
+        "rare words": "10, 100.0% of all, spelled out",
+        "their letters": "48, mean 4.80, min 3, max 7",
+        "characters": "15 rows, 14 used in this split",
+        "labels": "3, the most frequent 60.0%, 30.0%, 10.0%",
+    },
+    "iwslt15": {
+        "left out": "0 with an empty side",
+        "source words": "12, mean 4.00, min 3, max 5",
+        "target words": "11, mean 3.67, min 3, max 4",
+        "decoder steps": "8",
+        "source vocabulary": "7 rows, 7 used in this split",
+        "target vocabulary": "6 rows, 6 used in this split",
+    },
+    "ud_ewt": {
+        "instances": "2 (parsed_sentence)",
+        "left out": "1 not projective",
+        "words": "6, mean 3.00, min 2, max 4",
+        "transitions": "12: 6 shifts, 6 left, 0 right",
+        "vocabulary": "7 rows, 6 used in this split",
+        "parts of speech": "7 rows, 6 used in this split",
+        "relations": "6 rows, 5 used in this split",
+    },
+}
+EXCERPTS = {"ptb": (PTB, ".txt"), "wikiner": (WIKINER, ".txt"), "iwslt15": (IWSLT, "")}
+EXCERPTS["ud_ewt"] = (UD, ".conllu")
+
+
+@pytest.mark.parametrize("name", DESCRIBED)
+def test_sentences_are_described(name: str, tmp_path: Path) -> None:
+    files, suffix = EXCERPTS[name]
+    write(tmp_path / name, files, suffix)
+    found = dict(facts(load(name, tmp_path)))
+    assert {key: found[key] for key in DESCRIBED[name]} == DESCRIBED[name]
+
+
 def test_fetch_downloads_once(
     tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,7 +190,7 @@ def test_fetch_of_a_generated_corpus_has_nothing_to_do(tmp_path: Path, capsys: O
     [
         (
             ["describe", "nope"],
-            "nope is unknown; choose one of complete_trees, lattice_synthetic, sst, ",
+            "nope is unknown; choose one of bilstm_synthetic, complete_trees, iwslt15, ",
         ),
         (["fetch", "nope"], "nope is unknown"),
         (["describe", "../sst"], "../sst is unknown"),

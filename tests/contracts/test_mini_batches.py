@@ -6,7 +6,8 @@ import pytest
 
 from harness.contracts.corpus import Corpus, inputs_sha256, mini_batches
 from harness.errors import ConfigError
-from harness.values.instances import Tree
+from harness.values.instances import Chain, Lattice, ParsedSentence, SentencePair, Tree
+from harness.values.lengths import length_of
 from tests.support.corpora import complete
 
 
@@ -36,13 +37,62 @@ def test_shuffled_mini_batches_are_fixed_by_the_seed() -> None:
     assert one[:4] == one[4:]  # the second pass repeats the first
 
 
+def sentences(lengths: list[int]) -> Corpus:
+    chains = [Chain([0] * n, [0] * n) for n in lengths]  # type: ignore[arg-type]
+    return Corpus("made_up", "train", chains, {"words": 1}, True, "", "", "chain")
+
+
+def test_by_length_similar_instances_share_a_mini_batch() -> None:
+    lengths = [5, 1, 9, 3, 5, 2, 9, 4, 5, 1, 7, 5]
+    corpus = sentences(lengths)
+    found = indices(corpus, mini_batches(corpus, 3, None, seed=4, order="length"))
+    assert sorted(i for batch in found for i in batch) == list(range(12))
+    spans = sorted((min(t), max(t)) for t in ([lengths[i] for i in batch] for batch in found))
+    assert spans == [(1, 2), (3, 5), (5, 5), (7, 9)]
+    firsts = [lengths[batch[0]] for batch in found]
+    assert firsts != sorted(firsts)  # the mini-batches themselves are shuffled
+
+
+def test_by_length_the_seed_decides_between_equals_and_what_is_left_out() -> None:
+    corpus = sentences([2] * 50 + [3] * 5)
+    one = indices(corpus, mini_batches(corpus, 10, 12, seed=1, order="length"))
+    assert one == indices(corpus, mini_batches(corpus, 10, 12, seed=1, order="length"))
+    assert one != indices(corpus, mini_batches(corpus, 10, 12, seed=2, order="length"))
+    assert one[:5] == one[5:10]  # a pass is five mini-batches, and leaves five instances out
+    assert len({i for batch in one for i in batch}) == 50
+    left_out = [
+        set(range(55)) - {i for batch in found for i in batch}
+        for found in (
+            indices(corpus, mini_batches(corpus, 10, 5, seed, "length")) for seed in range(4)
+        )
+    ]
+    assert len(set(map(frozenset, left_out))) == 4
+
+
+def test_by_length_few_instances_still_fill_a_mini_batch() -> None:
+    corpus = sentences([1, 2, 3])
+    (batch,) = indices(corpus, mini_batches(corpus, 7, 1, seed=0, order="length"))
+    assert sorted(batch[:3]) == [0, 1, 2]
+    assert len(batch) == 7
+
+
+def test_every_kind_of_instance_has_a_length() -> None:
+    parsed = ParsedSentence([0, 0, 0], [0, 0, 0], [1, 2], [0, 0])  # type: ignore[arg-type]
+    lattice = Lattice([0, 0], [0, 0, 1], [0], [0])  # type: ignore[arg-type]
+    pair = SentencePair([1, 2, 3], [1, 2])  # type: ignore[arg-type]
+    tree = complete(n_leaves=4).instances[0]
+    chain = sentences([6]).instances[0]
+    found = [length_of(instance) for instance in (tree, lattice, chain, pair, parsed)]
+    assert found == [(4,), (1,), (6,), (3, 2), (2,)]
+
+
 @pytest.mark.parametrize(
     ("batch_size", "n", "order", "message"),
     [
         (0, 1, "file", "batch_size=0"),
         (-1, None, "file", "batch_size=-1"),
         (1, 0, "file", "n_mini_batches=0"),
-        (1, 1, "sorted", "order=sorted is unknown; choose one of shuffled, file"),
+        (1, 1, "sorted", "order=sorted is unknown; choose one of shuffled, file, length"),
     ],
 )
 def test_wrong_mini_batches_are_refused(

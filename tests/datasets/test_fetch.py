@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from datasets.fetch import Opener, Response, fetch, is_complete
-from harness.contracts.corpus import Files
+from datasets.fetch import Opener, Response, faults, fetch, is_complete
+from harness.contracts.home import Files
 from harness.errors import DataError
 from tests.support.downloads import ARCHIVE, FILES, SHA256, everything_below, serving, zipped
 
@@ -39,7 +39,7 @@ def test_a_download_places_checked_files_and_nothing_else(tmp_path: Path) -> Non
 
 
 def test_files_may_have_an_address_each(tmp_path: Path) -> None:
-    home = Files("https://a.org/x.{split}", "corpus", ".conll", "it moves")
+    home = Files("https://a.org/x.{name}", "corpus", ".conll", "it moves")
     content = b"a line"
     sha256 = dict.fromkeys(("train", "dev", "test"), hashlib.sha256(content).hexdigest())
     fetch(home, sha256, tmp_path, opener=serving(content))
@@ -52,6 +52,75 @@ def test_files_may_have_an_address_each(tmp_path: Path) -> None:
     assert "put the files of https://a.org/x.{train,dev,test} in place by hand, as " in message
     assert f"{tmp_path}/corpus/{{train,dev,test}}.conll; or use a generated corpus" in message
     assert message.endswith(" (it moves)")
+
+
+SEVERAL = Files(
+    "https://a.org/data/{name}",
+    "pairs",
+    None,
+    names={"train_en": "train.en", "train_vi": "train.vi", "vocab_en": "vocab.en"},
+)
+
+
+def serving_by_name(contents: dict[str, Opener]) -> Opener:
+    """Return an opener that answers each address as its last part says."""
+
+    def opener(url: str, timeout_s: float) -> AbstractContextManager[Response]:
+        return contents[url.rpartition("/")[2]](url, timeout_s)
+
+    return opener
+
+
+def test_a_split_may_need_several_files_that_are_called_as_there(tmp_path: Path) -> None:
+    content = {name: f"of {name}\n".encode() for name in SEVERAL.names.values()}
+    sha256 = {
+        part: hashlib.sha256(content[name]).hexdigest() for part, name in SEVERAL.names.items()
+    }
+    opener = serving_by_name({name: serving(text) for name, text in content.items()})
+    fetch(SEVERAL, sha256, tmp_path, opener=opener)
+    assert everything_below(tmp_path) == {"pairs", *(f"pairs/{name}" for name in content)}
+    assert is_complete(SEVERAL, sha256, tmp_path)
+    (tmp_path / "pairs" / "train.vi").unlink()
+    assert faults(SEVERAL, sha256 | {"vocab_en": "00"}, tmp_path) == {
+        "train_vi": "missing",
+        "vocab_en": "changed",
+    }
+    with pytest.raises(DataError) as caught:
+        fetch(SEVERAL, sha256 | {"vocab_en": "00"}, tmp_path, opener=opener)
+    message = str(caught.value)
+    assert "https://a.org/data/vocab.en has sha256" in message
+    assert "put the files of https://a.org/data/{train.en,train.vi,vocab.en} in place" in message
+    assert f"as {tmp_path}/pairs/{{train.en,train.vi,vocab.en}}; or use a generated" in message
+
+
+@pytest.mark.parametrize("n_sent", [0, 3])
+def test_one_of_several_downloads_that_is_cut_off_leaves_nothing(
+    tmp_path: Path, n_sent: int
+) -> None:
+    cut = serving(b"cut off"[:n_sent], length=7)
+    opener = serving_by_name(
+        {"train.en": serving(b"whole"), "train.vi": cut, "vocab.en": serving(b"whole")}
+    )
+    with pytest.raises(DataError, match=f"data/train.vi ended after {n_sent} of 7 bytes"):
+        fetch(SEVERAL, None, tmp_path / "data", opener=opener)
+    assert everything_below(tmp_path) == set()
+
+
+def test_a_checksum_may_be_git_s_name_of_the_file(tmp_path: Path) -> None:
+    home = Files("https://a.org/{name}", "corpus", names={"train": "train"})
+    # What `git hash-object` says of these bytes.
+    right = {"train": "git-blob:ce013625030ba8dba906f756967f9e9ca394464a"}
+    fetch(home, right, tmp_path, opener=serving(b"hello\n"))
+    assert is_complete(home, right, tmp_path)
+    wrong = "git-blob:04d78dc94771b5c04adc40b3be08bd8c82942e7f"
+    with pytest.raises(DataError, match=f"{right['train']}, expected {wrong}; nothing was placed"):
+        fetch(home, {"train": wrong}, tmp_path / "new", opener=serving(b"hello\n"))
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_part_that_a_corpus_lacks_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="pairs has no test part; it has train_en, train_vi, vocab"):
+        SEVERAL.path(tmp_path, "test")
 
 
 def test_a_download_replaces_wrong_files_and_keeps_others(tmp_path: Path) -> None:

@@ -19,7 +19,18 @@ STAND_INS = {
     "weibo_lattice": ("lattice", "lattice_synthetic"),
     "weibo_lexicon": ("weibo", "lattice_synthetic"),
 }
-MODELS = {"tree": "tree_lstm", "lattice": "lattice_lstm"}
+# Where only the development part is there, it stands in: its folder and file, and the training one.
+IN_PARTS = {
+    "ptb": ("ptb", "dev.txt", "train.txt"),
+    "ptb_fixed": ("ptb", "dev.txt", "train.txt"),
+    "wikiner": ("wikiner", "dev.txt", "train.txt"),
+    "iwslt15": ("iwslt15", "tst2012.en", "train.en"),
+    "ud_ewt": ("ud_ewt", "dev.conllu", "train.conllu"),
+}
+MODELS = {
+    **{"tree": "tree_lstm", "lattice": "lattice_lstm", "chain": "var_lstm"},
+    **{"sentence_pair": "seq2seq", "parsed_sentence": "parser"},
+}
 
 
 def kind_of(dataset: str) -> str:
@@ -27,7 +38,12 @@ def kind_of(dataset: str) -> str:
     return str(choice["instance_kind"])
 
 
-def planned(dataset: str, folder: Path, model: str = "tree_lstm") -> str:
+def planned(
+    dataset: str,
+    folder: Path,
+    model: str = "tree_lstm",
+    datasets: frozenset[str] | None = None,
+) -> str:
     """The data set of the only trial of an artefact, with data in `folder`/data."""
     conf = folder / "conf"
     if not conf.exists():
@@ -39,6 +55,7 @@ def planned(dataset: str, folder: Path, model: str = "tree_lstm") -> str:
     choices = choices_from(
         {"scale": "smoke", "device": "cpu", "conf_dir": str(conf), "data_root": f"{folder}/data"},
         {},
+        datasets,
     )
     (trial,) = plan_artefact("one", choices, Composer(conf))
     assert trial.spec.dataset == trial.settings["dataset"]
@@ -56,6 +73,39 @@ def test_what_is_not_there_is_replaced_and_what_is_there_is_not(
     assert planned(dataset, tmp_path, model) == dataset
 
 
+@pytest.mark.parametrize("dataset", IN_PARTS)
+def test_a_part_stands_in_for_the_training_part_and_a_generator_for_both(
+    dataset: str, tmp_path: Path
+) -> None:
+    folder, part, train = IN_PARTS[dataset]
+    model = "bilstm_char" if dataset == "wikiner" else MODELS[kind_of(dataset)]
+    assert planned(dataset, tmp_path, model) == f"{dataset}_synthetic"
+    assert planned(f"{dataset}_dev", tmp_path, model) == f"{dataset}_synthetic"
+    place = tmp_path / "data" / folder
+    place.mkdir(parents=True)
+    assert planned(dataset, tmp_path, model) == f"{dataset}_synthetic"
+    (place / part).touch()
+    assert planned(dataset, tmp_path, model) == f"{dataset}_dev"
+    assert planned(f"{dataset}_dev", tmp_path, model) == f"{dataset}_dev"
+    (place / train).touch()
+    assert planned(dataset, tmp_path, model) == dataset
+
+
+def test_what_was_measured_elsewhere_is_drawn_whichever_it_was(tmp_path: Path) -> None:
+    for measured in ("ptb", "ptb_dev", "ptb_synthetic"):
+        found = planned("ptb", tmp_path, "var_lstm", datasets=frozenset({measured, "sst"}))
+        assert found == measured
+    assert planned("ptb", tmp_path, "var_lstm", datasets=frozenset({"sst"})) == "ptb"
+
+
+def test_stand_ins_in_a_circle_do_not_hang(tmp_path: Path) -> None:
+    planned("ptb", tmp_path, "var_lstm")  # copies conf/
+    for name, stand_in in (("ptb", "ptb_dev"), ("ptb_dev", "ptb")):
+        file = tmp_path / "conf" / "dataset" / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"stand_in": stand_in}))
+    assert planned("ptb", tmp_path, "var_lstm") == "ptb"
+
+
 def test_what_is_generated_needs_no_replacement(tmp_path: Path) -> None:
     assert planned("complete_trees", tmp_path) == "complete_trees"
 
@@ -68,10 +118,34 @@ def test_an_unknown_data_set_is_named(tmp_path: Path) -> None:
 def test_stand_ins_are_generated_and_alike_to_what_they_replace() -> None:
     files = sorted((CONF_DIR / "dataset").glob("*.yaml"))
     named = {path.stem: yaml.safe_load(path.read_text()).get("stand_in") for path in files}
-    assert {name for name, stand_in in named.items() if stand_in} == set(STAND_INS)
-    for name, (_, stand_in) in STAND_INS.items():
+    parts = {name: (folder, f"{name}_dev") for name, (folder, *_) in IN_PARTS.items()}
+    of_parts = {
+        f"{name}_dev": (folder, f"{name}_synthetic") for name, (folder, *_) in parts.items()
+    }
+    assert {name for name, stand_in in named.items() if stand_in} == {*STAND_INS, *parts, *of_parts}
+    for name, (_, stand_in) in (STAND_INS | parts | of_parts).items():
         assert named[name] == stand_in
+        if name in parts:
+            continue
         choice = yaml.safe_load((CONF_DIR / "dataset" / f"{stand_in}.yaml").read_text())
         corpus = load_corpus(choice["loader"], "train", None, **choice["options"])
         assert corpus.synthetic
         assert corpus.instance_kind == choice["instance_kind"] == kind_of(name)
+
+
+@pytest.mark.parametrize("dataset", IN_PARTS)
+def test_a_part_differs_from_its_corpus_in_what_stands_for_training_alone(dataset: str) -> None:
+    whole, part = (
+        yaml.safe_load((CONF_DIR / "dataset" / f"{name}.yaml").read_text())
+        for name in (dataset, f"{dataset}_dev")
+    )
+    assert (whole["options"].pop("vocabulary"), part["options"].pop("vocabulary")) == (
+        "train",
+        "dev",
+    )
+    assert whole["options"] == part["options"]
+    assert whole["loader"] == part["loader"]
+    assert [whole["needs"], part["needs"]] == [IN_PARTS[dataset][2], IN_PARTS[dataset][1]]
+    others = yaml.safe_load((CONF_DIR / "dataset" / "ptb.yaml").read_text())
+    if whole["loader"] == others["loader"]:
+        assert whole["options"]["sha256"] == others["options"]["sha256"]

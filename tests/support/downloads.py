@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from datasets.fetch import Opener, Response
-from harness.contracts.corpus import Archive
+from harness.contracts.home import Archive
 
 ARCHIVE = Archive("https://example.org/trees.zip", "corpus", {"train": "t/train.txt", "dev": "d"})
 FILES = {"train": b"(2 a)\n", "dev": b"(1 b)\n"}

@@ -12,6 +12,7 @@ import pytest
 from harness.errors import ConfigError
 from harness.records.record import record_path
 from harness.trials.spec import TrialSpec
+from harness.trials.workload import load_workload
 
 
 def test_identity_covers_the_work_and_nothing_else(make_spec: Callable[..., TrialSpec]) -> None:
@@ -19,7 +20,7 @@ def test_identity_covers_the_work_and_nothing_else(make_spec: Callable[..., Tria
     changes: list[dict[str, Any]] = [
         *({"hidden_size": 4}, {"seed": 1}, {"mode": "infer"}, {"learning_rate": 1.0}),
         *({"system_options": {"a": 1}}, {"model_options": {"a": 1}}, {"split": "dev"}),
-        *({"policy": "depth"}, {"threads": 2}, {"embedding_size": 7}),
+        *({"policy": "depth"}, {"threads": 2}, {"embedding_size": 7}, {"order": "length"}),
     ]
     ids = [make_spec(**change).trial_id for change in changes]
     assert len({spec.trial_id, *ids}) == len(changes) + 1
@@ -28,6 +29,24 @@ def test_identity_covers_the_work_and_nothing_else(make_spec: Callable[..., Tria
         {"embedding_size": spec.hidden_size},
     ]
     assert {make_spec(**change).trial_id for change in same} == {spec.trial_id}
+
+
+def test_the_usual_order_leaves_a_trial_its_name(make_spec: Callable[..., TrialSpec]) -> None:
+    assert make_spec(order="shuffled").trial_id == make_spec().trial_id
+    assert "order" not in make_spec().identity  # so that records of before the choice are kept
+
+
+def test_mini_batches_are_in_the_order_of_the_trial(make_spec: Callable[..., TrialSpec]) -> None:
+    sentences = {
+        **{"model": "var_lstm", "model_module": "harness.models.var_lstm", "model_options": {}},
+        **{"dataset": "ptb_synthetic", "loader": "datasets.ptb_synthetic", "dataset_options": {}},
+        "split": "dev",
+    }
+    spreads = {}
+    for order in ("shuffled", "length"):
+        batches = load_workload(make_spec(**sentences, order=order)).mini_batches
+        spreads[order] = [max(c.n_words for c in b) - min(c.n_words for c in b) for b in batches]
+    assert max(spreads["length"]) <= 1 < max(spreads["shuffled"])
 
 
 def test_a_trial_id_is_safe_in_paths(make_spec: Callable[..., TrialSpec], tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ rule trial:
     message:
         "measure {wildcards.trial}, round {wildcards.round}"
     shell:
-        "{params.bench} {params.overrides:q} round={wildcards.round} out={output} &> {log}"
+        "{params.bench} {params.overrides:q} round={wildcards.round} bad_data=record out={output} &> {log}"
 
 # Batch counts: exact, so once; alone on the machine, since learning is timed. bench-schedule keeps a
 # record of each count below raw/ and counts only what has no good one; those of a sweep are gathered here.
@@ -36,5 +36,5 @@ rule counts:
     message:
         "count {wildcards.sweep}"
     shell:
-        "{params.bench_schedule} {params.settings:q} {params.data:q} {params.records:q} out={output:q}"
-        " &> {log}"
+        "{params.bench_schedule} {params.settings:q} {params.data:q} {params.records:q} bad_data=record"
+        " out={output:q} &> {log}"

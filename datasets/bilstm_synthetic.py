@@ -1,0 +1,57 @@
+"""Random sentences of one length with random tags: DyNet's synthetic BiLSTM (its figure 2).
+
+Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation Graphs", NIPS 2017:
+40 words a sentence, a vocabulary of 1000, 300 classes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from datasets.reading.lazy import LazyInstances
+from harness.contracts.corpus import Corpus, arguments_sha256
+from harness.contracts.home import SPLITS
+from harness.errors import ConfigError
+from harness.values.instances import Chain, int_array
+from harness.values.seeded import uniforms
+
+NAME = "bilstm_synthetic"
+
+
+def load(
+    split: str,
+    root: Path | None,
+    length: int = 40,
+    n_words: int = 1000,
+    n_classes: int = 300,
+    n_instances: int = 1024,
+    seed: int = 0,
+) -> Corpus:
+    """Generate sentences of `length` words; words and tags are uniform.
+
+    Raises ConfigError for a number below 1.
+    """
+    numbers = {"length": length, "n_words": n_words, "n_classes": n_classes}
+    for name, value in {**numbers, "n_instances": n_instances}.items():
+        if value < 1:
+            raise ConfigError(f"{name}={value} is not allowed; give at least 1")
+
+    def build(index: int) -> Chain:
+        drawn = uniforms(2 * length, seed, SPLITS.index(split), index)
+        return Chain(
+            int_array((drawn[:length] * n_words).astype("i4")),
+            int_array((drawn[length:] * n_classes).astype("i4")),
+        )
+
+    return Corpus(
+        name=NAME,
+        split=split,
+        instances=LazyInstances(n_instances, build),
+        sizes={"words": n_words, "classes": n_classes},
+        synthetic=False,
+        sha256=arguments_sha256(
+            name=NAME, split=split, n_instances=n_instances, seed=seed, **numbers
+        ),
+        source=f"random sentences of {length} words, generated as the benchmark defines",
+        instance_kind="chain",
+    )

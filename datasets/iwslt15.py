@@ -1,0 +1,139 @@
+"""IWSLT'15 English to Vietnamese: sentences and their translations.
+
+Source: Cettolo et al., IWSLT 2015, prepared by Luong and Manning, IWSLT 2015,
+https://nlp.stanford.edu/projects/nmt/: a sentence a line, words between blanks, its translation on
+the same line of the other file; vocabularies of 17 191 and 7709 words. tst2012 is the development
+part (1553 pairs; with their marks 4 to 95 English and 4 to 124 Vietnamese words), tst2013 the test
+part (1268 pairs, 4 to 104 and 4 to 125).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from datasets.reading.lazy import LazyInstances
+from datasets.reading.parts import Part, name_with, part_of, part_reader
+from datasets.reading.vocabulary import Vocabulary, check_modulo
+from harness.contracts.corpus import Corpus, arguments_sha256
+from harness.contracts.home import Checksums, Files
+from harness.errors import ConfigError, DataError
+from harness.values.instances import IntArray, SentencePair, int_array
+
+NAME = "iwslt15"
+UNKNOWN, BEGIN, END = "<unk>", "<s>", "</s>"
+MARKS = (BEGIN, END, "|||")  # the last one is between the sides where both are on one line
+STEMS = {"train": "train", "dev": "tst2012", "test": "tst2013"}
+SIDES = ("en", "vi")
+EMPTY_PAIRS = ("refuse", "skip")
+HOME = Files(
+    url="https://nlp.stanford.edu/projects/nmt/data/iwslt15.en-vi/{name}",
+    folder="iwslt15",
+    suffix=None,
+    names={f"{s}_{side}": f"{s}.{side}" for s in (*STEMS.values(), "vocab") for side in SIDES},
+    note="the expected checksums are those of a copy and were not compared with this address; where"
+    " they differ, dataset.options.sha256=null accepts the files",
+)
+
+
+def load(
+    split: str,
+    root: Path | None,
+    sha256: Checksums = None,
+    vocab_modulo: int = 0,
+    vocabulary: str = "train",
+    empty_train_pairs: str = "refuse",
+) -> Corpus:
+    """Load root/iwslt15/<train|tst2012|tst2013>.{en,vi}; a pair is `<s> ... </s>` twice.
+
+    Words are numbered by their lines in vocab.{en,vi}, whatever the split; all others are <unk>.
+
+    sha256: expected checksum per file, as train_en for train.en.
+    vocab_modulo: 0 keeps the ids; 256 is ED-Batch's release: every id modulo 256.
+    vocabulary: the part that takes the training split's place; the words are those of the files.
+    empty_train_pairs: what becomes of a pair of the training file with an empty side; skip: it is
+    left out and counted in Corpus.skipped. In the other parts it is refused.
+
+    Raises DataError for a missing, empty or malformed file, an empty sentence (file:line), sides of
+    unequal length, or a wrong checksum.
+    """
+    if empty_train_pairs not in EMPTY_PAIRS:
+        raise ConfigError(
+            f"dataset.options.empty_train_pairs={empty_train_pairs} is unknown; choose one of"
+            f" {', '.join(EMPTY_PAIRS)}"
+        )
+    part = part_of(split, vocabulary)
+    read = part_reader(NAME, HOME, root, sha256)
+    sides = [read(f"{STEMS[part]}_{side}") for side in SIDES]
+    files = [read(f"vocab_{side}") for side in SIDES]
+    words = [_vocabulary(file, vocab_modulo) for file in files]
+    kept = _full_pairs(*sides, skip=part == "train" and empty_train_pairs == "skip")
+
+    def build(index: int) -> SentencePair:
+        lines = (side.lines[kept[index]] for side in sides)
+        return SentencePair(
+            *(_marked(line, known) for line, known in zip(lines, words, strict=True))
+        )
+
+    return Corpus(
+        name=name_with(NAME, vocabulary),
+        split=part,
+        instances=LazyInstances(len(kept), build),
+        sizes={"source_words": words[0].size, "target_words": words[1].size},
+        synthetic=False,
+        sha256=arguments_sha256(files=[file.sha256 for file in (*sides, *files)]),
+        source="IWSLT'15 English-Vietnamese, as prepared by Luong and Manning (2015)",
+        instance_kind="sentence_pair",
+        skipped={"with an empty side": len(sides[0].lines) - len(kept)},
+    )
+
+
+def _marked(line: str, words: Vocabulary) -> IntArray:
+    return int_array([words.row(word) for word in (BEGIN, *line.split(), END)])
+
+
+def _vocabulary(file: Part, modulo: int) -> Vocabulary:
+    """Number words by their lines; raises DataError for a line that is not a word of its own."""
+    check_modulo(modulo)
+    numbers: dict[str, int] = {}
+    for index, word in enumerate(file.lines):
+        if not word or len(word.split()) != 1:
+            raise file.fault(index, f"{word[:40]!r} is not a word; give one a line")
+        if word in numbers:
+            raise file.fault(index, f"the word {word!r} is on line {numbers[word] + 1}, too")
+        numbers[word] = index
+    for mark in (UNKNOWN, BEGIN, END):
+        if mark not in numbers:
+            raise DataError(f"{file.path} lacks {mark}; it must have {UNKNOWN}, {BEGIN} and {END}")
+    rows = {word: number % modulo if modulo else number for word, number in numbers.items()}
+    return Vocabulary(rows, rows[UNKNOWN], modulo or len(rows))
+
+
+def _full_pairs(source: Part, target: Part, *, skip: bool) -> list[int]:
+    """Return which lines are pairs; raises DataError for what is none and not to be skipped."""
+    n_lines = [len(side.lines) for side in (source, target)]
+    if n_lines[0] != n_lines[1]:
+        raise DataError(
+            f"{source.path} has {n_lines[0]} lines and {target.path} {n_lines[1]}; each sentence"
+            " needs its translation on the same line"
+        )
+    empty = set()
+    for side in (source, target):
+        for index, line in enumerate(side.lines):
+            words = line.split()
+            if not words:
+                empty.add(index)
+                if not skip:
+                    raise side.fault(index, _why_empty(side))
+            for mark in MARKS:
+                if mark in words:
+                    raise side.fault(
+                        index, f"the word {mark} is a mark, which loading adds; leave it out"
+                    )
+    return [index for index in range(n_lines[0]) if index not in empty]
+
+
+def _why_empty(side: Part) -> str:
+    reason = "the sentence is empty; give it words"
+    if side.path.stem != STEMS["train"]:
+        return reason
+    return f"{reason}, or leave such pairs out with dataset.options.empty_train_pairs=skip"

@@ -1,0 +1,94 @@
+"""Sentence pairs from a seed with the length statistics of IWSLT'15 English to Vietnamese.
+
+They stand in where the corpus is not at hand, and are called synthetic wherever they appear. The
+tables below are summaries measured on tst2012 (1553 pairs; with their marks 20.02 English words, 4
+to 95, and 24.08 Vietnamese ones, 4 to 124): quantiles of the English length, quantiles of the
+Vietnamese length over the English one, without marks, for short to long sentences, and which share
+the most frequent words have. Words are drawn independently, from vocabularies as large as the real
+ones. The training split has as many pairs as the real file has lines, as published.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from datasets.reading.lazy import LazyInstances
+from datasets.reading.vocabulary import check_modulo
+from harness.contracts.corpus import Corpus, arguments_sha256
+from harness.contracts.home import SPLITS
+from harness.values.instances import IntArray, SentencePair, int_array
+from harness.values.seeded import uniforms
+
+NAME = "iwslt15_synthetic"
+N_INSTANCES = {"train": 133_317, "dev": 1553, "test": 1268}
+N_SOURCE, N_TARGET = 17_191, 7709
+BEGIN, END, N_MARKS = 1, 2, 3  # of the rows: unknown words, begin and end come first
+
+# So many sentences have at most so many English words, marks included.
+LENGTH_SHARES = (*(step / 20 for step in range(20)), 0.975, 0.99, 0.995, 1.0)
+LENGTHS = (
+    *(3.5, 7.5, 8.8, 9.9, 10.9, 12.0, 13.0, 14.1, 15.1, 16.1, 17.2, 18.5, 20.1, 21.7, 23.4, 25.2),
+    *(27.6, 30.6, 34.3, 40.8, 49.5, 58.9, 65.7, 95.5),
+)
+# Up to so many English words with their marks: every tenth quantile of the Vietnamese length over
+# the English one.
+SIZES = (7, 15, 31)
+RATIOS = (
+    (0.6, 0.8, 1.0, 1.2, 1.2, 1.25, 1.4, 1.6, 1.77, 2.0, 2.75),
+    (0.5, 0.905, 1.0, 1.118, 1.167, 1.25, 1.333, 1.429, 1.545, 1.667, 2.625),
+    (0.562, 0.933, 1.034, 1.095, 1.146, 1.2, 1.263, 1.333, 1.408, 1.502, 2.0),
+    (0.706, 0.97, 1.028, 1.1, 1.152, 1.195, 1.237, 1.292, 1.344, 1.468, 1.852),
+)
+TENTHS = tuple(step / 10 for step in range(11))
+# The most frequent so many words have such a share of all.
+RANKS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+SOURCE_SHARES = (
+    *(0, 0.0534, 0.1003, 0.1614, 0.2501, 0.3612, 0.4513, 0.5488, 0.6592, 0.7468, 0.8245, 0.8977),
+    *(0.9603, 1),
+)
+TARGET_SHARES = (
+    *(0, 0.0341, 0.0676, 0.1047, 0.1597, 0.2362, 0.3384, 0.4575, 0.5827, 0.7173, 0.8454, 0.9437),
+    *(0.9945, 1),
+)
+
+
+def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) -> Corpus:
+    """Generate as many pairs as the real split has lines; each depends on seed, split and index.
+
+    vocab_modulo: 0, or the number of rows that all words share, as id modulo it.
+    """
+    check_modulo(vocab_modulo)
+
+    def build(index: int) -> SentencePair:
+        key = (seed, SPLITS.index(split), index)
+        first, second = uniforms(2, *key, 0).tolist()
+        n_source = max(4, int(np.interp(first, LENGTH_SHARES, LENGTHS) + 0.5)) - 2
+        ratios = RATIOS[int(np.searchsorted(SIZES, n_source + 2))]
+        n_target = max(1, int(n_source * float(np.interp(second, TENTHS, ratios)) + 0.5))
+        sides = (
+            _marked(uniforms(n_source, *key, 1), SOURCE_SHARES, N_SOURCE),
+            _marked(uniforms(n_target, *key, 2), TARGET_SHARES, N_TARGET),
+        )
+        return SentencePair(*(side % vocab_modulo if vocab_modulo else side for side in sides))
+
+    return Corpus(
+        name=NAME,
+        split=split,
+        instances=LazyInstances(N_INSTANCES[split], build),
+        sizes={
+            "source_words": vocab_modulo or N_SOURCE,
+            "target_words": vocab_modulo or N_TARGET,
+        },
+        synthetic=True,
+        sha256=arguments_sha256(name=NAME, split=split, seed=seed, vocab_modulo=vocab_modulo),
+        source="generated from a seed with the length statistics of IWSLT'15 English-Vietnamese",
+        instance_kind="sentence_pair",
+    )
+
+
+def _marked(numbers: object, shares: tuple[float, ...], n_rows: int) -> IntArray:
+    """Turn uniform numbers into words between marks."""
+    drawn = np.interp(np.asarray(numbers), shares, (*RANKS, n_rows - N_MARKS)).astype(np.int32)
+    return int_array([BEGIN, *(N_MARKS + drawn), END])

@@ -1,0 +1,87 @@
+"""Sentences from a seed with the lengths of the Penn Treebank: ptb_synthetic, ptb_fixed_synthetic.
+
+They stand in where the text is not at hand, and are called synthetic wherever they appear. The
+tables below are summaries measured on its development and test parts together (7131 sentences;
+156 190 words with the ends of sentences, 21.90 a sentence, 2 to 78; 7595 different ones besides the
+end): quantiles of the length, and which share the most frequent words have. Words are drawn
+independently. The training split has as many sentences as the real one is published with.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from datasets.reading.lazy import LazyInstances
+from harness.contracts.corpus import Corpus, arguments_sha256
+from harness.contracts.home import SPLITS
+from harness.errors import ConfigError
+from harness.values.instances import Chain, IntArray, int_array
+from harness.values.seeded import uniforms
+
+NAME = "ptb_synthetic"
+N_WORDS = 10_000  # with the end of a sentence
+END = 0
+N_SENTENCES = {"train": 42_068, "dev": 3370, "test": 3761}
+N_TOKENS = {"train": 929_589, "dev": 73_760, "test": 82_430}  # ends included
+
+# So many sentences have at most so many words, their ends included.
+LENGTH_SHARES = (*(step / 20 for step in range(20)), 0.975, 0.99, 0.995, 1.0)
+LENGTHS = (
+    *(1.5, 6.9, 9.5, 11.4, 13.0, 14.4, 15.8, 17.2, 18.5, 19.7, 21.1, 22.5, 23.7, 25.1, 26.7, 28.3),
+    *(30.1, 32.3, 35.4, 39.8, 43.6, 48.8, 52.9, 78.5),
+)
+MEAN_LENGTH = 21.9
+# The most frequent so many words, ends left out, have such a share of all.
+RANKS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, N_WORDS - 1)
+SHARES = (
+    *(0, 0.058, 0.1136, 0.175, 0.2643, 0.3339, 0.409, 0.4855, 0.5599, 0.6359, 0.7194, 0.8074),
+    *(0.8909, 0.9608, 1),
+)
+
+
+def load(split: str, root: Path | None, seed: int = 0, steps: int = 0) -> Corpus:
+    """Generate as many sentences as the real split has; each depends on seed, split and index.
+
+    steps: 0; or as many pieces of so many words as the real split's text makes (Fixed-LSTM).
+
+    Raises ConfigError for steps below 0.
+    """
+    if steps < 0:
+        raise ConfigError(f"steps={steps} is not allowed; give 0 for sentences, or words a piece")
+    name = "ptb_fixed_synthetic" if steps else NAME
+
+    def build(index: int) -> Chain:
+        key = (seed, SPLITS.index(split), index)
+        words = _piece(steps, key) if steps else _sentence(key)
+        return Chain(words[:-1], words[1:])
+
+    size = N_TOKENS[split] // steps if steps else N_SENTENCES[split]
+    return Corpus(
+        name=name,
+        split=split,
+        instances=LazyInstances(max(1, size), build),
+        sizes={"words": N_WORDS},
+        synthetic=True,
+        sha256=arguments_sha256(name=name, split=split, seed=seed, steps=steps),
+        source="generated from a seed with the length statistics of the Penn Treebank",
+        instance_kind="chain",
+    )
+
+
+def _sentence(key: tuple[int, ...]) -> IntArray:
+    """Draw the words of a sentence between two ends."""
+    length = max(2, int(np.interp(uniforms(1, *key, 0)[0], LENGTH_SHARES, LENGTHS) + 0.5))
+    return int_array([END, *_words(length - 1, key), END])
+
+
+def _piece(steps: int, key: tuple[int, ...]) -> IntArray:
+    """Draw a piece of text and the word behind it; a sentence may end at any word."""
+    words = _words(steps + 1, key)
+    ends = uniforms(steps + 1, *key, 0) * MEAN_LENGTH < 1
+    return int_array(np.where(ends, END, words))
+
+
+def _words(n: int, key: tuple[int, ...]) -> IntArray:
+    return int_array(1 + np.interp(uniforms(n, *key, 1), SHARES, RANKS).astype(np.int32))

@@ -1,0 +1,133 @@
+"""Parsed sentences from a seed with the length statistics of UD English EWT.
+
+They stand in where the treebank is not at hand, and are called synthetic wherever they appear. The
+tables below are summaries measured on the projective trees of its development part (1970 sentences;
+24 215 words, 12.29 a sentence, 1 to 75; 61.0 % of the words are left of their head, 3.13 words from
+it on average): quantiles of the length; where the head of a phrase is in it; how the words on one
+side of a head fall into phrases; which share the most frequent words have; frequencies of parts of
+speech and relations. Words are independent of the tree. The training split has as many sentences as
+the real one, trees that are not projective included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from datasets.reading.lazy import LazyInstances
+from harness.contracts.corpus import Corpus, arguments_sha256
+from harness.contracts.home import SPLITS
+from harness.values.instances import ParsedSentence, int_array
+from harness.values.seeded import uniforms
+
+NAME = "ud_ewt_synthetic"
+N_INSTANCES = {"train": 12_544, "dev": 2001, "test": 2077}
+N_WORDS = 4532  # besides the root and unknown words
+
+# So many sentences have at most so many words.
+LENGTH_SHARES = (*(step / 20 for step in range(20)), 0.975, 0.99, 0.995, 1.0)
+LENGTHS = (
+    *(0.5, 1.5, 2.2, 2.9, 3.8, 4.8, 5.7, 6.7, 7.6, 8.5, 9.5, 10.8, 12.0, 13.3, 15.0, 16.9),
+    *(19.3, 22.3, 26.1, 32.5, 37.7, 46.8, 50.6, 75.5),
+)
+# For 2-3, 4-7, 8-15 and more words. Of a phrase: P(its head is the first word), P(the last), and
+# quarters of the head's place among the others. Of the words on the left, or right, of a head:
+# P(the first is a phrase of its own), P(all are one), and quarters of the first phrase's share.
+HEADS = (
+    (0.183, 0.737, (0.5, 0.5, 0.5, 0.5, 0.5)),
+    (0.117, 0.251, (0.17, 0.25, 0.33, 0.5, 0.83)),
+    (0.097, 0.025, (0.07, 0.14, 0.25, 0.43, 0.92)),
+    (0.062, 0.003, (0.02, 0.07, 0.15, 0.31, 0.97)),
+)
+ON_THE_LEFT = (
+    (0.86, 0.108, (0.5, 0.5, 0.5, 0.5, 0.5)),
+    (0.659, 0.061, (0.17, 0.33, 0.5, 0.67, 0.83)),
+    (0.369, 0.072, (0.08, 0.43, 0.71, 0.82, 0.93)),
+    (0.258, 0.152, (0.05, 0.55, 0.82, 0.94, 0.97)),
+)
+ON_THE_RIGHT = (
+    (0.203, 0.68, (0.5, 0.5, 0.5, 0.5, 0.5)),
+    (0.131, 0.439, (0.17, 0.33, 0.67, 0.8, 0.83)),
+    (0.114, 0.302, (0.07, 0.22, 0.64, 0.89, 0.93)),
+    (0.115, 0.153, (0.02, 0.13, 0.35, 0.94, 0.98)),
+)
+QUARTERS = (0, 0.25, 0.5, 0.75, 1)
+Shares = tuple[tuple[float, float, tuple[float, ...]], ...]
+# The most frequent so many words have such a share of all.
+RANKS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, N_WORDS)
+SHARES = (
+    *(0, 0.0463, 0.0851, 0.1395, 0.2143, 0.3009, 0.3851, 0.4808, 0.5667, 0.6438, 0.7244, 0.8079),
+    *(0.8974, 0.982, 1),
+)
+# Cumulative frequencies of parts of speech and of relations, the most frequent first.
+TAGS = (
+    *(0.168, 0.2917, 0.3989, 0.4861, 0.567, 0.6425, 0.7177, 0.7918, 0.8539, 0.9024, 0.9334, 0.9589),
+    *(0.9743, 0.9898, 0.9945, 0.9977, 1),
+)
+RELATIONS = (
+    *(0.1231, 0.2045, 0.2845, 0.3614, 0.4333, 0.4866, 0.5391, 0.5873, 0.6268, 0.6632, 0.6994),
+    *(0.7318, 0.763, 0.7925, 0.8219, 0.8471, 0.8627, 0.8776, 0.8919, 0.9032, 0.9128, 0.921, 0.9288),
+    *(0.9359, 0.9425, 0.9489, 0.9553, 0.9616, 0.9667, 0.9711, 0.9753, 0.9793, 0.9825, 0.9855),
+    *(0.9884, 0.9908, 0.9922, 0.9936, 0.9947, 0.9957, 0.9967, 0.9977, 0.9986, 0.9991, 0.9995),
+    *(0.9998, 0.9999, 0.99995, 1),
+)
+
+
+def load(split: str, root: Path | None, seed: int = 0) -> Corpus:
+    """Generate as many sentences as the real split has; each depends on seed, split and index."""
+
+    def build(index: int) -> ParsedSentence:
+        key = (seed, SPLITS.index(split), index)
+        n = max(1, int(np.interp(uniforms(1, *key, 0)[0], LENGTH_SHARES, LENGTHS) + 0.5))
+        words = np.interp(uniforms(n, *key, 1), SHARES, RANKS).astype(np.int32)
+        tags = np.searchsorted(TAGS, uniforms(n, *key, 2), side="right")
+        relations = np.searchsorted(RELATIONS, uniforms(n, *key, 3), side="right")
+        return ParsedSentence(
+            words=int_array([*words, N_WORDS]),
+            tags=int_array([*tags, len(TAGS)]),
+            heads=int_array(_heads(n, iter(uniforms(4 * n, *key, 4).tolist()))),
+            relations=int_array(relations),
+        )
+
+    return Corpus(
+        name=NAME,
+        split=split,
+        instances=LazyInstances(N_INSTANCES[split], build),
+        # The root's row, and that of what the real training split lacks, come on top.
+        sizes={"words": N_WORDS + 2, "tags": len(TAGS) + 2, "relations": len(RELATIONS) + 1},
+        synthetic=True,
+        sha256=arguments_sha256(name=NAME, split=split, seed=seed),
+        source="generated from a seed with the length statistics of UD English EWT",
+        instance_kind="parsed_sentence",
+    )
+
+
+def _heads(n: int, numbers: Iterator[float]) -> list[int]:
+    """Draw a projective tree over n words from the top down; takes at most 4 n numbers."""
+    heads = [n] * n
+    phrases = [(0, n, n)]  # from, to, and the head of the phrase's own head
+    while phrases:
+        start, end, above = phrases.pop()
+        top = start + _place(end - start, HEADS, numbers)
+        heads[top] = above
+        for first, last, shares in ((start, top, ON_THE_LEFT), (top + 1, end, ON_THE_RIGHT)):
+            while first < last:
+                behind = first + 1 + _place(last - first, shares, numbers)
+                phrases.append((first, behind, top))
+                first = behind
+    return heads
+
+
+def _place(n: int, shares: Shares, numbers: Iterator[float]) -> int:
+    """Draw a place from 0 to n - 1: the first, the last, or one between."""
+    if n == 1:
+        return 0
+    first, last, between = shares[min(n.bit_length(), 5) - 2]
+    drawn, position = next(numbers), next(numbers)
+    if drawn < first:
+        return 0
+    if drawn < first + last or n == 2:
+        return n - 1
+    return min(n - 2, max(1, int(float(np.interp(position, QUARTERS, between)) * (n - 1) + 0.5)))

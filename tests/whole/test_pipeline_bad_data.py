@@ -1,0 +1,57 @@
+"""The pipeline on files that cannot be read: their trials and counts say so, the rest goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.records.record import read_record
+from tests.support.pipelines import needs_flock, records, snakemake
+
+pytestmark = needs_flock
+
+WRONG = "(2 (1 a) (1 b)\n"  # one ")" too few
+
+
+def on_wrong_data(content: dict[str, Any]) -> dict[str, Any]:
+    """The artefact with trials on a treebank of one's own, half of them on generated trees."""
+    smoke = content["scales"]["smoke"]
+    smoke["rounds"] = 1
+    wrong = {"dataset": "sst", "dataset.options.sha256": None}
+    smoke["blocks"] = [
+        {**smoke["blocks"][0], "batch_size": 1, **wrong},
+        {**smoke["blocks"][0], "batch_size": 2, "dataset": "sst_synthetic"},
+    ]
+    return content
+
+
+@pytest.mark.slow
+def test_wrong_data_is_a_status_and_the_rest_goes_on(folder: Path) -> None:
+    place = folder / "conf" / "experiment"
+    (place / "small_curves.yaml").unlink()
+    table = place / "small_table.yaml"
+    table.write_text(yaml.safe_dump(on_wrong_data(yaml.safe_load(table.read_text()))))
+    count = {"model": "tree_lstm", "dataset": "sst", "batch_size": 1, "timing.min_seconds": 0}
+    counted = {
+        "title": "Counts in miniature",
+        "paper": "none",
+        "draw": "plots.tables.policies",
+        "show": {"graph": "vertex"},
+        "scales": {"smoke": {"counts": [{**count, "policy": ["agenda", "depth"]}]}},
+    }
+    (place / "small_counts.yaml").write_text(yaml.safe_dump(counted))
+    (folder / "no_data" / "sst").mkdir(parents=True)
+    (folder / "no_data" / "sst" / "train.txt").write_text(WRONG)
+    done = snakemake(folder, "all")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = [read_record(path) for path in records(folder)]
+    by_dataset = {(record.trial.dataset, record.status) for record in found}
+    assert by_dataset == {("sst", "bad_data"), ("sst_synthetic", "ok")}
+    reasons = {record.reason for record in found if record.status == "bad_data"}
+    assert len(reasons) == 1
+    assert "no_data/sst/train.txt:1: unbalanced: 1 '(' not closed" in reasons.pop()
+    assert "bad_data" in (folder / "results/tables/small_table_systems.md").read_text()
+    assert "bad_data" in (folder / "results/tables/small_counts.md").read_text()
