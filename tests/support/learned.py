@@ -13,7 +13,7 @@ FEW = LearningSettings(trials=3)
 
 
 def schedule_by(name: str, graph: Graph, settings: LearningSettings = FEW) -> Schedule:
-    """Schedule a graph, in rounds if it has some, by a policy that is learned on it where needed."""
+    """Schedule a graph, in rounds where it has some, learning on what is seen first."""
     if is_learned(name):
         return schedule_in_rounds(learn_policy(name, [first_round(graph)], settings), graph)
     return schedule_in_rounds(load_policy(name), graph)
