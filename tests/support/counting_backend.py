@@ -24,6 +24,7 @@ class CountingBackend(Stepwise):
         super().__init__(switches, device, threads)
         self.calls: Counter[str] = Counter()
         self.batches: list[tuple[str, int, int]] = []  # stage, type, position
+        self.events: list[tuple[str, int, int] | None] = []  # the same, and None where one reads
         self.plans: Mapping[int, Plan] = {}
         self.rows: Arrangement | None = None
         self.is_clear = False
@@ -59,10 +60,12 @@ class CountingBackend(Stepwise):
             n_batches = len(self.rows.types[type_id].rows.first_row)
             assert position == ALL_ROWS or 0 <= position < n_batches
             self.batches.append((stage, type_id, position))
+            self.events.append((stage, type_id, position))
         super().run(stage, batches)
 
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
         self.calls["read"] += 1
+        self.events.append(None)
         return super().read(type_id, ref, rows)
 
     def clear_gradients(self) -> None:
