@@ -58,6 +58,7 @@ class Engine:
         self._lower(named)
         self._lower(self.functions)
         self.n_lowered = len(self.functions)
+        self.has_rounds = False
 
     def _lower(self, functions: Mapping[int, VertexFunction]) -> None:
         """Plan and compile the functions that have no plan yet, and number the row spaces anew."""
@@ -109,6 +110,7 @@ class Engine:
         self.whole = np.array([(type_id, ALL_ROWS) for type_id in types], dtype=np.int32)
         read = [(k, b) for k, rows in outputs.items() for b in range(len(rows.rounds))]
         self.read = np.array(read, dtype=np.int32) if read else NO_BATCHES
+        self.has_rounds = schedule.round_starts is not None
         self.rounds = (
             [all_at_once(self.plans, layout, outputs)]
             if schedule.round_starts is None
@@ -182,4 +184,5 @@ class Engine:
 
     def facts(self) -> dict[str, str]:
         """How it ran, for the record: the switches in force, and what the backend says."""
-        return {**self.switches.in_effect(train=self.train).words(), **self.backend.facts()}
+        facts = {**self.switches.in_effect(train=self.train).words(), **self.backend.facts()}
+        return facts | ({"evaluated": "round by round"} if self.has_rounds else {})

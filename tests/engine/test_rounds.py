@@ -104,6 +104,7 @@ def test_the_loss_of_a_round_is_read_before_the_next_one_starts(
         assert mini_batch.rounds is not None
         assert seen == [{r} for r in range(mini_batch.rounds.max() + 1)], policy
         assert adapter.schedule.n_batches >= len(seen)
+        assert adapter.in_force()["evaluated"] == "round by round"
         for type_id, position in adapter.engine.layout.batches.tolist():
             assert len(rounds_of_batch(adapter.engine, type_id, position)) == 1
 
@@ -203,6 +204,7 @@ def test_mini_batches_without_rounds_are_read_once() -> None:
     run_forward(adapter)
     assert adapter.schedule.round_starts is None
     assert len(adapter.engine.rounds) == 1
+    assert "evaluated" not in adapter.in_force()
 
 
 def test_outputs_are_of_the_round_of_what_they_read() -> None:
