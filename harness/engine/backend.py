@@ -98,7 +98,8 @@ class Backend(ABC):
     def run(self, stage: str, batches: IntArray) -> None:
         """Run a stage of every batch (type id, position) (k, 2) in order.
 
-        A position may be ALL_ROWS, which is all rows of a function at once.
+        A position may be ALL_ROWS, which is all rows of a function at once: in stages before and
+        behind the batches, and in the backward stage of an output function.
         """
 
     @abstractmethod

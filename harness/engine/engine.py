@@ -11,7 +11,7 @@ from harness.contracts.model import Weights
 from harness.engine.backend import Arrangement, choose_backend
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import Plan
-from harness.engine.rows.geometry import output_geometries, space_of_type, type_geometry
+from harness.engine.rows.geometry import OutputRows, output_geometries, space_of_type, type_geometry
 from harness.engine.rows.layout import Index, Layout, plan_layout
 from harness.engine.rows.rounds import ALL_ROWS, all_at_once, plan_rounds
 from harness.engine.switches import Switches
@@ -108,7 +108,7 @@ class Engine:
         self.backend.arrange(Arrangement(types, n_rows))
         self.layout: Layout = layout
         self.whole = np.array([(type_id, ALL_ROWS) for type_id in types], dtype=np.int32)
-        read = [(k, b) for k, rows in outputs.items() for b in range(len(rows.rounds))]
+        read = [(k, b) for k, rows in outputs.items() for b in self._going_back(rows)]
         self.read = np.array(read, dtype=np.int32) if read else NO_BATCHES
         self.has_rounds = schedule.round_starts is not None
         self.rounds = (
@@ -116,6 +116,12 @@ class Engine:
             if schedule.round_starts is None
             else plan_rounds(self.plans, layout, schedule.round_starts, outputs)
         )
+
+    def _going_back(self, rows: OutputRows) -> Iterable[int]:
+        """Batches of an output function in the backward stage, when all rounds are over."""
+        if self.switches.lazy_batching and len(rows.rounds) > 1:
+            return (ALL_ROWS,)
+        return range(len(rows.rounds))
 
     def forward(self) -> float:
         """Run all batches; returns the loss, summed over the mini-batch.
@@ -137,7 +143,10 @@ class Engine:
         return total
 
     def backward(self) -> None:
-        """Run all batches in reverse, then the parameter gradients that were put off."""
+        """Run all batches in reverse, then the parameter gradients that were put off.
+
+        All rounds are over by now, so that their outputs may go back at once.
+        """
         self.backend.clear_gradients()
         self.backend.run("backward", np.concatenate([self.read, self.layout.batches[::-1]]))
         self.backend.run("backward_lazy", self.whole)

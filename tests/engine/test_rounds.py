@@ -198,6 +198,19 @@ def test_side_by_side_equals_one_by_one(name: str) -> None:
     np.testing.assert_allclose(whole.loss, loss, rtol=1e-5)
 
 
+@pytest.mark.parametrize("lazy", [True, False])
+def test_outputs_go_back_at_once_unless_nothing_is_put_off(lazy: bool) -> None:
+    model, instances = EXAMPLES["seq2seq"]
+    weights = {k: np.ones(s.shape, np.float32) for k, s in model.parameters.items()}
+    adapter = prepared(model, weights, Switches(lazy_batching=lazy))
+    run(adapter, instances)
+    backend = adapter.engine.backend
+    assert isinstance(backend, CountingBackend)
+    back = [b for stage, type_id, b in backend.batches if stage == "backward" and type_id < 0]
+    n_rounds = len(adapter.engine.rounds)
+    assert back == ([ALL_ROWS] if lazy else list(range(n_rounds)))
+
+
 def test_mini_batches_without_rounds_are_read_once() -> None:
     adapter = adapter_of("bilstm")
     adapter.load(EXAMPLES["bilstm"][1])

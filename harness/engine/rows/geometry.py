@@ -31,12 +31,20 @@ class TypeGeometry:
 
     gathers: by slots (None: every child). pulls: by name, one int64 a row of the type.
     contiguous: all batches of the type follow one another among the state rows.
+    goes_back_at_once: whether the backward stage may take all rows, as that of outputs does.
     """
 
     rows: TypeRows
     gathers: Mapping[Slots, Gather]
     pulls: Mapping[str, Index]
     contiguous: bool
+    goes_back_at_once: bool = False
+
+    @property
+    def n_at_once(self) -> int:
+        """The most rows that a stage which takes batch by batch gets."""
+        starts = self.rows.starts
+        return self.rows.n if self.goes_back_at_once else int((starts[1:] - starts[:-1]).max())
 
     @property
     def n_edges(self) -> int:
@@ -98,7 +106,7 @@ def _output_rows(plan: Plan, mini_batch: MiniBatch, layout: Layout, mine: Index)
     else:
         own = mini_batch.output_pulls
         pulls = {name: _pulled(own[name], mine[by_row]) for name in _pull_names(plan)}
-    geometry = TypeGeometry(rows, {(0,): gather}, pulls, contiguous=True)
+    geometry = TypeGeometry(rows, {(0,): gather}, pulls, contiguous=True, goes_back_at_once=True)
     return OutputRows(geometry, mine[by_row], rounds)
 
 

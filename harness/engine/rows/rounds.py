@@ -34,7 +34,7 @@ def all_at_once(
 ) -> Round:
     """What a mini-batch without rounds runs."""
     types = (*layout.types, *outputs)
-    read = [(k, 0) for k in outputs]
+    read = [(k, 0) for k in outputs]  # the only batch
     losses = [(t, plans[t].loss) for t in types]
     return Round(
         *(

@@ -58,8 +58,7 @@ class Memory:
                 self.buffers[key] = grown(matrix, rows.n_rows.get(key[1].of, 0))
 
     def _make_room(self, type_id: int, geometry: TypeGeometry) -> None:
-        starts = geometry.rows.starts
-        wanted = (geometry.rows.n, int((starts[1:] - starts[:-1]).max()), geometry.n_edges)
+        wanted = (geometry.rows.n, geometry.n_at_once, geometry.n_edges)
         room = self._room.get(type_id, (0, 0, 0))
         if all(new <= old for new, old in zip(wanted, room, strict=True)):
             return
