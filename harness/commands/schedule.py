@@ -18,6 +18,7 @@ from harness.counts.row import AnyCount, write_count_rows
 from harness.counts.sweep_requests import parse_requests
 from harness.counts.worker import Outcome
 from harness.errors import BenchError, ConfigError
+from harness.policies.parts.rounds import schedule_in_rounds
 from harness.records.whole_files import check_writable
 from harness.terminal.argument_parser import OneLineParser
 from harness.terminal.count_table import table_of
@@ -104,7 +105,7 @@ def _draw_and_save(counted: Counted, flags: argparse.Namespace) -> None:
     graph = Source(request).at(request.offset).plain
     if flags.draw is not None:
         policies = {name: learned or load_policy(name) for name, learned in good.items()}
-        schedules = {name: policy(graph) for name, policy in policies.items()}
+        schedules = {name: schedule_in_rounds(one, graph) for name, one in policies.items()}
         picture = _drawing_for("graph", flags.draw)
         picture.draw_schedules(graph, schedules, flags.draw, request.title)
     if flags.draw_policy is not None and the_learned is not None:

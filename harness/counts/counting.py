@@ -21,6 +21,7 @@ from harness.counts.row import BatchCounts
 from harness.errors import ConfigError, ScheduleError
 from harness.measuring.clock import PhaseClock, collector_paused, timed
 from harness.policies.parts.bound import lower_bound
+from harness.policies.parts.rounds import first_round, run_in_rounds, schedule_in_rounds
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import check_schedule
 
@@ -55,6 +56,8 @@ class Scheduler:
 def scheduler(name: str, settings: LearningSettings, workload: str, train: Graphs) -> Scheduler:
     """Load a policy, or learn one for each of both graphs; `settings.file` is taken for both.
 
+    What is learned on is what is seen first of a graph.
+
     Raises ConfigError for a name that is no policy, and for a file that does not fit.
     """
     if not is_learned(name):
@@ -83,7 +86,7 @@ def _saved(name: str, machine: LearnedPolicy, file: str, released: Graph) -> Sch
     Another, learned on the released graph, would count what the saved one does not decide.
     """
     try:
-        machine(released)
+        schedule_in_rounds(machine, released)
     except ConfigError:
         reason = (
             f"{file} was learned on other types than the released graph has; leave learning.file"
@@ -98,7 +101,8 @@ def _saved(name: str, machine: LearnedPolicy, file: str, released: Graph) -> Sch
 def _learn(
     name: str, graph: Graph, settings: LearningSettings, workload: str
 ) -> tuple[LearnedPolicy, float]:
-    return timed(lambda: learn_policy(name, [graph], settings, workload), synchronize=lambda: None)
+    seen = [first_round(graph)]
+    return timed(lambda: learn_policy(name, seen, settings, workload), synchronize=lambda: None)
 
 
 def count_batches(
@@ -107,7 +111,7 @@ def count_batches(
     following: Sequence[Graphs] = (),
     enough_s: float = ENOUGH_S,
 ) -> BatchCounts:
-    """Schedule both graphs, prove both schedules, and time the policy on the first.
+    """Schedule both graphs, in rounds if need be, prove both, and time the policy on the first.
 
     following: further mini-batches, which are only counted. enough_s: of timed calls.
 
@@ -142,8 +146,8 @@ def _count(
     """What one policy does on one graph, its schedule proved, and what a learned one tells."""
     if policy is None:
         return {"n_batches": None}
-    run = None if learned is None else learned.run(graph)
-    schedule = policy(graph) if run is None else run.schedule
+    run = None if learned is None else run_in_rounds(learned, graph)
+    schedule = schedule_in_rounds(policy, graph) if run is None else run.schedule
     try:
         check_schedule(graph, schedule)
     except ScheduleError as error:
@@ -159,13 +163,16 @@ def _count(
 
 
 def median_call_s(policy: Policy, graph: Graph, enough_s: float = ENOUGH_S) -> float:
-    """Return the median seconds of a call; the first call, which may compile, is no sample."""
-    policy(graph)
+    """Return the median seconds of scheduling a graph, in rounds where it has some.
+
+    The first call, which may compile, is no sample.
+    """
+    schedule_in_rounds(policy, graph)
     clock = PhaseClock(synchronize=lambda: None)
     samples: list[float] = []
     with collector_paused():
         while len(samples) < MIN_CALLS or (sum(samples) < enough_s and len(samples) < MAX_CALLS):
             clock.start()
-            policy(graph)
+            schedule_in_rounds(policy, graph)
             samples.append(clock.stop().total_s)
     return statistics.median(samples)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from harness.contracts.policy import LearnedPolicy, Policy
 from harness.counts.row import Generalisation
 from harness.policies.parts.bound import lower_bound
+from harness.policies.parts.rounds import run_in_rounds, schedule_in_rounds
 from harness.values.graph import Graph
 
 
@@ -17,8 +18,8 @@ def generalise(
     """Schedule every graph; `learned` is the policy where that is learned. None for no graphs."""
     if not graphs:
         return None
-    runs = [] if learned is None else [learned.run(graph) for graph in graphs]
-    schedules = [run.schedule for run in runs] or [policy(graph) for graph in graphs]
+    runs = [] if learned is None else [run_in_rounds(learned, graph) for graph in graphs]
+    schedules = [run.schedule for run in runs] or [schedule_in_rounds(policy, g) for g in graphs]
     counts = tuple(schedule.n_batches for schedule in schedules)
     bounds = tuple(lower_bound(graph) for graph in graphs)
     n_decisions = sum(run.n_decisions for run in runs)

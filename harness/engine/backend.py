@@ -24,7 +24,7 @@ from harness.errors import ConfigError, UnsupportedTrial
 from harness.values.instances import IntArray
 from harness.values.places import ROOT
 
-ALL_ROWS = -1  # the position of a batch that is all rows of a function at once
+EVERY = slice(None)
 # What `backend=auto` takes; whole names of modules, by which the hash of measured code finds them.
 DEFAULTS = {
     "cpu": "harness.engine.backends.compiled.backend",
@@ -91,19 +91,23 @@ class Backend(ABC):
         """Take the plans of all functions by id; those that it knows already have not changed."""
 
     @abstractmethod
-    def arrange(self, rows: Arrangement, *, keep_states: bool = False) -> None:
-        """Take the next mini-batch's rows, and make room for them.
-
-        keep_states: rows of states that were computed before stay as they are.
-        """
+    def arrange(self, rows: Arrangement) -> None:
+        """Take the next mini-batch's rows, and make room for them."""
 
     @abstractmethod
     def run(self, stage: str, batches: IntArray) -> None:
-        """Run a stage of every batch (type id, position) (k, 2) in order; see ALL_ROWS."""
+        """Run a stage of every batch (type id, position) (k, 2) in order.
+
+        A position may be ALL_ROWS, which is all rows of a function at once: in stages before and
+        behind the batches, and in the backward stage of an output function.
+        """
 
     @abstractmethod
-    def read(self, type_id: int, ref: Ref) -> NDArray[np.float32]:
-        """Return columns of all rows of a function (n, width), in the order of its batches."""
+    def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
+        """Return columns of a function's rows (n, width), in the order of its batches.
+
+        Waits for what computes them.
+        """
 
     @abstractmethod
     def clear_gradients(self) -> None:

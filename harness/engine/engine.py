@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
-from harness.engine.backend import ALL_ROWS, Arrangement, choose_backend
+from harness.engine.backend import Arrangement, choose_backend
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import Plan
-from harness.engine.rows.geometry import output_geometries, space_of_type, type_geometry
+from harness.engine.rows.geometry import OutputRows, output_geometries, space_of_type, type_geometry
 from harness.engine.rows.layout import Index, Layout, plan_layout
+from harness.engine.rows.rounds import ALL_ROWS, all_at_once, plan_rounds
 from harness.engine.switches import Switches
-from harness.errors import UnsupportedTrial
+from harness.errors import ScheduleError, UnsupportedTrial
 from harness.values.graph import MiniBatch
 from harness.values.instances import IntArray
 from harness.values.schedule import Schedule
@@ -28,8 +29,9 @@ class Engine:
 
     functions: vertex functions by type id; more may join later, and are compiled when a mini-batch
     is arranged (at operator granularity every number of children has a sum of its own).
-    outputs: functions that are read from MiniBatch.outputs after the last batch, the k-th of them
-    where MiniBatch.output_ids is k; none where outputs are vertices themselves.
+    outputs: functions that are read from MiniBatch.outputs after the last batch (of each round,
+    where the graph has rounds), the k-th of them where MiniBatch.output_ids is k; none where
+    outputs are vertices themselves.
     weights: initial float32 values.
 
     Raises UnsupportedTrial where the backend cannot run what is asked.
@@ -56,6 +58,7 @@ class Engine:
         self._lower(named)
         self._lower(self.functions)
         self.n_lowered = len(self.functions)
+        self.has_rounds = False
 
     def _lower(self, functions: Mapping[int, VertexFunction]) -> None:
         """Plan and compile the functions that have no plan yet, and number the row spaces anew."""
@@ -77,10 +80,16 @@ class Engine:
             state: self.space_of_type[t] for t, states in enumerate(written) for state in states
         }
 
-    def arrange(
-        self, mini_batch: MiniBatch, schedule: Schedule, *, keep_states: bool = False
-    ) -> None:
-        """Lay a scheduled mini-batch out in memory; part of the schedule phase."""
+    def arrange(self, mini_batch: MiniBatch, schedule: Schedule) -> None:
+        """Lay a scheduled mini-batch out in memory; part of the schedule phase.
+
+        Rounds are laid out together, though in no order that a later one decides: what is done at
+        once here, a program that does not know the later rounds would do one by one.
+
+        Raises ScheduleError for a schedule that has no rounds where the graph has some.
+        """
+        if mini_batch.rounds is not None and schedule.round_starts is None:
+            raise ScheduleError("the graph has rounds; schedule it in rounds")
         self.mini_batch = mini_batch
         if len(self.functions) > self.n_lowered:
             self._lower(self.functions)
@@ -92,34 +101,52 @@ class Engine:
             for type_id, rows in layout.types.items()
         }
         plans = {k: self.plans[k] for k in self.output_ids}
-        self.output_order: dict[int, Index] = {}
-        for k, (geometry, order) in output_geometries(plans, mini_batch, layout).items():
-            types[k], self.output_order[k] = geometry, order
+        outputs = output_geometries(plans, mini_batch, layout)
+        types |= {k: rows.geometry for k, rows in outputs.items()}
+        self.output_order: dict[int, Index] = {k: rows.order for k, rows in outputs.items()}
         n_rows = {state: layout.n_rows[space] for state, space in self.space_of_state.items()}
-        self.backend.arrange(Arrangement(types, n_rows), keep_states=keep_states)
+        self.backend.arrange(Arrangement(types, n_rows))
         self.layout: Layout = layout
         self.whole = np.array([(type_id, ALL_ROWS) for type_id in types], dtype=np.int32)
-        read = [(k, 0) for k in self.output_order]
+        read = [(k, b) for k, rows in outputs.items() for b in self._going_back(rows)]
         self.read = np.array(read, dtype=np.int32) if read else NO_BATCHES
+        self.has_rounds = schedule.round_starts is not None
+        self.rounds = (
+            [all_at_once(self.plans, layout, outputs)]
+            if schedule.round_starts is None
+            else plan_rounds(self.plans, layout, schedule.round_starts, outputs)
+        )
+
+    def _going_back(self, rows: OutputRows) -> Iterable[int]:
+        """Batches of an output function in the backward stage, when all rounds are over."""
+        if self.switches.lazy_batching and len(rows.rounds) > 1:
+            return (ALL_ROWS,)
+        return range(len(rows.rounds))
 
     def forward(self) -> float:
-        """Run all batches; returns the loss, summed over the mini-batch."""
-        self.backend.tally.n_launches = self.backend.tally.bytes_copied = 0
-        self.backend.run("eager", self.whole)
-        self.backend.run("batch", np.concatenate([self.layout.batches, self.read]))
-        self.backend.run("lazy", self.whole)
-        return self._loss()
+        """Run all batches; returns the loss, summed over the mini-batch.
 
-    def _loss(self) -> float:
+        Round after round, each whole, outputs too: its loss is here before the next one starts.
+        """
+        self.backend.tally.n_launches = self.backend.tally.bytes_copied = 0
         total = 0.0
-        for type_id in (*self.layout.types, *self.output_order):
-            plan = self.plans[type_id]
-            if plan.loss is not None:
-                total += float(self.backend.read(type_id, plan.refs[plan.loss]).sum())
+        for one in self.rounds:
+            for stage, batches in (
+                ("eager", one.eager),
+                ("batch", one.batches),
+                ("lazy", one.lazy),
+            ):
+                if len(batches):
+                    self.backend.run(stage, batches)
+            for type_id, ref, rows in one.losses:
+                total += float(self.backend.read(type_id, ref, rows).sum())
         return total
 
     def backward(self) -> None:
-        """Run all batches in reverse, then the parameter gradients that were put off."""
+        """Run all batches in reverse, then the parameter gradients that were put off.
+
+        All rounds are over by now, so that their outputs may go back at once.
+        """
         self.backend.clear_gradients()
         self.backend.run("backward", np.concatenate([self.read, self.layout.batches[::-1]]))
         self.backend.run("backward_lazy", self.whole)
@@ -166,4 +193,5 @@ class Engine:
 
     def facts(self) -> dict[str, str]:
         """How it ran, for the record: the switches in force, and what the backend says."""
-        return {**self.switches.in_effect(train=self.train).words(), **self.backend.facts()}
+        facts = {**self.switches.in_effect(train=self.train).words(), **self.backend.facts()}
+        return facts | ({"evaluated": "round by round"} if self.has_rounds else {})

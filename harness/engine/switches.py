@@ -22,8 +22,8 @@ class Switches:
 
     granularity: "vertex" (whole vertex functions are batched) or "operator" (DyNet's signatures).
     lazy_batching: parameter gradients and outputs once per mini-batch (Cavs). hoisting: operators
-    that need no child run before the first batch. fusion: elementwise operators become generated
-    kernels.
+    that need no child run before the first batch. Outputs and such operators only with those of the
+    same round, where the graph has rounds. fusion: elementwise operators become generated kernels.
     layout: "read_order" orders batches so that gathers become views; "policy" keeps their order.
         So do "pq" and "dynet", which also batch the operators inside a vertex function and lay
         their values out: by a PQ tree, or as they are computed, with copies where operands are
@@ -35,8 +35,9 @@ class Switches:
         (harness.granularity.sharing; vertex granularity only).
     fold_tables: in inference, products of looked-up rows with weights are looked up themselves
         (harness.vertex.folding).
-    outputs: "stage" runs classifier and losses once, behind the last batch; "vertices" makes them
-        vertices of the graph, which the policy batches (vertex granularity only; operators are).
+    outputs: "stage" runs classifier and losses once, behind the last batch (of a round, where the
+        graph has rounds); "vertices" makes them vertices of the graph, which the policy batches
+        (vertex granularity only; operators are).
     backend: what executes the plans (a folder of harness/engine/backends); "auto": compiled code on
         a CPU, torch's operators on CUDA.
     loop: "compiled" runs a stage of all batches in one call; "python" makes a call of every batch.

@@ -117,6 +117,11 @@ class _Expansion:
         base = n_inner + np.arange(len(read), dtype=np.int32) * len(out.applications)
         self.output = _Group(out, read, base, read)
         n = n_inner + len(read) * len(out.applications)
+        rounds = self.graph.rounds
+        if rounds is not None:  # of an operator: that of its vertex, or of the one that is read
+            of_outputs = rounds[read].repeat(len(out.applications))
+            rounds = np.concatenate([rounds.repeat(sizes), of_outputs])
+        self.rounds = rounds
         self.types = np.zeros(n, dtype=np.int32)
         self.functions = np.zeros(n, dtype=np.int32)
         self.n_args = np.zeros(n, dtype=np.int32)
@@ -144,6 +149,7 @@ class _Expansion:
             args=args,
             type_names=tuple(self.table.names),
             cheap=np.array(self.table.cheap, dtype=np.bool_),
+            rounds=self.rounds,
         )
 
     def _locate_states(self) -> dict[str, IntArray]:

@@ -80,7 +80,8 @@ def _reduced(
 def with_output_vertices(mini_batch: MiniBatch, has_loss: bool) -> MiniBatch:
     """Append a vertex for every output, and with `has_loss` one for every loss.
 
-    They pull what the output function pulls; outputs are then the new vertices themselves.
+    They pull what the output function pulls, and are of the round of the vertex that is read;
+    outputs are then the new vertices themselves.
     """
     graph, read = mini_batch.graph, mini_batch.outputs
     n, k = graph.n_vertices, len(read)
@@ -97,6 +98,9 @@ def with_output_vertices(mini_batch: MiniBatch, has_loss: bool) -> MiniBatch:
             ),
             args=np.concatenate([graph.args, *(args for _, args in added)]),
             type_names=(*graph.type_names, *names),
+            rounds=None
+            if graph.rounds is None
+            else np.concatenate([graph.rounds, *[graph.rounds[read]] * len(added)]),
         ),
         pulls=_pulls(mini_batch, len(added)),
         outputs=outputs,

@@ -5,7 +5,8 @@ that it scatters, whose batch is forced right behind the block's. A vertex funct
 is no block but one vertex a lookup; one that only adds up its children is one vertex a state, of a
 type of its own for each number of children; one that scatters bare parameters is those parameters.
 The output function adds one vertex an operator, every bare parameter one unbatchable vertex, and
-one vertex sums all losses. All of it is derived from the traced vertex functions.
+one vertex sums all losses. All of it is derived from the traced vertex functions. Where the graph
+appears in rounds, each loss is asked for by itself, and so nothing sums them.
 
 Source: Chen et al., ICML 2023, released code, dynet/ooc-block.cc (blocks) and benchmark/models.
 """
@@ -43,21 +44,28 @@ def released_graph(model: Model, mini_batch: MiniBatch) -> Graph:
     states: list[dict[str, int]] = []  # released vertex of every state of every vertex
     losses: list[int] = []
     graph = mini_batch.graph
+    rounds = [0] * graph.n_vertices if graph.rounds is None else graph.rounds.tolist()
     for vertex, type_id in enumerate(graph.types.tolist()):
+        building.round = rounds[vertex]
         children = [states[child] for child in graph.args_of(vertex).tolist()]
         function = functions[graph.type_names[type_id]]
         states.append(_add_vertex(building, function, children, weights))
         if vertex in read:
             losses += _add_output(building, output, states[vertex], weights)
-    if losses:
+    if losses and graph.rounds is None:
         building.add("sum", losses)
-    return building.graph()
+    return building.graph(in_rounds=graph.rounds is not None)
 
 
 @dataclass(slots=True)
 class _Building:
-    """Vertices and types so far; the type named "parameter" is the unbatchable one."""
+    """Vertices and types so far; the type named "parameter" is the unbatchable one.
 
+    round: of the vertices that are added.
+    """
+
+    round: int = 0
+    rounds: list[int] = field(default_factory=list)
     types: list[int] = field(default_factory=list)
     arg_start: list[int] = field(default_factory=lambda: [0])
     args: list[int] = field(default_factory=list)
@@ -81,11 +89,12 @@ class _Building:
         """Append a vertex and return its id."""
         self.declare(type_name)
         self.types.append(self.type_ids[type_name])
+        self.rounds.append(self.round)
         self.args += args
         self.arg_start.append(len(self.args))
         return len(self.types) - 1
 
-    def graph(self) -> Graph:
+    def graph(self, *, in_rounds: bool) -> Graph:
         """Return the finished graph."""
         return Graph(
             types=np.array(self.types, dtype=np.int32),
@@ -93,6 +102,7 @@ class _Building:
             args=np.array(self.args, dtype=np.int32),
             type_names=tuple(self.type_ids),
             follows=np.array(self.follows, dtype=np.int32),
+            rounds=np.array(self.rounds, dtype=np.int32) if in_rounds else None,
         )
 
 

@@ -43,12 +43,29 @@ def share_equal(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) 
     types, arg_start, args, kept, new_id = _merge(keys, graph.types, graph.arg_start, graph.args)
     in_order = len(read) == graph.n_vertices and bool((read[1:] > read[:-1]).all())
     return MiniBatch(
-        graph=Graph(types, arg_start, args, graph.type_names, graph.follows, graph.cheap),
+        graph=Graph(
+            types=types,
+            arg_start=arg_start,
+            args=args,
+            type_names=graph.type_names,
+            follows=graph.follows,
+            cheap=graph.cheap,
+            rounds=_earliest(graph.rounds, kept, new_id),
+        ),
         pulls={name: values[kept] for name, values in pulls.items()},
         outputs=new_id if in_order else new_id[read],
         n_instances=mini_batch.n_instances,
         output_pulls=pulls if in_order else {k: values[read] for k, values in pulls.items()},
     )
+
+
+def _earliest(rounds: IntArray | None, kept: IntArray, new_id: IntArray) -> IntArray | None:
+    """The first round in which any vertex appears that the kept one stands for."""
+    if rounds is None:
+        return None
+    found: IntArray = rounds[kept]
+    np.minimum.at(found, new_id, rounds)
+    return found
 
 
 def _input_keys(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) -> IntArray:

@@ -2,7 +2,7 @@
 
 Kiperwasser and Goldberg, TACL 2016 (arc-hybrid; their options userlmost, userl and bibi-lstm), as
 in Neubig, Goldberg and Dyer, NIPS 2017, section 4. Every decision is evaluated before the next one
-is looked at (MiniBatch.rounds); the transitions that are followed are those to the given tree.
+is looked at (Graph.rounds); the transitions that are followed are those to the given tree.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Parser(Model):
         tags = np.concatenate([sentence.tags for sentence in instances])
         blocks = (forward, backward, token, forward_2, backward_2, vector, missing, transition)
         return MiniBatch(
-            graph=joined(blocks, ("unbatchable", *self.vertex_types)),
+            graph=joined(blocks, ("unbatchable", *self.vertex_types), rounds),
             pulls={
                 "word": pulled(transition.end, *((at, words[order]) for at, order in read)),
                 "tag": pulled(transition.end, *((at, tags[order]) for at, order in read)),
@@ -120,7 +120,6 @@ class Parser(Model):
             },
             outputs=transition.vertices,
             n_instances=len(instances),
-            rounds=rounds,
         )
 
     def _labels(self, transition: Block, instances: Sequence[ParsedSentence]) -> IntArray:

@@ -2,7 +2,7 @@
 
 Chen et al., "ED-Batch", ICML 2023, the workload LSTM-NMT; equations of its release,
 benchmark/models/nmt.cc: the cell reads tanh(E x + b_E). Its decoder is called step by step, as if
-the next word depended on the last one's distribution, and so is this one (MiniBatch.rounds).
+the next word depended on the last one's distribution, and so is this one (Graph.rounds).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Seq2Seq(Model):
         rounds = np.zeros(n, dtype=np.int32)
         rounds[encoder.end :] = target.places()
         return MiniBatch(
-            graph=joined([encoder, steps], ("unbatchable", *self.vertex_types)),
+            graph=joined([encoder, steps], ("unbatchable", *self.vertex_types), rounds),
             pulls={
                 "source": pulled(n, (at, words)),
                 "target": pulled(n, (steps.vertices, read)),
@@ -67,7 +67,6 @@ class Seq2Seq(Model):
             },
             outputs=steps.vertices,
             n_instances=len(instances),
-            rounds=rounds,
         )
 
     def start(self, v: VertexTracer) -> None:

@@ -29,9 +29,12 @@ class Graph:
         vertex of such a type has one argument, of the type it follows.
     cheap (n_types,): types that the agenda policy prefers on ties (DyNet's elementwise operators:
         dynet/exec.cc); none unless given.
+    rounds (n,): where control flow lets the graph be seen only piece by piece, the round in which
+        each vertex appears, from 0: what a round holds is evaluated before the next one appears.
+        None where all is seen at once.
 
-    Raises ScheduleError when the arrays are inconsistent or an argument does not come first (a
-    cycle).
+    Raises ScheduleError when the arrays are inconsistent, an argument does not come first (a
+    cycle) or is of a later round, or a vertex is not of the round of the one that it follows.
     """
 
     types: IntArray
@@ -40,6 +43,7 @@ class Graph:
     type_names: tuple[str, ...]
     follows: IntArray = field(default_factory=lambda: int_array([]))
     cheap: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    rounds: IntArray | None = None
 
     def __post_init__(self) -> None:
         if len(self.follows) == 0:
@@ -49,6 +53,8 @@ class Graph:
         for name in ("types", "arg_start", "args", "follows"):
             object.__setattr__(self, name, int_array(getattr(self, name)))
         object.__setattr__(self, "cheap", _flags(self.cheap))
+        if self.rounds is not None:
+            object.__setattr__(self, "rounds", int_array(self.rounds))
         self._check()
         self._check_follows()
 
@@ -78,6 +84,22 @@ class Graph:
                 f"vertex {users[late]} uses vertex {self.args[late]}, which does not come before"
                 " it: the graph has a cycle or is not in topological order"
             )
+        if self.rounds is not None:
+            self._check_rounds(self.rounds, users)
+
+    def _check_rounds(self, rounds: IntArray, users: IntArray) -> None:
+        if len(rounds) != self.n_vertices or rounds.min(initial=0) < 0:
+            raise ScheduleError(
+                f"rounds has {len(rounds)} entries, the least {rounds.min(initial=0)}; it needs one"
+                f" for each of {self.n_vertices} vertices, from 0"
+            )
+        late = np.flatnonzero(rounds[self.args] > rounds[users])
+        if len(late):
+            user, arg = users[late[0]], self.args[late[0]]
+            raise ScheduleError(
+                f"vertex {user} of round {rounds[user]} uses vertex {arg}, which only appears in"
+                f" round {rounds[arg]}"
+            )
 
     def _check_follows(self) -> None:
         for name in ("follows", "cheap"):
@@ -105,6 +127,11 @@ class Graph:
             raise ScheduleError(
                 "a vertex of a type that follows another needs one argument, of the type it follows"
             )
+        if (
+            self.rounds is not None
+            and (self.rounds[followers] != self.rounds[self.args[starts[followers]]]).any()
+        ):
+            raise ScheduleError("a vertex of a type that follows another needs that one's round")
 
     @property
     def n_vertices(self) -> int:
@@ -119,6 +146,20 @@ class Graph:
     def args_of(self, vertex: int) -> IntArray:
         """Arguments of one vertex, by slot."""
         return self.args[self.arg_start[vertex] : self.arg_start[vertex + 1]]
+
+    def part(self, types: IntArray, arg_start: IntArray, args: IntArray) -> Graph:
+        """Some vertices of this graph as one of the same types, all of it seen at once.
+
+        The arrays are taken as they are: read-only, and right since this graph is; checking them
+        would take ten times as long as a policy does for a small part.
+        """
+        made = object.__new__(Graph)
+        for name, value in (("types", types), ("arg_start", arg_start), ("args", args)):
+            object.__setattr__(made, name, value)
+        for name in ("type_names", "follows", "cheap"):
+            object.__setattr__(made, name, getattr(self, name))
+        object.__setattr__(made, "rounds", None)
+        return made
 
 
 @functools.cache
@@ -148,8 +189,8 @@ class MiniBatch:
     output_pulls: what the output function pulls, one int32 per output (k,), where that is not
         what the output's vertex pulls.
     output_ids (k,): which output function reads each output, where there are several.
-    rounds (n,): where control flow lets the graph be seen only piece by piece, the round in which
-        each vertex appears, from 0: it is evaluated, outputs too, before the next one appears.
+
+    An output is of the round of the vertex that it reads, where the graph has rounds.
     """
 
     graph: Graph
@@ -159,7 +200,11 @@ class MiniBatch:
     function_ids: IntArray | None = None
     output_pulls: Mapping[str, IntArray] | None = None
     output_ids: IntArray | None = None
-    rounds: IntArray | None = None
+
+    @property
+    def rounds(self) -> IntArray | None:
+        """The round in which each vertex appears (n,), where there are rounds: see Graph."""
+        return self.graph.rounds
 
     @property
     def functions(self) -> IntArray:

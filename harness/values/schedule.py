@@ -17,10 +17,12 @@ class Schedule:
 
     order (n,): every vertex once.
     starts (n_batches + 1,): where each batch begins in `order`.
+    round_starts (n_rounds + 1,): the first batch of each round, where the graph has rounds.
     """
 
     order: IntArray
     starts: IntArray
+    round_starts: IntArray | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", int_array(self.order))
@@ -30,6 +32,15 @@ class Schedule:
             raise ScheduleError(f"batch starts must run from 0 to {len(self.order)}")
         if (starts[1:] <= starts[:-1]).any():
             raise ScheduleError("a schedule has an empty batch")
+        if self.round_starts is not None:
+            object.__setattr__(self, "round_starts", int_array(self.round_starts))
+            self._check_rounds(self.round_starts)
+
+    def _check_rounds(self, starts: IntArray) -> None:
+        if len(starts) == 0 or starts[0] != 0 or starts[-1] != self.n_batches:
+            raise ScheduleError(f"starts of rounds must run from 0 to {self.n_batches}")
+        if (starts[1:] < starts[:-1]).any():
+            raise ScheduleError("starts of rounds must not decrease")
 
     @property
     def n_batches(self) -> int:
@@ -45,7 +56,8 @@ def check_schedule(graph: Graph, schedule: Schedule) -> None:
     """Prove that a schedule is valid for a graph.
 
     Raises ScheduleError unless every vertex is executed once, after its arguments, in a batch of
-    one type, and alone where its type is unbatchable; and for what is no Schedule at all.
+    one type and one round, and alone where its type is unbatchable; round after round; and for what
+    is no Schedule at all.
     """
     if not isinstance(schedule, Schedule):
         raise ScheduleError(f"a {type(schedule).__name__} was returned; return a Schedule")
@@ -70,3 +82,19 @@ def check_schedule(graph: Graph, schedule: Schedule) -> None:
         raise ScheduleError("a batch holds vertices of more than one type")
     if np.any(np.diff(schedule.starts)[batch_types == UNBATCHABLE] > 1):
         raise ScheduleError("an unbatchable vertex shares a batch")
+    if graph.rounds is not None:
+        _check_round_of_each(graph.rounds, schedule)
+
+
+def _check_round_of_each(rounds: IntArray, schedule: Schedule) -> None:
+    if schedule.round_starts is None:
+        raise ScheduleError("the graph has rounds, but the schedule was made of all of it at once")
+    n_batches = np.diff(schedule.round_starts)
+    round_of_batch = np.repeat(np.arange(len(n_batches)), n_batches)
+    run_in = np.repeat(round_of_batch, np.diff(schedule.starts))
+    wrong = np.flatnonzero(rounds[schedule.order] != run_in)
+    if len(wrong):
+        vertex = schedule.order[wrong[0]]
+        raise ScheduleError(
+            f"vertex {vertex} runs in round {run_in[wrong[0]]}, but it is of round {rounds[vertex]}"
+        )

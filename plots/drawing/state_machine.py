@@ -20,6 +20,7 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 from harness.contracts.policy import LearnedPolicy
 from harness.errors import ConfigError
 from harness.policies.fsm.machine import StateMachine
+from harness.policies.parts.rounds import run_in_rounds
 from harness.values.graph import Graph
 from plots.drawing.style import FIXED_METADATA, use_style
 
@@ -66,7 +67,7 @@ class _Picture:
 
 def visits_of(machine: StateMachine, graph: Graph) -> Visits:
     """Follow the machine through a graph; the least visited states become one row."""
-    decided = machine.run(graph).decided.tolist()
+    decided = run_in_rounds(machine, graph).decided.tolist()
     n_visits = Counter(decided)
     merged = set[int]()
     if len(n_visits) > MAX_STATES:

@@ -14,6 +14,7 @@ from harness.counts.row import AnyCount, CountRow, FailedCount
 from harness.counts.sweep_requests import parse_requests
 from harness.errors import RecordError
 from harness.planning.sweep import Sweep
+from harness.policies.parts.rounds import schedule_in_rounds
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
 from plots.numbers.artefact import Artefact
@@ -53,7 +54,9 @@ def counted_graph(artefact: Artefact) -> CountedGraph | None:
         for name in request.policies
         if name not in failed
     }
-    schedules = {name: one.plain(graphs.plain) for name, one in schedulers.items()}
+    schedules = {
+        name: schedule_in_rounds(one.plain, graphs.plain) for name, one in schedulers.items()
+    }
     for name, schedule in schedules.items():
         _check(artefact.count(policy=name), name, schedule, sweep)
     return CountedGraph(request, graphs.plain, schedules, schedulers)

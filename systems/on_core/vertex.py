@@ -22,6 +22,7 @@ from harness.engine.switches import Switches
 from harness.errors import ScheduleError, UnsupportedTrial
 from harness.granularity.operators import OperatorModel
 from harness.granularity.vertices import VertexModel
+from harness.policies.parts.rounds import first_round, schedule_in_rounds
 from harness.values.graph import MiniBatch
 from harness.values.schedule import check_schedule
 
@@ -95,8 +96,8 @@ class Adapter(System):
             self.policy = learn_policy(self.policy_name, [], learning, self.workload)
 
     def learn(self, instances: Sequence[Any]) -> None:
-        """Learn the policy on the graph of one mini-batch."""
-        graph = self.model.mini_batch(instances).graph
+        """Learn the policy on the graph of one mini-batch, or on what is seen of it first."""
+        graph = first_round(self.model.mini_batch(instances).graph)
         settings = self.settings.learning
         self.policy = learn_policy(self.policy_name, [graph], settings, self.workload)
 
@@ -108,7 +109,7 @@ class Adapter(System):
         """Construct, schedule (policy and memory layout), forward, backward, update."""
         self.mini_batch: MiniBatch = self.model.mini_batch(self.instances)
         clock.mark("construct")
-        self.schedule = self.policy(self.mini_batch.graph)
+        self.schedule = schedule_in_rounds(self.policy, self.mini_batch.graph)
         self.engine.arrange(self.mini_batch, self.schedule)
         clock.mark("schedule")
         self.loss = self.engine.forward()

@@ -232,3 +232,22 @@ def test_a_state_that_is_passed_on_is_the_childs_all_the_way_down() -> None:
 def test_children_that_do_not_fit_are_named(sketch: Sketch, message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
         _graph(EXAMPLES["several_widths"][0], sketch)
+
+
+@pytest.mark.parametrize("name", ["seq2seq", "parser"])
+def test_operators_are_of_the_round_of_their_vertex(name: str) -> None:
+    """Each round has as many operators as its vertices and their outputs have by themselves."""
+    model, instances = EXAMPLES[name]
+    operators, vertices = OperatorModel(model), model.mini_batch(instances)
+    found = operators.expand(vertices)
+    assert vertices.rounds is not None
+    assert found.rounds is not None
+    read = Counter(vertices.rounds[vertices.outputs].tolist())
+    expected = Counter(
+        {r: n * len(operators.template("output").applications) for r, n in read.items()}
+    )
+    for template, members in operators.groups(vertices.graph):
+        for r in vertices.rounds[members].tolist():
+            expected[r] += len(template.applications)
+    assert Counter(found.rounds.tolist()) == expected
+    assert found.rounds[found.outputs].tolist() == vertices.rounds[vertices.outputs].tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from harness.granularity.sharing import share_equal, shareable_pulls
 from harness.granularity.vertices import VertexModel
 from harness.oracle import run_reference
 from harness.values.graph import MiniBatch
-from harness.values.instances import Tree
+from harness.values.instances import Tree, int_array
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import disagreements, prepared, run
+from tests.support.random_graphs import graph_of
 from tests.support.random_trees import trees
 from tests.support.sketches import Sketch
 
@@ -91,3 +93,17 @@ def test_all_pulls_must_be_equal() -> None:
 def test_what_is_worth_sharing(model: str, function: str, worth: bool) -> None:
     traced = traced_functions(EXAMPLES[model][0])[function]
     assert (1 in shareable_pulls({1: traced})) is worth
+
+
+def test_what_is_kept_is_of_the_earliest_round() -> None:
+    """A vertex of round 2 and one of round 1 pull the same; so do two of rounds 0 and 3."""
+    graph = graph_of([1, 1, 1, 1, 2], [[], [], [], [], [0, 1]])
+    graph = replace(graph, rounds=int_array([2, 0, 1, 3, 2]))
+    pulls = {"word": int_array([5, 6, 5, 6, -1])}
+    mini_batch = MiniBatch(graph, pulls, outputs=int_array([4]), n_instances=1)
+    after = share_equal(mini_batch, {1: ("word",)})
+    assert after.graph.types.tolist() == [1, 1, 2]
+    assert after.rounds is not None
+    assert after.rounds.tolist() == [1, 0, 2]
+    without = replace(mini_batch, graph=replace(graph, rounds=None))
+    assert share_equal(without, {1: ("word",)}).rounds is None

@@ -30,6 +30,7 @@ from harness.oracle import run_reference
 from harness.planning.compose import Composer, choices_of
 from harness.planning.resolve import spec_of
 from harness.policies.parts.bound import lower_bound
+from harness.policies.parts.rounds import first_round, schedule_in_rounds
 from harness.trials.workload import build_model
 from harness.values.graph import Graph
 from harness.values.schedule import check_schedule
@@ -80,7 +81,9 @@ def graphs(name: str, kind: str) -> Sequence[Graph]:
 
 
 def policy_for(policy: str, learned_on: Graph) -> Policy:
-    return learn_policy(policy, [learned_on], QUICK) if is_learned(policy) else load_policy(policy)
+    if is_learned(policy):
+        return learn_policy(policy, [first_round(learned_on)], QUICK)
+    return load_policy(policy)
 
 
 @pytest.mark.parametrize("policy", policy_names())
@@ -90,7 +93,7 @@ def test_schedules_are_valid_and_not_below_the_bound(model: str, kind: str, poli
     first, second = graphs(model, kind)
     schedule_of = policy_for(policy, first)
     for graph in (first, second):
-        schedule = schedule_of(graph)
+        schedule = schedule_in_rounds(schedule_of, graph)
         check_schedule(graph, schedule)
         assert lower_bound(graph) <= schedule.n_batches <= graph.n_vertices
 

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
-from harness.engine.backend import ALL_ROWS, Arrangement
+from harness.engine.backend import EVERY, Arrangement
 from harness.engine.backends.stepwise.backend import Backend as Stepwise
 from harness.engine.lowering.plan import STAGES, Plan, Ref
+from harness.engine.rows.rounds import ALL_ROWS
 from harness.engine.switches import Switches
 from harness.values.instances import IntArray
 
@@ -23,6 +24,7 @@ class CountingBackend(Stepwise):
         super().__init__(switches, device, threads)
         self.calls: Counter[str] = Counter()
         self.batches: list[tuple[str, int, int]] = []  # stage, type, position
+        self.events: list[tuple[str, int, int] | None] = []  # the same, and None where one reads
         self.plans: Mapping[int, Plan] = {}
         self.rows: Arrangement | None = None
         self.is_clear = False
@@ -39,7 +41,7 @@ class CountingBackend(Stepwise):
         self.plans = dict(plans)
         super().compile(plans)
 
-    def arrange(self, rows: Arrangement, *, keep_states: bool = False) -> None:
+    def arrange(self, rows: Arrangement) -> None:
         self.calls["arrange"] += 1
         assert set(rows.types) <= set(self.plans), "functions are compiled before they have rows"
         for type_id, geometry in rows.types.items():
@@ -47,7 +49,7 @@ class CountingBackend(Stepwise):
                 geometry.pulls
             )
         self.rows, self.is_clear = rows, False
-        super().arrange(rows, keep_states=keep_states)
+        super().arrange(rows)
 
     def run(self, stage: str, batches: IntArray) -> None:
         self.calls[f"run {stage}"] += 1
@@ -58,11 +60,13 @@ class CountingBackend(Stepwise):
             n_batches = len(self.rows.types[type_id].rows.first_row)
             assert position == ALL_ROWS or 0 <= position < n_batches
             self.batches.append((stage, type_id, position))
+            self.events.append((stage, type_id, position))
         super().run(stage, batches)
 
-    def read(self, type_id: int, ref: Ref) -> NDArray[np.float32]:
+    def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
         self.calls["read"] += 1
-        return super().read(type_id, ref)
+        self.events.append(None)
+        return super().read(type_id, ref, rows)
 
     def clear_gradients(self) -> None:
         self.calls["clear_gradients"] += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from harness.contracts.policy import LearningSettings, is_learned, learn_policy, load_policy
 from harness.policies.fsm.learning import learn_machine
 from harness.policies.fsm.machine import StateMachine
+from harness.policies.parts.rounds import first_round, schedule_in_rounds
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
 
@@ -12,10 +13,10 @@ FEW = LearningSettings(trials=3)
 
 
 def schedule_by(name: str, graph: Graph, settings: LearningSettings = FEW) -> Schedule:
-    """Schedule a graph by the policy of that name, learned on this very graph where needed."""
+    """Schedule a graph, in rounds where it has some, learning on what is seen first."""
     if is_learned(name):
-        return learn_policy(name, [graph], settings)(graph)
-    return load_policy(name)(graph)
+        return schedule_in_rounds(learn_policy(name, [first_round(graph)], settings), graph)
+    return schedule_in_rounds(load_policy(name), graph)
 
 
 def learn_by(encoding: str, graph: Graph, **changes: object) -> StateMachine:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
 
+from harness.values.arrays import int_array
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 
 
@@ -54,6 +56,18 @@ def graphs(draw: st.DrawFn, max_vertices: int = 40, max_types: int = 5) -> Graph
             earlier = st.integers(0, len(args) - 1) if args else st.nothing()
             args.append(draw(st.lists(earlier, max_size=3 if args else 0)))
     return _renamed(draw, types, args, follows)
+
+
+@st.composite
+def graphs_in_rounds(draw: st.DrawFn, max_vertices: int = 40, max_types: int = 5) -> Graph:
+    """Such a graph whose vertices appear in rounds, some of which may be empty."""
+    graph = draw(graphs(max_vertices, max_types))
+    rounds: list[int] = []
+    for v, t in enumerate(graph.types.tolist()):
+        earliest = max((rounds[a] for a in graph.args_of(v).tolist()), default=0)
+        waits = 0 if graph.follows[t] != NO_TYPE else draw(st.sampled_from((0, 0, 1, 2)))
+        rounds.append(earliest + waits)
+    return replace(graph, rounds=int_array(rounds))
 
 
 def _renamed(draw: st.DrawFn, types: list[int], args: list[list[int]], follows: list[int]) -> Graph:

@@ -31,12 +31,20 @@ class TypeGeometry:
 
     gathers: by slots (None: every child). pulls: by name, one int64 a row of the type.
     contiguous: all batches of the type follow one another among the state rows.
+    goes_back_at_once: whether the backward stage may take all rows, as that of outputs does.
     """
 
     rows: TypeRows
     gathers: Mapping[Slots, Gather]
     pulls: Mapping[str, Index]
     contiguous: bool
+    goes_back_at_once: bool = False
+
+    @property
+    def n_at_once(self) -> int:
+        """The most rows that a stage which takes batch by batch gets."""
+        starts = self.rows.starts
+        return self.rows.n if self.goes_back_at_once else int((starts[1:] - starts[:-1]).max())
 
     @property
     def n_edges(self) -> int:
@@ -55,10 +63,22 @@ def type_geometry(
     return TypeGeometry(rows, gathers, pulls, _contiguous(rows))
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class OutputRows:
+    """Rows of one output function: a batch for each round in which it reads anything.
+
+    order (n,): which output each row is. rounds (n_batches,): of each batch.
+    """
+
+    geometry: TypeGeometry
+    order: Index
+    rounds: IntArray
+
+
 def output_geometries(
     plans: Mapping[int, Plan], mini_batch: MiniBatch, layout: Layout
-) -> dict[int, tuple[TypeGeometry, Index]]:
-    """Geometry of every output function that reads anything, with its places among the outputs.
+) -> dict[int, OutputRows]:
+    """Rows of every output function that reads anything.
 
     plans: by id, the k-th below 0; see MiniBatch.output_ids.
     """
@@ -69,27 +89,35 @@ def output_geometries(
         else:
             mine = np.flatnonzero(mini_batch.output_ids == -1 - k)
         if len(mine):
-            geometry, by_row = _output_geometry(plan, mini_batch, layout, mine)
-            found[k] = geometry, mine[by_row]
+            found[k] = _output_rows(plan, mini_batch, layout, mine)
     return found
 
 
-def _output_geometry(
-    plan: Plan, mini_batch: MiniBatch, layout: Layout, mine: Index
-) -> tuple[TypeGeometry, Index]:
-    """One batch, in the order of the rows it reads; also which of `mine` each of them is."""
+def _output_rows(plan: Plan, mini_batch: MiniBatch, layout: Layout, mine: Index) -> OutputRows:
+    """In the order of the rows that are read, in which one round comes after the other."""
     outputs = mini_batch.outputs[mine]
     index, by_row = _sort_by_row(layout.row[outputs], max(layout.n_rows))
     vertices = outputs[by_row]
-    starts = np.array([0, len(vertices)], dtype=np.int32)
-    rows = TypeRows(vertices, starts, np.zeros(1, dtype=np.int32))
+    starts, rounds = _round_by_round(mini_batch.rounds, vertices)
+    rows = TypeRows(vertices, starts, np.zeros(len(rounds), dtype=np.int32))
     gather = Gather(index, contiguous_runs(index, starts, 1), EMPTY)
     if mini_batch.output_pulls is None:
         pulls = {name: _pulled(mini_batch.pulls[name], vertices) for name in _pull_names(plan)}
     else:
         own = mini_batch.output_pulls
         pulls = {name: _pulled(own[name], mine[by_row]) for name in _pull_names(plan)}
-    return TypeGeometry(rows, {(0,): gather}, pulls, contiguous=True), by_row
+    geometry = TypeGeometry(rows, {(0,): gather}, pulls, contiguous=True, goes_back_at_once=True)
+    return OutputRows(geometry, mine[by_row], rounds)
+
+
+def _round_by_round(rounds: IntArray | None, vertices: IntArray) -> tuple[IntArray, IntArray]:
+    """Where the vertices of each round begin, and which rounds these are."""
+    if rounds is None:
+        return np.array([0, len(vertices)], dtype=np.int32), np.zeros(1, dtype=np.int32)
+    mine = rounds[vertices]
+    cuts = np.flatnonzero(mine[1:] != mine[:-1]) + 1
+    starts = np.concatenate([[0], cuts, [len(vertices)]]).astype(np.int32)
+    return starts, mine[starts[:-1]]
 
 
 def gathered_slots(plan: Plan) -> set[Slots]:

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from harness.errors import ScheduleError
 from harness.machine.compiled import compiled
 from harness.values.graph import Graph, MiniBatch
-from harness.values.instances import IntArray
+from harness.values.instances import IntArray, int_array
 from harness.values.schedule import Schedule
 
 Index = NDArray[np.int64]
 NOT_CONTIGUOUS = -1
 EMPTY = np.zeros(0, dtype=np.int64)
+NO_ROUNDS = int_array([])
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -78,11 +79,12 @@ def plan_layout(
 
     "Type" means vertex function from here on: an unbatchable vertex has one too.
     space_of_type: types that write the same states share a space, in which rows are counted.
-    reorder: order each batch as its consumers read it; otherwise keep the policy's order.
+    reorder: order each batch as its consumers of the same round read it; otherwise keep the
+    policy's order.
     """
     graph, order, starts = mini_batch.graph, schedule.order, schedule.starts
     if reorder:
-        order = _order_as_read(order, starts, graph.arg_start, graph.args)
+        order = _order_as_read(order, starts, graph.arg_start, graph.args, _rounds(graph))
     spaces = np.asarray(space_of_type, dtype=np.int32)
     n_spaces = int(spaces.max(initial=0)) + 1
     row, first_row, batch_type, position, n_rows = _assign_rows(
@@ -128,15 +130,21 @@ def plan_gather_each(graph: Graph, layout: Layout, rows: TypeRows) -> Gather:
     return Gather(index, contiguous_runs(index, bounds, 1), edge_start)
 
 
+def _rounds(graph: Graph) -> IntArray:
+    """The round of every vertex, or nothing where there are none."""
+    return NO_ROUNDS if graph.rounds is None else graph.rounds
+
+
 @compiled
 def _order_as_read(
-    order: IntArray, starts: IntArray, arg_start: IntArray, args: IntArray
+    order: IntArray, starts: IntArray, arg_start: IntArray, args: IntArray, rounds: IntArray
 ) -> IntArray:  # pragma: no cover - compiled
     """Order each batch by the place (position, slot) of its first reader; unread vertices go last.
 
     Batches are settled from the last to the first, since a reader's place must be known first. Each
     batch keeps a list of the edges that read it; pushing a settled batch's edges to the front, last
-    edge first, leaves every list in the order of reading.
+    edge first, leaves every list in the order of reading. Readers of a later round are not known
+    yet when a batch runs, and so have no say.
     """
     n, n_batches = len(order), len(starts) - 1
     batch_of = np.empty(n, dtype=np.int32)
@@ -165,6 +173,8 @@ def _order_as_read(
         for k in range(starts[b + 1] - 1, starts[b] - 1, -1):
             vertex = result[k]
             for edge in range(arg_start[vertex + 1] - 1, arg_start[vertex] - 1, -1):
+                if len(rounds) > 0 and rounds[args[edge]] != rounds[vertex]:
+                    continue
                 child_batch = batch_of[args[edge]]
                 next_edge[edge] = first_edge[child_batch]
                 first_edge[child_batch] = edge

@@ -104,14 +104,16 @@ def plain(base: int, type_id: int, args: IntArray) -> Block:
     return Block(base, np.full(len(args), type_id, dtype=np.int32), args)
 
 
-def joined(blocks: Sequence[Block], type_names: tuple[str, ...]) -> Graph:
-    """One graph of all blocks, which are numbered one after the other."""
+def joined(
+    blocks: Sequence[Block], type_names: tuple[str, ...], rounds: IntArray | None = None
+) -> Graph:
+    """One graph of all blocks, which are numbered one after the other; see Graph.rounds."""
     n_args = np.concatenate([(block.args != NONE).sum(axis=1) for block in blocks])
     arg_start = np.zeros(len(n_args) + 1, dtype=np.int32)
     np.cumsum(n_args, out=arg_start[1:])
     args = np.concatenate([block.args[block.args != NONE] for block in blocks])
     types = np.concatenate([block.types for block in blocks])
-    return Graph(types, arg_start, args, type_names)
+    return Graph(types, arg_start, args, type_names, rounds=rounds)
 
 
 def pulled(n: int, *parts: tuple[IntArray, IntArray]) -> IntArray:

@@ -1,1 +1,1 @@
-"""Bricks of policies: ready lists, levels, bounds."""
+"""Bricks of policies: ready lists, levels, bounds, rounds."""

@@ -9,6 +9,7 @@ import numpy as np
 from harness.errors import ScheduleError
 from harness.machine.compiled import compiled
 from harness.policies.parts.ready import Ints
+from harness.policies.parts.rounds import cut_in_rounds
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 
 MAX_EXACT_VERTICES = 24
@@ -18,7 +19,10 @@ def lower_bound(graph: Graph) -> int:
     """Return LB(G) of Chen et al., "ED-Batch", ICML 2023, appendix A.3.
 
     Every unbatchable vertex is a batch; a path with k vertices of one type needs k batches of it.
+    Rounds have a bound each, since no batch holds vertices of two.
     """
+    if graph.rounds is not None:
+        return sum(lower_bound(part) for part in cut_in_rounds(graph).graphs)
     return int(_lower_bound(graph.types, graph.arg_start, graph.args, graph.n_types))
 
 
@@ -52,6 +56,8 @@ def minimum_batches(graph: Graph) -> int:
 
     Raises ScheduleError for more than MAX_EXACT_VERTICES vertices.
     """
+    if graph.rounds is not None:
+        return sum(minimum_batches(part) for part in cut_in_rounds(graph).graphs)
     n = graph.n_vertices
     if n > MAX_EXACT_VERTICES:
         raise ScheduleError(

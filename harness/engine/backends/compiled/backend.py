@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
 from harness.engine import backend
-from harness.engine.backend import ALL_ROWS, Arrangement
+from harness.engine.backend import EVERY, Arrangement
 from harness.engine.backends.compiled.loop import CompiledLoop
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.parameters import Parameters
@@ -20,6 +20,7 @@ from harness.engine.cpu_kernels import blas, libraries, loss_kernels
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.layout import Index
+from harness.engine.rows.rounds import ALL_ROWS
 from harness.engine.switches import Switches
 from harness.values.instances import IntArray
 
@@ -72,10 +73,10 @@ class Backend(backend.Backend):
 
     _has_run = True
 
-    def arrange(self, rows: Arrangement, *, keep_states: bool = False) -> None:
+    def arrange(self, rows: Arrangement) -> None:
         """Make room for the rows."""
         self._has_run = True
-        self._memory.arrange(rows, keep_states=keep_states)
+        self._memory.arrange(rows)
 
     def run(self, stage: str, batches: IntArray) -> None:
         """Run all batches in one call, or each function's by themselves."""
@@ -122,20 +123,20 @@ class Backend(backend.Backend):
                 found.append((type_id, position))
         return np.array(found, dtype=np.int32).reshape(-1, 2)
 
-    def read(self, type_id: int, ref: Ref) -> NDArray[np.float32]:
-        """Copy the columns of all rows."""
-        found = self._rows_of(type_id, ref)
+    def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
+        """Copy the columns."""
+        found = self._rows_of(type_id, ref, rows)
         step = self._plans[type_id].overwritten(ref)
         geometry = self._memory.geometry(type_id)
         if step is None or geometry is None:
             return found
-        label = geometry.pulls[step.label]
-        rest = (self._rows_of(type_id, other) for other in (step.loss, step.log_sum))
+        label = geometry.pulls[step.label][rows]
+        rest = (self._rows_of(type_id, other, rows) for other in (step.loss, step.log_sum))
         return loss_kernels.logits_of(found, label, *rest)
 
-    def _rows_of(self, type_id: int, ref: Ref) -> NDArray[np.float32]:
-        rows = self._memory.rows_of(type_id, ref)
-        return rows[0].copy() if len(rows) == 1 else np.concatenate(rows)
+    def _rows_of(self, type_id: int, ref: Ref, rows: slice) -> NDArray[np.float32]:
+        found = self._memory.rows_of(type_id, ref)
+        return found[0][rows].copy() if len(found) == 1 else np.concatenate(found)[rows]
 
     def clear_gradients(self) -> None:
         """Zero the gradients of states; those of parameters are written over."""

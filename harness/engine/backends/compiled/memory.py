@@ -26,6 +26,7 @@ class Memory:
         self.parameters = parameters
         self.plans: dict[int, Plan] = {}
         self.buffers: dict[tuple[int, BufferName], Matrix] = {}
+        self.n_arranged = 0  # mini-batches so far; no array moves until the next one
         self._rows: Arrangement | None = None
         self._filled: dict[tuple[int, BufferName], NDArray[np.int64]] = {}
         self._room: dict[int, tuple[int, int, int]] = {}  # rows, rows of a batch, edges that fit
@@ -44,21 +45,20 @@ class Memory:
                 # Of a state that no function of this engine scatters there are no rows.
                 self.buffers.setdefault((SHARED, name), np.empty((0, width), dtype=np.float32))
 
-    def arrange(self, rows: Arrangement, *, keep_states: bool) -> None:
+    def arrange(self, rows: Arrangement) -> None:
         """Take a mini-batch's rows, and let every buffer hold those of its kind."""
         self._rows = rows
+        self.n_arranged += 1
         for flag in self._filled.values():
             flag[0] = 0
         for type_id, geometry in rows.types.items():
             self._make_room(type_id, geometry)
         for key, matrix in self.buffers.items():
             if key[1].is_shared:
-                keep = keep_states and key[1].role is Role.STATE
-                self.buffers[key] = grown(matrix, rows.n_rows.get(key[1].of, 0), keep=keep)
+                self.buffers[key] = grown(matrix, rows.n_rows.get(key[1].of, 0))
 
     def _make_room(self, type_id: int, geometry: TypeGeometry) -> None:
-        starts = geometry.rows.starts
-        wanted = (geometry.rows.n, int((starts[1:] - starts[:-1]).max()), geometry.n_edges)
+        wanted = (geometry.rows.n, geometry.n_at_once, geometry.n_edges)
         room = self._room.get(type_id, (0, 0, 0))
         if all(new <= old for new, old in zip(wanted, room, strict=True)):
             return
@@ -116,14 +116,11 @@ class Memory:
         ]
 
 
-def grown(matrix: Matrix, n_rows: int, *, keep: bool = False) -> Matrix:
-    """The matrix, or a larger one; what it held is lost when it grows, unless kept."""
+def grown(matrix: Matrix, n_rows: int) -> Matrix:
+    """The matrix, or a larger one; what it held is lost when it grows."""
     if n_rows <= len(matrix):
         return matrix
-    larger = np.empty((int(n_rows * GROWTH) + 1, matrix.shape[1]), dtype=np.float32)
-    if keep:
-        larger[: len(matrix)] = matrix
-    return larger
+    return np.empty((int(n_rows * GROWTH) + 1, matrix.shape[1]), dtype=np.float32)
 
 
 def _n_rows(buffer: Buffer, wanted: tuple[int, int, int]) -> int:

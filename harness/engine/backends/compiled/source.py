@@ -53,7 +53,9 @@ def write_loop(plans: Mapping[int, Plan], stage: str) -> LoopSource:
     arguments: list[Argument] = []
     branches: list[str] = []
     for type_id, plan in plans.items():
-        writer = StageWriter(type_id, plan, arguments, whole=stage in WHOLE_STAGES)
+        # Outputs of all rounds may go back at once.
+        whole = stage in WHOLE_STAGES or (stage == "backward" and type_id < 0)
+        writer = StageWriter(type_id, plan, arguments, whole=whole)
         lines = writer.write(plan.steps(stage))
         branches.append(f"        {'elif' if branches else 'if'} types[i] == {type_id}:")
         branches += [f"            {line}" for line in lines]

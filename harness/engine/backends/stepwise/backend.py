@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
 from harness.engine import backend
-from harness.engine.backend import ALL_ROWS, Arrangement
+from harness.engine.backend import EVERY, Arrangement
 from harness.engine.backends.stepwise.executor import TypeExecutor
 from harness.engine.backends.stepwise.kernels import KERNELS
 from harness.engine.backends.stepwise.parameters import Parameters
 from harness.engine.backends.stepwise.workspace import Matrix
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import BufferName, Plan, Ref, Role
+from harness.engine.rows.rounds import ALL_ROWS
 from harness.engine.switches import Switches
 from harness.values.instances import IntArray
 
@@ -63,14 +64,13 @@ class Backend(backend.Backend):
                     plan, self._parameters, self._states, self._device, self.tally
                 )
 
-    def arrange(self, rows: Arrangement, *, keep_states: bool = False) -> None:
+    def arrange(self, rows: Arrangement) -> None:
         """Upload the indices, and make room."""
         self._rows = rows
         for type_id, geometry in rows.types.items():
             self._executors[type_id].bind(geometry)
         for name, matrix in self._states.items():
-            keep = keep_states and name.role is Role.STATE
-            matrix.ensure(rows.n_rows.get(name.of, 0), keep=keep)
+            matrix.ensure(rows.n_rows.get(name.of, 0))
 
     def run(self, stage: str, batches: IntArray) -> None:
         """Start every step of every batch from Python."""
@@ -80,9 +80,9 @@ class Backend(backend.Backend):
             else:
                 self._executors[type_id].run_batch(stage, batch)
 
-    def read(self, type_id: int, ref: Ref) -> NDArray[np.float32]:
+    def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
         """Copy to NumPy."""
-        found: NDArray[np.float32] = self._executors[type_id].value(ref).cpu().numpy()
+        found: NDArray[np.float32] = self._executors[type_id].value(ref)[rows].cpu().numpy()
         return found.copy() if self._device.type == "cpu" else found
 
     def clear_gradients(self) -> None:

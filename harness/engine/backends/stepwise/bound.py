@@ -66,8 +66,7 @@ class Bound:
         self.n_binds += 1
         self._scopes = None
         self._first.clear()
-        starts = geometry.rows.starts
-        self._make_room(geometry.rows.n, int((starts[1:] - starts[:-1]).max()), geometry.n_edges)
+        self._make_room(geometry.rows.n, geometry.n_at_once, geometry.n_edges)
         self.pulls = {
             name: torch.from_numpy(values).to(self.device)
             for name, values in geometry.pulls.items()

@@ -20,14 +20,11 @@ class Matrix:
         self.tensor = torch.empty((0, width), device=device)
         self.columns: dict[tuple[int, int], Tensor] = {}
 
-    def ensure(self, n_rows: int, *, keep: bool = False) -> None:
-        """Make room for n_rows rows; what the buffer held is lost when it grows, unless kept."""
+    def ensure(self, n_rows: int) -> None:
+        """Make room for n_rows rows; what the buffer held is lost when it grows."""
         if n_rows <= len(self.tensor):
             return
-        old = self.tensor
         self.tensor = torch.empty((int(n_rows * GROWTH) + 1, self.width), device=self.device)
-        if keep:
-            self.tensor[: len(old)] = old
         self.columns.clear()
 
     def slice(self, start: int, width: int) -> Tensor:

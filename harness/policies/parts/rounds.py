@@ -1,0 +1,143 @@
+"""A graph that appears in rounds (Graph.rounds): policies see one round at a time.
+
+What earlier rounds computed is there already, so that arguments of other rounds are left out of a
+round's graph. This is timed with every mini-batch, which may have a hundred rounds of a few dozen
+vertices: the graphs are cut by one compiled pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from harness.contracts.policy import LearnedPolicy, LearnedRun, Policy
+from harness.errors import ScheduleError
+from harness.machine.compiled import compiled
+from harness.policies.parts.ready import Ints
+from harness.values.arrays import IntArray, int_array
+from harness.values.graph import Graph
+from harness.values.schedule import Schedule
+
+NOTHING = Schedule(int_array([]), int_array([0]))
+NO_RUN = LearnedRun(schedule=NOTHING, decided=int_array([]))
+
+
+@dataclass(frozen=True, slots=True)
+class CutInRounds:
+    """graphs: one a round. vertices (n,): of the whole graph, round by round and then by number;
+    those of round r are vertices[starts[r]:starts[r + 1]], (n_rounds + 1,).
+    """
+
+    graphs: tuple[Graph, ...]
+    vertices: IntArray
+    starts: IntArray
+
+
+def cut_in_rounds(graph: Graph) -> CutInRounds:
+    """Cut a graph with rounds into one graph a round."""
+    assert graph.rounds is not None
+    arrays = _cut(graph.rounds, graph.types, graph.arg_start, graph.args)
+    vertices, starts, types, arg_starts, args, first_arg = map(int_array, arrays)
+    bounds = zip(pairwise(starts.tolist()), pairwise(first_arg.tolist()), strict=True)
+    graphs = tuple(
+        graph.part(types[v:v_end], arg_starts[v + r : v_end + r + 1], args[a:a_end])
+        for r, ((v, v_end), (a, a_end)) in enumerate(bounds)
+    )
+    return CutInRounds(graphs, vertices, starts)
+
+
+def first_round(graph: Graph) -> Graph:
+    """What is seen first: all that a learned policy learns on.
+
+    Chen et al., "ED-Batch", ICML 2023: its release learns on the first graph that is evaluated, in
+    translation the encoder and one step of the decoder.
+    """
+    return graph if graph.rounds is None else cut_in_rounds(graph).graphs[0]
+
+
+def schedule_in_rounds(policy: Policy, graph: Graph) -> Schedule:
+    """Schedule round after round; all at once where the graph has no rounds.
+
+    Raises ScheduleError where the policy returns what cannot be put together.
+    """
+    if graph.rounds is None:
+        return policy(graph)
+    cut = cut_in_rounds(graph)
+    return _joined(cut, [policy(part) if part.n_vertices else NOTHING for part in cut.graphs])
+
+
+def run_in_rounds(policy: LearnedPolicy, graph: Graph) -> LearnedRun:
+    """The same for a learned policy, which also tells the states that it met in all rounds."""
+    if graph.rounds is None:
+        return policy.run(graph)
+    cut = cut_in_rounds(graph)
+    runs = [policy.run(part) if part.n_vertices else NO_RUN for part in cut.graphs]
+    schedule = _joined(cut, [run.schedule for run in runs])
+    decided = int_array(np.concatenate([run.decided for run in runs]))
+    return LearnedRun(schedule=schedule, decided=decided)
+
+
+def _joined(cut: CutInRounds, schedules: Sequence[Schedule]) -> Schedule:
+    for part, schedule in zip(cut.graphs, schedules, strict=True):
+        if not isinstance(schedule, Schedule) or len(schedule.order) != part.n_vertices:
+            raise ScheduleError(
+                f"a policy made no Schedule of the {part.n_vertices} vertices of a round; return"
+                " one in which each of them is once"
+            )
+    first, sizes = cut.starts[:-1], np.diff(cut.starts)
+    order = np.concatenate([one.order for one in schedules])
+    if (order.view(np.uint32) >= sizes.repeat(sizes).view(np.uint32)).any():
+        raise ScheduleError("a policy schedules vertices that its round does not have")
+    order += first.repeat(sizes)
+    n_batches = [one.n_batches for one in schedules]
+    ends = np.concatenate([one.starts[1:] for one in schedules]) + first.repeat(n_batches)
+    starts = np.zeros(len(ends) + 1, dtype=np.int32)
+    starts[1:] = ends
+    round_starts = np.zeros(len(n_batches) + 1, dtype=np.int32)
+    np.cumsum(n_batches, out=round_starts[1:])
+    return Schedule(cut.vertices[order], starts, round_starts)
+
+
+@compiled
+def _cut(
+    rounds: Ints, types: Ints, arg_start: Ints, args: Ints
+) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:  # pragma: no cover - compiled
+    """Vertices round by round and where each round begins; their types; where the arguments of each
+    begin, with one entry more a round; arguments as numbers within the round, and where each
+    round's begin.
+    """
+    n, n_rounds = len(types), 0
+    for v in range(n):
+        n_rounds = max(n_rounds, rounds[v] + 1)
+    starts = np.zeros(n_rounds + 1, np.int32)
+    for v in range(n):
+        starts[rounds[v] + 1] += 1
+    for r in range(n_rounds):
+        starts[r + 1] += starts[r]
+    free = starts[:-1].copy()
+    vertices, place = np.empty(n, np.int32), np.empty(n, np.int32)
+    for v in range(n):
+        r = rounds[v]
+        vertices[free[r]] = v
+        place[v] = free[r] - starts[r]
+        free[r] += 1
+    cut_types = np.empty(n, np.int32)
+    cut_start = np.empty(n + n_rounds, np.int32)
+    cut_args = np.empty(len(args), np.int32)
+    first_arg = np.zeros(n_rounds + 1, np.int32)
+    n_args = 0
+    for r in range(n_rounds):
+        first_arg[r] = n_args
+        for k in range(starts[r], starts[r + 1]):
+            v = vertices[k]
+            cut_types[k], cut_start[k + r] = types[v], n_args - first_arg[r]
+            for edge in range(arg_start[v], arg_start[v + 1]):
+                if rounds[args[edge]] == r:
+                    cut_args[n_args] = place[args[edge]]
+                    n_args += 1
+        cut_start[starts[r + 1] + r] = n_args - first_arg[r]
+    first_arg[n_rounds] = n_args
+    return vertices, starts, cut_types, cut_start, cut_args[:n_args], first_arg

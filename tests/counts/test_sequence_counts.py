@@ -1,0 +1,176 @@
+"""Batch counts of chains: ED-Batch's tagger and translation, DyNet's tagger and parser.
+
+Chen et al., ICML 2023, find that agenda and state machines both need no more batches than the bound
+on chains; Neubig, Goldberg and Dyer, NIPS 2017, that agenda and depth differ on their operators.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import systems.on_core.vertex
+from harness.contracts.model import Model, ModelSizes, initial_weights
+from harness.contracts.policy import LearningSettings, learn_policy
+from harness.counts import counting
+from harness.counts.counting import Graphs, count_batches, scheduler
+from harness.counts.row import BatchCounts
+from harness.engine.switches import Switches
+from harness.granularity.operators import operator_graph
+from harness.granularity.output_vertices import with_output_vertices
+from harness.granularity.released import released_graph
+from harness.models.bilstm import BiLSTM
+from harness.models.parser import Parser
+from harness.models.seq2seq import Seq2Seq
+from harness.policies.parts.bound import lower_bound
+from harness.policies.parts.rounds import cut_in_rounds, first_round
+from harness.values.graph import UNBATCHABLE, Graph
+from harness.values.instances import SentencePair
+from tests.support.engine_runs import prepared
+from tests.support.learned import schedule_by
+from tests.support.sentences import ALL_SIZES, random_sentences
+
+SIZES = ModelSizes(4, {k: n for k, n in ALL_SIZES.items() if k != "characters"})
+TAGGER, TRANSLATION, PARSER = BiLSTM(SIZES, layers=2), Seq2Seq(SIZES), Parser(SIZES)
+# Words of a sentence, and of its translation with both marks.
+SOURCES, TARGETS = (14, 3, 25, 9, 31, 18, 12, 22), (17, 6, 31, 12, 33, 19, 15, 32)
+LEARNED = ("fsm_base", "fsm_max", "fsm_sort")
+NEAR = 1.01  # of the bound: where the release stops to learn
+
+
+def pairs(sources: Sequence[int], targets: Sequence[int]) -> list[SentencePair]:
+    return [
+        SentencePair(np.zeros(n, dtype=np.int32), np.zeros(m, dtype=np.int32))
+        for n, m in zip(sources, targets, strict=True)
+    ]
+
+
+def instances_of(model: Model) -> list[Any]:
+    if model is TRANSLATION:
+        return pairs(SOURCES, TARGETS)
+    return random_sentences(model.instance_kind, SOURCES, SIZES, seed=3)
+
+
+def graphs_of(model: Model, instances: Sequence[Any] | None = None) -> Graphs:
+    mini_batch = model.mini_batch(instances_of(model) if instances is None else instances)
+    plain = with_output_vertices(mini_batch, has_loss=True).graph
+    return Graphs(plain=plain, released=released_graph(model, mini_batch))
+
+
+def counts_of(name: str, graphs: Graphs, following: Sequence[Graphs] = ()) -> BatchCounts:
+    one = scheduler(name, LearningSettings(), "chains", graphs)
+    return count_batches(one, graphs, following, enough_s=0.0)
+
+
+def kinds_in(graph: Graph) -> Counter[str]:
+    return Counter(graph.type_names[t] for t in graph.types.tolist())
+
+
+def test_the_tagger_has_the_vertices_of_the_release() -> None:
+    """Four LSTM blocks a word, each with a get for h and c; a block and its get for the tag.
+
+    The release has one vertex more a word, the lookup, which is in our blocks, and two less, since
+    its last block computes the loss, which our classifier does outside: 16 of ours to 15. Of
+    parameters we have the 8 first states and the classifier's, the release 32 with those of cells.
+    """
+    graph, n_words = graphs_of(TAGGER).released, sum(SOURCES)
+    kinds = kinds_in(graph)
+    blocks = ("forward", "forward_2", "backward", "backward_2")
+    cells = [kind for block in blocks for kind in (block, f"{block}.get_h", f"{block}.get_c")]
+    outputs = ["tag", "tag.get_t", "output.matmul", "output.pick_neg_log_softmax"]
+    assert kinds == {**dict.fromkeys([*cells, *outputs], n_words), "parameter": 9, "sum": 1}
+    assert lower_bound(graph) == len(cells) * max(SOURCES) + len(outputs) + 9 + 1
+    assert graph.rounds is None
+
+
+def test_translation_has_the_vertices_of_the_release() -> None:
+    """A block and two gets a word of either side, two vertices a distribution, no sum of losses."""
+    graph, n_steps = graphs_of(TRANSLATION).released, [n - 1 for n in TARGETS]
+    kinds = kinds_in(graph)
+    encode = dict.fromkeys(("encode", "encode.get_h", "encode.get_c"), sum(SOURCES))
+    step = ("decode", "decode.get_h", "decode.get_c", "output.matmul")
+    decode = dict.fromkeys((*step, "output.pick_neg_log_softmax"), sum(n_steps))
+    assert kinds == {**encode, **decode, "parameter": 3}
+    assert lower_bound(graph) == 3 * max(SOURCES) + 5 * max(n_steps) + 3
+    first, *others = cut_in_rounds(graph).graphs
+    assert len(others) + 1 == max(n_steps)
+    assert kinds_in(first) == {
+        **encode, **dict.fromkeys(decode, len(n_steps)), "parameter": 3
+    }  # fmt: skip
+    for r, part in enumerate(others, start=1):
+        assert kinds_in(part) == dict.fromkeys(decode, sum(n > r for n in n_steps))
+
+
+@pytest.mark.parametrize("model", [TAGGER, TRANSLATION], ids=["tagger", "translation"])
+@pytest.mark.parametrize("policy", ["agenda", *LEARNED])
+def test_agenda_and_state_machines_reach_the_bound_on_chains(policy: str, model: Model) -> None:
+    """In counts of the release and of vertices; also on mini-batches behind the learned one."""
+    graphs = graphs_of(model)
+    following = [graphs_of(model, instances_of(model)[:k]) for k in (2, 5)]
+    counts = counts_of(policy, graphs, following)
+    assert counts.n_batches_ed is not None
+    assert counts.following is not None
+    nearly = {"fsm_base", "fsm_max"}  # stop to learn once they are near it
+    slack = NEAR if policy in nearly else 1.0
+    assert counts.lower_bound <= counts.n_batches <= slack * counts.lower_bound
+    assert counts.lower_bound_ed <= counts.n_batches_ed <= slack * counts.lower_bound_ed
+    assert counts.following.ratio <= slack
+    if policy != "agenda":
+        assert counts.n_trials is not None
+        assert counts.unseen_share is not None
+
+
+def test_depth_does_not_reach_the_bound_of_the_tagger() -> None:
+    counts = counts_of("depth", graphs_of(TAGGER))
+    assert counts.n_batches > counts.lower_bound
+    assert counts.n_batches_ed is not None
+    assert counts.n_batches_ed > counts.lower_bound_ed
+
+
+def test_agenda_misses_the_bound_where_one_source_is_many_times_as_long() -> None:
+    """Its steps are deeper on average than the decoders' first ones, which so begin too early."""
+    graphs = graphs_of(TRANSLATION, pairs((8,) * 7 + (100,), (9,) * 8))
+    agenda, learned = counts_of("agenda", graphs), counts_of("fsm_sort", graphs)
+    assert learned.n_batches <= NEAR * learned.lower_bound < agenda.n_batches
+
+
+@pytest.mark.parametrize("model", [BiLSTM(SIZES), TAGGER, PARSER], ids=["one", "two", "parser"])
+def test_agenda_and_depth_differ_on_operators(model: Model) -> None:
+    """One layer is what the DyNet paper measures; there averages of depth are the better guide."""
+    graph = operator_graph(model, model.mini_batch(instances_of(model)))
+    agenda, depth = (schedule_by(name, graph).n_batches for name in ("agenda", "depth"))
+    assert agenda != depth
+    assert min(agenda, depth) >= lower_bound(graph)
+    if isinstance(model, BiLSTM) and model.layers == 1:
+        assert agenda < depth
+
+
+@pytest.mark.parametrize("model", [TRANSLATION, PARSER], ids=["translation", "parser"])
+def test_learned_policies_learn_on_the_first_round(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the release does; counts and the engine alike."""
+    seen: list[Graph] = []
+
+    def learn(name: str, given: Sequence[Graph], *settings: Any) -> Any:
+        seen.extend(given)
+        return learn_policy(name, given, *settings)
+
+    monkeypatch.setattr(counting, "learn_policy", learn)
+    monkeypatch.setattr(systems.on_core.vertex, "learn_policy", learn)
+    graphs = graphs_of(model)
+    few = LearningSettings(trials=2)
+    scheduler("fsm_sort", few, "chains", graphs)
+    assert [one.n_vertices for one in seen] == [
+        first_round(graph).n_vertices for graph in (graphs.plain, graphs.released)
+    ]
+    seen.clear()
+    switches = Switches(backend="stepwise", outputs="vertices")
+    adapter = prepared(model, initial_weights(model, 1), switches, "fsm_sort", mode="infer")
+    adapter.learn(instances_of(model))
+    assert [one.n_vertices for one in seen] == [first_round(graphs.plain).n_vertices]
+    assert (graphs.released.types == UNBATCHABLE).any()

@@ -1,0 +1,231 @@
+"""The engine evaluates round after round: nothing of a later one before the loss of this one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import harness.engine.engine
+import systems.on_core.vertex
+from harness.contracts.model import Model
+from harness.engine.engine import Engine
+from harness.engine.rows.rounds import ALL_ROWS, Round
+from harness.engine.switches import Switches
+from harness.errors import ScheduleError
+from harness.granularity.vertices import VertexModel
+from harness.values.instances import SentencePair
+from systems.on_core.vertex import Adapter
+from tests.support.counting_backend import CountingBackend
+from tests.support.engine_models import EXAMPLES
+from tests.support.engine_runs import POLICIES, prepared, run
+
+MODELS = ("seq2seq", "parser")
+FORWARD = ("eager", "batch", "lazy")
+
+
+@pytest.fixture(autouse=True)
+def watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: CountingBackend)
+
+
+def adapter_of(name: str, policy: str = "agenda", **switches: Any) -> Adapter:
+    weights = {k: np.zeros(s.shape, np.float32) for k, s in EXAMPLES[name][0].parameters.items()}
+    return prepared(EXAMPLES[name][0], weights, Switches(**switches), policy, mode="infer")
+
+
+def rounds_of_batch(engine: Engine, type_id: int, position: int) -> set[int]:
+    """Rounds of the vertices that a batch runs, or reads."""
+    assert engine.mini_batch.rounds is not None
+    assert isinstance(engine.backend, CountingBackend)
+    assert engine.backend.rows is not None
+    rows = engine.backend.rows.types[type_id].rows
+    whole = position == ALL_ROWS
+    start, end = (0, rows.n) if whole else rows.starts[position : position + 2].tolist()
+    return set(engine.mini_batch.rounds[rows.vertices[start:end]].tolist())
+
+
+def seen_by_round(adapter: Adapter) -> list[set[int]]:
+    """Rounds of all that ran before the loss was looked at, time after time."""
+    backend = adapter.engine.backend
+    assert isinstance(backend, CountingBackend)
+    seen: list[set[int]] = [set()]
+    for event in backend.events:
+        if event is None:
+            seen.append(set())
+        else:
+            stage, type_id, position = event
+            assert stage in FORWARD
+            seen[-1] |= rounds_of_batch(adapter.engine, type_id, position)
+    assert seen.pop() == set(), "the loss is read behind the last batch"
+    return seen
+
+
+def run_watched(adapter: Adapter, instances: list[Any]) -> list[set[int]]:
+    backend = adapter.engine.backend
+    assert isinstance(backend, CountingBackend)
+    adapter.load(instances)
+    backend.events.clear()
+    run_forward(adapter)
+    return seen_by_round(adapter)
+
+
+def run_forward(adapter: Adapter) -> None:
+    adapter.mini_batch = adapter.model.mini_batch(adapter.instances)
+    adapter.schedule = systems.on_core.vertex.schedule_in_rounds(
+        adapter.policy, adapter.mini_batch.graph
+    )
+    adapter.engine.arrange(adapter.mini_batch, adapter.schedule)
+    adapter.loss = adapter.engine.forward()
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"lazy_batching": False},
+    {"hoisting": False},
+    {"outputs": "vertices"},
+    {"granularity": "operator"},
+    {"share_equal_inputs": True, "fold_tables": True},
+]
+
+
+@pytest.mark.parametrize("switches", SETTINGS, ids=str)
+@pytest.mark.parametrize("name", MODELS)
+def test_the_loss_of_a_round_is_read_before_the_next_one_starts(
+    name: str, switches: dict[str, Any]
+) -> None:
+    instances = EXAMPLES[name][1]
+    for policy in POLICIES:
+        adapter = adapter_of(name, policy, **switches)
+        seen = run_watched(adapter, instances)
+        mini_batch = adapter.mini_batch
+        assert mini_batch.rounds is not None
+        assert seen == [{r} for r in range(mini_batch.rounds.max() + 1)], policy
+        assert adapter.schedule.n_batches >= len(seen)
+        assert adapter.in_force()["evaluated"] == "round by round"
+        for type_id, position in adapter.engine.layout.batches.tolist():
+            assert len(rounds_of_batch(adapter.engine, type_id, position)) == 1
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_engine_that_batches_across_rounds_is_noticed(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instances = EXAMPLES[name][1]
+    adapter = adapter_of(name)
+    # Outputs of all rounds at once, as a stage behind the last batch.
+    rounds_of = harness.engine.engine.plan_rounds
+    monkeypatch.setattr(
+        harness.engine.engine, "plan_rounds", lambda *given: [joined(rounds_of(*given))]
+    )
+    assert len(run_watched(adapter, instances)[0]) > 1
+    # A policy that is shown all rounds at once.
+    monkeypatch.setattr(
+        systems.on_core.vertex, "schedule_in_rounds", lambda policy, graph: policy(graph)
+    )
+    with pytest.raises(ScheduleError, match="has rounds; schedule it in rounds"):
+        run(adapter, instances)
+
+
+def joined(rounds: list[Round]) -> Round:
+    return Round(
+        np.concatenate([one.eager for one in rounds]),
+        np.concatenate([one.batches for one in rounds]),
+        np.concatenate([one.lazy for one in rounds]),
+        tuple(loss for one in rounds for loss in one.losses),
+    )
+
+
+def test_a_schedule_that_claims_other_rounds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter = adapter_of("seq2seq")
+
+    def claims(policy: Any, graph: Any) -> Any:
+        found = policy(graph)
+        return replace(found, round_starts=np.arange(found.n_batches + 1))
+
+    monkeypatch.setattr(systems.on_core.vertex, "schedule_in_rounds", claims)
+    with pytest.raises(ScheduleError, match="runs in round"):
+        run(adapter, EXAMPLES["seq2seq"][1])
+
+
+def pairs(lengths: tuple[int, ...], model: Model) -> list[SentencePair]:
+    """Of the same sources, and targets of these lengths."""
+    n_source, n_target = model.sizes.of("source_words"), model.sizes.of("target_words")
+    return [
+        SentencePair(np.arange(3) * (k + 1) % n_source, np.arange(n) * (k + 1) % n_target)
+        for k, n in enumerate(lengths)
+    ]
+
+
+def test_rows_of_a_round_do_not_tell_how_long_anything_lasts() -> None:
+    """Who is read by a later round has no say in the order of this one."""
+    model = EXAMPLES["seq2seq"][0]
+    orders = []
+    for lengths in ((2, 2, 2, 2), (2, 7, 3, 5), (9, 2, 4, 2)):
+        adapter = adapter_of("seq2seq")
+        run_watched(adapter, pairs(lengths, model))
+        decode = adapter.engine.layout.types[3]
+        starts = np.cumsum([0, *(n - 1 for n in lengths)])
+        first = adapter.mini_batch.graph.n_vertices - starts[-1]
+        of_round_0 = decode.vertices[decode.starts[0] : decode.starts[1]]
+        orders.append(np.searchsorted(starts, of_round_0 - first).tolist())
+    assert orders[0] == orders[1] == orders[2]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_side_by_side_equals_one_by_one(name: str) -> None:
+    """In as many rounds as the longest has, and no more batches than all of them by themselves."""
+    model, instances = EXAMPLES[name]
+    generator = np.random.default_rng(5)
+    weights = {
+        k: generator.uniform(-1, 1, s.shape).astype(np.float32) for k, s in model.parameters.items()
+    }
+    adapter = prepared(model, weights, Switches(), "agenda")
+    whole = run(adapter, instances)
+    n_rounds = len(adapter.schedule.round_starts) - 1
+    outputs, loss, rounds, n_batches = [], 0.0, [], 0
+    for one in instances:
+        alone = run(adapter, [one])
+        outputs.append(alone.outputs)
+        loss += alone.loss
+        rounds.append(len(adapter.schedule.round_starts) - 1)
+        n_batches += alone.counters.n_batches
+    assert n_rounds == max(rounds)
+    assert whole.counters.n_batches < n_batches
+    np.testing.assert_allclose(whole.outputs, np.concatenate(outputs), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(whole.loss, loss, rtol=1e-5)
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_outputs_go_back_at_once_unless_nothing_is_put_off(lazy: bool) -> None:
+    model, instances = EXAMPLES["seq2seq"]
+    weights = {k: np.ones(s.shape, np.float32) for k, s in model.parameters.items()}
+    adapter = prepared(model, weights, Switches(lazy_batching=lazy))
+    run(adapter, instances)
+    backend = adapter.engine.backend
+    assert isinstance(backend, CountingBackend)
+    back = [b for stage, type_id, b in backend.batches if stage == "backward" and type_id < 0]
+    n_rounds = len(adapter.engine.rounds)
+    assert back == ([ALL_ROWS] if lazy else list(range(n_rounds)))
+
+
+def test_mini_batches_without_rounds_are_read_once() -> None:
+    adapter = adapter_of("bilstm")
+    adapter.load(EXAMPLES["bilstm"][1])
+    run_forward(adapter)
+    assert adapter.schedule.round_starts is None
+    assert len(adapter.engine.rounds) == 1
+    assert "evaluated" not in adapter.in_force()
+
+
+def test_outputs_are_of_the_round_of_what_they_read() -> None:
+    model, instances = EXAMPLES["parser"]
+    plain = model.mini_batch(instances)
+    found = VertexModel(model, outputs="vertices").mini_batch(instances)
+    assert plain.rounds is not None
+    assert found.rounds is not None
+    n, of_read = plain.graph.n_vertices, plain.rounds[plain.outputs].tolist()
+    assert found.rounds[:n].tolist() == plain.rounds.tolist()
+    assert found.rounds[n:].tolist() == of_read * 2  # outputs, and then losses

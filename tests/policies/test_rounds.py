@@ -1,0 +1,189 @@
+"""Graphs that appear in rounds: a policy sees one at a time, and no batch has vertices of two."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from harness.contracts.policy import LearningSettings, learn_policy, load_policy
+from harness.errors import ScheduleError
+from harness.policies.parts.bound import lower_bound, minimum_batches
+from harness.policies.parts.rounds import (
+    cut_in_rounds,
+    first_round,
+    run_in_rounds,
+    schedule_in_rounds,
+)
+from harness.values.arrays import int_array
+from harness.values.graph import NO_TYPE, Graph
+from harness.values.schedule import Schedule, check_schedule
+from tests.support.learned import FEW, schedule_by
+from tests.support.random_graphs import graph_of, graphs, graphs_in_rounds
+from tests.support.schedules import batches
+
+POLICIES = ("unbatched", "depth", "frontier", "agenda", "sufficient_reversed", "fsm_sort")
+
+
+def part_of(graph: Graph, number: int) -> tuple[list[int], list[list[int]]]:
+    """Vertices of a round, and the arguments that each has among them, by their places there."""
+    assert graph.rounds is not None
+    mine = np.flatnonzero(graph.rounds == number).tolist()
+    place = {v: k for k, v in enumerate(mine)}
+    return mine, [[place[a] for a in graph.args_of(v).tolist() if a in place] for v in mine]
+
+
+def two_steps() -> Graph:
+    """Two chains of type 1, of three and two steps; every step is read by a vertex of type 2."""
+    args: list[list[int]] = [[], [0], [1], [], [3], [0], [1], [2], [3], [4]]
+    graph = graph_of([1, 1, 1, 1, 1, 2, 2, 2, 2, 2], args)
+    return replace(graph, rounds=int_array([0, 1, 2, 0, 1, 0, 1, 2, 0, 1]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(graphs_in_rounds())
+def test_a_round_is_its_vertices_with_the_arguments_among_them(graph: Graph) -> None:
+    assert graph.rounds is not None
+    cut = cut_in_rounds(graph)
+    assert len(cut.graphs) == graph.rounds.max() + 1
+    for r, part in enumerate(cut.graphs):
+        mine, args = part_of(graph, r)
+        assert cut.vertices[cut.starts[r] : cut.starts[r + 1]].tolist() == mine
+        assert part.types.tolist() == graph.types[mine].tolist()
+        assert [part.args_of(v).tolist() for v in range(part.n_vertices)] == args
+        assert part.rounds is None
+        # What `part` does not check holds: built as any other graph, it is the same.
+        again = graph_of(part.types.tolist(), args, graph.n_types, graph.follows.tolist())
+        assert np.array_equal(again.arg_start, part.arg_start)
+        for array in (part.types, part.arg_start, part.args):
+            assert not array.flags.writeable
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(max_examples=60, deadline=None)
+@given(graphs_in_rounds())
+def test_schedules_are_valid_round_by_round(policy: str, graph: Graph) -> None:
+    schedule = schedule_by(policy, graph)
+    check_schedule(graph, schedule)  # each once, children first, one round a batch, in order
+    assert schedule.round_starts is not None
+    n_batches = np.diff(schedule.round_starts)
+    for part, n in zip(cut_in_rounds(graph).graphs, n_batches, strict=True):
+        assert lower_bound(part) <= n <= part.n_vertices
+    assert lower_bound(graph) == sum(map(lower_bound, cut_in_rounds(graph).graphs))
+
+
+@pytest.mark.parametrize("policy", ["unbatched", "depth", "agenda", "sufficient"])
+@settings(max_examples=30, deadline=None)
+@given(graphs())
+def test_one_round_is_scheduled_as_a_graph_without_rounds(policy: str, graph: Graph) -> None:
+    one = replace(graph, rounds=np.zeros(graph.n_vertices, dtype=np.int32))
+    assert batches(schedule_by(policy, one)) == batches(load_policy(policy)(graph))
+    assert lower_bound(one) == lower_bound(graph)
+
+
+def test_without_rounds_the_policy_is_called_with_the_graph_itself() -> None:
+    graph = graph_of([1, 1], [[], [0]])
+    seen: list[Graph] = []
+    given_back = Schedule(int_array([0, 1]), int_array([0, 1, 2]))
+
+    def policy(graph: Graph) -> Schedule:
+        seen.append(graph)
+        return given_back
+
+    assert schedule_in_rounds(policy, graph) is given_back
+    assert seen == [graph]
+    assert first_round(graph) is graph
+
+
+def test_what_waits_for_a_round_shares_no_batch_with_it() -> None:
+    """Depth would read all steps at once behind the last one; in rounds, each by itself."""
+    graph = two_steps()
+    schedule = schedule_by("agenda", graph)
+    assert batches(schedule) == [[0, 3], [5, 8], [1, 4], [6, 9], [2], [7]]
+    assert schedule.round_starts is not None
+    assert schedule.round_starts.tolist() == [0, 2, 4, 6]
+    assert lower_bound(graph) == minimum_batches(graph) == 6
+    assert lower_bound(replace(graph, rounds=None)) == 4
+
+
+def test_a_schedule_of_all_rounds_at_once_is_noticed() -> None:
+    graph = two_steps()
+    whole = load_policy("depth")(replace(graph, rounds=None))
+    with pytest.raises(ScheduleError, match="made of all of it at once"):
+        check_schedule(graph, whole)
+    claimed = replace(whole, round_starts=int_array([0, 1, 3, whole.n_batches]))
+    with pytest.raises(ScheduleError, match=r"vertex \d+ runs in round \d, but it is of round \d"):
+        check_schedule(graph, claimed)
+
+
+def test_a_round_that_runs_too_early_is_noticed() -> None:
+    """Allowed by the arguments alone, since vertex 1 has none."""
+    graph = replace(graph_of([1, 2], [[], []]), rounds=int_array([0, 1]))
+    swapped = Schedule(int_array([1, 0]), int_array([0, 1, 2]), int_array([0, 1, 2]))
+    with pytest.raises(ScheduleError, match="vertex 1 runs in round 0, but it is of round 1"):
+        check_schedule(graph, swapped)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        None,
+        Schedule(int_array([0]), int_array([0, 1])),
+        Schedule(int_array([0, 1, 7, 3]), int_array([0, 4])),
+    ],
+)
+def test_a_policy_that_schedules_something_else_is_told(made: Schedule | None) -> None:
+    with pytest.raises(ScheduleError, match="round"):
+        schedule_in_rounds(lambda _: made, two_steps())  # type: ignore[arg-type,return-value]
+
+
+def test_a_learned_policy_learns_on_the_first_round_and_meets_states_of_all() -> None:
+    graph = two_steps()
+    first = first_round(graph)
+    assert first.types.tolist() == [1, 1, 2, 2]
+    assert first.type_names == graph.type_names
+    machine = learn_policy("fsm_sort", [first], FEW)
+    run = run_in_rounds(machine, graph)
+    check_schedule(graph, run.schedule)
+    assert run.n_decisions == run.schedule.n_batches == 6
+    assert run.n_unseen == 0  # every round looks like the first
+    assert batches(schedule_in_rounds(machine, graph)) == batches(run.schedule)
+    assert run_in_rounds(machine, first).n_decisions == machine.run(first).n_decisions
+
+
+def test_learning_on_the_first_round_alone_does_not_see_later_types() -> None:
+    graph = replace(graph_of([1, 1, 2], [[], [0], [1]]), rounds=int_array([0, 0, 1]))
+    machine = learn_policy("fsm_sort", [first_round(graph)], LearningSettings(trials=2))
+    assert run_in_rounds(machine, graph).n_unseen == 1
+
+
+# --- graphs and schedules check themselves ---
+
+
+@pytest.mark.parametrize(
+    ("rounds", "message"),
+    [
+        ([0, 0], "rounds has 2 entries"),
+        ([0, -1, 0], "the least -1"),
+        ([0, 2, 1], "vertex 2 of round 1 uses vertex 1, which only appears in round 2"),
+    ],
+)
+def test_rounds_that_cannot_be_are_refused(rounds: list[int], message: str) -> None:
+    graph = graph_of([1, 1, 1], [[], [0], [1]])
+    with pytest.raises(ScheduleError, match=message):
+        replace(graph, rounds=np.array(rounds))
+
+
+def test_a_vertex_that_must_follow_is_of_the_same_round() -> None:
+    graph = graph_of([1, 2], [[], [0]], follows=[NO_TYPE, NO_TYPE, 1])
+    replace(graph, rounds=int_array([1, 1]))
+    with pytest.raises(ScheduleError, match="needs that one's round"):
+        replace(graph, rounds=int_array([0, 1]))
+
+
+@pytest.mark.parametrize("starts", [[], [1, 2], [0, 1], [0, 2, 1, 2]])
+def test_starts_of_rounds_that_cannot_be_are_refused(starts: list[int]) -> None:
+    with pytest.raises(ScheduleError, match="starts of rounds"):
+        Schedule(int_array([0, 1]), int_array([0, 1, 2]), int_array(starts))
