@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -17,16 +17,19 @@ from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Clock, Counters, Result, RunSettings, System
 from harness.values.places import ROOT
+from systems.on_dynet.rounds import Round
 
 AUTOBATCH = {"off": 0, "agenda": 1, "depth": 2}  # as DyNet counts its modes
 NATIVE = ROOT / ".dynet-native"
 WHEEL = "dyNET38"
 MODELS = "systems.on_dynet.models"
 POOL_MB = 16  # the unit in which DyNet's memory pools grow
+MOST_ROWS = 128  # of a mini-batch, that are copied at once
 OUTGROWN = "dynamic increasing of memory pool"
 
 
@@ -52,6 +55,7 @@ class Adapter(System):
         super().__init__(settings)
         self._gradients_pending = False
         self._instances: list[Any] = []
+        self._rounds: list[Round] = []
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
@@ -99,11 +103,7 @@ class Adapter(System):
         if self._gradients_pending:  # DyNet adds gradients up until an update has used them
             self._store.clear_gradients()
             self._gradients_pending = False
-        self._dy.renew_cg()
-        self._loss, self._outputs = self._network.build(self._instances)
-        clock.mark("construct")
-        self._loss.forward()
-        clock.mark("forward")
+        self._evaluate(clock)
         if self.settings.mode != "train":
             return
         self._gradients_pending = True
@@ -114,15 +114,47 @@ class Adapter(System):
             self._gradients_pending = False
             clock.mark("update")
 
+    def _evaluate(self, clock: Clock) -> None:
+        """Build and evaluate round after round, the newest expression first, then their sum."""
+        self._dy.renew_cg()
+        self._rounds = []
+        for built in self._network.build(self._instances):
+            self._rounds.append(built)
+            clock.mark("construct")
+            built.loss.forward()
+            if built.read is not None:
+                for output in built.outputs:
+                    if output is not None:
+                        built.read(output)
+            clock.mark("forward")
+        self._loss = self._rounds[0].loss
+        if len(self._rounds) > 1:
+            self._loss = self._dy.esum([built.loss for built in self._rounds])
+            clock.mark("construct")
+            self._loss.forward()
+            clock.mark("forward")
+
     def result(self) -> Result:
         """Gradients are there after run(update=False) only: DyNet's update clears them."""
-        outputs = np.stack([np.array(output.npvalue()) for output in self._outputs])
+        of_instances = zip(*(built.outputs for built in self._rounds), strict=True)
+        outputs = [output for found in of_instances for output in found if output is not None]
         return Result(
             loss=float(self._loss.scalar_value()),
-            outputs=outputs,
+            outputs=np.concatenate([rows for output in outputs for rows in self._rows(output)]),
             gradients=self._store.gradients() if self._gradients_pending else {},
             counters=Counters(),
         )
+
+    def _rows(self, output: Any) -> Iterator[NDArray[np.float32]]:
+        """A vector, or a mini-batch of vectors, some at a time: all pass through Python's lists."""
+        _, n = output.dim()
+        for start in range(0, n, MOST_ROWS):
+            some = output
+            if n > MOST_ROWS:
+                end = min(n, start + MOST_ROWS)
+                some = self._dy.pick_batch_elems(output, list(range(start, end)))
+            values = np.array(some.npvalue(), dtype=np.float32)
+            yield values.reshape(len(values), -1).T
 
     def versions(self) -> dict[str, str]:
         """Which build of DyNet this is; builds are not comparable with each other."""
