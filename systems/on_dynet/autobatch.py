@@ -27,7 +27,7 @@ from systems.on_dynet.rounds import Round
 AUTOBATCH = {"off": 0, "agenda": 1, "depth": 2}  # as DyNet counts its modes
 NATIVE = ROOT / ".dynet-native"
 WHEEL = "dyNET38"
-MODELS = "systems.on_dynet.models"
+MODELS = {"instance": "systems.on_dynet.models", "manual": "systems.on_dynet.manual"}
 POOL_MB = 16  # the unit in which DyNet's memory pools grow
 MOST_ROWS = 128  # of a mini-batch, that are copied at once
 OUTGROWN = "dynamic increasing of memory pool"
@@ -37,10 +37,13 @@ OUTGROWN = "dynamic increasing of memory pool"
 class DynetOptions:
     """How DyNet batches, and which of its builds.
 
+    batching: "instance", programs for one instance, or "manual", mini-batched by hand, on top of
+    which DyNet batches what is left to batch.
     build: "source" (what make dynet-native installs), "wheel", or "auto": source where installed.
     """
 
     autobatch: Literal["off", "agenda", "depth"] = "agenda"
+    batching: Literal["instance", "manual"] = "instance"
     build: Literal["auto", "source", "wheel"] = "auto"
 
 
@@ -59,12 +62,15 @@ class Adapter(System):
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """DyNet's builds here have no CUDA; models are the files of systems/on_dynet/models."""
+        """DyNet's builds here have no CUDA; models are the files of the folders in MODELS."""
         if settings.device != "cpu":
             return f"DyNet is built for the CPU only, not for device={settings.device}"
-        if importlib.util.find_spec(f"{MODELS}.{model.name}") is None:
-            return f"model {model.name} is not written for DyNet ({MODELS}.{model.name} is missing)"
-        build = cls.options_of(settings).build
+        options = cls.options_of(settings)
+        programs = MODELS[options.batching]
+        if importlib.util.find_spec(f"{programs}.{model.name}") is None:
+            how = "mini-batched by hand" if options.batching == "manual" else "written for DyNet"
+            return f"model {model.name} is not {how} ({programs}.{model.name} is missing)"
+        build = options.build
         if _native(build) is None:
             if build == "source":
                 return "DyNet's source build is not installed; run make dynet-native"
@@ -76,7 +82,7 @@ class Adapter(System):
         """Import DyNet with this trial's settings, and hand it the weights."""
         self._runtime = _import_dynet(self.settings, self.options, weights)
         self._store = self._runtime.ParameterStore(weights)
-        module = importlib.import_module(f"{MODELS}.{model.name}")
+        module = importlib.import_module(f"{MODELS[self.options.batching]}.{model.name}")
         self._network = module.Network(model, self._store)
         self._trainer = self._runtime.sgd(self._store, self.settings.learning_rate)
         self._dy = self._runtime.dy
@@ -158,7 +164,10 @@ class Adapter(System):
 
     def versions(self) -> dict[str, str]:
         """Which build of DyNet this is; builds are not comparable with each other."""
-        facts = {"dynet_autobatch": self.options.autobatch}
+        facts = {
+            "dynet_autobatch": self.options.autobatch,
+            "dynet_batching": self.options.batching,
+        }
         native = _native(self.options.build)
         if native is not None:
             build = json.loads((native / "build.json").read_text())

@@ -37,7 +37,7 @@ class Network:
     def build(self, sentences: Sequence[Sentence]) -> Iterator[Round]:
         """Expressions of the summed loss and of the logits of every word."""
         self.tagger.begin()
-        lookup, table, logits_of = dy.lookup, self.embedding, self.tagger.logits
+        lookup, table = dy.lookup, self.embedding
         there, back = (lstm.initial_state() for lstm in self.spelling)
         logits: list[Any] = []
         labels: list[int] = []
@@ -50,6 +50,6 @@ class Network:
                     letters = [lookup(self.characters, letter) for letter in word]
                     last = [there.transduce(letters)[-1], back.transduce(letters[::-1])[-1]]
                     vectors.append(dy.concatenate(last))
-            logits += logits_of(vectors)
+            logits += self.tagger.sentence(vectors)
             labels += of_sentence
         yield Round(dy.esum(list(map(dy.pickneglogsoftmax, logits, labels))), logits)

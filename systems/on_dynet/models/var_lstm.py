@@ -41,12 +41,16 @@ class Network:
     def build(self, sentences: Sequence[Sentence]) -> Iterator[Round]:
         """Expressions of the summed loss and of the logits of all words."""
         lookup, table, start = dy.lookup, self.embedding, self.lstm.initial_state()
-        # Without True, DyNet would take the parameter for a constant, and give no gradient.
-        b_out, W_out = (p.expr(True) for p in self.classifier)
         hidden: list[Any] = []
         labels: list[int] = []
         for words, of_sentence in sentences:
             hidden += start.transduce([lookup(table, word) for word in words])
             labels += of_sentence
-        logits = dy.affine_transform([b_out, W_out, dy.concatenate_to_batch(hidden)])
+        logits = self.logits(dy.concatenate_to_batch(hidden))
         yield Round(dy.sum_batches(dy.pickneglogsoftmax_batch(logits, labels)), [logits])
+
+    def logits(self, hidden: Any) -> Any:
+        """Scores of the next words from the LSTM's outputs, a mini-batch of all words."""
+        # Without True, DyNet would take the parameter for a constant, and give no gradient.
+        b_out, W_out = (p.expr(True) for p in self.classifier)
+        return dy.affine_transform([b_out, W_out, hidden])
