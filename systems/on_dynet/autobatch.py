@@ -40,11 +40,14 @@ class DynetOptions:
     batching: "instance", programs for one instance, or "manual", mini-batched by hand, on top of
     which DyNet batches what is left to batch.
     build: "source" (what make dynet-native installs), "wheel", or "auto": source where installed.
+    profiling: DyNet prints a table of its batches' times when the process ends, and is slower; for
+    scripts/split_dynet_phases.py, not for records.
     """
 
     autobatch: Literal["off", "agenda", "depth"] = "agenda"
     batching: Literal["instance", "manual"] = "instance"
     build: Literal["auto", "source", "wheel"] = "auto"
+    profiling: bool = False
 
 
 class Adapter(System):
@@ -151,6 +154,10 @@ class Adapter(System):
             counters=Counters(),
         )
 
+    def counters(self) -> Counters:
+        """None is known; a result would copy all outputs through Python's lists."""
+        return Counters()
+
     def _rows(self, output: Any) -> Iterator[NDArray[np.float32]]:
         """A vector, or a mini-batch of vectors, some at a time: all pass through Python's lists."""
         _, n = output.dim()
@@ -164,10 +171,7 @@ class Adapter(System):
 
     def versions(self) -> dict[str, str]:
         """Which build of DyNet this is; builds are not comparable with each other."""
-        facts = {
-            "dynet_autobatch": self.options.autobatch,
-            "dynet_batching": self.options.batching,
-        }
+        facts = {"dynet_autobatch": self.options.autobatch}
         native = _native(self.options.build)
         if native is not None:
             build = json.loads((native / "build.json").read_text())
@@ -200,6 +204,7 @@ def _import_dynet(settings: RunSettings, options: DynetOptions, weights: Weights
         mem=f"{POOL_MB},{POOL_MB},{parameters_mb},1",
         random_seed=settings.seed + 1,  # 0 would mean: take one from the clock
         autobatch=AUTOBATCH[options.autobatch],
+        profiling=int(options.profiling),
     )
     return importlib.import_module("systems.on_dynet.runtime")
 

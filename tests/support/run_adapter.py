@@ -39,7 +39,7 @@ from tests.support.sentences import random_sentences
 
 ENGINE = "systems.on_core.vertex"
 # Compiling takes seconds a model; tests/engine/test_engine.py runs all of them with every switch.
-COMPILED = {"vertex": ("tree_lstm", "lattice_lstm", "tree_lstm_large")}
+COMPILED = {"vertex": ("tree_lstm", "lattice_lstm", "tree_lstm_large", "var_lstm_large")}
 FRAMEWORKS = ("torch", "dynet", "tensorflow", "numba")
 
 
@@ -72,6 +72,7 @@ NO_LETTERS = ModelSizes(6, {"words": 11, "classes": 4}, embedding_size=5)
 LETTERS = ModelSizes(6, {"words": 11, "characters": 8, "classes": 4}, embedding_size=4)
 PAIRS = ModelSizes(6, {"source_words": 9, "target_words": 7}, embedding_size=5)
 PARSED = ModelSizes(6, {"words": 11, "tags": 4, "relations": 3}, embedding_size=5)
+MANY_WORDS = ModelSizes(8, {"words": 20_000})
 LARGE = ModelSizes(256, {"words": 50, "classes": 5})
 CASES = {
     "tree_lstm": Case(TreeLSTM(UNEQUAL), (1, 2, 9, 4, 13), 0.3),
@@ -97,6 +98,8 @@ CASES = {
     "parser": Case(Parser(PARSED, tag_size=3, mlp_size=7), (1, 4, 2, 3, 4), 0.1),
     # Backward passes of more than DyNet's first 16 MiB.
     "tree_lstm_large": Case(TreeLSTM(LARGE), (300, 400, 2), 0.05),
+    # One array of more than that: the logits of all words.
+    "var_lstm_large": Case(VarLSTM(MANY_WORDS), (250, 2), 0.02),
 }
 
 
@@ -206,7 +209,7 @@ def run_all(values: dict[str, Any], device: str, overrides: dict[str, Any]) -> d
     found: dict[str, Any] = {}
     for name, case in CASES.items():
         options = (values.get("options") or {}) | overrides
-        if name == "tree_lstm_large" and values["adapter"] == ENGINE and values["name"] != "vertex":
+        if name.endswith("_large") and values["adapter"] == ENGINE and values["name"] != "vertex":
             options |= {"backend": "stepwise"}  # as plain Python it would take minutes
         with kernels_of(values, name):
             results = run_case(adapter, case, device, options)

@@ -16,7 +16,12 @@ Pair = tuple[list[int], list[int]]  # source, target
 
 
 class Network:
-    """Equations of harness.models.seq2seq."""
+    """Equations of harness.models.seq2seq.
+
+    Measured (source build, agenda, IWSLT'15, hidden 256, batch 32, pairs/s in training): this one,
+    whose best words DyNet finds, 36.0; with scores copied to Python as an array 23.5; nothing read
+    36.1; the scores of a round in one mini-batched product 36.4.
+    """
 
     def __init__(self, model: Model, store: ParameterStore) -> None:
         self.source = _Reader(store, "source")
