@@ -122,7 +122,7 @@ class System(ABC):
     def result(self) -> Result:
         """Return what the last run computed."""
 
-    def loss(self) -> float:
+    def last_loss(self) -> float:
         """Return the loss of the last run; override where this is cheaper than `result`."""
         return self.result().loss
 

@@ -148,13 +148,13 @@ class Adapter(System):
         of_instances = zip(*(built.outputs for built in self._rounds), strict=True)
         outputs = [output for found in of_instances for output in found if output is not None]
         return Result(
-            loss=self.loss(),
+            loss=self.last_loss(),
             outputs=np.concatenate([rows for output in outputs for rows in self._rows(output)]),
             gradients=self._store.gradients() if self._gradients_pending else {},
             counters=Counters(),
         )
 
-    def loss(self) -> float:
+    def last_loss(self) -> float:
         """DyNet copies outputs number by number, of large vocabularies for minutes: not here."""
         return float(self._loss.scalar_value())
 
