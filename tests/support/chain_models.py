@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from harness.contracts.model import ModelSizes, ParameterSpec
 from harness.models.bilstm import BiLSTM
 from harness.models.var_lstm import VarLSTM
-from harness.vertex import VertexTracer, sigmoid, tanh
+from harness.vertex import Symbol, VertexTracer, sigmoid, tanh
 from tests.support.sentences import random_sentences
 
 SIZES = ModelSizes(4, {"words": 100, "classes": 5})
 TAGGER = BiLSTM(SIZES)
+TAGGER_OF_TWO = BiLSTM(SIZES, layers=2)
 WORDS = VarLSTM(SIZES)
 SENTENCES = random_sentences("chain", (7, 1, 12, 4, 4, 9, 2), SIZES, seed=1)
 
@@ -27,7 +28,13 @@ class AffineBiLSTM(BiLSTM):
         return found | {"F_tag": half, "B_tag": half}
 
     def _bottom(self, suffix: str, v: VertexTracer) -> None:
-        before, x = v.gather(0), v.lookup("embedding", v.pull("word"))
+        self._affine_step(suffix, v, v.lookup("embedding", v.pull("word")))
+
+    def _upper(self, suffix: str, v: VertexTracer) -> None:
+        self._affine_step(suffix, v, v.gather(1).h)
+
+    def _affine_step(self, suffix: str, v: VertexTracer, x: Symbol) -> None:
+        before = v.gather(0)
         products = x @ v.parameter(f"W{suffix}") + before.h @ v.parameter(f"U{suffix}")
         i, f, g, o = v.split(products + v.parameter(f"b{suffix}"), 4)
         c = sigmoid(f) * before.c + sigmoid(i) * tanh(g)

@@ -1,8 +1,8 @@
 """Run as a program: a model in real DyNet, its typed graph written to a file as JSON.
 
 Arguments: DyNet's autobatch mode, the file, and the model: tree_lstm, child_sum, bilstm, var_lstm,
-or with "program" the adapter's own program of the last two, of which nothing is written down. DyNet
-itself prints every batch that it executes.
+or with "program" the adapter's own program of bilstm, bilstm_2 (two layers) or var_lstm, of which
+nothing is written down. DyNet itself prints every batch that it executes.
 """
 
 from __future__ import annotations

@@ -14,9 +14,13 @@ import dynet as dy
 from harness.contracts.model import initial_weights
 from systems.on_dynet.models import bilstm, var_lstm
 from systems.on_dynet.runtime import ParameterStore
-from tests.support.chain_models import SENTENCES, TAGGER, WORDS
+from tests.support.chain_models import SENTENCES, TAGGER, TAGGER_OF_TWO, WORDS
 
-NETWORKS = {"bilstm": (bilstm.Network, TAGGER), "var_lstm": (var_lstm.Network, WORDS)}
+NETWORKS = {
+    "bilstm": (bilstm.Network, TAGGER),
+    "bilstm_2": (bilstm.Network, TAGGER_OF_TWO),
+    "var_lstm": (var_lstm.Network, WORDS),
+}
 H = TAGGER.sizes.hidden_size
 
 

@@ -132,9 +132,23 @@ def test_operators_of_a_tagger_are_dynets(policy: str, tmp_path: Path) -> None:
 
 @pytest.mark.dynet
 @needs_dynet
-def test_a_tagger_has_fewer_batches_by_agenda(tmp_path: Path) -> None:
-    """Tags are at every depth, so that depth alone cannot batch those of one sentence together."""
-    by_agenda, _ = dynet("agenda", "bilstm", tmp_path)
-    by_depth, _ = dynet("depth", "bilstm", tmp_path)
-    assert sum(by_agenda) == sum(by_depth)
-    assert len(by_agenda) < 0.9 * len(by_depth)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_tagger_of_two_layers_has_as_many_batches(policy: str) -> None:
+    """DyNet's has a node for every parameter but the table, and the sum of losses, one each."""
+    theirs = batch_sizes(policy, "(nothing)", "bilstm_2", "program")
+    model = AffineBiLSTM(TAGGER.sizes, layers=2)
+    ours = load_policy(policy)(OperatorModel(model).mini_batch(SENTENCES).graph).n_batches
+    n_states = sum(name[1:].startswith("_0_") for name in model.parameters)
+    assert ours - n_states == len(theirs) - (len(model.parameters) - 1) - 1
+
+
+@pytest.mark.dynet
+@needs_dynet
+@pytest.mark.parametrize(("model", "fewer", "more"), [
+    ("bilstm", "agenda", "depth"), ("bilstm_2", "depth", "agenda")
+])  # fmt: skip
+def test_agenda_and_depth_differ_on_taggers(model: str, fewer: str, more: str) -> None:
+    """Depth cannot batch tags of different words; agenda has one mean depth for both layers."""
+    few, many = (batch_sizes(policy, "(nothing)", model, "program") for policy in (fewer, more))
+    assert sum(few) == sum(many)
+    assert len(few) < 0.9 * len(many)
