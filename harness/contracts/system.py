@@ -122,6 +122,10 @@ class System(ABC):
     def result(self) -> Result:
         """Return what the last run computed."""
 
+    def last_loss(self) -> float:
+        """Return the loss of the last run; override where this is cheaper than `result`."""
+        return self.result().loss
+
     def counters(self) -> Counters:
         """Return the work of the last run; override where this is cheaper than `result`."""
         return self.result().counters

@@ -52,7 +52,7 @@ def check_system(system: System, instances: Sequence[Any], answer: Answer) -> Ve
     system.run(clock, update=True)
     system.load(instances)
     system.run(clock, update=False)
-    reason = _step_fault(system.result().loss - found.loss, answer)
+    reason = _step_fault(system.last_loss() - found.loss, answer)
     return verdict if reason is None else Verdict("failed", verdict.max_rel_err, reason)
 
 

@@ -155,7 +155,7 @@ def _time(spec: TrialSpec, workload: Workload, system: System, findings: Finding
     findings.in_force = system.in_force()  # a way may be left while mini-batches come
     seconds = [sample.total_s for sample in samples]
     n_mini_batches = len(workload.mini_batches)
-    diverged = system.computes and not np.isfinite(system.result().loss)
+    diverged = system.computes and not np.isfinite(system.last_loss())
     findings.samples_s = tuple(seconds)
     findings.instances_per_s = instances_per_s(seconds, n_mini_batches, workload.n_instances)
     findings.phases_s = phase_medians(samples, system.phases)

@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -17,16 +17,19 @@ from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Clock, Counters, Result, RunSettings, System
 from harness.values.places import ROOT
+from systems.on_dynet.rounds import Round
 
 AUTOBATCH = {"off": 0, "agenda": 1, "depth": 2}  # as DyNet counts its modes
 NATIVE = ROOT / ".dynet-native"
 WHEEL = "dyNET38"
-MODELS = "systems.on_dynet.models"
+MODELS = {"instance": "systems.on_dynet.models", "manual": "systems.on_dynet.manual"}
 POOL_MB = 16  # the unit in which DyNet's memory pools grow
+MOST_ROWS = 128  # of a mini-batch, that are copied at once
 OUTGROWN = "dynamic increasing of memory pool"
 
 
@@ -34,11 +37,17 @@ OUTGROWN = "dynamic increasing of memory pool"
 class DynetOptions:
     """How DyNet batches, and which of its builds.
 
+    batching: "instance", programs for one instance, or "manual", mini-batched by hand, on top of
+    which DyNet batches what is left to batch.
     build: "source" (what make dynet-native installs), "wheel", or "auto": source where installed.
+    profiling: DyNet prints a table of its batches' times when the process ends, and is slower; for
+    scripts/split_dynet_phases.py, not for records.
     """
 
     autobatch: Literal["off", "agenda", "depth"] = "agenda"
+    batching: Literal["instance", "manual"] = "instance"
     build: Literal["auto", "source", "wheel"] = "auto"
+    profiling: bool = False
 
 
 class Adapter(System):
@@ -52,15 +61,19 @@ class Adapter(System):
         super().__init__(settings)
         self._gradients_pending = False
         self._instances: list[Any] = []
+        self._rounds: list[Round] = []
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """DyNet's builds here have no CUDA; models are the files of systems/on_dynet/models."""
+        """DyNet's builds here have no CUDA; models are the files of the folders in MODELS."""
         if settings.device != "cpu":
             return f"DyNet is built for the CPU only, not for device={settings.device}"
-        if importlib.util.find_spec(f"{MODELS}.{model.name}") is None:
-            return f"model {model.name} is not written for DyNet ({MODELS}.{model.name} is missing)"
-        build = cls.options_of(settings).build
+        options = cls.options_of(settings)
+        programs = MODELS[options.batching]
+        if importlib.util.find_spec(f"{programs}.{model.name}") is None:
+            how = "mini-batched by hand" if options.batching == "manual" else "written for DyNet"
+            return f"model {model.name} is not {how} ({programs}.{model.name} is missing)"
+        build = options.build
         if _native(build) is None:
             if build == "source":
                 return "DyNet's source build is not installed; run make dynet-native"
@@ -72,7 +85,7 @@ class Adapter(System):
         """Import DyNet with this trial's settings, and hand it the weights."""
         self._runtime = _import_dynet(self.settings, self.options, weights)
         self._store = self._runtime.ParameterStore(weights)
-        module = importlib.import_module(f"{MODELS}.{model.name}")
+        module = importlib.import_module(f"{MODELS[self.options.batching]}.{model.name}")
         self._network = module.Network(model, self._store)
         self._trainer = self._runtime.sgd(self._store, self.settings.learning_rate)
         self._dy = self._runtime.dy
@@ -99,11 +112,7 @@ class Adapter(System):
         if self._gradients_pending:  # DyNet adds gradients up until an update has used them
             self._store.clear_gradients()
             self._gradients_pending = False
-        self._dy.renew_cg()
-        self._loss, self._outputs = self._network.build(self._instances)
-        clock.mark("construct")
-        self._loss.forward()
-        clock.mark("forward")
+        self._evaluate(clock)
         if self.settings.mode != "train":
             return
         self._gradients_pending = True
@@ -114,15 +123,55 @@ class Adapter(System):
             self._gradients_pending = False
             clock.mark("update")
 
+    def _evaluate(self, clock: Clock) -> None:
+        """Build and evaluate round after round, the newest expression first, then their sum."""
+        self._dy.renew_cg()
+        self._rounds = []
+        for built in self._network.build(self._instances):
+            self._rounds.append(built)
+            clock.mark("construct")
+            built.loss.forward()
+            if built.read is not None:
+                for output in built.outputs:
+                    if output is not None:
+                        built.read(output)
+            clock.mark("forward")
+        self._loss = self._rounds[0].loss
+        if len(self._rounds) > 1:
+            self._loss = self._dy.esum([built.loss for built in self._rounds])
+            clock.mark("construct")
+            self._loss.forward()
+            clock.mark("forward")
+
     def result(self) -> Result:
         """Gradients are there after run(update=False) only: DyNet's update clears them."""
-        outputs = np.stack([np.array(output.npvalue()) for output in self._outputs])
+        of_instances = zip(*(built.outputs for built in self._rounds), strict=True)
+        outputs = [output for found in of_instances for output in found if output is not None]
         return Result(
-            loss=float(self._loss.scalar_value()),
-            outputs=outputs,
+            loss=self.last_loss(),
+            outputs=np.concatenate([rows for output in outputs for rows in self._rows(output)]),
             gradients=self._store.gradients() if self._gradients_pending else {},
             counters=Counters(),
         )
+
+    def last_loss(self) -> float:
+        """DyNet copies outputs number by number, of large vocabularies for minutes: not here."""
+        return float(self._loss.scalar_value())
+
+    def counters(self) -> Counters:
+        """DyNet tells none."""
+        return Counters()
+
+    def _rows(self, output: Any) -> Iterator[NDArray[np.float32]]:
+        """A vector, or a mini-batch of vectors, some at a time: all pass through Python's lists."""
+        _, n = output.dim()
+        for start in range(0, n, MOST_ROWS):
+            some = output
+            if n > MOST_ROWS:
+                end = min(n, start + MOST_ROWS)
+                some = self._dy.pick_batch_elems(output, list(range(start, end)))
+            values = np.array(some.npvalue(), dtype=np.float32)
+            yield values.reshape(len(values), -1).T
 
     def versions(self) -> dict[str, str]:
         """Which build of DyNet this is; builds are not comparable with each other."""
@@ -159,6 +208,7 @@ def _import_dynet(settings: RunSettings, options: DynetOptions, weights: Weights
         mem=f"{POOL_MB},{POOL_MB},{parameters_mb},1",
         random_seed=settings.seed + 1,  # 0 would mean: take one from the clock
         autobatch=AUTOBATCH[options.autobatch],
+        profiling=int(options.profiling),
     )
     return importlib.import_module("systems.on_dynet.runtime")
 

@@ -63,6 +63,23 @@ class ParameterStore:
         self._parts[name] = (parts, lambda found: np.concatenate([g.T for g in found], axis=axis))
         return parts
 
+    def lstm(self, *suffixes: str) -> Any:
+        """DyNet's own LSTM, a layer for each suffix, with the parameters W, U and b so named.
+
+        Its gates are i, f, o, g, and it would add 1 to f, which our biases have in them already.
+        """
+        shapes = [(len(self._weights[f"W{s}"]), len(self._weights[f"U{s}"])) for s in suffixes]
+        n_inputs, width = shapes[0]
+        lstm = dy.VanillaLSTMBuilder(
+            len(suffixes), n_inputs, width, self.collection, forget_bias=0.0
+        )
+        for suffix, layer in zip(suffixes, lstm.get_parameters(), strict=True):
+            for letter, parameter in zip("WUb", layer, strict=True):
+                name = f"{letter}{suffix}"
+                parameter.set_value(_last_gates_swapped(self._weights[name]).T)
+                self._parts[name] = ([parameter], lambda found: _last_gates_swapped(found[0].T))
+        return lstm
+
     def _add(self, values: Array) -> Any:
         return self.collection.parameters_from_numpy(np.ascontiguousarray(values))
 
@@ -78,6 +95,12 @@ class ParameterStore:
         for parts, _ in self._parts.values():
             for part in parts:
                 part.scale_gradient(0.0)
+
+
+def _last_gates_swapped(weights: Array) -> Array:
+    """Columns i, f, g, o become i, f, o, g, and the other way round."""
+    i, f, third, fourth = np.split(weights, 4, axis=-1)
+    return np.concatenate([i, f, fourth, third], axis=-1)
 
 
 def sgd(store: ParameterStore, learning_rate: float) -> Any:

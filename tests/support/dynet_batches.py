@@ -1,13 +1,15 @@
 """Run as a program: a model in real DyNet, its typed graph written to a file as JSON.
 
-Arguments: DyNet's autobatch mode, the file, and the model, tree_lstm or child_sum. DyNet itself
-prints every batch that it executes.
+Arguments: DyNet's autobatch mode, the file, and the model: tree_lstm, child_sum, bilstm, var_lstm,
+or with "program" the adapter's own program of bilstm, bilstm_2 (two layers) or var_lstm, of which
+nothing is written down. DyNet itself prints every batch that it executes.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,11 @@ dynet_config.set(mem="256", random_seed=1, autobatch=int(sys.argv[1]), profiling
 import dynet as dy  # noqa: E402 - settings are read when it is imported
 
 from harness.contracts.corpus import load_corpus  # noqa: E402
+from tests.support.dynet_chains import (  # noqa: E402
+    forward_bilstm,
+    forward_var_lstm,
+    run_program,
+)
 from tests.support.sketches import some_forests  # noqa: E402
 
 H = 4
@@ -29,6 +36,16 @@ SHAPES = {
     **dict.fromkeys(("W", "U"), (3 * H, H)),
     **dict.fromkeys(("W_f", "U_f"), (H, H)),
     "b": (3 * H,),
+    # Of the LSTMs along and against a sentence, and what stands on them.
+    **dict.fromkeys(
+        (f"{letter}_{d}" for letter in "WU" for d in ("forward", "backward")), (4 * H, H)
+    ),
+    **dict.fromkeys(("b_forward", "b_backward"), (4 * H,)),
+    **dict.fromkeys((f"{s}_0_{d}" for s in "ch" for d in ("forward", "backward")), (H,)),
+    **dict.fromkeys(("F_tag", "B_tag"), (H, H)),
+    "b_tag": (H,),
+    "W_words": (100, H),
+    "b_words": (100,),
 }
 
 
@@ -86,8 +103,8 @@ class Recorder:
     def lookup(self, word: int) -> tuple[Any, int]:
         return self.add(dy.lookup(self.table, word % 100), "lookup")
 
-    def split(self, x: tuple[Any, int]) -> list[tuple[Any, int]]:
-        starts = (0, H, 2 * H)
+    def split(self, x: tuple[Any, int], n: int) -> list[tuple[Any, int]]:
+        starts = range(0, n * H, H)
         return [self.add(dy.pick_range(x[0], s, s + H), f"slice {s}", x) for s in starts]
 
     def sum(self, parts: list[tuple[Any, int]]) -> tuple[Any, int]:
@@ -151,7 +168,7 @@ def forward_child_sum(r: Recorder) -> None:
                 kept = r.sum([r.mul(f, c) for f, (c, _) in zip(gates, children, strict=True)])
             else:
                 summed = kept = r.add(dy.zeros(H), "parameter")
-            i, o, u = r.split(r.affine("b", "W", x, "U", summed))
+            i, o, u = r.split(r.affine("b", "W", x, "U", summed), 3)
             c = r.plus(r.mul(r.sigmoid(i), r.tanh(u)), kept)
             h = r.mul(r.sigmoid(o), r.tanh(c))
             states.append((c, h))
@@ -159,12 +176,19 @@ def forward_child_sum(r: Recorder) -> None:
     r.add(dy.esum([loss for loss, _ in losses]), "sum", *losses)[0].forward()
 
 
+FORWARD = {
+    "tree_lstm": partial(forward, n_trees=12),
+    "child_sum": forward_child_sum,
+    "bilstm": forward_bilstm,
+    "var_lstm": forward_var_lstm,
+}
+
 if __name__ == "__main__":
+    if sys.argv[4:] == ["program"]:
+        run_program(sys.argv[3])
+        sys.exit()
     dy.renew_cg()
     recorder = Recorder()
-    if sys.argv[3] == "child_sum":
-        forward_child_sum(recorder)
-    else:
-        forward(recorder, n_trees=12)
+    FORWARD[sys.argv[3]](recorder)
     keys = ("types", "args", "cheap", "names")
     Path(sys.argv[2]).write_text(json.dumps({key: getattr(recorder, key) for key in keys}))

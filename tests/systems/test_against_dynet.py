@@ -18,6 +18,7 @@ from harness.contracts.policy import load_policy
 from harness.granularity.operators import OperatorModel
 from harness.values.places import ROOT
 from harness.vertex import VertexTracer, sigmoid, spread, sum_edges, tanh
+from tests.support.chain_models import SENTENCES, TAGGER, AffineBiLSTM
 from tests.support.random_graphs import graph_of
 from tests.support.sketch_models import SIZES, ChildSum
 from tests.support.sketches import some_forests
@@ -32,8 +33,14 @@ POLICIES = {"agenda": 1, "depth": 2}
 def dynet(policy: str, model: str, folder: Path) -> tuple[list[int], dict[str, Any]]:
     """Sizes of the batches that DyNet executes, in order, and the graph as it was written down."""
     file = folder / "graph.json"
+    sizes = batch_sizes(policy, str(file), model)
+    return sizes, json.loads(file.read_text())
+
+
+def batch_sizes(policy: str, *arguments: str) -> list[int]:
+    """Run a program of dynet_batches; sizes of the batches that DyNet executes, in order."""
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(POLICIES[policy]), str(file), model],
+        [sys.executable, str(PROGRAM), str(POLICIES[policy]), *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -41,13 +48,12 @@ def dynet(policy: str, model: str, folder: Path) -> tuple[list[int], dict[str, A
         env={"PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr
-    sizes = [int(size) for size in re.findall(r"BatchSize:(\d+)", done.stdout + done.stderr)]
-    return sizes, json.loads(file.read_text())
+    return [int(size) for size in re.findall(r"BatchSize:(\d+)", done.stdout + done.stderr)]
 
 
 @pytest.mark.dynet
 @needs_dynet
-@pytest.mark.parametrize("model", ["tree_lstm", "child_sum"])
+@pytest.mark.parametrize("model", ["tree_lstm", "child_sum", "bilstm", "var_lstm"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_batches_are_those_of_dynet(policy: str, model: str, tmp_path: Path) -> None:
     theirs, written = dynet(policy, model, tmp_path)
@@ -90,3 +96,59 @@ def test_operators_of_a_child_sum_are_dynets(policy: str, tmp_path: Path) -> Non
     assert names.pop("sum") == 1
     assert Counter({k: n for k, n in ours.items() if k != "zeros"}) == names
     assert load_policy(policy)(graph).n_batches + n_parameters + 1 == len(theirs)
+
+
+@pytest.mark.dynet
+@needs_dynet
+@pytest.mark.parametrize("model", ["bilstm", "var_lstm"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_programs_of_the_adapter_are_what_is_written_down(
+    policy: str, model: str, tmp_path: Path
+) -> None:
+    theirs, _ = dynet(policy, model, tmp_path)
+    assert batch_sizes(policy, "(nothing)", model, "program") == theirs
+
+
+@pytest.mark.dynet
+@needs_dynet
+@pytest.mark.parametrize("policy", POLICIES)
+def test_operators_of_a_tagger_are_dynets(policy: str, tmp_path: Path) -> None:
+    """As many of each kind, and as many batches, but for parameter nodes and the sum of losses.
+
+    A learned state is a parameter node in DyNet, and of every sentence with us; and with us each
+    direction looks up its own words.
+    """
+    theirs, written = dynet(policy, "bilstm", tmp_path)
+    expanded = OperatorModel(AffineBiLSTM(TAGGER.sizes)).mini_batch(SENTENCES)
+    ours = Counter(kind(expanded.graph.type_names[f]) for f in expanded.functions)
+    names = Counter(kind(written["names"][t]) for t in written["types"])
+    n_parameters, n_states = names.pop("parameter"), ours.pop("parameter")
+    assert (names.pop("sum"), n_states) == (1, 4 * len(SENTENCES))
+    names["lookup"] *= 2
+    assert ours == names
+    n_batches = load_policy(policy)(expanded.graph).n_batches
+    assert n_batches - 4 == len(theirs) - n_parameters - 1
+
+
+@pytest.mark.dynet
+@needs_dynet
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_tagger_of_two_layers_has_as_many_batches(policy: str) -> None:
+    """DyNet's has a node for every parameter but the table, and the sum of losses, one each."""
+    theirs = batch_sizes(policy, "(nothing)", "bilstm_2", "program")
+    model = AffineBiLSTM(TAGGER.sizes, layers=2)
+    ours = load_policy(policy)(OperatorModel(model).mini_batch(SENTENCES).graph).n_batches
+    n_states = sum(name[1:].startswith("_0_") for name in model.parameters)
+    assert ours - n_states == len(theirs) - (len(model.parameters) - 1) - 1
+
+
+@pytest.mark.dynet
+@needs_dynet
+@pytest.mark.parametrize(("model", "fewer", "more"), [
+    ("bilstm", "agenda", "depth"), ("bilstm_2", "depth", "agenda")
+])  # fmt: skip
+def test_agenda_and_depth_differ_on_taggers(model: str, fewer: str, more: str) -> None:
+    """Depth cannot batch tags of different words; agenda has one mean depth for both layers."""
+    few, many = (batch_sizes(policy, "(nothing)", model, "program") for policy in (fewer, more))
+    assert sum(few) == sum(many)
+    assert len(few) < 0.9 * len(many)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dynet as dy
@@ -10,6 +10,7 @@ import dynet as dy
 from harness.contracts.model import Model
 from harness.values.instances import Lattice
 from systems.on_dynet.models.lattice_states import State, states_of
+from systems.on_dynet.rounds import Round
 from systems.on_dynet.runtime import ParameterStore
 
 
@@ -38,7 +39,7 @@ class Network:
         """A lattice as a DyNet program holds it: Python numbers, states in order."""
         return states_of(lattice)
 
-    def build(self, lattices: Sequence[list[State]]) -> tuple[Any, list[Any]]:
+    def build(self, lattices: Sequence[list[State]]) -> Iterator[Round]:
         """Expressions of the summed loss and of the logits of every state."""
         affine, logistic, tanh, cmult = dy.affine_transform, dy.logistic, dy.tanh, dy.cmult
         lookup, esum = dy.lookup, dy.esum
@@ -69,4 +70,4 @@ class Network:
             hidden += h
         W_out = self.classifier.expr(True)
         logits = [W_out * h_v for h_v in hidden]
-        return esum(list(map(dy.pickneglogsoftmax, logits, labels))), logits
+        yield Round(esum(list(map(dy.pickneglogsoftmax, logits, labels))), logits)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dynet as dy
 
 from harness.contracts.model import Model
 from harness.values.instances import Tree
+from systems.on_dynet.rounds import Round
 from systems.on_dynet.runtime import ParameterStore
 
 Vertex = tuple[int, int, int, int]  # word (-1: internal), left child, right child, label
@@ -34,7 +35,7 @@ class Network:
         columns = (tree.words, tree.left, tree.right, tree.labels)
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
-    def build(self, trees: Sequence[list[Vertex]]) -> tuple[Any, list[Any]]:
+    def build(self, trees: Sequence[list[Vertex]]) -> Iterator[Round]:
         """Expressions of the summed loss and of the logits of every vertex."""
         affine, tanh, lookup = dy.affine_transform, dy.tanh, dy.lookup
         vector_table, matrix_table = self.embedding, self.matrices
@@ -58,4 +59,4 @@ class Network:
             vectors += v
         W_out = self.classifier.expr(True)
         logits = [W_out * v_v for v_v in vectors]
-        return dy.esum(list(map(dy.pickneglogsoftmax, logits, labels))), logits
+        yield Round(dy.esum(list(map(dy.pickneglogsoftmax, logits, labels))), logits)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dynet as dy
 
 from harness.contracts.model import Model
 from harness.values.instances import Tree
+from systems.on_dynet.rounds import Round
 from systems.on_dynet.runtime import ParameterStore
 
 Vertex = tuple[int, int, int]  # word (-1: internal), left child, right child
@@ -33,7 +34,7 @@ class Network:
         columns = (tree.words, tree.left, tree.right)
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
-    def build(self, trees: Sequence[list[Vertex]]) -> tuple[Any, list[Any]]:
+    def build(self, trees: Sequence[list[Vertex]]) -> Iterator[Round]:
         """Expressions of the summed loss and of every root's state."""
         affine, rectify = dy.affine_transform, dy.rectify
         lookup, table, has_table = dy.lookup, self.embedding, self.has_table
@@ -52,4 +53,4 @@ class Network:
                 else:
                     h.append(rectify(affine([b, W_1, zero, W_2, zero])))
             roots.append(h[-1])
-        return dy.esum([dy.squared_norm(root) for root in roots]) * 0.5, roots
+        yield Round(dy.esum([dy.squared_norm(root) for root in roots]) * 0.5, roots)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dynet as dy
 
 from harness.contracts.model import Model
 from harness.values.instances import Tree
+from systems.on_dynet.rounds import Round
 from systems.on_dynet.runtime import ParameterStore
 
 Vertex = tuple[int, int, int, int]  # word (-1: internal), left child, right child, label
@@ -36,7 +37,7 @@ class Network:
         columns = (tree.words, tree.left, tree.right, tree.labels)
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
-    def build(self, trees: Sequence[list[Vertex]]) -> tuple[Any, list[Any]]:
+    def build(self, trees: Sequence[list[Vertex]]) -> Iterator[Round]:
         """Expressions of the summed loss and of the logits of every vertex."""
         affine, logistic, tanh, cmult = dy.affine_transform, dy.logistic, dy.tanh, dy.cmult
         lookup, esum, table = dy.lookup, dy.esum, self.embedding
@@ -69,4 +70,4 @@ class Network:
             hidden += h
         W_out = self.classifier.expr(True)
         logits = [W_out * h_v for h_v in hidden]
-        return esum(list(map(dy.pickneglogsoftmax, logits, labels))), logits
+        yield Round(esum(list(map(dy.pickneglogsoftmax, logits, labels))), logits)

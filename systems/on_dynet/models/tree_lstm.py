@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dynet as dy
 
 from harness.contracts.model import Model
 from harness.values.instances import Tree
+from systems.on_dynet.rounds import Round
 from systems.on_dynet.runtime import ParameterStore
 
 Vertex = tuple[int, int, int, int]  # word (-1: internal), left child, right child, label
@@ -38,7 +39,7 @@ class Network:
         columns = (tree.words, tree.left, tree.right, tree.labels)
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
-    def build(self, trees: Sequence[list[Vertex]]) -> tuple[Any, list[Any]]:
+    def build(self, trees: Sequence[list[Vertex]]) -> Iterator[Round]:
         """Expressions of the summed loss and of the logits of every vertex."""
         # Local names and one expression per parameter and graph: attribute look-ups and repeated
         # parameter nodes would be most of what Python adds to DyNet's own cost. Without True,
@@ -73,4 +74,4 @@ class Network:
             hidden += h
         W_out = self.classifier.expr(True)
         logits = [W_out * h_v for h_v in hidden]
-        return dy.esum(list(map(dy.pickneglogsoftmax, logits, labels))), logits
+        yield Round(dy.esum(list(map(dy.pickneglogsoftmax, logits, labels))), logits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dynet as dy
@@ -10,6 +10,7 @@ import numpy as np
 
 from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.values.instances import Tree
+from systems.on_dynet.rounds import Round
 from systems.on_dynet.runtime import ParameterStore
 
 Vertex = tuple[int, int, int, int, int]  # word (-1: internal), left, right, label, 0 or 1: its type
@@ -40,7 +41,7 @@ class Network:
         columns = (tree.words, tree.left, tree.right, tree.labels, kinds)
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
-    def build(self, trees: Sequence[list[Vertex]]) -> tuple[Any, list[Any]]:
+    def build(self, trees: Sequence[list[Vertex]]) -> Iterator[Round]:
         """Expressions of the summed loss and of the logits of every vertex."""
         affine, logistic, tanh, cmult = dy.affine_transform, dy.logistic, dy.tanh, dy.cmult
         lookup, concatenate, table = dy.lookup, dy.concatenate, self.embedding
@@ -75,4 +76,4 @@ class Network:
             hidden += h
         W_out = self.classifier.expr(True)
         logits = [W_out * h_v for h_v in hidden]
-        return dy.esum(list(map(dy.pickneglogsoftmax, logits, labels))), logits
+        yield Round(dy.esum(list(map(dy.pickneglogsoftmax, logits, labels))), logits)

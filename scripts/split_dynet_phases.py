@@ -1,0 +1,104 @@
+"""Print DyNet's milliseconds per instance as its paper's Fig 2 stacks them.
+
+    python scripts/split_dynet_phases.py system=dynet model=bilstm dataset=bilstm_synthetic
+
+Arguments are those of bench. DyNet schedules inside its forward call and tells only its profiler
+what it computes; the profiler prints at the end of a process, and slows down what it measures. So
+there are two processes: one that times construct, forward, backward and update, and one that sums
+the times of batches (bringing operands together included) over as many passes. What a phase takes
+beyond its batches is the graph's: building, scheduling, memory. The difference of two processes
+needs a quiet machine; no record is written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+
+from harness.contracts.system import load_adapter
+from harness.measuring.clock import PhaseClock, collector_paused
+from harness.measuring.worker import run_settings
+from harness.planning.compose import Composer
+from harness.planning.resolve import spec_of
+from harness.trials.spec import TrialSpec
+from harness.trials.workload import load_workload
+from harness.values.places import ROOT
+
+N_PASSES = 10  # the first, in which memory grows, is counted in both processes
+BATCH_LINE = re.compile(r"^\s*([\d.e+-]+)\s+[\d.e+-]+%\s+(FWD|BWD) ", re.MULTILINE)
+
+
+def main(overrides: list[str]) -> None:
+    """Run both processes and print the segments."""
+    spec = spec_of(Composer().compose(overrides))
+    phases_ms = json.loads(in_process(spec, profiling=False).splitlines()[-1])
+    segments = segments_ms(
+        phases_ms, batches_ms(in_process(spec, profiling=True), instances_of(spec))
+    )
+    for name, milliseconds in segments.items():
+        print(f"{name:14s}{milliseconds:9.3f} ms/instance")
+
+
+def segments_ms(phases: Mapping[str, float], batches: Mapping[str, float]) -> dict[str, float]:
+    """Fig 2's segments from milliseconds of phases and of batches, FWD and BWD."""
+    forward, backward = batches.get("FWD", 0.0), batches.get("BWD", 0.0)
+    return {
+        "for graph": phases["construct"] + phases["forward"] - forward,
+        "for calc": forward,
+        "back graph": phases.get("backward", 0.0) - backward,
+        "back calc": backward,
+        "update": phases.get("update", 0.0),
+    }
+
+
+def batches_ms(printed: str, n_instances: int) -> dict[str, float]:
+    """Milliseconds per instance of all batches, forward and backward, from the profiler's table."""
+    sums = {"FWD": 0.0, "BWD": 0.0}
+    for milliseconds, direction in BATCH_LINE.findall(printed):
+        sums[direction] += float(milliseconds)
+    return {direction: total / N_PASSES / n_instances for direction, total in sums.items()}
+
+
+def instances_of(spec: TrialSpec) -> int:
+    """Instances of a pass."""
+    return load_workload(spec).n_instances
+
+
+def in_process(spec: TrialSpec, *, profiling: bool) -> str:
+    """Run all passes in a process of its own; what it printed."""
+    options = {**spec.system_options, "profiling": profiling}
+    text = json.dumps(replace(spec, system_options=options).to_dict())
+    command = [sys.executable, "-m", "scripts.split_dynet_phases", "--passes"]
+    done = subprocess.run(
+        command, input=text, cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True
+    )
+    return done.stdout
+
+
+def run_passes(spec: TrialSpec) -> None:
+    """All passes over the mini-batches; prints milliseconds per instance by phase."""
+    workload = load_workload(spec)
+    system = load_adapter(spec.adapter)(run_settings(spec))
+    system.prepare(workload.model, workload.weights)
+    total: dict[str, float] = {}
+    with collector_paused():
+        for mini_batch in list(workload.mini_batches) * N_PASSES:
+            system.load(mini_batch)
+            clock = PhaseClock(system.synchronize)
+            clock.start()
+            system.run(clock)
+            for phase, seconds in clock.stop().phases_s.items():
+                total[phase] = total.get(phase, 0.0) + seconds
+    n_instances = N_PASSES * workload.n_instances
+    print(json.dumps({phase: 1e3 * s / n_instances for phase, s in total.items()}), flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--passes"]:
+        run_passes(TrialSpec.from_dict(json.loads(sys.stdin.read())))
+    else:
+        main(sys.argv[1:])

@@ -1,0 +1,21 @@
+"""What a DyNet program hands over to be evaluated: a round of a mini-batch, mostly the only one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+
+class Round(NamedTuple):
+    """Expressions that are evaluated before any of the next round's are built.
+
+    loss: the round's summed loss.
+    outputs: vectors, or mini-batches of them, in the order of MiniBatch.outputs; of several rounds
+    each has an entry for every instance, None where it has ended.
+    read: how the host reads an output once the round is evaluated, as what comes next would depend
+    on it; None where nothing does.
+    """
+
+    loss: Any
+    outputs: Sequence[Any]
+    read: Callable[[Any], Any] | None = None

@@ -1,0 +1,61 @@
+"""The DyNet adapter and programs of several rounds: order, phases and outputs, without DyNet."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from harness.contracts.system import RunSettings
+from harness.measuring.clock import PhaseClock, Sample
+from systems.on_dynet import autobatch
+from tests.support.fake_dynet_program import Machine, runtime
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+@pytest.fixture
+def system(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> autobatch.Adapter:
+    monkeypatch.setattr(autobatch, "MODELS", {"instance": "tests.support"})
+    monkeypatch.setattr(autobatch, "_import_dynet", lambda *_: runtime(machine))
+    adapter = autobatch.Adapter(RunSettings("train", "cpu", 1, 2, 0.1, 0))
+    adapter.prepare(SimpleNamespace(name="fake_dynet_program"), {})
+    adapter.load(["a", "b"])
+    return adapter
+
+
+def run(system: autobatch.Adapter, machine: Machine) -> Sample:
+    clock = PhaseClock(lambda: None, lambda: machine.now_ns)
+    clock.start()
+    system.run(clock)
+    return clock.stop()
+
+
+def test_a_round_is_evaluated_and_read_before_the_next_is_built(
+    system: autobatch.Adapter, machine: Machine
+) -> None:
+    run(system, machine)
+    assert machine.done == [
+        *("build loss 0", "build score a0", "build score b0"),
+        *("forward loss 0", "read score a0", "read score b0"),
+        *("build loss 1", "build score b1"),
+        *("forward loss 1", "read score b1"),
+        *("build loss 0 + loss 1", "forward loss 0 + loss 1"),
+        *("backward loss 0 + loss 1", "update all"),
+    ]
+
+
+def test_phases_of_all_rounds_add_up(system: autobatch.Adapter, machine: Machine) -> None:
+    sample = run(system, machine)
+    found_ns = {phase: round(seconds * 1e9) for phase, seconds in sample.phases_s.items()}
+    assert found_ns == {"construct": 6, "forward": 330, "backward": 1000, "update": 10_000}
+    assert round(sample.total_s * 1e9) == sum(found_ns.values())
+
+
+def test_outputs_are_in_the_order_of_instances(system: autobatch.Adapter, machine: Machine) -> None:
+    system.settings = RunSettings("infer", "cpu", 1, 2, 0.1, 0)
+    run(system, machine)
+    assert system.result().outputs.tolist() == [[10.0], [20.0], [21.0]]

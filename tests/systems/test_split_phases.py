@@ -1,0 +1,30 @@
+"""Fig 2's segments from times of phases and what DyNet's profiler prints."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts.split_dynet_phases import N_PASSES, batches_ms, segments_ms
+
+PRINTED = """BatchSize:3 tanh(a)
+{"construct": 0.1}
+Timing Info:
+      40.5\t45%\tBWD a + a * a
+     0.005\t0.1%\tFWD parameters({10,3}) @ 0x55db52896da0
+      1e-03\t0.001%\tFWD tanh(a)
+        50\t100%\t(total time)
+"""
+
+
+def test_batches_are_summed_by_direction() -> None:
+    found = batches_ms(PRINTED, n_instances=2)
+    assert found == pytest.approx({"FWD": 0.006 / 2 / N_PASSES, "BWD": 40.5 / 2 / N_PASSES})
+
+
+def test_segments_are_all_that_was_timed() -> None:
+    phases = {"construct": 1.0, "forward": 5.0, "backward": 7.0, "update": 0.5}
+    found = segments_ms(phases, {"FWD": 4.0, "BWD": 6.0})
+    assert found == {
+        **{"for graph": 2.0, "for calc": 4.0, "back graph": 1.0, "back calc": 6.0, "update": 0.5}
+    }
+    assert sum(found.values()) == sum(phases.values())
