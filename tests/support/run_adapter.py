@@ -21,15 +21,21 @@ import yaml
 from harness.contracts.model import Model, ModelSizes, initial_weights
 from harness.contracts.system import Result, RunSettings, System
 from harness.measuring.clock import NullClock
+from harness.models.bilstm import BiLSTM
+from harness.models.bilstm_char import BiLSTMChar
 from harness.models.gated_lattice_lstm import GatedLatticeLSTM
 from harness.models.lattice_gru import LatticeGRU
 from harness.models.lattice_lstm import LatticeLSTM
 from harness.models.mv_rnn import MVRNN
+from harness.models.parser import Parser
+from harness.models.seq2seq import Seq2Seq
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.tree_lstm_2type import TreeLSTM2Type
+from harness.models.var_lstm import VarLSTM
 from harness.values.instances import Lattice, Tree
+from tests.support.sentences import random_sentences
 
 ENGINE = "systems.on_core.vertex"
 # Compiling takes seconds a model; tests/engine/test_engine.py runs all of them with every switch.
@@ -41,22 +47,31 @@ FRAMEWORKS = ("torch", "dynet", "tensorflow", "numba")
 class Case:
     """A model, a step's size, and the sizes of a mini-batch of random instances.
 
-    sizes: numbers of leaves of trees, or of characters of lattices.
+    sizes: numbers of leaves of trees, of characters of lattices, of words of sentences.
+    share_spelled: of the words of chains, where there are characters.
     """
 
     model: Model
     sizes: tuple[int, ...]
     learning_rate: float
+    share_spelled: float = 0.5
 
     @property
     def instances(self) -> list[Any]:
-        rng = np.random.default_rng(len(self.sizes))
-        draw = {"tree": random_tree, "lattice": random_lattice}[self.model.instance_kind]
-        return [draw(n, self.model.sizes, rng) for n in self.sizes]
+        kind, sizes, seed = self.model.instance_kind, self.model.sizes, len(self.sizes)
+        if kind not in ("tree", "lattice"):
+            return random_sentences(kind, self.sizes, sizes, seed, self.share_spelled)
+        rng = np.random.default_rng(seed)
+        draw = {"tree": random_tree, "lattice": random_lattice}[kind]
+        return [draw(n, sizes, rng) for n in self.sizes]
 
 
 SIZES = ModelSizes(6, {"words": 11, "classes": 4})
 UNEQUAL = ModelSizes(6, {"words": 11, "characters": 8, "classes": 4}, embedding_size=5)
+NO_LETTERS = ModelSizes(6, {"words": 11, "classes": 4}, embedding_size=5)
+LETTERS = ModelSizes(6, {"words": 11, "characters": 8, "classes": 4}, embedding_size=4)
+PAIRS = ModelSizes(6, {"source_words": 9, "target_words": 7}, embedding_size=5)
+PARSED = ModelSizes(6, {"words": 11, "tags": 4, "relations": 3}, embedding_size=5)
 LARGE = ModelSizes(256, {"words": 50, "classes": 5})
 CASES = {
     "tree_lstm": Case(TreeLSTM(UNEQUAL), (1, 2, 9, 4, 13), 0.3),
@@ -69,6 +84,17 @@ CASES = {
     "lattice_lstm": Case(LatticeLSTM(UNEQUAL), (1, 7, 2, 12), 0.1),
     "lattice_gru": Case(LatticeGRU(UNEQUAL), (1, 7, 2, 12), 0.1),
     "gated_lattice_lstm": Case(GatedLatticeLSTM(UNEQUAL), (1, 7, 2, 12), 0.3),
+    "var_lstm": Case(VarLSTM(NO_LETTERS), (1, 5, 3, 2, 5), 0.1),
+    "var_lstm_layers": Case(VarLSTM(NO_LETTERS, layers=3), (4, 1, 2), 0.1),
+    "var_lstm_equal": Case(VarLSTM(SIZES), (4, 4, 4), 0.1),
+    "var_lstm_one_word": Case(VarLSTM(SIZES), (1, 1), 0.3),
+    "bilstm": Case(BiLSTM(NO_LETTERS), (1, 5, 3, 2, 5), 0.1),
+    "bilstm_layers": Case(BiLSTM(NO_LETTERS, layers=2, mlp_size=7), (4, 1, 2), 0.1),
+    "bilstm_char": Case(BiLSTMChar(LETTERS), (1, 5, 3, 2, 5), 0.1),
+    "bilstm_char_none_spelled": Case(BiLSTMChar(LETTERS), (2, 1, 4), 0.1, share_spelled=0.0),
+    "bilstm_char_all_spelled": Case(BiLSTMChar(LETTERS), (2, 1, 4), 0.1, share_spelled=1.0),
+    "seq2seq": Case(Seq2Seq(PAIRS), (1, 5, 3, 2, 5), 0.1),
+    "parser": Case(Parser(PARSED, tag_size=3, mlp_size=7), (1, 4, 2, 3, 4), 0.1),
     # Backward passes of more than DyNet's first 16 MiB.
     "tree_lstm_large": Case(TreeLSTM(LARGE), (300, 400, 2), 0.05),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -15,9 +16,13 @@ ALL_SIZES = {
 }
 
 
-def random_chain(n: int, sizes: ModelSizes, rng: np.random.Generator) -> Chain:
-    """About half of its words are spelled out where the sizes have characters."""
-    spelled = rng.random(n) < 0.5 if "characters" in sizes.data else np.zeros(n, dtype=bool)
+def random_chain(
+    n: int, sizes: ModelSizes, rng: np.random.Generator, share_spelled: float = 0.5
+) -> Chain:
+    """About this share of its words are spelled out where the sizes have characters."""
+    spelled = (
+        rng.random(n) < share_spelled if "characters" in sizes.data else np.zeros(n, dtype=bool)
+    )
     n_letters = np.where(spelled, rng.integers(1, 6, n), 0)
     return Chain(
         rng.integers(sizes.of("words"), size=n),
@@ -63,11 +68,13 @@ def projective_heads(n: int, rng: np.random.Generator) -> list[int]:
     return heads
 
 
-def random_sentences(kind: str, lengths: Sequence[int], sizes: ModelSizes, seed: int) -> list:
-    """Instances of a kind and these lengths."""
+def random_sentences(
+    kind: str, lengths: Sequence[int], sizes: ModelSizes, seed: int, share_spelled: float = 0.5
+) -> list:
+    """Instances of a kind and these lengths; share_spelled: of the words of chains."""
     rng = np.random.default_rng(seed)
     draw = {
-        "chain": random_chain,
+        "chain": partial(random_chain, share_spelled=share_spelled),
         "sentence_pair": random_pair,
         "parsed_sentence": random_parsed,
     }[kind]
