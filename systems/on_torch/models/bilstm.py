@@ -14,7 +14,7 @@ from harness.values.instances import Chain
 from systems.on_torch.models.var_lstm import Plan
 from systems.on_torch.parts.output_layer import LateOutputs, LossWay
 from systems.on_torch.parts.recurrences import Columnwise, Recurrence
-from systems.on_torch.parts.sentences import ReadChain, SideBySide, joined, lengths_of, read_chains
+from systems.on_torch.parts.sentences import ReadChains, SideBySide, joined, lengths_of, read_chains
 from systems.on_torch.parts.taggers import StartedLSTM, TagLayer
 
 
@@ -44,15 +44,14 @@ class Recursive(_BiLSTM):
     def __init__(self, model: Model) -> None:
         super().__init__(model, "whole")
 
-    def prepare(self, chains: Sequence[Chain]) -> list[ReadChain]:
+    def prepare(self, chains: Sequence[Chain]) -> ReadChains:
         """Tensors of words and labels."""
         return read_chains(chains, self.embedding.weight.device)
 
-    def forward(self, chains: list[ReadChain]) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: ReadChains) -> tuple[Tensor, Tensor]:
         """Summed loss, logits of all words."""
         losses, outputs = [], []
-        for chain in chains:
-            x = self.embedding(chain.words)
+        for x, chain in batch.with_vectors(self.embedding(batch.words)):
             tags = self.tag(self.forwards(x), self.backwards(x.flip(0)).flip(0))
             outputs.append(self.tag.output(tags))
             losses.append(functional.cross_entropy(outputs[-1], chain.labels, reduction="sum"))

@@ -16,7 +16,13 @@ from systems.on_torch.parts.lstm import lstm, shared_names
 from systems.on_torch.parts.output_layer import LateOutputs, LossWay
 from systems.on_torch.parts.recurrences import Columnwise, Recurrence
 from systems.on_torch.parts.rows import Order, inverse, to_device
-from systems.on_torch.parts.sentences import ReadChain, SideBySide, lengths_of, read_chains
+from systems.on_torch.parts.sentences import (
+    ReadChain,
+    ReadChains,
+    SideBySide,
+    lengths_of,
+    read_chains,
+)
 from systems.on_torch.parts.taggers import StartedLSTM, TagLayer
 
 
@@ -51,32 +57,33 @@ class Recursive(_BiLSTMChar):
     def __init__(self, model: Model) -> None:
         super().__init__(model, "whole")
 
-    def prepare(self, chains: Sequence[Chain]) -> list[ReadChain]:
+    def prepare(self, chains: Sequence[Chain]) -> ReadChains:
         """Tensors of words, labels and letters."""
         return read_chains(chains, self.embedding.weight.device)
 
-    def forward(self, chains: list[ReadChain]) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: ReadChains) -> tuple[Tensor, Tensor]:
         """Summed loss, logits of all words."""
         losses, outputs = [], []
-        for chain in chains:
-            x = self.read(chain)
+        for known, chain in batch.with_vectors(self.embedding(batch.words)):
+            x = self.read(known, chain)
             tags = self.tag(self.forwards(x), self.backwards(x.flip(0)).flip(0))
             outputs.append(self.tag.output(tags))
             losses.append(functional.cross_entropy(outputs[-1], chain.labels, reduction="sum"))
         return torch.stack(losses).sum(), torch.cat(outputs)
 
-    def read(self, chain: ReadChain) -> Tensor:
-        """Vectors of a sentence's words."""
-        vectors = []
-        for place, word in enumerate(torch.split(chain.words, 1)):
-            if place in chain.spelled:
-                letters = self.characters(chain.spelled[place])
-                _, (there, _) = self.spell(letters)
-                _, (back, _) = self.spell_back(letters.flip(0))
-                vectors.append(torch.cat([there, back], dim=1))
-            else:
-                vectors.append(self.embedding(word))
-        return torch.cat(vectors)
+    def read(self, known: Tensor, chain: ReadChain) -> Tensor:
+        """Vectors of a sentence's words, from those of the words that are looked up."""
+        looked_up = iter(torch.split(known, 1))
+        return torch.cat(
+            [next(looked_up) if word is None else self.spelled(word) for word in chain.letters]
+        )
+
+    def spelled(self, letters: Tensor) -> Tensor:
+        """Vector (1, embedding_size) of a rare word."""
+        vectors = self.characters(letters)
+        _, (there, _) = self.spell(vectors)
+        _, (back, _) = self.spell_back(vectors.flip(0))
+        return torch.cat([there, back], dim=1)
 
 
 class Plan(NamedTuple):

@@ -15,7 +15,7 @@ from harness.values.instances import Chain
 from systems.on_torch.parts.lstm import lstm, shared_names
 from systems.on_torch.parts.output_layer import LateOutputs, LossWay, OutputLayer
 from systems.on_torch.parts.recurrences import Columnwise, Recurrence
-from systems.on_torch.parts.sentences import ReadChain, SideBySide, joined, lengths_of, read_chains
+from systems.on_torch.parts.sentences import ReadChains, SideBySide, joined, lengths_of, read_chains
 
 
 class _VarLSTM(nn.Module):
@@ -42,15 +42,15 @@ class Recursive(_VarLSTM):
     def __init__(self, model: Model) -> None:
         super().__init__(model, "whole")
 
-    def prepare(self, chains: Sequence[Chain]) -> list[ReadChain]:
+    def prepare(self, chains: Sequence[Chain]) -> ReadChains:
         """Tensors of words and labels."""
         return read_chains(chains, self.embedding.weight.device)
 
-    def forward(self, chains: list[ReadChain]) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: ReadChains) -> tuple[Tensor, Tensor]:
         """Summed loss, logits of all words."""
         losses, outputs = [], []
-        for chain in chains:
-            h, _ = self.lstm(self.embedding(chain.words))
+        for x, chain in batch.with_vectors(self.embedding(batch.words)):
+            h, _ = self.lstm(x)
             outputs.append(self.output(h))
             losses.append(functional.cross_entropy(outputs[-1], chain.labels, reduction="sum"))
         return torch.stack(losses).sum(), torch.cat(outputs)

@@ -37,14 +37,20 @@ def shared_names(module: str, suffixes: Sequence[str], reverse: str = "") -> dic
 
 
 def lstm_steps(
-    x: Tensor, W: Tensor, U: Tensor, b: Tensor, start: Tensor | None, columns: Columns
+    x: Tensor,
+    W: Tensor,
+    U: Tensor,
+    b: Tensor,
+    start: Tensor | None,
+    columns: Columns,
+    kind: type[StepStates],
 ) -> tuple[Tensor, Tensor]:
     """h (n, h), in rows of columns, and the last c of each (k, h).
 
     x (n, n_inputs): rows of columns. W (4 h, n_inputs), U (4 h, h), b (4 h,). start: h_0 and c_0
     side by side, (k, 2 h), or None for zeros.
     """
-    h, c = LSTMSteps.apply(x, W, U, b, start, columns)  # type: ignore[no-untyped-call]
+    h, c = LSTMSteps.apply(x, W, U, b, start, columns, kind)  # type: ignore[no-untyped-call]
     return h, c
 
 
@@ -56,18 +62,18 @@ class LSTMSteps(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, x, W, U, b, start, columns):  # type: ignore[no-untyped-def]
+    def forward(ctx, x, W, U, b, start, columns, kind):  # type: ignore[no-untyped-def]
         """See lstm_steps."""
         h, k, sizes = U.shape[1], columns.sizes[0], columns.sizes
         gates = torch.addmm(b, x, W.t())
-        states = StepStates(gates, h, k, start)
+        states = kind(gates, h, k, start)
         Ut, at = U.t(), 0
         for n in sizes:
             states.step(at, n, Ut if at or start is not None else None)
             at += n
         ctx.save_for_backward(x, W, U)
         ctx.states, ctx.columns, ctx.started = states, columns, start is not None
-        return states.h[k:], states.last_c(sizes)
+        return states.h[k:], states.c.index_select(0, columns.last + k)
 
     @staticmethod
     def backward(ctx, dh, dc_last):  # type: ignore[no-untyped-def]
@@ -78,7 +84,7 @@ class LSTMSteps(torch.autograd.Function):
         before = ctx.states.h.index_select(0, columns.before)
         dstart = torch.cat([dh_0, dc_0], dim=1) if ctx.started else None
         dx = d @ W if ctx.needs_input_grad[0] else None
-        return dx, d.t() @ x, d.t() @ before, d.sum(0), dstart, None
+        return dx, d.t() @ x, d.t() @ before, d.sum(0), dstart, None, None
 
 
 class StepStates:
@@ -101,62 +107,76 @@ class StepStates:
 
     def step(self, at: int, n: int, Ut: Tensor | None) -> Tensor:
         """Rows at to at + n, from the first n states before; Ut: None where those are zeros."""
-        h, own = self.h.shape[1], slice(self.k + at, self.k + at + n)
+        own = slice(self.k + at, self.k + at + n)
         before = slice(self.before, self.before + n)
-        gates, c, tanh_c = self.gates[at : at + n], self.c[own], self.tanh_c[at : at + n]
+        gates, tanh_c = self.gates[at : at + n], self.tanh_c[at : at + n]
         if Ut is not None:
             gates.addmm_(self.h[before], Ut)
-        gates[:, : 2 * h].sigmoid_()
-        gates[:, 3 * h :].sigmoid_()
+        c_before = None if Ut is None else self.c[before]
+        self.advance(gates, c_before, self.c[own], tanh_c, self.h[own])
+        self.before = own.start
+        return self.h[own]
+
+    @staticmethod
+    def advance(
+        gates: Tensor, c_before: Tensor | None, c: Tensor, tanh_c: Tensor, h: Tensor
+    ) -> None:
+        """From gates before their non-linearities to the next state; all but c_before is written.
+
+        c_before: None where the state before is zeros.
+        """
+        width = c.shape[1]
+        gates[:, : 2 * width].sigmoid_()
+        gates[:, 3 * width :].sigmoid_()
         i, f, g, o = gates.chunk(4, 1)
         g.tanh_()
         torch.mul(i, g, out=c)
-        if Ut is not None:
-            c.addcmul_(f, self.c[before])
+        if c_before is not None:
+            c.addcmul_(f, c_before)
         torch.tanh(c, out=tanh_c)
-        self.before = own.start
-        return torch.mul(o, tanh_c, out=self.h[own])
-
-    def last_c(self, sizes: Sequence[int]) -> Tensor:
-        """Each column's last c (k, h)."""
-        found, at = [], self.k + len(self.gates)
-        for n, following in zip(reversed(sizes), [0, *reversed(sizes[1:])], strict=True):
-            at -= n
-            if n > following:
-                found.append(self.c[at + following : at + n])
-        return torch.cat(found)
+        torch.mul(o, tanh_c, out=h)
 
     def backward(
         self, U: Tensor, dh: Tensor, dc_last: Tensor, sizes: Sequence[int], *, started: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of the gates (n, 4 h) before their non-linearities, and of h_0 and c_0."""
-        h = U.shape[1]
         d = torch.empty_like(self.gates)
-        dh_now, dc_now = dh.new_zeros(self.k, h), dc_last.clone()
+        dh_now, dc_now = dh.new_zeros(self.k, U.shape[1]), dc_last.clone()
         end = len(d)
         for n, n_before in zip(reversed(sizes), [*reversed(sizes[:-1]), self.k], strict=True):
             at = end - n
-            first = at == 0 and not started
             before = slice(self.k + at - n_before, self.k + at - n_before + n)
-            dh_n, dc_n = dh_now[:n], dc_now[:n]
-            dh_n += dh[at:end]
-            own = d[at:end]
-            gates, tanh_c = self.gates[at:end], self.tanh_c[at:end]
-            i, f, g, o = gates.chunk(4, 1)
-            di, df, dg, do = own.chunk(4, 1)
-            torch.mul(dh_n, tanh_c, out=do)
-            dc_n += aten.tanh_backward(dh_n * o, tanh_c)
-            torch.mul(dc_n, g, out=di)
-            torch.mul(dc_n, self.c[before], out=df)
-            torch.mul(dc_n, i, out=dg)
-            through_sigmoid(own[:, : 2 * h], gates[:, : 2 * h])
-            aten.tanh_backward.grad_input(dg, g, grad_input=dg)
-            through_sigmoid(do, o)
-            if not first:
-                dc_n *= f
-                torch.mm(own, U, out=dh_n)
+            dh_now[:n] += dh[at:end]
+            self.retreat(
+                dh_now[:n],
+                dc_now[:n],
+                self.gates[at:end],
+                self.tanh_c[at:end],
+                self.c[before],
+                d[at:end],
+            )
+            if at or started:
+                torch.mm(d[at:end], U, out=dh_now[:n])
             end = at
         return d, dh_now, dc_now
+
+    @staticmethod
+    def retreat(
+        dh: Tensor, dc: Tensor, gates: Tensor, tanh_c: Tensor, c_before: Tensor, d: Tensor
+    ) -> None:
+        """Write d, the gradient of the gates before their non-linearities; dc: that of c_before."""
+        width = dh.shape[1]
+        i, f, g, o = gates.chunk(4, 1)
+        di, df, dg, do = d.chunk(4, 1)
+        torch.mul(dh, tanh_c, out=do)
+        dc += aten.tanh_backward(dh * o, tanh_c)
+        torch.mul(dc, g, out=di)
+        torch.mul(dc, c_before, out=df)
+        torch.mul(dc, i, out=dg)
+        through_sigmoid(d[:, : 2 * width], gates[:, : 2 * width])
+        aten.tanh_backward.grad_input(dg, g, grad_input=dg)
+        through_sigmoid(do, o)
+        dc *= f
 
 
 def through_sigmoid(dy: Tensor, y: Tensor) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from systems.on_torch.parts.lstm import lstm_steps
+from systems.on_torch.parts.lstm import StepStates, lstm_steps
 from systems.on_torch.parts.rows import Columns, Ids, Order, buckets, columns
 
 Start = tuple[Tensor, Tensor]  # h_0 and c_0 (layers, h), the same for every sentence
@@ -33,8 +33,14 @@ class Recurrence(ABC):
         """
 
 
+@dataclass(frozen=True)
 class Columnwise(Recurrence):
-    """Step by step over sentences that still go on, the longest first: no padding, no masks."""
+    """Step by step over sentences that still go on, the longest first: no padding, no masks.
+
+    kind: how a step is computed.
+    """
+
+    kind: type[StepStates] = StepStates
 
     def plan(self, lengths: Ids, device: torch.device) -> Columns:
         """Rows of all words."""
@@ -62,7 +68,7 @@ class Columnwise(Recurrence):
     ) -> tuple[Tensor, Tensor]:
         """h of every row (n, h), and the last c of every column (k, h); start: (k, 2 h)."""
         W, U, b, _ = lstm.all_weights[layer]
-        return lstm_steps(rows, W, U, b, start, plan)
+        return lstm_steps(rows, W, U, b, start, plan, self.kind)
 
 
 def expanded(start: Start, layer: int, k: int) -> Tensor:

@@ -67,14 +67,17 @@ class Columns:
 
     along, against: rows of the places read forwards and backwards. sizes: rows of every step, which
     never grow. before (n,): of every row that of the state before it, where k first states come
-    first. ranks (k,): in which column each sentence stands.
+    first. order, ranks (k,): of every column its sentence, and of every sentence its column.
+    last (k,): of every column its last row.
     """
 
     along: Order
     against: Order
     sizes: list[int]
     before: Tensor
+    order: Tensor
     ranks: Tensor
+    last: Tensor
 
 
 def columns(lengths: Ids, device: torch.device) -> Columns:
@@ -89,9 +92,10 @@ def columns(lengths: Ids, device: torch.device) -> Columns:
     begins = ends - ordered[column]
     earlier = np.repeat(np.concatenate([[0], len(order) + starts[:-1]]), sizes) + column
     along, against = begins + step, ends - 1 - step
-    parts = (along, inverse(along), against, inverse(against), earlier, inverse(order))
-    to, fro, to_back, fro_back, before, ranks = to_device(device, *parts)
-    return Columns(Order(to, fro), Order(to_back, fro_back), sizes.tolist(), before, ranks)
+    last = starts[ordered - 1] + np.arange(len(order))
+    parts = (along, inverse(along), against, inverse(against), earlier, order, inverse(order), last)
+    to, fro, to_back, fro_back, *others = to_device(device, *parts)
+    return Columns(Order(to, fro), Order(to_back, fro_back), sizes.tolist(), *others)
 
 
 @dataclass(frozen=True, slots=True)

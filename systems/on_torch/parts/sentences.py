@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,28 +16,45 @@ from systems.on_torch.parts.rows import Ids, to_device
 
 
 class ReadChain(NamedTuple):
-    """One sentence; spelled: the letters of its rare words, by the word's place in it."""
+    """One sentence: its labels, and of every word the letters, None where it is looked up."""
+
+    labels: Tensor
+    letters: list[Tensor | None]
+
+    @property
+    def n_known(self) -> int:
+        """Words that are looked up."""
+        return self.letters.count(None)
+
+
+class ReadChains(NamedTuple):
+    """Sentences, and the words of all of them that are looked up.
+
+    One embedding look-up serves the mini-batch: a sparse gradient for every sentence would be added
+    to the others by copying them.
+    """
 
     words: Tensor
-    labels: Tensor
-    spelled: dict[int, Tensor]
+    chains: list[ReadChain]
+
+    def with_vectors(self, vectors: Tensor) -> Iterator[tuple[Tensor, ReadChain]]:
+        """Each sentence and its own of all words' vectors."""
+        parts = torch.split(vectors, [chain.n_known for chain in self.chains])
+        return zip(parts, self.chains, strict=True)
 
 
-def read_chains(chains: Sequence[Chain], device: torch.device) -> list[ReadChain]:
+def read_chains(chains: Sequence[Chain], device: torch.device) -> ReadChains:
     """Make tensors of words, labels and letters."""
+    known = [chain.words[np.diff(chain.char_start) == 0] for chain in chains]
+    read = [ReadChain(tensor(chain.labels, device), _letters(chain, device)) for chain in chains]
+    return ReadChains(tensor(np.concatenate(known), device), read)
+
+
+def _letters(chain: Chain, device: torch.device) -> list[Tensor | None]:
+    bounds = zip(chain.char_start[:-1], chain.char_start[1:], strict=True)
     return [
-        ReadChain(
-            tensor(chain.words, device),
-            tensor(chain.labels, device),
-            {
-                place: tensor(chain.characters[start:end], device)
-                for place, (start, end) in enumerate(
-                    zip(chain.char_start[:-1], chain.char_start[1:], strict=True)
-                )
-                if end > start
-            },
-        )
-        for chain in chains
+        tensor(chain.characters[start:end], device) if end > start else None
+        for start, end in bounds
     ]
 
 
