@@ -139,7 +139,7 @@ class Levels(SideBySide, _Parser):
         steps = columns(n_steps, device)
         places = steps.along.places
         rows = looked.view(-1, n_slots)[places]
-        decisions = DecisionInputs(rows, labels[places], steps.sizes, self.output.scratch)
+        decisions = DecisionInputs(rows, labels[places], steps.sizes)
         along = self.recurrence.plan(lengths, device)
         return Plan(words, tags, along, decisions, steps.along.rows)
 
@@ -150,6 +150,7 @@ class Levels(SideBySide, _Parser):
         x = self.both(self.forwards_2, self.backwards_2, x, plan)
         vectors = torch.cat([x, torch.tanh(self.missing)[None]])
         out = self.output
+        assert out.bias is not None
         weights = DecisionWeights(self.mlp.weight, self.mlp.bias, out.weight, out.bias)
         loss, hidden = decide(vectors, weights, plan.decisions)
         return loss, out.late(hidden)

@@ -16,6 +16,7 @@ from harness.values.instances import SentencePair
 from systems.on_torch.parts.decoder import DecoderInputs, DecoderWeights, decode
 from systems.on_torch.parts.lstm import freeze_second_bias, shared_names
 from systems.on_torch.parts.output_layer import LateOutputs, OutputLayer
+from systems.on_torch.parts.products import linear
 from systems.on_torch.parts.recurrences import Columnwise, expanded
 from systems.on_torch.parts.rows import Columns, columns, to_device
 from systems.on_torch.parts.sentences import SideBySide, tensor
@@ -124,7 +125,8 @@ class Levels(SideBySide, _Seq2Seq):
 
     def forward(self, plan: Plan) -> tuple[Tensor, LateOutputs]:
         """Summed loss, logits of all predicted words in the decoders' rows."""
-        x = torch.tanh(self.read_source(self.source_embedding(plan.source)))
+        read = self.read_source
+        x = torch.tanh(linear(self.source_embedding(plan.source), read.weight, read.bias))
         lstm, columns = self.encoder.lstm, plan.encoders
         start = expanded(self.encoder.start, 0, len(columns.order))
         h, c = self.steps.layer(lstm, 0, x, start, columns)
@@ -138,9 +140,7 @@ class Levels(SideBySide, _Seq2Seq):
             self.decoder.bias_ih,
             self.output.weight,
         )
-        inputs = DecoderInputs(
-            plan.read, plan.labels, plan.decoders, self.output.scratch, self.steps.kind
-        )
+        inputs = DecoderInputs(plan.read, plan.labels, plan.decoders, self.steps.kind)
         loss, hidden = decode(state.index_select(0, plan.swap), weights, inputs)
         return loss, self.output.late(hidden)
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from systems.on_torch.parts.output_layer import Scratch, output_gradients, score, to_loss_gradient
+from systems.on_torch.parts.output_layer import Scores
+from systems.on_torch.parts.products import product
 
 aten = torch.ops.aten
 
@@ -20,7 +21,7 @@ aten = torch.ops.aten
 class DecisionWeights(NamedTuple):
     """Scores W_out tanh(W_mlp [vectors of all slots] + b_mlp) + b_out.
 
-    W_mlp (mlp, n_slots * h), W_out (n_scores, mlp).
+    W_mlp (mlp, n_slots * h), W_out (mlp, n_scores).
     """
 
     W_mlp: Tensor
@@ -39,7 +40,6 @@ class DecisionInputs(NamedTuple):
     looked_at: Tensor
     labels: Tensor
     sizes: list[int]
-    scratch: Scratch
 
 
 def decide(
@@ -56,21 +56,20 @@ class _Decisions(torch.autograd.Function):
         w, (n, n_slots) = DecisionWeights(*weights), inputs.looked_at.shape
         mlp = len(w.b_mlp)
         by_slot = slotted(w.W_mlp, n_slots)
-        given = (vectors @ by_slot).view(-1, n_slots, mlp)
+        given = product(vectors, by_slot.t()).view(-1, n_slots, mlp)
         given[:, 0] += w.b_mlp  # every decision reads slot 0 once
         slots = torch.arange(n_slots, device=vectors.device)
         rows = (inputs.looked_at * n_slots + slots).view(-1)
         bags = torch.arange(0, max(inputs.sizes) * n_slots, n_slots, device=vectors.device)
         hidden = vectors.new_empty(n, mlp)
-        scores = inputs.scratch.rows(n, len(w.W_out), vectors)
-        table, Wt, labels, losses, at = given.view(-1, mlp), w.W_out.t(), inputs.labels, [], 0
+        scores = Scores(w.W_out, w.b_out, keep=any(ctx.needs_input_grad))
+        table, losses, at = given.view(-1, mlp), [], 0
         for size in inputs.sizes:
             own = slice(at, at + size)
             read = rows[at * n_slots : (at + size) * n_slots]
             summed = torch.embedding_bag(table, read, bags[:size], False, 0, False, None, False)[0]
             torch.tanh(summed, out=hidden[own])
-            score(hidden[own], Wt, w.b_out, scores[own])
-            losses.append(to_loss_gradient(scores[own], labels[own, None]).sum())
+            losses.append(scores.add(hidden[own], inputs.labels[own]))
             at += size
         ctx.save_for_backward(vectors, w.W_out, by_slot, hidden)
         ctx.kept = rows, scores
@@ -81,15 +80,20 @@ class _Decisions(torch.autograd.Function):
     def backward(ctx, dloss, _):  # type: ignore[no-untyped-def]
         vectors, W_out, by_slot, hidden = ctx.saved_tensors
         rows, scores = ctx.kept
-        dhidden, dW_out, db_out = output_gradients(scores, hidden, W_out, dloss, True)
+        dhidden, dW_out, db_out = scores.gradients(hidden, W_out, dloss)
         dsum = aten.tanh_backward(dhidden, hidden)
         n, mlp = dsum.shape
         n_slots = len(rows) // n
         dgiven = dsum.new_zeros(len(vectors) * n_slots, mlp)
         dgiven.index_add_(0, rows, dsum.repeat_interleave(n_slots, 0))
         dgiven = dgiven.view(len(vectors), -1)
-        dW_mlp = (vectors.t() @ dgiven).view(-1, n_slots, mlp).permute(2, 1, 0).reshape(mlp, -1)
-        return None, dgiven @ by_slot.t(), dW_mlp, dsum.sum(0), dW_out, db_out
+        dW_mlp = (
+            product(vectors.t().contiguous(), dgiven.t())
+            .view(-1, n_slots, mlp)
+            .permute(2, 1, 0)
+            .reshape(mlp, -1)
+        )
+        return None, product(dgiven, by_slot), dW_mlp, dsum.sum(0), dW_out, db_out
 
 
 def slotted(W_mlp: Tensor, n_slots: int) -> Tensor:

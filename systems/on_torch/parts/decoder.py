@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from systems.on_torch.parts.lstm import StepStates
-from systems.on_torch.parts.output_layer import Scratch, output_gradients, score, to_loss_gradient
+from systems.on_torch.parts.output_layer import Scores
+from systems.on_torch.parts.products import product
 from systems.on_torch.parts.rows import Columns
 
 aten = torch.ops.aten
@@ -20,7 +21,7 @@ aten = torch.ops.aten
 class DecoderWeights(NamedTuple):
     """x = tanh(E word + e); an LSTM cell with W x + U h + b; scores W_out h.
 
-    table (words, n), E (h, n), W, U (4 h, h), W_out (words, h).
+    table (words, n), E (h, n), W, U (4 h, h), W_out (h, words).
     """
 
     table: Tensor
@@ -38,7 +39,6 @@ class DecoderInputs(NamedTuple):
     read: Tensor
     labels: Tensor
     columns: Columns
-    scratch: Scratch
     kind: type[StepStates]
 
 
@@ -52,20 +52,17 @@ class _Decoder(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inputs, state, *weights):  # type: ignore[no-untyped-def]
         w, n, k = DecoderWeights(*weights), len(inputs.read), len(state)
-        h, labels = w.U.shape[1], inputs.labels[:, None]
+        h = w.U.shape[1]
         states = inputs.kind(state.new_empty(n, 4 * h), h, k, state)
         words, x = state.new_empty(n, w.table.shape[1]), state.new_empty(n, h)
-        scores = inputs.scratch.rows(n, len(w.W_out), state)
-        Et, Wt, Ut, Wt_out = w.E.t(), w.W.t(), w.U.t(), w.W_out.t()
+        scores = Scores(w.W_out, None, keep=any(ctx.needs_input_grad))
         losses, at = [], 0
         for size in inputs.columns.sizes:
             rows = slice(at, at + size)
             torch.index_select(w.table, 0, inputs.read[rows], out=words[rows])
-            torch.addmm(w.e, words[rows], Et, out=x[rows]).tanh_()
-            torch.addmm(w.b, x[rows], Wt, out=states.gates[rows])
-            hidden = states.step(at, size, Ut)
-            score(hidden, Wt_out, None, scores[rows])
-            losses.append(to_loss_gradient(scores[rows], labels[rows]).sum())
+            torch.tanh(product(words[rows], w.E, w.e), out=x[rows])
+            states.gates[rows] = product(x[rows], w.W, w.b)
+            losses.append(scores.add(states.step(at, size, w.U), inputs.labels[rows]))
             at += size
         ctx.save_for_backward(*weights)
         ctx.inputs, ctx.states, ctx.kept = inputs, states, (words, x, scores)
@@ -78,20 +75,20 @@ class _Decoder(torch.autograd.Function):
         w, states, columns = DecoderWeights(*ctx.saved_tensors), ctx.states, ctx.inputs.columns
         words, x, scores = ctx.kept
         k = states.k
-        dh, dW_out, _ = output_gradients(scores, states.h[k:], w.W_out, dloss, False)
+        dh, dW_out, _ = scores.gradients(states.h[k:], w.W_out, dloss)
         nothing = dh.new_zeros(k, dh.shape[1])
         d, dh_0, dc_0 = states.backward(w.U, dh, nothing, columns.sizes, started=True)
-        dx = aten.tanh_backward(d @ w.W, x)
+        dx = aten.tanh_backward(product(d, w.W.t()), x)
         dtable = torch.sparse_coo_tensor(
-            ctx.inputs.read[None], dx @ w.E, w.table.shape, check_invariants=False
+            ctx.inputs.read[None], product(dx, w.E.t()), w.table.shape, check_invariants=False
         )
-        before = states.h.index_select(0, columns.before)
+        before, dt = states.h.index_select(0, columns.before), d.t().contiguous()
         dweights = DecoderWeights(
             table=dtable,
-            E=dx.t() @ words,
+            E=product(dx.t().contiguous(), words.t()),
             e=dx.sum(0),
-            W=d.t() @ x,
-            U=d.t() @ before,
+            W=product(dt, x.t()),
+            U=product(dt, before.t()),
             b=d.sum(0),
             W_out=dW_out,
         )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from systems.on_torch.parts.products import product
 from systems.on_torch.parts.rows import Columns
 
 aten = torch.ops.aten
@@ -65,11 +66,11 @@ class LSTMSteps(torch.autograd.Function):
     def forward(ctx, x, W, U, b, start, columns, kind):  # type: ignore[no-untyped-def]
         """See lstm_steps."""
         h, k, sizes = U.shape[1], columns.sizes[0], columns.sizes
-        gates = torch.addmm(b, x, W.t())
+        gates = product(x, W, b)
         states = kind(gates, h, k, start)
-        Ut, at = U.t(), 0
+        at = 0
         for n in sizes:
-            states.step(at, n, Ut if at or start is not None else None)
+            states.step(at, n, U if at or start is not None else None)
             at += n
         ctx.save_for_backward(x, W, U)
         ctx.states, ctx.columns, ctx.started = states, columns, start is not None
@@ -83,8 +84,8 @@ class LSTMSteps(torch.autograd.Function):
         d, dh_0, dc_0 = ctx.states.backward(U, dh, dc_last, columns.sizes, started=ctx.started)
         before = ctx.states.h.index_select(0, columns.before)
         dstart = torch.cat([dh_0, dc_0], dim=1) if ctx.started else None
-        dx = d @ W if ctx.needs_input_grad[0] else None
-        return dx, d.t() @ x, d.t() @ before, d.sum(0), dstart, None, None
+        dx, dt = product(d, W.t()) if ctx.needs_input_grad[0] else None, d.t().contiguous()
+        return dx, product(dt, x.t()), product(dt, before.t()), d.sum(0), dstart, None, None
 
 
 class StepStates:
@@ -105,14 +106,14 @@ class StepStates:
             else:
                 states[:k] = start[:, first : first + h]
 
-    def step(self, at: int, n: int, Ut: Tensor | None) -> Tensor:
-        """Rows at to at + n, from the first n states before; Ut: None where those are zeros."""
+    def step(self, at: int, n: int, U: Tensor | None) -> Tensor:
+        """Rows at to at + n, from the first n states before; U: None where those are zeros."""
         own = slice(self.k + at, self.k + at + n)
         before = slice(self.before, self.before + n)
         gates, tanh_c = self.gates[at : at + n], self.tanh_c[at : at + n]
-        if Ut is not None:
-            gates.addmm_(self.h[before], Ut)
-        c_before = None if Ut is None else self.c[before]
+        if U is not None:
+            gates += product(self.h[before], U)
+        c_before = None if U is None else self.c[before]
         self.advance(gates, c_before, self.c[own], tanh_c, self.h[own])
         self.before = own.start
         return self.h[own]
@@ -140,7 +141,7 @@ class StepStates:
         self, U: Tensor, dh: Tensor, dc_last: Tensor, sizes: Sequence[int], *, started: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of the gates (n, 4 h) before their non-linearities, and of h_0 and c_0."""
-        d = torch.empty_like(self.gates)
+        d, Ut = torch.empty_like(self.gates), U.t()
         dh_now, dc_now = dh.new_zeros(self.k, U.shape[1]), dc_last.clone()
         end = len(d)
         for n, n_before in zip(reversed(sizes), [*reversed(sizes[:-1]), self.k], strict=True):
@@ -156,7 +157,7 @@ class StepStates:
                 d[at:end],
             )
             if at or started:
-                torch.mm(d[at:end], U, out=dh_now[:n])
+                dh_now[:n] = product(d[at:end], Ut)
             end = at
         return d, dh_now, dc_now
 

@@ -9,21 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from systems.on_torch.parts.products import product
+
 LossWay = Literal["in_place", "chunked", "whole"]
-CHUNK_ROWS = 512
-
-
-class Scratch:
-    """Memory that is used again in every mini-batch: fresh pages cost time."""
-
-    def __init__(self) -> None:
-        self._values: Tensor | None = None
-
-    def rows(self, n: int, width: int, like: Tensor) -> Tensor:
-        """(n, width), with any content; valid until the next call."""
-        if self._values is None or self._values.numel() < n * width:
-            self._values = like.new_empty(n * width)
-        return self._values[: n * width].view(n, width)
+CHUNK_ROWS = 512  # of linear_cross_entropy
+CHUNK_BYTES = 14 << 20  # larger memory would be given back, and come back as fresh pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,40 +29,46 @@ class LateOutputs:
         step: its learning rate, 0 where none has been made since the run.
         """
         with torch.no_grad():
-            weight, bias = (
-                p if p is None or p.grad is None else p + step * p.grad
-                for p in (self.layer.weight, self.layer.bias)
-            )
-            return functional.linear(self.hidden, weight, bias)
+            weight, bias = (self._before(p, step) for p in (self.layer.weight, self.layer.bias))
+            assert weight is not None
+            return functional.linear(self.hidden, weight.t(), bias)
+
+    @staticmethod
+    def _before(parameter: Tensor | None, step: float) -> Tensor | None:
+        if parameter is None or parameter.grad is None:
+            return parameter
+        return parameter + step * parameter.grad
 
 
-class OutputLayer(nn.Linear):
+class OutputLayer(nn.Module):
     """Logits of classes and the summed negative log likelihood of the labels.
 
-    way: "in_place" turns logits into the gradient of the loss at the logits where they lie, in
-    memory that is kept, "chunked" is PyTorch's linear_cross_entropy over 512 rows at a time, which
-    computes gradients in the forward pass and never holds all logits, "whole" its cross_entropy.
+    weight (n_inputs, n_classes), as models have it. way: "in_place" turns logits into the gradient
+    of the loss at the logits where they lie, some rows at a time, "chunked" is PyTorch's
+    linear_cross_entropy over 512 rows at a time, which computes gradients in the forward pass and
+    never holds all logits, "whole" its cross_entropy.
 
-    Measured on one core, 1 400 rows of 256 by 10 000 classes, forward and backward, best of 5 in
-    turns: in_place 239 ms (of which forward 86), the same with softmax 64 or 512 rows at a time
-    while they are in the cache 254 and 237, rows in chunks of 64, 256 or 512 with the gradient of
-    the weights added up 276, 255 and 247, PyTorch's chunks of 256 rows 259 and of its own choice
-    322, whole 335, whole with the weights transposed 335. The products are 21.5 GFLOP.
+    MEASURED
     """
 
     def __init__(self, n_inputs: int, n_classes: int, *, bias: bool, way: LossWay) -> None:
-        super().__init__(n_inputs, n_classes, bias=bias)
-        self.way, self.scratch = way, Scratch()
+        super().__init__()
+        self.way = way
+        self.weight = nn.Parameter(torch.zeros(n_inputs, n_classes))
+        self.bias = nn.Parameter(torch.zeros(n_classes)) if bias else None
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Logits (n, n_classes)."""
+        return functional.linear(hidden, self.weight.t(), self.bias)
 
     def loss(self, hidden: Tensor, labels: Tensor) -> Tensor:
         """Negative log likelihood of the labels, summed over all rows of hidden (n, n_inputs)."""
         if self.way == "in_place":
-            rows = self.scratch.rows(len(hidden), len(self.weight), hidden)
-            return loss_in_place(hidden, self.weight, self.bias, labels, rows)
+            return loss_in_place(hidden, self.weight, self.bias, labels)
         if self.way == "chunked":
             return functional.linear_cross_entropy(
                 hidden,
-                self.weight,
+                self.weight.t(),
                 labels,
                 linear_bias=self.bias,
                 reduction="sum",
@@ -94,42 +90,73 @@ def to_loss_gradient(scores: Tensor, labels: Tensor) -> Tensor:
     return losses
 
 
-def loss_in_place(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, scores: Tensor
-) -> Tensor:
-    """The summed loss; scores (n, classes): memory that the backward pass reads again."""
-    loss: Tensor = _LossInPlace.apply(  # type: ignore[no-untyped-call]
-        hidden, weight, bias, labels, scores
-    )
+def loss_in_place(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Tensor:
+    """The summed loss; what its derivative needs is made in the same pass over the logits."""
+    loss: Tensor = _LossInPlace.apply(hidden, weight, bias, labels)  # type: ignore[no-untyped-call]
     return loss
 
 
 class _LossInPlace(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, hidden, weight, bias, labels, scores):  # type: ignore[no-untyped-def]
-        score(hidden, weight.t(), bias, scores)
-        losses = to_loss_gradient(scores, labels[:, None])
+    def forward(ctx, hidden, weight, bias, labels):  # type: ignore[no-untyped-def]
+        scores = Scores(weight, bias, keep=any(ctx.needs_input_grad))
+        loss = scores.add(hidden, labels)
         ctx.save_for_backward(hidden, weight)
-        ctx.scores, ctx.has_bias = scores, bias is not None
-        return losses.sum()
+        ctx.scores = scores
+        return loss
 
     @staticmethod
     def backward(ctx, dloss):  # type: ignore[no-untyped-def]
         hidden, weight = ctx.saved_tensors
-        return (*output_gradients(ctx.scores, hidden, weight, dloss, ctx.has_bias), None, None)
+        return (*ctx.scores.gradients(hidden, weight, dloss), None)
 
 
-def score(hidden: Tensor, Wt: Tensor, bias: Tensor | None, out: Tensor) -> None:
-    """Logits of some rows."""
-    if bias is None:
-        torch.mm(hidden, Wt, out=out)
-    else:
-        torch.addmm(bias, hidden, Wt, out=out)
+class Scores:
+    """Losses, and gradients at the logits, chunk after chunk of rows; keep: for `gradients`."""
 
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, keep: bool) -> None:
+        self.columns, self.bias, self.keep = weight.t(), bias, keep
+        self.chunks: list[Tensor] = []
+        self.most_rows = max(1, CHUNK_BYTES // (weight.element_size() * weight.shape[1]))
 
-def output_gradients(
-    scores: Tensor, hidden: Tensor, weight: Tensor, dloss: Tensor, has_bias: bool
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Gradients of hidden, weight and bias from the gradient at the logits, times dloss."""
-    dbias = scores.sum(0).mul_(dloss) if has_bias else None
-    return (scores @ weight).mul_(dloss), scores.t() @ (hidden * dloss), dbias
+    def add(self, hidden: Tensor, labels: Tensor) -> Tensor:
+        """Summed loss of more rows (n, n_inputs)."""
+        losses = []
+        for rows, right in zip(
+            torch.split(hidden, self.most_rows),
+            torch.split(labels[:, None], self.most_rows),
+            strict=True,
+        ):
+            chunk = product(rows, self.columns, self.bias)
+            losses.append(to_loss_gradient(chunk, right).sum())
+            if self.keep:
+                self.chunks.append(chunk)
+        return torch.stack(losses).sum()
+
+    def gradients(
+        self, hidden: Tensor, weight: Tensor, dloss: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Of hidden, which is that of all rows in their order, of weight, and of bias."""
+        dhidden, dweight, dbias = [], None, None
+        chunks = self.joined()
+        parts = torch.split(hidden * dloss, [len(chunk) for chunk in chunks])
+        for chunk, rows in zip(chunks, parts, strict=True):
+            dhidden.append(product(chunk, weight))
+            more = product(rows.t().contiguous(), chunk.t())
+            dweight = more if dweight is None else dweight.add_(more)
+            if self.bias is not None:
+                total = chunk.sum(0)
+                dbias = total if dbias is None else dbias.add_(total)
+        assert dweight is not None
+        return torch.cat(dhidden).mul_(dloss), dweight, None if dbias is None else dbias * dloss
+
+    def joined(self) -> list[Tensor]:
+        """Small chunks, such as a decoder's steps, joined, so that products are large."""
+        groups: list[list[Tensor]] = []
+        for chunk in self.chunks:
+            if groups and sum(map(len, groups[-1])) + len(chunk) <= self.most_rows:
+                groups[-1].append(chunk)
+            else:
+                groups.append([chunk])
+        self.chunks = []
+        return [torch.cat(group) if len(group) > 1 else group[0] for group in groups]

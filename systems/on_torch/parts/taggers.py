@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from systems.on_torch.parts import lstm
 from systems.on_torch.parts.output_layer import LossWay, OutputLayer
+from systems.on_torch.parts.products import linear
 from systems.on_torch.parts.recurrences import Start
 
 
@@ -59,4 +60,6 @@ class TagLayer(nn.Module):
 
     def forward(self, along: Tensor, against: Tensor) -> Tensor:
         """What the classifier reads, from h of both directions at every word (n, h)."""
-        return torch.tanh(self.mlp(torch.cat([along, against], dim=1)))
+        return torch.tanh(
+            linear(torch.cat([along, against], dim=1), self.mlp.weight, self.mlp.bias)
+        )
