@@ -13,7 +13,7 @@ from systems.on_torch.parts.products import product
 
 LossWay = Literal["in_place", "chunked", "whole"]
 CHUNK_ROWS = 512  # of linear_cross_entropy
-CHUNK_BYTES = 14 << 20  # larger memory would be given back, and come back as fresh pages
+CHUNK_BYTES = 28 << 20  # memory beyond 32 MiB would be given back, and come as fresh pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,11 @@ class OutputLayer(nn.Module):
     linear_cross_entropy over 512 rows at a time, which computes gradients in the forward pass and
     never holds all logits, "whole" its cross_entropy.
 
-    MEASURED
+    Measured on one core of a busy machine, processor time of forward and backward, 1 400 rows of
+    256 by 10 000 classes, best of 6 in turns: in_place by oneDNN (systems.on_torch.parts.products)
+    in chunks of 32, 64, 128, 256, 350, 700 and 1 400 rows 215, 163, 139, 141, 126, 121 and 117 ms
+    (of which forward 44 to 70), by MKL in chunks of 64, 350 and 1 400 rows 329, 269 and 252,
+    chunked 267, whole 376.
     """
 
     def __init__(self, n_inputs: int, n_classes: int, *, bias: bool, way: LossWay) -> None:
