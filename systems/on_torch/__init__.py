@@ -1,1 +1,1 @@
-"""PyTorch, as written first and batched by hand."""
+"""PyTorch: as written first, batched by hand, and with its own fused LSTM."""

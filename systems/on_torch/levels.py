@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from harness.contracts.system import Clock
+from systems.on_torch.parts.output_layer import LateOutputs
 from systems.on_torch.runtime import TorchSystem
 
 
@@ -18,10 +19,10 @@ class Adapter(TorchSystem):
     network = "Levels"
     phases = ("construct", "forward", "backward", "update")
 
-    def _forward(self, clock: Clock) -> tuple[Tensor, Tensor]:
+    def _forward(self, clock: Clock) -> tuple[Tensor, Tensor | LateOutputs]:
         self._plan = self._net.plan(self._instances, self._device)
         clock.mark("construct")
-        loss_and_outputs: tuple[Tensor, Tensor] = self._net(self._plan)
+        loss_and_outputs: tuple[Tensor, Tensor | LateOutputs] = self._net(self._plan)
         clock.mark("forward")
         return loss_and_outputs
 

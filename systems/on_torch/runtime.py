@@ -1,4 +1,4 @@
-"""What the two hand-written PyTorch systems share: weights, optimiser, results, versions."""
+"""What the PyTorch systems share: weights, optimiser, results, versions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import re
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,9 +16,11 @@ from torch import Tensor, nn
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Clock, Counters, Result, RunSettings, System
+from systems.on_torch.parts.output_layer import LateOutputs
 
 MODELS = "systems.on_torch.models"
 Array = NDArray[np.floating[Any]]
+TRANSPOSED = (nn.Linear, nn.RNNBase, nn.RNNCellBase)  # hold matrices the other way round
 _BLAS = re.compile(r"BLAS_INFO=(\w+)")
 
 
@@ -50,12 +53,16 @@ class TorchSystem(System):
     def prepare(self, model: Model, weights: Weights) -> None:
         """Build the module with the shared weights."""
         module = importlib.import_module(f"{MODELS}.{model.name}")
-        self._net: Any = getattr(module, self.network)(model)
+        self._net: Any = self._network(module, model)
         with torch.no_grad():
             for name, values in weights.items():
                 self._shared(name, self._parameter(name)).copy_(torch.from_numpy(values))
         self._net.to(self._device)
         self._optimizer = torch.optim.SGD(self._net.parameters(), lr=self.settings.learning_rate)
+
+    def _network(self, module: ModuleType, model: Model) -> nn.Module:
+        net: nn.Module = getattr(module, self.network)(model)
+        return net
 
     def _parameter(self, name: str) -> nn.Parameter:
         parameter: nn.Parameter = self._net.get_parameter(self._net.SHARED[name])
@@ -65,7 +72,7 @@ class TorchSystem(System):
         """The part and the orientation of a parameter (or its gradient) that a name stands for."""
         path = self._net.SHARED[name]
         owner = self._net.get_submodule(path.rpartition(".")[0])
-        return values.T if isinstance(owner, nn.Linear) and values.ndim == 2 else values
+        return values.T if isinstance(owner, TRANSPOSED) and values.ndim == 2 else values
 
     def load(self, instances: Sequence[Any]) -> None:
         """Take the next mini-batch."""
@@ -73,6 +80,7 @@ class TorchSystem(System):
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Forward; in mode "train" autograd's backward and the optimiser's step, too."""
+        self._step = 0.0
         if self.settings.mode != "train":
             with torch.inference_mode():
                 self._loss, self._outputs = self._forward(clock)
@@ -83,10 +91,11 @@ class TorchSystem(System):
         clock.mark("backward")
         if update:
             self._optimizer.step()
+            self._step = self.settings.learning_rate
             clock.mark("update")
 
-    def _forward(self, clock: Clock) -> tuple[Tensor, Tensor]:
-        loss_and_outputs: tuple[Tensor, Tensor] = self._net(self._instances)
+    def _forward(self, clock: Clock) -> tuple[Tensor, Tensor | LateOutputs]:
+        loss_and_outputs: tuple[Tensor, Tensor | LateOutputs] = self._net(self._instances)
         clock.mark("forward")
         return loss_and_outputs
 
@@ -96,12 +105,14 @@ class TorchSystem(System):
         if self.settings.mode == "train":
             for name in self._net.SHARED:
                 parameter = self._parameter(name)
-                found = parameter.grad
-                if found is None:  # took no part: trees of one leaf have no internal vertex
-                    found = torch.zeros_like(parameter)
-                dense = found.to_dense() if found.is_sparse else found
+                gradient = parameter.grad
+                if gradient is None:  # took no part: trees of one leaf have no internal vertex
+                    gradient = torch.zeros_like(parameter)
+                dense = gradient.to_dense() if gradient.is_sparse else gradient
                 gradients[name] = self._shared(name, dense).cpu().numpy()
-        outputs = self._canonical(self._outputs.detach().cpu().numpy())
+        found = self._outputs
+        logits = found.read(self._step) if isinstance(found, LateOutputs) else found.detach()
+        outputs = self._canonical(logits.cpu().numpy())
         return Result(self._loss.item(), outputs, gradients, self.counters())
 
     def _canonical(self, outputs: Array) -> Array:

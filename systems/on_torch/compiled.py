@@ -1,0 +1,73 @@
+"""PyTorch with the LSTM cell compiled by torch.compile, driven step by step over columns."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from types import ModuleType
+
+import torch
+from torch import nn
+from torch._dynamo.utils import counters
+from torch._inductor import config as inductor
+
+from harness.contracts.model import Model, Weights
+from harness.contracts.system import RunSettings
+from systems.on_torch.levels import Adapter as LevelsAdapter
+from systems.on_torch.parts.compiled_steps import CompiledStates, compile_for
+from systems.on_torch.parts.recurrences import Columnwise
+
+SENTENCES = ("chain", "sentence_pair", "parsed_sentence")
+
+
+class Adapter(LevelsAdapter):
+    """The hand-written system, the elementwise part of each step compiled to one loop.
+
+    Compiled in prepare, so that the record tells the time apart (compile_s); shorter where
+    torch.compile finds its own cache. What is compiled again while mini-batches come is counted.
+    """
+
+    @classmethod
+    def skip(cls, model: Model, settings: RunSettings) -> str | None:
+        """An LSTM cell has to be there to be compiled, and on a CPU a C++ compiler."""
+        if model.instance_kind not in SENTENCES:
+            return (
+                f"torch_compiled compiles the LSTM cell, which model {model.name} does not have;"
+                " system=torch_levels runs it where it is written for torch"
+            )
+        if settings.device == "cpu" and _compiler() is None:
+            return "torch.compile needs a C++ compiler on a CPU; install g++, or name one in CXX"
+        return super().skip(model, settings)
+
+    def prepare(self, model: Model, weights: Weights) -> None:
+        """Compile for every hidden size of the model's LSTMs."""
+        torch._dynamo.config.automatic_dynamic_shapes = False  # rows alone are dynamic
+        torch._dynamo.config.recompile_limit = 64  # a function for each hidden size and mode
+        super().prepare(model, weights)
+        recurrent = (m for m in self._net.modules() if isinstance(m, nn.LSTM | nn.LSTMCell))
+        training = self.settings.mode == "train"
+        with torch.inference_mode(not training):
+            for h in sorted({module.hidden_size for module in recurrent}):
+                compile_for(h, self._device, backward=training)
+        self._n_graphs = counters["stats"]["unique_graphs"]
+
+    def _network(self, module: ModuleType, model: Model) -> nn.Module:
+        net: nn.Module = module.Levels(model, Columnwise(CompiledStates))
+        return net
+
+    def in_force(self) -> dict[str, str]:
+        """What was compiled before and while mini-batches came."""
+        return {
+            "compiled_graphs": str(self._n_graphs),
+            "recompiled_graphs": str(counters["stats"]["unique_graphs"] - self._n_graphs),
+            "compiled_graphs_from_cache": str(counters["inductor"]["fxgraph_cache_hit"]),
+        }
+
+
+def _compiler() -> str | None:
+    """The C++ compiler that torch.compile would take, or None."""
+    named = inductor.cpp.cxx
+    names = [named] if isinstance(named, str) else [name for name in named if name]
+    if os.environ.get("CXX"):
+        names.insert(0, os.environ["CXX"])
+    return next((path for path in map(shutil.which, names) if path), None)

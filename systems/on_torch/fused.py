@@ -1,0 +1,62 @@
+"""PyTorch's own LSTM: one call of nn.LSTM (oneDNN on a CPU, cuDNN on CUDA) for whole sentences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Literal
+
+from torch import nn
+
+from harness.contracts.model import Model
+from harness.contracts.system import RunSettings
+from harness.errors import ConfigError
+from systems.on_torch.levels import Adapter as LevelsAdapter
+from systems.on_torch.parts.output_layer import LossWay
+from systems.on_torch.parts.recurrences import Packed, Padded
+
+
+@dataclass(frozen=True, slots=True)
+class FusedOptions:
+    """What nn.LSTM is given, and how the loss is computed.
+
+    input: rectangles padded behind the sentences' ends, or a PackedSequence without padding.
+    buckets: how many rectangles of sentences of similar length a mini-batch makes, where padded.
+    loss: see systems.on_torch.parts.output_layer.OutputLayer.
+
+    Raises ConfigError for less than one bucket, and for several where the input is packed.
+    """
+
+    input: Literal["padded", "packed"] = "padded"
+    buckets: int = 1
+    loss: LossWay = "in_place"
+
+    def __post_init__(self) -> None:
+        if self.buckets < 1 or (self.input == "packed" and self.buckets > 1):
+            raise ConfigError(
+                f"system.options.buckets={self.buckets} is not allowed; give 1, or more where"
+                " system.options.input=padded"
+            )
+
+
+class Adapter(LevelsAdapter):
+    """Networks of the hand-written system with nn.LSTM in place of its steps."""
+
+    option_type = FusedOptions
+    options: FusedOptions
+
+    @classmethod
+    def skip(cls, model: Model, settings: RunSettings) -> str | None:
+        """nn.LSTM takes whole sentences only: no trees, and no decoder that waits for its words."""
+        if model.instance_kind != "chain":
+            return (
+                f"nn.LSTM reads whole sentences in one call, which model {model.name} does not"
+                " consist of; system=torch_levels runs it where it is written for torch"
+            )
+        return super().skip(model, settings)
+
+    def _network(self, module: ModuleType, model: Model) -> nn.Module:
+        options = self.options
+        way = Packed() if options.input == "packed" else Padded(options.buckets)
+        net: nn.Module = module.Levels(model, way, options.loss)
+        return net

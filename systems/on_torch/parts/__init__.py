@@ -1,0 +1,1 @@
+"""Bricks of the sequence models: rows, LSTMs by hand and fused, output layers."""

@@ -1,0 +1,129 @@
+"""Ways to run LSTMs along the sentences of a mini-batch; every one takes and gives places."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from systems.on_torch.parts.lstm import StepStates, lstm_steps
+from systems.on_torch.parts.rows import Columns, Ids, Order, buckets, columns
+
+Start = tuple[Tensor, Tensor]  # h_0 and c_0 (layers, h), the same for every sentence
+
+
+class Recurrence(ABC):
+    """How LSTMs run along sentences."""
+
+    @abstractmethod
+    def plan(self, lengths: Ids, device: torch.device) -> Any:
+        """What a mini-batch of sentences of these lengths needs; timed."""
+
+    @abstractmethod
+    def run(
+        self, lstm: nn.LSTM, x: Tensor, plan: Any, start: Start | None = None, *, against: bool
+    ) -> Tensor:
+        """h of the top layer at every place (n, h).
+
+        x (n, n_inputs): by place. start: None for zeros. against: from the last word to the first.
+        """
+
+
+@dataclass(frozen=True)
+class Columnwise(Recurrence):
+    """Step by step over sentences that still go on, the longest first: no padding, no masks.
+
+    kind: how a step is computed.
+    """
+
+    kind: type[StepStates] = StepStates
+
+    def plan(self, lengths: Ids, device: torch.device) -> Columns:
+        """Rows of all words."""
+        return columns(lengths, device)
+
+    def run(
+        self,
+        lstm: nn.LSTM,
+        x: Tensor,
+        plan: Columns,
+        start: Start | None = None,
+        *,
+        against: bool,
+    ) -> Tensor:
+        """Layer by layer."""
+        order = plan.against if against else plan.along
+        rows = order.arrange(x)
+        for layer in range(lstm.num_layers):
+            first = None if start is None else expanded(start, layer, plan.sizes[0])
+            rows, _ = self.layer(lstm, layer, rows, first, plan)
+        return order.restore(rows)
+
+    def layer(
+        self, lstm: nn.LSTM, layer: int, rows: Tensor, start: Tensor | None, plan: Columns
+    ) -> tuple[Tensor, Tensor]:
+        """h of every row (n, h), and the last c of every column (k, h); start: (k, 2 h)."""
+        W, U, b, _ = lstm.all_weights[layer]
+        return lstm_steps(rows, W, U, b, start, plan, self.kind)
+
+
+def expanded(start: Start, layer: int, k: int) -> Tensor:
+    """h_0 and c_0 of a layer side by side, for every sentence (k, 2 h)."""
+    joined = torch.cat([start[0][layer], start[1][layer]])
+    return joined.expand(k, len(joined))
+
+
+@dataclass(frozen=True)
+class Padded(Recurrence):
+    """nn.LSTM over rectangles, padded behind each sentence's end, where nothing is read.
+
+    Words of a sentence that is read backwards are put in reverse order before, so that there, too,
+    padding comes last.
+    """
+
+    n_buckets: int
+
+    def plan(self, lengths: Ids, device: torch.device) -> Any:
+        """Rows of all words in the rectangles."""
+        return buckets(lengths, self.n_buckets, device)
+
+    def run(
+        self, lstm: nn.LSTM, x: Tensor, plan: Any, start: Start | None = None, *, against: bool
+    ) -> Tensor:
+        """A call of nn.LSTM for each rectangle."""
+        order: Order = plan.against if against else plan.along
+        parts = torch.split(order.arrange(x), [n * k for n, k in plan.shapes])
+        found = []
+        for part, (n_steps, k) in zip(parts, plan.shapes, strict=True):
+            h, _ = lstm(part.view(n_steps, k, -1), first_states(start, k))
+            found.append(h.reshape(n_steps * k, -1))
+        return order.restore(torch.cat(found) if len(found) > 1 else found[0])
+
+
+class Packed(Recurrence):
+    """nn.LSTM over a PackedSequence: no padding, but on a CPU another kernel (not oneDNN's)."""
+
+    def plan(self, lengths: Ids, device: torch.device) -> Any:
+        """Columns, and their sizes as PackedSequence wants them."""
+        return columns(lengths, device)
+
+    def run(
+        self, lstm: nn.LSTM, x: Tensor, plan: Any, start: Start | None = None, *, against: bool
+    ) -> Tensor:
+        """One call of nn.LSTM."""
+        order: Order = plan.against if against else plan.along
+        packed = PackedSequence(order.arrange(x), torch.tensor(plan.sizes))
+        h, _ = lstm(packed, first_states(start, plan.sizes[0]))
+        return order.restore(h.data)
+
+
+def first_states(start: Start | None, k: int) -> Start | None:
+    """h_0 and c_0 as nn.LSTM takes them, (layers, k, h)."""
+    if start is None:
+        return None
+    h_0, c_0 = (first[:, None].expand(-1, k, -1).contiguous() for first in start)
+    return h_0, c_0
