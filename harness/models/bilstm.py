@@ -59,8 +59,9 @@ class BiLSTM(Model):
             "tag",
         )
         for d, k in self.stacks:
-            setattr(self, f"{d}{k}_start", partial(self._start, f"_{d}{k}"))
-            setattr(self, f"{d}{k}", partial(self._upper if k else self._bottom, f"_{d}{k}"))
+            if k:
+                setattr(self, f"{d}{k}_start", partial(self._start, f"_{d}{k}"))
+                setattr(self, f"{d}{k}", partial(self._upper, f"_{d}{k}"))
 
     @property
     def state(self) -> Mapping[str, int]:
@@ -109,6 +110,22 @@ class BiLSTM(Model):
             outputs=tag.vertices,
             n_instances=len(instances),
         )
+
+    def forward_start(self, v: VertexTracer) -> None:
+        """The learned state before the first word."""
+        self._start("_forward", v)
+
+    def forward(self, v: VertexTracer) -> None:
+        """A step along the sentence."""
+        self._bottom("_forward", v)
+
+    def backward_start(self, v: VertexTracer) -> None:
+        """The learned state behind the last word."""
+        self._start("_backward", v)
+
+    def backward(self, v: VertexTracer) -> None:
+        """A step against the sentence."""
+        self._bottom("_backward", v)
 
     def _start(self, suffix: str, v: VertexTracer) -> None:
         start(v, suffix, self.sizes.hidden_size)

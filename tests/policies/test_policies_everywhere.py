@@ -43,6 +43,10 @@ DATASETS = (
     ("dataset=sst_synthetic",),
     ("dataset=lattice_synthetic",),
     ("dataset=complete_trees", "dataset.options.n_leaves=2"),
+    ("dataset=wikiner_synthetic",),
+    ("dataset=ptb_synthetic",),
+    ("dataset=iwslt15_synthetic",),
+    ("dataset=ud_ewt_synthetic",),
 )
 QUICK = LearningSettings(trials=30)
 composer = Composer()
