@@ -174,6 +174,22 @@ def test_an_update_is_a_step_of_sgd_on_a_copy(kind: type[Backend], name: str) ->
         np.testing.assert_array_equal(setting.weights[key], given[key])
 
 
+@pytest.mark.parametrize("name", ["tree_lstm", "seq2seq"])
+def test_every_step_takes_the_parameters_of_the_last(kind: type[Backend], name: str) -> None:
+    """Whatever is kept of parameters, or of where they are, is of one mini-batch."""
+    setting = Setting(name)
+    for n in (2, 1, 3):  # buffers move or stay
+        weights, instances = setting.backend.weights(), setting.instances * n
+        loss = setting.train(instances)
+        oracle = run_reference(EXAMPLES[name][0], weights, instances, "train")
+        np.testing.assert_allclose(loss, oracle.loss, rtol=2e-5)
+        found = setting.backend.gradients()
+        for key, gradient in oracle.gradients.items():
+            scale = max(1e-3, float(np.abs(gradient).max(initial=0.0)))
+            np.testing.assert_allclose(found[key] / scale, gradient / scale, atol=3e-5)
+        setting.engine.update(LEARNING_RATE)
+
+
 def test_outputs_may_be_read_by_several_functions(kind: type[Backend]) -> None:
     one, two = Setting("tree_lstm"), Setting("tree_lstm", n_outputs=2)
     mini_batch = one.model.mini_batch(one.instances)
