@@ -42,6 +42,7 @@ def gather(
         sweeps=sweeps,
         counts=tuple(row for sweep in sweeps for row in source.counts(sweep)),
         data_root=choices.data_root,
+        stand_ins=read_stand_ins(choices.conf_dir),
     )
 
 
@@ -51,3 +52,13 @@ def read_labels(conf_dir: Path) -> dict[str, str]:
     for path in sorted((conf_dir / "model").glob("*.yaml")):
         labels[path.stem] = read_mapping(path, "label")["label"]
     return labels
+
+
+def read_stand_ins(conf_dir: Path) -> dict[str, str]:
+    """Data sets that another one names as its stand-in, each with the kind of its instances."""
+    stand_ins = {}
+    for path in sorted((conf_dir / "dataset").glob("*.yaml")):
+        content = read_mapping(path)
+        if content.get("stand_in"):
+            stand_ins[content["stand_in"]] = content["instance_kind"]
+    return stand_ins
