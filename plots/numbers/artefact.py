@@ -21,8 +21,8 @@ class Artefact:
     """Points and batch counts of one grid at one scale.
 
     labels: how a system or a model is called in print. counts: those that failed, too.
-    data_root: where data sets lie. stand_ins: data sets that stand in for others, each with the
-        kind of its instances.
+    data_root: where data sets lie. stand_ins: generated data sets that stand in for others, each
+        with the kind of its instances.
     """
 
     presentation: Presentation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.contracts.home import home_of
 from harness.planning.artefacts import Choices, PlannedTrial
 from harness.planning.kinds import read_systems
 from harness.planning.sweep import Sweep
@@ -55,10 +56,11 @@ def read_labels(conf_dir: Path) -> dict[str, str]:
 
 
 def read_stand_ins(conf_dir: Path) -> dict[str, str]:
-    """Data sets that another one names as its stand-in, each with the kind of its instances."""
-    stand_ins = {}
-    for path in sorted((conf_dir / "dataset").glob("*.yaml")):
-        content = read_mapping(path)
-        if content.get("stand_in"):
-            stand_ins[content["stand_in"]] = content["instance_kind"]
-    return stand_ins
+    """Generated data sets that another one names as its stand-in, with the kind of instances."""
+    contents = [read_mapping(path) for path in sorted((conf_dir / "dataset").glob("*.yaml"))]
+    named = {content.get("stand_in") for content in contents}
+    return {
+        content["name"]: content["instance_kind"]
+        for content in contents
+        if content["name"] in named and home_of(content["loader"]) is None
+    }
