@@ -20,7 +20,7 @@ LOOKS = {
     "forward_together": ("scheduling and forward, not told apart", "#56B4E9", "xxxx"),
     "backward": ("backward", "#CC79A7", "\\\\\\\\"),
     "update": ("update", "#333333", ""),
-    "total": ("published total", "#EEEEEE", "----"),
+    "total": ("published total", "#CCCCCC", "----"),
 }
 TOGETHER, TOTAL = "_together", "total"
 BAR_IN = 0.24

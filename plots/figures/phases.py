@@ -32,7 +32,7 @@ from plots.words.figure_text import FigureText
 from plots.words.notes import notes_of, subtitle_of, title_of
 from plots.words.trial_cells import find, listed, rows_of_trials
 
-LEGEND_IN, LEGEND_COLUMNS = 0.78, 4
+LEGEND_IN, LEGEND_COLUMNS, NAMES_IN = 0.78, 4, 1.5
 SCHEDULE = "schedule"  # what some systems do in the part behind it
 
 
@@ -71,7 +71,7 @@ def draw_phases(artefact: Artefact) -> Figure:
     n_bars = max(map(len, panels))
     parts = {name for panel in panels for bar in panel for name in bar.parts}
     more = 0.165 * ((len(parts) - 1) // LEGEND_COLUMNS)
-    room = Room(BAR_IN * n_bars + 0.1, LEGEND_IN + more, 1.3, 1.1)
+    room = Room(BAR_IN * n_bars + 0.1, LEGEND_IN + more, NAMES_IN, NAMES_IN)
     figure = frame(text, len(rows), len(groups_of(artefact)), room)
     for axes, panel, row, _ in placed(figure, rows):
         found = bars[sections[row].label]

@@ -92,6 +92,11 @@ def read_presentation(name: str, conf_dir: Path) -> Presentation:
                 f"experiment/{name}.yaml has no {key}; see plots/numbers/presentation.py"
             )
     _check_module(name, content["draw"])
+    for note in content.get("notes") or ():
+        if not isinstance(note, str):
+            raise ConfigError(
+                f"experiment/{name}.yaml has the note {note}, which is no text; put it in quotes"
+            )
     compare = content.get("compare") or {}
     unknown = sorted(set(compare) - set(GROUP_TITLES))
     if unknown:

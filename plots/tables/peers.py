@@ -27,7 +27,7 @@ from plots.writing.table import write_table_and_rows
 THROUGHPUT, MEMORY, SPEEDUP = "throughput", "peak_memory_mib", "overall_speedup"
 # Times are only divided by each other, so an epoch may have one instance.
 TIME, N_INSTANCES = "epoch_s", 1
-WORDS = {MEMORY: "memory (MiB)"}
+WORDS = {SPEEDUP: f"speed-up ({TIMES})", MEMORY: "MiB"}
 
 Settings = Mapping[str, object]
 
@@ -42,12 +42,9 @@ def make(artefact: Artefact, results_dir: Path) -> None:
 def table_of(artefact: Artefact, comparison: str) -> Table:
     """Rows are systems; the first is the one that the others are compared with."""
     base, *_ = systems = artefact.compare[comparison]
-    words = {
-        **WORDS,
-        THROUGHPUT: artefact.presentation.show["unit"],
-        SPEEDUP: f"{artefact.label(base)} is faster ({TIMES})",
-    }
+    words = {THROUGHPUT: artefact.presentation.show["unit"], **WORDS}
     settings, quantities = settings_of(artefact), quantities_of(artefact)
+    memory = "; MiB: what it needs at most, its imports left out" if MEMORY in quantities else ""
     return Table(
         title=f"{title_of(artefact)}: {GROUP_TITLES[comparison].lower()}",
         subtitle=subtitle_of(artefact),
@@ -57,14 +54,17 @@ def table_of(artefact: Artefact, comparison: str) -> Table:
             (
                 artefact.label(system),
                 tuple(
-                    _cell(measured(artefact, system, base, chosen, quantity), quantity)
+                    _cell(artefact, (system, base), chosen, quantity)
                     for chosen in settings.values()
                     for quantity in quantities
                 ),
             )
             for system in systems
         ),
-        notes=notes_of(artefact, comparison),
+        notes=(
+            f"Speed-up: that of {artefact.label(base)} over the system{memory}.",
+            *notes_of(artefact, comparison),
+        ),
     )
 
 
@@ -95,8 +95,14 @@ def _find(artefact: Artefact, system: str | None, settings: Settings) -> Point |
     return find(artefact, **({"system": system} if system else {}), **settings)
 
 
-def _cell(number: Measured, quantity: str) -> Cell:
-    return ratio_cell(number) if quantity == SPEEDUP else measured_cell(number)
+def _cell(
+    artefact: Artefact, system_and_base: tuple[str, str], settings: Settings, quantity: str
+) -> Cell:
+    system, base = system_and_base
+    number = measured(artefact, system, base, settings, quantity)
+    if quantity != SPEEDUP:
+        return measured_cell(number)
+    return Cell("1") if system == base and number.summary else ratio_cell(number)
 
 
 def rows_of(artefact: Artefact, comparison: str) -> list[Row]:

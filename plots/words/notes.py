@@ -25,6 +25,7 @@ INSTANCES = {
     "sentence_pair": "sentence pairs",
     "parsed_sentence": "parsed sentences",
 }
+AS_THEY_ARE = "0"  # word ids modulo nothing
 GRAPH_NOTE = (
     "Graph construction = construct + schedule, where a system tells them apart; a system that "
     "schedules while it computes (DyNet) has its scheduling in computation. Computation is all "
@@ -55,8 +56,8 @@ def subtitle_of(artefact: Artefact) -> str:
     for key, words in SIZE_WORDS.items():
         values = {str(point.settings[key]) for point in artefact.points if key in point.settings}
         values.update(artefact.listed(key, "") if artefact.sweeps else ())
-        values -= {"", "0"}  # 0: ids as they are
-        if key != artefact.presentation.axis and len(values) == 1:
+        values -= {""}
+        if key != artefact.presentation.axis and len(values) == 1 and values != {AS_THEY_ARE}:
             parts.append(words.format(values.pop()))
     records = artefact.records
     if records:

@@ -134,7 +134,7 @@ def test_peers_are_told_by_how_much_they_are_behind(planned: Any) -> None:
     groups = dict.fromkeys(column.group for column in table.columns)
     assert list(groups) == ["1000 words"], "what this scale has no trial of has no columns"
     rows = {header: [str(cell) for cell in cells] for header, cells in table.rows}
-    assert rows["Vertex engine"] == ["300", "1.00", "200"]
+    assert rows["Vertex engine"] == ["300", "1", "200"]
     assert rows["DyNet agenda"] == ["200", "1.50", "200"]
     assert set(rows["PyTorch nn.LSTM"]) == {"oom"}
     assert {column.group for column in table.columns if column.published} == set()
@@ -170,6 +170,15 @@ def test_a_throughput_needs_no_epoch_and_a_time_does(
     (tmp_path / "experiment/no_epoch.yaml").write_text(yaml.safe_dump(content))
     with pytest.raises(ConfigError, match="has no epoch"):
         read_presentation("no_epoch", tmp_path)
+
+
+def test_a_note_with_a_colon_is_told_to_be_no_text(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    content = yaml.safe_load((CONF_DIR / "experiment/dynet_fig3.yaml").read_text())
+    content["notes"] = [{"Sorted": "by length"}]
+    (tmp_path / "experiment/odd.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match="is no text; put it in quotes"):
+        read_presentation("odd", tmp_path)
 
 
 def test_serial_is_what_batching_is_divided_by(planned: Any) -> None:
