@@ -8,16 +8,19 @@ show:
     10 000 words: {dataset.options.vocab_modulo: 0}
     the recurrent part: {dataset.options.vocab_modulo: 256}
   memory: true                # a column with what each needs at most; or left out
+
+Strategies have one more column: what the engine copies only to bring operands together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from plots.numbers.artefact import Artefact
 from plots.numbers.points import Measured, Point, measure_of, speedup_of
-from plots.numbers.series import GROUP_TITLES
+from plots.numbers.series import GROUP_TITLES, STRATEGIES
 from plots.numbers.table import TIMES, Cell, Column, Table
 from plots.numbers.tidy import Row
 from plots.words.notes import notes_of, subtitle_of, title_of
@@ -25,9 +28,14 @@ from plots.words.trial_cells import find, measured_cell, numbers_of, ratio_cell
 from plots.writing.table import write_table_and_rows
 
 THROUGHPUT, MEMORY, SPEEDUP = "throughput", "peak_memory_mib", "overall_speedup"
+COPIED = "copied_kb"
 # Times are only divided by each other, so an epoch may have one instance.
 TIME, N_INSTANCES = "epoch_s", 1
-WORDS = {SPEEDUP: f"speed-up ({TIMES})", MEMORY: "MiB"}
+WORDS = {SPEEDUP: f"speed-up ({TIMES})", MEMORY: "MiB", COPIED: "copied kB"}
+NOTES = {
+    MEMORY: "; MiB: what it needs at most, its imports left out",
+    COPIED: "; copied: per mini-batch, only to bring operands together",
+}
 
 Settings = Mapping[str, object]
 
@@ -43,8 +51,8 @@ def table_of(artefact: Artefact, comparison: str) -> Table:
     """Rows are systems; the first is the one that the others are compared with."""
     base, *_ = systems = artefact.compare[comparison]
     words = {THROUGHPUT: artefact.presentation.show["unit"], **WORDS}
-    settings, quantities = settings_of(artefact), quantities_of(artefact)
-    memory = "; MiB: what it needs at most, its imports left out" if MEMORY in quantities else ""
+    settings, quantities = settings_of(artefact), quantities_of(artefact, comparison)
+    notes = "".join(NOTES.get(name, "") for name in quantities)
     return Table(
         title=f"{title_of(artefact)}: {GROUP_TITLES[comparison].lower()}",
         subtitle=subtitle_of(artefact),
@@ -62,7 +70,7 @@ def table_of(artefact: Artefact, comparison: str) -> Table:
             for system in systems
         ),
         notes=(
-            f"Speed-up: that of {artefact.label(base)} over the system{memory}.",
+            f"Speed-up: that of {artefact.label(base)} over the system{notes}.",
             *notes_of(artefact, comparison),
         ),
     )
@@ -76,9 +84,10 @@ def settings_of(artefact: Artefact) -> dict[str, Settings]:
     }
 
 
-def quantities_of(artefact: Artefact) -> tuple[str, ...]:
+def quantities_of(artefact: Artefact, comparison: str) -> tuple[str, ...]:
     """Columns of each group."""
-    return (THROUGHPUT, SPEEDUP, *((MEMORY,) if artefact.presentation.show.get("memory") else ()))
+    memory = (MEMORY,) if artefact.presentation.show.get("memory") else ()
+    return (THROUGHPUT, SPEEDUP, *memory, *((COPIED,) if comparison == STRATEGIES else ()))
 
 
 def measured(
@@ -100,6 +109,8 @@ def _cell(
 ) -> Cell:
     system, base = system_and_base
     number = measured(artefact, system, base, settings, quantity)
+    if quantity == COPIED:  # counted: no disturbance changes it
+        return measured_cell(replace(number, warnings=()))
     if quantity != SPEEDUP:
         return measured_cell(number)
     return Cell("1") if system == base and number.summary else ratio_cell(number)
@@ -118,5 +129,5 @@ def rows_of(artefact: Artefact, comparison: str) -> list[Row]:
         }
         for words, settings in settings_of(artefact).items()
         for system in systems
-        for quantity in quantities_of(artefact)
+        for quantity in quantities_of(artefact, comparison)
     ]

@@ -83,7 +83,9 @@ def test_each_section_shows_its_systems_and_the_papers_totals(planned: Any) -> N
     figure = phases.draw_phases(artefact)
     hidden = [axes for axes in figure.axes if not axes.get_visible()]
     assert len(figure.axes) == 9
-    assert len(hidden) == 2, "no strategy of ours batches by hand, and this scale has none unbatched"
+    assert len(hidden) == 2, (
+        "no strategy of ours batches by hand, and this scale has none unbatched"
+    )
 
 
 def test_a_phase_that_failed_prints_its_status(planned: Any) -> None:
@@ -128,6 +130,7 @@ def test_peers_are_told_by_how_much_they_are_behind(planned: Any) -> None:
         if system == "torch_rnn":
             return {"status": "oom", "reason": "made up"}
         memory = {"peak_memory_bytes": 300 << 20, "baseline_memory_bytes": 100 << 20}
+        memory |= {"bytes_copied": 2560, "warnings": ("busy",) if system == "cavs" else ()}
         return {"instances_per_s": {"vertex": 300.0}.get(system, 200.0), **memory}
 
     artefact = planned("headline_var_lstm", change)
@@ -138,6 +141,8 @@ def test_peers_are_told_by_how_much_they_are_behind(planned: Any) -> None:
     assert rows["Vertex engine"] == ["300", "1", "200"]
     assert rows["DyNet agenda"] == ["200", "1.50", "200"]
     assert set(rows["PyTorch nn.LSTM"]) == {"oom"}
+    strategies = dict(peers.table_of(artefact, "strategies").rows)
+    assert [str(cell) for cell in strategies["Cavs preset"]] == ["200†", "1.50†", "200†", "2.50"]
     assert {column.group for column in table.columns if column.published} == set()
 
 
