@@ -43,7 +43,8 @@ Y_LABELS = {
 def title_of(artefact: Artefact) -> str:
     """The artefact's title; what was made from synthetic data says so."""
     kinds = [artefact.stand_ins[name] for name in artefact.datasets if name in artefact.stand_ins]
-    made_up = " and ".join(dict.fromkeys(INSTANCES.get(kind, kind) for kind in kinds))
+    *first, last = sorted({INSTANCES.get(kind, kind) for kind in kinds}) or [""]
+    made_up = " and ".join([", ".join(first), last] if first else [last])
     return artefact.presentation.title + (f" (synthetic {made_up})" if made_up else "")
 
 

@@ -66,7 +66,7 @@ def test_counts_stand_above_the_simulation(choices: Choices) -> None:
     assert ours["parameters"] == "3"
     assert (theirs["agenda"], theirs["bound"], theirs["nodes"]) == ("1302", "516", "11625")
     assert headers[place + 1] == "independent simulation"
-    assert "synthetic lattices and trees" in title_of(artefact)
+    assert "synthetic lattices, sentence pairs, sentences and trees" in title_of(artefact)
     assert "Made-up CPU" in subtitle_of(artefact)
 
 
