@@ -18,6 +18,7 @@ import numpy as np
 
 from datasets.reading.lazy import LazyInstances
 from datasets.reading.parts import Part, name_with, part_of, part_reader
+from datasets.reading.vocabulary import check_modulo
 from harness.contracts.corpus import Corpus
 from harness.contracts.home import Checksums, Files
 from harness.errors import ConfigError, DataError
@@ -41,6 +42,7 @@ def load(
     sha256: Checksums = None,
     vocabulary: str = "train",
     steps: int = 0,
+    vocab_modulo: int = 0,
 ) -> Corpus:
     """Load root/ptb/<split>.txt, a sentence a line; its words w1 to wn make a chain.
 
@@ -51,9 +53,11 @@ def load(
     vocabulary: the part that words are numbered by, see datasets.reading.parts.part_of.
     steps: 0; or the text is one chain, sentence after sentence, that is cut into pieces of so many
     words (Fixed-LSTM); the last words, too few for a piece, are left out.
+    vocab_modulo: 0 keeps the numbers; else all are taken modulo it, so that table and output are
+    small and a language model is little but its recurrent part.
 
     Raises DataError for a missing or empty file, an empty sentence (file:line), or a wrong
-    checksum, ConfigError for steps below 0 or an unknown part.
+    checksum, ConfigError for steps or vocab_modulo below 0 or an unknown part.
     """
     if steps < 0:
         raise ConfigError(f"steps={steps} is not allowed; give 0 for sentences, or words a piece")
@@ -61,12 +65,14 @@ def load(
     read = part_reader(NAME, HOME, root, sha256)
     text = read(part)
     text.refuse_empty("a line needs at least one word")
-    ids = _numbers((text if part == vocabulary else read(vocabulary)).lines)
+    check_modulo(vocab_modulo)
+    numbers = _numbers((text if part == vocabulary else read(vocabulary)).lines)
+    ids = {word: number % vocab_modulo if vocab_modulo else number for word, number in numbers}
     return Corpus(
         name=name_with(f"{NAME}_fixed" if steps else NAME, vocabulary),
         split=part,
         instances=_pieces(text, ids, steps) if steps else _sentences(text.lines, ids),
-        sizes={"words": max(N_WORDS, len(ids))},
+        sizes={"words": vocab_modulo or max(N_WORDS, len(ids))},
         synthetic=False,
         sha256=text.sha256,
         source="Penn Treebank, text as prepared by Mikolov et al. (2010)",
@@ -74,13 +80,13 @@ def load(
     )
 
 
-def _numbers(lines: Sequence[str]) -> dict[str, int]:
+def _numbers(lines: Sequence[str]) -> list[tuple[str, int]]:
     """Number the words of a part by how often they are there; equally frequent ones by spelling."""
     counts = Counter(" ".join(lines).split())
     counts[END] += len(lines)
     counts[UNKNOWN] += 0
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return {word: number for number, (word, _) in enumerate(ordered)}
+    return [(word, number) for number, (word, _) in enumerate(ordered)]
 
 
 def _sentences(lines: Sequence[str], ids: Mapping[str, int]) -> LazyInstances[Chain]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from datasets.reading.lazy import LazyInstances
+from datasets.reading.vocabulary import check_modulo
 from harness.contracts.corpus import Corpus, arguments_sha256
 from harness.contracts.home import SPLITS
 from harness.errors import ConfigError
@@ -41,20 +42,25 @@ SHARES = (
 )
 
 
-def load(split: str, root: Path | None, seed: int = 0, steps: int = 0) -> Corpus:
+def load(
+    split: str, root: Path | None, seed: int = 0, steps: int = 0, vocab_modulo: int = 0
+) -> Corpus:
     """Generate as many sentences as the real split has; each depends on seed, split and index.
 
     steps: 0; or as many pieces of so many words as the real split's text makes (Fixed-LSTM).
+    vocab_modulo: 0 keeps the words' numbers; else all are taken modulo it.
 
-    Raises ConfigError for steps below 0.
+    Raises ConfigError for steps or vocab_modulo below 0.
     """
     if steps < 0:
         raise ConfigError(f"steps={steps} is not allowed; give 0 for sentences, or words a piece")
+    check_modulo(vocab_modulo)
     name = "ptb_fixed_synthetic" if steps else NAME
 
     def build(index: int) -> Chain:
         key = (seed, SPLITS.index(split), index)
         words = _piece(steps, key) if steps else _sentence(key)
+        words = words % vocab_modulo if vocab_modulo else words
         return Chain(words[:-1], words[1:])
 
     size = N_TOKENS[split] // steps if steps else N_SENTENCES[split]
@@ -62,9 +68,11 @@ def load(split: str, root: Path | None, seed: int = 0, steps: int = 0) -> Corpus
         name=name,
         split=split,
         instances=LazyInstances(max(1, size), build),
-        sizes={"words": N_WORDS},
+        sizes={"words": vocab_modulo or N_WORDS},
         synthetic=True,
-        sha256=arguments_sha256(name=name, split=split, seed=seed, steps=steps),
+        sha256=arguments_sha256(
+            name=name, split=split, seed=seed, steps=steps, vocab_modulo=vocab_modulo
+        ),
         source="generated from a seed with the length statistics of the Penn Treebank",
         instance_kind="chain",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.counts.row import AnyCount, CountRow
@@ -21,7 +21,8 @@ class Artefact:
     """Points and batch counts of one grid at one scale.
 
     labels: how a system or a model is called in print. counts: those that failed, too.
-    data_root: where data sets lie.
+    data_root: where data sets lie. stand_ins: generated data sets that stand in for others, each
+        with the kind of its instances.
     """
 
     presentation: Presentation
@@ -31,6 +32,7 @@ class Artefact:
     sweeps: tuple[Sweep, ...] = ()
     counts: tuple[AnyCount, ...] = ()
     data_root: Path = Path("data")
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -55,6 +57,13 @@ class Artefact:
         """All data sets, sorted."""
         named = {str(point.settings["dataset"]) for point in self.points if point.settings}
         return tuple(sorted(named.union(*(sweep.values("dataset") for sweep in self.sweeps))))
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """All splits that trials name, sorted."""
+        return tuple(
+            sorted({str(p.settings["split"]) for p in self.points if "split" in p.settings})
+        )
 
     def listed(self, key: str, default: str = "") -> tuple[str, ...]:
         """All values that the sweeps give a key, in their order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.contracts.home import home_of
 from harness.planning.artefacts import Choices, PlannedTrial
 from harness.planning.kinds import read_systems
 from harness.planning.sweep import Sweep
@@ -42,6 +43,7 @@ def gather(
         sweeps=sweeps,
         counts=tuple(row for sweep in sweeps for row in source.counts(sweep)),
         data_root=choices.data_root,
+        stand_ins=read_stand_ins(choices.conf_dir),
     )
 
 
@@ -51,3 +53,14 @@ def read_labels(conf_dir: Path) -> dict[str, str]:
     for path in sorted((conf_dir / "model").glob("*.yaml")):
         labels[path.stem] = read_mapping(path, "label")["label"]
     return labels
+
+
+def read_stand_ins(conf_dir: Path) -> dict[str, str]:
+    """Generated data sets that another one names as its stand-in, with the kind of instances."""
+    contents = [read_mapping(path) for path in sorted((conf_dir / "dataset").glob("*.yaml"))]
+    named = {content.get("stand_in") for content in contents}
+    return {
+        content["name"]: content["instance_kind"]
+        for content in contents
+        if content["name"] in named and home_of(content["loader"]) is None
+    }

@@ -10,7 +10,7 @@ from plots.numbers.points import Measured
 from plots.numbers.series import PUBLISHED
 from plots.numbers.tidy import Line, write_csv
 
-UNITS = {"s": "s/epoch", "percent": "%", "speedup": "ratio"}
+UNITS = {"s": "s/epoch", "percent": "%", "speedup": "ratio", "throughput": "instances/s"}
 
 
 def unit_of(quantity: str) -> str:

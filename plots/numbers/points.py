@@ -98,6 +98,21 @@ def execution_ms(record: Record, _n_instances: int = 0) -> float | None:
     return max(0.0, whole - (construct_ms(record) or 0.0) - (schedule_ms(record) or 0.0))
 
 
+def forward_ms(record: Record, _n_instances: int = 0) -> float | None:
+    """Milliseconds per mini-batch of computing losses; with scheduling where that is not told."""
+    return _milli(record.phases_s.get("forward"))
+
+
+def backward_ms(record: Record, _n_instances: int = 0) -> float | None:
+    """Milliseconds per mini-batch of computing gradients."""
+    return _milli(record.phases_s.get("backward"))
+
+
+def update_ms(record: Record, _n_instances: int = 0) -> float | None:
+    """Milliseconds per mini-batch of changing parameters."""
+    return _milli(record.phases_s.get("update"))
+
+
 def latency_ms(record: Record, _n_instances: int = 0) -> float | None:
     """Milliseconds of computing one mini-batch forward."""
     return _milli(record.phases_s.get("forward"))
@@ -118,6 +133,14 @@ def copied_kb(record: Record, _n_instances: int = 0) -> float | None:
     return None if record.bytes_copied is None else record.bytes_copied / 1024
 
 
+def peak_memory_mib(record: Record, _n_instances: int = 0) -> float | None:
+    """MiB that the measured work needed at most, on a CPU beyond what was resident before it."""
+    peak, before = record.peak_memory_bytes, record.baseline_memory_bytes
+    if record.trial.device == "cuda":
+        before = 0
+    return None if peak is None or before is None else (peak - before) / 2**20
+
+
 def _milli(seconds: float | None) -> float | None:
     return None if seconds is None else 1e3 * seconds
 
@@ -134,20 +157,35 @@ QUANTITIES: Mapping[str, Quantity] = {
         construct_ms,
         schedule_ms,
         execution_ms,
+        forward_ms,
+        backward_ms,
+        update_ms,
         latency_ms,
         preparing_ms,
         n_copies,
         copied_kb,
+        peak_memory_mib,
     )
 }
+PER_INSTANCE = "_per_instance"  # behind the name of a quantity of a mini-batch
+
+
+def value_of(record: Record, quantity: str, n_instances: int = 0) -> float | None:
+    """A quantity of one record; None where it does not tell."""
+    whole = QUANTITIES[quantity.removesuffix(PER_INSTANCE)](record, n_instances)
+    if whole is None or not quantity.endswith(PER_INSTANCE):
+        return whole
+    if not record.n_instances or not record.n_mini_batches:
+        return None
+    return whole * record.n_mini_batches / record.n_instances
 
 
 def values_of(point: Point, quantity: str, n_instances: int = 0) -> tuple[float, ...] | None:
     """The quantity in every round; None unless every round is ok and tells it."""
     if point.status != "ok":
         return None
-    function = QUANTITIES[quantity]
-    values = [function(record, n_instances) for record in point.records if record is not None]
+    records = [record for record in point.records if record is not None]
+    values = [value_of(record, quantity, n_instances) for record in records]
     told = tuple(value for value in values if value is not None)
     return told if len(told) == len(point.records) else None
 

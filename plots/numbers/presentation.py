@@ -11,8 +11,10 @@ compare:                         # never mixed; a table divides by its first sys
 published: {table: cavs_short_table1, model: tree_lstm}   # or null
 notes: [any further footnote]
 
-What is not a quantity against an axis gives draw, notes, and in place of all the others
+What is not a quantity against an axis gives draw, notes, compare where it compares systems, and in
+place of all the others
 show: {...}                      # keys of its own; see the module that draws it
+epoch may be left out where no quantity is one of an epoch (throughput).
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from plots.numbers.published import Published, read_published
 from plots.numbers.series import GROUP_TITLES
 
 REQUIRED = ("draw",)
-REQUIRED_OF_CURVES = ("quantities", "axis", "axis_label", "epoch", "compare")
+REQUIRED_OF_CURVES = ("quantities", "axis", "axis_label", "compare")
+WITHOUT_EPOCH = frozenset({"throughput"})  # quantities that are of no epoch
 FIGURE_SUFFIXES = (".pdf", ".png", ".csv")
 TABLE_SUFFIXES = (*FIGURE_SUFFIXES, ".tex", ".md", ".html")
 
@@ -69,7 +72,7 @@ class Presentation:
     @property
     def stems(self) -> tuple[str, ...]:
         """What it writes, without suffix and relative to the results: one per figure or table."""
-        if self.is_table and self.compare and not self.show:
+        if self.is_table and self.compare:
             return tuple(f"tables/{self.name}_{group}" for group in self.compare)
         return (f"tables/{self.name}" if self.is_table else f"figures/{self.name}",)
 
@@ -83,12 +86,17 @@ class Presentation:
 def read_presentation(name: str, conf_dir: Path) -> Presentation:
     """Read how an artefact is shown; raises ConfigError where the file is wrong."""
     content = read_experiment(name, conf_dir)
-    for key in REQUIRED if "show" in content else (*REQUIRED, *REQUIRED_OF_CURVES):
+    for key in _required(content):
         if not content.get(key):
             raise ConfigError(
                 f"experiment/{name}.yaml has no {key}; see plots/numbers/presentation.py"
             )
     _check_module(name, content["draw"])
+    for note in content.get("notes") or ():
+        if not isinstance(note, str):
+            raise ConfigError(
+                f"experiment/{name}.yaml has the note {note}, which is no text; put it in quotes"
+            )
     compare = content.get("compare") or {}
     unknown = sorted(set(compare) - set(GROUP_TITLES))
     if unknown:
@@ -115,6 +123,13 @@ def read_presentation(name: str, conf_dir: Path) -> Presentation:
         epoch_words=epoch.get("words", ""),
         published=_published(content.get("published")),
     )
+
+
+def _required(content: Mapping[str, Any]) -> tuple[str, ...]:
+    if "show" in content:
+        return REQUIRED
+    has_epoch = not WITHOUT_EPOCH.issuperset(content.get("quantities") or ())
+    return (*REQUIRED, *REQUIRED_OF_CURVES, *(("epoch",) if has_epoch else ()))
 
 
 def _compared(place: str, said: object, conf_dir: Path) -> tuple[str, ...]:

@@ -24,7 +24,8 @@ DERIVED: Mapping[str, Callable[[float, float], float]] = {
 class Published:
     """One half of a published table: values by (quantity, system, x), in the paper's own unit.
 
-    axis: the key of what x counts (batch_size, n_leaves). epoch: the paper's epoch in words.
+    axis: the key of what x counts (batch_size, n_leaves). epoch: the paper's epoch in words, or
+        nothing where no number is of one.
     """
 
     short: str
@@ -73,7 +74,7 @@ def read_published(name: str, model: str, folder: Path = FOLDER) -> Published:
         hardware=content["hardware"],
         device=content["device"],
         axis=block["axis"],
-        epoch=block["epoch"],
+        epoch=block.get("epoch", ""),
         labels=content["systems"],
         values=dict(_values(name, block)),
     )

@@ -6,14 +6,15 @@ from pathlib import Path
 
 from plots.numbers.artefact import SPEEDUP, Artefact
 from plots.numbers.lines import measured_lines, published_lines
-from plots.numbers.points import NOT_PLANNED, Measured
 from plots.numbers.series import GROUP_TITLES
-from plots.numbers.table import EN_DASH, TIMES, Cell, Column, Table, plain, three_digits
+from plots.numbers.table import EN_DASH, TIMES, Cell, Column, Table, plain
 from plots.numbers.tidy import write_csv
 from plots.words.notes import notes_of, subtitle_of, title_of
+from plots.words.trial_cells import measured_cell, ratio_cell
 from plots.writing.table import write_table
 
 WORDS = {
+    "epoch_s": "time (s/epoch)",
     "computation_s": "computation (s/epoch)",
     "construction_s": "graph construction (s/epoch)",
     "computation_speedup": f"speed-up of {{}} ({TIMES}) over",
@@ -87,15 +88,4 @@ def _cell(artefact: Artefact, comparison: str, block: Block, x: float) -> Cell:
         return Cell(EN_DASH if value is None else plain(value))
     base = artefact.compare[comparison][0]
     measured = artefact.measured(quantity, system, x, base)
-    return _measured_cell(measured, with_interval=quantity.endswith(SPEEDUP))
-
-
-def _measured_cell(measured: Measured, *, with_interval: bool) -> Cell:
-    """The median; a ratio with its interval, since whether it contains 1 is what matters."""
-    summary = measured.summary
-    if summary is None:
-        return Cell(EN_DASH if measured.status == NOT_PLANNED else measured.status)
-    text = three_digits(summary.median)
-    if with_interval and summary.low is not None and summary.high is not None:
-        text += f" ({three_digits(summary.low)} to {three_digits(summary.high)})"
-    return Cell(text, warned=bool(measured.warnings))
+    return ratio_cell(measured) if quantity.endswith(SPEEDUP) else measured_cell(measured)

@@ -15,13 +15,17 @@ SIZE_WORDS = {
     "batch_size": "batch size {}",
     "hidden_size": "hidden size {}",
     "dataset.options.n_leaves": "{} leaves per tree",
+    "dataset.options.vocab_modulo": "word ids modulo {}",
 }
-SYNTHETIC = {
-    **{"sst_synthetic": "trees", "lattice_synthetic": "lattices"},
-    **{"ptb_synthetic": "sentences", "ptb_fixed_synthetic": "text"},
-    **{"wikiner_synthetic": "tagged sentences", "iwslt15_synthetic": "sentence pairs"},
-    "ud_ewt_synthetic": "parsed sentences",
+# How instances of each kind are called in a title.
+INSTANCES = {
+    "tree": "trees",
+    "lattice": "lattices",
+    "chain": "sentences",
+    "sentence_pair": "sentence pairs",
+    "parsed_sentence": "parsed sentences",
 }
+AS_THEY_ARE = "0"  # word ids modulo nothing
 GRAPH_NOTE = (
     "Graph construction = construct + schedule, where a system tells them apart; a system that "
     "schedules while it computes (DyNet) has its scheduling in computation. Computation is all "
@@ -29,26 +33,32 @@ GRAPH_NOTE = (
 )
 GRAPH_WORDS = ("construction", "computation")
 
-Y_LABELS = {"epoch_s": "time per epoch (s)", "construction_s": "graph construction (s/epoch)"}
+Y_LABELS = {
+    "epoch_s": "time per epoch (s)",
+    "construction_s": "graph construction (s/epoch)",
+    "throughput": "instances/s",
+}
 
 
 def title_of(artefact: Artefact) -> str:
     """The artefact's title; what was made from synthetic data says so."""
-    made_up = [SYNTHETIC[name] for name in artefact.datasets if name in SYNTHETIC]
-    return artefact.presentation.title + (
-        f" (synthetic {' and '.join(made_up)})" if made_up else ""
-    )
+    kinds = [artefact.stand_ins[name] for name in artefact.datasets if name in artefact.stand_ins]
+    *first, last = sorted({INSTANCES.get(kind, kind) for kind in kinds}) or [""]
+    made_up = " and ".join([", ".join(first), last] if first else [last])
+    return artefact.presentation.title + (f" (synthetic {made_up})" if made_up else "")
 
 
 def subtitle_of(artefact: Artefact) -> str:
     """Paper's artefact, scale, sizes that every trial shares, threads, device and machine."""
     parts = [artefact.presentation.paper, f"{artefact.scale} scale"]
-    parts += [f"data set {name}" for name in artefact.datasets]
+    datasets = artefact.datasets
+    parts += [f"data set{'s' if len(datasets) > 1 else ''} {', '.join(datasets)}"] * bool(datasets)
+    parts += [f"split {split}" for split in artefact.splits if split != "train"]
     for key, words in SIZE_WORDS.items():
         values = {str(point.settings[key]) for point in artefact.points if key in point.settings}
         values.update(artefact.listed(key, "") if artefact.sweeps else ())
         values -= {""}
-        if key != artefact.presentation.axis and len(values) == 1:
+        if key != artefact.presentation.axis and len(values) == 1 and values != {AS_THEY_ARE}:
             parts.append(words.format(values.pop()))
     records = artefact.records
     if records:
@@ -86,9 +96,10 @@ def notes_of(artefact: Artefact, comparison: str | None = None) -> tuple[str, ..
     notes += missing_count_notes(artefact)
     published = artefact.presentation.published
     if published:
+        epoch = f"; epoch = {published.epoch}" if published.epoch else ""
         notes.append(
-            f"Paper: {published.source}; epoch = {published.epoch}. Another machine and other "
-            "code: compare ratios and shapes, not seconds."
+            f"Paper: {published.source}{epoch}. Another machine and other code: compare ratios and "
+            "shapes, not seconds."
         )
     notes.append(versions_note(artefact, shown))
     return tuple(note for note in notes if note)

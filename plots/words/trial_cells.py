@@ -51,24 +51,40 @@ def measured_cell(measured: Measured, spell: Callable[[float], str] = three_digi
     return Cell(spell(measured.summary.median), warned=bool(measured.warnings))
 
 
+def ratio_cell(measured: Measured) -> Cell:
+    """A ratio with its interval, since whether it contains 1 is what matters."""
+    cell, summary = measured_cell(measured), measured.summary
+    if summary is None or summary.low is None or summary.high is None:
+        return cell
+    interval = f"({three_digits(summary.low)} to {three_digits(summary.high)})"
+    return replace(cell, text=f"{cell.text} {interval}")
+
+
+def numbers_of(measured: Measured) -> Row:
+    """What a row of a CSV tells of one number."""
+    summary = measured.summary
+    return {
+        "value": summary.median if summary else None,
+        "low": summary.low if summary else None,
+        "high": summary.high if summary else None,
+        "n_rounds": summary.n_rounds if summary else None,
+        "status": measured.status,
+        "warnings": " ".join(measured.warnings),
+    }
+
+
 def rows_of_trials(artefact: Artefact, keys: Sequence[str], quantities: Sequence[str]) -> list[Row]:
     """A row per trial and quantity: its settings, the median and its interval over rounds."""
     rows: list[Row] = []
     for point in artefact.points:
         settings = {key.rpartition(".")[2]: point.settings.get(key) for key in keys}
         for quantity in quantities:
-            measured = measure_of(point, quantity)
-            summary = measured.summary
             rows.append(
                 {
                     **settings,
                     "quantity": quantity,
-                    "value": summary.median if summary else None,
-                    "low": summary.low if summary else None,
-                    "high": summary.high if summary else None,
+                    **numbers_of(measure_of(point, quantity)),
                     "n_rounds": len(point.records),
-                    "status": measured.status,
-                    "warnings": " ".join(measured.warnings),
                 }
             )
     return rows

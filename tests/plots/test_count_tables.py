@@ -66,7 +66,7 @@ def test_counts_stand_above_the_simulation(choices: Choices) -> None:
     assert ours["parameters"] == "3"
     assert (theirs["agenda"], theirs["bound"], theirs["nodes"]) == ("1302", "516", "11625")
     assert headers[place + 1] == "independent simulation"
-    assert "synthetic lattices and trees" in title_of(artefact)
+    assert "synthetic lattices, sentence pairs, sentences and trees" in title_of(artefact)
     assert "Made-up CPU" in subtitle_of(artefact)
 
 
@@ -176,7 +176,7 @@ def test_bars_are_the_counts(choices: Choices) -> None:
     assert shown == [str(row.n_batches_ed) for row in rows if row is not None]
     figure_of_counts.make(artefact, choices.results_dir)
     with (choices.results_dir / "figures/edbatch_fig9.csv").open(newline="") as file:
-        assert len(list(csv.DictReader(file))) == 6 * len(policies)
+        assert len(list(csv.DictReader(file))) == 8 * len(policies)
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ MACHINE = {
     "turbo": None,
     "gpus": [],
 }
-SYSTEMS = {
+LABELS = {
     "vertex": "Vertex engine",
     "cavs": "Cavs preset",
     "fold_policy": "Fold's policy",
@@ -61,10 +61,10 @@ def conf_with_made_up_systems(folder: Path) -> Path:
     """
     conf_dir = folder / "conf"
     shutil.copytree(CONF_DIR, conf_dir)
-    for name, label in SYSTEMS.items():
-        path = conf_dir / "system" / f"{name}.yaml"
+    for path in (conf_dir / "system").glob("*.yaml"):
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        content |= {"adapter": "systems.null_system", "label": label, "options": {}}
+        content["adapter"] = "systems.null_system"
+        content["label"] = LABELS.get(path.stem, content["label"])
         path.write_text(yaml.safe_dump(content))
     return conf_dir
 
