@@ -40,7 +40,11 @@ class BiLSTM(Model):
 
     name = "bilstm"
     instance_kind = "chain"
-    vertex_types: tuple[str, ...] = ("tag",)  # those of the layers come with their number
+    vertex_types: tuple[str, ...] = (
+        *("forward_start", "forward"),
+        *("backward_start", "backward"),
+        "tag",
+    )  # more with their layers
 
     def __init__(
         self, sizes: ModelSizes, layers: int = 1, mlp_size: int = 0, **options: Any
