@@ -40,6 +40,8 @@ from tests.support.sentences import random_sentences
 ENGINE = "systems.on_core.vertex"
 # Compiling takes seconds a model; tests/engine/test_engine.py runs all of them with every switch.
 COMPILED = {"vertex": ("tree_lstm", "lattice_lstm", "tree_lstm_large", "var_lstm_large")}
+# torch.compile takes seconds for every hidden size: cases of one.
+ONLY = {"torch_compiled": ("var_lstm", "var_lstm_layers", "bilstm_layers", "seq2seq")}
 FRAMEWORKS = ("torch", "dynet", "tensorflow", "numba")
 
 
@@ -208,6 +210,9 @@ def run_all(values: dict[str, Any], device: str, overrides: dict[str, Any]) -> d
     adapter = importlib.import_module(values["adapter"]).Adapter
     found: dict[str, Any] = {}
     for name, case in CASES.items():
+        if name not in ONLY.get(values["name"], CASES):
+            found[f"{name}/skip"] = "compiling for it would take seconds"
+            continue
         options = (values.get("options") or {}) | overrides
         if name.endswith("_large") and values["adapter"] == ENGINE and values["name"] != "vertex":
             options |= {"backend": "stepwise"}  # as plain Python it would take minutes

@@ -109,7 +109,12 @@ class Plan(NamedTuple):
 
 
 class Levels(SideBySide, _Parser):
-    """All sentences side by side: BiLSTMs by nn.LSTM, then a decision of every parser a step."""
+    """All sentences side by side: BiLSTMs by nn.LSTM, then a decision of every parser a step.
+
+    Measured (training, hidden 256, batch 64, lengths of UD English EWT, processor time of one core
+    of a busy machine, ms a mini-batch): BiLSTMs Padded in 4 buckets 137, in 2 153, Columnwise 138,
+    Packed 216.
+    """
 
     def __init__(self, model: Model, recurrence: Recurrence | None = None) -> None:
         super().__init__(model)

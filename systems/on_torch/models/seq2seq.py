@@ -95,7 +95,9 @@ class Levels(SideBySide, _Seq2Seq):
     """All pairs side by side, the longest first; the decoders step by step, outputs included.
 
     The encoder, too, goes by hand (Columnwise): the decoder needs its last c, which a padded
-    nn.LSTM does not give, and a packed one is slower on a CPU.
+    nn.LSTM does not give, and a packed one is slower on a CPU. Training, hidden 256, batch 64,
+    lengths of IWSLT'15 and 7 700 target words, processor time of one core of a busy machine: 243
+    pairs/s, with compiled steps 219, Recursive 15.
     """
 
     def __init__(self, model: Model, recurrence: Columnwise | None = None) -> None:

@@ -1,4 +1,13 @@
-"""Ways to run LSTMs along the sentences of a mini-batch; every one takes and gives places."""
+"""Ways to run LSTMs along the sentences of a mini-batch; every one takes and gives places.
+
+Measured in whole systems, training, hidden 256, batch 64, lengths of PTB's sentences, by the
+processor time of one core of a busy machine, best of 3 in turns, in sentences/s (Var-LSTM with
+10 000 words, BiLSTM, BiLSTM with 15 % of words spelled out): Columnwise 348, 686, 486; Padded in
+1, 2, 4 and 8 buckets 299, 399, 339; 337, 596, 418; 335, 629, 497; 338, 628, 455; Packed 263, 317,
+244; Columnwise with compiled steps 335, 596, 428. Var-LSTM inference, hidden 512: Columnwise 451,
+Padded 345, in 4 buckets 399, Packed 343. Steps by autograd instead of a derivative by hand, both
+with MKL's products: 70 ms a mini-batch instead of 65, without the output layer.
+"""
 
 from __future__ import annotations
 
