@@ -18,12 +18,12 @@ FIXED_METADATA: dict[str, dict[str, str | None]] = {
     ".pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
     ".png": {"Software": None},
 }
-# For systems that looks.yaml does not name: four colours of Paul Tol's, then those of looks.yaml.
+# For systems that looks.yaml does not name: eight colours of Paul Tol's, then those of looks.yaml.
 SPARE_COLORS = (
-    *("#332288", "#44AA99", "#999933", "#882255"),
+    *("#332288", "#44AA99", "#999933", "#882255", "#117733", "#DDCC77", "#CC6677", "#88CCEE"),
     *("#0072B2", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#777777"),
 )
-SPARE_MARKERS = ("p", "h", "*", "<", ">", "d", "8")
+SPARE_MARKERS = ("p", "h", "*", "<", ">", "d", "8", "^", "H", "v", "s", "o")
 SPARE_LINES = ("-", "--", "-.", ":")
 
 
