@@ -9,7 +9,8 @@ SNAKEMAKE ?=
 
 # One process a CPU, up to 8; each test file runs in one of them, so that it prepares things once.
 PROCESSES ?= $(shell n=$$(nproc); echo $$((n < 8 ? n : 8)))
-PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+# As for trials: no variable of the shell decides which kernels a library takes.
+PYTEST := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 .PHONY: all install test test-quick dynet-native clean
 

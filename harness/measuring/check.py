@@ -9,6 +9,10 @@ are relative, so batching order, size and scale of an array are not blamed (cf. 
 torch._dynamo.utils.same, which takes the distance from float64 as its measure, too).
 
 The update is checked by the loss after one step: its change must agree with the oracle's.
+
+The oracle's mini-batch is small. That a system computes whole mini-batches as it does small ones
+(libraries take other kernels for many rows) is checked by their loss, which must be the sum of the
+losses of their parts, each as large as the oracle's mini-batch.
 """
 
 from __future__ import annotations
@@ -54,6 +58,27 @@ def check_system(system: System, instances: Sequence[Any], answer: Answer) -> Ve
     system.run(clock, update=False)
     reason = _step_fault(system.last_loss() - found.loss, answer)
     return verdict if reason is None else Verdict("failed", verdict.max_rel_err, reason)
+
+
+def whole_fault(system: System, instances: Sequence[Any], n_at_once: int) -> str | None:
+    """What is wrong with a whole mini-batch, compared with its parts; None if nothing is."""
+    clock = NullClock()
+
+    def loss_of(part: Sequence[Any]) -> float:
+        system.load(part)
+        system.run(clock, update=False)
+        return system.last_loss()
+
+    parts = [instances[k : k + n_at_once] for k in range(0, len(instances), n_at_once)]
+    if len(parts) < 2:
+        return None
+    whole, expected = loss_of(instances), sum(map(loss_of, parts))
+    if abs(whole - expected) <= TOLERANCE * abs(expected):
+        return None
+    return (
+        f"the loss of {len(instances)} instances is {whole:.6g}, that of their parts of"
+        f" {n_at_once} adds up to {expected:.6g}"
+    )
 
 
 def compare(found: Result, answer: Answer) -> Verdict:

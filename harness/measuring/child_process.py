@@ -10,6 +10,7 @@ import psutil
 
 from harness.trials.spec import Limits
 
+LEFT_OUT = "BENCH_LEFT_OUT"  # names the variables that a worker does not see
 POLL_S = 0.25  # between looks at a child's memory; costs well below 0.1 % of a core
 MEMORY_SHARE = 0.8  # of the machine's, where no limit is given
 

@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import BenchError, DataError
-from harness.measuring.child_process import POLL_S, death_reason, memory_excess, timeout_reason
+from harness.measuring.child_process import (
+    LEFT_OUT,
+    POLL_S,
+    death_reason,
+    memory_excess,
+    timeout_reason,
+)
 from harness.measuring.findings import Findings, record_of
 from harness.records.record import Record, Status, find_record, now_text, write_record
 from harness.records.whole_files import drop_leftovers
@@ -103,8 +109,9 @@ def worker_environment(spec: TrialSpec) -> dict[str, str]:
     # Safe path: a folder named "datasets" where one works must not hide ours.
     python = {"PYTHONHASHSEED": "0", "PYTHONPATH": search, "PYTHONSAFEPATH": "1"}
     fixed = python | {"TF_NUM_INTEROP_THREADS": "1"}
-    given = {k: v for k, v in os.environ.items() if k not in _KERNEL_VARIABLES}
-    return given | threads | fixed
+    left_out = sorted(set(_KERNEL_VARIABLES) & set(os.environ))
+    given = {k: v for k, v in os.environ.items() if k not in left_out}
+    return given | threads | fixed | {LEFT_OUT: " ".join(left_out)}
 
 
 def _supervise(command: list[str], spec: TrialSpec, log: Path) -> Ending:

@@ -10,6 +10,7 @@ the record.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -23,8 +24,14 @@ from harness.errors import BenchError, DataError, ScheduleError, UnsupportedTria
 from harness.machine.disturbance import Disturbance
 from harness.machine.memory import peak_memory_bytes, reset_peak_memory, resident_memory_bytes
 from harness.measuring.answer import Answer, oracle_answer
-from harness.measuring.check import Verdict, check_system, choose_check_instances, proves_nothing
-from harness.measuring.child_process import die_with_parent, is_out_of_memory
+from harness.measuring.check import (
+    Verdict,
+    check_system,
+    choose_check_instances,
+    proves_nothing,
+    whole_fault,
+)
+from harness.measuring.child_process import LEFT_OUT, die_with_parent, is_out_of_memory
 from harness.measuring.clock import timed
 from harness.measuring.findings import Findings, record_of
 from harness.measuring.passes import (
@@ -121,18 +128,31 @@ def _check_and_time(
     if system.learns:
         learn = partial(system.learn, workload.mini_batches[0])
         _, findings.learn_s = timed(learn, system.synchronize)
-    findings.in_force = system.in_force()
+    findings.in_force = in_force(system)
     verdict = Verdict("skipped")
     if answer is not None:
         verdict = check_system(system, instances, answer)
         findings.warnings = ("empty_check",) if proves_nothing(answer) else ()
+    answer_given = answer is not None
     del answer
     findings.check = CheckVerdict(status=verdict.status, max_rel_err=verdict.max_rel_err)
     if verdict.status == "failed":
         findings.end("wrong_result", verdict.reason or "the check failed")
         return
+    if answer_given:
+        fault = whole_fault(system, workload.mini_batches[0], len(instances))
+        if fault is not None:
+            findings.check = CheckVerdict(status="failed", max_rel_err=verdict.max_rel_err)
+            findings.end("wrong_result", fault)
+            return
     findings.counters = mean_counters(warm_up(system, workload.mini_batches, spec.timing.n_warmup))
     _time(spec, workload, system, findings)
+
+
+def in_force(system: System) -> dict[str, str]:
+    """How the system runs, and which variables of the environment its process does not see."""
+    left_out = os.environ.get(LEFT_OUT, "")
+    return system.in_force() | ({"left out of the environment": left_out} if left_out else {})
 
 
 def _answer(spec: TrialSpec, workload: Workload, instances: Sequence[Any]) -> Answer:
@@ -152,7 +172,7 @@ def _time(spec: TrialSpec, workload: Workload, system: System, findings: Finding
     samples = time_passes(system, workload.mini_batches, spec.timing)
     disturbances = disturbance.warnings()
     findings.peak_memory_bytes = system.peak_memory_bytes() or peak_memory_bytes()
-    findings.in_force = system.in_force()  # a way may be left while mini-batches come
+    findings.in_force = in_force(system)  # a way may be left while mini-batches come
     seconds = [sample.total_s for sample in samples]
     n_mini_batches = len(workload.mini_batches)
     diverged = system.computes and not np.isfinite(system.last_loss())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from harness.measuring.check import (
     choose_check_instances,
     compare,
     proves_nothing,
+    whole_fault,
 )
 from harness.measuring.worker import run_settings
 from harness.models.gated_lattice_lstm import GatedLatticeLSTM
@@ -92,6 +93,32 @@ def test_a_relu_that_took_the_other_side_is_no_error() -> None:
     flipped[:, 3] += 1e-3 * rng.normal(size=512)  # one of 256 units, in one of 1000 vertices
     assert np.max(np.abs(flipped - truth)) > 1e-4 * np.max(np.abs(truth))
     assert agrees(flipped, truth)
+
+
+class _Losses:
+    """A system that tells a loss of its own for every number of instances."""
+
+    def __init__(self, per_instance: float, of_whole: float) -> None:
+        self.per_instance, self.of_whole = per_instance, of_whole
+
+    def load(self, instances: Any) -> None:
+        self.n = len(instances)
+
+    def run(self, clock: Any, *, update: bool = True) -> None:
+        assert not update, "a step would change what comes next"
+
+    def last_loss(self) -> float:
+        return self.of_whole if self.n == 10 else self.n * self.per_instance
+
+
+def test_a_whole_mini_batch_must_add_up_to_its_parts() -> None:
+    ten: Any = range(10)
+    assert whole_fault(cast(Any, _Losses(2.0, 20.0)), ten, 4) is None
+    assert whole_fault(cast(Any, _Losses(2.0, 20.001)), ten, 4) is None
+    fault = whole_fault(cast(Any, _Losses(2.0, 20.1)), ten, 4)
+    assert fault == "the loss of 10 instances is 20.1, that of their parts of 4 adds up to 20"
+    assert whole_fault(cast(Any, _Losses(2.0, float("nan"))), ten, 4) is not None
+    assert whole_fault(cast(Any, _Losses(2.0, 99.0)), ten, 10) is None  # the oracle's own
 
 
 def test_zeros_are_expected_where_the_truth_is_zero() -> None:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from harness.errors import BenchError
-from harness.measuring.child_process import memory_limit_bytes
+from harness.measuring.child_process import LEFT_OUT, memory_limit_bytes
 from harness.measuring.launch import ROOT, run_worker, worker_environment
 from harness.records.record import Record, find_record, read_record
 from harness.trials.spec import Limits, TrialSpec
@@ -112,12 +112,16 @@ def test_threads_reach_every_library(make_spec: MakeSpec) -> None:
 
 
 def test_no_library_is_told_which_kernels_to_take(
-    make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+    make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     environment = worker_environment(make_spec())
     assert not {"OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA"} & set(environment)
+    assert {"OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA"} <= set(environment[LEFT_OUT].split())
+    record = run_worker(make_spec(), Path("r0.json"), Path("r0.log"))
+    assert "OPENBLAS_CORETYPE" in record.in_force["left out of the environment"]
     assert "PATH" in environment
 
 
