@@ -13,7 +13,7 @@ from systems.on_torch.parts.products import product
 
 LossWay = Literal["in_place", "chunked", "whole"]
 CHUNK_ROWS = 512  # of linear_cross_entropy
-SLICE_ROWS = 16  # 700 x 10 000 logits take 4.0 ms in slices, 5.7 as gradients that nobody reads
+SLICE_ROWS = 32  # of a loss without gradients
 CHUNK_BYTES = 28 << 20  # memory beyond 32 MiB would be given back, and come as fresh pages
 
 
@@ -96,7 +96,11 @@ def to_loss_gradient(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def summed_losses(scores: Tensor, labels: Tensor) -> Tensor:
-    """Of logits (n, classes), without gradients; on a CPU some rows at a time, in its caches."""
+    """Of logits (n, classes), without gradients; on a CPU with memory for some rows at a time.
+
+    Measured on one core of a busy machine, processor time, 700 rows by 10 000 classes: in slices of
+    16, 32, 64 and 700 rows 4.3, 4.2, 4.1 and 4.1 ms; to_loss_gradient 5.0.
+    """
     rows = max(1, len(scores)) if scores.is_cuda else SLICE_ROWS
     slices = zip(torch.split(scores, rows), torch.split(labels, rows), strict=True)
     losses = [functional.cross_entropy(*some, reduction="sum") for some in slices]
