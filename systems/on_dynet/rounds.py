@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 class Round(NamedTuple):
     """Expressions that are evaluated before any of the next round's are built.
 
-    loss: the round's summed loss.
+    loss: the round's summed loss; once it is evaluated, the round is over. Scores are not read.
     outputs: vectors, or mini-batches of them, in the order of MiniBatch.outputs; of several rounds
     each has an entry for every instance, None where it has ended.
     """
