@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from harness.contracts.system import load_adapter
 from harness.measuring.clock import PhaseClock, collector_paused
+from harness.measuring.launch import worker_environment
 from harness.measuring.worker import run_settings
 from harness.planning.compose import Composer
 from harness.planning.resolve import spec_of
@@ -69,12 +70,19 @@ def instances_of(spec: TrialSpec) -> int:
 
 
 def in_process(spec: TrialSpec, *, profiling: bool) -> str:
-    """Run all passes in a process of its own; what it printed."""
+    """Run all passes in a process of its own, in a worker's environment; what it printed."""
     options = {**spec.system_options, "profiling": profiling}
     text = json.dumps(replace(spec, system_options=options).to_dict())
     command = [sys.executable, "-m", "scripts.split_dynet_phases", "--passes"]
+    environment = worker_environment(spec)
     done = subprocess.run(
-        command, input=text, cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True
+        command,
+        input=text,
+        cwd=ROOT,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        check=True,
     )
     return done.stdout
 

@@ -131,10 +131,6 @@ class Adapter(System):
             self._rounds.append(built)
             clock.mark("construct")
             built.loss.forward()
-            if built.read is not None:
-                for output in built.outputs:
-                    if output is not None:
-                        built.read(output)
             clock.mark("forward")
         self._loss = self._rounds[0].loss
         if len(self._rounds) > 1:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 
 class Round(NamedTuple):
     """Expressions that are evaluated before any of the next round's are built.
 
-    loss: the round's summed loss.
+    loss: the round's summed loss; once it is evaluated, the round is over. Scores are not read.
     outputs: vectors, or mini-batches of them, in the order of MiniBatch.outputs; of several rounds
     each has an entry for every instance, None where it has ended.
-    read: how the host reads an output once the round is evaluated, as what comes next would depend
-    on it; None where nothing does.
     """
 
     loss: Any
     outputs: Sequence[Any]
-    read: Callable[[Any], Any] | None = None

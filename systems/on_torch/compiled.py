@@ -1,4 +1,4 @@
-"""PyTorch with the LSTM cell compiled by torch.compile, driven step by step over columns."""
+"""PyTorch with the elementwise part of the LSTM cell compiled by torch.compile."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ SENTENCES = ("chain", "sentence_pair", "parsed_sentence")
 class Adapter(LevelsAdapter):
     """The hand-written system, the elementwise part of each step compiled to one loop.
 
+    Steps over columns and a cell's products are called from Python, as in the hand-written system.
     Compiled in prepare, so that the record tells the time apart (compile_s); shorter where
     torch.compile finds its own cache. What is compiled again while mini-batches come is counted.
     """

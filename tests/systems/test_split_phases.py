@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from scripts.split_dynet_phases import N_PASSES, batches_ms, segments_ms
+from harness.trials.spec import TrialSpec
+from scripts.split_dynet_phases import N_PASSES, batches_ms, in_process, segments_ms
 
 PRINTED = """BatchSize:3 tanh(a)
 {"construct": 0.1}
@@ -28,3 +34,19 @@ def test_segments_are_all_that_was_timed() -> None:
         **{"for graph": 2.0, "for calc": 4.0, "back graph": 1.0, "back calc": 6.0, "update": 0.5}
     }
     assert sum(found.values()) == sum(phases.values())
+
+
+def test_passes_run_in_the_environment_of_a_worker(
+    monkeypatch: pytest.MonkeyPatch, make_spec: Callable[..., TrialSpec]
+) -> None:
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    seen: dict[str, str] = {}
+
+    def run(command: list[str], **settings: Any) -> SimpleNamespace:
+        seen.update(settings.get("env") or {"no": "environment"})
+        return SimpleNamespace(stdout="")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    in_process(make_spec(threads=3), profiling=False)
+    assert seen["OPENBLAS_NUM_THREADS"] == "3"
+    assert "OPENBLAS_CORETYPE" not in seen

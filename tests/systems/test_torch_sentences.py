@@ -20,6 +20,7 @@ from systems.on_torch.compiled import Adapter as Compiled
 from systems.on_torch.fused import Adapter as Fused
 from systems.on_torch.levels import Adapter as Levels
 from systems.on_torch.parts import output_layer, products
+from systems.on_torch.parts.lstm import StepStates, lstm_steps
 from systems.on_torch.parts.output_layer import OutputLayer
 from systems.on_torch.parts.rows import buckets, columns
 from tests.support.run_adapter import CASES
@@ -39,8 +40,10 @@ def settings(mode: str = "train", **options: Any) -> RunSettings:
     return RunSettings(mode, "cpu", 1, 4, 0.2, 0, options=options)
 
 
-def prepared(adapter: type[System], case: str, **options: Any) -> tuple[System, list[Any]]:
-    system = adapter(settings(**options))
+def prepared(
+    adapter: type[System], case: str, mode: str = "train", **options: Any
+) -> tuple[System, list[Any]]:
+    system = adapter(settings(mode, **options))
     system.prepare(CASES[case].model, initial_weights(CASES[case].model, seed=0))
     return system, CASES[case].instances
 
@@ -124,6 +127,46 @@ def test_every_way_to_the_loss_finds_the_same(
     assert layer.loss(hidden, labels).item() == pytest.approx(loss.item(), rel=1e-5)
     for value, wanted in zip(found, torch.autograd.grad(2.5 * loss, exact), strict=True):
         assert relative_error(value.numpy(), wanted.numpy()) < 1e-4
+
+
+def no_gradient(*_: Any) -> torch.Tensor:
+    raise AssertionError("inference computes a gradient")
+
+
+@pytest.mark.parametrize("case", ["var_lstm", "var_lstm_layers", "bilstm", "seq2seq", "parser"])
+def test_inference_finds_the_same_without_gradients(
+    monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    monkeypatch.setattr(output_layer, "SLICE_ROWS", 3)
+    wanted = found_by(*prepared(Levels, case))
+    monkeypatch.setattr(output_layer, "to_loss_gradient", no_gradient)
+    found = found_by(*prepared(Levels, case, "infer"))
+    assert set(found) == {"loss", "outputs"}
+    for name, value in found.items():
+        assert relative_error(value, wanted[name]) < 1e-6, name
+
+
+@pytest.mark.parametrize("started", [True, False])
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_steps_of_inference_keep_one_state_a_sentence(lengths: list[int], started: bool) -> None:
+    made: list[StepStates] = []
+
+    class Told(StepStates):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            made.append(self)
+
+    torch.manual_seed(1)
+    k, n, h = len(lengths), sum(lengths), 3
+    x, W, U, b = (torch.randn(size) for size in [(n, 5), (4 * h, 5), (4 * h, h), (4 * h,)])
+    start = torch.randn(k, 2 * h) if started else None
+    plan = columns(np.array(lengths), CPU)
+    wanted = lstm_steps(x, W, U, b, start, plan, Told)
+    with torch.inference_mode():
+        found = lstm_steps(x, W, U, b, start, plan, Told)
+    assert all(map(torch.allclose, found, wanted))
+    assert [len(states.c) for states in made] == [k + n, k]
+    assert [len(states.tanh_c) for states in made] == [n, k]
 
 
 @pytest.mark.parametrize("case", ["var_lstm", "seq2seq", "parser"])

@@ -62,7 +62,7 @@ class _Decisions(torch.autograd.Function):
         rows = (inputs.looked_at * n_slots + slots).view(-1)
         bags = torch.arange(0, max(inputs.sizes) * n_slots, n_slots, device=vectors.device)
         hidden = vectors.new_empty(n, mlp)
-        scores = Scores(w.W_out, w.b_out, keep=any(ctx.needs_input_grad))
+        scores = Scores(w.W_out, w.b_out, keep=not torch.is_inference_mode_enabled())
         table, losses, at = given.view(-1, mlp), [], 0
         for size in inputs.sizes:
             own = slice(at, at + size)

@@ -55,7 +55,7 @@ class _Decoder(torch.autograd.Function):
         h = w.U.shape[1]
         states = inputs.kind(state.new_empty(n, 4 * h), h, k, state)
         words, x = state.new_empty(n, w.table.shape[1]), state.new_empty(n, h)
-        scores = Scores(w.W_out, None, keep=any(ctx.needs_input_grad))
+        scores = Scores(w.W_out, None, keep=not torch.is_inference_mode_enabled())
         losses, at = [], 0
         for size in inputs.columns.sizes:
             rows = slice(at, at + size)

@@ -74,7 +74,7 @@ class LSTMSteps(torch.autograd.Function):
             at += n
         ctx.save_for_backward(x, W, U)
         ctx.states, ctx.columns, ctx.started = states, columns, start is not None
-        return states.h[k:], states.c.index_select(0, columns.last + k)
+        return states.h[k:], states.last_c(columns)
 
     @staticmethod
     def backward(ctx, dh, dc_last):  # type: ignore[no-untyped-def]
@@ -92,13 +92,16 @@ class StepStates:
     """What the steps of an LSTM along unpadded columns compute and keep.
 
     gates (n, 4 h): first what the inputs give, then i, f, g, o. h, c (k + n, h): k first states,
-    then those of all steps. tanh_c (n, h).
+    then those of all steps. tanh_c (n, h). Under inference_mode, where no `backward` follows, c and
+    tanh_c are (k, h): the newest of each column.
     """
 
     def __init__(self, gates: Tensor, h: int, k: int, start: Tensor | None) -> None:
-        self.gates, self.k = gates, k
-        self.h, self.c = (gates.new_empty(k + len(gates), h) for _ in range(2))
-        self.tanh_c = gates.new_empty(len(gates), h)
+        self.gates, self.k, self.keep = gates, k, not torch.is_inference_mode_enabled()
+        n = len(gates)
+        self.h = gates.new_empty(k + n, h)
+        self.c = gates.new_empty(k + n if self.keep else k, h)
+        self.tanh_c = gates.new_empty(n if self.keep else k, h)
         self.before = 0  # first row of the states before the next step
         for states, first in ((self.h, 0), (self.c, h)):
             if start is None:
@@ -110,13 +113,19 @@ class StepStates:
         """Rows at to at + n, from the first n states before; U: None where those are zeros."""
         own = slice(self.k + at, self.k + at + n)
         before = slice(self.before, self.before + n)
-        gates, tanh_c = self.gates[at : at + n], self.tanh_c[at : at + n]
+        gates, new = self.gates[at : at + n], slice(0, n)
         if U is not None:
             gates += product(self.h[before], U)
-        c_before = None if U is None else self.c[before]
-        self.advance(gates, c_before, self.c[own], tanh_c, self.h[own])
+        c_before = None if U is None else self.c[before if self.keep else new]
+        c = self.c[own if self.keep else new]
+        tanh_c = self.tanh_c[slice(at, at + n) if self.keep else new]
+        self.advance(gates, c_before, c, tanh_c, self.h[own])
         self.before = own.start
         return self.h[own]
+
+    def last_c(self, columns: Columns) -> Tensor:
+        """The last c of each column (k, h)."""
+        return self.c.index_select(0, columns.last + self.k) if self.keep else self.c
 
     @staticmethod
     def advance(
@@ -124,16 +133,18 @@ class StepStates:
     ) -> None:
         """From gates before their non-linearities to the next state; all but c_before is written.
 
-        c_before: None where the state before is zeros.
+        c_before: None where the state before is zeros; may be the memory of c.
         """
         width = c.shape[1]
         gates[:, : 2 * width].sigmoid_()
         gates[:, 3 * width :].sigmoid_()
         i, f, g, o = gates.chunk(4, 1)
         g.tanh_()
-        torch.mul(i, g, out=c)
-        if c_before is not None:
-            c.addcmul_(f, c_before)
+        if c_before is None:
+            torch.mul(i, g, out=c)
+        else:
+            torch.mul(f, c_before, out=c)
+            c.addcmul_(i, g)
         torch.tanh(c, out=tanh_c)
         torch.mul(o, tanh_c, out=h)
 
