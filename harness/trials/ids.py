@@ -61,7 +61,8 @@ def _ids(mini_batch: MiniBatch, use: Use) -> IntArray:
     names = mini_batch.graph.type_names
     if use.function not in names:
         return mini_batch.pulls[use.pull][:0]
-    return mini_batch.pulls[use.pull][mini_batch.functions == names.index(use.function)]
+    ids: IntArray = mini_batch.pulls[use.pull][mini_batch.functions == names.index(use.function)]
+    return ids
 
 
 def _check(model: Model, use: Use, ids: IntArray) -> None:
