@@ -17,6 +17,7 @@ from harness.errors import DataError
 
 TIMEOUT_S = 30.0
 CHUNK_BYTES = 1 << 16
+MAX_LENGTH_DIGITS = 18
 
 Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where known
 
@@ -107,11 +108,10 @@ def _collect(home: Home, folder: Path, progress: Progress, opener: Opener) -> di
 
 
 def _download(url: str, target: Path, progress: Progress, opener: Opener) -> None:
-    """Copy the response to a file, and refuse one that ends early."""
+    """Copy the response to a file, and refuse one that ends early, where its length is told."""
     try:
         with opener(url, TIMEOUT_S) as response, target.open("wb") as file:
-            length = response.headers.get("Content-Length")
-            total = int(length) if length else None
+            total = _length(response.headers.get("Content-Length"))
             done = 0
             while chunk := response.read(CHUNK_BYTES):
                 file.write(chunk)
@@ -123,6 +123,13 @@ def _download(url: str, target: Path, progress: Progress, opener: Opener) -> Non
         raise DataError(f"cannot download {url} ({reason})") from None
     if total is not None and done != total:
         raise DataError(f"{url} ended after {done} of {total} bytes")
+
+
+def _length(header: str | None) -> int | None:
+    """Return the number of bytes that a header tells; None for a missing or meaningless one."""
+    text = (header or "").strip()
+    is_number = text.isascii() and text.isdecimal() and len(text) <= MAX_LENGTH_DIGITS
+    return int(text) if is_number else None
 
 
 def _extract(archive: Archive, downloaded: Path, folder: Path) -> dict[str, Path]:

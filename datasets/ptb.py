@@ -56,8 +56,8 @@ def load(
     vocab_modulo: 0 keeps the numbers; else all are taken modulo it, so that table and output are
     small and a language model is little but its recurrent part.
 
-    Raises DataError for a missing or empty file, an empty sentence (file:line), or a wrong
-    checksum, ConfigError for steps or vocab_modulo below 0 or an unknown part.
+    Raises DataError for a missing or empty file, an empty sentence or a word <eos> (file:line), or
+    a wrong checksum, ConfigError for steps or vocab_modulo below 0 or an unknown part.
     """
     if steps < 0:
         raise ConfigError(f"steps={steps} is not allowed; give 0 for sentences, or words a piece")
@@ -66,7 +66,10 @@ def load(
     text = read(part)
     text.refuse_empty("a line needs at least one word")
     check_modulo(vocab_modulo)
-    numbers = _numbers((text if part == vocabulary else read(vocabulary)).lines)
+    known = text if part == vocabulary else read(vocabulary)
+    for file in (text, known):
+        _refuse_ends(file)
+    numbers = _numbers(known.lines)
     ids = {word: number % vocab_modulo if vocab_modulo else number for word, number in numbers}
     return Corpus(
         name=name_with(f"{NAME}_fixed" if steps else NAME, vocabulary),
@@ -78,6 +81,13 @@ def load(
         source="Penn Treebank, text as prepared by Mikolov et al. (2010)",
         instance_kind="chain",
     )
+
+
+def _refuse_ends(text: Part) -> None:
+    for index, line in enumerate(text.lines):
+        if END in line and END in line.split():
+            reason = f"the word {END} ends a sentence, which loading adds; leave it out"
+            raise text.fault(index, reason)
 
 
 def _numbers(lines: Sequence[str]) -> list[tuple[str, int]]:

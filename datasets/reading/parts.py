@@ -65,12 +65,21 @@ def lines_of(content: bytes, place: str) -> list[str]:
 
 
 def decoded(content: bytes, place: str) -> str:
-    """Return the text of a file's bytes; raises DataError with the line where it is not UTF-8."""
+    """Return the text of a file's bytes.
+
+    Raises DataError with the line where it is not UTF-8, or has a NUL character: UTF-16 has many,
+    and much of it passes for UTF-8.
+    """
+    wrong, found = content.find(b"\0"), "a NUL character"
     try:
-        return content.decode("utf-8")
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{place}:{line}: not UTF-8 text; save the file as UTF-8") from None
+        wrong, found = error.start, "not UTF-8 text"
+    else:
+        if wrong < 0:
+            return text
+    line = content.count(b"\n", 0, wrong) + 1
+    raise DataError(f"{place}:{line}: {found}; save the file as UTF-8")
 
 
 def part_of(split: str, vocabulary: str) -> str:

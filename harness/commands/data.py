@@ -12,7 +12,7 @@ from typing import Any
 from datasets.facts import facts
 from datasets.fetch import faults, fetch, is_complete
 from harness.contracts.corpus import load_corpus
-from harness.contracts.home import SPLITS, Home, home_of
+from harness.contracts.home import SPLITS, Checksums, Home, checksum_of, home_of
 from harness.errors import BenchError, ConfigError
 from harness.planning.yaml_files import read_mapping
 from harness.terminal.argument_parser import OneLineParser
@@ -105,7 +105,7 @@ def _fetch(name: str, root: Path) -> None:
         return
     sha256 = choice["options"]["sha256"]
     if is_complete(home, sha256, root):
-        print(f"{name} is already in {root / home.folder}, checked")
+        print(f"{name} is already in {root / home.folder}, {_how_checked(home, sha256)}")
         return
     print(f"downloading {home.url}", file=sys.stderr)
     try:
@@ -113,7 +113,15 @@ def _fetch(name: str, root: Path) -> None:
     finally:
         if sys.stderr.isatty():
             print(file=sys.stderr)
-    print(f"{name} is in {root / home.folder}, checked")
+    print(f"{name} is in {root / home.folder}, {_how_checked(home, sha256)}")
+
+
+def _how_checked(home: Home, sha256: Checksums) -> str:
+    """Say whether all files were compared with a checksum; without one, one may be cut off."""
+    unknown = [part for part in home.origins if checksum_of(sha256, part) is None]
+    if not unknown:
+        return "checked"
+    return f"not checked: no checksum is known of {', '.join(unknown)}, which may be cut off"
 
 
 def _show_progress(done_bytes: int, total_bytes: int | None) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from harness.contracts.corpus import inputs_sha256, load_corpus, mini_batches
 from harness.contracts.model import Model, ModelSizes, Weights, initial_weights, model_class
 from harness.errors import ConfigError
+from harness.trials.ids import check_ids
 from harness.trials.spec import TrialSpec
 
 
@@ -53,11 +54,15 @@ def build_model(spec: TrialSpec, data_sizes: Mapping[str, int]) -> Model:
 
 
 def load_workload(spec: TrialSpec) -> Workload:
-    """Load the corpus and draw weights and mini-batches; raises ConfigError and DataError."""
+    """Load the corpus and draw weights and mini-batches.
+
+    Raises ConfigError, and DataError also for an id outside the model's tables.
+    """
     corpus = load_corpus(spec.loader, spec.split, Path(spec.data_root), **spec.dataset_options)
     model = build_model(spec, corpus.sizes)
     n_wanted = spec.timing.n_mini_batches
     batches = mini_batches(corpus, spec.batch_size, n_wanted, spec.seed, spec.order)
+    check_ids(model, batches)
     flat = [instance for mini_batch in batches for instance in mini_batch]
     return Workload(
         model=model,

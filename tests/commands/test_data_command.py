@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from harness.commands import data
 from harness.commands.data import main
 from harness.contracts.home import Archive
 from harness.values.places import CONF_DIR
-from tests.support.downloads import everything_below, serving, zipped
+from tests.support.downloads import FILES, SHA256, everything_below, serving, zipped
 from tests.support.sentence_files import IWSLT, PTB, UD, WIKINER, load, write
 
 Output = pytest.CaptureFixture[str]
@@ -177,6 +178,24 @@ def test_fetch_downloads_once(
     assert run("fetch", "sst", "--data-root", tmp_path) == 0
     assert "already" in capsys.readouterr().out
     assert n_downloads == 1
+
+
+def test_fetch_tells_what_no_checksum_was_compared_with(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"sha256": dict.fromkeys(("train", "dev", "test")) | {"dev": SHA256["dev"]}}
+    monkeypatch.setattr(
+        data, "_choice", lambda name: {"loader": "datasets.ptb", "options": options}
+    )
+    opener = serving(FILES["dev"], length="")
+    monkeypatch.setattr(data, "fetch", partial(fetch, opener=opener))
+    told = "not checked: no checksum is known of train, test, which may be cut off\n"
+    for _ in range(2):  # the second time they are there already
+        assert run("fetch", "ptb", "--data-root", tmp_path) == 0
+        assert capsys.readouterr().out.endswith(told)
+    options["sha256"] = dict.fromkeys(options["sha256"], SHA256["dev"])
+    assert run("fetch", "ptb", "--data-root", tmp_path) == 0
+    assert capsys.readouterr().out.endswith("/ptb, checked\n")
 
 
 def test_fetch_of_a_generated_corpus_has_nothing_to_do(tmp_path: Path, capsys: Output) -> None:

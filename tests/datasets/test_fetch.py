@@ -140,6 +140,19 @@ def test_checks_can_be_switched_off(tmp_path: Path) -> None:
     assert not is_complete(ARCHIVE, SHA256, tmp_path)
 
 
+@pytest.mark.parametrize("length", ["", "abc", "-5", "1_0", "\xb2", "9" * 5000])
+def test_a_length_that_is_none_is_unknown(tmp_path: Path, length: str) -> None:
+    steps: list[tuple[int, int | None]] = []
+    opener = serving(zipped(), length=length)
+    fetch(ARCHIVE, SHA256, tmp_path, lambda *step: steps.append(step), opener)
+    assert is_complete(ARCHIVE, SHA256, tmp_path)
+    assert {total for _, total in steps} == {None}
+    lost = serving(zipped(), length=length, failure=ConnectionResetError(104, "reset"))
+    with pytest.raises(DataError, match="reset"):
+        fetch(ARCHIVE, None, tmp_path / "new", opener=lost)
+    assert not (tmp_path / "new").exists()
+
+
 NETWORK_FAULTS = {
     "no network": (failing(urllib.error.URLError(OSError(-2, "unknown name"))), "unknown name"),
     "timeout": (failing(TimeoutError("timed out")), "timed out"),

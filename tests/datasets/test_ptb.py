@@ -85,6 +85,7 @@ def test_a_text_shorter_than_a_piece_is_refused(root: Path) -> None:
     [
         ("a b\n\nc\n", ":2: the sentence is empty; a line needs at least one word"),
         ("a b\n \nc\n", ":2: the sentence is empty"),
+        ("a b\nc <eos> d\n", ":2: the word <eos> ends a sentence, which loading adds; leave it"),
         ("", " is empty"),
         ("\n", " is empty"),
         ("a\nb\n\xe9\n".encode("latin-1"), ":3: not UTF-8 text; save the file as UTF-8"),
@@ -98,6 +99,17 @@ def test_wrong_text_is_one_line(root: Path, content: str | bytes, reason: str, s
         load("ptb", root, steps=steps)
     assert f"ptb/train.txt{reason}" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_the_vocabulary_s_part_has_no_ends_either(root: Path) -> None:
+    write(root / "ptb", {"train": "a b\nc <eos>\n"}, ".txt")
+    with pytest.raises(DataError, match=r"ptb/train\.txt:2: the word <eos> ends"):
+        load("ptb", root, "dev")
+
+
+def test_a_word_may_hold_the_letters_of_an_end(root: Path) -> None:
+    write(root / "ptb", {"train": "a <eos>b\n"}, ".txt")
+    assert load("ptb", root).instances[0].n_words == 3
 
 
 def test_lines_may_end_as_on_windows(root: Path) -> None:

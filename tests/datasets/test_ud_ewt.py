@@ -91,6 +91,15 @@ GOOD = [word("1", "a", "X", "2", "dep"), word("2", "b", "X", "0", "root")]
         (["# only a comment"], ":3: the sentence is empty; it has comments, but no words"),
         ([GOOD[0], word("2", "b", "X", "1", "dep")], ":3: the heads of the sentence make no tree"),
         ([word("1", "a", "X", "1", "dep")], ":3: the heads of the sentence make no tree"),
+        ([word("1", "a", "X", "9" * 5000, "root")], ":3: HEAD is '9999999999"),
+        ([word("1", "a", "X", "0" * 5000, "root")], ":3: HEAD is '0000000000"),
+        (
+            [*GOOD, word("3", "c", "X", "0", "root")],
+            ":5: HEAD is 0 for 2 words of the sentence; a tree has one root",
+        ),
+        (["", GOOD[0]], ":3: the sentence is empty; one blank line ends a sentence"),
+        ([*GOOD, "", ""], ":6: the sentence is empty"),
+        ([*GOOD, "", " ", *GOOD], ":6: the sentence is empty"),
     ],
 )
 @pytest.mark.parametrize("part", ["train", "dev"])
@@ -101,6 +110,18 @@ def test_a_malformed_line_is_named(root: Path, part: str, lines: list[str], reas
         load("ud_ewt", root, part)
     assert f"ud_ewt/{part}.conllu{reason}" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n\n", "\n \n", "\r\n\r\n"])
+def test_the_last_sentence_may_end_with_the_file(root: Path, end: str) -> None:
+    write(root / "ud_ewt", {"train": f"{TWO_OF_12}\n\n{TWO_OF_12}{end}"}, ".conllu")
+    assert len(load("ud_ewt", root).instances) == 2
+
+
+def test_a_blank_line_in_front_is_an_empty_sentence(root: Path) -> None:
+    write(root / "ud_ewt", {"train": f"\n{TWO_OF_12}\n"}, ".conllu")
+    with pytest.raises(DataError, match=r"train\.conllu:1: the sentence is empty"):
+        load("ud_ewt", root)
 
 
 def test_a_wrong_encoding_is_named(root: Path) -> None:

@@ -29,9 +29,13 @@ class FakeResponse:
     """Serves bytes in small pieces, then optionally fails."""
 
     def __init__(
-        self, content: bytes, length: int | None = None, failure: BaseException | None = None
+        self,
+        content: bytes,
+        length: int | str | None = None,
+        failure: BaseException | None = None,
     ) -> None:
-        self.headers = {"Content-Length": str(len(content) if length is None else length)}
+        told = str(len(content) if length is None else length)
+        self.headers = {"Content-Length": told} if told else {}
         self._content = io.BytesIO(content)
         self._failure = failure
 
@@ -43,9 +47,12 @@ class FakeResponse:
 
 
 def serving(
-    content: bytes, length: int | None = None, failure: BaseException | None = None
+    content: bytes, length: int | str | None = None, failure: BaseException | None = None
 ) -> Opener:
-    """Return an opener that answers every address with `content`."""
+    """Return an opener that answers every address with `content`.
+
+    length: that is told; None: the right one, "": none.
+    """
 
     def opener(url: str, timeout_s: float) -> AbstractContextManager[Response]:
         assert url.startswith("https://")

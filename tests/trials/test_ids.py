@@ -1,0 +1,109 @@
+"""Ids that a table or a layer lacks are refused before any system sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import harness.trials.workload
+from harness.contracts.corpus import Corpus
+from harness.contracts.model import Model, ModelSizes
+from harness.errors import DataError
+from harness.models.bilstm import BiLSTM
+from harness.models.bilstm_char import BiLSTMChar
+from harness.models.seq2seq import Seq2Seq
+from harness.models.var_lstm import VarLSTM
+from harness.trials.ids import check_ids
+from harness.trials.spec import TrialSpec
+from harness.trials.workload import load_workload
+from harness.values.graph import MiniBatch
+from harness.values.instances import Chain, SentencePair, int_array
+from tests.support.engine_models import EXAMPLES
+from tests.support.sentences import ALL_SIZES
+
+SIZES = ModelSizes(4, ALL_SIZES, dataset="made_up")  # 7 words, 5 characters, 3 classes
+GOOD = Chain([0, 6], [2, 0])
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_ids_inside_are_accepted(name: str) -> None:
+    model, instances = EXAMPLES[name]
+    check_ids(model, [instances])
+
+
+OUTSIDE: list[tuple[Model, Any, str]] = [
+    (VarLSTM(SIZES), Chain([0, 7], [0, 0]), "word=7 found, which is no row of the table embedding"),
+    (VarLSTM(SIZES), Chain([7, 0], [0, 0]), "word=7 found"),
+    (VarLSTM(SIZES), Chain([0, 1], [0, 999]), "label=999 found, which is no score of the layer"),
+    (VarLSTM(SIZES, layers=2), Chain([0, 1], [7, 0]), "label=7 found"),
+    (BiLSTM(SIZES), Chain([0, 1], [0, 3]), "of bilstm: allowed are 0 to 2; check the ids and the"),
+    (BiLSTM(SIZES), Chain([7, 1], [0, 2]), "allowed are 0 to 6; .* dataset=made_up brings"),
+    (BiLSTMChar(SIZES), Chain([0, 1], [0, 2], [0, 0, 2], [4, 5]), "character=5 found"),
+    (Seq2Seq(SIZES), SentencePair([6, 0], [0, 1]), "=6 found, which is no row of the table"),
+    (Seq2Seq(SIZES), SentencePair([5, 0], [0, 5]), "label=5 found"),
+]
+
+
+@pytest.mark.parametrize(("model", "instance", "reason"), OUTSIDE)
+def test_an_id_outside_is_one_line(model: Model, instance: Any, reason: str) -> None:
+    with pytest.raises(DataError, match=reason) as caught:
+        check_ids(model, [[instance]])
+    assert "\n" not in str(caught.value)
+
+
+def test_every_mini_batch_and_instance_is_looked_at() -> None:
+    model, wrong = VarLSTM(SIZES), Chain([0], [7])
+    check_ids(model, [[GOOD, GOOD], [GOOD]])
+    for mini_batches in ([[GOOD, wrong], [GOOD]], [[GOOD], [GOOD, wrong]], [[GOOD], [wrong, GOOD]]):
+        with pytest.raises(DataError, match="label=7"):
+            check_ids(model, mini_batches)
+
+
+class Pulls(VarLSTM):
+    """Var-LSTM with some pulls of its mini-batches replaced."""
+
+    changes: Mapping[str, Any] = {}
+
+    def mini_batch(self, instances: Sequence[Chain]) -> MiniBatch:
+        return replace(super().mini_batch(instances), **self.changes)
+
+
+WORDS, NO_IDS = int_array([0, 6]), int_array([-1, -1])
+REPLACED: dict[str, tuple[dict[str, Any], str]] = {
+    "a vertex without its word": ({"pulls": {"word": NO_IDS, "label": WORDS}}, "word=-1 found"),
+    "an output without its label": ({"pulls": {"word": WORDS, "label": NO_IDS}}, "label=-1 found"),
+    "the output's own pulls": ({"output_pulls": {"label": int_array([0, 7])}}, "label=7 found"),
+}
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_pulls_that_a_model_made_are_checked(name: str) -> None:
+    changes, reason = REPLACED[name]
+    model = Pulls(SIZES)
+    check_ids(model, [[GOOD]])
+    model.changes = changes
+    with pytest.raises(DataError, match=reason):
+        check_ids(model, [[GOOD]])
+
+
+@pytest.mark.parametrize("word", [10, 11])
+def test_a_corpus_whose_ids_exceed_its_sizes_is_refused(
+    make_spec: Callable[..., TrialSpec], monkeypatch: pytest.MonkeyPatch, word: int
+) -> None:
+    chains = [Chain(int_array([0]), int_array(np.array([word])))] * 2
+
+    def load(*arguments: object, **options: object) -> Corpus:
+        return Corpus("made_up", "train", chains, {"words": 11}, True, "", "", "chain")
+
+    monkeypatch.setattr(harness.trials.workload, "load_corpus", load)
+    options = {"model": "var_lstm", "model_module": "harness.models.var_lstm"}
+    spec = make_spec(**options, model_options={})
+    if word < 11:
+        assert load_workload(spec).n_instances == 4
+    else:
+        with pytest.raises(DataError, match=r"label=11 found, .* allowed are 0 to 10; "):
+            load_workload(spec)
