@@ -83,9 +83,9 @@ class Levels(_TreeFC):
     """All vertices of a level in one layer.
 
     Measured on one core of a busy machine, 64 complete trees of 64 leaves, hidden 64 and 256, times
-    as fast as the layer and relu of nn, medians in turns, variant fold: training 1.14 and 1.81,
-    inference 1.18 and 1.92; cavs 1.32 and 1.70, 1.24 and 2.08. relu apart: fold 1.07 and 1.76, 1.12
-    and 1.91; cavs 1.21 and 1.59, 0.97 and 1.97.
+    as fast as the layer and relu of nn, medians in turns: variant fold, training 1.14 and 1.76,
+    inference 1.23 and 1.86; cavs, training 1.02 and 1.56. A sketch with relu outside the function:
+    fold, training 1.07 and 1.76, inference 1.12 and 1.91.
     """
 
     def cell(self, both: Tensor) -> Tensor:
