@@ -105,10 +105,10 @@ class Levels(_TreeLSTM):
 
     Measured on one core of a busy machine, SST, batch 64, hidden 64 and 256, times as fast as
     autograd over levels with nn.Linear (4300 and 750 trees/s in training), medians in turns:
-    training 1.27 and 1.61, inference 1.07 and 1.36. Sketches on other minutes: autograd with
-    products by the faster library 0.90 and 1.31 to 1.41, inference 0.88 and 1.29 to 1.41; h and c
-    in one tensor and two products a level 1.35 and 1.76, inference 1.00 and 0.73, where a sketch of
-    this one had 1.40 and 1.76, 1.09 and 1.44.
+    training 1.27 and 1.61, inference 1.07 and 1.36. Sketches in other minutes: autograd with
+    products by the faster library 0.90 to 0.94 and 1.31 to 1.41, inference 0.88 and 1.29 to 1.41;
+    h and c in one tensor and two products a level 1.32 to 1.36 and 1.68 to 1.76, inference 0.97 to
+    1.08 and 0.73 to 1.17; a sketch of this one 1.40 and 1.76, 1.09 and 1.44.
     """
 
     def prepare(self, trees: Sequence[Tree]) -> Sequence[Tree]:
