@@ -214,3 +214,13 @@ def test_new_lengths_compile_nothing_again() -> None:
     told = system.in_force()
     assert int(told["compiled_graphs"]) > 0
     assert told["recompiled_graphs"] == "0"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_product_reads_no_matrix_with_gaps(turned: bool) -> None:
+    """oneDNN would read it in its plain code, hundreds of times slower."""
+    wide = torch.randn(7, 12)
+    weight = wide[:, 2:6].t() if turned else wide[:, 2:6]
+    found = products.dense(weight)
+    assert torch.equal(found, weight)
+    assert found.is_contiguous() or found.t().is_contiguous()

@@ -51,7 +51,7 @@ class TreeLevels:
     words (n_leaves,): of the leaves, which are the first level.
     labels (n,): of all vertices, level after level.
     order (n,): the vertices, counted in canonical order, level after level.
-    roots (n_instances,): rows of the roots in the last kept states, when roots are kept.
+    roots (n_instances,): rows of the roots in the last kept states.
     """
 
     words: Tensor
@@ -61,7 +61,7 @@ class TreeLevels:
     levels: tuple[Level, ...]
 
 
-def plan_levels(trees: Sequence[Tree], device: torch.device, *, keep_roots: bool) -> TreeLevels:
+def plan_levels(trees: Sequence[Tree], device: torch.device) -> TreeLevels:
     """Plan the levels of a mini-batch; all indices reach the device in one copy."""
     sizes = np.array([len(tree.words) for tree in trees])
     ends = np.cumsum(sizes)
@@ -70,11 +70,10 @@ def plan_levels(trees: Sequence[Tree], device: torch.device, *, keep_roots: bool
     internal = np.flatnonzero(left >= 0)
     left = (left + offsets)[internal]
     right = (np.concatenate([tree.right for tree in trees]) + offsets)[internal]
-    height = _heights(ends[-1], internal, left, right)
+    height = heights_of(ends[-1], internal, left, right)
     last_use = np.zeros(len(height), np.int64)  # the height of the parent
     last_use[left] = last_use[right] = height[internal]
-    if keep_roots:
-        last_use[ends - 1] = len(height)
+    last_use[ends - 1] = len(height)  # roots are kept to the end
     order = np.argsort(height, kind="stable")
     rows, shapes, position = _rows(order, height, last_use, internal, left, right)
     words = np.concatenate([tree.words for tree in trees])
@@ -90,7 +89,7 @@ def plan_levels(trees: Sequence[Tree], device: torch.device, *, keep_roots: bool
     return TreeLevels(tensors[0], tensors[1], order, tensors[2], tuple(levels))
 
 
-def _heights(n: int, internal: Ids, left: Ids, right: Ids) -> Ids:
+def heights_of(n: int, internal: Ids, left: Ids, right: Ids) -> Ids:
     """Heights of all vertices; one round for each level."""
     height = np.zeros(n, np.int64)
     while True:
