@@ -92,7 +92,10 @@ class Backend(ABC):
 
     @abstractmethod
     def arrange(self, rows: Arrangement) -> None:
-        """Take the next mini-batch's rows, and make room for them."""
+        """Take the next mini-batch's rows, and make room for them.
+
+        Comes before every pass: what was gathered, or made of the weights, holds until then.
+        """
 
     @abstractmethod
     def run(self, stage: str, batches: IntArray) -> None:

@@ -189,18 +189,3 @@ def test_an_unknown_switch_is_named_with_the_known_ones() -> None:
         ConfigError, match=r"system.options.fussion .* it takes granularity, .* policy"
     ):
         Adapter(settings)
-
-
-def test_a_second_pass_after_an_update_takes_the_new_weights() -> None:
-    # Copies that the backend keeps of weights must not outlive a step, arranged anew or not.
-    model, instances, weights = _example("var_lstm")
-    with interpreted_kernels():
-        adapter = prepared(model, weights)
-        run(adapter, instances, update=True)
-        adapter.engine.forward()
-        adapter.engine.backward()
-        found = adapter.engine.backend.gradients()
-        stepped = adapter.engine.backend.weights()
-    oracle = run_reference(model, stepped, instances, "train")
-    for name, gradient in oracle.gradients.items():
-        np.testing.assert_allclose(found[name], gradient, rtol=1e-4, atol=1e-5, err_msg=name)

@@ -28,17 +28,16 @@ class CompiledLoop:
         self._function = load_generated(source.text, "loop", CALLED)
         self._tally: NDArray[np.int64] = np.zeros(2, dtype=np.int64)
         self._arrays: list[NDArray[Any]] = []
-        self._found_for = (0, 0)
+        self._found_for = 0
 
     def run(self, batches: IntArray, tally: Tally) -> None:
         """Run the stage of every (type, position) in order."""
         assert blas.SCRATCH is not None
         types, positions = batches[:, 0].copy(), batches[:, 1].copy()
         self._tally[:] = 0
-        now = self._memory.n_arranged, self._memory.parameters.n_updates
-        if self._found_for != now:  # a round needs them as often as a stage
+        if self._found_for != self._memory.n_arranged:  # a round needs them as often as a stage
             self._arrays = [argument.find(self._memory) for argument in self._arguments]
-            self._found_for = now
+            self._found_for = self._memory.n_arranged
         self._function(types, positions, self._tally, *blas.SCRATCH, *self._arrays)
         tally.n_launches += int(self._tally[0])
         tally.bytes_copied += int(self._tally[1])

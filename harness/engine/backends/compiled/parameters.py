@@ -33,7 +33,6 @@ class Parameters:
         self._written: dict[str, NDArray[np.int64]] = {}
         self._transposed: dict[str, NDArray[np.float32]] = {}
         self._stale: set[str] = set()  # transposed copies of what has changed since
-        self.n_updates = 0
 
     def fold(self, tables: Iterable[FoldedTable]) -> None:
         """Multiply tables with weights, once; their products are parameters like any other."""
@@ -86,7 +85,6 @@ class Parameters:
         """One step of SGD on every parameter that has a gradient."""
         step = np.float32(learning_rate)
         self._stale.update(self._transposed)
-        self.n_updates += 1
         for name in self._holding():
             gradient = self._dense[name]
             if name not in self.packs:
