@@ -12,9 +12,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from harness.contracts.policy import LearningSettings, check_policy_name
 from harness.errors import ConfigError
-from harness.planning.compose import Composer, hydra_errors
+from harness.planning.compose import Composer, choices_of, hydra_errors
 from harness.planning.kinds import known_system
 from harness.planning.schema import BenchConfig
+from harness.planning.yaml_files import read_mapping
 from harness.trials.spec import BAD_DATA, Limits, Timing, TrialSpec
 from harness.trials.workload import build_model
 from harness.values.places import CONF_DIR
@@ -98,9 +99,14 @@ def _check(spec: TrialSpec, instance_kind: str) -> None:
         )
     wanted = build_model(spec, data_sizes={}).instance_kind
     if wanted != instance_kind:
+        fitting = [
+            name
+            for name in choices_of("dataset")
+            if read_mapping(CONF_DIR / "dataset" / f"{name}.yaml").get("instance_kind") == wanted
+        ]
         raise ConfigError(
             f"model={spec.model} takes instances of kind {wanted}, but dataset={spec.dataset} has"
-            f" {instance_kind}; choose a model and a data set of one kind"
+            f" {instance_kind}; choose a data set of its kind: {', '.join(fitting)}"
         )
 
 
