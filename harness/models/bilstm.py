@@ -24,10 +24,11 @@ from harness.models.parts.lstm import (
     start_parameters,
     step,
 )
+from harness.models.parts.taggers import classify, tag, tagger_parameters
 from harness.values.arrays import IntArray
 from harness.values.graph import MiniBatch
 from harness.values.instances import Chain
-from harness.vertex import VertexTracer, pick_neg_log_softmax, tanh
+from harness.vertex import VertexTracer
 
 DIRECTIONS = ("forward", "backward")
 
@@ -76,9 +77,7 @@ class BiLSTM(Model):
         return {
             "embedding": ParameterSpec((self.sizes.of("words"), e), 0.1),
             **cells,
-            "W_tag": ParameterSpec((2 * h, t), (2 * h) ** -0.5),  # rows forward, backward
-            "b_tag": ParameterSpec((t,), 0.1),
-            "W_out": ParameterSpec((t, self.sizes.of("classes")), t**-0.5),
+            **tagger_parameters(h, t, self.sizes.of("classes")),
         }
 
     def mini_batch(self, instances: Sequence[Chain]) -> MiniBatch:
@@ -136,10 +135,8 @@ class BiLSTM(Model):
 
     def tag(self, v: VertexTracer) -> None:
         """t = tanh(W_tag [h_forward; h_backward] + b_tag)."""
-        both = v.concat(v.gather(0).h, v.gather(1).h)
-        v.scatter(t=tanh(both @ v.parameter("W_tag") + v.parameter("b_tag")))
+        tag(v)
 
     def output(self, v: VertexTracer) -> None:
         """Classifier of tags and its negative log likelihood."""
-        logits = v.gather(0).t @ v.parameter("W_out")
-        v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))
+        classify(v)

@@ -24,10 +24,18 @@ from harness.models.parts.chains import (
     recurrence,
     started_recurrence,
 )
-from harness.models.parts.lstm import from_input, lstm_parameters, start, start_parameters, step
+from harness.models.parts.lstm import (
+    first_step,
+    from_input,
+    lstm_parameters,
+    start,
+    start_parameters,
+    step,
+)
+from harness.models.parts.taggers import classify, tag, tagger_parameters
 from harness.values.graph import MiniBatch
 from harness.values.instances import Chain
-from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, sigmoid, tanh
+from harness.vertex import Symbol, VertexTracer
 
 LETTER_TYPES = ("spell_first", "spell", "spell_back_first", "spell_back")
 
@@ -84,9 +92,7 @@ class BiLSTMChar(Model):
             **lstm_parameters("_forward", e, h),
             **start_parameters("_backward", h),
             **lstm_parameters("_backward", e, h),
-            "W_tag": ParameterSpec((2 * h, t), (2 * h) ** -0.5),  # rows forward, backward
-            "b_tag": ParameterSpec((t,), 0.1),
-            "W_out": ParameterSpec((t, self.sizes.of("classes")), t**-0.5),
+            **tagger_parameters(h, t, self.sizes.of("classes")),
         }
 
     def mini_batch(self, instances: Sequence[Chain]) -> MiniBatch:
@@ -162,14 +168,9 @@ class BiLSTMChar(Model):
     def _spell(self, v: VertexTracer, suffix: str, *, first: bool) -> None:
         gates = from_input(v, suffix, v.lookup("characters", v.pull("character")))
         if first:
-            i, _, g, o = v.split(gates, 4)
-            c = sigmoid(i) * tanh(g)
+            first_step(v, gates, states="letter_")
         else:
-            before = v.gather(0)
-            gates = gates + before.letter_h @ v.parameter(f"U{suffix}")
-            i, f, g, o = v.split(gates, 4)
-            c = sigmoid(f) * before.letter_c + sigmoid(i) * tanh(g)
-        v.scatter(letter_h=sigmoid(o) * tanh(c), letter_c=c)
+            step(v, suffix, gates, states="letter_")
 
     def word(self, v: VertexTracer) -> None:
         """A word of the vocabulary."""
@@ -200,10 +201,8 @@ class BiLSTMChar(Model):
 
     def tag(self, v: VertexTracer) -> None:
         """t = tanh(W_tag [h_forward; h_backward] + b_tag)."""
-        both = v.concat(v.gather(0).h, v.gather(1).h)
-        v.scatter(t=tanh(both @ v.parameter("W_tag") + v.parameter("b_tag")))
+        tag(v)
 
     def output(self, v: VertexTracer) -> None:
         """Classifier of tags and its negative log likelihood."""
-        logits = v.gather(0).t @ v.parameter("W_out")
-        v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))
+        classify(v)

@@ -25,19 +25,20 @@ def from_input(v: VertexTracer, suffix: str, x: Symbol) -> Symbol:
     return x @ v.parameter(f"W{suffix}") + v.parameter(f"b{suffix}")
 
 
-def first_step(v: VertexTracer, gates: Symbol) -> None:
-    """The step from a state of zeros: c = i g; h = o tanh c."""
+def first_step(v: VertexTracer, gates: Symbol, states: str = "") -> None:
+    """The step from a state of zeros: c = i g; h = o tanh c; names begin with `states`."""
     i, _, g, o = v.split(gates, 4)
     c = sigmoid(i) * tanh(g)
-    v.scatter(h=sigmoid(o) * tanh(c), c=c)
+    v.scatter(**{f"{states}h": sigmoid(o) * tanh(c), f"{states}c": c})
 
 
-def step(v: VertexTracer, suffix: str, gates: Symbol) -> None:
+def step(v: VertexTracer, suffix: str, gates: Symbol, states: str = "") -> None:
     """Add U h to the gates; c' = f c + i g; h' = o tanh c', from the state in slot 0."""
     before = v.gather(0)
-    i, f, g, o = v.split(gates + before.h @ v.parameter(f"U{suffix}"), 4)
-    c = sigmoid(f) * before.c + sigmoid(i) * tanh(g)
-    v.scatter(h=sigmoid(o) * tanh(c), c=c)
+    h, c = getattr(before, f"{states}h"), getattr(before, f"{states}c")
+    i, f, g, o = v.split(gates + h @ v.parameter(f"U{suffix}"), 4)
+    c = sigmoid(f) * c + sigmoid(i) * tanh(g)
+    v.scatter(**{f"{states}h": sigmoid(o) * tanh(c), f"{states}c": c})
 
 
 def start(v: VertexTracer, suffix: str, h: int) -> None:
