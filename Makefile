@@ -3,7 +3,7 @@
 PYTHON ?= $(firstword $(shell command -v python3.11 python3))
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := torch,dynet,plots,pipeline,lexicon,test,dev
+EXTRAS := torch,dynet,tensorflow,jax,torchfold,plots,pipeline,lexicon,test,dev
 # More for Snakemake, e.g. make all SNAKEMAKE="--config scale=paper"
 SNAKEMAKE ?=
 

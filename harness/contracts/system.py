@@ -106,6 +106,19 @@ class System(ABC):
     def learn(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most learn nothing
         """Learn a batching policy on one mini-batch, once, before the first load."""
 
+    def compile_for(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most compile nothing
+        """Trace and compile what this mini-batch will need, where that depends on its shapes.
+
+        Called once for every mini-batch before the first pass; its time is booked on compile_s.
+        """
+
+    def n_compilations(self) -> int | None:
+        """Return how many programs were traced or compiled so far; None where none ever is.
+
+        What rises while passes are timed bears the warning `compiled_in_passes`.
+        """
+        return None
+
     @abstractmethod
     def load(self, instances: Sequence[Any]) -> None:
         """Take the next mini-batch, untimed; no graph work may happen here."""

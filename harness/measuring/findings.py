@@ -28,6 +28,7 @@ class Findings:
     baseline_memory_bytes: int | None = None
     peak_memory_bytes: int | None = None
     compile_s: float | None = None
+    n_compilations: int | None = None
     learn_s: float | None = None
     check: CheckVerdict | None = None
     counters: MeanCounters = field(default_factory=MeanCounters)
@@ -58,6 +59,7 @@ def record_of(
         phases_s=findings.phases_s,
         learn_s=findings.learn_s,
         compile_s=findings.compile_s,
+        n_compilations=findings.n_compilations,
         samples_s=findings.samples_s,
         n_mini_batches=findings.n_mini_batches,
         n_instances=findings.n_instances,

@@ -145,8 +145,16 @@ def _check_and_time(
             findings.check = CheckVerdict(status="failed", max_rel_err=verdict.max_rel_err)
             findings.end("wrong_result", fault)
             return
+    _compile(workload, system, findings)
     findings.counters = mean_counters(warm_up(system, workload.mini_batches, spec.timing.n_warmup))
     _time(spec, workload, system, findings)
+
+
+def _compile(workload: Workload, system: System, findings: Findings) -> None:
+    """Compile for the shapes of all mini-batches; apart from `prepare`, which knows none."""
+    for mini_batch in workload.mini_batches:
+        _, seconds = timed(partial(system.compile_for, mini_batch), system.synchronize)
+        findings.compile_s = (findings.compile_s or 0.0) + seconds
 
 
 def in_force(system: System) -> dict[str, str]:
@@ -168,10 +176,12 @@ def _answer(spec: TrialSpec, workload: Workload, instances: Sequence[Any]) -> An
 
 def _time(spec: TrialSpec, workload: Workload, system: System, findings: Findings) -> None:
     reset_peak_memory()
+    n_before = system.n_compilations()
     disturbance = Disturbance(spec.device)
     samples = time_passes(system, workload.mini_batches, spec.timing)
     disturbances = disturbance.warnings()
     findings.peak_memory_bytes = system.peak_memory_bytes() or peak_memory_bytes()
+    findings.n_compilations = system.n_compilations()
     findings.in_force = in_force(system)  # a way may be left while mini-batches come
     seconds = [sample.total_s for sample in samples]
     n_mini_batches = len(workload.mini_batches)
@@ -184,6 +194,7 @@ def _time(spec: TrialSpec, workload: Workload, system: System, findings: Finding
         *findings.warnings,
         *disturbances,
         *(("diverged",) if diverged else ()),
+        *(("compiled_in_passes",) if findings.n_compilations != n_before else ()),
     )
 
 

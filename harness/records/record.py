@@ -64,6 +64,8 @@ class Record(_Frozen):
     """One trial's round; seconds everywhere, samples_s has one entry per timed mini-batch.
 
     phases_s: medians per mini-batch; null where the system cannot tell a phase apart.
+    compile_s: of `prepare`, and of what mini-batches' shapes made the system compile before passes.
+    n_compilations: programs traced or compiled; null where a system compiles none for shapes.
     samples_s: pass after pass over the n_mini_batches of the fixed list.
     n_batches, n_launches, bytes_copied, n_copies: means per mini-batch; null where a system cannot
     tell. n_copies: those of the launches that only bring operands together.
@@ -80,6 +82,7 @@ class Record(_Frozen):
     phases_s: dict[Phase, float | None] = Field(default_factory=no_phases)
     learn_s: float | None = None
     compile_s: float | None = None
+    n_compilations: int | None = None
     samples_s: tuple[float, ...] = ()
     n_mini_batches: int | None = None
     n_instances: int | None = None

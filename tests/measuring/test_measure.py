@@ -55,6 +55,22 @@ def test_counters_come_from_the_warm_up(make_spec: MakeSpec, tmp_path: Path) -> 
     assert record.n_launches is None
 
 
+def test_what_shapes_make_it_compile_is_counted_and_booked_apart(
+    make_spec: MakeSpec, tmp_path: Path
+) -> None:
+    record = measure(make_spec(system_options={"fault": "slow_compiler"}), tmp_path)
+    assert record.n_compilations == 2  # once for each mini-batch
+    assert record.compile_s is not None
+    assert record.compile_s >= 2 * 0.2  # it sleeps for each
+    assert max(record.samples_s) < 0.2
+    assert "compiled_in_passes" not in record.warnings
+
+
+def test_what_compiles_while_it_is_timed_says_so(make_spec: MakeSpec, tmp_path: Path) -> None:
+    record = measure(make_spec(system_options={"fault": "compiles_always"}), tmp_path)
+    assert "compiled_in_passes" in record.warnings
+
+
 def test_equal_inputs_have_equal_hashes(make_spec: MakeSpec, tmp_path: Path) -> None:
     first = measure(make_spec(), tmp_path)
     other_system = measure(

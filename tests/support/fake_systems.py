@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ class Adapter(Reference):
         super().__init__(settings)
         self.fault = self.options.fault
         self.n_runs = 0
+        self.n_compiled_for = 0
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
@@ -58,6 +60,14 @@ class Adapter(Reference):
             raise ScheduleError("policy odd: vertex 2 runs in batch 3, not after its argument 0")
         if self.fault == "unsupported":
             raise UnsupportedTrial("this model is too odd")
+
+    def compile_for(self, instances: Sequence[Any]) -> None:
+        if self.fault == "slow_compiler":
+            time.sleep(0.2)
+        self.n_compiled_for += 1
+
+    def n_compilations(self) -> int:
+        return self.n_runs if self.fault == "compiles_always" else self.n_compiled_for
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         self.n_runs += 1
