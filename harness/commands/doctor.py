@@ -8,17 +8,24 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from harness.contracts.model import model_class
 from harness.errors import BenchError
 from harness.machine.facts import Machine, describe_machine, has_cuda_device
 from harness.machine.quiet import Finding, look_for_disturbance
+from harness.measuring.interpreter import interpreter_of, why_not_startable
 from harness.measuring.launch import worker_environment
 from harness.planning.compose import Composer, choices_of
-from harness.planning.resolve import spec_of
+from harness.planning.kinds import KnownSystem, read_systems
+from harness.planning.resolve import datasets_of, spec_of
+from harness.planning.yaml_files import read_mapping
 from harness.terminal.argument_parser import OneLineParser
 from harness.trials.spec import TrialSpec
+from harness.values.places import CONF_DIR
 
 PROBE_TIMEOUT_S = 120
-_SMALL = ("batch_size=1", "hidden_size=8", "dataset=sst_synthetic")
+NO_CUDA = "no NVIDIA device is visible"
+FIRST_MODEL = "tree_lstm"
+_SMALL = ("batch_size=1", "hidden_size=8", "mode=infer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +58,37 @@ def ask_all() -> list[Answer]:
     """Ask every system about every device, one process per adapter, without importing any here."""
     composer = Composer()
     devices = ("cpu", "cuda") if has_cuda_device() else ("cpu",)
-    by_adapter: dict[str, list[TrialSpec]] = {}
-    for system in choices_of("system"):
+    by_adapter: dict[tuple[str, str], list[TrialSpec]] = {}
+    for system in read_systems(CONF_DIR):
         for device in devices:
-            overrides = [f"system={system}", f"device={device}", *_SMALL]
-            spec = spec_of(composer.compose(overrides))
-            by_adapter.setdefault(spec.adapter, []).append(spec)
+            spec = _small_trial(system, device, composer)
+            by_adapter.setdefault((spec.adapter, interpreter_of(spec)), []).append(spec)
     answers = [answer for specs in by_adapter.values() for answer in ask(specs)]
     if "cuda" not in devices:
         names = dict.fromkeys(answer.system for answer in answers)
-        answers += [Answer(name, "cuda", "no NVIDIA device is visible") for name in names]
+        answers += [Answer(name, "cuda", NO_CUDA) for name in names]
     return answers
+
+
+def _small_trial(system: KnownSystem, device: str, composer: Composer) -> TrialSpec:
+    """A trial of a model that the system runs, on generated data that fits the model."""
+    models = [FIRST_MODEL, *choices_of("model")]
+    model = next((one for one in models if system.runs(one)), FIRST_MODEL)
+    chosen = [f"system={system.name}", f"model={model}", f"device={device}", *_SMALL]
+    module = read_mapping(CONF_DIR / "model" / f"{model}.yaml")["model"]
+    fitting = datasets_of(model_class(module).instance_kind)
+    generated = [one for one in fitting if one.endswith("_synthetic")]
+    return spec_of(composer.compose([*chosen, f"dataset={(generated or fitting)[0]}"]))
 
 
 def ask(specs: Sequence[TrialSpec]) -> list[Answer]:
     """Ask the systems of one adapter in a process of their own."""
+    reason = why_not_startable(specs[0])
+    if reason is not None:
+        return _all(specs, reason)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "harness.measuring.probe"],
+            [interpreter_of(specs[0]), "-m", "harness.measuring.probe"],
             input=json.dumps([spec.to_dict() for spec in specs]),
             capture_output=True,
             text=True,
@@ -114,8 +134,12 @@ def to_text(machine: Machine, answers: Sequence[Answer], findings: Sequence[Find
     ]
     width = max(len(answer.system) for answer in answers)
     for answer in answers:
+        if answer.reason == NO_CUDA:
+            continue  # true of all systems alike: said once
         verdict = "runs" if answer.reason is None else f"no: {answer.reason}"
         lines.append(f"  {answer.system:{width}}  {answer.device:4}  {verdict}")
+    if any(answer.reason == NO_CUDA for answer in answers):
+        lines.append(f"  {'all':{width}}  cuda  no: {NO_CUDA}")
     lines += ["", "Quiet enough to measure?"]
     for finding in findings:
         advice = f"  <- {finding.advice}" if finding.advice else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.contracts.extras import how_to_install, why_too_old
 from harness.contracts.model import Model, Weights
 from harness.contracts.options import NoOptions, read_options
 from harness.contracts.policy import LearningSettings
@@ -77,9 +79,11 @@ class System(ABC):
     its top, so that importing the module is what loads the framework.
 
     option_type: a frozen dataclass of what system.options may say; `options` is one of its values.
+    framework: the module it stands on, which has an extra of its name in pyproject.toml.
     """
 
     option_type: ClassVar[type[Any]] = NoOptions
+    framework: ClassVar[str | None] = None
 
     phases: tuple[str, ...] = PHASES  # those it can tell apart; others are recorded as null
     computes: bool = True  # False: does no arithmetic, so that there is nothing to check
@@ -162,7 +166,8 @@ class System(ABC):
 def load_adapter(name: str) -> type[System]:
     """Import a system's adapter, and with it its framework.
 
-    Raises UnsupportedTrial where the framework cannot be imported, ConfigError for no adapter.
+    Raises UnsupportedTrial where the framework cannot be imported or is too old, ConfigError for
+    no adapter.
     """
     try:
         adapter: type[System] = importlib.import_module(name).Adapter
@@ -170,9 +175,15 @@ def load_adapter(name: str) -> type[System]:
         if error.name is not None and (name + ".").startswith(f"{error.name}."):
             message = f"system.adapter={name} is not a module"
             raise ConfigError(f"{message}; name one such as systems.null_system") from error
-        raise UnsupportedTrial(f"{error.name} is not installed; install it to run it") from error
+        missing = str(error.name).partition(".")[0]
+        raise UnsupportedTrial(f"{missing} is not installed; {how_to_install(missing)}") from error
     except ImportError as error:
         raise UnsupportedTrial(f"{name} cannot be imported: {error}") from error
     except AttributeError as error:
         raise ConfigError(f"{name} has no class Adapter; name one that has") from error
+    if adapter.framework is not None:
+        version = str(sys.modules[adapter.framework].__version__)
+        reason = why_too_old(adapter.framework, version)
+        if reason is not None:
+            raise UnsupportedTrial(reason)
     return adapter

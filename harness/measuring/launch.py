@@ -7,7 +7,6 @@ import os
 import signal
 import site
 import subprocess
-import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -23,6 +22,7 @@ from harness.measuring.child_process import (
     timeout_reason,
 )
 from harness.measuring.findings import Findings, record_of
+from harness.measuring.interpreter import interpreter_of, what_it_lacks, why_not_startable
 from harness.records.record import Record, Status, find_record, now_text, write_record
 from harness.records.whole_files import drop_leftovers
 from harness.trials.sources import WORKER, harness_versions
@@ -36,6 +36,7 @@ _THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
     "NUMBA_NUM_THREADS",
     "TF_NUM_INTRAOP_THREADS",
+    *("NPROC", "PJRT_NPROC"),  # XLA's client for CPUs, under JAX
 )
 # Force kernels for another CPU than this one: OPENBLAS_CORETYPE=Haswell halves the speed of a CPU
 # with AVX-512 for what multiplies with OpenBLAS, and leaves the rest as it is.
@@ -43,6 +44,8 @@ _KERNEL_VARIABLES = (
     *("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_VERBOSE"),
     *("MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE", "MKL_CBWR"),
     *("DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY"),
+    *("TF_ENABLE_ONEDNN_OPTS", "TF_XLA_FLAGS", "XLA_FLAGS"),
+    *("JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_PLATFORMS", "NVIDIA_TF32_OVERRIDE"),
     *("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NPY_DISABLE_CPU_FEATURES"),
 )
 
@@ -67,12 +70,15 @@ def run_worker(spec: TrialSpec, path: Path, log: Path, *, records_bad_data: bool
     """
     started_at = now_text()
     drop_leftovers(path)
+    not_startable = why_not_startable(spec)
+    if not_startable is not None:
+        return _write_unsupported(spec, path, not_startable, started_at)
     before = _stamp(path)
     log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         spec_path = Path(folder) / "spec.json"
         spec_path.write_text(json.dumps(spec.to_dict()), encoding="utf-8")
-        command = [sys.executable, "-m", WORKER, str(spec_path), str(path.resolve())]
+        command = [interpreter_of(spec), "-m", WORKER, str(spec_path), str(path.resolve())]
         ending = _supervise(command, spec, log)
     last_line = _last_line(log)
     wrong_data = ending.returncode == DATA_EXIT
@@ -86,6 +92,13 @@ def run_worker(spec: TrialSpec, path: Path, log: Path, *, records_bad_data: bool
         write_record(path, record)
     if record.status != "crash":
         log.unlink(missing_ok=True)
+    return record
+
+
+def _write_unsupported(spec: TrialSpec, path: Path, reason: str, started_at: str) -> Record:
+    findings = Findings(status="unsupported", reason=reason)
+    record = record_of(spec, findings, harness_versions(), started_at)
+    write_record(path, record)
     return record
 
 
@@ -153,7 +166,10 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _record_of_death(spec: TrialSpec, ending: Ending, last_line: str, started_at: str) -> Record:
-    if ending.returncode == DATA_EXIT:
+    lacks = what_it_lacks(spec, last_line)
+    if lacks is not None:
+        findings = Findings(status="unsupported", reason=lacks)
+    elif ending.returncode == DATA_EXIT:
         findings = Findings(status="bad_data", reason=last_line)
     else:
         reason = ending.reason or death_reason(ending.returncode, last_line)

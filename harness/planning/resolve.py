@@ -41,6 +41,7 @@ def spec_of(config: DictConfig, command: str = "") -> TrialSpec:
         system=plain["system"]["name"],
         adapter=plain["system"]["adapter"],
         system_options=plain["system"]["options"],
+        python=plain["system"]["python"],
         model=plain["model"]["name"],
         model_module=plain["model"]["model"],
         model_options=plain["model"]["options"],
@@ -99,15 +100,20 @@ def _check(spec: TrialSpec, instance_kind: str) -> None:
         )
     wanted = build_model(spec, data_sizes={}).instance_kind
     if wanted != instance_kind:
-        fitting = [
-            name
-            for name in choices_of("dataset")
-            if read_mapping(CONF_DIR / "dataset" / f"{name}.yaml").get("instance_kind") == wanted
-        ]
+        fitting = datasets_of(wanted)
         raise ConfigError(
             f"model={spec.model} takes instances of kind {wanted}, but dataset={spec.dataset} has"
             f" {instance_kind}; choose a data set of its kind: {', '.join(fitting)}"
         )
+
+
+def datasets_of(instance_kind: str) -> list[str]:
+    """Names of the data sets that have instances of a kind."""
+    return [
+        name
+        for name in choices_of("dataset")
+        if read_mapping(CONF_DIR / "dataset" / f"{name}.yaml").get("instance_kind") == instance_kind
+    ]
 
 
 def specs_of(

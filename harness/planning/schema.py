@@ -16,6 +16,7 @@ from harness.trials.spec import Limits, Timing
 class SystemConfig:
     """conf/system/<name>.yaml; `adapter` is the module whose class Adapter runs it.
 
+    python: the interpreter that measures it, where its framework needs an environment of its own.
     kind, slow and models say where experiments show it: harness.planning.kinds.KnownSystem, which
     also checks them.
     """
@@ -23,6 +24,7 @@ class SystemConfig:
     name: str = MISSING
     kind: str | None = None
     adapter: str = MISSING
+    python: str | None = None
     label: str = MISSING
     slow: bool = False
     models: list[str] | None = None

@@ -70,8 +70,8 @@ class Limits:
 class TrialSpec:
     """One trial's round with everything resolved; raises ConfigError for a value out of range.
 
-    `data_root`, `limits`, `round` and `command` do not change the work and are no part of its
-    identity, nor is `learning` where the policy is not learned; everything else is.
+    `python`, `data_root`, `limits`, `round` and `command` do not change the work and are no part of
+    its identity, nor is `learning` where the policy is not learned; everything else is.
     """
 
     system: str
@@ -98,6 +98,7 @@ class TrialSpec:
     timing: Timing = field(default_factory=Timing)
     limits: Limits = field(default_factory=Limits)
     round: int = 0
+    python: str | None = None  # None: the interpreter that asks
     data_root: str = "data"
     cache_dir: str | None = None  # answers of the oracle
     command: str = ""
@@ -152,4 +153,4 @@ class TrialSpec:
         return cls(**plain)
 
 
-_NOT_IDENTITY = frozenset({"limits", "round", "data_root", "cache_dir", "command"})
+_NOT_IDENTITY = frozenset({"python", "limits", "round", "data_root", "cache_dir", "command"})

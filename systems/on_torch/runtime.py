@@ -32,6 +32,7 @@ class TorchSystem(System):
     instances to what forward takes, untimed). Its forward returns the summed loss and the outputs.
     """
 
+    framework = "torch"
     network: ClassVar[str]
 
     def __init__(self, settings: RunSettings) -> None:

@@ -34,3 +34,16 @@ def test_the_doctor_says_what_runs_and_why_not(
     assert doctor.main(["--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert set(content) == {"machine", "systems", "disturbance", "quiet"}
+
+
+@pytest.mark.slow
+def test_every_system_is_asked_about_a_model_that_it_runs() -> None:
+    reasons = {answer.system: answer.reason for answer in doctor.ask_all()}
+    assert {"torch_rnn", "subgraph_pq", "vertex"} <= set(reasons)
+    said = [reason for reason in reasons.values() if reason and "model" in reason]
+    assert said == []
+
+
+def test_an_interpreter_that_is_not_there_is_said_of_its_systems(make_spec: MakeSpec) -> None:
+    (answer,) = doctor.ask([make_spec(system="elsewhere", python="/no/python")])
+    assert str(answer.reason).startswith("system.python=/no/python is no program")

@@ -1,0 +1,47 @@
+"""Frameworks and the extras of pyproject.toml that install them: an extra has its module's name."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import tomllib
+
+from packaging.requirements import Requirement
+
+from harness.values.places import ROOT
+
+PROJECT = "dynamic-batching-benchmark"
+
+
+def how_to_install(module: str) -> str:
+    """Say what to do for a missing module."""
+    if module in requirements():
+        return f"run pip install '{PROJECT}[{module}]', in a checkout pip install -e '.[{module}]'"
+    return "install it to run it"
+
+
+def why_too_old(module: str, version: str) -> str | None:
+    """Why this version of a framework cannot be used, or None; the extra says which is needed."""
+    for requirement in requirements().get(module, ()):
+        if not requirement.specifier.contains(version, prereleases=True):
+            return (
+                f"{module} {version} does not fit, {requirement.specifier} is needed;"
+                f" {how_to_install(module)}"
+            )
+    return None
+
+
+def requirements() -> dict[str, list[Requirement]]:
+    """What each extra needs, as the checkout says, or else the installed benchmark."""
+    project = ROOT / "pyproject.toml"
+    if project.exists():
+        said = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
+        extras: dict[str, list[str]] = said["optional-dependencies"]
+        return {name: [Requirement(text) for text in texts] for name, texts in extras.items()}
+    found: dict[str, list[Requirement]] = {}
+    for text in importlib.metadata.requires(PROJECT) or ():
+        requirement = Requirement(text)
+        for extra in importlib.metadata.metadata(PROJECT).get_all("Provides-Extra") or ():
+            marker = requirement.marker
+            if marker and marker.evaluate({"extra": extra}) > marker.evaluate({"extra": ""}):
+                found.setdefault(extra, []).append(requirement)
+    return found

@@ -1,0 +1,41 @@
+"""Which Python measures a trial: this one, or that of its system's own environment."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from harness.trials.spec import TrialSpec
+
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+
+
+def interpreter_of(spec: TrialSpec) -> str:
+    """The interpreter that a trial's worker is started with."""
+    return str(Path(spec.python).expanduser()) if spec.python else sys.executable
+
+
+def why_not_startable(spec: TrialSpec) -> str | None:
+    """Say why a trial's own interpreter cannot be started, or None."""
+    if spec.python is None or shutil.which(interpreter_of(spec)):
+        return None
+    return (
+        f"system.python={spec.python} is no program; name the python of an environment that has"
+        " the benchmark and the system's framework"
+    )
+
+
+def what_it_lacks(spec: TrialSpec, last_line: str) -> str | None:
+    """Say what another interpreter lacks, if that is how its worker died, or None.
+
+    A framework that is missing is told by the worker itself; this is a package of the benchmark.
+    """
+    found = _MISSING.match(last_line) if spec.python is not None else None
+    if found is None:
+        return None
+    return (
+        f"system.python={spec.python} lacks {found.group(1)}, which the benchmark needs there, too;"
+        f" install it: {spec.python} -m pip install -e ."
+    )

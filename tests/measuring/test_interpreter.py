@@ -1,0 +1,65 @@
+"""`system.python`: a system measured by the Python of its own environment."""
+
+from __future__ import annotations
+
+import sys
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.measuring.launch import run_worker
+from harness.records.record import Record, read_record
+from harness.trials.spec import TrialSpec
+
+MakeSpec = Callable[..., TrialSpec]
+
+pytestmark = pytest.mark.slow  # starts processes
+
+
+def run(spec: TrialSpec, folder: Path) -> Record:
+    record = run_worker(spec, folder / "r0.json", folder / "r0.log")
+    assert read_record(folder / "r0.json") == record
+    assert record.reason is None or "\n" not in record.reason
+    return record
+
+
+def test_the_worker_is_started_with_it(make_spec: MakeSpec, tmp_path: Path) -> None:
+    other, trace = tmp_path / "python", tmp_path / "was_here"
+    other.write_text(f'#!/bin/sh\ntouch {trace}\nexec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    record = run(make_spec(python=str(other)), tmp_path)
+    assert record.status == "ok"
+    assert trace.exists()
+
+
+def test_it_is_no_part_of_the_trials_name(make_spec: MakeSpec) -> None:
+    assert make_spec(python="/elsewhere/bin/python").trial_id == make_spec().trial_id
+
+
+def test_one_that_is_not_there_is_a_record(make_spec: MakeSpec, tmp_path: Path) -> None:
+    record = run(make_spec(python=str(tmp_path / "no" / "python")), tmp_path)
+    assert record.status == "unsupported"
+    assert record.reason is not None
+    assert record.reason.startswith(f"system.python={tmp_path}/no/python is no program; name")
+
+
+def test_one_without_the_benchmarks_packages_is_a_record(
+    make_spec: MakeSpec, tmp_path: Path
+) -> None:
+    venv.create(tmp_path / "bare", with_pip=False)
+    python = tmp_path / "bare" / "bin" / "python"
+    record = run(make_spec(python=str(python)), tmp_path)
+    assert record.status == "unsupported"
+    assert record.reason is not None
+    assert record.reason.startswith(f"system.python={python} lacks ")
+    assert record.reason.endswith(f"{python} -m pip install -e .")
+
+
+def test_one_without_the_framework_names_its_extra(make_spec: MakeSpec, tmp_path: Path) -> None:
+    record = run(make_spec(python=sys.executable, adapter="tests.support.fake_missing"), tmp_path)
+    assert record.status == "unsupported"
+    assert record.reason == (
+        "a_framework_that_is_not_installed is not installed; install it to run it"
+    )
