@@ -36,6 +36,8 @@ class KnownSystem:
     slow: too slow for every point of a grid.
     models: names of models that it runs, and packages with a file for each model that it runs;
         None: all models.
+    variant_of: the system that this one is but for a setting (a compiler, say). Both are measured;
+        figures show the faster of them (plots/numbers/families.py). None: it is no variant.
     """
 
     name: str
@@ -43,6 +45,7 @@ class KnownSystem:
     label: str
     slow: bool = False
     models: tuple[str, ...] | None = None
+    variant_of: str | None = None
     file: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -55,6 +58,8 @@ class KnownSystem:
             raise ConfigError(f"{self.file} has kind={self.kind}; choose one of {known}")
         if not isinstance(self.slow, bool):
             raise ConfigError(f"{self.file} has slow={self.slow}; give true or false")
+        if self.variant_of is not None and not isinstance(self.variant_of, str):
+            raise ConfigError(f"{self.file} has variant_of={self.variant_of}; name one system")
 
     def runs(self, model: str) -> bool:
         """Whether its adapter knows the model; nothing of its framework is imported to tell."""
@@ -74,6 +79,7 @@ def known_system(file: str, content: Mapping[str, Any]) -> KnownSystem:
         label=content.get("label", ""),
         slow=content.get("slow", False),
         models=None if models is None else tuple(models),
+        variant_of=content.get("variant_of"),
         file=file,
     )
 
@@ -81,7 +87,31 @@ def known_system(file: str, content: Mapping[str, Any]) -> KnownSystem:
 def read_systems(conf_dir: Path) -> tuple[KnownSystem, ...]:
     """Every system of conf/system by name; raises ConfigError for a file that is wrong."""
     paths = sorted((conf_dir / "system").glob("*.yaml"))
-    return tuple(_read(path, path.stat().st_mtime_ns) for path in paths)
+    systems = tuple(_read(path, path.stat().st_mtime_ns) for path in paths)
+    by_name = {system.name: system for system in systems}
+    for system in systems:
+        if system.variant_of is not None:
+            _check_variant(system, by_name)
+    return systems
+
+
+def _check_variant(system: KnownSystem, by_name: Mapping[str, KnownSystem]) -> None:
+    """Raise ConfigError unless it is the variant of a system of its kind, itself no variant."""
+    heads = sorted(
+        name
+        for name, other in by_name.items()
+        if other.variant_of is None and other.kind == system.kind
+    )
+    if system.variant_of not in heads:
+        found = by_name.get(str(system.variant_of))
+        fault = "which is no system"
+        if found is not None:
+            is_variant = found.variant_of is not None
+            fault = "itself a variant" if is_variant else f"of kind {found.kind}"
+        raise ConfigError(
+            f"{system.file} has variant_of={system.variant_of}, {fault}; choose one of"
+            f" {', '.join(heads)}, or leave it out"
+        )
 
 
 @cache

@@ -17,8 +17,8 @@ class SystemConfig:
     """conf/system/<name>.yaml; `adapter` is the module whose class Adapter runs it.
 
     python: the interpreter that measures it, where its framework needs an environment of its own.
-    kind, slow and models say where experiments show it: harness.planning.kinds.KnownSystem, which
-    also checks them.
+    kind, slow, models and variant_of say where experiments show it, and as what:
+    harness.planning.kinds.KnownSystem, which also checks them.
     """
 
     name: str = MISSING
@@ -28,6 +28,7 @@ class SystemConfig:
     label: str = MISSING
     slow: bool = False
     models: list[str] | None = None
+    variant_of: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from harness.counts.row import AnyCount, CountRow
 from harness.planning.sweep import Sweep
 from harness.records.record import Record
+from plots.numbers.families import Family, families_of
 from plots.numbers.points import Measured, Point, measure_of, speedup_of
 from plots.numbers.presentation import Presentation
 
@@ -21,6 +22,7 @@ class Artefact:
     """Points and batch counts of one grid at one scale.
 
     labels: how a system or a model is called in print. counts: those that failed, too.
+    variant_of: systems that are variants, each with the name of the one that it is a variant of.
     data_root: where data sets lie. stand_ins: generated data sets that stand in for others, each
         with the kind of its instances.
     """
@@ -33,6 +35,7 @@ class Artefact:
     counts: tuple[AnyCount, ...] = ()
     data_root: Path = Path("data")
     stand_ins: Mapping[str, str] = field(default_factory=dict)
+    variant_of: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -51,6 +54,10 @@ class Artefact:
             group: (base, *(system for system in others if system in has))
             for group, (base, *others) in self.presentation.compare.items()
         }
+
+    def families(self, comparison: str) -> tuple[Family, ...]:
+        """The systems of a comparison, variants as one; the first is the base."""
+        return families_of(self.compare[comparison], self.variant_of)
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -95,6 +102,19 @@ class Artefact:
             if point.settings["system"] == system and self.x_of(point) == x:
                 return point
         return None
+
+    def fastest(self, family: Family, x: float) -> str | None:
+        """The member with most instances per second at x; without a number, the first of the grid.
+
+        None where the grid has no member at x.
+        """
+        points = [(member, self.find(member, x)) for member in family.members]
+        planned = [(member, point) for member, point in points if point is not None]
+        speeds = {member: measure_of(point, "throughput").summary for member, point in planned}
+        found = {member: speed.median for member, speed in speeds.items() if speed is not None}
+        if not found:
+            return planned[0][0] if planned else None
+        return max(found, key=lambda member: found[member])
 
     def measured(self, quantity: str, system: str, x: float, base: str = "") -> Measured:
         """A quantity of a system; a speed-up is the base's over that system."""

@@ -44,6 +44,7 @@ def gather(
         counts=tuple(row for sweep in sweeps for row in source.counts(sweep)),
         data_root=choices.data_root,
         stand_ins=read_stand_ins(choices.conf_dir),
+        variant_of=read_variants(choices.conf_dir),
     )
 
 
@@ -53,6 +54,11 @@ def read_labels(conf_dir: Path) -> dict[str, str]:
     for path in sorted((conf_dir / "model").glob("*.yaml")):
         labels[path.stem] = read_mapping(path, "label")["label"]
     return labels
+
+
+def read_variants(conf_dir: Path) -> dict[str, str]:
+    """Systems that are variants, each with the name of the one that it is a variant of."""
+    return {s.name: s.variant_of for s in read_systems(conf_dir) if s.variant_of is not None}
 
 
 def read_stand_ins(conf_dir: Path) -> dict[str, str]:

@@ -19,13 +19,18 @@ def unit_of(quantity: str) -> str:
 
 
 def measured_lines(artefact: Artefact, comparison: str) -> Iterator[Line]:
-    """A line per system, x and quantity of one comparison; speed-ups over all but the first."""
-    base, *others = artefact.compare[comparison]
+    """A line per system, x and quantity of one comparison; speed-ups over all but the first.
+
+    Of variants the fastest at x has the line.
+    """
+    base, *others = artefact.families(comparison)
     for quantity in artefact.presentation.quantities:
-        for system in others if quantity.endswith(SPEEDUP) else (base, *others):
+        for family in others if quantity.endswith(SPEEDUP) else (base, *others):
             for x in artefact.xs:
-                if artefact.find(system, x) is not None:
-                    measured = artefact.measured(quantity, system, x, base)
+                system = artefact.fastest(family, x)
+                if system is not None:
+                    over = artefact.fastest(base, x) or base.name
+                    measured = artefact.measured(quantity, system, x, over)
                     yield _line(artefact, comparison, system, x, quantity, measured)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from plots.numbers.artefact import SPEEDUP, Artefact
+from plots.numbers.families import Family
 from plots.numbers.lines import measured_lines, published_lines
 from plots.numbers.series import GROUP_TITLES
 from plots.numbers.table import EN_DASH, TIMES, Cell, Column, Table, plain
@@ -53,7 +54,7 @@ def table_of(artefact: Artefact, comparison: str) -> Table:
     )
 
 
-Block = tuple[Column, str, str]  # the column, its quantity, its system
+Block = tuple[Column, str, Family]  # the column, its quantity, its system with all its variants
 
 
 def _quantities(artefact: Artefact) -> tuple[str, ...]:
@@ -61,10 +62,10 @@ def _quantities(artefact: Artefact) -> tuple[str, ...]:
 
 
 def _our_column(artefact: Artefact, comparison: str, quantity: str) -> list[Block]:
-    base, *others = artefact.compare[comparison]
-    group = WORDS[quantity].format(artefact.label(base))
-    systems = others if quantity.endswith(SPEEDUP) else [base, *others]
-    return [(Column(group, artefact.label(system)), quantity, system) for system in systems]
+    base, *others = artefact.families(comparison)
+    group = WORDS[quantity].format(artefact.label(base.name))
+    families = others if quantity.endswith(SPEEDUP) else [base, *others]
+    return [(Column(group, artefact.label(one.name)), quantity, one) for one in families]
 
 
 def _published_columns(artefact: Artefact, quantity: str) -> list[Block]:
@@ -74,18 +75,19 @@ def _published_columns(artefact: Artefact, quantity: str) -> list[Block]:
     base = next(iter(published.labels.values()))
     group = f"paper, {published.device}: {WORDS[quantity].format(base)}"
     return [
-        (Column(group, label, published=True), quantity, system)
+        (Column(group, label, published=True), quantity, Family(system, (system,)))
         for system, label in published.labels.items()
         if any((quantity, system, x) in published.values for x in published.xs)
     ]
 
 
 def _cell(artefact: Artefact, comparison: str, block: Block, x: float) -> Cell:
-    column, quantity, system = block
+    column, quantity, family = block
     if column.published:
         published = artefact.presentation.published
-        value = published.value(quantity, system, x) if published else None
+        value = published.value(quantity, family.name, x) if published else None
         return Cell(EN_DASH if value is None else plain(value))
-    base = artefact.compare[comparison][0]
-    measured = artefact.measured(quantity, system, x, base)
+    base = artefact.families(comparison)[0]
+    system = artefact.fastest(family, x) or family.name
+    measured = artefact.measured(quantity, system, x, artefact.fastest(base, x) or base.name)
     return ratio_cell(measured) if quantity.endswith(SPEEDUP) else measured_cell(measured)

@@ -91,6 +91,8 @@ def notes_of(artefact: Artefact, comparison: str | None = None) -> tuple[str, ..
     notes += counting_notes(artefact)
     if any(quantity.startswith(GRAPH_WORDS) for quantity in artefact.presentation.quantities):
         notes.append(GRAPH_NOTE)
+    if artefact.presentation.axis:
+        notes += variant_notes(artefact, comparison)
     notes += artefact.presentation.notes
     notes += [warnings_note(artefact, shown), *missing_notes(artefact, shown)]
     notes += missing_count_notes(artefact)
@@ -111,6 +113,21 @@ def systems_of(artefact: Artefact, comparison: str | None) -> tuple[str, ...]:
     chosen = [groups[comparison]] if comparison else [*groups.values()]
     compared = [system for group in chosen for system in group]
     return tuple(dict.fromkeys(compared or [point.settings["system"] for point in artefact.points]))
+
+
+def variant_notes(artefact: Artefact, comparison: str | None) -> list[str]:
+    """Which systems are shown as one, once each."""
+    groups = [comparison] if comparison else [*artefact.compare]
+    notes: dict[str, None] = {}
+    for family in (one for group in groups for one in artefact.families(group)):
+        if len(family.members) > 1:
+            labels = " and ".join(artefact.label(member) for member in family.members)
+            fastest = "faster" if len(family.members) == 2 else "fastest"
+            notes[
+                f"{artefact.label(family.name)}: the {fastest} of {labels} at each point; the CSV"
+                " names it."
+            ] = None
+    return list(notes)
 
 
 def epoch_note(artefact: Artefact) -> str:

@@ -149,6 +149,13 @@ def test_a_kind_without_a_model_is_told(conf: Path) -> None:
         ({"kind": "framework", "models": "tree_fc"}, "models=tree_fc; list names of models"),
         ({"kind": "framework", "models": ["systems.nowhere"]}, "which is no package"),
         ({"kind": "framework", "models": ["systems.null_system"]}, "which is no package"),
+        ({"kind": "framework", "variant_of": ["peer"]}, "variant_of=['peer']; name one system"),
+        (
+            {"kind": "framework", "variant_of": "pear"},
+            "variant_of=pear, which is no system;",
+        ),
+        ({"kind": "framework", "variant_of": "fresh"}, "variant_of=fresh, itself a variant;"),
+        ({"kind": "framework", "variant_of": "core"}, "variant_of=core, of kind strategy; choose"),
     ],
 )
 def test_a_wrong_system_is_told_in_one_line(
@@ -160,6 +167,15 @@ def test_a_wrong_system_is_told_in_one_line(
     assert str(caught.value).startswith("system/fresh.yaml has ")
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_variant_is_of_a_system_that_is_none(conf: Path) -> None:
+    write_system(conf, "peer_fast", kind="framework", models=["tree_fc"], variant_of="peer")
+    variants = {s.name: s.variant_of for s in read_systems(conf) if s.variant_of}
+    assert variants == {"peer_fast": "peer"}
+    write_system(conf, "peer_faster", kind="framework", variant_of="peer_fast")
+    with pytest.raises(ConfigError, match="variant_of=peer_fast, itself a variant; choose one of"):
+        read_systems(conf)
 
 
 @pytest.mark.parametrize(
