@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from harness.machine.compiled import compiled, compiled_with
 from harness.values.places import ROOT
 
 HELPER = """
@@ -63,3 +64,24 @@ def test_an_edited_constant_makes_its_readers_stale(tmp_path: Path) -> None:
     assert run_copy(tmp_path) == ["2", "1", "0"]
     (package / "sizes.py").write_text("ADDED = 10\n")
     assert run_copy(tmp_path) == ["11", "0", "1"]
+
+
+@compiled_with(constants=False)
+def _once(x: int) -> int:
+    return x + 1
+
+
+@compiled_with()
+def _each(x: int) -> int:
+    return x + 1
+
+
+@compiled
+def _caller(x: int) -> int:
+    return _once(1) + _once(2) + _once(x) + _each(1) + _each(2) + _each(x)
+
+
+def test_constants_of_callers_compile_anew_only_where_they_may_help() -> None:
+    assert _caller(3) == 2 * (2 + 3 + 4)
+    assert len(_once.signatures) == 1  # type: ignore[attr-defined]
+    assert len(_each.signatures) == 3  # type: ignore[attr-defined]

@@ -85,7 +85,7 @@ def set_threads(n: int) -> int:
     return 1 if LIBRARY.set_threads is one_thread else n
 
 
-@compiled_with(error_model="numpy")
+@compiled_with(constants=False, error_model="numpy")
 def multiply(
     x: Any, x_at: int, x_stride: int, n: int, weight: Any, transposed: bool, accumulate: bool,
     out: Any, out_at: int, out_stride: int, sizes: Any, letters: Any, factors: Any,
@@ -124,7 +124,7 @@ def multiply(
             )  # fmt: skip
 
 
-@compiled_with(error_model="numpy")
+@compiled_with(constants=False, error_model="numpy")
 def add_outer(
     x: Any, x_at: int, x_stride: int, dy: Any, dy_at: int, dy_stride: int, n: int,
     out: Any, written: Any, sizes: Any, letters: Any, factors: Any,
@@ -165,7 +165,7 @@ def add_outer(
                 )  # fmt: skip
 
 
-@compiled_with(error_model="numpy")
+@compiled_with(constants=False, error_model="numpy")
 def _tile(n: int, k: int, m: int, limit: int) -> tuple[int, int]:  # pragma: no cover - compiled
     """Columns and rows of the pieces that a product is cut into."""
     if limit == 0 or n * k * m <= limit:

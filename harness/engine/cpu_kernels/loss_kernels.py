@@ -29,7 +29,8 @@ def largest(x: NDArray[np.float32], lanes: NDArray[np.float32]) -> Any:  # pragm
     for j in range(n_whole, len(x)):
         top = max(top, x[j])
     if n_whole > 0:
-        lanes[:] = x[:N_LANES]
+        for k in range(N_LANES):
+            lanes[k] = x[k]
         for start in range(N_LANES, n_whole, N_LANES):
             part = x[start : start + N_LANES]
             for k in range(N_LANES):

@@ -19,7 +19,7 @@ from harness.machine.compiled import compiled_with
 _memcpy: Any = types.ExternalFunction("memcpy", types.voidptr(types.intp, types.intp, types.intp))
 
 
-@compiled_with(error_model="numpy")
+@compiled_with(constants=False, error_model="numpy")
 def copy(
     out: Any, out_at: int, source: Any, source_at: int, n: int
 ) -> None:  # pragma: no cover - compiled
@@ -27,7 +27,7 @@ def copy(
     _memcpy(out.ctypes.data + 4 * out_at, source.ctypes.data + 4 * source_at, 4 * n)
 
 
-@compiled_with(error_model="numpy")
+@compiled_with(constants=False, error_model="numpy")
 def gather_rows(
     states: Any, index: Any, first: int, buffer: Any, row: int, n: int, n_slots: int
 ) -> Any:  # pragma: no cover - compiled
@@ -40,7 +40,7 @@ def gather_rows(
     return 4 * n * n_slots * width
 
 
-@compiled_with(error_model="numpy")
+@compiled_with(constants=False, error_model="numpy")
 def copy_block(
     source: Any, source_at: int, source_stride: int,
     out: Any, out_at: int, out_stride: int, n: int, width: int,
@@ -64,7 +64,7 @@ def fill_block(
             row[j] = value
 
 
-@compiled_with(error_model="numpy")
+@compiled_with(constants=False, error_model="numpy")
 def fill_rows(
     out: Any, out_at: int, out_stride: int, n: int, values: Any
 ) -> None:  # pragma: no cover - compiled
@@ -73,7 +73,7 @@ def fill_rows(
         copy(out, out_at + m * out_stride, values, 0, len(values))
 
 
-@compiled_with(error_model="numpy")
+@compiled_with(constants=False, error_model="numpy")
 def look_up(
     table: Any, rows: Any, start: int, out: Any, out_at: int, out_stride: int, n: int
 ) -> None:  # pragma: no cover - compiled
@@ -102,7 +102,7 @@ def sum_edge_rows(
                 total[j] += row[j]
 
 
-@compiled_with(error_model="numpy")
+@compiled_with(constants=False, error_model="numpy")
 def spread_rows(
     source: Any, at: int, stride: int, edge_start: Any, start: int,
     out: Any, out_at: int, out_stride: int, n: int, width: int,
@@ -187,7 +187,7 @@ def outer(x: Any, y: Any, out: Any) -> None:  # pragma: no cover - compiled
                 part[j] = factor * row[j]
 
 
-@compiled_with(error_model="numpy")
+@compiled_with(constants=False, error_model="numpy")
 def fill_viewed(
     states: Any, index: Any, runs: Any, bounds: Any, buffer: Any, n_slots: int, tally: Any
 ) -> None:  # pragma: no cover - compiled

@@ -49,9 +49,11 @@ def as_early(
         type_of[batch_of[v]] = types[v]
     # next_of[b, t]: the first batch from b on whose type is t.
     next_of = np.empty((n_batches + 1, n_types), np.int32)
-    next_of[n_batches] = n_batches
+    for t in range(n_types):
+        next_of[n_batches, t] = n_batches
     for b in range(n_batches - 1, -1, -1):
-        next_of[b] = next_of[b + 1]
+        for t in range(n_types):
+            next_of[b, t] = next_of[b + 1, t]
         next_of[b, type_of[b]] = b
     early = np.empty(n, np.int32)
     used = np.zeros(n_batches, np.int32)
@@ -61,10 +63,12 @@ def as_early(
             first = max(first, early[args[edge]] + 1)
         early[v] = batch_of[v] if types[v] == UNBATCHABLE else next_of[first, types[v]]
         used[early[v]] = 1
-    number = np.cumsum(used) - 1
+    n_used = 0
+    for b in range(n_batches):
+        used[b], n_used = n_used, n_used + used[b]
     for v in range(n):
-        early[v] = number[early[v]]
-    return early, used.sum()
+        early[v] = used[early[v]]
+    return early, n_used
 
 
 @compiled

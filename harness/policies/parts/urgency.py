@@ -141,5 +141,9 @@ def costs(types: Ints, follows: Ints) -> np.ndarray:
     for t in range(len(follows)):
         if follows[t] != NO_TYPE and present[t]:
             cost[follows[t]] += 1
-    cost /= cost.max()
+    dearest = 1.0
+    for t in range(len(cost)):
+        dearest = max(dearest, cost[t])
+    for t in range(len(cost)):
+        cost[t] /= dearest
     return cost
