@@ -1,0 +1,5 @@
+"""TensorFlow 2: sentences unrolled and in loops, Fold re-implemented, and one tree at a time."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read once, when TensorFlow is imported

@@ -1,0 +1,232 @@
+"""What the TensorFlow systems share: weights, traced programs, plain SGD, results, versions."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+from tensorflow.python.util import _pywrap_util_port
+
+from harness.contracts.model import Model, Weights
+from harness.contracts.system import Clock, Counters, Result, RunSettings, System
+
+MODELS = "systems.on_tensorflow.models"
+OLDEST = (2, 16)
+Array = NDArray[np.floating[Any]]
+Feeds = tuple[NDArray[Any], ...]
+Variables = Mapping[str, Any]  # tf.Variable, or a tensor, by shared name
+
+
+class Network(ABC):
+    """A model as one system computes it; its program is traced by tf.function.
+
+    signature: tf.TensorSpec of every feed, where one trace shall serve all shapes; None: a trace
+    for every combination of shapes.
+    """
+
+    signature: Sequence[Any] | None = None
+
+    @abstractmethod
+    def construct(self, instances: Sequence[Any]) -> Feeds:
+        """Arrays that the program reads of a mini-batch, made with NumPy; timed."""
+
+    @abstractmethod
+    def forward(self, weights: Variables, *feeds: Any) -> tuple[Any, Any]:
+        """Summed loss, and the tensors from which `outputs` are computed; traced."""
+
+    def outputs(self, weights: Variables, kept: Any) -> Any:
+        """Rows in the order of MiniBatch.outputs, from what `forward` kept; untimed."""
+        return kept
+
+
+class TensorFlowSystem(System):
+    """A network of systems.on_tensorflow.models: one tf.function computes loss and gradients.
+
+    A model's file there has one class for each system, named by `network`. Forward and backward
+    are one program, since that is faster, so that they cannot be told apart in training.
+    """
+
+    network: ClassVar[str]
+    uses_xla: bool = False
+
+    def __init__(self, settings: RunSettings) -> None:
+        super().__init__(settings)
+        self.phases = ("construct", "update") if self._trains else ("construct", "forward")
+        self._device = "/GPU:0" if settings.device == "cuda" else "/CPU:0"
+        self._n_traces = 0
+        set_up_process(settings)
+
+    @property
+    def _trains(self) -> bool:
+        return self.settings.mode == "train"
+
+    @classmethod
+    def skip(cls, model: Model, settings: RunSettings) -> str | None:
+        """TensorFlow has to be new enough, CUDA to be there, and the model to be written for it."""
+        if version_of(tf.__version__) < OLDEST:
+            needed = ".".join(map(str, OLDEST))
+            return (
+                f"tensorflow {tf.__version__} is too old, {needed} or newer is needed;"
+                " install the extra: pip install -e '.[tensorflow]'"
+            )
+        if settings.device == "cuda" and not tf.config.list_physical_devices("GPU"):
+            return "tensorflow sees no CUDA device here"
+        if importlib.util.find_spec(f"{MODELS}.{model.name}") is None:
+            return (
+                f"model {model.name} is not written for TensorFlow"
+                f" ({MODELS}.{model.name} is missing)"
+            )
+        if not hasattr(importlib.import_module(f"{MODELS}.{model.name}"), cls.network):
+            return f"model {model.name} is not written for {cls.__module__.rpartition('.')[2]}"
+        return None
+
+    def prepare(self, model: Model, weights: Weights) -> None:
+        """Build the network, and the program that is traced when it is first called."""
+        module = importlib.import_module(f"{MODELS}.{model.name}")
+        with tf.device(self._device):
+            self._weights = {name: tf.Variable(w, name=name) for name, w in weights.items()}
+        self._net: Network = self._network(module, model)
+        self._gradients: Mapping[str, Any] = {}
+        self._program = tf.function(
+            self._loss_and_gradients if self._trains else self._loss_alone,
+            input_signature=self._net.signature,
+            jit_compile=self.uses_xla or None,
+            autograph=False,
+        )
+        if self._device == "/GPU:0":
+            tf.config.experimental.reset_memory_stats("GPU:0")
+
+    def _network(self, module: ModuleType, model: Model) -> Network:
+        net: Network = getattr(module, self.network)(model)
+        return net
+
+    def load(self, instances: Sequence[Any]) -> None:
+        """Take the next mini-batch."""
+        self._instances = instances
+
+    def compile_for(self, instances: Sequence[Any]) -> None:
+        """Run the program once, which traces and compiles it where its shapes are new."""
+        self._compute(self._net.construct(instances))
+
+    def n_compilations(self) -> int | None:
+        """Traces; where XLA compiles, each of them is compiled once, for its shapes are static."""
+        return self._n_traces
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        """Forward; in mode "train" backward, too, in the same program, and plain SGD."""
+        feeds = self._net.construct(self._instances)
+        clock.mark("construct")
+        self._compute(feeds)
+        clock.mark("backward" if self._trains else "forward")
+        if self._trains and update:
+            self._update()
+            clock.mark("update")
+
+    def _compute(self, feeds: Feeds) -> None:
+        self._step = 0.0
+        with tf.device(self._device):
+            self._loss, self._kept, self._gradients = self._program(*feeds)
+
+    def _loss_and_gradients(self, *feeds: Any) -> tuple[Any, Any, Mapping[str, Any]]:
+        """Traced: loss, what outputs are computed from, gradients (None: a weight took no part)."""
+        self._n_traces += 1
+        with tf.GradientTape() as tape:
+            loss, kept = self._net.forward(self._weights, *feeds)
+        return loss, kept, tape.gradient(loss, self._weights)
+
+    def _loss_alone(self, *feeds: Any) -> tuple[Any, Any, Mapping[str, Any]]:
+        """Traced: the same without gradients."""
+        self._n_traces += 1
+        return *self._net.forward(self._weights, *feeds), {}
+
+    def _update(self) -> None:
+        """Plain SGD in place; of looked-up tables only the rows that were read."""
+        self._step = self.settings.learning_rate
+        for name, gradient in self._gradients.items():
+            subtract(self._weights[name], gradient, self._step)
+
+    def result(self) -> Result:
+        """Loss, outputs and, in mode "train", dense gradients."""
+        gradients = {name: dense(g, self._weights[name]) for name, g in self._gradients.items()}
+        outputs = self._net.outputs(self._weights_of_run(gradients), self._kept)
+        found = {name: gradient.numpy() for name, gradient in gradients.items()}
+        return Result(self.last_loss(), outputs.numpy(), found, self.counters())
+
+    def _weights_of_run(self, gradients: Mapping[str, Any]) -> Variables:
+        """The weights as they were before the step of SGD, if one has been made."""
+        if not self._step:
+            return self._weights
+        return {name: w + self._step * gradients[name] for name, w in self._weights.items()}
+
+    def last_loss(self) -> float:
+        """Loss of the last run."""
+        return float(self._loss)
+
+    def counters(self) -> Counters:
+        """TensorFlow does not count its work."""
+        return Counters()
+
+    def synchronize(self) -> None:
+        """Wait for CUDA."""
+        if self._device == "/GPU:0":
+            tf.test.experimental.sync_devices()
+
+    def peak_memory_bytes(self) -> int | None:
+        """Peak of CUDA memory; None on the CPU, where the process's own peak counts."""
+        if self._device == "/CPU:0":
+            return None
+        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+
+    def in_force(self) -> dict[str, str]:
+        """Whether XLA compiles the program."""
+        return {"xla": "on" if self.uses_xla else "off"}
+
+    def versions(self) -> dict[str, str]:
+        """Build facts of TensorFlow."""
+        facts = {
+            "tensorflow": str(tf.__version__),
+            "tensorflow_onednn": "on" if _pywrap_util_port.IsMklEnabled() else "off",
+            "tensorflow_threads": str(tf.config.threading.get_intra_op_parallelism_threads()),
+        }
+        if self._device == "/GPU:0":
+            facts["tensorflow_cuda"] = str(tf.sysconfig.get_build_info().get("cuda_version"))
+        return facts
+
+
+def set_up_process(settings: RunSettings) -> None:
+    """Threads, float32 products and memory growth: TensorFlow has them once for a process."""
+    tf.config.threading.set_intra_op_parallelism_threads(settings.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    gpus = tf.config.list_physical_devices("GPU")
+    tf.config.set_visible_devices(gpus[:1] if settings.device == "cuda" else [], "GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def subtract(variable: Any, gradient: Any, step: float) -> None:
+    """variable -= step * gradient, in place; None stands for a gradient of zeros."""
+    if isinstance(gradient, tf.IndexedSlices):
+        variable.scatter_sub(tf.IndexedSlices(step * gradient.values, gradient.indices))
+    elif gradient is not None:
+        tf.raw_ops.ResourceApplyGradientDescent(
+            var=variable.handle, alpha=np.float32(step), delta=gradient
+        )
+
+
+def dense(gradient: Any, variable: Any) -> Any:
+    """A gradient in the variable's own shape; zeros where it took no part."""
+    return tf.zeros_like(variable) if gradient is None else tf.convert_to_tensor(gradient)
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """Major and minor number of a version such as 2.21.0-rc1."""
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
