@@ -21,7 +21,7 @@ from harness.contracts.system import Clock, Counters, Result, RunSettings, Syste
 MODELS = "systems.on_tensorflow.models"
 OLDEST = (2, 16)
 Array = NDArray[np.floating[Any]]
-Feeds = tuple[NDArray[Any], ...]
+Feeds = tuple[Any, ...]  # NumPy arrays, or nested tuples of them
 Variables = Mapping[str, Any]  # tf.Variable, or a tensor, by shared name
 
 
@@ -41,6 +41,12 @@ class Network(ABC):
     @abstractmethod
     def forward(self, weights: Variables, *feeds: Any) -> tuple[Any, Any]:
         """Summed loss, and the tensors from which `outputs` are computed; traced."""
+
+    def specs(self, feeds: Feeds) -> Sequence[Any]:
+        """tf.TensorSpec of every feed, nested as they are; each that is new has a new trace."""
+        if self.signature is not None:
+            return self.signature
+        return [tf.nest.map_structure(_spec, feed) for feed in feeds]
 
     def outputs(self, weights: Variables, kept: Any) -> Any:
         """Rows in the order of MiniBatch.outputs, from what `forward` kept; untimed."""
@@ -89,18 +95,13 @@ class TensorFlowSystem(System):
         return None
 
     def prepare(self, model: Model, weights: Weights) -> None:
-        """Build the network, and the program that is traced when it is first called."""
+        """Build the network; its programs are made when mini-batches come."""
         module = importlib.import_module(f"{MODELS}.{model.name}")
         with tf.device(self._device):
             self._weights = {name: tf.Variable(w, name=name) for name, w in weights.items()}
         self._net: Network = self._network(module, model)
         self._gradients: Mapping[str, Any] = {}
-        self._program = tf.function(
-            self._loss_and_gradients if self._trains else self._loss_alone,
-            input_signature=self._net.signature,
-            jit_compile=self.uses_xla or None,
-            autograph=False,
-        )
+        self._programs: dict[Any, Any] = {}
         if self._device == "/GPU:0":
             tf.config.experimental.reset_memory_stats("GPU:0")
 
@@ -130,10 +131,22 @@ class TensorFlowSystem(System):
             self._update()
             clock.mark("update")
 
+    def _program(self, feeds: Feeds) -> Any:
+        """The one for these shapes, traced where they are new."""
+        specs = tuple(self._net.specs(feeds))
+        if specs not in self._programs:
+            program = tf.function(
+                self._loss_and_gradients if self._trains else self._loss_alone,
+                jit_compile=self.uses_xla or None,
+                autograph=False,
+            )
+            self._programs[specs] = program.get_concrete_function(*specs)
+        return self._programs[specs]
+
     def _compute(self, feeds: Feeds) -> None:
         self._step = 0.0
         with tf.device(self._device):
-            self._loss, self._kept, self._gradients = self._program(*feeds)
+            self._loss, self._kept, self._gradients = self._program(feeds)(*feeds)
 
     def _loss_and_gradients(self, *feeds: Any) -> tuple[Any, Any, Mapping[str, Any]]:
         """Traced: loss, what outputs are computed from, gradients (None: a weight took no part)."""
@@ -185,20 +198,21 @@ class TensorFlowSystem(System):
             return None
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
-    def in_force(self) -> dict[str, str]:
-        """Whether XLA compiles the program."""
-        return {"xla": "on" if self.uses_xla else "off"}
-
     def versions(self) -> dict[str, str]:
         """Build facts of TensorFlow."""
         facts = {
             "tensorflow": str(tf.__version__),
             "tensorflow_onednn": "on" if _pywrap_util_port.IsMklEnabled() else "off",
+            "tensorflow_xla": "on" if self.uses_xla else "off",
             "tensorflow_threads": str(tf.config.threading.get_intra_op_parallelism_threads()),
         }
         if self._device == "/GPU:0":
             facts["tensorflow_cuda"] = str(tf.sysconfig.get_build_info().get("cuda_version"))
         return facts
+
+
+def _spec(array: Array) -> Any:
+    return tf.TensorSpec(array.shape, array.dtype)
 
 
 def set_up_process(settings: RunSettings) -> None:

@@ -1,0 +1,57 @@
+"""BiLSTM tagger in TensorFlow, sentences side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from harness.contracts.model import Model
+from harness.models.parts.lstm import layer_suffix
+from harness.values.instances import Chain
+from systems.on_tensorflow.parts.output_layer import logits, summed_loss
+from systems.on_tensorflow.parts.sentences import Batch, Way, in_canonical_order
+from systems.on_tensorflow.runtime import Feeds, Network, Variables
+
+
+class SideBySide(Network):
+    """Parameters of harness.models.bilstm: a stack of layers for each direction."""
+
+    def __init__(self, model: Model, way: Way) -> None:
+        self.way = way
+        self.suffixes = [layer_suffix(k) for k in range(1, model.options["layers"] + 1)]
+
+    def construct(self, instances: Sequence[Chain]) -> Feeds:
+        """Words of both directions and labels, by row."""
+        return (self.way.batch(instances),)
+
+    def specs(self, feeds: Feeds) -> tuple[Any, ...]:
+        """As the way has it."""
+        return (self.way.specs(feeds[0]),)
+
+    def forward(self, weights: Variables, *feeds: Batch) -> tuple[Any, Any]:
+        """Summed loss; what the classifier has read."""
+        (batch,) = feeds
+        there = self._run(weights, batch, batch.along, "forward")
+        back = self._run(weights, batch, batch.against, "backward")
+        both = [self.way.read_along(batch, there), tf.gather(back, batch.in_against)]
+        tags = tf.tanh(logits(tf.concat(both, 1), weights["W_tag"], weights["b_tag"]))
+        return summed_loss(tags, weights["W_out"], None, batch.labels), (
+            tags,
+            batch.labels,
+            batch.back,
+        )
+
+    def _run(self, weights: Variables, batch: Batch, words: Any, direction: str) -> Any:
+        layers = []
+        for k in self.suffixes:
+            W, U, b, h_0, c_0 = (
+                weights[f"{name}_{direction}{k}"] for name in ("W", "U", "b", "h_0", "c_0")
+            )
+            layers.append(((W, U, b), (h_0, c_0)))
+        return self.way.run(batch, words, weights["embedding"], layers)
+
+    def outputs(self, weights: Variables, kept: Any) -> Any:
+        """Logits of all words."""
+        return logits(in_canonical_order(*kept), weights["W_out"], None)
