@@ -75,7 +75,7 @@ def lstm_layer(
     h = weights[1].shape[0]
     h_0, c_0 = start or (tf.zeros(h), tf.zeros(h))
 
-    @tf.custom_gradient
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def layer(x: Any, W: Any, U: Any, b: Any, h_0: Any, c_0: Any) -> Any:
         k = along.first_width()
         first = tf.broadcast_to(tf.matmul(h_0[None], U), (k, 4 * h))
