@@ -40,8 +40,14 @@ from tests.support.sentences import random_sentences
 ENGINE = "systems.on_core.vertex"
 # Compiling takes seconds a model; tests/engine/test_engine.py runs all of them with every switch.
 COMPILED = {"vertex": ("tree_lstm", "lattice_lstm", "tree_lstm_large", "var_lstm_large")}
-# torch.compile takes seconds for every hidden size: cases of one.
-ONLY = {"torch_compiled": ("var_lstm", "var_lstm_layers", "bilstm_layers", "seq2seq")}
+# torch.compile takes seconds for every hidden size: cases of one; XLA for all lengths and batches;
+# steps that are unrolled are traced for seconds.
+ONLY = {
+    "torch_compiled": ("var_lstm", "var_lstm_layers", "bilstm_layers", "seq2seq"),
+    "tf_static": ("var_lstm", "bilstm_layers"),
+    "tf_dynamic_xla": ("var_lstm_equal",),
+    "tf_static_xla": ("var_lstm_one_word",),
+}
 FRAMEWORKS = ("torch", "dynet", "tensorflow", "numba")
 
 

@@ -1,0 +1,236 @@
+"""TensorFlow on sentences: rows, padding, traces, XLA, and what is told of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.contracts.model import ModelSizes, initial_weights
+from harness.contracts.system import RunSettings, System
+from harness.errors import ConfigError
+from harness.measuring.check import relative_error
+from harness.measuring.clock import NullClock
+from harness.models.tree_fc import TreeFC
+from harness.models.var_lstm import VarLSTM
+from tests.support.run_adapter import CASES
+from tests.support.sentences import random_sentences
+
+tf = pytest.importorskip("tensorflow")
+static = pytest.importorskip("systems.on_tensorflow.static")
+dynamic = pytest.importorskip("systems.on_tensorflow.dynamic")
+output_layer = pytest.importorskip("systems.on_tensorflow.parts.output_layer")
+places = pytest.importorskip("systems.on_tensorflow.parts.places")
+runtime = pytest.importorskip("systems.on_tensorflow.runtime")
+
+pytestmark = pytest.mark.slow  # importing TensorFlow takes seconds
+
+SIZES = ModelSizes(6, {"words": 11, "classes": 4}, embedding_size=5)
+PADDED = {"layout": "padded", "round_up_to": 4}
+WAYS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "unrolled": (static, {"round_up_to": 2}),
+    "unrolled_padded": (static, PADDED),
+    "loop": (dynamic, {}),
+    "loop_buckets": (dynamic, {**PADDED, "buckets": 2}),
+    "loop_xla": (dynamic, {**PADDED, "xla": True}),
+}
+LENGTHS = ([1], [3, 3], [1, 5, 2, 5], [7, 1, 1, 4, 2])
+
+
+def settings(mode: str = "train", device: str = "cpu", **options: Any) -> RunSettings:
+    return RunSettings(mode, device, 1, 4, 0.2, 0, options=options)
+
+
+def prepared(way: str, model: Any, mode: str = "train", **others: Any) -> System:
+    module, options = WAYS[way]
+    system: System = module.Adapter(settings(mode, **{**options, **others}))
+    system.prepare(model, initial_weights(model, seed=0))
+    return system
+
+
+def sentences(*lengths: int) -> list[Any]:
+    return random_sentences("chain", lengths, SIZES, seed=len(lengths), share_spelled=0.0)
+
+
+def found_by(system: System, instances: Sequence[Any]) -> dict[str, Any]:
+    system.load(instances)
+    system.run(NullClock(), update=False)
+    result = system.result()
+    return {"loss": np.array(result.loss), "outputs": result.outputs, **result.gradients}
+
+
+def assert_same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        assert relative_error(found[name], value) < 1e-5, name
+
+
+@pytest.mark.parametrize(
+    ("way", "case"), [("unrolled_padded", "var_lstm"), ("loop_buckets", "bilstm_layers")]
+)
+def test_padding_never_changes_a_result(way: str, case: str) -> None:
+    """Some steps behind the longest sentence instead of none: loss, outputs, gradients stay."""
+    model, instances = CASES[case].model, CASES[case].instances
+    little = found_by(prepared(way, model, round_up_to=1), instances)
+    assert_same(found_by(prepared(way, model, round_up_to=9), instances), little)
+
+
+@pytest.mark.parametrize("way", ["unrolled", "loop"])
+def test_a_sentence_among_others_is_read_as_alone(way: str) -> None:
+    model, instances = CASES["bilstm"].model, CASES["bilstm"].instances
+    system = prepared(way, model)
+    together = found_by(system, instances)
+    alone = [found_by(system, [instance]) for instance in instances]
+    outputs = np.concatenate([one.pop("outputs") for one in alone])
+    assert relative_error(outputs, together.pop("outputs")) < 1e-5
+    for name, value in together.items():
+        assert relative_error(np.sum([one[name] for one in alone], axis=0), value) < 1e-5, name
+
+
+@pytest.mark.parametrize("case", ["var_lstm", "bilstm"])
+def test_xla_finds_the_same(case: str) -> None:
+    model, instances = CASES[case].model, CASES[case].instances
+    plain = found_by(prepared("loop_xla", model, xla=False), instances)
+    assert_same(found_by(prepared("loop_xla", model), instances), plain)
+
+
+def test_unrolled_steps_are_traced_once_for_each_rounded_length() -> None:
+    system = prepared("unrolled", VarLSTM(SIZES))
+    counts = []
+    for lengths in ((2, 1), (1,), (2, 2, 1), (3, 1), (4,), (1, 2), (5,)):
+        system.compile_for(sentences(*lengths))
+        counts.append(system.n_compilations())
+    assert counts == [1, 1, 1, 2, 2, 2, 3]
+
+
+def test_a_loop_is_traced_once() -> None:
+    system = prepared("loop", VarLSTM(SIZES))
+    assert system.n_compilations() == 0
+    for lengths in ((4, 1), (3,), (9, 2, 2)):
+        system.compile_for(sentences(*lengths))
+        assert system.n_compilations() == 1
+
+
+def test_xla_compiles_for_every_combination_of_shapes() -> None:
+    """Columns, rounded steps, rounded rows that are classified."""
+    system = prepared("loop_xla", VarLSTM(SIZES))
+    counts = []
+    for lengths in ((4, 1), (3, 2), (5, 1), (5, 1, 1), [70] * 2, (5, 8)):
+        system.compile_for(sentences(*lengths))
+        counts.append(system.n_compilations())
+    assert counts == [1, 1, 2, 3, 4, 4]
+
+
+def test_nothing_is_traced_behind_compile_for() -> None:
+    """Running, with and without a step, and reading results; weights stay while it compiles."""
+    system = prepared("unrolled", VarLSTM(SIZES))
+    instances = sentences(4, 2)
+    before = found_by(system, instances)
+    system.compile_for(instances)
+    assert_same(found_by(system, instances), before)
+    n_traced = system.n_compilations()
+    system.run(NullClock())
+    assert system.result().outputs == pytest.approx(before["outputs"], abs=1e-5)
+    assert system.n_compilations() == n_traced
+    system.run(NullClock(), update=False)
+    assert system.last_loss() < before["loss"]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("apart", [0.1, 40.0])
+def test_the_loss_is_that_of_tensorflow(bias: bool, apart: float) -> None:
+    """Logits near and far apart, rows that count nothing, a loss that is scaled behind it."""
+    rng = np.random.default_rng(0)
+    hidden, W, b = (rng.normal(0, apart, shape) for shape in ((13, 5), (5, 11), (11,)))
+    labels = rng.integers(-1, 11, size=13).astype(np.int32)
+    assert (labels < 0).any()
+    own = [tf.constant(x, tf.float32) for x in ((hidden, W, b) if bias else (hidden, W))]
+    exact = [tf.constant(x.numpy(), tf.float64) for x in own]
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([*own, *exact])
+        loss = 2.5 * output_layer.summed_loss(*own, *(() if bias else (None,)), labels)
+        scores = exact[0] @ exact[1] + (exact[2] if bias else 0.0)
+        kept = tf.boolean_mask(scores, labels >= 0), labels[labels >= 0]
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(logits=kept[0], labels=kept[1])
+        wanted = 2.5 * tf.reduce_sum(losses)
+    assert float(loss) == pytest.approx(float(wanted), rel=1e-5)
+    for value, right in zip(tape.gradient(loss, own), tape.gradient(wanted, exact), strict=True):
+        assert relative_error(value.numpy(), right.numpy()) < 1e-4
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_rows_lead_back_to_their_places(lengths: list[int]) -> None:
+    sizes = np.array(lengths)
+    for rows in all_rows(sizes):
+        assert rows.along[rows.of_along].tolist() == list(range(sizes.sum()))
+        assert rows.against[rows.of_against].tolist() == list(range(sizes.sum()))
+
+
+def all_rows(sizes: Any) -> Iterator[Any]:
+    yield from (places.stairs(sizes, multiple).rows for multiple in (1, 4))
+    yield from (places.rectangles(sizes, n, 4).rows for n in (1, 2, 99))
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_every_row_follows_its_own_sentence(lengths: list[int]) -> None:
+    plan = places.stairs(np.array(lengths), 4)
+    assert len(plan.widths) % 4 == 0
+    assert plan.widths.tolist() == sorted(plan.widths, reverse=True)
+    first = plan.widths[0]
+    assert first == len(lengths)
+    assert (plan.rows.along[first:] == plan.rows.along[plan.before] + 1).all()
+    assert (plan.rows.against[first:] == plan.rows.against[plan.before] - 1).all()
+
+
+def test_the_process_is_set_as_asked() -> None:
+    system = prepared("loop", VarLSTM(SIZES))
+    assert tf.config.threading.get_intra_op_parallelism_threads() == 1
+    assert tf.config.threading.get_inter_op_parallelism_threads() == 1
+    assert not tf.config.experimental.tensor_float_32_execution_enabled()
+    facts = system.versions()
+    assert facts["tensorflow"] == tf.__version__
+    assert (facts["tensorflow_threads"], facts["tensorflow_xla"]) == ("1", "off")
+    assert facts["tensorflow_onednn"] in ("on", "off")
+
+
+@pytest.mark.parametrize(
+    ("mode", "phases"),
+    [("train", ("construct", "update")), ("infer", ("construct", "forward"))],
+)
+def test_phases_that_are_one_program_are_not_told_apart(mode: str, phases: Any) -> None:
+    system = prepared("loop", VarLSTM(SIZES), mode)
+    assert system.phases == phases
+    assert (found_by(system, sentences(3, 1)).keys() == {"loss", "outputs"}) == (mode == "infer")
+
+
+def test_what_cannot_run_here_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    skip = static.Adapter.skip
+    assert skip(VarLSTM(SIZES), settings()) is None
+    reason = skip(TreeFC(ModelSizes(6, {"words": 11, "classes": 4})), settings())
+    assert reason is not None
+    assert "tree_fc" in reason
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    assert skip(VarLSTM(SIZES), settings(device="cuda")) == "tensorflow sees no CUDA device here"
+    monkeypatch.setattr(tf, "__version__", "2.15.1")
+    assert skip(VarLSTM(SIZES), settings()) == (
+        "tensorflow 2.15.1 is too old, 2.16 or newer is needed;"
+        " install the extra: pip install -e '.[tensorflow]'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"round_up_to": 0}, "system.options.round_up_to=0 is not allowed; give 1 or more"),
+        ({"buckets": 0}, "system.options.buckets=0 is not allowed; give 1 or more"),
+        ({"buckets": 2}, "which pads nothing; give 1, or system.options.layout=padded"),
+        ({"xla": True}, "which needs all shapes; give padded"),
+        ({"steps": 3}, "it takes xla, layout, round_up_to, buckets"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=r"^[^\n]*$") as caught:
+        dynamic.Adapter(settings(**options))
+    assert reason in str(caught.value)
