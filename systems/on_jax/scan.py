@@ -20,9 +20,10 @@ class ScanOptions:
 
     widths: int = 4
     multiple: int = 64
+    chunk: int = 64
 
     def __post_init__(self) -> None:
-        for name in ("widths", "multiple"):
+        for name in ("widths", "multiple", "chunk"):
             if getattr(self, name) < 1:
                 raise ConfigError(
                     f"system.options.{name}={getattr(self, name)} is not allowed; give 1 or more"

@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from harness.contracts.model import Model
 from harness.models.parts.lstm import layer_suffix
 from harness.values.instances import Chain
-from systems.on_jax.parts.columns import ColumnSizes, columns
+from systems.on_jax.parts.columns import ColumnSizes, columns_of
 from systems.on_jax.parts.losses import classified
 from systems.on_jax.parts.lstm import lstms
-from systems.on_jax.parts.plan import Plan, padded, planned
+from systems.on_jax.parts.plan import Plan
 
 
 class Network:
@@ -29,20 +28,7 @@ class Network:
 
     def plan(self, chains: Sequence[Chain]) -> Plan:
         """Columns of the sentences, and words and labels by place."""
-        lengths = np.array([chain.n_words for chain in chains], dtype=np.int64)
-        sizes, vectors = columns(lengths, self.options.widths, self.options.multiple)
-        kept = ("places", "rows", "before", "starts", "bounds")
-        words = np.concatenate([chain.words for chain in chains])
-        labels = np.concatenate([chain.labels for chain in chains])
-        return planned(
-            sizes,
-            slice(len(words)),
-            {
-                **{name: vectors[name] for name in kept},
-                "words": padded(words, sizes.n_words, 0),
-                "labels": padded(labels, sizes.n_words, -1),
-            },
-        )
+        return columns_of(chains, self.options.widths, self.options.multiple, both_ways=False)
 
     def loss(
         self,
@@ -52,14 +38,13 @@ class Network:
         sizes: ColumnSizes,
     ) -> tuple[Array, Array]:
         """Summed loss, and what the output layer reads (n_words, h)."""
-        x = vectors["embedding"][ids["places"]]
+        x = vectors["embedding"]
         for suffix in self.suffixes:
             U = weights[f"U{suffix}"]
-            gates = x @ weights[f"W{suffix}"] + weights[f"b{suffix}"]
+            gates = (x @ weights[f"W{suffix}"] + weights[f"b{suffix}"])[ids["places"]]
             zeros = jnp.zeros((sizes.widths[0], U.shape[0]), U.dtype)
-            x = lstms(sizes.widths, [gates], [U], [(zeros, zeros)], ids)[0]
-        hidden = x[ids["rows"]]
-        return classified(hidden, weights["W_out"], weights["b_out"], ids["labels"]), hidden
+            x = lstms(sizes.widths, [gates], [U], [(zeros, zeros)], ids)[0][ids["rows"]]
+        return classified(x, weights["W_out"], weights["b_out"], ids["labels"]), x
 
     def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
         """Logits of all words."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from systems.on_jax.parts.plan import Ids, padded, rounded_up
+from harness.values.instances import Chain
+from systems.on_jax.parts.plan import Ids, Plan, padded, planned, rounded_up
 
 UNIT = 8  # columns: no product of fewer rows is faster
 
@@ -32,6 +34,20 @@ class Columns(NamedTuple):
     vectors: dict[str, NDArray]
 
 
+def columns_of(
+    chains: Sequence[Chain], n_widths: int, multiple: int, *, both_ways: bool
+) -> Plan:
+    """Columns of the sentences, and words and labels by place (of padding, 0 and -1)."""
+    lengths = np.array([chain.n_words for chain in chains], dtype=np.int64)
+    sizes, vectors = columns(lengths, n_widths, multiple)
+    used = {name: v for name, v in vectors.items() if both_ways or "mirrored" not in name}
+    words = np.concatenate([chain.words for chain in chains])
+    labels = np.concatenate([chain.labels for chain in chains])
+    used["words"] = padded(words, sizes.n_words, 0)
+    used["labels"] = padded(labels, sizes.n_words, -1)
+    return planned(sizes, slice(len(words)), used)
+
+
 def columns(lengths: Ids, n_widths: int, multiple: int) -> Columns:
     """Lay sentences of these lengths, none of them 0, side by side.
 
@@ -53,7 +69,7 @@ def columns(lengths: Ids, n_widths: int, multiple: int) -> Columns:
     going = np.searchsorted(-ordered, -np.arange(ordered[0]), side="left")  # sentences of each step
     wide = -(-going // unit) * unit
     starts = np.cumsum(wide) - wide
-    n_rows, n_words = rounded_up(int(wide.sum()), multiple), rounded_up(n, multiple)
+    n_rows, n_words = rounded_up(int(wide.sum()), 4 * multiple), rounded_up(n, multiple)
     step = np.repeat(np.arange(len(going)), going)
     column = np.arange(n) - np.repeat(np.cumsum(going) - going, going)
     row = starts[step] + column

@@ -7,6 +7,13 @@ import jax.numpy as jnp
 from jax import Array
 
 
+def picked(logits: Array, labels: Array) -> Array:
+    """Summed loss of logits of few classes (n, n_classes); of a label below 0 there is none."""
+    losses = jax.nn.logsumexp(logits, axis=1)
+    right = jnp.take_along_axis(logits, jnp.maximum(labels, 0)[:, None], axis=1)[:, 0]
+    return jnp.sum(jnp.where(labels >= 0, losses - right, 0))
+
+
 @jax.custom_vjp
 def classified(hidden: Array, weight: Array, bias: Array, labels: Array) -> Array:
     """Summed loss of rows (n, n_inputs); of a label below 0 there is none.
@@ -21,7 +28,7 @@ def classified(hidden: Array, weight: Array, bias: Array, labels: Array) -> Arra
 
 
 def _loss(hidden, weight, labels):  # type: ignore[no-untyped-def]
-    """The loss, and the gradient of the loss at the logits as scales (n, 1) and d (n, n_classes)."""
+    """The loss, and its gradient at the logits: the product of (n, 1) and (n, n_classes)."""
     logits = hidden @ weight
     real, labels = (labels >= 0)[:, None], jnp.maximum(labels, 0)
     largest = jnp.max(logits, axis=1, keepdims=True)
