@@ -11,9 +11,9 @@ from jax import Array
 
 from harness.contracts.model import Model
 from harness.values.instances import Tree
-from systems.on_jax.parts.levels import LevelSizes, levels
 from systems.on_jax.parts.losses import picked
 from systems.on_jax.parts.plan import Plan, planned
+from systems.on_jax.parts.tree_rows import TreeSizes, halved, tree_rows
 from systems.on_jax.parts.trees import Children, States, Weights, tree_states
 
 
@@ -79,7 +79,8 @@ class Network:
     def plan(self, trees: Sequence[Tree]) -> Plan:
         """Rows of all vertices."""
         options = self.options
-        sizes, vectors, rows = levels(trees, options.chunk, options.widths, options.multiple)
+        widths = halved(options.chunk, options.widths)
+        sizes, vectors, rows = tree_rows(trees, widths, options.multiple)
         del vectors["roots"]
         return planned(sizes, rows, vectors)
 
@@ -88,7 +89,7 @@ class Network:
         weights: Mapping[str, Array],
         vectors: Mapping[str, Array],
         ids: Mapping[str, Array],
-        sizes: LevelSizes,
+        sizes: TreeSizes,
     ) -> tuple[Array, Array]:
         """Summed loss, and h of all rows."""
         gates = vectors["embedding"] @ weights["W"] + weights["b_leaf"]

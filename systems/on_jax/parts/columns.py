@@ -34,9 +34,7 @@ class Columns(NamedTuple):
     vectors: dict[str, NDArray]
 
 
-def columns_of(
-    chains: Sequence[Chain], n_widths: int, multiple: int, *, both_ways: bool
-) -> Plan:
+def columns_of(chains: Sequence[Chain], n_widths: int, multiple: int, *, both_ways: bool) -> Plan:
     """Columns of the sentences, and words and labels by place (of padding, 0 and -1)."""
     lengths = np.array([chain.n_words for chain in chains], dtype=np.int64)
     sizes, vectors = columns(lengths, n_widths, multiple)

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from systems.on_jax.parts.levels import UNIT, LevelSizes
 from systems.on_jax.parts.lstm import replaced, sliced
+from systems.on_jax.parts.tree_rows import UNIT, TreeSizes
 
 States = tuple[Array, ...]  # of some vertices, (n, width) each
 Weights = Mapping[str, Array]
@@ -43,11 +43,11 @@ class Cell(Protocol):
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def tree_states(
-    cell: Cell, sizes: LevelSizes, weights: Weights, leaves: States, ids: Mapping[str, Array]
+    cell: Cell, sizes: TreeSizes, weights: Weights, leaves: States, ids: Mapping[str, Array]
 ) -> States:
     """States of all rows (n_leaves + n_inner, width), from those of the leaves.
 
-    ids: see systems.on_jax.parts.levels. Padding is computed and never read; no gradient flows
+    ids: see systems.on_jax.parts.tree_rows. Padding is computed and never read; no gradient flows
     into it.
     """
     return _forward(cell, sizes, weights, leaves, ids, keep=False)[0]
@@ -55,7 +55,7 @@ def tree_states(
 
 def _forward(
     cell: Cell,
-    sizes: LevelSizes,
+    sizes: TreeSizes,
     weights: Weights,
     leaves: States,
     ids: Mapping[str, Array],
@@ -92,19 +92,19 @@ def _children(states: States, ids: Mapping[str, Array], at: Array, w: int) -> Ch
     return Children(tuple(x[left] for x in states), tuple(x[right] for x in states))
 
 
-def _fwd(cell: Cell, sizes: LevelSizes, weights: Any, leaves: States, ids: Any) -> Any:
+def _fwd(cell: Cell, sizes: TreeSizes, weights: Any, leaves: States, ids: Any) -> Any:
     states, kept = _forward(cell, sizes, weights, leaves, ids, keep=True)
     return states, (weights, states, kept, ids)
 
 
-def _bwd(cell: Cell, sizes: LevelSizes, saved: Any, dstates: States) -> Any:
+def _bwd(cell: Cell, sizes: TreeSizes, saved: Any, dstates: States) -> Any:
     weights, states, kept, ids = saved
     n = sizes.n_inner
 
     def chunk(w: int, last: Array, t: Any, carried: Any) -> Any:
         below, d = carried
         at = last - t * w
-        places = sliced(ids["places"], at, w)
+        places = sliced(ids["places"], sizes.n_leaves + at, w)
         own = tuple(sliced(x, sizes.n_leaves + at, w) for x in states)
         d_own = tuple(
             sliced(x, sizes.n_leaves + at, w) + _given(y, places)
@@ -132,7 +132,7 @@ def _bwd(cell: Cell, sizes: LevelSizes, saved: Any, dstates: States) -> Any:
         carried = lax.fori_loop(0, count, step, carried)
     below, d = carried
     dleaves = tuple(
-        x[: sizes.n_leaves] + _given(y, ids["leaf_places"])
+        x[: sizes.n_leaves] + _given(y, ids["places"][: sizes.n_leaves])
         for x, y in zip(dstates, below, strict=True)
     )
     return cell.gradients(everywhere, kept, d), dleaves, None
