@@ -41,8 +41,18 @@ ENGINE = "systems.on_core.vertex"
 # Compiling takes seconds a model; tests/engine/test_engine.py runs all of them with every switch.
 COMPILED = {"vertex": ("tree_lstm", "lattice_lstm", "tree_lstm_large", "var_lstm_large")}
 # torch.compile takes seconds for every hidden size: cases of one.
-ONLY = {"torch_compiled": ("var_lstm", "var_lstm_layers", "bilstm_layers", "seq2seq")}
-FRAMEWORKS = ("torch", "dynet", "tensorflow", "numba")
+ONLY = {
+    "torch_compiled": ("var_lstm", "var_lstm_layers", "bilstm_layers", "seq2seq"),
+    "jax_scan": (
+        "tree_lstm",
+        "tree_fc_fold",
+        "tree_fc_cavs",
+        "tree_gru",
+        "var_lstm_layers",
+        "bilstm_layers",
+    ),
+}
+FRAMEWORKS = ("torch", "dynet", "tensorflow", "jax", "numba")
 
 
 @dataclass(frozen=True)

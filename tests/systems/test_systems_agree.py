@@ -26,7 +26,12 @@ PROGRAM = ROOT / "tests" / "support" / "run_adapter.py"
 TOLERANCE = 1e-4  # of an array's largest entry
 STEP_TOLERANCE = 2e-3  # of the change that a step makes: a difference of float32 losses
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-OWN_FRAMEWORKS = {"dynet": {"dynet"}, "torch": {"torch"}, "core": {"torch", "numba"}}
+OWN_FRAMEWORKS = {
+    "dynet": {"dynet"},
+    "torch": {"torch"},
+    "core": {"torch", "numba"},
+    "jax": {"jax", "numba"},
+}
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 Found = Mapping[str, Any]
 

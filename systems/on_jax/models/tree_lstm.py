@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from harness.contracts.model import Model
-from harness.values.instances import Tree
 from systems.on_jax.parts.losses import picked
-from systems.on_jax.parts.plan import Plan, planned
-from systems.on_jax.parts.tree_rows import TreeSizes, halved, tree_rows
+from systems.on_jax.parts.tree_network import TreeNetwork
+from systems.on_jax.parts.tree_rows import TreeSizes
 from systems.on_jax.parts.trees import Children, States, Weights, tree_states
 
 
@@ -67,22 +65,8 @@ class Inner(NamedTuple):
         }
 
 
-class Network:
-    """harness.models.tree_lstm, level after level."""
-
-    tables: Mapping[str, str] = {"embedding": "words"}
-
-    def __init__(self, model: Model, options: Any) -> None:
-        self.cell = Inner(model.sizes.hidden_size)
-        self.options = options
-
-    def plan(self, trees: Sequence[Tree]) -> Plan:
-        """Rows of all vertices."""
-        options = self.options
-        widths = halved(options.chunk, options.widths)
-        sizes, vectors, rows = tree_rows(trees, widths, options.multiple)
-        del vectors["roots"]
-        return planned(sizes, rows, vectors)
+class Network(TreeNetwork):
+    """harness.models.tree_lstm, chunk after chunk."""
 
     def loss(
         self,
@@ -103,7 +87,7 @@ class Network:
             "b": weights["b"],
             "b_f": weights["b_f"],
         }
-        h, c = tree_states(self.cell, sizes, inner, (h, c), ids)
+        h, c = tree_states(Inner(self.h), sizes, inner, (h, c), ids)
         return picked(self.outputs(weights, h), ids["labels"]), h
 
     def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
