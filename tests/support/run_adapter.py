@@ -44,11 +44,19 @@ COMPILED = {"vertex": ("tree_lstm", "lattice_lstm", "tree_lstm_large", "var_lstm
 # steps that are unrolled are traced for seconds.
 ONLY = {
     "torch_compiled": ("var_lstm", "var_lstm_layers", "bilstm_layers", "seq2seq"),
+    "jax_scan": (
+        "tree_lstm",
+        "tree_fc_fold",
+        "tree_fc_cavs",
+        "tree_gru",
+        "var_lstm_layers",
+        "bilstm_layers",
+    ),
     "tf_static": ("var_lstm", "bilstm_layers"),
     "tf_dynamic_xla": ("var_lstm_equal",),
     "tf_static_xla": ("var_lstm_one_word",),
 }
-FRAMEWORKS = ("torch", "dynet", "tensorflow", "numba")
+FRAMEWORKS = ("torch", "dynet", "tensorflow", "jax", "numba")
 
 
 @dataclass(frozen=True)

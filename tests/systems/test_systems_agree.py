@@ -31,6 +31,7 @@ OWN_FRAMEWORKS = {
     "torch": {"torch"},
     "core": {"torch", "numba"},
     "tensorflow": {"tensorflow"},
+    "jax": {"jax", "numba"},
 }
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 Found = Mapping[str, Any]

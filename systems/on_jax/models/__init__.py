@@ -1,0 +1,1 @@
+"""Networks in JAX, a file for each model, named as the model."""

@@ -1,0 +1,1 @@
+"""What networks in JAX are made of: plans of rows, recurrences, losses."""
