@@ -20,6 +20,8 @@ Format of an experiment file (other keys, such as what to plot, are left to thei
           - {model: [tree_lstm, tree_gru], dataset: sst, batch_size: 8, policy: [agenda, depth]}
       paper: {...}
 
+A scale may also be the word `nothing`: what is shown is read from the code, not measured.
+
 `system` lists names, kinds (strategy, framework, subgraph, calibration: what a system's YAML says)
 or both: kind:framework is every framework that can run the block's model and is not slow,
 slow:framework the slow ones, not:NAME leaves one out (harness/planning/kinds.py). A new system is
@@ -46,6 +48,7 @@ from harness.values.places import CONF_DIR
 
 SCALES = ("smoke", "paper")
 _SCALE_KEYS = {"rounds", "base", "blocks", "counts"}
+NOTHING = "nothing"  # in place of a scale: no trial and no count
 
 Settings = Mapping[str, Any]  # override key -> value of one trial
 
@@ -107,6 +110,8 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
         raise ConfigError(f"experiment/{name}.yaml has no scale {scale}; choose one of: {known}")
     chosen = scales[scale]
     place = f"experiment/{name}.yaml, scale {scale}"
+    if chosen == NOTHING:
+        return Grid(name, content["title"], content["paper"], scale, rounds=1, settings=())
     _check_scale(place, chosen)
     base = chosen.get("base") or {}
     blocks = [base | block for block in chosen.get("blocks", ())]
@@ -124,7 +129,9 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
 
 def _check_scale(place: str, chosen: Any) -> None:
     if not isinstance(chosen, dict) or not (chosen.get("blocks") or chosen.get("counts")):
-        raise ConfigError(f"{place} has no blocks and no counts; list at least one of either")
+        raise ConfigError(
+            f"{place} has no blocks and no counts; list at least one of either, or say {NOTHING}"
+        )
     unknown = sorted(set(chosen) - _SCALE_KEYS)
     if unknown:
         allowed = ", ".join(sorted(_SCALE_KEYS))

@@ -70,6 +70,11 @@ class Presentation:
         return self.show.get("graph") == "plain"
 
     @property
+    def reads_code(self) -> bool:
+        """Whether it shows the code of models itself."""
+        return "code" in self.show
+
+    @property
     def stems(self) -> tuple[str, ...]:
         """What it writes, without suffix and relative to the results: one per figure or table."""
         if self.is_table and self.compare:

@@ -25,7 +25,7 @@ _BLAS = re.compile(r"BLAS_INFO=(\w+)")
 
 
 class TorchSystem(System):
-    """A module of systems.on_torch.models, trained with autograd and torch.optim.SGD.
+    """A module of the package `models`, trained with autograd and torch.optim.SGD.
 
     A model's file there has one module class for each system, named by `network`, with SHARED (its
     own names of the shared weights; a linear layer holds its weight transposed) and prepare (from
@@ -34,6 +34,7 @@ class TorchSystem(System):
 
     framework = "torch"
     network: ClassVar[str]
+    models: ClassVar[str] = MODELS
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
@@ -47,13 +48,14 @@ class TorchSystem(System):
         """CUDA has to be there, and the model to be written for torch."""
         if settings.device == "cuda" and not torch.cuda.is_available():
             return "torch sees no CUDA device here"
-        if importlib.util.find_spec(f"{MODELS}.{model.name}") is None:
-            return f"model {model.name} is not written for torch ({MODELS}.{model.name} is missing)"
+        file = f"{cls.models}.{model.name}"
+        if importlib.util.find_spec(file) is None:
+            return f"model {model.name} is not written for torch ({file} is missing)"
         return None
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Build the module with the shared weights."""
-        module = importlib.import_module(f"{MODELS}.{model.name}")
+        module = importlib.import_module(f"{self.models}.{model.name}")
         self._net: Any = self._network(module, model)
         with torch.no_grad():
             for name, values in weights.items():

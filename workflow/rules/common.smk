@@ -52,6 +52,12 @@ DRAWING_SHA256 = hash_files(
     {path.name: path for path in Path(workflow.basedir, "plots").rglob("*")
      if path.suffix in (".py", ".yaml", ".html", ".mplstyle")}
 )
+# What shows the code of models is drawn again once that changes.
+CODE_SHA256 = hash_files(
+    {path.as_posix(): path for folder in ("harness/models", "systems")
+     for path in Path(workflow.basedir, folder).rglob("*.py")}
+)
+READS_CODE = {name for name in PLANS if read_presentation(name, CHOICES.conf_dir).reads_code}
 # The python that runs Snakemake also measures and draws, whether or not it is on the path.
 PYTHON = f"{shlex.quote(sys.executable)} -m"
 # Systems, models and data sets are those of the folder that was planned with, for bench too.

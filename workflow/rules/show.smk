@@ -14,6 +14,7 @@ for name, plan in PLANS.items():
         params:
             draw=f"{PYTHON} harness.commands.draw {name} {SAME_CHOICES}",
             source=DRAWING_SHA256,
+            code=CODE_SHA256 if name in READS_CODE else "",
         message:
             f"draw {name}"
         shell:

@@ -1,0 +1,150 @@
+"""torchfold: what it needs of today's PyTorch, and which vertices it computes once."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from harness.contracts.model import Model, initial_weights
+from harness.contracts.system import RunSettings
+from harness.errors import ConfigError
+from harness.measuring.check import relative_error
+from harness.measuring.clock import NullClock
+from harness.values.instances import Tree
+from systems.on_torch.parts.folds import fold_trees, listed_trees, package
+from systems.on_torch.torchfold import Adapter
+from tests.support.run_adapter import CASES
+
+CPU = torch.device("cpu")
+
+
+def settings(**options: Any) -> RunSettings:
+    return RunSettings("train", "cpu", 1, 4, 0.2, 0, options=options)
+
+
+def found_by(model: Model, trees: list[Tree], **options: Any) -> tuple[Adapter, dict[str, Any]]:
+    system = Adapter(settings(**options))
+    system.prepare(model, initial_weights(model, seed=0))
+    system.load(trees)
+    system.run(NullClock(), update=False)
+    result = system.result()
+    found = {"loss": np.array(result.loss), "outputs": result.outputs, **result.gradients}
+    return system, found
+
+
+def leaf(word: int) -> Tree:
+    return Tree(np.array([word]), np.array([1]), np.array([-1]), np.array([-1]))
+
+
+def pair(first: int, second: int) -> Tree:
+    words = np.array([first, second, -1])
+    return Tree(words, np.array([1, 2, 3]), np.array([-1, -1, 0]), np.array([-1, -1, 1]))
+
+
+def as_installed() -> ModuleType:
+    """The package once more, without what parts/folds.py gives it."""
+    spec = importlib.util.find_spec("torchfold.torchfold")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_without_what_is_missing_it_takes_no_node() -> None:
+    with pytest.raises(AttributeError, match="_TensorBase"):
+        as_installed().Fold().add("leaf", 3)
+
+
+def test_pytorch_itself_stays_as_it_is() -> None:
+    """Tensors are allowed as arguments of nodes, though torch.tensor has got no attribute."""
+    fold = package.Fold()
+    fold.add("leaf", torch.ones(1, 2))
+    with pytest.raises(ValueError, match="All args should be"):
+        fold.add("leaf", "a text")
+    assert not hasattr(torch.tensor, "_TensorBase")
+    assert importlib.import_module("torchfold").Fold is package.Fold
+
+
+def test_importing_the_adapter_patches_nothing_of_pytorch() -> None:
+    program = (
+        "import torch; before = {k: id(v) for k, v in vars(torch).items() if k[0] != '_'}\n"
+        "import systems.on_torch.torchfold\n"
+        "changed = [k for k, v in before.items() if id(vars(torch).get(k)) != v]\n"
+        "assert not changed and not hasattr(torch.tensor, '_TensorBase'), changed"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+class Sums(torch.nn.Module):
+    """A state is the sum of the words below; notes how many nodes each call had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, int]] = []
+
+    def leaf(self, words: Tensor, *_: Tensor) -> Tensor:
+        self.calls.append(("leaf", len(words)))
+        return words[:, None].float()
+
+    def internal(self, left: Tensor, right: Tensor) -> Tensor:
+        self.calls.append(("internal", len(left)))
+        return left + right
+
+
+TREES = [leaf(5), pair(5, 7), pair(5, 7), pair(7, 5)]
+
+
+@pytest.mark.parametrize(
+    ("share", "calls"),
+    [
+        (True, [("leaf", 2), ("internal", 2)]),  # pair(5, 7) and pair(7, 5)
+        (False, [("leaf", 7), ("internal", 3)]),
+    ],
+)
+def test_equal_nodes_are_computed_once_where_they_are_shared(
+    share: bool, calls: list[tuple[str, int]]
+) -> None:
+    folded = fold_trees(listed_trees(TREES, CPU).trees, share=share, cuda=False)
+    net = Sums()
+    assert folded.states(net).flatten().tolist() == [5, 5, 7, 12, 5, 7, 12, 7, 5, 12]
+    assert net.calls == calls
+    assert folded.n_batches == len(calls)
+    assert folded.n_computed == sum(n for _, n in calls)
+    assert folded.root_states(Sums()).flatten().tolist() == [5, 12, 12, 12]
+
+
+@pytest.mark.parametrize("case", ["tree_lstm", "tree_fc_fold", "tree_fc_cavs", "tree_gru"])
+def test_sharing_changes_no_result_and_is_told(case: str) -> None:
+    model, trees = CASES[case].model, [*CASES[case].instances, leaf(3), pair(3, 3), pair(3, 3)]
+    shared, wanted = found_by(model, trees)
+    apart, found = found_by(model, trees, share_equal_nodes=False)
+    assert set(found) == set(wanted)
+    for name, value in found.items():
+        assert relative_error(value, wanted[name]) < 1e-5, name
+    n = sum(len(tree.words) for tree in trees)
+    assert apart.in_force() == {"share_equal_nodes": "false", "nodes_computed": f"{n} of {n}"}
+    n_computed, _, n_added = shared.in_force()["nodes_computed"].split()
+    assert int(n_computed) < int(n_added) == n
+
+
+def test_before_a_run_nothing_is_told_of_it() -> None:
+    system = Adapter(settings())
+    assert system.in_force() == {"share_equal_nodes": "true"}
+    assert system.counters().n_batches is None
+
+
+def test_what_cannot_run_is_told() -> None:
+    reason = Adapter.skip(CASES["var_lstm"].model, settings())
+    assert reason is not None
+    assert "systems.on_torch.folded.var_lstm is missing" in reason
+    with pytest.raises(ConfigError, match="share_equal_nodes"):
+        Adapter(settings(share_equal_nodes="yes"))
