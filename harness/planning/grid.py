@@ -27,8 +27,9 @@ so measured without being named here. The lists of `compare` are written in the 
 
 Keys are override keys of `bench` (a dot goes down: timing.min_seconds, model.options.variant); a
 block's key wins over the base's. `null` is a value like any other. A block without lists is one
-trial. A scale has blocks, counts (keys: harness/planning/sweep.py), or both; or `claims: all`,
-which stands for the trials and counts of other experiments that conf/claims names.
+trial. A scale has blocks, counts (keys: harness/planning/sweep.py), or both.
+In place of all that a scale may be the word `claims`: those trials and counts of other experiments
+that conf/claims names.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from harness.values.places import CONF_DIR
 
 SCALES = ("smoke", "paper")
 _SCALE_KEYS = {"rounds", "base", "blocks", "counts"}
-_ALL_CLAIMS = {"claims": "all"}  # a scale that other experiments measure
+CLAIMS = "claims"  # in place of a scale: trials and counts that conf/claims names
 
 Settings = Mapping[str, Any]  # override key -> value of one trial
 
@@ -111,7 +112,7 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
         raise ConfigError(f"experiment/{name}.yaml has no scale {scale}; choose one of: {known}")
     chosen = scales[scale]
     place = f"experiment/{name}.yaml, scale {scale}"
-    if chosen == _ALL_CLAIMS:
+    if chosen == CLAIMS:
         return Grid(name, content["title"], content["paper"], scale, 1, (), of_claims=True)
     _check_scale(place, chosen)
     base = chosen.get("base") or {}

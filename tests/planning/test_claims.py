@@ -53,7 +53,7 @@ def conf(tmp_path: Path) -> Path:
     for name in ("slow", "slower", "quick"):
         (tmp_path / f"system/{name}.yaml").write_text(f"name: {name}\n")
     base = {"model": "tree_fc", "dataset": "sst", "hidden_size": 4}
-    scales = {"smoke": {"base": base, "blocks": BLOCKS}, "paper": {"claims": "all"}}
+    scales = {"smoke": {"base": base, "blocks": BLOCKS}, "paper": "claims"}
     counts = {"smoke": {"counts": [COUNTS | {"policy": ["depth", "agenda"]}]}}
     for name, content in (("one", scales), ("counted", counts)):
         file = {"title": "T", "paper": "P", "scales": content}
@@ -171,10 +171,10 @@ def test_a_count_is_compared_with_another_or_with_the_bound(conf: Path) -> None:
     assert "counted has no counts at scale smoke that fit: of policy=width" in fault_of(conf, wrong)
 
 
-def test_a_scale_answers_all_claims_or_says_so_otherwise(conf: Path) -> None:
+def test_a_scale_is_claims_or_has_points_of_its_own(conf: Path) -> None:
     path = conf / "experiment/one.yaml"
     content = yaml.safe_load(path.read_text())
-    content["scales"]["paper"] = {"claims": "some"}
+    content["scales"]["paper"] = "claim"
     path.write_text(yaml.safe_dump(content))
     with pytest.raises(ConfigError, match="has no blocks and no counts"):
         expand("one", "paper", conf)
