@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from harness.contracts.home import home_of
 from harness.planning.admit import default_device
+from harness.planning.claim_points import EXPERIMENT, check_claims, comparisons
+from harness.planning.claims import Claim, read_claims
 from harness.planning.compose import Composer
 from harness.planning.counter import counting_sha256
 from harness.planning.grid import Settings, expand, override_text
@@ -78,32 +80,78 @@ def plan_artefact(name: str, choices: Choices, composer: Composer) -> tuple[Plan
     Raises ConfigError where the grid, or what it names, is wrong.
     """
     grid = expand(name, choices.scale, choices.conf_dir)
+    if grid.of_claims:
+        return _trials_of_claims(choices, composer)
+    planned: dict[str, PlannedTrial] = {}
+    for trial in _planned(grid.settings, grid.rounds, choices, composer):
+        planned.setdefault(trial.trial_id, trial)
+    return tuple(planned.values())
+
+
+def _planned(
+    settings: Sequence[Settings], rounds: int, choices: Choices, composer: Composer
+) -> Iterator[PlannedTrial]:
+    """Resolve points of a grid, with stand-ins for data sets that are not there."""
     extra = {
         "device": choices.device,
         "threads": choices.threads,
         "data_root": choices.data_root,
         "results_dir": choices.results_dir,
     }
-    named = {str(settings["dataset"]) for settings in grid.settings}
+    named = {str(one["dataset"]) for one in settings}
     available = {dataset: _available(dataset, choices) for dataset in named}
-    planned: dict[str, PlannedTrial] = {}
-    for settings in grid.settings:
-        chosen = {**settings, "dataset": available[str(settings["dataset"])]}
+    for one in settings:
+        chosen = {**one, "dataset": available[str(one["dataset"])]}
         # What an experiment says itself wins: some compare on the CPU wherever they run.
         overrides = tuple(override_text(key, value) for key, value in (extra | chosen).items())
-        spec = spec_of(composer.compose(overrides))
-        planned.setdefault(spec.trial_id, PlannedTrial(spec, chosen, overrides, grid.rounds))
-    return tuple(planned.values())
+        yield PlannedTrial(spec_of(composer.compose(overrides)), chosen, overrides, rounds)
 
 
 def plan_counts(name: str, choices: Choices) -> tuple[Sweep, ...]:
     """Batch counts of one artefact, with stand-ins for data sets that are not there."""
     sweeps = []
-    for sweep in expand(name, choices.scale, choices.conf_dir).sweeps:
+    grid = expand(name, choices.scale, choices.conf_dir)
+    if grid.of_claims:
+        return _sweeps_of_claims(choices)
+    for sweep in grid.sweeps:
         datasets = (_available(dataset, choices) for dataset in sweep.values("dataset"))
         found = {"dataset": tuple(dict.fromkeys(datasets))}
         sweeps.append(replace(sweep, settings={**sweep.settings, **found}))
     return tuple(sweeps)
+
+
+def _trials_of_claims(choices: Choices, composer: Composer) -> tuple[PlannedTrial, ...]:
+    """Those trials of other experiments that answer claims, with the experiment's name."""
+    trials: list[PlannedTrial] = []
+    for name, claims in _claims_by_experiment(choices, counted=False).items():
+        grid = expand(name, choices.scale, choices.conf_dir)
+        pairs = [pair for c in claims if c.answer for pair in comparisons(c.answer, grid.settings)]
+        places = sorted({place for pair in pairs for place in (*pair.of, *pair.over)})
+        needed = [grid.settings[place] for place in places]
+        trials += (
+            replace(trial, settings={**trial.settings, EXPERIMENT: name})
+            for trial in _planned(needed, grid.rounds, choices, composer)
+        )
+    return tuple(trials)
+
+
+def _sweeps_of_claims(choices: Choices) -> tuple[Sweep, ...]:
+    """Sweeps of other experiments, each once, that answer claims."""
+    names = _claims_by_experiment(choices, counted=True)
+    sweeps = (sweep for name in names for sweep in plan_counts(name, choices))
+    return tuple({sweep.sweep_id: sweep for sweep in sweeps}.values())
+
+
+def _claims_by_experiment(choices: Choices, *, counted: bool) -> dict[str, list[Claim]]:
+    """Claims that are answered at this scale; raises ConfigError where one names what is not."""
+    claims = read_claims(choices.conf_dir)
+    check_claims(claims, choices.conf_dir)
+    found: dict[str, list[Claim]] = {}
+    for claim in claims:
+        answer = claim.answer
+        if answer and claim.is_answered_at(choices.scale) and answer.counts_batches == counted:
+            found.setdefault(answer.experiment, []).append(claim)
+    return found
 
 
 def sweep_sha256(sweep: Sweep, composer: Composer) -> str:
@@ -166,7 +214,6 @@ def measuring_order(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:
 
 def _point_of(trial: PlannedTrial) -> tuple[str, ...]:
     """Everything but the system, as a key to sort by."""
-    rest = sorted(
-        (k, f"{v!s:>12}") for k, v in trial.settings.items() if k not in ("system", "policy")
-    )
+    left_out = ("system", "policy", EXPERIMENT)
+    rest = sorted((k, f"{v!s:>12}") for k, v in trial.settings.items() if k not in left_out)
     return tuple(f"{key}={value}" for key, value in rest)

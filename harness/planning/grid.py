@@ -30,6 +30,8 @@ so measured without being named here. The lists of `compare` are written in the 
 Keys are override keys of `bench` (a dot goes down: timing.min_seconds, model.options.variant); a
 block's key wins over the base's. `null` is a value like any other. A block without lists is one
 trial. A scale has blocks, counts (keys: harness/planning/sweep.py), or both.
+In place of all that a scale may be the word `claims`: those trials and counts of other experiments
+that conf/claims names.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ from harness.values.places import CONF_DIR
 
 SCALES = ("smoke", "paper")
 _SCALE_KEYS = {"rounds", "base", "blocks", "counts"}
+CLAIMS = "claims"  # in place of a scale: trials and counts that conf/claims names
 NOTHING = "nothing"  # in place of a scale: no trial and no count
 
 Settings = Mapping[str, Any]  # override key -> value of one trial
@@ -58,6 +61,7 @@ class Grid:
     """One artefact at one scale: its trials as override lists, each run in `rounds` rounds.
 
     sweeps: batch counts that it takes from `bench-schedule`.
+    of_claims: True where it has no points of its own, but those that conf/claims names.
     """
 
     name: str
@@ -67,6 +71,7 @@ class Grid:
     rounds: int
     settings: tuple[Settings, ...]
     sweeps: tuple[Sweep, ...] = ()
+    of_claims: bool = False
 
     @property
     def overrides(self) -> tuple[tuple[str, ...], ...]:
@@ -110,6 +115,8 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
         raise ConfigError(f"experiment/{name}.yaml has no scale {scale}; choose one of: {known}")
     chosen = scales[scale]
     place = f"experiment/{name}.yaml, scale {scale}"
+    if chosen == CLAIMS:
+        return Grid(name, content["title"], content["paper"], scale, 1, (), of_claims=True)
     if chosen == NOTHING:
         return Grid(name, content["title"], content["paper"], scale, rounds=1, settings=())
     _check_scale(place, chosen)

@@ -37,10 +37,12 @@ class Answers:
     def to(self, specs: Sequence[TrialSpec]) -> list[Rounds]:
         """Return, for each trial of one plan, its rounds; none where nothing answers."""
         by_name = {spec.trial_id for spec in specs} & self._by_trial.keys()
-        names = [self._name_for(spec, by_name) for spec in specs]
-        claims = Counter(names)
+        # A plan may hold a trial twice, for two uses of it.
+        names = {spec.trial_id: self._name_for(spec, by_name) for spec in specs}
+        claims = Counter(names.values())
+        found = (names[spec.trial_id] for spec in specs)
         return [
-            self._by_trial[name] if name is not None and claims[name] == 1 else {} for name in names
+            self._by_trial[name] if name is not None and claims[name] == 1 else {} for name in found
         ]
 
     def _name_for(self, spec: TrialSpec, taken: Collection[str]) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +45,7 @@ def use_style() -> None:
 def looks_of(systems: Sequence[str]) -> dict[str, Look]:
     """Looks of the systems of one panel, no two with the same colour or marker while both last.
 
+    Then no two with the same colour, and then none with the same of both.
     A system that looks.yaml names keeps its look, unless one before it in the panel has it; any
     other gets one by its name, the same wherever nobody else in the panel has it.
     """
@@ -52,14 +53,17 @@ def looks_of(systems: Sequence[str]) -> dict[str, Look]:
     looks: dict[str, Look] = {}
     for system in (*(s for s in systems if s in named), *sorted(set(systems) - set(named))):
         own = [Look(**named[system])] if system in named else []
-        taken = looks.values()
-        free = [look for look in (*own, *_spare_looks(system)) if look not in taken]
-        colors, markers = {look.color for look in taken}, {look.marker for look in taken}
-        looks[system] = next(
-            (look for look in free if look.color not in colors and look.marker not in markers),
-            free[0],
-        )
+        free = [look for look in (*own, *_spare_looks(system)) if look not in looks.values()]
+        looks[system] = min(free, key=lambda look: _likeness(look, looks.values()))
     return looks
+
+
+def _likeness(look: Look, taken: Collection[Look]) -> int:
+    """How hard it is to tell from those that are taken; 0: nothing of it is."""
+    same_color = any(look.color == other.color for other in taken)
+    same_marker = any(look.marker == other.marker for other in taken)
+    same_both = any((look.color, look.marker) == (one.color, one.marker) for one in taken)
+    return same_marker + 2 * same_color + 4 * same_both
 
 
 def _spare_looks(system: str) -> list[Look]:

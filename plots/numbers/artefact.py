@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.counts.row import AnyCount, CountRow
+from harness.planning.claims import Claim
 from harness.planning.sweep import Sweep
 from harness.records.record import Record
 from plots.numbers.families import Family, families_of
@@ -23,6 +24,7 @@ class Artefact:
 
     labels: how a system or a model is called in print. counts: those that failed, too.
     variant_of: systems that are variants, each with the name of the one that it is a variant of.
+    claims: of an artefact that answers claims, all of them.
     data_root: where data sets lie. stand_ins: generated data sets that stand in for others, each
         with the kind of its instances.
     """
@@ -36,6 +38,7 @@ class Artefact:
     data_root: Path = Path("data")
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     variant_of: Mapping[str, str] = field(default_factory=dict)
+    claims: tuple[Claim, ...] = ()
 
     @property
     def name(self) -> str:
@@ -43,8 +46,9 @@ class Artefact:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """All records that were found, in the order of the grid."""
-        return tuple(r for point in self.points for r in point.records if r is not None)
+        """All records that were found, in the order of the grid, each once."""
+        found = [r for point in self.points for r in point.records if r is not None]
+        return tuple({(r.trial_id, r.trial.round): r for r in found}.values())
 
     @property
     def compare(self) -> Mapping[str, tuple[str, ...]]:

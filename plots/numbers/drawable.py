@@ -182,7 +182,8 @@ def _parts(
 
 def _part(name: str, source: Elsewhere, choices: Choices, composer: Composer) -> Part:
     trials, sweeps = plan_artefact(name, choices, composer), plan_counts(name, choices)
-    rounds = [record for records in source.rounds(trials) for record in records]
+    unique = list({trial.trial_id: trial for trial in trials}.values())
+    rounds = [record for records in source.rounds(unique) for record in records]
     found = [record for record in rounds if record is not None]
     seen = {(record.trial_id, record.trial.round) for record in found}
     seen |= {(row.count_id, 0) for sweep in sweeps for row in source.counts(sweep)}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness.contracts.home import home_of
 from harness.planning.artefacts import Choices, PlannedTrial
+from harness.planning.claim_points import EXPERIMENT
+from harness.planning.claims import read_claims
+from harness.planning.grid import expand
 from harness.planning.kinds import read_systems
 from harness.planning.sweep import Sweep
 from harness.planning.yaml_files import read_mapping
@@ -34,7 +38,9 @@ def gather(
         Point(settings=trial.settings, records=records)
         for trial, records in zip(trials, source.rounds(trials), strict=True)
     )
-    check_one_table(record for point in points for record in point.records if record is not None)
+    for group in _tables_of(points):
+        check_one_table(record for one in group for record in one.records if record is not None)
+    of_claims = expand(name, choices.scale, choices.conf_dir).of_claims
     return Artefact(
         presentation=read_presentation(name, choices.conf_dir),
         scale=choices.scale,
@@ -45,7 +51,16 @@ def gather(
         data_root=choices.data_root,
         stand_ins=read_stand_ins(choices.conf_dir),
         variant_of=read_variants(choices.conf_dir),
+        claims=read_claims(choices.conf_dir) if of_claims else (),
     )
+
+
+def _tables_of(points: Sequence[Point]) -> list[list[Point]]:
+    """Points whose numbers meet: all, or of an artefact of claims those of each experiment."""
+    groups: dict[object, list[Point]] = {}
+    for point in points:
+        groups.setdefault(point.settings.get(EXPERIMENT), []).append(point)
+    return list(groups.values())
 
 
 def read_labels(conf_dir: Path) -> dict[str, str]:

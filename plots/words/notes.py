@@ -62,8 +62,9 @@ def subtitle_of(artefact: Artefact) -> str:
             parts.append(words.format(values.pop()))
     records = artefact.records
     if records:
-        trial = records[0].trial
-        parts.append(f"mode {trial.mode}, float32, {threads_words(trial.threads)}")
+        modes = " and ".join(sorted({record.trial.mode for record in records}))
+        threads = threads_words(records[0].trial.threads)
+        parts.append(f"mode {modes}, float32, {threads}")
         parts.append(machine_words(artefact))
     elif cpus := {row.cpu for row in artefact.counted}:
         parts.append(f"1 CPU thread; {', '.join(sorted(cpus))}")
@@ -151,13 +152,13 @@ def span(values: Iterable[int]) -> str:
 
 def statistics_note(artefact: Artefact) -> str:
     """What the number is, and what its interval."""
-    n_rounds = max((len(point.records) for point in artefact.points), default=0)
-    if n_rounds < 2:
+    rounds = [len(point.records) for point in artefact.points] or [0]
+    if max(rounds) < 2:
         return "One round in a fresh process per trial: no interval."
-    few = " (few: the interval is rough)" if round_warnings(n_rounds) else ""
+    few = " (few: the interval is rough)" if round_warnings(max(rounds)) else ""
     return (
-        f"Median of {n_rounds} rounds{few}, each in a fresh process, rounds interleaved over all "
-        "systems; error bars, brackets and CSV: 95 % bootstrap interval over rounds."
+        f"Median of {span(rounds)} rounds{few}, each in a fresh process, rounds interleaved over"
+        " all systems; error bars, brackets and CSV: 95 % bootstrap interval over rounds."
     )
 
 

@@ -17,8 +17,9 @@ TEMPLATE = Path(__file__).parent / "report.html"
 
 
 def write_report(sheet_paths: Sequence[Path], results_dir: Path, path: Path) -> None:
-    """Gather the artefacts' sheets, tables and pictures into one page."""
+    """Gather the artefacts' sheets, tables and pictures into one page, claims first."""
     sheets = [json.loads(sheet.read_text(encoding="utf-8")) for sheet in sheet_paths]
+    sheets.sort(key=lambda sheet: not sheet["is_first"])
     for sheet in sheets:
         sheet["parts"] = [_part(stem, results_dir) for stem in sheet["stems"]]
     page = _template().render(

@@ -23,6 +23,7 @@ def sheet_of(artefact: Artefact, command: str) -> dict[str, Any]:
         "notes": notes_of(artefact),
         "scale": artefact.scale,
         "is_table": artefact.presentation.is_table,
+        "is_first": bool(artefact.claims),
         "stems": artefact.presentation.stems,
         "n_trials": len(artefact.points),
         "n_records": len(records),

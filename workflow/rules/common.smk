@@ -14,7 +14,7 @@ from harness.planning.artefacts import (
     sweep_sha256,
 )
 from harness.planning.compose import Composer
-from harness.planning.grid import experiment_names
+from harness.planning.grid import expand, experiment_names
 from harness.records.record import path_of
 from harness.trials.sources import SourceHashes, hash_files
 from harness.values.places import CONF_DIR
@@ -80,7 +80,14 @@ def records_of(plan):
     """What a table of these trials is made from."""
     if PLACE:
         return packed_files(Path(PLACE)) or [PLACE]
-    return [path for trial in plan for path in trial.record_paths(RESULTS)]
+    return list(dict.fromkeys(path for trial in plan for path in trial.record_paths(RESULTS)))
+
+
+def claim_files(name):
+    """What an artefact is judged by, where it answers claims."""
+    if not expand(name, CHOICES.scale, CHOICES.conf_dir).of_claims:
+        return []
+    return sorted(Path(CHOICES.conf_dir, "claims").glob("*.yaml"))
 
 wildcard_constraints:
     trial="[^/]+",

@@ -7,6 +7,7 @@ for name, plan in PLANS.items():
             experiment=f"{CHOICES.conf_dir}/experiment/{name}.yaml",
             records=records_of(plan),
             counts=[] if PLACE else [sweep.path(RESULTS) for sweep in COUNTS[name]],
+            claims=claim_files(name),
         output:
             [f"{RESULTS}/{file}" for file in FILES[name]],
         log:

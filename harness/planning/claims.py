@@ -1,0 +1,246 @@
+"""What papers claim: conf/claims/<name>.yaml, a file for each claim.
+
+    claim: Batching makes a Tree-LSTM train 7 times as fast   # one line, in our own words
+    who: Neubig, Goldberg and Dyer
+    paper: DyNet, NIPS 2017
+    year: 2017
+    where: Table 1
+    conditions: SST, batch size 64, hidden size 256           # those of the paper
+    device: cpu                   # for which it is claimed; any: a count, or claimed for both
+    published: {text: "7.1", table: dynet_table1}             # table: of plots/published, if any
+    answer:
+      experiment: dynet_table1    # whose trials, or batch counts, answer it
+      scales: [smoke, paper]      # at which its grid has them: the number is shown
+      decided_at: paper           # those of them with the sizes that the claim is about
+      quantity: epoch_s           # of plots/numbers/points.py; batches: of `bench-schedule`
+      of: {system: dynet_off}     # what is divided; of a list the best one counts at each point
+      over: {system: dynet}       # what it is divided by; left out: the quantity itself
+      at: {model: tree_lstm}      # points of the grid; left out: all
+      best_over: batch_size       # of either side the best over this key counts; or left out
+      stands_in: nothing          # what is measured in place of what the paper measured
+    rule: {at_least: 2.7, of_points: all, because: half of what is claimed on a log scale}
+
+In place of answer and rule, `unanswerable: why` says why nobody can measure it here.
+
+The rule is written before anything is measured, and says when the claim counts as reproduced:
+at_least, at_most or both; of all points, of any of them, or of their median. harness/planning/
+claim_points.py finds the points, plots/numbers/claims.py comes to the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ConfigError
+from harness.planning.grid import SCALES
+from harness.planning.yaml_files import read_mapping
+from harness.trials.spec import DEVICES
+
+ANY_DEVICE = "any"
+ALL, ANY, MEDIAN = "all", "any", "median"
+BATCHES = "batches"  # the quantity that is counted, not timed
+BOUND = "bound"  # in place of a policy: the lower bound of batches
+MAX_WORDS = 72  # characters of a claim, so that it fits into a row
+
+Wanted = Mapping[str, tuple[str, ...]]  # key of a grid -> the values that are wanted, as texts
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When a claim counts as reproduced; raises ConfigError for a rule that cannot be one.
+
+    because: why this threshold, in words.
+    """
+
+    because: str
+    of_points: str = ALL
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def __post_init__(self) -> None:
+        limits = [limit for limit in (self.at_least, self.at_most) if limit is not None]
+        for limit in limits:
+            if isinstance(limit, bool) or not isinstance(limit, int | float) or limit <= 0:
+                raise ConfigError(f"rule has the limit {limit!r}; give a number above 0")
+        if not limits:
+            raise ConfigError("rule has no limit; give at_least, at_most or both")
+        if len(limits) == 2 and limits[0] > limits[1]:
+            raise ConfigError(f"rule has at_least={limits[0]} above at_most={limits[1]}; swap them")
+        _one_of("rule has of_points", self.of_points, (ALL, ANY, MEDIAN))
+        _text("rule has because", self.because)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Which trials or counts answer a claim; raises ConfigError where that cannot be told.
+
+    of, over, at: values by key of the grid; `over` is empty where the quantity itself counts.
+    scales: at which there are such trials. decided_at: those with the sizes of the claim; numbers
+        of another one are shown, and decide nothing.
+    stands_in: what is measured in place of what the paper measured.
+    """
+
+    experiment: str
+    scales: tuple[str, ...]
+    decided_at: tuple[str, ...]
+    quantity: str
+    of: Wanted
+    stands_in: str
+    over: Wanted = field(default_factory=dict)
+    at: Wanted = field(default_factory=dict)
+    best_over: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("experiment", "quantity", "stands_in"):
+            _text(f"answer has {name}", getattr(self, name))
+        for scale in self.scales:
+            _one_of("answer has the scale", scale, SCALES)
+        for scale in self.decided_at:
+            _one_of("answer has decided_at", scale, self.scales)
+        for name in ("scales", "decided_at", "of"):
+            if not getattr(self, name):
+                raise ConfigError(f"answer has no {name}; see harness/planning/claims.py")
+        for key in {*self.of, *self.over, *self.at}:
+            if key == "dataset":
+                raise ConfigError("answer selects by dataset, for which others stand in; use model")
+        if self.best_over is not None:
+            _text("answer has best_over", self.best_over)
+
+    @property
+    def counts_batches(self) -> bool:
+        """Whether it is answered by batch counts, and by no trial."""
+        return self.quantity == BATCHES
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One claim of one paper; raises ConfigError where something is missing or too long.
+
+    published: the paper's number in its own words, without a unit. table: of plots/published, where
+        it stands with others; None: nowhere.
+    unanswerable: why nothing here can answer it; None where answer and rule say how.
+    """
+
+    name: str
+    claim: str
+    who: str
+    paper: str
+    year: int
+    where: str
+    conditions: str
+    device: str
+    published: str
+    table: str | None = None
+    answer: Answer | None = None
+    rule: Rule | None = None
+    unanswerable: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("claim", "who", "paper", "where", "conditions", "published"):
+            _text(f"has {name}", getattr(self, name))
+        if len(self.claim) > MAX_WORDS:
+            raise ConfigError(
+                f"has a claim of {len(self.claim)} characters; say it in {MAX_WORDS}, and the rest"
+                " in conditions"
+            )
+        if isinstance(self.year, bool) or not isinstance(self.year, int):
+            raise ConfigError(f"has year={self.year!r}; give the year of the paper")
+        _one_of("has device", self.device, (*DEVICES, ANY_DEVICE))
+        has_answer = self.answer is not None and self.rule is not None
+        if has_answer == (self.unanswerable is not None) or (
+            (self.answer is None) != (self.rule is None)
+        ):
+            raise ConfigError("has to have answer and rule, or unanswerable and neither of both")
+        if self.unanswerable is not None:
+            _text("has unanswerable", self.unanswerable)
+
+    def is_answered_at(self, scale: str) -> bool:
+        """Whether the grid of this scale has trials or counts for it."""
+        return self.answer is not None and scale in self.answer.scales
+
+    def is_decided_at(self, scale: str) -> bool:
+        """Whether they have the sizes that the claim is about."""
+        return self.answer is not None and scale in self.answer.decided_at
+
+
+def read_claims(conf_dir: Path) -> tuple[Claim, ...]:
+    """Every claim of conf/claims, the oldest paper first; raises ConfigError naming the file.
+
+    Whether what they name exists is another question: harness.planning.claim_points.
+    """
+    paths = sorted((conf_dir / "claims").glob("*.yaml"))
+    claims = [_read(path) for path in paths]
+    return tuple(sorted(claims, key=lambda claim: (claim.year, claim.paper, claim.name)))
+
+
+def _read(path: Path) -> Claim:
+    content = read_mapping(path)
+    try:
+        published = _mapping("published", content.pop("published", None), ("text",), ("table",))
+        answer, rule = content.pop("answer", None), content.pop("rule", None)
+        values = {
+            "name": path.stem,
+            "published": published["text"],
+            "table": published.get("table"),
+            "answer": None if answer is None else _answer(answer),
+            "rule": None if rule is None else Rule(**_fields_of(Rule, "rule", rule)),
+        }
+        if clash := sorted(values.keys() & content.keys()):
+            raise ConfigError(f"has {clash[0]}, which is no key of a claim; leave it out")
+        return Claim(**_fields_of(Claim, "claim", {**content, **values}))
+    except ConfigError as error:
+        raise ConfigError(f"claims/{path.name}: {error}") from error
+
+
+def _answer(said: object) -> Answer:
+    values = _fields_of(Answer, "answer", said)
+    for name in ("scales", "decided_at"):
+        scales = values[name] if isinstance(values[name], list) else [values[name]]
+        values[name] = tuple(map(str, scales))
+    for side in ("of", "over", "at"):
+        if side in values:
+            values[side] = _wanted(side, values[side])
+    return Answer(**values)
+
+
+def _wanted(side: str, said: object) -> dict[str, tuple[str, ...]]:
+    if not isinstance(said, Mapping):
+        raise ConfigError(f"answer has {side}={said!r}; map keys of the grid to values")
+    return {
+        str(key): tuple(map(str, value if isinstance(value, list) else [value]))
+        for key, value in said.items()
+    }
+
+
+def _fields_of(kind: type[Any], word: str, said: object) -> dict[str, Any]:
+    """The values of a dataclass's fields; raises ConfigError for one too many or too few."""
+    needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+    return _mapping(word, said, needed, [f.name for f in fields(kind)])
+
+
+def _mapping(
+    word: str, said: object, needed: list[str] | tuple[str, ...], more: list[str] | tuple[str, ...]
+) -> dict[str, Any]:
+    if not isinstance(said, Mapping):
+        raise ConfigError(f"has {word}={said!r}; it maps keys to values")
+    for key in needed:
+        if key not in said:
+            raise ConfigError(f"{word} has no {key}; add it")
+    allowed = list(dict.fromkeys([*needed, *more]))
+    for key in said:
+        if key not in allowed:
+            raise ConfigError(f"{word} has {key}; only {', '.join(allowed)} are allowed")
+    return dict(said)
+
+
+def _text(words: str, value: object) -> None:
+    if not isinstance(value, str) or not value.strip() or "\n" in value.strip():
+        raise ConfigError(f"{words}={value!r}; give one line of text")
+
+
+def _one_of(words: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{words}={value}; choose one of {', '.join(allowed)}")

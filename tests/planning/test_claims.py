@@ -1,0 +1,216 @@
+"""Claims of papers: every file is read whole, and one line says what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.errors import ConfigError
+from harness.planning.artefacts import Choices, choices_from, plan_artefact, plan_counts
+from harness.planning.claim_points import EXPERIMENT, check_claims, comparisons
+from harness.planning.claims import read_claims
+from harness.planning.compose import Composer
+from harness.planning.grid import SCALES, expand
+from harness.values.places import CONF_DIR
+
+GOOD: dict[str, Any] = {
+    "claim": "A cell trains twice as fast when it is batched",
+    "who": "Nobody",
+    "paper": "None, 2020",
+    "year": 2020,
+    "where": "Table 0",
+    "conditions": "in a dream",
+    "device": "cpu",
+    "published": {"text": "2"},
+    "answer": {
+        "experiment": "one",
+        "scales": ["smoke"],
+        "decided_at": "smoke",
+        "quantity": "epoch_s",
+        "of": {"system": ["slow", "slower"]},
+        "over": {"system": "quick"},
+        "stands_in": "nothing",
+    },
+    "rule": {"at_least": 1.4, "of_points": "all", "because": "half of it on a log scale"},
+}
+BLOCKS = [
+    {"system": ["slow", "quick"], "batch_size": [1, 8], "timing.min_seconds": 1},
+    {"system": "slower", "batch_size": 8, "timing.min_seconds": 2},
+    {"system": "quick", "policy": "depth", "batch_size": 8},
+    {"system": "slow", "batch_size": 64},
+]
+COUNTS = {"model": ["tree_fc", "mv_rnn"], "dataset": "sst", "batch_size": 8}
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    """A grid, a sweep of counts, and three systems."""
+    for folder in ("claims", "experiment", "system"):
+        (tmp_path / folder).mkdir()
+    for name in ("slow", "slower", "quick"):
+        (tmp_path / f"system/{name}.yaml").write_text(f"name: {name}\n")
+    base = {"model": "tree_fc", "dataset": "sst", "hidden_size": 4}
+    scales = {"smoke": {"base": base, "blocks": BLOCKS}, "paper": "claims"}
+    counts = {"smoke": {"counts": [COUNTS | {"policy": ["depth", "agenda"]}]}}
+    for name, content in (("one", scales), ("counted", counts)):
+        file = {"title": "T", "paper": "P", "scales": content}
+        (tmp_path / f"experiment/{name}.yaml").write_text(yaml.safe_dump(file))
+    return tmp_path
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    """The good claim with other values; a key with a dot goes down, None leaves a key out."""
+    content: dict[str, Any] = yaml.safe_load(yaml.safe_dump(GOOD))
+    for key, value in changes.items():
+        above, _, name = key.rpartition("__")
+        place = content[above] if above else content
+        place[name] = value
+        if value is None:
+            del place[name]
+    return content
+
+
+def fault_of(conf: Path, content: object) -> str:
+    """What reading and checking a claim says."""
+    (conf / "claims/dream.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError) as caught:
+        check_claims(read_claims(conf), conf)
+    said = str(caught.value)
+    assert "\n" not in said
+    assert "claims/dream.yaml" in said
+    return said
+
+
+def test_a_claim_is_read_and_finds_its_points(conf: Path) -> None:
+    (conf / "claims/dream.yaml").write_text(yaml.safe_dump(GOOD))
+    (claim,) = read_claims(conf)
+    check_claims([claim], conf)
+    assert (claim.name, claim.is_answered_at("smoke"), claim.is_answered_at("paper")) == (
+        "dream",
+        True,
+        False,
+    )
+    assert claim.answer is not None
+    settings = expand("one", "smoke", conf).settings
+    pairs = comparisons(claim.answer, settings)
+    # Of batch size 64 there is one side alone; what runs under another policy is no side.
+    assert [pair.at["batch_size"] for pair in pairs] == [1, 8]
+    sides = [
+        [{settings[place]["system"] for place in side} for side in (pair.of, pair.over)]
+        for pair in pairs
+    ]
+    assert sides == [[{"slow"}, {"quick"}], [{"slow", "slower"}, {"quick"}]]
+
+
+def test_claims_come_by_year(conf: Path) -> None:
+    for name, year in (("a", 2021), ("b", 2019), ("c", 2020)):
+        (conf / f"claims/{name}.yaml").write_text(yaml.safe_dump(changed(year=year)))
+    assert [claim.name for claim in read_claims(conf)] == ["b", "c", "a"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"claim": None}, "claim has no claim; add it"),
+        ({"colour": "red"}, "claim has colour; only name, claim, who"),
+        ({"claim": "x" * 80}, "has a claim of 80 characters; say it in 72"),
+        ({"where": "a\nb"}, "has where='a\\nb'; give one line of text"),
+        ({"year": "2020"}, "has year='2020'; give the year of the paper"),
+        ({"device": "gpu"}, "has device=gpu; choose one of cpu, cuda, any"),
+        ({"published": "2"}, "has published='2'; it maps keys to values"),
+        ({"published": {"text": 2}}, "has published=2; give one line of text"),
+        ({"published": {"text": "2", "at": 1}}, "published has at; only text, table are allowed"),
+        ({"rule": None}, "has to have answer and rule, or unanswerable and neither"),
+        ({"unanswerable": "no code"}, "has to have answer and rule, or unanswerable and neither"),
+        ({"rule__at_least": None}, "rule has no limit; give at_least, at_most or both"),
+        ({"rule__at_least": "2 x"}, "rule has the limit '2 x'; give a number above 0"),
+        ({"rule__at_most": 1.2}, "rule has at_least=1.4 above at_most=1.2; swap them"),
+        ({"rule__of_points": "most"}, "rule has of_points=most; choose one of all, any, median"),
+        ({"rule__because": None}, "rule has no because; add it"),
+        ({"answer__over": "quick"}, "answer has over='quick'; map keys of the grid to values"),
+        ({"answer__of": {}}, "answer has no of; see harness/planning/claims.py"),
+        ({"answer__scales": ["tiny"]}, "answer has the scale=tiny; choose one of smoke, paper"),
+        ({"answer__decided_at": "paper"}, "answer has decided_at=paper; choose one of smoke"),
+        ({"answer__at": {"dataset": "sst"}}, "selects by dataset, for which others stand in"),
+        ({"answer__experiment": "two"}, "experiment=two is unknown; choose one of: counted, one"),
+        ({"answer__scales": ["smoke", "paper"]}, "experiment one, which itself shows claims"),
+        ({"answer__over": {"system": "swift"}}, "system swift, which conf/system has not; choose"),
+        ({"answer__at": {"batch_size": 2}}, "one has no trials at scale smoke that fit: of system"),
+        ({"answer__at": {"batch_size": [8, 9]}}, "with batch_size=9; choose from 1, 8, 64"),
+        ({"answer__at": {"leaves": 8}}, "one has no trials at scale smoke that fit"),
+        ({"answer__quantity": "batches"}, "one has no counts at scale smoke that fit"),
+    ],
+)
+def test_a_wrong_claim_is_told_in_one_line(conf: Path, changes: dict[str, Any], words: str) -> None:
+    assert words in fault_of(conf, changed(**changes))
+
+
+@pytest.mark.parametrize("text", ["claim: [1", "12"])
+def test_a_file_that_is_no_claim_is_told(conf: Path, text: str) -> None:
+    (conf / "claims/dream.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"claims/dream.yaml"):
+        read_claims(conf)
+
+
+def counted(**sides: Any) -> dict[str, Any]:
+    return changed(
+        answer__experiment="counted",
+        answer__quantity="batches",
+        **{f"answer__{side}": wanted for side, wanted in sides.items()},
+    )
+
+
+def test_a_count_is_compared_with_another_or_with_the_bound(conf: Path) -> None:
+    content = counted(of={"policy": "depth"}, over={"policy": "bound"})
+    (conf / "claims/dream.yaml").write_text(yaml.safe_dump(content))
+    check_claims(read_claims(conf), conf)
+    wrong = counted(of={"policy": "width"}, over={"policy": "bound"})
+    assert "counted has no counts at scale smoke that fit: of policy=width" in fault_of(conf, wrong)
+
+
+def test_a_scale_is_claims_or_has_points_of_its_own(conf: Path) -> None:
+    path = conf / "experiment/one.yaml"
+    content = yaml.safe_load(path.read_text())
+    content["scales"]["paper"] = "claim"
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match="has no blocks and no counts"):
+        expand("one", "paper", conf)
+
+
+def choices(scale: str) -> Choices:
+    return choices_from({"scale": scale, "device": "cpu", "data_root": "none"}, {})
+
+
+def test_shipped_claims_name_what_there_is() -> None:
+    claims = read_claims(CONF_DIR)
+    check_claims(claims, CONF_DIR)
+    assert {claim.paper.partition(",")[0] for claim in claims} == {
+        "Cavs",
+        "DyNet",
+        "ED-Batch",
+        "ACRoBat",
+    }
+    assert len(claims) >= 15
+    assert all(
+        any(claim.is_answered_at(s) for s in SCALES) or claim.unanswerable for claim in claims
+    )
+
+
+@pytest.mark.slow
+def test_the_table_of_claims_measures_nothing_of_its_own() -> None:
+    """Its trials and counts are those of the experiments that it names."""
+    composer = Composer()
+    planned = plan_artefact("claims", choices("smoke"), composer)
+    for name in ("cavs_serial", "dynet_fig2"):
+        own = {
+            trial.trial_id: trial.rounds
+            for trial in plan_artefact(name, choices("smoke"), composer)
+        }
+        named = [trial for trial in planned if trial.settings[EXPERIMENT] == name]
+        assert named
+        assert {trial.trial_id: trial.rounds for trial in named}.items() <= own.items()
+    sweeps = {sweep.sweep_id for sweep in plan_counts("edbatch_fig9", choices("smoke"))}
+    assert {sweep.sweep_id for sweep in plan_counts("claims", choices("smoke"))} == sweeps
