@@ -147,6 +147,13 @@ class System(ABC):
         """Return the work of the last run; override where this is cheaper than `result`."""
         return self.result().counters
 
+    def moving_share(self) -> float | None:
+        """Return which share of forward and backward only moved data, of runs since last asked.
+
+        None where it is not told, or was not asked for: telling may cost the trial its speed.
+        """
+        return None
+
     def peak_memory_bytes(self) -> int | None:
         """Return the peak of memory that only the framework sees (a GPU's) since `prepare`."""
         return None

@@ -52,10 +52,16 @@ class Arrangement:
 
 @dataclass(slots=True)
 class Tally:
-    """Work since the last reset: kernels started, and bytes copied by gathers and scatters."""
+    """Work since the last reset: kernels started, and bytes copied by gathers and scatters.
+
+    n_moving_cycles, n_cycles: with the switch `profile`, the processor's ticks in steps that only
+    move data, and in all of the stages, of all runs since these two were last reset.
+    """
 
     n_launches: int = 0
     bytes_copied: int = 0
+    n_moving_cycles: int = 0
+    n_cycles: int = 0
 
 
 class Backend(ABC):

@@ -41,6 +41,8 @@ class Switches:
     backend: what executes the plans (a folder of harness/engine/backends); "auto": compiled code on
         a CPU, torch's operators on CUDA.
     loop: "compiled" runs a stage of all batches in one call; "python" makes a call of every batch.
+    profile: also tell which share of the stages is spent on moving data, for a table of that; the
+        counter is read around such steps, so that the trial's own time is for nothing else.
     """
 
     granularity: str = "vertex"
@@ -54,6 +56,7 @@ class Switches:
     outputs: str = "stage"
     backend: str = "auto"
     loop: str = "compiled"
+    profile: bool = False
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():

@@ -31,6 +31,7 @@ class Findings:
     n_compilations: int | None = None
     learn_s: float | None = None
     check: CheckVerdict | None = None
+    moving_share: float | None = None
     counters: MeanCounters = field(default_factory=MeanCounters)
     samples_s: tuple[float, ...] = ()
     instances_per_s: float | None = None
@@ -67,6 +68,7 @@ def record_of(
         n_launches=findings.counters.n_launches,
         bytes_copied=findings.counters.bytes_copied,
         n_copies=findings.counters.n_copies,
+        moving_share=findings.moving_share,
         peak_memory_bytes=findings.peak_memory_bytes,
         baseline_memory_bytes=findings.baseline_memory_bytes,
         check=findings.check,

@@ -177,11 +177,13 @@ def _answer(spec: TrialSpec, workload: Workload, instances: Sequence[Any]) -> An
 def _time(spec: TrialSpec, workload: Workload, system: System, findings: Findings) -> None:
     reset_peak_memory()
     n_before = system.n_compilations()
+    system.moving_share()  # of runs so far, which are not timed
     disturbance = Disturbance(spec.device)
     samples = time_passes(system, workload.mini_batches, spec.timing)
     disturbances = disturbance.warnings()
     findings.peak_memory_bytes = system.peak_memory_bytes() or peak_memory_bytes()
     findings.n_compilations = system.n_compilations()
+    findings.moving_share = system.moving_share()
     findings.in_force = in_force(system)  # a way may be left while mini-batches come
     seconds = [sample.total_s for sample in samples]
     n_mini_batches = len(workload.mini_batches)

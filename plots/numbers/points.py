@@ -69,6 +69,21 @@ def computation_s(record: Record, n_instances: int) -> float | None:
     return None if whole is None or graph is None else max(0.0, whole - graph)
 
 
+def moving_s(record: Record, n_instances: int) -> float | None:
+    """Seconds per epoch of moving data forward and backward, where a trial was run to tell it."""
+    if record.moving_share is None or not record.n_instances or not record.n_mini_batches:
+        return None
+    phases = (record.phases_s.get("forward"), record.phases_s.get("backward"))
+    per_instance = record.n_mini_batches / record.n_instances
+    return n_instances * per_instance * record.moving_share * sum(s for s in phases if s)
+
+
+def arithmetic_s(record: Record, n_instances: int) -> float | None:
+    """Seconds per epoch of computation without what only moves data."""
+    whole, moving = computation_s(record, n_instances), moving_s(record, n_instances)
+    return None if whole is None or moving is None else max(0.0, whole - moving)
+
+
 def construction_percent(record: Record, n_instances: int) -> float | None:
     """Graph work as a share of the epoch, in percent."""
     whole, graph = epoch_s(record, n_instances), construction_s(record, n_instances)
@@ -152,6 +167,8 @@ QUANTITIES: Mapping[str, Quantity] = {
         epoch_s,
         construction_s,
         computation_s,
+        moving_s,
+        arithmetic_s,
         construction_percent,
         throughput,
         construct_ms,

@@ -138,6 +138,13 @@ class Adapter(System):
         tally = self.engine.backend.tally
         return Counters(self.schedule.n_batches, tally.n_launches, tally.bytes_copied)
 
+    def moving_share(self) -> float | None:
+        """With the switch `profile`; see harness.engine.backend.Tally."""
+        tally = self.engine.backend.tally
+        share = tally.n_moving_cycles / tally.n_cycles if tally.n_cycles else None
+        tally.n_moving_cycles = tally.n_cycles = 0
+        return share
+
     def synchronize(self) -> None:
         """Wait for the backend's device; before there is a backend, for nothing."""
         if self._backend is not None:

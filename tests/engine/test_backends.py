@@ -26,7 +26,7 @@ from harness.engine.backend import (
     choose_backend,
 )
 from harness.engine.backends.compiled import backend as compiled
-from harness.engine.cpu_kernels import libraries
+from harness.engine.cpu_kernels import cycles, libraries
 from harness.engine.engine import Engine
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.rows.geometry import TypeGeometry
@@ -132,6 +132,15 @@ def test_a_backend_that_is_none_is_told_with_those_that_are() -> None:
 def test_generated_code_is_not_for_cuda() -> None:
     with pytest.raises(UnsupportedTrial, match=r"not for device=cuda; use backend=stepwise"):
         choose_backend(Switches(backend="compiled"), "cuda")
+
+
+def test_only_generated_code_tells_what_it_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnsupportedTrial, match=r"profile=true .*use backend=compiled on a CPU"):
+        choose_backend(Switches(backend="stepwise", profile=True), "cpu")
+    monkeypatch.setattr(cycles, "READABLE", False)
+    assert choose_backend(Switches(), "cpu") is compiled.Backend
+    with pytest.raises(UnsupportedTrial, match="counter of x86 processors"):
+        choose_backend(Switches(profile=True), "cpu")
 
 
 def test_without_a_library_that_multiplies_there_is_no_generated_code(

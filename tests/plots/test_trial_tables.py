@@ -16,6 +16,8 @@ from plots.numbers.artefact import Artefact
 from plots.numbers.gather import gather
 from plots.numbers.points import measure_of
 from plots.numbers.published_rows import read_published_rows
+from plots.numbers.table import three_digits
+from plots.tables import moving as table_of_moving
 from plots.tables import preparing as table_of_preparing
 from plots.tables import subgraphs as table_of_subgraphs
 from plots.tables import switches as table_of_switches
@@ -148,3 +150,45 @@ def test_subgraphs_run_on_the_cpu_wherever_the_rest_does(
     composer = Composer(conf_dir)
     for name, device in (("edbatch_table2", "cpu"), ("edbatch_fig8", "cuda")):
         assert {t.spec.device for t in plan_artefact(name, choices, composer)} == {device}
+
+
+def test_moving_and_computing_are_parts_of_the_computation(choices: Choices) -> None:
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        told = trial.settings["system"] == "cavs"
+        phases = {"construct": 0.01, "schedule": 0.01, "forward": 0.05, "backward": 0.15}
+        changes: dict[str, Any] = {"phases_s": phases, "moving_share": 0.25 if told else None}
+        n = trial.settings["batch_size"]  # a mini-batch takes 0.25 s
+        return changes | {"instances_per_s": n / 0.25, "warnings": ("busy",) if told else ()}
+
+    artefact = planned("cavs_table2", choices, change)
+    published = read_published_rows("cavs_table2")
+    table = table_of_moving.table_of(artefact, published)
+    n_batches = 8544 / 64
+    moving, computing = 0.25 * 0.2 * n_batches, (0.23 - 0.25 * 0.2) * n_batches
+    shown = [str(cell) for cell in dict(table.rows)["64"]]
+    assert shown[:4] == [f"{three_digits(moving)}\N{DAGGER}", "not told"] * 2
+    most = f"\N{LESS-THAN OR EQUAL TO} {three_digits(0.23 * n_batches)}"
+    ours = f"{three_digits(computing)}\N{DAGGER}"
+    assert shown[4:8] == [ours, most] * 2
+    assert shown[8:] == ["0.39", "0.6", "0.21", "0.6", "4", "7.4", "1.3", "3.48"]
+    assert [str(cell) for cell in dict(table.rows)["256"][:8]] == ["\N{EN DASH}"] * 8
+    assert "mode infer and train" in table.subtitle
+    use_style()
+    table_of_moving.make(artefact, choices.results_dir)
+    rows = lines_of(choices.results_dir / "tables/cavs_table2.csv")
+    ours_rows = [r for r in rows if r["system"] == "cavs" and r["batch_size"] == "64"]
+    parts = {r["quantity"]: float(r["value"]) for r in ours_rows if r["mode"] == "train"}
+    assert parts["moving_s"] + parts["arithmetic_s"] == pytest.approx(parts["computation_s"])
+
+
+def test_trials_that_tell_what_they_move_are_trials_of_their_own(choices: Choices) -> None:
+    """Reading the counter may slow them down: no other table takes their times."""
+    composer = Composer(choices.conf_dir)
+    own = {t.trial_id for t in plan_artefact("cavs_table2", choices, composer) if _is_profiled(t)}
+    other = {t.trial_id for t in plan_artefact("cavs_table1_tree_lstm", choices, composer)}
+    assert own
+    assert not own & other
+
+
+def _is_profiled(trial: PlannedTrial) -> bool:
+    return bool(trial.spec.system_options.get("profile"))

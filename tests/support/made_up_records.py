@@ -84,7 +84,7 @@ def made_up_record(trial: PlannedTrial, round_: int, **changes: Any) -> Record:
             dataset=settings["dataset"],
             batch_size=batch_size,
             hidden_size=hidden_size,
-            mode="train",
+            mode=settings.get("mode", "train"),
             device="cpu",
             threads=1,
             seed=0,

@@ -16,7 +16,7 @@ from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.parameters import Parameters
 from harness.engine.backends.compiled.source import WHOLE_STAGES
 from harness.engine.backends.compiled.steps import OPERATORS
-from harness.engine.cpu_kernels import blas, libraries, loss_kernels
+from harness.engine.cpu_kernels import blas, cycles, libraries, loss_kernels
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.layout import Index
@@ -47,6 +47,8 @@ class Backend(backend.Backend):
         """Return why this cannot run here: another device, or no BLAS."""
         if device != "cpu":
             return f"its kernels are for the CPU, not for device={device}; use backend=stepwise"
+        if switches.profile and not cycles.READABLE:
+            return "profile=true reads a counter of x86 processors, which this is not"
         if libraries.LIBRARY is None:
             return (
                 "no library with sgemm was found, neither NumPy's OpenBLAS nor one of the system's;"
@@ -107,7 +109,9 @@ class Backend(backend.Backend):
         if key not in self._loops:
             plans = self._plans if type_id is None else {type_id: self._plans[type_id]}
             having = {t: plan for t, plan in plans.items() if plan.steps(stage)}
-            self._loops[key] = CompiledLoop(having, stage, self._memory)
+            self._loops[key] = CompiledLoop(
+                having, stage, self._memory, profile=self.switches.profile
+            )
         return self._loops[key]
 
     def _whole(self, stage: str, batches: IntArray) -> IntArray:
@@ -140,7 +144,14 @@ class Backend(backend.Backend):
 
     def clear_gradients(self) -> None:
         """Zero the gradients of states; those of parameters are written over."""
+        if not self.switches.profile:
+            self._memory.clear_gradients()
+            return
+        begin = cycles.now()
         self._memory.clear_gradients()
+        n_cycles = cycles.now() - begin
+        self.tally.n_moving_cycles += n_cycles
+        self.tally.n_cycles += n_cycles
 
     def gradients(self) -> Weights:
         """Dense gradients of what was loaded."""

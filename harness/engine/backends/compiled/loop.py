@@ -22,11 +22,13 @@ CALLED = (blas, loss_kernels, memory_kernels, row_kernels)
 class CompiledLoop:
     """One stage of some vertex functions."""
 
-    def __init__(self, plans: Mapping[int, Plan], stage: str, memory: Memory) -> None:
-        source = write_loop(plans, stage)
+    def __init__(
+        self, plans: Mapping[int, Plan], stage: str, memory: Memory, *, profile: bool = False
+    ) -> None:
+        source = write_loop(plans, stage, profile=profile)
         self._memory, self._arguments = memory, source.arguments
         self._function = load_generated(source.text, "loop", CALLED)
-        self._tally: NDArray[np.int64] = np.zeros(2, dtype=np.int64)
+        self._tally: NDArray[np.int64] = np.zeros(4, dtype=np.int64)
         self._arrays: list[NDArray[Any]] = []
         self._found_for = 0
 
@@ -41,3 +43,5 @@ class CompiledLoop:
         self._function(types, positions, self._tally, *blas.SCRATCH, *self._arrays)
         tally.n_launches += int(self._tally[0])
         tally.bytes_copied += int(self._tally[1])
+        tally.n_moving_cycles += int(self._tally[2])
+        tally.n_cycles += int(self._tally[3])

@@ -45,13 +45,15 @@ class Places:
     """Finds the operands of one vertex function's steps; collects the arrays that they are in.
 
     arguments: of all functions, to be added to. whole: whether the stage also runs over all rows of
-    the function at once. lines: what is written so far.
+    the function at once. lines: what is written so far. profile: whether to count the ticks of what
+    moves data.
     """
 
     type_id: int
     plan: Plan
     arguments: list[Argument]
     whole: bool = False
+    profile: bool = False
     lines: list[str] = field(default_factory=list)
     _checked: set[BufferName] = field(default_factory=set)
 

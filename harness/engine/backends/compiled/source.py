@@ -34,10 +34,13 @@ from harness.engine.cpu_kernels.row_kernels import (
 )
 
 F = np.float32
-
+{more}
 
 @numba.njit(cache=True, fastmath=FAST, error_model="numpy")
 '''
+
+
+CYCLES = "from harness.engine.cpu_kernels.cycles import cycles\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +51,28 @@ class LoopSource:
     arguments: tuple[Argument, ...]
 
 
-def write_loop(plans: Mapping[int, Plan], stage: str) -> LoopSource:
-    """Write the loop over batches of these functions for one stage."""
+def write_loop(plans: Mapping[int, Plan], stage: str, *, profile: bool = False) -> LoopSource:
+    """Write the loop over batches of these functions for one stage.
+
+    profile: see Switches; what is written without is the same as ever.
+    """
     arguments: list[Argument] = []
     branches: list[str] = []
     for type_id, plan in plans.items():
         # Outputs of all rounds may go back at once.
         whole = stage in WHOLE_STAGES or (stage == "backward" and type_id < 0)
-        writer = StageWriter(type_id, plan, arguments, whole=whole)
+        writer = StageWriter(type_id, plan, arguments, whole=whole, profile=profile)
         lines = writer.write(plan.steps(stage))
         branches.append(f"        {'elif' if branches else 'if'} types[i] == {type_id}:")
         branches += [f"            {line}" for line in lines]
     names = "".join(f", a{k}" for k in range(len(arguments)))
     loop = [
         f"def loop(types, positions, tally, {BLAS}{names}):",
+        *(["    first = cycles()"] if profile else []),
         "    for i in range(len(types)):",
         "        b = positions[i]",
         *branches,
+        *(["    tally[3] += cycles() - first"] if profile else []),
     ]
-    return LoopSource(HEADER + "\n".join(loop) + "\n", tuple(arguments))
+    header = HEADER.replace("{more}", CYCLES if profile else "")
+    return LoopSource(header + "\n".join(loop) + "\n", tuple(arguments))

@@ -42,6 +42,9 @@ OTHER_STEPS = (
     *("gather", "gather_each", "pull", "parameter", "state_gradient", "slice", "concat"),
     *("matmul", "matmul_transposed", "outer_sum", "vertex_sum", "row_sum"),
 )
+# Of these, and of steps of other kinds, what only brings data from one place to another.
+MOVING = ("zeros", "ones", "lookup", "spread")
+MOVING_STEPS = (GatherStep, ScatterAddStep, CopyStep, PackStep)
 OPERATORS = frozenset((*EXPRESSIONS, *ROW_BY_ROW, *OWN_LINES, *OTHER_STEPS))
 
 
@@ -52,8 +55,18 @@ class StageWriter(Places):
     def write(self, steps: Sequence[Step]) -> list[str]:
         """Lines that run the steps of batch `b` of this function."""
         for step in steps:
+            begin = len(self.lines)
             self._step(step)
+            if self.profile and self._moves(step):
+                self.lines.insert(begin, "moving = cycles()")
+                self.lines.append("tally[2] += cycles() - moving")
         return [*self.head(), *self.lines]
+
+    def _moves(self, step: Step) -> bool:
+        """Whether a step only moves data; what arithmetic reads where it lies moves none."""
+        if isinstance(step, OperatorStep):
+            return self.plan.nodes[step.node].op in MOVING
+        return isinstance(step, MOVING_STEPS)
 
     @singledispatchmethod
     def _step(self, step: Step) -> None:

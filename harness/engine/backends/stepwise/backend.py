@@ -45,6 +45,8 @@ class Backend(backend.Backend):
     @classmethod
     def why_not(cls, switches: Switches, device: str) -> str | None:
         """Return why this cannot run here: CUDA has to be there when it is asked for."""
+        if switches.profile:
+            return "profile=true counts inside compiled code; use backend=compiled on a CPU"
         if device == "cuda" and not torch.cuda.is_available():
             return "torch sees no CUDA device here; use device=cpu"
         return None
