@@ -10,6 +10,7 @@ from harness.counts.row import AnyCount, CountRow
 from harness.planning.claims import Claim
 from harness.planning.sweep import Sweep
 from harness.records.record import Record
+from harness.values.places import CONF_DIR
 from plots.numbers.families import Family, families_of
 from plots.numbers.points import Measured, Point, measure_of, speedup_of
 from plots.numbers.presentation import Presentation
@@ -25,8 +26,8 @@ class Artefact:
     labels: how a system or a model is called in print. counts: those that failed, too.
     variant_of: systems that are variants, each with the name of the one that it is a variant of.
     claims: of an artefact that answers claims, all of them.
-    data_root: where data sets lie. stand_ins: generated data sets that stand in for others, each
-        with the kind of its instances.
+    data_root, conf_dir: where data sets and YAML files lie. stand_ins: generated data sets that
+        stand in for others, each with the kind of its instances.
     """
 
     presentation: Presentation
@@ -37,6 +38,7 @@ class Artefact:
     counts: tuple[AnyCount, ...] = ()
     data_root: Path = Path("data")
     stand_ins: Mapping[str, str] = field(default_factory=dict)
+    conf_dir: Path = CONF_DIR
     variant_of: Mapping[str, str] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
 

@@ -51,6 +51,7 @@ def gather(
         data_root=choices.data_root,
         stand_ins=read_stand_ins(choices.conf_dir),
         variant_of=read_variants(choices.conf_dir),
+        conf_dir=choices.conf_dir,
         claims=read_claims(choices.conf_dir) if of_claims else (),
     )
 

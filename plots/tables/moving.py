@@ -22,7 +22,7 @@ from plots.writing.table import write_table_and_rows
 AT_MOST = "\N{LESS-THAN OR EQUAL TO}"
 MOVING, ARITHMETIC, ALL = "moving", "arithmetic", "computation"
 PARTS = ((MOVING, "memory"), (ARITHMETIC, "computation"))
-MODES = (("train", "training"), ("infer", "inference"))
+MODES = ("train", "infer")
 
 
 def make(artefact: Artefact, results_dir: Path) -> None:
@@ -37,10 +37,10 @@ def table_of(artefact: Artefact, published: PublishedRows) -> Table:
     """Rows are batch sizes; per part and mode a column for each system, then the paper's."""
     systems: dict[str, str] = artefact.presentation.show["systems"]
     columns = [
-        Column(f"{source}{words}, {mode_words} (s/epoch)", label, published=bool(source))
+        Column(f"{source}{words}, {mode}", label, published=bool(source))
         for source in ("", f"{published.short}: ")
         for _, words in PARTS
-        for _, mode_words in MODES
+        for mode in MODES
         for label in systems.values()
     ]
     rows = []
@@ -48,13 +48,13 @@ def table_of(artefact: Artefact, published: PublishedRows) -> Table:
         ours = [
             _cell(artefact, system, mode, size, part)
             for part, _ in PARTS
-            for mode, _ in MODES
+            for mode in MODES
             for system in systems
         ]
         theirs = [
             published_cell(published.value(str(size), f"{system}_{part}_{mode}"))
             for part, _ in PARTS
-            for mode, _ in MODES
+            for mode in MODES
             for system in systems
         ]
         rows.append((str(size), (*ours, *theirs)))
@@ -83,7 +83,7 @@ def _cell(artefact: Artefact, system: str, mode: str, size: int, part: str) -> C
 def rows_of(artefact: Artefact, published: PublishedRows) -> Iterator[Row]:
     """A row per system, mode, batch size and part; all of the computation, too."""
     for system in artefact.presentation.show["systems"]:
-        for mode, _ in MODES:
+        for mode in MODES:
             for size in map(int, listed(artefact, "batch_size")):
                 for part in (MOVING, ARITHMETIC, ALL):
                     named = {"system": system, "mode": mode, "batch_size": size}

@@ -29,7 +29,6 @@ FULL = Findings(
     baseline_memory_bytes=100,
     peak_memory_bytes=200,
     compile_s=0.25,
-    n_compilations=3,
     learn_s=0.5,
     check=CheckVerdict(status="ok", max_rel_err=1e-6),
     counters=MeanCounters(n_batches=1.0, n_launches=2.0, bytes_copied=3.0, n_copies=4.0),
