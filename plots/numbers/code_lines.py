@@ -27,16 +27,19 @@ class CodeOf:
     entry: the class of the file that is this system's, where it has those of several; "": all.
     shared: packages and modules with bricks of models, followed as the package's own files are;
     not what runs all models alike. also: definitions there that a model is handed, not names.
+    without: of those modules, what another system takes in its place.
     """
 
     package: str
     entry: str = ""
     shared: Sequence[str] = ()
     also: Sequence[str] = ()
+    without: Sequence[str] = ()
 
     def follows(self, module: str) -> bool:
         """Whether a module is one that models are written in."""
-        return any(f"{module}.".startswith(f"{one}.") for one in (self.package, *self.shared))
+        taken = any(f"{module}.".startswith(f"{one}.") for one in (self.package, *self.shared))
+        return taken and module not in self.without
 
 
 @dataclass(frozen=True, slots=True)

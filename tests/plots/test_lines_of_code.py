@@ -112,6 +112,9 @@ def test_attributes_of_modules_are_followed_and_what_runs_models_is_not() -> Non
     assert found.own == 4 + 5
     assert found.with_shared == found.own + 6 + 3
     assert "counted.runtime" not in found.files
+    less = lines(entry="Clever", shared=("counted.parts",), without=("counted.parts.tools",))
+    assert less is not None
+    assert less.with_shared == found.with_shared - 3
 
 
 @pytest.mark.usefixtures("counted")
