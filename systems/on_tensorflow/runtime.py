@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import ModuleType
@@ -19,7 +18,6 @@ from harness.contracts.model import Model, Weights
 from harness.contracts.system import Clock, Counters, Result, RunSettings, System
 
 MODELS = "systems.on_tensorflow.models"
-OLDEST = (2, 16)
 Array = NDArray[np.floating[Any]]
 Feeds = tuple[Any, ...]  # NumPy arrays, or nested tuples of them
 Variables = Mapping[str, Any]  # tf.Variable, or a tensor, by shared name
@@ -60,6 +58,7 @@ class TensorFlowSystem(System):
     are one program, since that is faster, so that they cannot be told apart in training.
     """
 
+    framework = "tensorflow"
     network: ClassVar[str]
     uses_xla: bool = False
 
@@ -76,13 +75,7 @@ class TensorFlowSystem(System):
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """TensorFlow has to be new enough, CUDA to be there, and the model to be written for it."""
-        if version_of(tf.__version__) < OLDEST:
-            needed = ".".join(map(str, OLDEST))
-            return (
-                f"tensorflow {tf.__version__} is too old, {needed} or newer is needed;"
-                " install the extra: pip install -e '.[tensorflow]'"
-            )
+        """CUDA has to be there, and the model to be written for TensorFlow."""
         if settings.device == "cuda" and not tf.config.list_physical_devices("GPU"):
             return "tensorflow sees no CUDA device here"
         if importlib.util.find_spec(f"{MODELS}.{model.name}") is None:
@@ -239,8 +232,3 @@ def subtract(variable: Any, gradient: Any, step: float) -> None:
 def dense(gradient: Any, variable: Any) -> Any:
     """A gradient in the variable's own shape; zeros where it took no part."""
     return tf.zeros_like(variable) if gradient is None else tf.convert_to_tensor(gradient)
-
-
-def version_of(text: str) -> tuple[int, ...]:
-    """Major and minor number of a version such as 2.21.0-rc1."""
-    return tuple(int(number) for number in re.findall(r"\d+", text)[:2])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from harness.contracts.model import ModelSizes, initial_weights
-from harness.contracts.system import RunSettings, System
-from harness.errors import ConfigError
+from harness.contracts.system import RunSettings, System, load_adapter
+from harness.errors import ConfigError, UnsupportedTrial
 from harness.measuring.check import relative_error
 from harness.measuring.clock import NullClock
 from harness.models.tree_fc import TreeFC
@@ -214,10 +214,8 @@ def test_what_cannot_run_here_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
     assert skip(VarLSTM(SIZES), settings(device="cuda")) == "tensorflow sees no CUDA device here"
     monkeypatch.setattr(tf, "__version__", "2.15.1")
-    assert skip(VarLSTM(SIZES), settings()) == (
-        "tensorflow 2.15.1 is too old, 2.16 or newer is needed;"
-        " install the extra: pip install -e '.[tensorflow]'"
-    )
+    with pytest.raises(UnsupportedTrial, match=r"^tensorflow 2.15.1 .*pip install.*\[tensorflow]"):
+        load_adapter("systems.on_tensorflow.static")
 
 
 @pytest.mark.parametrize(
