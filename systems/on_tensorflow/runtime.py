@@ -52,7 +52,7 @@ class Network(ABC):
 
 
 class TensorFlowSystem(System):
-    """A network of systems.on_tensorflow.models: one tf.function computes loss and gradients.
+    """A network of the package `models`: one tf.function computes loss and gradients.
 
     A model's file there has one class for each system, named by `network`. Forward and backward
     are one program, since that is faster, so that they cannot be told apart in training.
@@ -60,6 +60,7 @@ class TensorFlowSystem(System):
 
     framework = "tensorflow"
     network: ClassVar[str]
+    models: ClassVar[str] = MODELS
     uses_xla: bool = False
 
     def __init__(self, settings: RunSettings) -> None:
@@ -78,18 +79,18 @@ class TensorFlowSystem(System):
         """CUDA has to be there, and the model to be written for TensorFlow."""
         if settings.device == "cuda" and not tf.config.list_physical_devices("GPU"):
             return "tensorflow sees no CUDA device here"
-        if importlib.util.find_spec(f"{MODELS}.{model.name}") is None:
+        if importlib.util.find_spec(f"{cls.models}.{model.name}") is None:
             return (
                 f"model {model.name} is not written for TensorFlow"
-                f" ({MODELS}.{model.name} is missing)"
+                f" ({cls.models}.{model.name} is missing)"
             )
-        if not hasattr(importlib.import_module(f"{MODELS}.{model.name}"), cls.network):
+        if not hasattr(importlib.import_module(f"{cls.models}.{model.name}"), cls.network):
             return f"model {model.name} is not written for {cls.__module__.rpartition('.')[2]}"
         return None
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Build the network; its programs are made when mini-batches come."""
-        module = importlib.import_module(f"{MODELS}.{model.name}")
+        module = importlib.import_module(f"{self.models}.{model.name}")
         with tf.device(self._device):
             self._weights = {name: tf.Variable(w, name=name) for name, w in weights.items()}
         self._net: Network = self._network(module, model)

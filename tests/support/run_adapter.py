@@ -41,7 +41,8 @@ ENGINE = "systems.on_core.vertex"
 # Compiling takes seconds a model; tests/engine/test_engine.py runs all of them with every switch.
 COMPILED = {"vertex": ("tree_lstm", "lattice_lstm", "tree_lstm_large", "var_lstm_large")}
 # torch.compile takes seconds for every hidden size: cases of one; XLA for all lengths and batches;
-# steps that are unrolled are traced for seconds.
+# steps that are unrolled are traced for seconds, workers start for every case, and gradients of all
+# weights for every vertex are slow.
 ONLY = {
     "torch_compiled": ("var_lstm", "var_lstm_layers", "bilstm_layers", "seq2seq"),
     "jax_scan": (
@@ -52,6 +53,8 @@ ONLY = {
         "var_lstm_layers",
         "bilstm_layers",
     ),
+    "fold_workers": ("tree_lstm",),
+    "tf_trees": ("tree_lstm", "tree_lstm_leaves", "tree_fc_fold", "tree_fc_cavs", "tree_gru"),
     "tf_static": ("var_lstm", "bilstm_layers"),
     "tf_dynamic_xla": ("var_lstm_equal",),
     "tf_static_xla": ("var_lstm_one_word",),
@@ -225,7 +228,7 @@ def run_all(values: dict[str, Any], device: str, overrides: dict[str, Any]) -> d
     found: dict[str, Any] = {}
     for name, case in CASES.items():
         if name not in ONLY.get(values["name"], CASES):
-            found[f"{name}/skip"] = "compiling for it would take seconds"
+            found[f"{name}/skip"] = "it would take seconds"
             continue
         options = (values.get("options") or {}) | overrides
         if name.endswith("_large") and values["adapter"] == ENGINE and values["name"] != "vertex":

@@ -1,0 +1,156 @@
+"""What a loom is made of: type shapes, and ops that map batches of them to batches of them.
+
+Source: Looks et al., "Deep Learning with Dynamic Computation Graphs", ICLR 2017, and its release,
+tensorflow_fold/loom/loom.py. No TensorFlow here: the weaver needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.errors import ConfigError
+from harness.values.arrays import IntArray, int_array
+
+NONE = -1  # no op, no type shape
+OWN = -1  # the source of an argument that is the vertex's own row of the initial state
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class LoomOp:
+    """A whole cell as a function of batches.
+
+    arguments, outputs: their type shapes, of outputs each at most once. function: from the weights
+    and a tensor (B, width) for each argument to a tuple of one for each output; B may be 0.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    outputs: tuple[str, ...]
+    function: Callable[..., tuple[Any, ...]] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a vertex of some type is in the loom: a call of an op.
+
+    sources: for every argument of the op, which argument of the vertex gives it, or OWN.
+    """
+
+    op: str
+    sources: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Loom:
+    """Type shapes by name with their widths, and the ops; both are numbered here.
+
+    Every type shape has a pass-through op. These come first, in the order of the type shapes, and
+    then the ops by name. vertices: what a vertex of each type of the graph is: a call, the type
+    shape of the row of the initial state that it is, or None where there are no such vertices.
+
+    Raises ConfigError for a name that does not fit.
+    """
+
+    type_shapes: Mapping[str, int]
+    ops: Sequence[LoomOp]
+    vertices: Sequence[Call | str | None]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ops", tuple(sorted(self.ops, key=lambda op: op.name)))
+        used = {name for op in self.ops for name in (*op.arguments, *op.outputs)}
+        used |= {vertex for vertex in self.vertices if isinstance(vertex, str)}
+        _check_known("type shape", used, list(self.type_shapes))
+        called = {vertex.op for vertex in self.vertices if isinstance(vertex, Call)}
+        _check_known("op", called, [op.name for op in self.ops])
+        for call in (vertex for vertex in self.vertices if isinstance(vertex, Call)):
+            n_arguments = len(self._op(call.op).arguments)
+            if len(call.sources) != n_arguments:
+                raise ConfigError(
+                    f"a call of op {call.op} has {len(call.sources)} sources; it needs"
+                    f" {n_arguments}, one for each argument"
+                )
+
+    def _op(self, name: str) -> LoomOp:
+        return next(op for op in self.ops if op.name == name)
+
+    def number(self, type_shape: str) -> int:
+        """The place of a type shape among all."""
+        return list(self.type_shapes).index(type_shape)
+
+    @property
+    def n_slots(self) -> int:
+        """Arguments of all ops, pass-throughs included."""
+        return len(self.type_shapes) + sum(len(op.arguments) for op in self.ops)
+
+    @property
+    def tables(self) -> LoomTables:
+        """The same as integers, for the weaver."""
+        n_shapes, n_types = len(self.type_shapes), len(self.vertices)
+        places = {op.name: n_shapes + place for place, op in enumerate(self.ops)}
+        gives = np.eye(n_shapes + len(self.ops), n_shapes, dtype=np.int32)
+        for op in self.ops:
+            gives[places[op.name], [self.number(name) for name in op.outputs]] = 1
+        op_of_type, row_of_type = np.full(n_types, NONE), np.full(n_types, NONE)
+        sources = np.full((n_types, max(len(op.arguments) for op in self.ops)), OWN)
+        for type_id, vertex in enumerate(self.vertices):
+            if isinstance(vertex, Call):
+                op_of_type[type_id] = places[vertex.op]
+                sources[type_id, : len(vertex.sources)] = vertex.sources
+            elif vertex is not None:
+                row_of_type[type_id] = self.number(vertex)
+        slots = [self.number(name) for op in self.ops for name in op.arguments]
+        counts = [1] * n_shapes + [len(op.arguments) for op in self.ops]
+        return LoomTables(
+            op_of_type=int_array(op_of_type),
+            row_of_type=int_array(row_of_type),
+            sources=int_array(sources),
+            slot_start=int_array(np.concatenate([[0], np.cumsum(counts)])),
+            slot_shape=int_array([*range(n_shapes), *slots]),
+            gives=int_array(gives),
+            widths=int_array(list(self.type_shapes.values())),
+        )
+
+
+class LoomTables(NamedTuple):
+    """A loom as integers; ops count from 0, pass-throughs first; a slot is an argument of an op.
+
+    op_of_type (n_types,): the op that a vertex of a type calls, or NONE. row_of_type (n_types,):
+    the type shape of a vertex that is a row of the initial state, or NONE. sources (n_types, a):
+    see Call. slot_start (n_ops + 1,): first slot of each op. slot_shape (n_slots,): the type shape
+    of each slot. gives (n_ops, n_shapes): 1 where an op has an output of a type shape. widths
+    (n_shapes,): numbers in a row.
+    """
+
+    op_of_type: IntArray
+    row_of_type: IntArray
+    sources: IntArray
+    slot_start: IntArray
+    slot_shape: IntArray
+    gives: IntArray
+    widths: IntArray
+
+    @property
+    def n_shapes(self) -> int:
+        """Type shapes, and so pass-through ops."""
+        return len(self.widths)
+
+    @property
+    def n_ops(self) -> int:
+        """Ops, pass-throughs included."""
+        return len(self.gives)
+
+    @property
+    def n_slots(self) -> int:
+        """Arguments of all ops, and so gathers at every depth."""
+        return len(self.slot_shape)
+
+
+def _check_known(what: str, names: set[str], known: list[str]) -> None:
+    unknown = sorted(names - set(known))
+    if unknown:
+        raise ConfigError(f"{what} {unknown[0]} is unknown; there are {', '.join(known)}")

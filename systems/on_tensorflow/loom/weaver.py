@@ -1,0 +1,230 @@
+"""Fold's weaver: at which depth every op runs, what is passed through, and what each op gathers.
+
+A call runs at the depth behind its deepest argument. An argument of less depth is deepened: copied
+once for every level up to it, and never twice, whoever else needs the copy.
+
+Source: the release of Looks et al., ICLR 2017, tensorflow_fold/loom/weaver.cc, `CallOp`,
+`AlignedCallOp` and `Deepen`; compiled, as that is. Pass-throughs of a level are in the order of the
+vertices whose values they copy, not of who asked for them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.machine.compiled import compiled
+from harness.values.graph import MiniBatch
+from systems.on_tensorflow.loom.ops import LoomTables
+
+Ints = NDArray[np.int32]
+
+
+class Weaving(NamedTuple):
+    """What is known of some examples before others are added: calls by depth, not yet places.
+
+    counts (max_depth + 1, n_ops): calls of every op at every depth; at depth 0 those of a
+        pass-through are the rows of its type shape in the initial state.
+    producers, positions (m,): whose result each argument is: the op (of the depth before) and
+        which of its calls; in the order of (depth, slot, call).
+    outputs (3, k): depth, op and position of the deepest copy of every output.
+    """
+
+    counts: Ints
+    producers: Ints
+    positions: Ints
+    outputs: Ints
+
+
+class Values(NamedTuple):
+    """What calls read. The columns of a vertex's values: the outputs of its call by type shape,
+    then its own rows of the initial state by type shape.
+
+    first, last (n, 2 n_shapes): depths of the states that have to hold a value or a copy of it.
+    positions (p,): of the value and its copies among the calls of one op at one depth, level by
+    level, from start (n, 2 n_shapes).
+    """
+
+    first: Ints
+    last: Ints
+    start: Ints
+    positions: Ints
+
+
+def weave(mini_batch: MiniBatch, tables: LoomTables, output_shape: int) -> Weaving:
+    """Weave a mini-batch's graph, whose outputs, each vertex once, are of one type shape."""
+    graph = mini_batch.graph
+    return _weave(
+        graph.types, graph.arg_start, graph.args, mini_batch.outputs, tables, output_shape
+    )
+
+
+@compiled
+def _weave(
+    types: Ints,
+    arg_start: Ints,
+    args: Ints,
+    outputs: Ints,
+    tables: LoomTables,
+    output_shape: int,
+) -> Weaving:
+    ops = tables.op_of_type[types]
+    depth = _depths(ops, arg_start, args)
+    # A value's owner and column, of every argument of every call, by vertex.
+    owners, columns = _arguments(types, ops, arg_start, args, tables)
+    first, last = _lives(types, ops, depth, owners, columns, tables)
+    counts, values = _places(ops, depth, first, last, len(tables.gives))
+    producers, positions = _wires(ops, depth, owners, columns, counts, values, tables)
+    found = np.empty((3, len(outputs)), np.int32)
+    for k in range(len(outputs)):
+        v = outputs[k]
+        column = output_shape if ops[v] >= 0 else output_shape + len(tables.widths)
+        found[0, k] = last[v, column]
+        found[1, k], found[2, k] = _result(v, column, last[v, column], ops, values)
+    return Weaving(counts, producers, positions, found)
+
+
+@compiled
+def _depths(ops: Ints, arg_start: Ints, args: Ints) -> Ints:
+    """One more than the deepest argument's; 0 for rows of the initial state."""
+    depth = np.zeros(len(ops), np.int32)
+    for v in range(len(ops)):
+        if ops[v] >= 0:
+            depth[v] = 1
+            for edge in range(arg_start[v], arg_start[v + 1]):
+                depth[v] = max(depth[v], depth[args[edge]] + 1)
+    return depth
+
+
+@compiled
+def _arguments(
+    types: Ints, ops: Ints, arg_start: Ints, args: Ints, tables: LoomTables
+) -> tuple[Ints, Ints]:
+    """Owner and column of the value that each argument of a call is (n, a)."""
+    n_shapes = len(tables.widths)
+    owners = np.empty((len(types), tables.sources.shape[1]), np.int32)
+    columns = np.empty_like(owners)
+    for v in range(len(types)):
+        if ops[v] < 0:
+            continue
+        begin = tables.slot_start[ops[v]]
+        for k in range(tables.slot_start[ops[v] + 1] - begin):
+            source, shape = tables.sources[types[v], k], tables.slot_shape[begin + k]
+            owner = v if source < 0 else args[arg_start[v] + source]
+            owners[v, k] = owner
+            columns[v, k] = shape if source >= 0 and ops[owner] >= 0 else shape + n_shapes
+    return owners, columns
+
+
+@compiled
+def _lives(
+    types: Ints, ops: Ints, depth: Ints, owners: Ints, columns: Ints, tables: LoomTables
+) -> tuple[Ints, Ints]:
+    """First and last depth of every value (n, 2 n_shapes); last < first where there is none."""
+    n, n_shapes = len(ops), len(tables.widths)
+    first = np.zeros((n, 2 * n_shapes), np.int32)
+    last = np.full((n, 2 * n_shapes), -1, np.int32)
+    for v in range(n):
+        if ops[v] < 0:
+            last[v, n_shapes + tables.row_of_type[types[v]]] = 0
+            continue
+        for shape in range(n_shapes):
+            first[v, shape] = depth[v]
+            if tables.gives[ops[v], shape]:
+                last[v, shape] = depth[v]
+        for k in range(tables.slot_start[ops[v] + 1] - tables.slot_start[ops[v]]):
+            owner, column = owners[v, k], columns[v, k]
+            last[owner, column] = max(last[owner, column], depth[v] - 1)
+    return first, last
+
+
+@compiled
+def _places(ops: Ints, depth: Ints, first: Ints, last: Ints, n_ops: int) -> tuple[Ints, Values]:
+    """Count calls by depth and op, and give each its position among those."""
+    n, n_columns = first.shape
+    n_shapes = n_columns // 2
+    start = np.zeros((n, n_columns), np.int32)
+    n_positions = 0
+    for v in range(n):
+        for column in range(n_columns):
+            start[v, column] = n_positions
+            n_positions += max(0, last[v, column] - first[v, column] + 1)
+    counts = np.zeros((depth.max() + 1, n_ops), np.int32)
+    positions = np.empty(n_positions, np.int32)
+    for v in range(n):
+        position = 0
+        if ops[v] >= 0:
+            position = counts[depth[v], ops[v]]
+            counts[depth[v], ops[v]] += 1
+        for column in range(n_columns):
+            shape = column % n_shapes
+            into = start[v, column] - first[v, column]
+            for at in range(first[v, column], last[v, column] + 1):
+                if column < n_shapes and at == first[v, column]:
+                    positions[into + at] = position
+                else:
+                    positions[into + at] = counts[at, shape]
+                    counts[at, shape] += 1
+    return counts, Values(first, last, start, positions)
+
+
+@compiled
+def _result(v: int, column: int, at: int, ops: Ints, values: Values) -> tuple[int, int]:
+    """Which op's call a value, or its copy at depth `at`, is, and its position among them."""
+    n_shapes = values.first.shape[1] // 2
+    is_copy = at > values.first[v, column] or column >= n_shapes
+    producer = column % n_shapes if is_copy else ops[v]
+    return producer, values.positions[values.start[v, column] + at - values.first[v, column]]
+
+
+@compiled
+def _wires(
+    ops: Ints,
+    depth: Ints,
+    owners: Ints,
+    columns: Ints,
+    counts: Ints,
+    values: Values,
+    tables: LoomTables,
+) -> tuple[Ints, Ints]:
+    """Producer and position of every argument, in the order of (depth, slot, call)."""
+    starts = slot_starts(counts, tables.slot_start)
+    producers = np.empty(starts[-1, -1], np.int32)
+    positions = np.empty(starts[-1, -1], np.int32)
+    n_columns = values.first.shape[1]
+    own = np.zeros_like(counts)  # calls of ops so far
+    for v in range(len(ops)):
+        if ops[v] >= 0:
+            position = own[depth[v], ops[v]]
+            own[depth[v], ops[v]] += 1
+            begin = tables.slot_start[ops[v]]
+            for k in range(tables.slot_start[ops[v] + 1] - begin):
+                wire = starts[depth[v], begin + k] + position
+                producers[wire], positions[wire] = _result(
+                    owners[v, k], columns[v, k], depth[v] - 1, ops, values
+                )
+        for column in range(n_columns):
+            shape = column % (n_columns // 2)
+            for at in range(values.first[v, column] + 1, values.last[v, column] + 1):
+                call = values.positions[values.start[v, column] + at - values.first[v, column]]
+                wire = starts[at, shape] + call
+                producers[wire], positions[wire] = _result(v, column, at - 1, ops, values)
+    return producers, positions
+
+
+@compiled
+def slot_starts(counts: Ints, slot_start: Ints) -> Ints:
+    """First wire of every (depth, slot) (n_depths, n_slots + 1); the last column is each end."""
+    n_depths, n_ops = counts.shape
+    starts = np.zeros((n_depths, slot_start[-1] + 1), np.int32)
+    total = 0
+    for at in range(n_depths):
+        for op in range(n_ops):
+            for slot in range(slot_start[op], slot_start[op + 1]):
+                starts[at, slot] = total
+                if at > 0:
+                    total += counts[at, op]
+        starts[at, -1] = total
+    return starts

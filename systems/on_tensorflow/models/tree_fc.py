@@ -1,0 +1,45 @@
+"""Tree-FC in TensorFlow, a vertex at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from harness.contracts.model import Model
+from harness.values.instances import Tree
+from systems.on_tensorflow.parts.classifier import word_vectors
+from systems.on_tensorflow.parts.one_tree import SIGNATURE, feeds_of, states_of
+from systems.on_tensorflow.parts.tree_cells import layer, layer_of_children
+from systems.on_tensorflow.runtime import Feeds, Network, Variables
+
+
+class OneTree(Network):
+    """Parameters of harness.models.tree_fc; leaves look a row up, or apply the layer to zeros."""
+
+    signature = SIGNATURE
+
+    def __init__(self, model: Model) -> None:
+        self._h = model.sizes.hidden_size
+
+    def construct(self, instances: Sequence[Tree]) -> Feeds:
+        """A tuple of arrays for each tree."""
+        return feeds_of(instances)
+
+    def forward(self, weights: Variables, *feeds: Any) -> tuple[Any, Any]:
+        """Loss and state of one tree's root."""
+        words, leaves, left, right, _ = feeds
+        has_table = "embedding" in weights
+        states = states_of(
+            tf.identity if has_table else lambda x: layer(weights, x),
+            lambda first, second: layer_of_children(weights, first, second),
+            word_vectors(weights, words)
+            if has_table
+            else tf.zeros((tf.shape(words)[0], 2 * self._h)),
+            leaves,
+            left,
+            right,
+        )
+        root = states[-1:]
+        return tf.nn.l2_loss(root), root

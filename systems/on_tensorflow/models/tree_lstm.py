@@ -1,0 +1,40 @@
+"""Binary Tree-LSTM in TensorFlow, a vertex at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from harness.contracts.model import Model
+from harness.values.instances import Tree
+from systems.on_tensorflow.parts.classifier import summed_loss, word_vectors
+from systems.on_tensorflow.parts.one_tree import SIGNATURE, feeds_of, states_of
+from systems.on_tensorflow.parts.tree_cells import lstm_internal, lstm_leaf
+from systems.on_tensorflow.runtime import Feeds, Network, Variables
+
+
+class OneTree(Network):
+    """Parameters of harness.models.tree_lstm; the classifier once, over all vertices of a tree."""
+
+    signature = SIGNATURE
+
+    def __init__(self, model: Model) -> None:
+        self._h = model.sizes.hidden_size
+
+    def construct(self, instances: Sequence[Tree]) -> Feeds:
+        """A tuple of arrays for each tree."""
+        return feeds_of(instances)
+
+    def forward(self, weights: Variables, *feeds: Any) -> tuple[Any, Any]:
+        """Summed loss and logits of one tree."""
+        words, leaves, left, right, labels = feeds
+        states = states_of(
+            lambda x: lstm_leaf(weights, x),
+            lambda first, second: lstm_internal(weights, first, second),
+            word_vectors(weights, words),
+            leaves,
+            left,
+            right,
+        )
+        logits = states[:, self._h :] @ weights["W_out"]
+        return summed_loss(logits, labels), logits

@@ -1,0 +1,40 @@
+"""TensorFlow, one tree at a time: a while loop over a tree's vertices, one call of it a tree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from systems.on_tensorflow.runtime import Feeds, TensorFlowSystem
+
+
+class Adapter(TensorFlowSystem):
+    """Adds up the losses and gradients of trees that are computed one after the other."""
+
+    network = "OneTree"
+
+    def _compute(self, feeds: Feeds) -> None:
+        """Run the program for every tree; `feeds` holds a tuple for each."""
+        self._step = 0.0
+        kept, losses = [], []
+        sums: dict[str, list[Any]] = {}
+        program = self._program(feeds[0])
+        with tf.device(self._device):
+            for tree in feeds:
+                loss, outputs, gradients = program(*tree)
+                losses.append(loss)
+                kept.append(outputs)
+                for name, gradient in gradients.items():
+                    sums.setdefault(name, []).append(gradient)
+            self._loss, self._kept = tf.add_n(losses), tf.concat(kept, 0)
+            self._gradients = {name: added_up(parts) for name, parts in sums.items()}
+
+
+def added_up(gradients: list[Any]) -> Any:
+    """The sum of a weight's gradients, which are all of one kind: rows of a table, or dense."""
+    if not isinstance(gradients[0], tf.IndexedSlices):
+        return tf.add_n(gradients)
+    values = tf.concat([gradient.values for gradient in gradients], 0)
+    indices = tf.concat([gradient.indices for gradient in gradients], 0)
+    return tf.IndexedSlices(values, indices, gradients[0].dense_shape)

@@ -1,0 +1,193 @@
+"""Fold's weaver: the batches of the policy `depth`, and each value copied as often as Fold says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.contracts.model import Model
+from harness.errors import ConfigError
+from harness.models.tree_lstm import TreeLSTM
+from harness.models.var_lstm import VarLSTM
+from harness.policies.depth import schedule
+from harness.values.graph import MiniBatch
+from harness.values.instances import Chain, Tree, int_array
+from systems.on_tensorflow.loom.examples import Preprocessing
+from systems.on_tensorflow.loom.ops import OWN, Call, Loom, LoomTables
+from systems.on_tensorflow.loom.weaver import weave
+from systems.on_tensorflow.loom.wiring import Wiring, finalized
+from systems.on_tensorflow.loom.workers import Workers
+from tests.support.looms import (
+    Followed,
+    Value,
+    arguments_of,
+    chain_loom,
+    follow,
+    op,
+    tree_loom,
+    tree_loom_of_rows,
+)
+from tests.support.random_trees import trees
+from tests.support.sketch_models import SIZES
+
+TREES = TreeLSTM(SIZES)
+CHAINS = VarLSTM(SIZES, layers=2)
+Case = tuple[Model, Loom, str, list[Any]]  # ... and the type shape that leaves the loom
+
+
+def chain(n: int) -> Chain:
+    return Chain(int_array(np.arange(n) % 3), int_array(np.zeros(n)))
+
+
+CASES = st.one_of(
+    st.lists(trees(), min_size=1, max_size=5).map(lambda t: (TREES, tree_loom(), "logits", t)),
+    st.lists(trees(), min_size=1, max_size=5).map(
+        lambda t: (TREES, tree_loom_of_rows(), "state", t)
+    ),
+    st.lists(st.integers(1, 5).map(chain), min_size=1, max_size=4).map(
+        lambda c: (CHAINS, chain_loom(CHAINS), "h", c)
+    ),
+)
+
+
+def woven(case: Case) -> tuple[MiniBatch, LoomTables, Wiring, Followed]:
+    model, loom, output_shape, instances = case
+    mini_batch, tables, shape = model.mini_batch(instances), loom.tables, loom.number(output_shape)
+    wiring = finalized(weave(mini_batch, tables, shape), tables, shape)
+    return mini_batch, tables, wiring, follow(wiring, mini_batch, tables, shape)
+
+
+@settings(deadline=None)  # the first example compiles
+@given(CASES)
+def test_ops_at_depths_are_the_batches_of_the_policy_depth(case: Case) -> None:
+    mini_batch, tables, _, followed = woven(case)
+    batches = schedule(mini_batch.graph)
+    ops = tables.op_of_type[mini_batch.graph.types]
+    expected: dict[int, list[tuple[int, ...]]] = {}
+    for k in range(batches.n_batches):
+        vertices = batches.order[batches.starts[k] : batches.starts[k + 1]]
+        if ops[vertices[0]] >= 0:
+            expected.setdefault(int(ops[vertices[0]]), []).append(tuple(sorted(vertices.tolist())))
+    found: dict[int, list[tuple[int, ...]]] = {}
+    for (_, of), vertices in sorted(followed.calls.items()):
+        if vertices:
+            found.setdefault(of, []).append(tuple(sorted(vertices)))
+    assert found == expected
+
+
+@settings(deadline=None)  # the first example compiles
+@given(CASES)
+def test_what_leaves_the_loom_is_in_the_order_of_the_outputs(case: Case) -> None:
+    mini_batch, tables, _, followed = woven(case)
+    shape = case[1].number(case[2])
+    is_row = tables.op_of_type[mini_batch.graph.types] < 0
+    assert followed.outputs == [Value(v, shape, is_row[v]) for v in mini_batch.outputs.tolist()]
+
+
+@settings(deadline=None)  # the first example compiles
+@given(CASES)
+def test_a_value_is_copied_once_a_level_up_to_its_last_use(case: Case) -> None:
+    mini_batch, tables, wiring, followed = woven(case)
+    own_depth = {v: depth for (depth, _), vertices in followed.calls.items() for v in vertices}
+    last_use: dict[Value, int] = {}
+    for (_, *values), v in arguments_of(mini_batch, tables).items():
+        for value in values:
+            last_use[value] = max(last_use.get(value, 0), own_depth[v])
+    for value in followed.outputs:
+        last_use[value] = wiring.max_depth + 1
+    expected = {
+        (depth, value)
+        for value, use in last_use.items()
+        for depth in range(1 + (0 if value.is_row else own_depth[value.vertex]), use)
+    }
+    assert set(followed.copies) == expected
+    assert set(followed.copies.values()) <= {1}
+
+
+@settings(deadline=None)
+@given(CASES, st.data())
+def test_examples_woven_apart_and_merged_are_as_if_woven_at_once(
+    case: Case, data: st.DataObject
+) -> None:
+    model, loom, output_shape, instances = case
+    cut = data.draw(st.integers(0, len(instances)))
+    preprocessing = Preprocessing(model, loom.tables, loom.number(output_shape))
+    parts = [part for part in (instances[:cut], instances[cut:]) if part]
+    found = preprocessing.joined([preprocessing.woven(part) for part in parts])
+    assert_same(found, preprocessing.woven(instances), preprocessing)
+
+
+def assert_same(found: Any, expected: Any, preprocessing: Preprocessing) -> None:
+    assert found.words.tolist() == expected.words.tolist()
+    assert found.labels.tolist() == expected.labels.tolist()
+    for name in ("indices", "starts", "sizes", "outputs", "counts"):
+        first, second = (
+            getattr(finalized(e.weaving, preprocessing.tables, preprocessing.output_shape), name)
+            for e in (found, expected)
+        )
+        assert first.tolist() == second.tolist(), name
+
+
+def right_comb(n_leaves: int) -> Tree:
+    """((... (0 1) 2) ...): leaf k is needed at depth k + 1."""
+    n = 2 * n_leaves - 1
+    left, right = np.full(n, -1), np.full(n, -1)
+    left[n_leaves:] = [0, *range(n_leaves, n - 1)]
+    right[n_leaves:] = range(1, n_leaves)
+    words = np.where(left < 0, 1, -1)
+    return Tree(words, np.zeros(n, dtype=int), left, right)
+
+
+@pytest.mark.slow
+def test_workers_weave_as_one_process_does() -> None:
+    loom = tree_loom()
+    preprocessing = Preprocessing(TREES, loom.tables, loom.number("logits"))
+    instances: Sequence[Tree] = [right_comb(n) for n in (1, 4, 2, 3, 5)]
+    workers = Workers(preprocessing, 2)
+    try:
+        assert_same(workers.woven(instances), preprocessing.woven(instances), preprocessing)
+    finally:
+        workers.close()
+
+
+def test_work_is_counted_as_the_loop_does_it() -> None:
+    loom = tree_loom()
+    preprocessing = Preprocessing(TREES, loom.tables, loom.number("logits"))
+    wiring = finalized(preprocessing.woven([right_comb(3)]).weaving, loom.tables, 0)
+    # Depth 1: three leaves; 2: (0 1), leaf 2 passed through; 3: the root.
+    assert wiring.counts.tolist() == [
+        [0, 0, 3, 0, 0],
+        [0, 0, 0, 0, 3],
+        [3, 1, 0, 1, 0],
+        [4, 0, 0, 1, 0],
+    ]
+    logits, state, word = 2, 6, 5
+    gathered = (3 * word) + (3 * logits + state + 2 * state) + (4 * logits + 2 * state)
+    joined = 3 * (state + logits) + (4 * logits + 2 * state) + (5 * logits + state)
+    counters = wiring.counters(loom.tables, 0, 1)
+    assert counters.bytes_copied == 4 * (gathered + joined + 5 * logits)
+    assert counters.n_batches == 3
+    assert counters.n_copies == 3 * (6 + 3) + 1  # six slots, three type shapes; the outputs
+    assert wiring.counters(loom.tables, 0, 2).bytes_copied == 2 * counters.bytes_copied
+
+
+def test_names_of_a_loom_have_to_fit() -> None:
+    cell = op("cell", ("state",), ("state",))
+    with pytest.raises(ConfigError, match=r"type shape other is unknown; there are state"):
+        Loom({"state": 1}, [cell], (None, "other"))
+    with pytest.raises(ConfigError, match=r"op leaf is unknown; there are cell"):
+        Loom({"state": 1}, [cell], (None, Call("leaf", (OWN,))))
+    with pytest.raises(ConfigError, match=r"op cell has 2 sources; it needs 1"):
+        Loom({"state": 1}, [cell], (None, Call("cell", (OWN, 0))))
+
+
+def test_a_worker_loads_no_tensorflow() -> None:
+    code = "import sys, systems.on_tensorflow.loom.workers; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
