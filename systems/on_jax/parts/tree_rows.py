@@ -92,7 +92,14 @@ def halved(width: int, n: int) -> tuple[int, ...]:
 
 
 @compiled
-def _schedule(table, lengths, widths, parents, own, counts):  # type: ignore[no-untyped-def]
+def _schedule(
+    table: IntArray,
+    lengths: IntArray,
+    widths: IntArray,
+    parents: IntArray,
+    own: IntArray,
+    counts: IntArray,
+) -> tuple[int, int]:
     """Schedule chunk by chunk; returns how many leaves and how many inner rows there are.
 
     parents (n,): written, -1 for roots. own (n,): written, of every vertex its row among the leaves
@@ -151,7 +158,19 @@ def _schedule(table, lengths, widths, parents, own, counts):  # type: ignore[no-
 
 
 @compiled
-def _fill(table, parents, own, n_leaves, side, rows, words, left, right, places, labels):  # type: ignore[no-untyped-def]
+def _fill(
+    table: IntArray,
+    parents: IntArray,
+    own: IntArray,
+    n_leaves: int,
+    side: int,
+    rows: IntArray,
+    words: IntArray,
+    left: IntArray,
+    right: IntArray,
+    places: IntArray,
+    labels: IntArray,
+) -> None:
     """Write the index vectors of `tree_rows`; side: how far the right children's places are."""
     n = table.shape[1]
     for v in range(n):
