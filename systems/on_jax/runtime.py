@@ -174,9 +174,9 @@ class JaxSystem(System):
 
     def in_force(self) -> dict[str, str]:
         """How XLA runs."""
-        value_of: Callable[[str], Any] = jax.config.read
+        precision = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
         return {
-            "matmul precision": str(value_of("jax_default_matmul_precision")),
+            "matmul precision": str(precision),
             "threads of XLA": os.environ["PJRT_NPROC"],
             **({"memory": "taken as needed"} if self._device.platform != "cpu" else {}),
         }

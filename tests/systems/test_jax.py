@@ -175,10 +175,22 @@ def test_padding_of_trees_never_changes_a_result() -> None:
         assert relative_error(found[name], value) < 1e-5, name
 
 
-@pytest.mark.parametrize("name", ["widths", "multiple", "chunk"])
-def test_options_are_refused_in_one_line(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"system\.options\.{name}=0 is not allowed; give 1"):
-        Adapter.options_of(settings(**{name: 0}))
+@pytest.mark.parametrize(("name", "least"), [("widths", 1), ("multiple", 1), ("chunk", 0)])
+def test_options_are_refused_in_one_line(name: str, least: int) -> None:
+    text = rf"^system\.options\.{name}={least - 1} is not allowed; give {least} or more$"
+    with pytest.raises(ConfigError, match=text):
+        Adapter.options_of(settings(**{name: least - 1}))
+
+
+def test_how_it_ran_is_recorded() -> None:
+    system = prepared(VarLSTM(SIZES))
+    assert system.in_force() == {"matmul precision": "highest", "threads of XLA": "1"}
+    assert set(system.versions()) == {"jax", "jaxlib", "xla"}
+
+
+@pytest.mark.parametrize(("mode", "told"), [("train", ()), ("infer", ("forward",))])
+def test_parts_of_one_program_are_not_told_apart(mode: str, told: tuple[str, ...]) -> None:
+    assert Adapter(settings(mode)).phases == ("construct", *told)
 
 
 def test_a_model_that_is_not_written_is_told() -> None:

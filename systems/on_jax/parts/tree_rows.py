@@ -83,6 +83,16 @@ def tree_rows(trees: Sequence[Tree], widths: tuple[int, ...], multiple: int) -> 
     return TreeRows(sizes, vectors, rows)
 
 
+def chunk_for(n_inner: int) -> int:
+    """How many of so many vertices to compute at once.
+
+    Wide products are faster, and narrow ones pad less. Sentences a second on one thread, Tree-LSTM,
+    SST, hidden size 64: batches of 64 trees 13 640 in chunks of 64 and 11 357 of 128; of 256 trees
+    12 221 and 14 072.
+    """
+    return 64 if n_inner < 2048 else 128 if n_inner < 8192 else 256
+
+
 def halved(width: int, n: int) -> tuple[int, ...]:
     """A width, half of it and so on, n of them at most, none narrower than UNIT."""
     found = [width := rounded_up(width, UNIT)]
