@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import jax
+import jaxlib.version
 import numpy as np
 from jax import Array
 
@@ -19,7 +20,6 @@ from harness.contracts.system import Clock, Counters, Result, RunSettings, Syste
 from systems.on_jax.parts.plan import Plan
 
 MODELS = "systems.on_jax.models"
-OLDEST = (0, 4, 30)
 ON_CPU = {"PJRT_NPROC": "{threads}", "NPROC": "{threads}"}  # read when XLA's client is made
 # Of glibc's mallopt: memory that a program gives back stays with the process. Else its buffers come
 # as fresh pages whenever it runs: 184 ms instead of 116 for the loss of a language model.
@@ -62,6 +62,8 @@ class JaxSystem(System):
     them.
     """
 
+    framework = "jax"
+
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
         training = settings.mode == "train"
@@ -73,11 +75,8 @@ class JaxSystem(System):
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """JAX has to be new enough, CUDA to be there, and the model to be written for JAX."""
-        if jax.__version_info__ < OLDEST:
-            wanted = ".".join(map(str, OLDEST))
-            return f"jax {jax.__version__} is older than {wanted}; run pip install -e '.[jax]'"
-        if settings.device == "cuda" and not _sees_cuda():
+        """CUDA has to be there, and the model to be written for JAX."""
+        if settings.device == "cuda" and not _sees_cuda(settings):
             return "jax sees no CUDA device here"
         if importlib.util.find_spec(f"{MODELS}.{model.name}") is None:
             return f"model {model.name} is not written for JAX ({MODELS}.{model.name} is missing)"
@@ -166,7 +165,7 @@ class JaxSystem(System):
 
     def synchronize(self) -> None:
         """Wait for the last program."""
-        jax.block_until_ready(self._pending)
+        jax.block_until_ready(self._pending)  # type: ignore[no-untyped-call]
 
     def peak_memory_bytes(self) -> int | None:
         """Peak of CUDA memory; None on the CPU, where the process's own peak counts."""
@@ -175,16 +174,18 @@ class JaxSystem(System):
 
     def in_force(self) -> dict[str, str]:
         """How XLA runs."""
+        precision = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
         return {
-            "matmul_precision": str(jax.config.jax_default_matmul_precision),
-            "xla_flags": os.environ.get("XLA_FLAGS", ""),
+            "matmul precision": str(precision),
+            "threads of XLA": os.environ["PJRT_NPROC"],
+            **({"memory": "taken as needed"} if self._device.platform != "cpu" else {}),
         }
 
     def versions(self) -> dict[str, str]:
         """Build facts of JAX."""
         return {
             "jax": jax.__version__,
-            "jaxlib": jax.lib.__version__,
+            "jaxlib": jaxlib.version.__version__,
             "xla": str(self._device.client.platform_version),
         }
 
@@ -192,7 +193,7 @@ class JaxSystem(System):
 Program = Callable[..., Any]  # of network, plan, learning rate, weights and ids
 
 
-def _step(network, plan, learning_rate, weights, ids):  # type: ignore[no-untyped-def]
+def _step(network: Network, plan: Plan, learning_rate: float, weights: Any, ids: Any) -> Any:
     """Weights after a step of SGD, and the loss."""
     loss, _, of_weights, of_vectors = _gradients(network, plan, learning_rate, weights, ids)
     ids = _split(ids, plan)
@@ -202,20 +203,20 @@ def _step(network, plan, learning_rate, weights, ids):  # type: ignore[no-untype
     return {name: stepped[name] for name in weights}, loss
 
 
-def _gradients(network, plan, learning_rate, weights, ids):  # type: ignore[no-untyped-def]
+def _gradients(network: Network, plan: Plan, learning_rate: float, weights: Any, ids: Any) -> Any:
     """The loss, what outputs are made of, and gradients of dense weights and of looked-up rows."""
     ids = _split(ids, plan)
     dense = {name: value for name, value in weights.items() if name not in network.tables}
     vectors = {table: weights[table][ids[rows]] for table, rows in network.tables.items()}
 
-    def loss_of(dense, vectors):  # type: ignore[no-untyped-def]
+    def loss_of(dense: Any, vectors: Any) -> tuple[Array, Array]:
         return network.loss(dense, vectors, ids, plan.sizes)
 
     found, gradients = jax.value_and_grad(loss_of, (0, 1), has_aux=True)(dense, vectors)
     return *found, *gradients
 
 
-def _loss(network, plan, learning_rate, weights, ids):  # type: ignore[no-untyped-def]
+def _loss(network: Network, plan: Plan, learning_rate: float, weights: Any, ids: Any) -> Any:
     """The loss, and what outputs are made of."""
     ids = _split(ids, plan)
     vectors = {table: weights[table][ids[rows]] for table, rows in network.tables.items()}
@@ -236,15 +237,18 @@ def _prepare_process(settings: RunSettings) -> None:
     for name, value in ON_CPU.items():
         os.environ[name] = value.format(threads=settings.threads)
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-    jax.config.update("jax_default_matmul_precision", "highest")
+    set_option: Callable[[str, Any], None] = jax.config.update
+    set_option("jax_default_matmul_precision", "highest")  # no TF32
     if settings.device == "cpu":
-        jax.config.update("jax_platforms", "cpu")
+        set_option("jax_platforms", "cpu")  # a GPU is left alone
         libc = ctypes.CDLL(None)
-        for parameter, value in KEEP_MEMORY.values():
-            libc.mallopt(parameter, value)
+        if hasattr(libc, "mallopt"):
+            for parameter, setting in KEEP_MEMORY.values():
+                libc.mallopt(parameter, setting)
 
 
-def _sees_cuda() -> bool:
+def _sees_cuda(settings: RunSettings) -> bool:
+    _prepare_process(settings)
     try:
         return bool(jax.devices("cuda"))
     except RuntimeError:

@@ -59,6 +59,8 @@ ONLY = {
     "tf_dynamic_xla": ("var_lstm_equal",),
     "tf_static_xla": ("var_lstm_one_word",),
 }
+# Fewer loops to compile for each program.
+SMALL = {"jax_scan": {"chunk": 16, "widths": 2}}
 FRAMEWORKS = ("torch", "dynet", "tensorflow", "jax", "numba")
 
 
@@ -230,7 +232,7 @@ def run_all(values: dict[str, Any], device: str, overrides: dict[str, Any]) -> d
         if name not in ONLY.get(values["name"], CASES):
             found[f"{name}/skip"] = "it would take seconds"
             continue
-        options = (values.get("options") or {}) | overrides
+        options = (values.get("options") or {}) | SMALL.get(values["name"], {}) | overrides
         if name.endswith("_large") and values["adapter"] == ENGINE and values["name"] != "vertex":
             options |= {"backend": "stepwise"}  # as plain Python it would take minutes
         with kernels_of(values, name):

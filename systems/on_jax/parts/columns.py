@@ -31,7 +31,7 @@ class Columns(NamedTuple):
     """Sizes and index vectors (see `vectors`) of a mini-batch of sentences."""
 
     sizes: ColumnSizes
-    vectors: dict[str, NDArray]
+    vectors: dict[str, NDArray[np.integer]]
 
 
 def columns_of(chains: Sequence[Chain], n_widths: int, multiple: int, *, both_ways: bool) -> Plan:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ids = NDArray[np.int64]
+Vectors = Mapping[str, NDArray[np.integer]]
 Lengths = tuple[tuple[str, int], ...]
 
 
@@ -24,7 +25,7 @@ class Plan:
     sizes: Hashable
     lengths: Lengths
     ids: NDArray[np.int32]
-    outputs: slice | Ids
+    outputs: slice | NDArray[np.integer]
 
     @property
     def program(self) -> tuple[Hashable, Lengths]:
@@ -32,7 +33,7 @@ class Plan:
         return self.sizes, self.lengths
 
 
-def planned(sizes: Hashable, outputs: slice | Ids, vectors: Mapping[str, NDArray]) -> Plan:
+def planned(sizes: Hashable, outputs: slice | NDArray[np.integer], vectors: Vectors) -> Plan:
     """Join the vectors."""
     lengths = tuple((name, len(vector)) for name, vector in vectors.items())
     return Plan(sizes, lengths, np.concatenate([*vectors.values()], dtype=np.int32), outputs)
@@ -43,7 +44,7 @@ def rounded_up(n: int, multiple: int) -> int:
     return max(multiple, -(-n // multiple) * multiple)
 
 
-def padded(vector: NDArray, n: int, value: int) -> NDArray:
+def padded(vector: NDArray[np.integer], n: int, value: int) -> NDArray[np.int32]:
     """The vector and as many more entries as make n."""
     longer = np.full(n, value, dtype=np.int32)
     longer[: len(vector)] = vector

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from harness.contracts.model import Model
 from harness.values.instances import Tree
 from systems.on_jax.parts.plan import Plan, planned
-from systems.on_jax.parts.tree_rows import halved, tree_rows
+from systems.on_jax.parts.tree_rows import chunk_for, halved, tree_rows
 
 
 class TreeNetwork:
@@ -26,7 +26,8 @@ class TreeNetwork:
 
     def plan(self, trees: Sequence[Tree]) -> Plan:
         """Rows of all vertices."""
-        widths = halved(self.options.chunk, self.options.widths)
+        chunk = self.options.chunk or chunk_for(sum(tree.n_leaves - 1 for tree in trees))
+        widths = halved(chunk, self.options.widths)
         sizes, vectors, rows = tree_rows(trees, widths, self.options.multiple)
         if self.reads == "all":
             del vectors["roots"]

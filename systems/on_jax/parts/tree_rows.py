@@ -83,6 +83,16 @@ def tree_rows(trees: Sequence[Tree], widths: tuple[int, ...], multiple: int) -> 
     return TreeRows(sizes, vectors, rows)
 
 
+def chunk_for(n_inner: int) -> int:
+    """How many of so many vertices to compute at once.
+
+    Wide products are faster, and narrow ones pad less. Sentences a second on one thread, Tree-LSTM,
+    SST, hidden size 64: batches of 64 trees 13 640 in chunks of 64 and 11 357 of 128; of 256 trees
+    12 221 and 14 072.
+    """
+    return 64 if n_inner < 2048 else 128 if n_inner < 8192 else 256
+
+
 def halved(width: int, n: int) -> tuple[int, ...]:
     """A width, half of it and so on, n of them at most, none narrower than UNIT."""
     found = [width := rounded_up(width, UNIT)]
@@ -92,7 +102,14 @@ def halved(width: int, n: int) -> tuple[int, ...]:
 
 
 @compiled
-def _schedule(table, lengths, widths, parents, own, counts):  # type: ignore[no-untyped-def]
+def _schedule(
+    table: IntArray,
+    lengths: IntArray,
+    widths: IntArray,
+    parents: IntArray,
+    own: IntArray,
+    counts: IntArray,
+) -> tuple[int, int]:
     """Schedule chunk by chunk; returns how many leaves and how many inner rows there are.
 
     parents (n,): written, -1 for roots. own (n,): written, of every vertex its row among the leaves
@@ -151,7 +168,19 @@ def _schedule(table, lengths, widths, parents, own, counts):  # type: ignore[no-
 
 
 @compiled
-def _fill(table, parents, own, n_leaves, side, rows, words, left, right, places, labels):  # type: ignore[no-untyped-def]
+def _fill(
+    table: IntArray,
+    parents: IntArray,
+    own: IntArray,
+    n_leaves: int,
+    side: int,
+    rows: IntArray,
+    words: IntArray,
+    left: IntArray,
+    right: IntArray,
+    places: IntArray,
+    labels: IntArray,
+) -> None:
     """Write the index vectors of `tree_rows`; side: how far the right children's places are."""
     n = table.shape[1]
     for v in range(n):

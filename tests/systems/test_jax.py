@@ -1,0 +1,203 @@
+"""JAX: rows of padded plans, programs counted exactly, and padding without effect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.contracts.model import Model, initial_weights
+from harness.contracts.system import RunSettings
+from harness.errors import ConfigError
+from harness.measuring.check import relative_error
+from harness.measuring.clock import NullClock
+from harness.models.tree_lstm import TreeLSTM
+from harness.models.var_lstm import VarLSTM
+from harness.oracle import run_reference
+from systems.on_jax.parts.columns import columns
+from systems.on_jax.parts.tree_rows import UNIT, halved, tree_rows
+from systems.on_jax.scan import Adapter
+from tests.support.run_adapter import NO_LETTERS, SIZES, random_tree
+from tests.support.sentences import random_sentences
+
+LENGTHS = ([1], [3, 3], [1, 5, 2, 5], [7, 1, 1, 4, 2] * 5, [2] * 40 + [9] * 3)
+LEAVES = ((1,), (1, 1), (2, 9, 1), (30, 4, 25, 17), (40,) * 5)
+
+
+def settings(mode: str = "train", **options: Any) -> RunSettings:
+    return RunSettings(mode, "cpu", 1, 4, 0.01, 0, options=options)
+
+
+def prepared(model: Model, **options: Any) -> Adapter:
+    system = Adapter(settings(**options))
+    system.prepare(model, initial_weights(model, seed=0))
+    return system
+
+
+def found_by(system: Adapter, instances: Sequence[Any]) -> dict[str, Any]:
+    system.load(instances)
+    system.run(NullClock(), update=False)
+    result = system.result()
+    return {"loss": np.array(result.loss), "outputs": result.outputs, **result.gradients}
+
+
+def trees_of(leaves: Sequence[int]) -> list[Any]:
+    rng = np.random.default_rng(len(leaves))
+    return [random_tree(n, SIZES, rng) for n in leaves]
+
+
+def assert_alike(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        assert relative_error(found[name], value) < 1e-5, name
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("n_widths", [1, 3, 8])
+def test_every_row_follows_its_own_sentence(lengths: list[int], n_widths: int) -> None:
+    """Steps as wide as told, in the rectangles as told, each row behind the word before it."""
+    sizes, ids = columns(np.array(lengths), n_widths, multiple=16)
+    starts = np.cumsum(lengths) - lengths
+    begins = np.repeat(starts, lengths)
+    assert list(sizes.widths) == sorted(sizes.widths, reverse=True)
+    assert len(sizes.widths) <= n_widths
+    assert (ids["bounds"][0], ids["bounds"][-1]) == (0, max(lengths))
+    row = 0
+    for width, first, end in zip(sizes.widths, ids["bounds"][:-1], ids["bounds"][1:], strict=True):
+        for step in range(first, end):
+            assert ids["starts"][step] == row
+            going = sum(length > step for length in lengths)
+            assert going <= width
+            row += width
+    assert row <= sizes.n_rows
+    for place in range(sum(lengths)):
+        at = ids["rows"][place]
+        assert ids["places"][at] == place
+        assert ids["mirrored"][ids["mirrored_rows"][place]] == place
+        before = ids["before"][at] - sizes.widths[0]
+        if place == begins[place]:
+            assert before < 0
+        else:
+            assert ids["places"][before] == place - 1
+
+
+@pytest.mark.parametrize("leaves", LEAVES)
+@pytest.mark.parametrize("chunk", [8, 16, 64])
+def test_chunks_hold_vertices_that_are_ready(leaves: tuple[int, ...], chunk: int) -> None:
+    """Each vertex has one row, behind the chunks of its children, who know where it stands."""
+    trees, widths = trees_of(leaves), halved(chunk, 3)
+    sizes, ids, rows = tree_rows(trees, widths, multiple=16)
+    n = sum(tree.n_vertices for tree in trees)
+    assert len(set(rows.tolist())) == n
+    assert np.count_nonzero(ids["labels"] >= 0) == n
+    labels = np.concatenate([tree.labels for tree in trees])
+    np.testing.assert_array_equal(ids["labels"][rows], labels)
+    chunk_of, number, row = np.zeros(sizes.n_inner, int), 0, 0
+    for width, first, count in zip(widths, ids["firsts"], ids["counts"], strict=True):
+        assert row == first or count == 0
+        for _ in range(count):
+            number += 1
+            chunk_of[row : row + width] = number
+            row += width
+    start = 0
+    for tree, root in zip(trees, ids["roots"], strict=False):
+        own = rows[start : start + tree.n_vertices]
+        assert own[-1] == root
+        assert ids["places"][root] == sizes.n_inner
+        for vertex, at in enumerate(own):
+            if tree.left[vertex] < 0:
+                assert ids["words"][at] == tree.words[vertex]
+                continue
+            inner = at - sizes.n_leaves
+            for side, children in enumerate((tree.left, tree.right)):
+                child = own[children[vertex]]
+                assert ids[("left", "right")[side]][inner] == child
+                assert ids["places"][child] == inner + side * (sizes.n_inner + UNIT)
+                if child >= sizes.n_leaves:
+                    assert chunk_of[child - sizes.n_leaves] < chunk_of[inner]
+        start += tree.n_vertices
+
+
+def test_a_list_schedule_pads_little() -> None:
+    """Chunks are full while enough vertices are ready: no level has to be waited for."""
+    sizes, ids, _ = tree_rows(trees_of((40,) * 20), halved(64, 4), multiple=1)
+    assert ids["counts"] @ np.array(sizes.widths) == sizes.n_inner < 1.1 * 20 * 39
+
+
+@pytest.mark.slow
+def test_programs_are_counted_and_new_lengths_compile_none() -> None:
+    model = VarLSTM(SIZES)
+    system = prepared(model, widths=1, multiple=16)
+    few, others, many = (
+        random_sentences("chain", lengths, SIZES, 0, 0.0)
+        for lengths in ((4, 2, 3), (1, 1, 8, 2), (4, 2, 3, 20))
+    )
+    assert system.n_compilations() == 0
+    for instances, n in ((few, 1), (others, 1), (many, 2), (few, 2)):
+        system.compile_for(instances)
+        assert system.n_compilations() == n
+    for instances in (few, others, many):
+        system.load(instances)
+        system.run(NullClock())
+    assert system.n_compilations() == 2
+    with pytest.raises(RuntimeError, match=r"call run\(update=False\) before result"):
+        system.result()
+    found_by(system, few)
+    assert system.n_compilations() == 3
+
+
+@pytest.mark.slow
+def test_padding_of_sentences_never_changes_a_result() -> None:
+    """Three widths and many padded rows, against one width and few."""
+    model = VarLSTM(NO_LETTERS)
+    instances = random_sentences("chain", (9, 1, 5, 3, 2, 5, 1) * 3, NO_LETTERS, 1, 0.0)
+    wide = found_by(prepared(model, widths=1, multiple=1), instances)
+    assert_alike(found_by(prepared(model, widths=3, multiple=128), instances), wide)
+
+
+@pytest.mark.slow
+def test_padding_of_trees_never_changes_a_result() -> None:
+    """Chunks of two widths against one of all; trees of single leaves use the same program."""
+    model, instances = TreeLSTM(SIZES), trees_of((9, 1, 14, 3, 8))
+    narrow = prepared(model, chunk=16, widths=2, multiple=64)
+    assert_alike(
+        found_by(narrow, instances), found_by(prepared(model, chunk=8, widths=1), instances)
+    )
+    leaves = trees_of((1, 1))
+    expected = run_reference(model, initial_weights(model, seed=0), leaves, "train")
+    found = found_by(narrow, leaves)
+    assert narrow.n_compilations() == 1
+    assert relative_error(found.pop("loss"), np.array(expected.loss)) < 1e-5
+    assert relative_error(found.pop("outputs"), expected.outputs) < 1e-5
+    for name, value in expected.gradients.items():
+        assert relative_error(found[name], value) < 1e-5, name
+
+
+@pytest.mark.parametrize(("name", "least"), [("widths", 1), ("multiple", 1), ("chunk", 0)])
+def test_options_are_refused_in_one_line(name: str, least: int) -> None:
+    text = rf"^system\.options\.{name}={least - 1} is not allowed; give {least} or more$"
+    with pytest.raises(ConfigError, match=text):
+        Adapter.options_of(settings(**{name: least - 1}))
+
+
+def test_how_it_ran_is_recorded() -> None:
+    system = prepared(VarLSTM(SIZES))
+    assert system.in_force() == {"matmul precision": "highest", "threads of XLA": "1"}
+    assert set(system.versions()) == {"jax", "jaxlib", "xla"}
+
+
+@pytest.mark.parametrize(("mode", "told"), [("train", ()), ("infer", ("forward",))])
+def test_parts_of_one_program_are_not_told_apart(mode: str, told: tuple[str, ...]) -> None:
+    assert Adapter(settings(mode)).phases == ("construct", *told)
+
+
+def test_a_model_that_is_not_written_is_told() -> None:
+    model = VarLSTM(SIZES)
+    assert Adapter.skip(model, settings()) is None
+    model.name = "of_nobody"
+    reason = Adapter.skip(model, settings())
+    assert reason == (
+        "model of_nobody is not written for JAX (systems.on_jax.models.of_nobody is missing)"
+    )
