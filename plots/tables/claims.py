@@ -1,6 +1,6 @@
 """What papers claim, what was measured for it here, and a verdict by a rule written before.
 
-A row for each file of conf/claims (harness/planning/claims.py); an experiment's scales say `claims`.
+A row for each file of conf/claims (harness/planning/claims.py); its scales say `claims`.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def test_all_examples_together_keep_style_and_types(checkout: Path) -> None:
 def test_the_page_adds_one_of_each() -> None:
     homes = {name.rpartition("/")[0] for section in SECTIONS for name in section.files}
     python = {"harness/policies", "harness/models", "systems", "datasets", "plots/tables"}
-    yaml = {"conf/system", "conf/model", "conf/dataset", "conf/experiment"}
+    yaml = {"conf/system", "conf/model", "conf/dataset", "conf/experiment", "conf/claims"}
     assert homes >= python | yaml
     assert all(section.commands for section in SECTIONS)
 
