@@ -44,7 +44,7 @@ def summary(record: Record, path: Path) -> str:
         lines.append(f"  per mini-batch: {', '.join(told) or 'no phases told apart'}")
         lines.append(f"  {_work_words(record)}")
     if record.in_force:
-        lines.append(f"  {_way_words(record)}")
+        lines += [f"  {words}" for words in (_way_words(record), _compiled_words(record)) if words]
     if record.check is not None:
         error = record.check.max_rel_err
         detail = "" if error is None else f" (largest relative error {error:.1e})"
@@ -62,7 +62,14 @@ def _way_words(record: Record) -> str:
         for name, value in record.in_force.items()
         if name in asked and str(asked[name]).lower() != value and name not in told
     ]
-    return ", ".join(["ran with " + ", ".join(way), *lost])
+    return ", ".join(["ran with " + ", ".join(way), *lost] if way else lost)
+
+
+def _compiled_words(record: Record) -> str:
+    """What shapes made it compile, apart from the passes."""
+    if not record.n_compilations or record.compile_s is None:
+        return ""
+    return f"compiled {record.n_compilations} programs, ready after {record.compile_s:.1f} s"
 
 
 def _work_words(record: Record) -> str:
