@@ -34,10 +34,24 @@ class ReferenceResult:
 
 
 def run_reference(
-    model: Model, weights: Mapping[str, NDArray[Any]], instances: Sequence[Any], mode: str
+    model: Model,
+    weights: Mapping[str, NDArray[Any]],
+    instances: Sequence[Any],
+    mode: str,
+    relu_shift: float = 0.0,
 ) -> ReferenceResult:
-    """Evaluate loss, outputs and (mode "train") gradients of a mini-batch in float64."""
-    return _Reference(model, weights, model.mini_batch(instances)).run(mode)
+    """Evaluate loss, outputs and (mode "train") gradients of a mini-batch in float64.
+
+    relu_shift: moves the inputs of every relu by this part of the largest of its vertex, to see
+    what rounding there could change.
+    """
+    return _Reference(model, weights, model.mini_batch(instances), relu_shift).run(mode)
+
+
+def has_relu(model: Model) -> bool:
+    """Whether the model's derivatives jump, so that rounding can change entries by more."""
+    functions = traced_functions(model).values()
+    return any(node.op == "relu" for function in functions for node in function.nodes)
 
 
 def _sigmoid(x: Array) -> Array:
@@ -75,7 +89,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "shift": lambda node, x: node.value + x,
     "sigmoid": lambda node, x: _sigmoid(x),
     "tanh": lambda node, x: np.tanh(x),
-    "relu": lambda node, x: np.maximum(x, 0.0),
     "exp": lambda node, x: np.exp(x),
     "log": lambda node, x: np.log(x),
     "square": lambda node, x: x * x,
@@ -98,6 +111,7 @@ class _Reference:
     model: Model
     weights: Mapping[str, NDArray[Any]]
     batch: MiniBatch
+    relu_shift: float
     states: list[dict[str, Array]] = field(init=False)
     state_gradients: list[dict[str, Array]] = field(init=False)
     parameter_gradients: dict[str, Array] = field(init=False)
@@ -155,6 +169,9 @@ class _Reference:
             return np.stack(rows).reshape(-1, *node.shape) if rows else np.zeros((0, *node.shape))
         if node.op == "pull":
             return int(self.batch.pulls[node.name][vertex])
+        if node.op == "relu":
+            x = values[node.inputs[0]]
+            return np.maximum(x + self.relu_shift * np.max(np.abs(x), initial=0.0), 0.0)
         if node.op == "parameter":
             return self.parameters[node.name]
         if node.op in ("zeros", "ones"):

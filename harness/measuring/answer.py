@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -15,20 +15,27 @@ from numpy.typing import NDArray
 
 from harness.contracts.corpus import inputs_sha256
 from harness.contracts.model import Model, Weights
-from harness.oracle import run_reference
+from harness.oracle import has_relu, run_reference
 from harness.trials.sources import hash_files, imported_files
 
 Array = NDArray[np.floating[Any]]
+# Of a vertex's largest input to a relu: float32 sums of a thousand products are wrong by as much.
+RELU_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The oracle's answer; gradients are empty and loss_after_step is None when inferring."""
+    """The oracle's answer; gradients are empty and loss_after_step is None when inferring.
+
+    slack: how far rounding in the inputs of relus can move each entry of a gradient; empty where
+    the model has none.
+    """
 
     loss: float
     outputs: Array
     gradients: Mapping[str, Array]
     loss_after_step: float | None
+    slack: Mapping[str, Array] = field(default_factory=dict)
 
 
 def oracle_answer(
@@ -61,7 +68,17 @@ def _ask(
         for name, value in weights.items()
     }
     after = run_reference(model, stepped, instances, "infer").loss
-    return Answer(first.loss, first.outputs, dict(first.gradients), after)
+    slack = _slack(model, weights, instances) if has_relu(model) else {}
+    return Answer(first.loss, first.outputs, dict(first.gradients), after, slack)
+
+
+def _slack(model: Model, weights: Weights, instances: Sequence[Any]) -> dict[str, Array]:
+    """Gradients with all relus a little further open, less those with all a little further shut."""
+    opened, shut = (
+        run_reference(model, weights, instances, "train", relu_shift=shift).gradients
+        for shift in (RELU_ROUNDING, -RELU_ROUNDING)
+    )
+    return {name: np.abs(opened[name] - shut[name]) for name in opened}
 
 
 def _key(
@@ -83,12 +100,13 @@ def _write(path: Path, answer: Answer) -> None:
     arrays: dict[str, Array | NDArray[np.intp]] = {"outputs": answer.outputs}
     after = np.nan if answer.loss_after_step is None else answer.loss_after_step
     arrays["losses"] = np.array([answer.loss, after])
-    for name, value in answer.gradients.items():
-        table = value.reshape(len(value), -1)
-        rows = np.flatnonzero(table.any(axis=1))
-        arrays[f"rows.{name}"] = rows
-        arrays[f"values.{name}"] = table[rows]
-        arrays[f"shape.{name}"] = np.array(value.shape)
+    for group, values in (("gradient", answer.gradients), ("slack", answer.slack)):
+        for name, value in values.items():
+            table = value.reshape(len(value), -1)
+            rows = np.flatnonzero(table.any(axis=1))
+            arrays[f"rows.{group}.{name}"] = rows
+            arrays[f"values.{group}.{name}"] = table[rows]
+            arrays[f"shape.{group}.{name}"] = np.array(value.shape)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp.npz")
     np.savez(temporary, **arrays)  # type: ignore[arg-type]
@@ -99,15 +117,17 @@ def _read(path: Path) -> Answer | None:
     try:
         with np.load(path) as stored:
             loss, after = (float(value) for value in stored["losses"])
-            gradients: dict[str, Array] = {}
+            found: dict[str, dict[str, Array]] = {"gradient": {}, "slack": {}}
             for key in stored:
-                kind, _, name = key.partition(".")
+                kind, _, place = key.partition(".")
+                group, _, name = place.partition(".")
                 if kind == "shape":
                     shape = tuple(stored[key])
                     table = np.zeros((shape[0], int(np.prod(shape[1:], dtype=int))))
-                    table[stored[f"rows.{name}"]] = stored[f"values.{name}"]
-                    gradients[name] = table.reshape(shape)
+                    table[stored[f"rows.{place}"]] = stored[f"values.{place}"]
+                    found[group][name] = table.reshape(shape)
             outputs = stored["outputs"]
     except (OSError, ValueError, KeyError, BadZipFile):
         return None
-    return Answer(loss, outputs, gradients, None if np.isnan(after) else after)
+    after_step = None if np.isnan(after) else after
+    return Answer(loss, outputs, found["gradient"], after_step, found["slack"])

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 import harness.measuring.answer
+from harness.contracts.model import ModelSizes
 from harness.contracts.system import Counters, Result, load_adapter
 from harness.measuring.answer import Answer, oracle_answer
 from harness.measuring.check import (
     MAX_CHECK_VERTICES,
+    TOLERANCE,
     agrees,
     check_system,
     choose_check_instances,
@@ -25,11 +27,14 @@ from harness.measuring.check import (
 from harness.measuring.worker import run_settings
 from harness.models.gated_lattice_lstm import GatedLatticeLSTM
 from harness.models.lattice_gru import LatticeGRU
+from harness.models.tree_fc import TreeFC
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import Workload, load_workload
+from harness.values.instances import Tree
 from tests.support.lattices import LATTICES, lattice
 from tests.support.sketch_models import SIZES
 
+MakeSpec = Callable[..., TrialSpec]
 rng = np.random.default_rng(0)
 ANSWER = Answer(
     loss=12.5,
@@ -95,6 +100,40 @@ def test_a_relu_that_took_the_other_side_is_no_error() -> None:
     assert agrees(flipped, truth)
 
 
+def test_slack_is_what_the_other_side_of_a_relu_changes() -> None:
+    """The first unit of the lower vertex gets 1e-8: whether it is on moves gradients by far more."""
+    model = TreeFC(ModelSizes(2, {"words": 3, "classes": 2}), variant="fold")
+    tree = Tree(
+        words=np.array([0, 1, -1, 2, -1]),
+        labels=np.zeros(5, int),
+        left=np.array([-1, -1, 0, -1, 2]),
+        right=np.array([-1, -1, 1, -1, 3]),
+    )
+    weights = {
+        "embedding": np.array([[0.5, 1.0], [1.0, 4e-8], [0.0, 1.0]]),
+        "W": np.array([[1.0, 0.5], [0.5, 1.0], [-1.0, 0.25], [0.25, 1.0]]),
+        "b": np.zeros(2),
+    }
+    on = oracle_answer(model, weights, [tree], "train", 0.1, None)
+    off = oracle_answer(model, weights | {"b": np.array([-2e-8, 0.0])}, [tree], "train", 0.1, None)
+    assert not agrees(off.gradients["embedding"], on.gradients["embedding"])
+    for name, truth in on.gradients.items():
+        assert agrees(off.gradients[name], truth, on.slack[name]), name
+        assert not agrees(off.gradients[name] * 1.01, truth, on.slack[name]), name
+
+
+def test_slack_is_rounding_where_no_relu_is_near_zero(make_spec: MakeSpec) -> None:
+    answer = ask(load_workload(make_spec()), make_spec())
+    assert set(answer.slack) == set(answer.gradients)
+    for name, slack in answer.slack.items():
+        assert np.max(slack) < TOLERANCE * np.max(np.abs(answer.gradients[name])), name
+
+
+def test_models_without_relu_have_no_slack(make_spec: MakeSpec) -> None:
+    workload = load_workload(make_spec(model="tree_lstm", model_module="harness.models.tree_lstm"))
+    assert ask(workload, make_spec()).slack == {}
+
+
 class _Losses:
     """A system that tells a loss of its own for every number of instances."""
 
@@ -158,8 +197,11 @@ def assert_same(one: Answer, other: Answer) -> None:
     assert (one.loss, one.loss_after_step) == (other.loss, other.loss_after_step)
     np.testing.assert_array_equal(one.outputs, other.outputs)
     assert list(one.gradients) == list(other.gradients)
+    assert list(one.slack) == list(other.slack)
     for name, value in one.gradients.items():
         np.testing.assert_array_equal(value, other.gradients[name])
+    for name, value in one.slack.items():
+        np.testing.assert_array_equal(value, other.slack[name])
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
