@@ -6,8 +6,8 @@ RMS_TOLERANCE of the array's own. Where the input of a relu is within float32 ro
 oracle and system may take different sides, which changes some entries of a gradient by more than
 rounding: from the deviation of each entry is taken first what the oracle's own gradient changes
 there when its relus open a little further or less (Answer.slack), which is nothing unless an input
-is that near. All is relative, so batching order, size and scale of an array are not blamed (cf. the rule of
-torch._dynamo.utils.same, which takes the distance from float64 as its measure, too).
+is that near. All is relative, so batching order, size and scale of an array are not blamed (cf. the
+rule of torch._dynamo.utils.same, which takes the distance from float64 as its measure, too).
 
 The update is checked by the loss after one step: its change must agree with the oracle's.
 

@@ -128,6 +128,7 @@ def _check_and_time(
     if system.learns:
         learn = partial(system.learn, workload.mini_batches[0])
         _, findings.learn_s = timed(learn, system.synchronize)
+    _compile(workload, system, findings)
     findings.in_force = in_force(system)
     verdict = Verdict("skipped")
     if answer is not None:
@@ -145,16 +146,19 @@ def _check_and_time(
             findings.check = CheckVerdict(status="failed", max_rel_err=verdict.max_rel_err)
             findings.end("wrong_result", fault)
             return
-    _compile(workload, system, findings)
     findings.counters = mean_counters(warm_up(system, workload.mini_batches, spec.timing.n_warmup))
     _time(spec, workload, system, findings)
 
 
 def _compile(workload: Workload, system: System, findings: Findings) -> None:
-    """Compile for the shapes of all mini-batches; apart from `prepare`, which knows none."""
+    """Compile for the shapes of all mini-batches; apart from `prepare`, which knows none.
+
+    Before the check, whose instances may have shapes of their own: those are not counted.
+    """
     for mini_batch in workload.mini_batches:
         _, seconds = timed(partial(system.compile_for, mini_batch), system.synchronize)
         findings.compile_s = (findings.compile_s or 0.0) + seconds
+    findings.n_compilations = system.n_compilations()
 
 
 def in_force(system: System) -> dict[str, str]:
@@ -182,7 +186,9 @@ def _time(spec: TrialSpec, workload: Workload, system: System, findings: Finding
     samples = time_passes(system, workload.mini_batches, spec.timing)
     disturbances = disturbance.warnings()
     findings.peak_memory_bytes = system.peak_memory_bytes() or peak_memory_bytes()
-    findings.n_compilations = system.n_compilations()
+    n_in_passes = (system.n_compilations() or 0) - (n_before or 0)
+    if findings.n_compilations is not None:
+        findings.n_compilations += n_in_passes
     findings.moving_share = system.moving_share()
     findings.in_force = in_force(system)  # a way may be left while mini-batches come
     seconds = [sample.total_s for sample in samples]
@@ -196,7 +202,7 @@ def _time(spec: TrialSpec, workload: Workload, system: System, findings: Finding
         *findings.warnings,
         *disturbances,
         *(("diverged",) if diverged else ()),
-        *(("compiled_in_passes",) if findings.n_compilations != n_before else ()),
+        *(("compiled_in_passes",) if n_in_passes else ()),
     )
 
 

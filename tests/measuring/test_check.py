@@ -101,7 +101,7 @@ def test_a_relu_that_took_the_other_side_is_no_error() -> None:
 
 
 def test_slack_is_what_the_other_side_of_a_relu_changes() -> None:
-    """The first unit of the lower vertex gets 1e-8: whether it is on moves gradients by far more."""
+    """The first unit of the lower vertex gets 1e-8: whether it is on matters by far more."""
     model = TreeFC(ModelSizes(2, {"words": 3, "classes": 2}), variant="fold")
     tree = Tree(
         words=np.array([0, 1, -1, 2, -1]),

@@ -111,6 +111,11 @@ def test_threads_reach_every_library(make_spec: MakeSpec) -> None:
     assert environment["PYTHONHASHSEED"] == "0"
 
 
+def test_one_allocator_for_all_systems(make_spec: MakeSpec) -> None:
+    environment = worker_environment(make_spec())
+    assert environment["MALLOC_MMAP_MAX_"] == "0"  # nothing is given back between mini-batches
+
+
 def test_no_library_is_told_which_kernels_to_take(
     make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
