@@ -17,6 +17,8 @@ EXPERIMENT = "experiment"  # the key under which a claim's trial remembers whose
 SIDES = ("of", "over", "at")
 _COUNTED = ("model", "split", "batch_size", "granularity", "policy")
 _DEFAULTS = {"split": "train", "granularity": "vertex"}
+_WHAT = "timing.n_mini_batches"  # what was measured; all other keys of timing say how long
+_EQUALLY_LONG = ("bilstm_synthetic", "complete_trees", "ptb_fixed")  # beginnings of data sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +59,17 @@ def _fits(settings: Settings, wanted: Wanted) -> bool:
 
 
 def _rest(answer: Answer, settings: Settings) -> dict[str, object]:
-    """What both sides of a point share: how long was measured is left out."""
-    compared = {"system", "policy", EXPERIMENT, answer.best_over, *answer.of, *answer.over}
-    return {
-        key: value
-        for key, value in settings.items()
-        if key not in compared and not key.startswith("timing.")
-    }
+    """What both sides of a point share, but how long was measured.
+
+    Which mini-batches were measured is shared too, unless other ones would cost the same: where all
+    instances are equally long. The best over batch sizes is of whatever was measured at each.
+    """
+    left_out = {EXPERIMENT, answer.best_over, *answer.of, *answer.over}
+    left_out |= {key for key in settings if key.startswith("timing.") and key != _WHAT}
+    is_alike = str(settings.get("dataset")).startswith(_EQUALLY_LONG)
+    if is_alike or answer.best_over == "batch_size":
+        left_out.add(_WHAT)
+    return {key: value for key, value in settings.items() if key not in left_out}
 
 
 def counted_settings(sweeps: Sequence[Sweep]) -> Iterator[Settings]:

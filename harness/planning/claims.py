@@ -7,7 +7,7 @@
     where: Table 1
     conditions: SST, batch size 64, hidden size 256           # those of the paper
     device: cpu                   # for which it is claimed; any: a count, or claimed for both
-    published: {text: "7.1", table: dynet_table1}             # table: of plots/published, if any
+    published: {text: "7.1", number: 7.1, table: dynet_table1} # of plots/published
     answer:
       experiment: dynet_table1    # whose trials, or batch counts, answer it
       scales: [smoke, paper]      # at which its grid has them: the number is shown
@@ -19,6 +19,10 @@
       best_over: batch_size       # of either side the best over this key counts; or left out
       stands_in: nothing          # what is measured in place of what the paper measured
     rule: {at_least: 2.7, of_points: all, because: half of what is claimed on a log scale}
+
+The number of what is published is the one that the rule is about: of a range the end that decides;
+left out where the paper gives none. The threshold of a ratio is its square root, half of it on a
+log scale; that of a count is the number but for its rounding.
 
 In place of answer and rule, `unanswerable: why` says why nobody can measure it here.
 
@@ -63,8 +67,7 @@ class Rule:
     def __post_init__(self) -> None:
         limits = [limit for limit in (self.at_least, self.at_most) if limit is not None]
         for limit in limits:
-            if isinstance(limit, bool) or not isinstance(limit, int | float) or limit <= 0:
-                raise ConfigError(f"rule has the limit {limit!r}; give a number above 0")
+            _positive("rule has the limit", limit)
         if not limits:
             raise ConfigError("rule has no limit; give at_least, at_most or both")
         if len(limits) == 2 and limits[0] > limits[1]:
@@ -119,8 +122,9 @@ class Answer:
 class Claim:
     """One claim of one paper; raises ConfigError where something is missing or too long.
 
-    published: the paper's number in its own words, without a unit. table: of plots/published, where
-        it stands with others; None: nowhere.
+    published: the paper's number in its own words, without a unit. number: that of them which the
+        rule is about; None: a direction alone. table: of plots/published, where it stands with
+        others; None: nowhere.
     unanswerable: why nothing here can answer it; None where answer and rule say how.
     """
 
@@ -133,6 +137,7 @@ class Claim:
     conditions: str
     device: str
     published: str
+    number: float | None = None
     table: str | None = None
     answer: Answer | None = None
     rule: Rule | None = None
@@ -148,6 +153,8 @@ class Claim:
             )
         if isinstance(self.year, bool) or not isinstance(self.year, int):
             raise ConfigError(f"has year={self.year!r}; give the year of the paper")
+        if self.number is not None:
+            _positive("published has the number", self.number)
         _one_of("has device", self.device, (*DEVICES, ANY_DEVICE))
         has_answer = self.answer is not None and self.rule is not None
         if has_answer == (self.unanswerable is not None) or (
@@ -179,11 +186,14 @@ def read_claims(conf_dir: Path) -> tuple[Claim, ...]:
 def _read(path: Path) -> Claim:
     content = read_mapping(path)
     try:
-        published = _mapping("published", content.pop("published", None), ("text",), ("table",))
+        published = _mapping(
+            "published", content.pop("published", None), ("text",), ("number", "table")
+        )
         answer, rule = content.pop("answer", None), content.pop("rule", None)
         values = {
             "name": path.stem,
             "published": published["text"],
+            "number": published.get("number"),
             "table": published.get("table"),
             "answer": None if answer is None else _answer(answer),
             "rule": None if rule is None else Rule(**_fields_of(Rule, "rule", rule)),
@@ -239,6 +249,11 @@ def _mapping(
 def _text(words: str, value: object) -> None:
     if not isinstance(value, str) or not value.strip() or "\n" in value.strip():
         raise ConfigError(f"{words}={value!r}; give one line of text")
+
+
+def _positive(words: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        raise ConfigError(f"{words} {value!r}; give a number above 0")
 
 
 def _one_of(words: str, value: object, allowed: tuple[str, ...]) -> None:

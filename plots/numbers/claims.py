@@ -15,8 +15,9 @@ from harness.records.stats import Summary
 from plots.numbers.artefact import Artefact
 from plots.numbers.points import QUANTITIES, Measured, Point, measure_of, speedup_of
 from plots.numbers.published import FOLDER
-from plots.numbers.verdicts import NOT_MEASURABLE, decide
+from plots.numbers.verdicts import NOT_MEASURABLE, NOT_SHOWN, decide
 
+HOLDS_THRESHOLD = "the interval holds the threshold"
 NEEDS_SIZES = "needs the paper's sizes"
 NEEDS = {"cuda": "needs CUDA", "cpu": "needs a CPU"}
 # Quantities are divided by each other, so an epoch may have one instance.
@@ -27,14 +28,14 @@ N_INSTANCES = 1
 class PointOfClaim:
     """One point: what both sides share, their number, and on which device it was measured.
 
-    device: None where nothing was timed. one_sided: a build slower than its project's best on one
-    side alone, as the warning that names it.
+    device: None where nothing was timed. weak: a build slower than its project's best on any side,
+    as the warning that names it.
     """
 
     at: Settings
     measured: Measured
     device: str | None = None
-    one_sided: str | None = None
+    weak: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,8 @@ def judged(claim: Claim, artefact: Artefact) -> Judged:
     obstacle = _obstacle(claim, points, artefact.scale)
     if obstacle:
         return Judged(claim, NOT_MEASURABLE, obstacle, points, deciding)
-    why = deciding.status if verdict == NOT_MEASURABLE else ""
-    return Judged(claim, verdict, why, points, deciding)
+    whys = {NOT_MEASURABLE: deciding.status, NOT_SHOWN: HOLDS_THRESHOLD}
+    return Judged(claim, verdict, whys.get(verdict, ""), points, deciding)
 
 
 def _unmeasured(claim: Claim, why: str) -> Judged:
@@ -97,8 +98,8 @@ def _obstacle(claim: Claim, points: Sequence[PointOfClaim], scale: str) -> str:
         return NEEDS[claim.device]
     if not claim.is_decided_at(scale):
         return NEEDS_SIZES
-    weak = next((point.one_sided for point in points if point.one_sided), None)
-    return f"{weak} on one side only" if weak else ""
+    weak = next((point.weak for point in points if point.weak), None)
+    return f"needs the project's best build: {weak}" if weak else ""
 
 
 def _timed(claim: Claim, artefact: Artefact) -> tuple[PointOfClaim, ...]:
@@ -119,7 +120,7 @@ def _timed_point(quantity: str, pair: Comparison, points: Sequence[Point]) -> Po
         measured = speedup_of(of, over, quantity, N_INSTANCES)
     records = [r for p in (of, over) if p is not None for r in p.records if r is not None]
     device = records[0].trial.device if records else None
-    return PointOfClaim(pair.at, _named(measured, of, over), device, _one_sided(of, over))
+    return PointOfClaim(pair.at, _named(measured, of, over), device, _weak(of, over))
 
 
 def _fastest(points: Sequence[Point]) -> Point:
@@ -138,12 +139,10 @@ def _named(measured: Measured, *sides: Point | None) -> Measured:
     return replace(measured, status=f"{system} {measured.status}".strip())
 
 
-def _one_sided(of: Point, over: Point | None) -> str | None:
-    """A weak build that one side of a ratio has and the other has not."""
-    if over is None:
-        return None
-    weak = [set(point.ratio_warnings) - set(point.warnings) for point in (of, over)]
-    return min(weak[0] ^ weak[1], default=None)
+def _weak(*sides: Point | None) -> str | None:
+    """The build that is slower than its project's best, if a side has one."""
+    told = (set(s.ratio_warnings) - set(s.warnings) for s in sides if s is not None)
+    return min(set().union(*told), default=None)
 
 
 def _counted(claim: Claim, artefact: Artefact) -> tuple[PointOfClaim, ...]:

@@ -11,15 +11,16 @@ from harness.records.stats import Summary
 from plots.numbers.points import Measured
 
 REPRODUCED, NOT_REPRODUCED = "reproduced", "not reproduced"
+NOT_SHOWN = "not shown"  # an interval holds the threshold, so that either may be true
 NOT_MEASURABLE = "not measurable here"
 
 
 def decide(rule: Rule, measured: Sequence[Measured]) -> tuple[Measured, str]:
     """Return the number that decides, or why there is none, and the verdict.
 
-    A point keeps to the rule where its whole interval does; a single round has its median alone.
-    Points without a number decide nothing: the rule is kept or broken in spite of them, or nobody
-    can tell.
+    A point keeps to the rule where its whole interval does, and breaks it where no end does; a
+    single round has its median alone. Points without a number decide nothing: the rule is kept or
+    broken in spite of them, or nobody can tell.
     """
     told = [one for one in measured if one.summary is not None]
     missing = [one for one in measured if one.summary is None]
@@ -27,15 +28,29 @@ def decide(rule: Rule, measured: Sequence[Measured]) -> tuple[Measured, str]:
         if missing:
             return missing[0], NOT_MEASURABLE
         middle = _median(told)
-        return middle, REPRODUCED if margin(rule, middle) >= 1 else NOT_REPRODUCED
+        return middle, _verdict(rule, middle)
     ranked = sorted(told, key=lambda one: margin(rule, one))
+    # Any: one that keeps to the rule is enough. All: one that breaks it is.
+    order = [REPRODUCED, NOT_SHOWN, NOT_REPRODUCED]
     if rule.of_points == ANY:
-        if ranked and margin(rule, ranked[-1]) >= 1:
-            return ranked[-1], REPRODUCED
-        return (missing[0], NOT_MEASURABLE) if missing else (ranked[-1], NOT_REPRODUCED)
-    if ranked and margin(rule, ranked[0]) < 1:
-        return ranked[0], NOT_REPRODUCED
-    return (missing[0], NOT_MEASURABLE) if missing else (ranked[0], REPRODUCED)
+        ranked.reverse()
+    else:
+        order.reverse()
+    for verdict in order:
+        found = next((one for one in ranked if _verdict(rule, one) == verdict), None)
+        if found is not None and (verdict == order[0] or not missing):
+            return found, verdict
+    return missing[0], NOT_MEASURABLE
+
+
+def _verdict(rule: Rule, measured: Measured) -> str:
+    """The verdict on one number."""
+    if margin(rule, measured) >= 1:
+        return REPRODUCED
+    low, high = ends(measured.summary) if measured.summary is not None else (0.0, 0.0)
+    is_below = rule.at_least is not None and high < rule.at_least
+    is_above = rule.at_most is not None and low > rule.at_most
+    return NOT_REPRODUCED if is_below or is_above else NOT_SHOWN
 
 
 def margin(rule: Rule, measured: Measured) -> float:

@@ -22,6 +22,7 @@ COLUMNS = (
     Column("paper", "where", published=True),
     Column("paper", "number", published=True),
     Column("here", "number"),
+    Column("here", "of claimed"),
     Column("here", "range"),
     Column("here", "on"),
     Column("verdict", "reproduced if"),
@@ -54,6 +55,7 @@ def _cells(one: Judged) -> tuple[Cell, ...]:
         Cell(f"{claim.paper}, {claim.where}"),
         Cell(claim.published),
         _number(one),
+        _of_claimed(one),
         Cell(range_words(one.points)),
         Cell(place_words(one.points)),
         Cell(rule_words(claim.rule) if claim.rule else EN_DASH),
@@ -68,6 +70,18 @@ def _number(one: Judged) -> Cell:
         return Cell(EN_DASH)
     is_exact = one.claim.answer is not None and one.claim.answer.quantity in EXACT
     return Cell(three_digits(summary.median), warned=bool(one.deciding.warnings) and not is_exact)
+
+
+def _of_claimed(one: Judged) -> Cell:
+    """The number that decides over the one that is claimed; a dash where either is none."""
+    value = of_claimed(one)
+    return Cell(EN_DASH if value is None else three_digits(value))
+
+
+def of_claimed(one: Judged) -> float | None:
+    """How many times the claimed number was measured."""
+    summary, number = one.deciding.summary, one.claim.number
+    return None if summary is None or number is None else summary.median / number
 
 
 def range_words(points: Sequence[PointOfClaim]) -> str:
@@ -131,6 +145,8 @@ def _row(one: Judged) -> Row:
         "conditions": claim.conditions,
         "claimed_for": claim.device,
         "published": claim.published,
+        "number": claim.number,
+        "of_claimed": of_claimed(one),
         "stands_in": claim.answer.stands_in if claim.answer else None,
         "quantity": quantity_words(claim),
         "rule": rule_words(claim.rule) if claim.rule else None,

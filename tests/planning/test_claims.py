@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import yaml
 from harness.errors import ConfigError
 from harness.planning.artefacts import Choices, choices_from, plan_artefact, plan_counts
 from harness.planning.claim_points import EXPERIMENT, check_claims, comparisons
-from harness.planning.claims import read_claims
+from harness.planning.claims import Answer, Claim, read_claims
 from harness.planning.compose import Composer
 from harness.planning.grid import SCALES, expand
 from harness.values.places import CONF_DIR
@@ -105,6 +106,60 @@ def test_a_claim_is_read_and_finds_its_points(conf: Path) -> None:
     assert sides == [[{"slow"}, {"quick"}], [{"slow", "slower"}, {"quick"}]]
 
 
+MEASURED = [
+    {"system": "slow", "dataset": "sst", "timing.n_mini_batches": 2, "timing.min_passes": 1},
+    {"system": "quick", "dataset": "sst", "timing.n_mini_batches": 8},
+]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "n_slow", "n_points"),
+    [
+        ("sst", 8, 1),  # for how long is nobody's concern
+        ("sst", 2, 0),  # other trees, of other sizes
+        ("complete_trees", 2, 1),  # all alike
+        ("ptb_fixed_synthetic", 2, 1),
+        ("ptb", 2, 0),
+    ],
+)
+def test_sides_have_equal_instances(dataset: str, n_slow: int, n_points: int) -> None:
+    answer = Answer(
+        experiment="one",
+        scales=("smoke",),
+        decided_at=("smoke",),
+        quantity="epoch_s",
+        of={"system": ("slow",)},
+        over={"system": ("quick",)},
+        stands_in="nothing",
+    )
+    slow, quick = ({**one, "dataset": dataset} for one in MEASURED)
+    slow["timing.n_mini_batches"] = n_slow
+    assert len(comparisons(answer, [slow, quick])) == n_points
+    # The best over batch sizes is of what was measured at each.
+    best = replace(answer, best_over="batch_size")
+    assert len(comparisons(best, [slow, quick])) == 1
+
+
+def test_what_is_not_compared_is_shared() -> None:
+    """A system, or a policy, that neither side names is the same on both."""
+    answer = Answer(
+        experiment="one",
+        scales=("smoke",),
+        decided_at=("smoke",),
+        quantity="epoch_s",
+        of={"batch_size": ("1",)},
+        over={"batch_size": ("128",)},
+        stands_in="nothing",
+    )
+    settings = [
+        {"system": "slow", "batch_size": 1},
+        {"system": "quick", "batch_size": 128},
+        {"system": "slow", "batch_size": 128},
+    ]
+    (pair,) = comparisons(answer, settings)
+    assert (pair.at, pair.of, pair.over) == ({"system": "slow"}, (0,), (2,))
+
+
 def test_claims_come_by_year(conf: Path) -> None:
     for name, year in (("a", 2021), ("b", 2019), ("c", 2020)):
         (conf / f"claims/{name}.yaml").write_text(yaml.safe_dump(changed(year=year)))
@@ -122,7 +177,8 @@ def test_claims_come_by_year(conf: Path) -> None:
         ({"device": "gpu"}, "has device=gpu; choose one of cpu, cuda, any"),
         ({"published": "2"}, "has published='2'; it maps keys to values"),
         ({"published": {"text": 2}}, "has published=2; give one line of text"),
-        ({"published": {"text": "2", "at": 1}}, "published has at; only text, table are allowed"),
+        ({"published": {"text": "2", "at": 1}}, "published has at; only text, number, table are"),
+        ({"published__number": 0}, "published has the number 0; give a number above 0"),
         ({"rule": None}, "has to have answer and rule, or unanswerable and neither"),
         ({"unanswerable": "no code"}, "has to have answer and rule, or unanswerable and neither"),
         ({"rule__at_least": None}, "rule has no limit; give at_least, at_most or both"),
@@ -182,6 +238,53 @@ def test_a_scale_is_claims_or_has_points_of_its_own(conf: Path) -> None:
 
 def choices(scale: str) -> Choices:
     return choices_from({"scale": scale, "device": "cpu", "data_root": "none"}, {})
+
+
+ROOT = "on a log scale"
+EXACT = "but for its rounding"
+
+
+def rules() -> list[Claim]:
+    return [claim for claim in read_claims(CONF_DIR) if claim.rule is not None]
+
+
+def test_thresholds_of_ratios_are_square_roots_of_what_is_claimed() -> None:
+    found = [c for c in rules() if c.rule and c.rule.because.partition(";")[0].endswith(ROOT)]
+    assert len(found) >= 15
+    for claim in found:
+        assert claim.rule is not None
+        assert claim.number is not None, claim.name
+        assert claim.rule.at_least == pytest.approx(claim.number**0.5, abs=5e-3), claim.name
+        assert f"{claim.number:g}" in claim.rule.because, claim.name
+
+
+def test_thresholds_of_counts_are_what_is_claimed_but_for_its_rounding() -> None:
+    found = [c for c in rules() if c.rule and EXACT in c.rule.because]
+    assert len(found) >= 5
+    for claim in found:
+        assert claim.rule is not None
+        assert claim.number is not None, claim.name
+        if "37 %" in claim.claim:  # fewer batches: a ratio of 1 to 0.63
+            assert claim.rule.at_least == pytest.approx(1 / (1 - 0.365), abs=1e-3)
+            assert claim.number == pytest.approx(1 / (1 - 0.37), abs=5e-3)
+            continue
+        half = 0.5 * 10 ** -len(claim.published.partition(".")[2])
+        if claim.rule.at_least is not None:
+            assert claim.rule.at_least == pytest.approx(claim.number - half), claim.name
+        else:
+            assert claim.rule.at_most == pytest.approx(claim.number + half), claim.name
+
+
+def test_numbers_of_shipped_claims_are_those_that_they_quote() -> None:
+    for claim in rules():
+        quoted = {float(word) for word in claim.published.split() if word[0].isdigit()}
+        assert claim.number in quoted if quoted else claim.number is None, claim.name
+
+
+def test_directions_have_the_threshold_1() -> None:
+    found = [c for c in rules() if c.rule and "claim of direction" in c.rule.because]
+    assert found
+    assert all(c.rule and 1 in (c.rule.at_least, c.rule.at_most) for c in found)
 
 
 def test_shipped_claims_name_what_there_is() -> None:

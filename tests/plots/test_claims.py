@@ -20,8 +20,8 @@ from plots.numbers.claims import check_shown, judged
 from plots.numbers.points import Measured, Point
 from plots.numbers.presentation import read_presentation
 from plots.numbers.table import EN_DASH
-from plots.numbers.verdicts import NOT_MEASURABLE, NOT_REPRODUCED, REPRODUCED, decide
-from plots.tables.claims import range_words, rows_of, rule_words, table_of
+from plots.numbers.verdicts import NOT_MEASURABLE, NOT_REPRODUCED, NOT_SHOWN, REPRODUCED, decide
+from plots.tables.claims import range_words, rows_of, rule_words, table_of, verdict_words
 from tests.support.made_up_records import made_up_record
 from tests.support.plain_records import plain_count
 
@@ -44,23 +44,30 @@ ONCE = Measured("ok", Summary(2.5, None, None, 1))
     [
         (UP, [ABOVE], REPRODUCED, ABOVE),
         (UP, [BELOW], NOT_REPRODUCED, BELOW),
-        (UP, [ACROSS], NOT_REPRODUCED, ACROSS),  # whose median alone is above
+        (UP, [ACROSS], NOT_SHOWN, ACROSS),  # whose median alone is above
         (UP, [ONCE], REPRODUCED, ONCE),
         (DOWN, [ABOVE], NOT_REPRODUCED, ABOVE),
         (DOWN, [BELOW], REPRODUCED, BELOW),
-        (DOWN, [ACROSS], NOT_REPRODUCED, ACROSS),
+        (DOWN, [ACROSS], NOT_SHOWN, ACROSS),
         (BETWEEN, [BELOW], REPRODUCED, BELOW),
         (BETWEEN, [ABOVE], NOT_REPRODUCED, ABOVE),
-        (BETWEEN, [number(0.5, 1.5, 1.6)], NOT_REPRODUCED, number(0.5, 1.5, 1.6)),
+        (BETWEEN, [number(0.5, 1.5, 1.6)], NOT_SHOWN, number(0.5, 1.5, 1.6)),
+        (BETWEEN, [number(0.5, 1.5, 2.6)], NOT_SHOWN, number(0.5, 1.5, 2.6)),
+        (BETWEEN, [number(0.5, 0.6, 0.9)], NOT_REPRODUCED, number(0.5, 0.6, 0.9)),
         # All points: the worst decides, and none may be missing unless one is wrong already.
         (UP, [ABOVE, BELOW], NOT_REPRODUCED, BELOW),
         (UP, [ABOVE, number(3, 4, 5)], REPRODUCED, ABOVE),
         (UP, [ABOVE, OOM], NOT_MEASURABLE, OOM),
         (UP, [BELOW, OOM], NOT_REPRODUCED, BELOW),
         (UP, [OOM], NOT_MEASURABLE, OOM),
+        (UP, [ABOVE, ACROSS], NOT_SHOWN, ACROSS),
+        (UP, [ACROSS, OOM], NOT_MEASURABLE, OOM),
+        (UP, [number(1.0, 3, 4), BELOW], NOT_REPRODUCED, BELOW),  # although its low end is lower
         # Any point: the best decides, and none may be missing unless one is right already.
         (replace(UP, of_points="any"), [ABOVE, BELOW], REPRODUCED, ABOVE),
-        (replace(UP, of_points="any"), [ACROSS, BELOW], NOT_REPRODUCED, ACROSS),
+        (replace(UP, of_points="any"), [ACROSS, BELOW], NOT_SHOWN, ACROSS),
+        (replace(UP, of_points="any"), [number(1.0, 3, 4), BELOW], NOT_SHOWN, number(1.0, 3, 4)),
+        (replace(UP, of_points="any"), [BELOW], NOT_REPRODUCED, BELOW),
         (replace(UP, of_points="any"), [ABOVE, OOM], REPRODUCED, ABOVE),
         (replace(UP, of_points="any"), [BELOW, OOM], NOT_MEASURABLE, OOM),
         (replace(DOWN, of_points="any"), [ABOVE, BELOW], REPRODUCED, BELOW),
@@ -81,7 +88,8 @@ def test_the_median_of_points_is_one_of_numbers_and_of_their_ends() -> None:
     whole, verdict = decide(rule, points)
     assert whole.summary == Summary(2.6, 2, 5, 3)
     assert verdict == REPRODUCED
-    assert decide(replace(rule, at_least=2.2), points)[1] == NOT_REPRODUCED
+    assert decide(replace(rule, at_least=2.2), points)[1] == NOT_SHOWN
+    assert decide(replace(rule, at_least=5.1), points)[1] == NOT_REPRODUCED
     once, _ = decide(rule, [ONCE, *points[:2]])
     assert once.summary is not None
     assert (once.summary.low, once.summary.n_rounds) == (None, 1)
@@ -105,7 +113,8 @@ CLAIM = Claim(
     where="Table 0",
     conditions="in a dream",
     device="cpu",
-    published="2",
+    published="2 to 3",
+    number=4,
     answer=ANSWER,
     rule=UP,
 )
@@ -191,7 +200,7 @@ def test_a_quantity_may_count_by_itself() -> None:
         (
             CLAIM,
             artefact(QUICK, point("slow", [1, 1], versions={"dynet_build": "wheel 2.2"})),
-            "dynet_wheel on one side only",
+            "needs the project's best build: dynet_wheel",
         ),
         (
             replace(CLAIM, answer=replace(ANSWER, scales=("paper",))),
@@ -210,6 +219,7 @@ def test_numbers_that_decide_nothing_are_shown_all_the_same() -> None:
     (_, cells), *_ = table_of(artefact(QUICK, SLOW), [one]).rows
     assert [str(cell) for cell in cells[2:]] == [
         "10.0",
+        "2.50",
         EN_DASH,
         "CPU, b 8, h 4, 1 point",
         "at least 2, all points",
@@ -217,11 +227,49 @@ def test_numbers_that_decide_nothing_are_shown_all_the_same() -> None:
     ]
 
 
-def test_a_weak_build_on_both_sides_decides() -> None:
+def test_a_weak_build_decides_nothing_on_either_side_or_both() -> None:
     wheel = {"versions": {"dynet_build": "wheel 2.2"}}
-    both = artefact(point("quick", [100], **wheel), point("slow", [10], **wheel))
-    assert judged(CLAIM, both).verdict == REPRODUCED
-    assert judged(replace(CLAIM, device="any"), both).verdict == REPRODUCED
+    source = {"versions": {"dynet_build": "source"}}
+    for quick, slow, verdict in (
+        (wheel, wheel, NOT_MEASURABLE),
+        (wheel, source, NOT_MEASURABLE),
+        (source, wheel, NOT_MEASURABLE),
+        (source, source, REPRODUCED),
+    ):
+        shown = artefact(point("quick", [100], **quick), point("slow", [10], **slow))
+        assert judged(CLAIM, shown).verdict == verdict
+        assert judged(replace(CLAIM, device="any"), shown).verdict == verdict
+    share = replace(ANSWER, quantity="construction_percent", of={"system": ("slow",)}, over={})
+    alone = artefact(point("slow", [10], phases_s={"construct": 0.4}, **wheel))
+    assert judged(replace(CLAIM, answer=share), alone).verdict == NOT_MEASURABLE
+
+
+def test_an_interval_that_holds_the_threshold_says_so() -> None:
+    one = judged(CLAIM, artefact(QUICK, point("slow", [20, 70])))
+    assert verdict_words(one) == "not shown (the interval holds the threshold)"
+
+
+def test_a_batch_size_is_compared_with_another_of_the_same_system() -> None:
+    """The fastest system at one batch size and that at another may be two."""
+    answer = replace(
+        ANSWER,
+        of={"batch_size": ("1",)},
+        over={"batch_size": ("128",)},
+        at={"system": ("quick", "slow")},
+    )
+    shown = artefact(
+        point("quick", [40], 1),
+        point("quick", [400], 128),
+        point("slow", [100], 1),
+        point("slow", [300], 128),
+    )
+    one = judged(replace(CLAIM, answer=answer, rule=replace(UP, at_least=3.5)), shown)
+    told = {p.at["system"]: p.measured.summary for p in one.points}
+    assert {name: s.median for name, s in told.items() if s} == {
+        "quick": pytest.approx(10),
+        "slow": pytest.approx(3),
+    }
+    assert one.verdict == NOT_REPRODUCED
 
 
 def count(policy: str, batches: int, size: int = 8, **said: Any) -> Any:
@@ -264,11 +312,12 @@ def test_the_table_and_its_data_tell_the_rule_and_every_point() -> None:
     assert header == CLAIM.claim
     assert str(cells[0]) == "None, 2020, Table 0"
     assert str(cells[-1]) == NOT_REPRODUCED
-    assert str(cells[3]) == range_words(one.points) == "1.50 to 10.0"
+    assert str(cells[4]) == range_words(one.points) == "1.50 to 10.0"
     rows = rows_of([one])
     assert [row["point"] == "deciding" for row in rows] == [True, False, False]
     assert rows[0]["quantity"] == "epoch_s: slow/slower over quick"
     assert rows[0]["because"] == "made up"
+    assert rows[0]["of_claimed"] == pytest.approx(float(str(rows[0]["value"])) / 4)
     assert rows[0]["value"] == pytest.approx(9 * (1 / 6 + 1 / 5) / 2)
 
 
