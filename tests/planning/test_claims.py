@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,13 @@ def test_sides_have_equal_instances(dataset: str, n_slow: int, n_points: int) ->
     # The best over batch sizes is of what was measured at each.
     best = replace(answer, best_over="batch_size")
     assert len(comparisons(best, [slow, quick])) == 1
+
+
+@pytest.mark.parametrize("name", ["bilstm_synthetic", "complete_trees", "ptb_fixed_synthetic"])
+def test_instances_that_count_as_alike_are_equally_long(name: str) -> None:
+    said = yaml.safe_load((CONF_DIR / f"dataset/{name}.yaml").read_text())
+    corpus = import_module(said["loader"]).load("train", None, **said["options"])
+    assert len({len(corpus.instances[place].words) for place in range(0, 200, 20)}) == 1
 
 
 def test_what_is_not_compared_is_shared() -> None:
