@@ -108,8 +108,10 @@ class TensorFlowSystem(System):
         self._instances = instances
 
     def compile_for(self, instances: Sequence[Any]) -> None:
-        """Run the program once, which traces and compiles it where its shapes are new."""
-        self._compute(self._net.construct(instances))
+        """Run the program where its shapes are new, which traces and compiles it."""
+        feeds = self._net.construct(instances)
+        if self._specs(feeds) not in self._programs:
+            self._compute(feeds)
 
     def n_compilations(self) -> int | None:
         """Traces; where XLA compiles, each of them is compiled once, for its shapes are static."""
@@ -125,9 +127,13 @@ class TensorFlowSystem(System):
             self._update()
             clock.mark("update")
 
+    def _specs(self, feeds: Feeds) -> tuple[Any, ...]:
+        """What there is a program for."""
+        return tuple(self._net.specs(feeds))
+
     def _program(self, feeds: Feeds) -> Any:
         """The one for these shapes, traced where they are new."""
-        specs = tuple(self._net.specs(feeds))
+        specs = self._specs(feeds)
         if specs not in self._programs:
             program = tf.function(
                 self._loss_and_gradients if self._trains else self._loss_alone,

@@ -14,12 +14,16 @@ class Adapter(TensorFlowSystem):
 
     network = "OneTree"
 
+    def _specs(self, feeds: Feeds) -> tuple[Any, ...]:
+        """Of a tree, as all have the same."""
+        return super()._specs(feeds[0])
+
     def _compute(self, feeds: Feeds) -> None:
         """Run the program for every tree; `feeds` holds a tuple for each."""
         self._step = 0.0
         kept, losses = [], []
         sums: dict[str, list[Any]] = {}
-        program = self._program(feeds[0])
+        program = self._program(feeds)
         with tf.device(self._device):
             for tree in feeds:
                 loss, outputs, gradients = program(*tree)

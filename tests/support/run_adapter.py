@@ -56,11 +56,15 @@ ONLY = {
     "fold_workers": ("tree_lstm",),
     "tf_trees": ("tree_lstm", "tree_lstm_leaves", "tree_fc_fold", "tree_fc_cavs", "tree_gru"),
     "tf_static": ("var_lstm", "bilstm_layers"),
-    "tf_dynamic_xla": ("var_lstm_equal",),
-    "tf_static_xla": ("var_lstm_one_word",),
+    "tf_dynamic_xla": ("var_lstm_equal", "var_lstm_layers", "bilstm_layers"),
+    "tf_static_xla": ("var_lstm_one_word", "var_lstm_layers", "bilstm_layers"),
 }
-# Fewer loops to compile for each program.
-SMALL = {"jax_scan": {"chunk": 16, "widths": 2}}
+# Fewer loops to compile for each program, and fewer steps in each.
+SMALL = {
+    "jax_scan": {"chunk": 16, "widths": 2},
+    "tf_dynamic_xla": {"round_up_to": 4, "buckets": 2},
+    "tf_static_xla": {"round_up_to": 4},
+}
 FRAMEWORKS = ("torch", "dynet", "tensorflow", "jax", "numba")
 
 

@@ -123,6 +123,17 @@ def test_xla_compiles_for_every_combination_of_shapes() -> None:
     assert counts == [1, 1, 2, 3, 4, 4]
 
 
+@pytest.mark.parametrize("way", ["loop", "loop_xla"])
+def test_compile_for_runs_nothing_that_is_there(way: str) -> None:
+    """The loss stays that of the mini-batch that was run last: the first of these shapes."""
+    system = prepared(way, VarLSTM(SIZES))
+    system.compile_for(sentences(4, 1))
+    loss = system.last_loss()
+    system.compile_for(sentences(4, 2))
+    assert system.last_loss() == loss
+    assert system.n_compilations() == 1
+
+
 def test_nothing_is_traced_behind_compile_for() -> None:
     """Running, with and without a step, and reading results; weights stay while it compiles."""
     system = prepared("unrolled", VarLSTM(SIZES))

@@ -29,7 +29,7 @@ class OneTree(Network):
 
     def forward(self, weights: Variables, *feeds: Any) -> tuple[Any, Any]:
         """Loss and state of one tree's root."""
-        words, leaves, left, right, _ = feeds
+        words, left, right, _, _ = feeds
         has_table = "embedding" in weights
         states = states_of(
             tf.identity if has_table else lambda x: layer(weights, x),
@@ -37,7 +37,6 @@ class OneTree(Network):
             word_vectors(weights, words)
             if has_table
             else tf.zeros((tf.shape(words)[0], 2 * self._h)),
-            leaves,
             left,
             right,
         )

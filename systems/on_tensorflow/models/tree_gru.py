@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from harness.contracts.model import Model
 from harness.values.instances import Tree
 from systems.on_tensorflow.parts.classifier import summed_loss, word_vectors
@@ -27,14 +29,13 @@ class OneTree(Network):
 
     def forward(self, weights: Variables, *feeds: Any) -> tuple[Any, Any]:
         """Summed loss and logits of one tree."""
-        words, leaves, left, right, labels = feeds
+        words, left, right, places, labels = feeds
         states = states_of(
             lambda x: gru_leaf(weights, x),
             lambda first, second: gru_internal(weights, first, second),
             word_vectors(weights, words),
-            leaves,
             left,
             right,
         )
-        logits = states @ weights["W_out"]
+        logits = tf.gather(states @ weights["W_out"], places)
         return summed_loss(logits, labels), logits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -19,7 +20,8 @@ class Fold(LoomNetwork):
 
     Leaves of the variant "fold" are rows of the initial state, looked up before the loop, one depth
     less than in Fold's own benchmark, where an op looks them up. Leaves of the variant "cavs" apply
-    the layer to zeros that enter at depth 0.
+    the layer to zeros, which their op makes itself: what enters at depth 0 only counts them, so
+    that no zeros are gathered, and none have a gradient.
     """
 
     output_shape = "state"
@@ -32,8 +34,8 @@ class Fold(LoomNetwork):
         if "embedding" in model.parameters:
             return Loom({"state": h}, [joining], (None, "state", call))
         return Loom(
-            {"nothing": 2 * h, "state": h},
-            [joining, LoomOp("leaf", ("nothing",), ("state",), leaf)],
+            {"nothing": 0, "state": h},
+            [joining, LoomOp("leaf", ("nothing",), ("state",), partial(leaf, h))],
             (None, Call("leaf", (OWN,)), call),
         )
 
@@ -51,6 +53,6 @@ def internal(weights: Tensors, left: Any, right: Any) -> tuple[Any]:
     return (layer_of_children(weights, left, right),)
 
 
-def leaf(weights: Tensors, nothing: Any) -> tuple[Any]:
-    """The layer on zeros."""
-    return (layer(weights, nothing),)
+def leaf(h: int, weights: Tensors, nothing: Any) -> tuple[Any]:
+    """The layer on zeros, as many as `nothing` has rows."""
+    return (layer(weights, tf.zeros((tf.shape(nothing)[0], 2 * h))),)
