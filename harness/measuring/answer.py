@@ -25,7 +25,7 @@ RELU_ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The oracle's answer; gradients are empty and loss_after_step is None when inferring.
+    """The oracle's answer; when inferring, gradients are empty and nothing is known after a step.
 
     slack: how far rounding in the inputs of relus can move each entry of a gradient; empty where
     the model has none.
@@ -35,6 +35,7 @@ class Answer:
     outputs: Array
     gradients: Mapping[str, Array]
     loss_after_step: float | None
+    outputs_after_step: Array | None
     slack: Mapping[str, Array] = field(default_factory=dict)
 
 
@@ -62,14 +63,15 @@ def _ask(
 ) -> Answer:
     first = run_reference(model, weights, instances, mode)
     if mode == "infer":
-        return Answer(first.loss, first.outputs, {}, None)
+        return Answer(first.loss, first.outputs, {}, None, None)
     stepped = {
         name: value.astype(np.float64) - learning_rate * first.gradients[name]
         for name, value in weights.items()
     }
-    after = run_reference(model, stepped, instances, "infer").loss
+    after = run_reference(model, stepped, instances, "infer")
     slack = _slack(model, weights, instances) if has_relu(model) else {}
-    return Answer(first.loss, first.outputs, dict(first.gradients), after, slack)
+    gradients = dict(first.gradients)
+    return Answer(first.loss, first.outputs, gradients, after.loss, after.outputs, slack)
 
 
 def _slack(model: Model, weights: Weights, instances: Sequence[Any]) -> dict[str, Array]:
@@ -100,6 +102,8 @@ def _write(path: Path, answer: Answer) -> None:
     arrays: dict[str, Array | NDArray[np.intp]] = {"outputs": answer.outputs}
     after = np.nan if answer.loss_after_step is None else answer.loss_after_step
     arrays["losses"] = np.array([answer.loss, after])
+    if answer.outputs_after_step is not None:
+        arrays["outputs_after_step"] = answer.outputs_after_step
     for group, values in (("gradient", answer.gradients), ("slack", answer.slack)):
         for name, value in values.items():
             table = value.reshape(len(value), -1)
@@ -127,7 +131,8 @@ def _read(path: Path) -> Answer | None:
                     table[stored[f"rows.{place}"]] = stored[f"values.{place}"]
                     found[group][name] = table.reshape(shape)
             outputs = stored["outputs"]
+            outputs_after = None if np.isnan(after) else stored["outputs_after_step"]
     except (OSError, ValueError, KeyError, BadZipFile):
         return None
     after_step = None if np.isnan(after) else after
-    return Answer(loss, outputs, found["gradient"], after_step, found["slack"])
+    return Answer(loss, outputs, found["gradient"], after_step, outputs_after, found["slack"])

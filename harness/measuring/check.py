@@ -9,7 +9,9 @@ there when its relus open a little further or less (Answer.slack), which is noth
 is that near. All is relative, so batching order, size and scale of an array are not blamed (cf. the
 rule of torch._dynamo.utils.same, which takes the distance from float64 as its measure, too).
 
-The update is checked by the loss after one step: its change must agree with the oracle's.
+The update is checked by the loss and the outputs after one step: their changes must agree with the
+oracle's. That no parameter is left behind is proved with small models, where each one's step shows
+(tests/systems/test_systems_agree.py).
 
 The oracle's mini-batch is small. That a system computes whole mini-batches as it does small ones
 (libraries take other kernels for many rows) is checked by their loss, which must be the sum of the
@@ -31,8 +33,9 @@ from harness.measuring.clock import NullClock
 
 TOLERANCE = 1e-4
 RMS_TOLERANCE = 5e-4
-CHANGE_TOLERANCE = 0.05  # of the loss's change by one step
-LOSS_NOISE = 2e-6  # of the loss: float32 sums of hundreds of terms
+CHANGE_TOLERANCE = 0.05  # of the change of the loss or the outputs by one step
+NOISE = 2e-6  # of the loss or the outputs: float32 sums of hundreds of terms
+NOISE_GROWTH = 4.0  # deviation of the outputs' change, over that of the outputs before the step
 MAX_CHECK_VERTICES = 1024  # keeps the oracle's one-vertex-at-a-time answer near a second
 
 
@@ -54,10 +57,13 @@ def check_system(system: System, instances: Sequence[Any], answer: Answer) -> Ve
     verdict = compare(found, answer)
     if verdict.status != "ok" or answer.loss_after_step is None:
         return verdict
+    before = np.array(found.outputs)  # a copy: the next run may write where it lies
     system.run(clock, update=True)
     system.load(instances)
     system.run(clock, update=False)
-    reason = _step_fault(system.last_loss() - found.loss, answer)
+    after = system.result()
+    reason = _loss_fault(after.loss - found.loss, answer)
+    reason = reason or _outputs_fault(before, np.asarray(after.outputs), answer)
     return verdict if reason is None else Verdict("failed", verdict.max_rel_err, reason)
 
 
@@ -114,8 +120,7 @@ def agrees(found: Array, truth: Array, slack: Array | float = 0.0) -> bool:
     deviation = np.maximum(np.abs(found - truth) - slack, 0.0)
     if np.max(deviation) <= TOLERANCE * np.max(np.abs(truth)):
         return True
-    rms = np.sqrt(np.mean(np.square(truth)))
-    return bool(np.sqrt(np.mean(np.square(deviation))) <= RMS_TOLERANCE * rms)
+    return _rms(deviation) <= RMS_TOLERANCE * _rms(truth)
 
 
 def relative_error(found: Array, truth: Array) -> float:
@@ -134,13 +139,30 @@ def _pairs(found: Result, answer: Answer) -> Iterator[tuple[str, Array, Array, A
         yield f"gradient of {name}", np.asarray(found.gradients[name]), truth, slack
 
 
-def _step_fault(change: float, answer: Answer) -> str | None:
+def _loss_fault(change: float, answer: Answer) -> str | None:
     assert answer.loss_after_step is not None
     expected = answer.loss_after_step - answer.loss
-    allowed = CHANGE_TOLERANCE * abs(expected) + LOSS_NOISE * abs(answer.loss)
+    allowed = CHANGE_TOLERANCE * abs(expected) + NOISE * abs(answer.loss)
     if abs(change - expected) <= allowed:
         return None
     return f"one step changes the loss by {change:.3g}, expected {expected:.3g}"
+
+
+def _outputs_fault(before: Array, after: Array, answer: Answer) -> str | None:
+    assert answer.outputs_after_step is not None
+    expected = answer.outputs_after_step - answer.outputs
+    deviation = _rms((after - answer.outputs_after_step) - (before - answer.outputs))
+    noise = NOISE * _rms(answer.outputs) + NOISE_GROWTH * _rms(before - answer.outputs)
+    if deviation <= CHANGE_TOLERANCE * _rms(expected) + noise:
+        return None
+    return (
+        f"one step changes the outputs by {_rms(expected):.3g} (root mean square), and by"
+        f" {deviation:.3g} otherwise than expected"
+    )
+
+
+def _rms(array: Array) -> float:
+    return float(np.sqrt(np.sum(np.square(array)) / max(array.size, 1)))
 
 
 def choose_check_instances(model: Model, instances: Sequence[Any], n_wanted: int) -> Sequence[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import importlib.util
 import os
@@ -21,9 +20,6 @@ from systems.on_jax.parts.plan import Plan
 
 MODELS = "systems.on_jax.models"
 ON_CPU = {"PJRT_NPROC": "{threads}", "NPROC": "{threads}"}  # read when XLA's client is made
-# Of glibc's mallopt: memory that a program gives back stays with the process. Else its buffers come
-# as fresh pages whenever it runs: 184 ms instead of 116 for the loss of a language model.
-KEEP_MEMORY = {"M_MMAP_MAX": (-4, 0), "M_TRIM_THRESHOLD": (-1, 2**31 - 1), "M_ARENA_MAX": (-8, 1)}
 
 
 class Network(Protocol):
@@ -71,7 +67,8 @@ class JaxSystem(System):
         _prepare_process(settings)
         self._device = jax.devices(settings.device)[0]
         self._programs: dict[Any, Callable[..., Any]] = {}
-        self._pending: Any = None
+        self._weights: dict[str, Array] = {}
+        self._loss: Any = None
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
@@ -91,11 +88,11 @@ class JaxSystem(System):
         }
 
     def compile_for(self, instances: Sequence[Any]) -> None:
-        """Compile the timed program for a mini-batch's shapes."""
+        """Compile the timed program for a mini-batch's shapes, and no other."""
         self._program(self._network.plan(instances), self._timed)
 
     def n_compilations(self) -> int:
-        """Programs compiled so far; no other ever runs."""
+        """Programs compiled so far: after `compile_for` alone, those of the timed passes."""
         return len(self._programs)
 
     def load(self, instances: Sequence[Any]) -> None:
@@ -113,7 +110,6 @@ class JaxSystem(System):
             self._found = None
         else:
             self._loss, *self._found = program(self._weights, self._plan.ids)
-        self._pending = self._loss
         if self.settings.mode == "infer":
             clock.mark("forward")
 
@@ -164,8 +160,8 @@ class JaxSystem(System):
         return Counters()
 
     def synchronize(self) -> None:
-        """Wait for the last program."""
-        jax.block_until_ready(self._pending)  # type: ignore[no-untyped-call]
+        """Wait for the last program's loss and weights."""
+        jax.block_until_ready((self._weights, self._loss))  # type: ignore[no-untyped-call]
 
     def peak_memory_bytes(self) -> int | None:
         """Peak of CUDA memory; None on the CPU, where the process's own peak counts."""
@@ -241,10 +237,6 @@ def _prepare_process(settings: RunSettings) -> None:
     set_option("jax_default_matmul_precision", "highest")  # no TF32
     if settings.device == "cpu":
         set_option("jax_platforms", "cpu")  # a GPU is left alone
-        libc = ctypes.CDLL(None)
-        if hasattr(libc, "mallopt"):
-            for parameter, setting in KEEP_MEMORY.values():
-                libc.mallopt(parameter, setting)
 
 
 def _sees_cuda(settings: RunSettings) -> bool:

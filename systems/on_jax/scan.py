@@ -35,7 +35,12 @@ class ScanOptions:
 
 
 class Adapter(JaxSystem):
-    """Levels of trees and steps of sentences, loops within one compiled program."""
+    """Chunks of trees and steps of sentences, loops within one compiled program.
+
+    Loops are `fori_loop`s whose numbers of turns are data, so that one program serves many lengths.
+    JAX cannot differentiate those backwards, so their derivatives are written by hand
+    (jax.custom_vjp); they leave the gradients of weights to one product over all rows.
+    """
 
     option_type = ScanOptions
     options: ScanOptions

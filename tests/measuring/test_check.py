@@ -41,6 +41,7 @@ ANSWER = Answer(
     outputs=rng.normal(size=(6, 5)),
     gradients={"W": rng.normal(size=(8, 4)), "b": rng.normal(size=4)},
     loss_after_step=12.4,
+    outputs_after_step=rng.normal(size=(6, 5)),
 )
 
 
@@ -173,6 +174,8 @@ def test_zeros_are_expected_where_the_truth_is_zero() -> None:
         ("wrong_gradient", "gradient of embedding deviates"),
         ("nan", "outputs deviates"),
         ("no_update", "one step changes the loss"),
+        ("bias_not_updated", "one step changes the"),
+        ("stale_outputs", "one step changes the outputs"),
     ],
 )
 def test_systems_that_go_wrong(
@@ -187,6 +190,19 @@ def test_systems_that_go_wrong(
     assert (verdict.reason or "").startswith(reason or "")
 
 
+def test_rounding_larger_than_a_step_is_no_error(make_spec: MakeSpec) -> None:
+    """Of outputs that deviate by 1e-5 before the step, as much is expected after it."""
+    spec = make_spec(system_options={"fault": "rounds"}, learning_rate=1e-8)
+    workload = load_workload(spec)
+    answer = ask(workload, spec)
+    assert answer.outputs_after_step is not None
+    change = np.abs(answer.outputs_after_step - answer.outputs)
+    assert np.max(change) < 1e-6 * np.max(answer.outputs)
+    system = load_adapter(spec.adapter)(run_settings(spec))
+    system.prepare(workload.model, workload.weights)
+    assert check_system(system, workload.check_instances, answer).reason is None
+
+
 def ask(workload: Workload, spec: TrialSpec, cache_dir: Path | None = None) -> Answer:
     rate = run_settings(spec).learning_rate
     instances = workload.check_instances
@@ -196,6 +212,9 @@ def ask(workload: Workload, spec: TrialSpec, cache_dir: Path | None = None) -> A
 def assert_same(one: Answer, other: Answer) -> None:
     assert (one.loss, one.loss_after_step) == (other.loss, other.loss_after_step)
     np.testing.assert_array_equal(one.outputs, other.outputs)
+    np.testing.assert_array_equal(
+        np.asarray(one.outputs_after_step, float), np.asarray(other.outputs_after_step, float)
+    )
     assert list(one.gradients) == list(other.gradients)
     assert list(one.slack) == list(other.slack)
     for name, value in one.gradients.items():
@@ -215,6 +234,7 @@ def test_the_oracle_is_asked_once(
     workload = load_workload(spec)
     first = ask(workload, spec, tmp_path)
     assert (first.loss_after_step is None) == (mode == "infer")
+    assert (first.outputs_after_step is None) == (mode == "infer")
     monkeypatch.setattr(harness.measuring.answer, "_ask", None)
     assert_same(ask(workload, spec, tmp_path), first)
 

@@ -37,6 +37,7 @@ class Adapter(Reference):
         self.fault = self.options.fault
         self.n_runs = 0
         self.n_compiled_for = 0
+        self.first_outputs = np.zeros(0)
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
@@ -71,7 +72,10 @@ class Adapter(Reference):
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         self.n_runs += 1
+        bias = self._weights["b"].copy()
         super().run(clock, update=update and self.fault != "no_update")
+        if self.fault == "bias_not_updated":
+            self._weights["b"] = bias
 
     def result(self) -> Result:
         found = super().result()
@@ -82,6 +86,12 @@ class Adapter(Reference):
             found = replace(found, gradients=wrong)
         if self.fault == "nan":
             found = replace(found, outputs=np.full_like(found.outputs, np.nan))
+        if self.fault == "stale_outputs":
+            self.first_outputs = self.first_outputs if self.n_runs > 1 else found.outputs
+            found = replace(found, outputs=self.first_outputs)
+        if self.fault == "rounds":
+            noise = np.random.default_rng(self.n_runs).normal(size=found.outputs.shape)
+            found = replace(found, outputs=found.outputs * (1 + 1e-5 * noise))
         return replace(found, counters=Counters(n_batches=self.n_runs, n_launches=None))
 
     def versions(self) -> dict[str, str]:

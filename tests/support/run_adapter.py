@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from harness.contracts.model import Model, ModelSizes, initial_weights
+from harness.contracts.model import Model, ModelSizes, Weights, initial_weights
 from harness.contracts.system import Result, RunSettings, System
 from harness.measuring.clock import NullClock
 from harness.models.bilstm import BiLSTM
@@ -34,6 +34,7 @@ from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.models.var_lstm import VarLSTM
+from harness.oracle import ReferenceResult
 from harness.values.instances import Lattice, Tree
 from tests.support.sentences import random_sentences
 
@@ -74,12 +75,19 @@ class Case:
 
     sizes: numbers of leaves of trees, of characters of lattices, of words of sentences.
     share_spelled: of the words of chains, where there are characters.
+    scale: of the model's own first weights; so large that no parameter's step is lost in rounding.
     """
 
     model: Model
     sizes: tuple[int, ...]
     learning_rate: float
     share_spelled: float = 0.5
+    scale: float = 4.0
+
+    @property
+    def weights(self) -> Weights:
+        own = initial_weights(self.model, seed=0)
+        return {name: values * np.float32(self.scale) for name, values in own.items()}
 
     @property
     def instances(self) -> list[Any]:
@@ -102,8 +110,8 @@ LARGE = ModelSizes(256, {"words": 50, "classes": 5})
 CASES = {
     "tree_lstm": Case(TreeLSTM(UNEQUAL), (1, 2, 9, 4, 13), 0.3),
     "tree_lstm_leaves": Case(TreeLSTM(SIZES), (1, 1), 0.3),
-    "tree_fc_fold": Case(TreeFC(SIZES, variant="fold"), (1, 8, 3, 11), 0.02),
-    "tree_fc_cavs": Case(TreeFC(SIZES, variant="cavs"), (1, 8, 3, 11), 0.02),
+    "tree_fc_fold": Case(TreeFC(SIZES, variant="fold"), (1, 8, 3, 11), 0.02, scale=1.0),
+    "tree_fc_cavs": Case(TreeFC(SIZES, variant="cavs"), (1, 8, 3, 11), 0.02, scale=1.0),
     "tree_lstm_2type": Case(TreeLSTM2Type(UNEQUAL, type_seed=3), (1, 2, 9, 4, 13), 0.3),
     "tree_gru": Case(TreeGRU(SIZES), (1, 2, 9, 4, 13), 0.3),
     "mv_rnn": Case(MVRNN(SIZES), (1, 2, 9, 4, 13), 0.1),
@@ -122,9 +130,9 @@ CASES = {
     "seq2seq": Case(Seq2Seq(PAIRS), (1, 5, 3, 2, 5), 0.1),
     "parser": Case(Parser(PARSED, tag_size=3, mlp_size=7), (1, 4, 2, 3, 4), 0.1),
     # Backward passes of more than DyNet's first 16 MiB.
-    "tree_lstm_large": Case(TreeLSTM(LARGE), (300, 400, 2), 0.05),
+    "tree_lstm_large": Case(TreeLSTM(LARGE), (300, 400, 2), 0.05, scale=1.0),
     # One array of more than that: the logits of all words.
-    "var_lstm_large": Case(VarLSTM(MANY_WORDS), (250, 2), 0.02),
+    "var_lstm_large": Case(VarLSTM(MANY_WORDS), (250, 2), 0.02, scale=1.0),
 }
 
 
@@ -177,7 +185,7 @@ def settings(case: Case, mode: str, device: str, options: dict[str, Any]) -> Run
     )
 
 
-def named(result: Result, prefix: str) -> Iterator[tuple[str, Any]]:
+def named(result: Result | ReferenceResult, prefix: str) -> Iterator[tuple[str, Any]]:
     yield f"{prefix}/loss", result.loss
     yield f"{prefix}/outputs", result.outputs
     for name, gradient in result.gradients.items():
@@ -199,7 +207,7 @@ def run_case(
     reason = adapter.skip(case.model, training)
     if reason is not None:
         return {"skip": reason}
-    weights = initial_weights(case.model, seed=0)
+    weights = case.weights
     system = adapter(training)
     system.prepare(case.model, weights)
     if system.learns:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
+import jax
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ from harness.contracts.system import RunSettings
 from harness.errors import ConfigError
 from harness.measuring.check import relative_error
 from harness.measuring.clock import NullClock
+from harness.models.tree_fc import TreeFC
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.var_lstm import VarLSTM
 from harness.oracle import run_reference
@@ -144,8 +146,43 @@ def test_programs_are_counted_and_new_lengths_compile_none() -> None:
     assert system.n_compilations() == 2
     with pytest.raises(RuntimeError, match=r"call run\(update=False\) before result"):
         system.result()
-    found_by(system, few)
+    found_by(system, few)  # as a check does, before passes
     assert system.n_compilations() == 3
+    system.run(NullClock())
+    assert system.n_compilations() == 3
+
+
+def test_the_clock_waits_for_loss_and_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[Any] = []
+    monkeypatch.setattr(jax, "block_until_ready", waited.append)
+    system = Adapter(settings())
+    system.synchronize()  # before there is anything to wait for
+    system.prepare(VarLSTM(SIZES), initial_weights(VarLSTM(SIZES), seed=0))
+    system.load(random_sentences("chain", (1,), SIZES, 0, 0.0))
+    system.run(NullClock())
+    system.synchronize()
+    assert len(jax.tree.leaves(waited[1])) == 1 + len(initial_weights(VarLSTM(SIZES), seed=0))
+
+
+@pytest.mark.slow
+def test_every_leaf_of_cavs_has_its_product() -> None:
+    """Its zeros are known when XLA compiles, which must not leave their product out.
+
+    XLA counts the body of a loop once: here it has one turn, since all inner vertices are roots.
+    """
+    trees, h = trees_of((2,) * 8), SIZES.hidden_size
+    n_flops = 2 * sum(tree.n_vertices for tree in trees) * 2 * h * h
+    assert flops_of(TreeFC(SIZES, variant="cavs"), trees) >= n_flops
+    assert flops_of(TreeFC(SIZES, variant="fold"), trees) < n_flops  # looks its leaves up
+
+
+def flops_of(model: Model, trees: Sequence[Any]) -> float:
+    system = Adapter(settings("infer", chunk=8, widths=1, multiple=1))
+    system.prepare(model, initial_weights(model, seed=0))
+    system.compile_for(trees)
+    (program,) = system._programs.values()
+    flops: float = cast(Any, program).cost_analysis()["flops"]
+    return flops
 
 
 @pytest.mark.slow

@@ -16,11 +16,10 @@ import pytest
 import torch
 import yaml
 
-from harness.contracts.model import initial_weights
 from harness.measuring.check import relative_error
 from harness.oracle import ReferenceResult, run_reference
 from harness.values.places import ROOT
-from tests.support.run_adapter import CASES, FRAMEWORKS
+from tests.support.run_adapter import CASES, FRAMEWORKS, named
 
 PROGRAM = ROOT / "tests" / "support" / "run_adapter.py"
 TOLERANCE = 1e-4  # of an array's largest entry
@@ -121,26 +120,28 @@ def case(request: pytest.FixtureRequest) -> str:
 
 @cache
 def truth(case: str, mode: str = "train") -> ReferenceResult:
-    model, instances = CASES[case].model, CASES[case].instances
-    return run_reference(model, initial_weights(model, seed=0), instances, mode)
+    return run_reference(CASES[case].model, CASES[case].weights, CASES[case].instances, mode)
 
 
 @cache
-def loss_after_step(case: str) -> float:
-    model, instances, rate = CASES[case].model, CASES[case].instances, CASES[case].learning_rate
-    weights = initial_weights(model, seed=0)
-    stepped = {k: w - rate * truth(case).gradients[k] for k, w in weights.items()}
-    return run_reference(model, stepped, instances, "infer").loss
+def truth_after_step(case: str, forgotten: str | None = None) -> ReferenceResult:
+    """Train a step further, where all parameters but a forgotten one are updated."""
+    rate, gradients = CASES[case].learning_rate, truth(case).gradients
+    stepped = {
+        name: values - (rate * gradients[name] if name != forgotten else 0.0)
+        for name, values in CASES[case].weights.items()
+    }
+    return run_reference(CASES[case].model, stepped, CASES[case].instances, "train")
 
 
 def assert_equal(found: Mapping[str, Any], prefix: str, expected: ReferenceResult) -> None:
-    wanted = {"loss": np.array(expected.loss), "outputs": expected.outputs}
-    wanted |= {f"gradient of {name}": value for name, value in expected.gradients.items()}
+    wanted = {name.partition("/")[2]: np.asarray(value) for name, value in named(expected, "")}
     own = {k.partition("/")[2] for k in found if k.startswith(f"{prefix}/")}
     assert own == set(wanted)
     for name, value in wanted.items():
-        assert found[f"{prefix}/{name}"].shape == value.shape, name
-        assert relative_error(found[f"{prefix}/{name}"], value) < TOLERANCE, name
+        own_value = np.asarray(found[f"{prefix}/{name}"])
+        assert own_value.shape == value.shape, name
+        assert relative_error(own_value, value) < TOLERANCE, name
 
 
 def test_loss_outputs_and_gradients(found: Found, case: str) -> None:
@@ -156,10 +157,22 @@ def test_inference_has_no_gradients(found: Found, case: str) -> None:
 
 
 def test_one_step_of_plain_sgd(found: Found, case: str) -> None:
-    expected = loss_after_step(case) - truth(case).loss
+    """Loss, outputs and every gradient after it, and the change of the loss more closely."""
+    assert_equal(found, "stepped", truth_after_step(case))
+    expected = truth_after_step(case).loss - truth(case).loss
     change = float(found["stepped/loss"]) - float(found["first/loss"])
     assert abs(expected) > 1e-3 * abs(truth(case).loss)  # else the step proves nothing
     assert change == pytest.approx(expected, rel=STEP_TOLERANCE)
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if not name.endswith("_large")])
+def test_a_parameter_that_is_not_updated_is_found(case: str) -> None:
+    for name, gradient in truth(case).gradients.items():
+        if np.any(gradient):
+            forgetful = dict(named(truth_after_step(case, forgotten=name), "stepped"))
+            with pytest.raises(AssertionError):
+                assert_equal(forgetful, "stepped", truth_after_step(case))
+    assert_equal(dict(named(truth_after_step(case), "stepped")), "stepped", truth_after_step(case))
 
 
 def test_a_mini_batch_is_the_sum_of_its_instances(found: Found, case: str) -> None:
