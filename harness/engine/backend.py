@@ -55,7 +55,8 @@ class Tally:
     """Work since the last reset: kernels started, and bytes copied by gathers and scatters.
 
     n_moving_cycles, n_cycles: with the switch `profile`, the processor's ticks in steps that only
-    move data, and in all of the stages, of all runs since these two were last reset.
+    move data, and in forward and backward as the engine's caller times them, with all Python
+    between stages, of all runs since these two were last reset.
     """
 
     n_launches: int = 0
@@ -77,6 +78,10 @@ class Backend(ABC):
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         self.switches, self.device, self.threads = self.in_force(switches), device, threads
         self.tally = Tally()
+
+    def ticks(self) -> int:
+        """The processor's counter with the switch `profile`; else 0, at no cost."""
+        return 0
 
     @classmethod
     @abstractmethod

@@ -128,7 +128,8 @@ class Engine:
 
         Round after round, each whole, outputs too: its loss is here before the next one starts.
         """
-        self.backend.tally.n_launches = self.backend.tally.bytes_copied = 0
+        tally, begin = self.backend.tally, self.backend.ticks()
+        tally.n_launches = tally.bytes_copied = 0
         total = 0.0
         for one in self.rounds:
             for stage, batches in (
@@ -140,6 +141,7 @@ class Engine:
                     self.backend.run(stage, batches)
             for type_id, ref, rows in one.losses:
                 total += float(self.backend.read(type_id, ref, rows).sum())
+        tally.n_cycles += self.backend.ticks() - begin
         return total
 
     def backward(self) -> None:
@@ -147,9 +149,11 @@ class Engine:
 
         All rounds are over by now, so that their outputs may go back at once.
         """
+        begin = self.backend.ticks()
         self.backend.clear_gradients()
         self.backend.run("backward", np.concatenate([self.read, self.layout.batches[::-1]]))
         self.backend.run("backward_lazy", self.whole)
+        self.backend.tally.n_cycles += self.backend.ticks() - begin
 
     def update(self, learning_rate: float) -> None:
         """One step of plain SGD."""

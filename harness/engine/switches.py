@@ -41,8 +41,8 @@ class Switches:
     backend: what executes the plans (a folder of harness/engine/backends); "auto": compiled code on
         a CPU, torch's operators on CUDA.
     loop: "compiled" runs a stage of all batches in one call; "python" makes a call of every batch.
-    profile: also tell which share of the stages is spent on moving data, for a table of that; the
-        counter is read around such steps, so that the trial's own time is for nothing else.
+    profile: also tell which share of forward and backward goes on moving data, for a table of that;
+        the counter is read around such steps, so that the trial's own time is for nothing else.
     """
 
     granularity: str = "vertex"

@@ -7,6 +7,7 @@ import time
 import psutil
 import pynvml
 
+from harness.machine.family import of_family
 from harness.machine.system_files import CPUS, read_text
 
 BUSY_CORES = 0.5  # more than this many cores used by others spoils a measurement
@@ -61,8 +62,10 @@ def _busy_cpu_seconds() -> float:
 
 
 def _own_cpu_seconds() -> float:
-    times = psutil.Process().cpu_times()
-    return float(times.user + times.system)
+    """Of this process and all below it, also of those that have ended and were waited for."""
+    times = of_family(lambda process: process.cpu_times())
+    ended = sum(one.children_user + one.children_system for one in times)
+    return float(sum(one.user + one.system for one in times) + ended)
 
 
 def _throttle_count() -> int:

@@ -68,8 +68,9 @@ class Source(NamedTuple):
 def code_lines(code: CodeOf, model: str) -> CodeLines | None:
     """Count a model's lines; None where it is not written for the system.
 
-    Raises ConfigError where its file has no such class.
+    Raises ConfigError where its file has no such class, or a name given is that of no module.
     """
+    _require_modules(code)
     own = f"{code.package}.{model}"
     source = _module(own)
     if source is None:
@@ -88,6 +89,14 @@ def code_lines(code: CodeOf, model: str) -> CodeLines | None:
         n_lines = sum(_n_lines(statement) for statement in statements)
         by_module[place.module] = by_module.get(place.module, 0) + n_lines
     return CodeLines(by_module[own], sum(by_module.values()), tuple(sorted(by_module)))
+
+
+def _require_modules(code: CodeOf) -> None:
+    """Prove every name before lines are counted: one that is wrong would make them fewer."""
+    handed = [place.rpartition(".")[0] for place in code.also]
+    for name in (code.package, *code.shared, *code.without, *handed):
+        if module_file(name) is None:
+            raise ConfigError(f"{name} is no module of this repository; correct show.code")
 
 
 def _reached(waiting: list[Place], code: CodeOf) -> dict[Place, tuple[ast.stmt, ...]]:

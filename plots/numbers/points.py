@@ -78,12 +78,6 @@ def moving_s(record: Record, n_instances: int) -> float | None:
     return n_instances * per_instance * record.moving_share * sum(s for s in phases if s)
 
 
-def arithmetic_s(record: Record, n_instances: int) -> float | None:
-    """Seconds per epoch of computation without what only moves data."""
-    whole, moving = computation_s(record, n_instances), moving_s(record, n_instances)
-    return None if whole is None or moving is None else max(0.0, whole - moving)
-
-
 def construction_percent(record: Record, n_instances: int) -> float | None:
     """Graph work as a share of the epoch, in percent."""
     whole, graph = epoch_s(record, n_instances), construction_s(record, n_instances)
@@ -168,7 +162,6 @@ QUANTITIES: Mapping[str, Quantity] = {
         construction_s,
         computation_s,
         moving_s,
-        arithmetic_s,
         construction_percent,
         throughput,
         construct_ms,
@@ -224,6 +217,26 @@ def measure_of(point: Point | None, quantity: str, n_instances: int = 0) -> Meas
     if values is None:
         return Measured(NOT_SEPARABLE if point.status == "ok" else point.status)
     return Measured("ok", summarise(values), point.warnings)
+
+
+def arithmetic_of(whole: Point | None, profiled: Point | None, n_instances: int) -> Measured:
+    """Seconds per epoch of computation without what only moves data, over rounds.
+
+    whole: a trial that tells its computation. profiled: the same that tells what moved, by itself,
+    since telling costs time.
+    """
+    needed = (whole, "computation_s"), (profiled, "moving_s")
+    parts = [measure_of(point, quantity, n_instances) for point, quantity in needed]
+    for part in parts:
+        if part.summary is None:
+            return Measured(part.status)
+    assert whole is not None  # for the type checker; a missing point has no summary
+    assert profiled is not None
+    all_s = values_of(whole, "computation_s", n_instances) or ()
+    moving = values_of(profiled, "moving_s", n_instances) or ()
+    rest_s = [max(0.0, one - other) for one, other in zip(all_s, moving, strict=True)]
+    warnings = tuple(sorted({name for part in parts for name in part.warnings}))
+    return Measured("ok", summarise(rest_s), warnings)
 
 
 def speedup_of(

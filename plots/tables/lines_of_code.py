@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from harness.planning.kinds import read_systems
 from plots.numbers.artefact import Artefact
 from plots.numbers.code_lines import CodeLines, CodeOf, code_lines
 from plots.numbers.published_rows import PublishedRows, read_published_rows
@@ -62,10 +63,14 @@ def table_of(artefact: Artefact, published: PublishedRows) -> Table:
 
 
 def counted_of(artefact: Artefact) -> Counted:
-    """Lines of every model in every system."""
+    """Lines of every model in every system; None where the system does not run it.
+
+    Two systems may have their models in one package, each its own.
+    """
     show = artefact.presentation.show
+    known = {system.name: system for system in read_systems(artefact.conf_dir)}
     return {
-        (system, model): code_lines(CodeOf(**where), model)
+        (system, model): code_lines(CodeOf(**where), model) if known[system].runs(model) else None
         for system, where in show["code"].items()
         for model in show["models"]
     }

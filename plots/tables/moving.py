@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from plots.numbers.artefact import Artefact
-from plots.numbers.points import NOT_SEPARABLE, Measured, measure_of
+from plots.numbers.points import NOT_SEPARABLE, Measured, arithmetic_of, measure_of
 from plots.numbers.published_rows import PublishedRows, read_published_rows
 from plots.numbers.table import Cell, Column, Table, three_digits
 from plots.numbers.tidy import Row
@@ -22,6 +22,7 @@ from plots.writing.table import write_table_and_rows
 AT_MOST = "\N{LESS-THAN OR EQUAL TO}"
 MOVING, ARITHMETIC, ALL = "moving", "arithmetic", "computation"
 PARTS = ((MOVING, "memory"), (ARITHMETIC, "computation"))
+PROFILE = "+system.options.profile"  # a setting of trials that tell what moves
 MODES = ("train", "infer")
 
 
@@ -67,9 +68,17 @@ def sizes_of(artefact: Artefact, published: PublishedRows) -> list[int]:
 
 
 def measured(artefact: Artefact, system: str, mode: str, size: int, part: str) -> Measured:
-    """A part of a system's epoch."""
-    point = find(artefact, system=system, mode=mode, batch_size=size)
-    return measure_of(point, f"{part}_s", artefact.presentation.epoch_n_instances)
+    """A part of a system's epoch: what moves from the trial that tells it, all else without it."""
+    n_instances = artefact.presentation.epoch_n_instances
+    plain, profiled = (
+        find(artefact, system=system, mode=mode, batch_size=size, **{PROFILE: told})
+        for told in (None, True)
+    )
+    if part == MOVING:
+        return measure_of(profiled or plain, "moving_s", n_instances)
+    if part == ARITHMETIC:
+        return arithmetic_of(plain, profiled or plain, n_instances)
+    return measure_of(plain, "computation_s", n_instances)
 
 
 def _cell(artefact: Artefact, system: str, mode: str, size: int, part: str) -> Cell:

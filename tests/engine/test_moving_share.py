@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,47 @@ def test_nothing_is_told_where_it_was_not_asked_for() -> None:
         adapter = prepared(model, initial_weights(model, seed=0), Switches(), mode="infer")
         run(adapter, instances)
     assert adapter.moving_share() is None
+
+
+def test_the_share_is_of_forward_and_backward_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python between stages takes its part: the share is multiplied by times that include it."""
+    model, instances = EXAMPLES["tree_fc_fold"]
+    clock = {"ticks": 0, "inside": 0}
+    with interpreted_kernels():
+        adapter = prepared(model, initial_weights(model, seed=0), Switches())
+        backend = adapter.engine.backend
+
+        def counted(name: str) -> None:
+            """Whatever the engine asks of its backend takes ten ticks."""
+            real = getattr(backend, name)
+
+            def called(*arguments: Any) -> Any:
+                clock["ticks"] += 10
+                clock["inside"] += 10
+                return real(*arguments)
+
+            monkeypatch.setattr(backend, name, called)
+
+        for name in ("run", "read", "clear_gradients"):
+            counted(name)
+        monkeypatch.setattr(backend, "ticks", lambda: clock["ticks"])
+        adapter.load(instances)
+        adapter.run(Ignored(clock))
+    assert clock["inside"] >= 50
+    assert backend.tally.n_cycles == clock["inside"]
+    backend.tally.n_moving_cycles = clock["inside"] // 2
+    assert adapter.moving_share() == 0.5
+
+
+class Ignored:
+    """A clock between whose marks time passes that belongs to no phase."""
+
+    def __init__(self, clock: dict[str, int]) -> None:
+        self._clock = clock
+
+    def mark(self, phase: str) -> None:
+        """A mark takes its time, too."""
+        self._clock["ticks"] += 1000
 
 
 def test_the_counter_goes_on() -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +16,7 @@ import pytest
 from harness.machine import disturbance
 from harness.machine.disturbance import Disturbance
 from harness.machine.facts import describe_machine, has_cuda_device
-from harness.machine.memory import peak_memory_bytes, reset_peak_memory
+from harness.machine.memory import peak_memory_bytes, reset_peak_memory, resident_memory_bytes
 from harness.machine.quiet import judge_governor, judge_load, judge_memory, judge_swap
 
 MIB = 2**20
@@ -43,6 +47,40 @@ def test_the_peak_of_memory_is_that_since_the_reset() -> None:
     block = np.ones(48 * MIB // 8)
     del block
     assert 40 * MIB <= peak_memory_bytes() - before <= 60 * MIB
+
+
+@contextmanager
+def child_that(work: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that has done its work and waits."""
+    code = f"{work}\nprint('done', flush=True)\ninput()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as child:
+        assert child.stdout.readline() == "done\n"
+        yield child
+        child.communicate("\n")
+
+
+BURN = "import time\nwhile time.process_time() < 0.4: pass"
+
+
+def test_work_of_a_child_is_our_own_while_it_lives_and_when_it_has_ended() -> None:
+    before = disturbance._own_cpu_seconds()
+    with child_that(BURN):
+        assert disturbance._own_cpu_seconds() - before >= 0.35
+    assert disturbance._own_cpu_seconds() - before >= 0.35
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux")
+def test_memory_of_a_child_is_part_of_the_peak_that_the_reset_forgets() -> None:
+    reset_peak_memory()
+    before = resident_memory_bytes(), peak_memory_bytes()
+    with child_that(f"block = b'1' * {96 * MIB}"):
+        assert resident_memory_bytes() - before[0] >= 90 * MIB
+        assert peak_memory_bytes() - before[1] >= 90 * MIB
+    with child_that(f"block = b'1' * {96 * MIB}\ndel block"):
+        assert peak_memory_bytes() - before[1] >= 90 * MIB
+        reset_peak_memory()
+        assert peak_memory_bytes() - before[1] <= 60 * MIB
 
 
 def fake_cpu(monkeypatch: pytest.MonkeyPatch, **readings: list[float]) -> None:

@@ -16,7 +16,7 @@ from plots.numbers.code_lines import CodeLines, CodeOf, code_lines
 from plots.numbers.gather import gather
 from plots.numbers.presentation import read_presentation
 from plots.numbers.published_rows import read_published_rows
-from plots.tables.lines_of_code import rows_of, table_of
+from plots.tables.lines_of_code import counted_of, rows_of, table_of
 from tests.support.artefacts import lines_of, run_draw
 
 NAME = "cavs_lines_of_code"
@@ -130,11 +130,38 @@ def test_without_a_class_the_whole_file_counts_and_what_it_is_handed_too() -> No
 @pytest.mark.usefixtures("counted")
 def test_what_is_not_there() -> None:
     assert code_lines(CodeOf("counted.models"), "two") is None
-    assert code_lines(CodeOf("counted.no_models"), "one") is None
     with pytest.raises(ConfigError, match=r"no class Levels; it has WIDTH, Plain, Clever, Unused"):
         lines(entry="Levels")
     with pytest.raises(ConfigError, match=r"parts\.tools\.lift is no definition"):
         lines(also=("counted.parts.tools.lift",), shared=("counted.parts",))
+
+
+@pytest.mark.usefixtures("counted")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"package": "counted.gone"},
+        {"shared": ("counted.parts", "counted.gone")},
+        {"without": ("counted.gone",)},
+        {"also": ("counted.gone.shift",)},
+    ],
+)
+def test_a_name_of_no_module_is_an_error(wrong: dict[str, Any]) -> None:
+    """What it should have named would count nothing, and the system look short."""
+    with pytest.raises(ConfigError, match=r"^counted\.gone is no module .*; correct show\.code$"):
+        code_lines(CodeOf(**{"package": "counted.models", **wrong}), "one")
+
+
+def test_folds_cells_count_and_a_model_of_another_system_does_not(choices: Choices) -> None:
+    counted = counted_of(gather(NAME, choices, ()))
+    fold, trees = counted["fold", "tree_lstm"], counted["tf_trees", "tree_lstm"]
+    assert fold is not None
+    assert trees is not None
+    cells = "systems.on_tensorflow.parts.tree_cells"
+    assert cells in fold.files
+    assert cells in trees.files
+    assert counted["tf_trees", "var_lstm"] is None
+    assert counted["tf_static", "tree_lstm"] is None  # the file there is that of tf_trees
 
 
 def test_an_artefact_without_trials_is_planned_and_drawn(choices: Choices) -> None:

@@ -1,4 +1,4 @@
-"""The processor's own counter, read inside compiled code: shares of a stage, never a duration."""
+"""The processor's own counter, read inside compiled code: shares of a run, never a duration."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class CompiledLoop:
         source = write_loop(plans, stage, profile=profile)
         self._memory, self._arguments = memory, source.arguments
         self._function = load_generated(source.text, "loop", CALLED)
-        self._tally: NDArray[np.int64] = np.zeros(4, dtype=np.int64)
+        self._tally: NDArray[np.int64] = np.zeros(3, dtype=np.int64)
         self._arrays: list[NDArray[Any]] = []
         self._found_for = 0
 
@@ -44,4 +44,3 @@ class CompiledLoop:
         tally.n_launches += int(self._tally[0])
         tally.bytes_copied += int(self._tally[1])
         tally.n_moving_cycles += int(self._tally[2])
-        tally.n_cycles += int(self._tally[3])

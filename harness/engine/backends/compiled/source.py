@@ -68,11 +68,9 @@ def write_loop(plans: Mapping[int, Plan], stage: str, *, profile: bool = False) 
     names = "".join(f", a{k}" for k in range(len(arguments)))
     loop = [
         f"def loop(types, positions, tally, {BLAS}{names}):",
-        *(["    first = cycles()"] if profile else []),
         "    for i in range(len(types)):",
         "        b = positions[i]",
         *branches,
-        *(["    tally[3] += cycles() - first"] if profile else []),
     ]
     header = HEADER.replace("{more}", CYCLES if profile else "")
     return LoopSource(header + "\n".join(loop) + "\n", tuple(arguments))
