@@ -23,7 +23,9 @@ def test_a_missing_number_prints_its_status(
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
         fails = trial.settings["system"] == "fold_policy" and trial.settings["batch_size"] == 16
         # The time that a wrong result has in its record must not be shown.
-        return {"status": status, "reason": "made up"} if fails and round_ == trial.rounds - 1 else {}
+        return (
+            {"status": status, "reason": "made up"} if fails and round_ == trial.rounds - 1 else {}
+        )
 
     trials = measured(TABLE, choices, composer, change)
     table = table_of(gather(TABLE, choices, trials), "strategies")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -31,9 +32,10 @@ from tests.support.made_up_records import MACHINE, made_up_record
 def test_unlike_records_are_refused(
     field: str, value: object, choices: Choices, composer: Composer
 ) -> None:
-    trials = measured(
-        FIGURE, choices, composer, lambda trial, round_: {field: value} if round_ else {}
-    )
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        return {field: value} if trial.settings["batch_size"] == 64 else {}
+
+    trials = measured(FIGURE, choices, composer, change)
     with pytest.raises(RecordError, match=r"unlike|differ"):
         gather(FIGURE, choices, trials)
     assert run_draw(FIGURE, choices) == 1
