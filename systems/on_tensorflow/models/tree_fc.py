@@ -31,12 +31,11 @@ class OneTree(Network):
         """Loss and state of one tree's root."""
         words, left, right, _, _ = feeds
         has_table = "embedding" in weights
+        nothing = tf.zeros((1, 2 * self._h))
         states = states_of(
-            tf.identity if has_table else lambda x: layer(weights, x),
+            tf.identity if has_table else lambda _: layer(weights, nothing),
             lambda first, second: layer_of_children(weights, first, second),
-            word_vectors(weights, words)
-            if has_table
-            else tf.zeros((tf.shape(words)[0], 2 * self._h)),
+            word_vectors(weights, words) if has_table else tf.zeros((tf.shape(words)[0], 1)),
             left,
             right,
         )
