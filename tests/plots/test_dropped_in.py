@@ -97,4 +97,4 @@ def test_what_a_scale_does_not_measure_has_no_column(
     """The tables of the Cavs paper have few systems at the small scale."""
     artefact = drawn("cavs_table1_tree_lstm", chosen(conf_dir, tmp_path, "smoke"), composer)
     assert "fresh" in artefact.presentation.compare["systems"]
-    assert artefact.compare["systems"] == ("vertex", "dynet", "torch_levels")
+    assert artefact.compare["systems"] == ("vertex", "dynet", "fold", "torch_levels", "torchfold")
