@@ -45,6 +45,7 @@ _ALLOCATOR = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(2**40),
     "MALLOC_TOP_PAD_": str(64 * 2**20),
+    "MALLOC_ARENA_MAX": "1",  # the arena of autograd's thread would give memory back
 }
 # Force kernels for another CPU than this one: OPENBLAS_CORETYPE=Haswell halves the speed of a CPU
 # with AVX-512 for what multiplies with OpenBLAS, and leaves the rest as it is.

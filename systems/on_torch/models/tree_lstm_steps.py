@@ -56,7 +56,9 @@ class TreeLSTMSteps(torch.autograd.Function):
             at += n
         ctx.save_for_backward(x, W, U, F_1, F_2)
         ctx.states, ctx.leaves, ctx.levels = states, leaves, levels
-        return states.h
+        # Not states.h itself: it would hold ctx, which holds it, and no mini-batch be freed before
+        # Python looks for cycles, which it does not while passes are timed.
+        return states.h.detach()
 
     @staticmethod
     def backward(ctx, dh):  # type: ignore[no-untyped-def]
