@@ -12,7 +12,7 @@ from harness.contracts.model import model_class
 from harness.errors import BenchError
 from harness.machine.facts import Machine, describe_machine, has_cuda_device
 from harness.machine.quiet import Finding, look_for_disturbance
-from harness.measuring.interpreter import interpreter_of, why_not_startable
+from harness.measuring.interpreter import interpreter_of, what_it_lacks, why_not_startable
 from harness.measuring.launch import worker_environment
 from harness.planning.compose import Composer, choices_of
 from harness.planning.kinds import KnownSystem, read_systems
@@ -100,7 +100,8 @@ def ask(specs: Sequence[TrialSpec]) -> list[Answer]:
         return _all(specs, f"its import takes more than {PROBE_TIMEOUT_S} s")
     if done.returncode != 0:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        return _all(specs, f"its import fails: {lines[-1] if lines else done.returncode}")
+        last = lines[-1] if lines else str(done.returncode)
+        return _all(specs, what_it_lacks(specs[0], last) or f"its import fails: {last}")
     reasons = json.loads(done.stdout.splitlines()[-1])
     return [Answer(s.system, s.device, r) for s, r in zip(specs, reasons, strict=True)]
 

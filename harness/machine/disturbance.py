@@ -57,8 +57,9 @@ class Disturbance:
 
 def _busy_cpu_seconds() -> float:
     times = psutil.cpu_times()
-    steal = getattr(times, "steal", 0.0)
-    return float(times.user + times.system + getattr(times, "irq", 0.0) + steal)
+    # Work with low priority still takes caches and turbo; psutil keeps it apart from user.
+    more = (getattr(times, name, 0.0) for name in ("nice", "irq", "softirq", "steal"))
+    return float(times.user + times.system + sum(more))
 
 
 def _own_cpu_seconds() -> float:

@@ -21,9 +21,14 @@ def why_not_startable(spec: TrialSpec) -> str | None:
     """Say why a trial's own interpreter cannot be started, or None."""
     if spec.python is None or shutil.which(interpreter_of(spec)):
         return None
+    return no_python(spec, "no such program")
+
+
+def no_python(spec: TrialSpec, why: str) -> str:
+    """Say that a trial's own interpreter does not start the worker."""
     return (
-        f"system.python={spec.python} is no program; name the python of an environment that has"
-        " the benchmark and the system's framework"
+        f"system.python={spec.python} does not start the benchmark's worker ({why}); name the"
+        " python of an environment that has the benchmark and the system's framework"
     )
 
 
@@ -37,5 +42,5 @@ def what_it_lacks(spec: TrialSpec, last_line: str) -> str | None:
         return None
     return (
         f"system.python={spec.python} lacks {found.group(1)}, which the benchmark needs there, too;"
-        f" install it: {spec.python} -m pip install -e ."
+        f" install both: {spec.python} -m pip install -e '.[EXTRA]', EXTRA as the framework"
     )

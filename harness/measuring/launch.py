@@ -22,7 +22,12 @@ from harness.measuring.child_process import (
     timeout_reason,
 )
 from harness.measuring.findings import Findings, record_of
-from harness.measuring.interpreter import interpreter_of, what_it_lacks, why_not_startable
+from harness.measuring.interpreter import (
+    interpreter_of,
+    no_python,
+    what_it_lacks,
+    why_not_startable,
+)
 from harness.records.record import Record, Status, find_record, now_text, write_record
 from harness.records.whole_files import drop_leftovers
 from harness.trials.sources import WORKER, harness_versions
@@ -88,7 +93,11 @@ def run_worker(spec: TrialSpec, path: Path, log: Path, *, records_bad_data: bool
         spec_path = Path(folder) / "spec.json"
         spec_path.write_text(json.dumps(spec.to_dict()), encoding="utf-8")
         command = [interpreter_of(spec), "-m", WORKER, str(spec_path), str(path.resolve())]
-        ending = _supervise(command, spec, log)
+        try:
+            ending = _supervise(command, spec, log)
+        except OSError as error:  # a file that is no program
+            log.unlink(missing_ok=True)
+            return _write_unsupported(spec, path, no_python(spec, str(error.strerror)), started_at)
     last_line = _last_line(log)
     wrong_data = ending.returncode == DATA_EXIT
     if ending.returncode == USAGE_EXIT or (wrong_data and not records_bad_data):
@@ -176,6 +185,8 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 def _record_of_death(spec: TrialSpec, ending: Ending, last_line: str, started_at: str) -> Record:
     lacks = what_it_lacks(spec, last_line)
+    if lacks is None and spec.python is not None and ending.limit is None and not last_line:
+        lacks = no_python(spec, f"ended with exit code {ending.returncode} without a word")
     if lacks is not None:
         findings = Findings(status="unsupported", reason=lacks)
     elif ending.returncode == DATA_EXIT:

@@ -118,6 +118,8 @@ class Record(_Frozen):
             spec.round,
             source_sha256,
         )
+        if self.config.get("python") != spec.python:
+            return False  # of another environment, with other versions
         if not same or self.status in TRIED_AGAIN:
             return False
         return self.status not in LIMITED or self.config.get("limits") == spec.to_dict()["limits"]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -41,7 +42,9 @@ def summary(record: Record, path: Path) -> str:
         told = [f"{name} {seconds * 1e3:.3g} ms" for name, seconds in phases if seconds is not None]
         n_passes = len(record.samples_s) // record.n_mini_batches
         lines.append(f"  {n_passes} passes over {record.n_mini_batches} mini-batches")
-        lines.append(f"  per mini-batch: {', '.join(told) or 'no phases told apart'}")
+        whole_s = float(np.median(record.samples_s))
+        parts = ", ".join(told) or "no phases told apart"
+        lines.append(f"  a mini-batch: {whole_s * 1e3:.3g} ms; of it {parts}")
         lines.append(f"  {_work_words(record)}")
     if record.in_force:
         lines += [f"  {words}" for words in (_way_words(record), _compiled_words(record)) if words]
@@ -69,7 +72,8 @@ def _compiled_words(record: Record) -> str:
     """What shapes made it compile, apart from the passes."""
     if not record.n_compilations or record.compile_s is None:
         return ""
-    return f"compiled {record.n_compilations} programs, ready after {record.compile_s:.1f} s"
+    programs = "1 program" if record.n_compilations == 1 else f"{record.n_compilations} programs"
+    return f"compiled {programs}, ready after {record.compile_s:.1f} s"
 
 
 def _work_words(record: Record) -> str:

@@ -78,7 +78,7 @@ def judged(claim: Claim, artefact: Artefact) -> Judged:
     counted = claim.answer.counts_batches
     points = _counted(claim, artefact) if counted else _timed(claim, artefact)
     if not points:
-        return _unmeasured(claim, "nothing was measured")
+        return _unmeasured(claim, "not measured yet")
     deciding, verdict = decide(claim.rule, [point.measured for point in points])
     obstacle = _obstacle(claim, points, artefact.scale)
     if obstacle:

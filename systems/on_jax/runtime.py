@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,7 +14,7 @@ import numpy as np
 from jax import Array
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.system import Clock, Counters, Result, RunSettings, System
+from harness.contracts.system import Clock, Counters, Result, RunSettings, System, why_not_written
 from systems.on_jax.parts.plan import Plan
 
 MODELS = "systems.on_jax.models"
@@ -75,9 +74,7 @@ class JaxSystem(System):
         """CUDA has to be there, and the model to be written for JAX."""
         if settings.device == "cuda" and not _sees_cuda(settings):
             return "jax sees no CUDA device here"
-        if importlib.util.find_spec(f"{MODELS}.{model.name}") is None:
-            return f"model {model.name} is not written for JAX ({MODELS}.{model.name} is missing)"
-        return None
+        return why_not_written(model.name, MODELS)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Copy the weights to the device; programs are compiled when shapes are known."""

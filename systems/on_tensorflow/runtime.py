@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import ModuleType
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from tensorflow.python.util import _pywrap_util_port
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.system import Clock, Counters, Result, RunSettings, System
+from harness.contracts.system import Clock, Counters, Result, RunSettings, System, why_not_written
 
 MODELS = "systems.on_tensorflow.models"
 Array = NDArray[np.floating[Any]]
@@ -79,14 +78,7 @@ class TensorFlowSystem(System):
         """CUDA has to be there, and the model to be written for TensorFlow."""
         if settings.device == "cuda" and not tf.config.list_physical_devices("GPU"):
             return "tensorflow sees no CUDA device here"
-        if importlib.util.find_spec(f"{cls.models}.{model.name}") is None:
-            return (
-                f"model {model.name} is not written for TensorFlow"
-                f" ({cls.models}.{model.name} is missing)"
-            )
-        if not hasattr(importlib.import_module(f"{cls.models}.{model.name}"), cls.network):
-            return f"model {model.name} is not written for {cls.__module__.rpartition('.')[2]}"
-        return None
+        return why_not_written(model.name, cls.models, cls.network)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Build the network; its programs are made when mini-batches come."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import re
 from collections.abc import Sequence
 from types import ModuleType
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.system import Clock, Counters, Result, RunSettings, System
+from harness.contracts.system import Clock, Counters, Result, RunSettings, System, why_not_written
 from systems.on_torch.parts.output_layer import LateOutputs
 
 MODELS = "systems.on_torch.models"
@@ -48,10 +47,7 @@ class TorchSystem(System):
         """CUDA has to be there, and the model to be written for torch."""
         if settings.device == "cuda" and not torch.cuda.is_available():
             return "torch sees no CUDA device here"
-        file = f"{cls.models}.{model.name}"
-        if importlib.util.find_spec(file) is None:
-            return f"model {model.name} is not written for torch ({file} is missing)"
-        return None
+        return why_not_written(model.name, cls.models)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Build the module with the shared weights."""

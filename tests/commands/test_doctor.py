@@ -46,4 +46,4 @@ def test_every_system_is_asked_about_a_model_that_it_runs() -> None:
 
 def test_an_interpreter_that_is_not_there_is_said_of_its_systems(make_spec: MakeSpec) -> None:
     (answer,) = doctor.ask([make_spec(system="elsewhere", python="/no/python")])
-    assert str(answer.reason).startswith("system.python=/no/python is no program")
+    assert str(answer.reason).startswith("system.python=/no/python does not start")

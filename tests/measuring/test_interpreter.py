@@ -42,7 +42,27 @@ def test_one_that_is_not_there_is_a_record(make_spec: MakeSpec, tmp_path: Path) 
     record = run(make_spec(python=str(tmp_path / "no" / "python")), tmp_path)
     assert record.status == "unsupported"
     assert record.reason is not None
-    assert record.reason.startswith(f"system.python={tmp_path}/no/python is no program; name")
+    start = f"system.python={tmp_path}/no/python does not start the benchmark's worker (no such"
+    assert record.reason.startswith(start)
+
+
+@pytest.mark.parametrize("text", ["", "not a program", "#!/bin/sh\nexit 3\n"])
+def test_one_that_is_no_python_is_a_record(make_spec: MakeSpec, tmp_path: Path, text: str) -> None:
+    other = tmp_path / "python"
+    other.write_text(text)
+    other.chmod(0o755)
+    record = run(make_spec(python=str(other)), tmp_path)
+    assert record.status == "unsupported"
+    assert record.reason is not None
+    assert record.reason.startswith(f"system.python={other} does not start the benchmark's worker")
+
+
+def test_a_record_of_another_interpreter_does_not_answer(
+    make_spec: MakeSpec, tmp_path: Path
+) -> None:
+    record = run(make_spec(), tmp_path)
+    assert record.answers(make_spec(), record.source_sha256)
+    assert not record.answers(make_spec(python=sys.executable), record.source_sha256)
 
 
 def test_one_without_the_benchmarks_packages_is_a_record(
@@ -54,7 +74,7 @@ def test_one_without_the_benchmarks_packages_is_a_record(
     assert record.status == "unsupported"
     assert record.reason is not None
     assert record.reason.startswith(f"system.python={python} lacks ")
-    assert record.reason.endswith(f"{python} -m pip install -e .")
+    assert f"{python} -m pip install -e '.[EXTRA]'" in record.reason
 
 
 def test_one_without_the_framework_names_its_extra(make_spec: MakeSpec, tmp_path: Path) -> None:

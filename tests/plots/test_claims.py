@@ -168,7 +168,7 @@ def test_a_ratio_is_of_the_best_of_each_side() -> None:
 def test_points_of_other_experiments_do_not_count() -> None:
     other = point("slower", [99, 99, 99], experiment="two")
     assert judged(CLAIM, artefact(QUICK, SLOW, other)).verdict == REPRODUCED
-    assert verdict_of(CLAIM, artefact(QUICK, other)) == (NOT_MEASURABLE, "nothing was measured")
+    assert verdict_of(CLAIM, artefact(QUICK, other)) == (NOT_MEASURABLE, "not measured yet")
 
 
 def test_either_side_may_be_the_best_over_a_key() -> None:
