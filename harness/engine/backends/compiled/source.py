@@ -34,7 +34,7 @@ from harness.engine.cpu_kernels.row_kernels import (
 )
 
 F = np.float32
-{more}
+
 
 @numba.njit(cache=True, fastmath=FAST, error_model="numpy")
 '''
@@ -72,5 +72,7 @@ def write_loop(plans: Mapping[int, Plan], stage: str, *, profile: bool = False) 
         "        b = positions[i]",
         *branches,
     ]
-    header = HEADER.replace("{more}", CYCLES if profile else "")
+    header = (
+        HEADER.replace("F = np.float32\n", f"{CYCLES}\nF = np.float32\n") if profile else HEADER
+    )
     return LoopSource(header + "\n".join(loop) + "\n", tuple(arguments))
