@@ -5,8 +5,6 @@ A backend that joins harness/engine/backends/ is found by name and tested here w
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -16,7 +14,7 @@ import numpy as np
 import pytest
 
 import harness.engine.engine
-from harness.contracts.model import Model, Weights, initial_weights
+from harness.contracts.model import Model, initial_weights
 from harness.contracts.policy import load_policy
 from harness.engine.backend import (
     Arrangement,
@@ -26,7 +24,6 @@ from harness.engine.backend import (
     choose_backend,
 )
 from harness.engine.backends.compiled import backend as compiled
-from harness.engine.cpu_kernels import cycles, libraries
 from harness.engine.engine import Engine
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.rows.geometry import TypeGeometry
@@ -39,15 +36,13 @@ from harness.oracle import run_reference
 from harness.policies.parts.rounds import schedule_in_rounds
 from harness.values.graph import MiniBatch
 from harness.values.instances import int_array
-from harness.values.places import ROOT
 from harness.vertex.operators import OPERATORS
 from tests.support.awkward_models import PushesPart, ShiftedParts
 from tests.support.counting_backend import CountingBackend
-from tests.support.engine_models import BINARY, EXAMPLES
+from tests.support.engine_models import BINARY, EXAMPLES, example
 from tests.support.engine_runs import disagreements, interpreted_kernels, prepared, run
 from tests.support.lattices import lattice
 from tests.support.sketch_models import SIZES
-from tests.support.sketches import Sketch
 
 KINDS = {**{name: backend_class(name) for name in backend_names()}, "counting": CountingBackend}
 LEARNING_RATE = 0.1
@@ -65,11 +60,6 @@ def kind(
     monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: found)
     with interpreted_kernels() if found is compiled.Backend else nullcontext():
         yield found
-
-
-def example(name: str) -> tuple[Model, list[Any], Weights]:
-    model, instances = EXAMPLES[name]
-    return model, instances, {k: np.float32(2) * w for k, w in initial_weights(model, 7).items()}
 
 
 class Setting:
@@ -127,32 +117,6 @@ def test_abilities_without_fusion_read_no_children() -> None:
 def test_a_backend_that_is_none_is_told_with_those_that_are() -> None:
     with pytest.raises(ConfigError, match="backend=cude is unknown; choose one of auto, compiled"):
         choose_backend(Switches(backend="cude"), "cpu")
-
-
-def test_generated_code_is_not_for_cuda() -> None:
-    with pytest.raises(UnsupportedTrial, match=r"not for device=cuda; use backend=stepwise"):
-        choose_backend(Switches(backend="compiled"), "cuda")
-
-
-def test_only_generated_code_tells_what_it_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UnsupportedTrial, match=r"profile=true .*use backend=compiled on a CPU"):
-        choose_backend(Switches(backend="stepwise", profile=True), "cpu")
-    monkeypatch.setattr(cycles, "READABLE", False)
-    assert choose_backend(Switches(), "cpu") is compiled.Backend
-    with pytest.raises(UnsupportedTrial, match="counter of x86 processors"):
-        choose_backend(Switches(profile=True), "cpu")
-
-
-def test_without_a_library_that_multiplies_there_is_no_generated_code(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(libraries, "LIBRARY", None)
-    with pytest.raises(UnsupportedTrial, match="no library with sgemm was found"):
-        choose_backend(Switches(), "cpu")
-    assert choose_backend(Switches(backend="stepwise"), "cpu") is KINDS["stepwise"]
-
-
-# --- what it computes ---
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -307,65 +271,3 @@ def test_the_engine_makes_one_call_a_stage(monkeypatch: pytest.MonkeyPatch) -> N
     assert backward[: len(backward) // 3] == forward[: len(forward) // 3][::-1]
     whole = {b for stage, _, b in backend.batches if stage in ("eager", "lazy", "backward_lazy")}
     assert whole == {ALL_ROWS}
-
-
-@pytest.mark.parametrize("name", ["lattice_lstm", "gated_lattice_lstm", "tree_lstm", "mv_rnn"])
-def test_equal_plans_are_counted_alike(name: str) -> None:
-    """Whoever runs them, in one call or batch by batch."""
-    model, instances, weights = example(name)
-    fused, apart = [], []
-    with interpreted_kernels():
-        for loop in ("compiled", "python"):
-            fused.append(run(prepared(model, weights, Switches(loop=loop)), instances).counters)
-            switches = Switches(loop=loop, fusion=False)
-            apart.append(run(prepared(model, weights, switches), instances).counters)
-    apart.append(run(prepared(model, weights, Switches(backend="stepwise")), instances).counters)
-    assert fused[0] == fused[1]
-    assert apart[0] == apart[1] == apart[2]
-
-
-@pytest.mark.parametrize("name", ["lattice_lstm", "tree_lstm"])
-@pytest.mark.slow
-def test_machine_code_agrees_with_the_oracle_in_one_call_and_batch_by_batch(name: str) -> None:
-    model, instances, weights = example(name)
-    oracle = run_reference(model, weights, instances, "train")
-    for loop in ("compiled", "python"):
-        adapter = prepared(model, weights, Switches(loop=loop), "agenda")
-        assert disagreements(run(adapter, instances), oracle) == [], loop
-        calls = {"compiled": "one call a stage", "python": "one call a batch"}[loop]
-        assert adapter.in_force()["calls"] == calls
-
-
-def test_functions_that_keep_joining_get_loops_of_their_own() -> None:
-    model, _ = EXAMPLES["child_sum"]
-    weights = initial_weights(model, 7)
-    with interpreted_kernels():
-        adapter = prepared(model, weights, Switches(granularity="operator"), "agenda")
-        calls = []
-        for n_children in range(2, 10):
-            leaves = [("vertex", []) for _ in range(n_children)]
-            mini_batch = [Sketch([*leaves, ("vertex", list(range(n_children)))])]
-            result = run(adapter, mini_batch)
-            assert disagreements(result, run_reference(model, weights, mini_batch, "train")) == []
-            calls.append(adapter.in_force()["calls"])
-    assert calls[0] == "one call a stage"
-    assert calls[-1] == "one call a run of one function"
-    assert sorted(calls, reverse=True) == calls
-
-
-def test_generated_code_runs_where_torch_is_not_installed() -> None:
-    program = (
-        "import sys; sys.modules['torch'] = None\n"
-        "from harness.contracts.model import initial_weights\n"
-        "from tests.support.engine_models import EXAMPLES\n"
-        "from tests.support.engine_runs import interpreted_kernels, prepared, run\n"
-        "model, instances = EXAMPLES['tree_lstm']\n"
-        "with interpreted_kernels():\n"
-        "    adapter = prepared(model, initial_weights(model, 7))\n"
-        "    run(adapter, instances, update=True)\n"
-        "print(adapter.in_force()['backend'])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["compiled"]

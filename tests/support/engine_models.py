@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.model import Model, ModelSizes
+from harness.contracts.model import Model, ModelSizes, Weights, initial_weights
 from harness.models.bilstm import BiLSTM
 from harness.models.bilstm_char import BiLSTMChar
 from harness.models.gated_lattice_lstm import GatedLatticeLSTM
@@ -118,3 +118,9 @@ EXAMPLES: dict[str, tuple[Model, list[Any]]] = {
 }
 # Names of examples, with either granularity.
 GRANULARITIES = [(name, granularity) for name in EXAMPLES for granularity in ("vertex", "operator")]
+
+
+def example(name: str) -> tuple[Model, list[Any], Weights]:
+    """A model, instances, and weights that are large enough to matter."""
+    model, instances = EXAMPLES[name]
+    return model, instances, {k: np.float32(2) * w for k, w in initial_weights(model, 7).items()}

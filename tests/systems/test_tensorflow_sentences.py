@@ -22,7 +22,7 @@ tf = pytest.importorskip("tensorflow")
 static = pytest.importorskip("systems.on_tensorflow.static")
 dynamic = pytest.importorskip("systems.on_tensorflow.dynamic")
 output_layer = pytest.importorskip("systems.on_tensorflow.parts.output_layer")
-places = pytest.importorskip("systems.on_tensorflow.parts.places")
+places = pytest.importorskip("systems.sentence_places")
 runtime = pytest.importorskip("systems.on_tensorflow.runtime")
 
 pytestmark = pytest.mark.slow  # importing TensorFlow takes seconds

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import jax.numpy as jnp
 from jax import Array
 
-from harness.contracts.model import Model
 from harness.models.bilstm import DIRECTIONS
-from harness.models.parts.lstm import layer_suffix
-from harness.values.instances import Chain
-from systems.on_jax.parts.columns import ColumnSizes, columns_of
+from systems.on_jax.parts.columns import ColumnSizes
 from systems.on_jax.parts.losses import picked
 from systems.on_jax.parts.lstm import lstms
-from systems.on_jax.parts.plan import Plan
+from systems.on_jax.parts.sentence_network import SentenceNetwork
 
 ORDERS = (("places", "rows"), ("mirrored", "mirrored_rows"))  # along and against the sentence
 
 
-class Network:
+class Network(SentenceNetwork):
     """harness.models.bilstm over columns of words, both directions in one loop."""
 
-    tables: Mapping[str, str] = {"embedding": "words"}
-
-    def __init__(self, model: Model, options: Any) -> None:
-        self.layers = [layer_suffix(k) for k in range(1, model.options["layers"] + 1)]
-        self.options = options
-
-    def plan(self, chains: Sequence[Chain]) -> Plan:
-        """Columns of the sentences, and words and labels by place."""
-        return columns_of(chains, self.options.widths, self.options.multiple, both_ways=True)
+    both_ways = True
 
     def loss(
         self,

@@ -89,7 +89,3 @@ class Network(TreeNetwork):
         }
         h, c = tree_states(Inner(self.h), sizes, inner, (h, c), ids)
         return picked(self.outputs(weights, h), ids["labels"]), h
-
-    def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
-        """Scores of the classes at all vertices."""
-        return hidden @ weights["W_out"]

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import jax.numpy as jnp
 from jax import Array
 
-from harness.contracts.model import Model
-from harness.models.parts.lstm import layer_suffix
-from harness.values.instances import Chain
-from systems.on_jax.parts.columns import ColumnSizes, columns_of
+from systems.on_jax.parts.columns import ColumnSizes
 from systems.on_jax.parts.losses import classified
 from systems.on_jax.parts.lstm import lstms
-from systems.on_jax.parts.plan import Plan
+from systems.on_jax.parts.sentence_network import SentenceNetwork
 
 
-class Network:
+class Network(SentenceNetwork):
     """harness.models.var_lstm over columns of words."""
 
-    tables: Mapping[str, str] = {"embedding": "words"}
-
-    def __init__(self, model: Model, options: Any) -> None:
-        self.suffixes = [layer_suffix(k) for k in range(1, model.options["layers"] + 1)]
-        self.options = options
-
-    def plan(self, chains: Sequence[Chain]) -> Plan:
-        """Columns of the sentences, and words and labels by place."""
-        return columns_of(chains, self.options.widths, self.options.multiple, both_ways=False)
+    both_ways = False
 
     def loss(
         self,
@@ -39,7 +27,7 @@ class Network:
     ) -> tuple[Array, Array]:
         """Summed loss, and what the output layer reads (n_words, h)."""
         x = vectors["embedding"]
-        for suffix in self.suffixes:
+        for suffix in self.layers:
             U = weights[f"U{suffix}"]
             gates = (x @ weights[f"W{suffix}"] + weights[f"b{suffix}"])[ids["places"]]
             zeros = jnp.zeros((sizes.widths[0], U.shape[0]), U.dtype)

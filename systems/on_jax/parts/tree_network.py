@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from jax import Array
+
 from harness.contracts.model import Model
 from harness.values.instances import Tree
 from systems.on_jax.parts.plan import Plan, planned
@@ -34,3 +36,7 @@ class TreeNetwork:
             return planned(sizes, rows, vectors)
         del vectors["labels"]
         return planned(sizes, slice(len(trees)), vectors)
+
+    def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
+        """Scores of the classes at all vertices."""
+        return hidden @ weights["W_out"]

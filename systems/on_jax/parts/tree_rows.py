@@ -102,6 +102,50 @@ def halved(width: int, n: int) -> tuple[int, ...]:
 
 
 @compiled
+def _join(
+    table: IntArray, lengths: IntArray, parents: IntArray, waits: IntArray, depth: IntArray
+) -> None:
+    """Count vertices through all trees; write parents, how many inner children each, and depths."""
+    parents[:] = -1
+    start = 0
+    for length in lengths:
+        for v in range(start, start + length):
+            if table[2, v] >= 0:
+                for side in (2, 3):
+                    table[side, v] += start
+                    child = table[side, v]
+                    parents[child] = v
+                    waits[v] += table[2, child] >= 0
+        for v in range(start + length - 2, start - 1, -1):
+            depth[v] = depth[parents[v]] + 1
+        start += length
+
+
+@compiled
+def _first_ready(
+    table: IntArray,
+    waits: IntArray,
+    depth: IntArray,
+    own: IntArray,
+    heads: IntArray,
+    following: IntArray,
+) -> tuple[int, int]:
+    """Number the leaves, and list the inner vertices above leaves alone; returns how many of each.
+
+    heads (of every depth), following (n,): written, the lists; -1 ends one.
+    """
+    n_leaves, n_ready = 0, 0
+    for v in range(table.shape[1]):
+        if table[2, v] < 0:
+            own[v] = n_leaves
+            n_leaves += 1
+        elif waits[v] == 0:
+            following[v], heads[depth[v]] = heads[depth[v]], v
+            n_ready += 1
+    return n_leaves, n_ready
+
+
+@compiled
 def _schedule(
     table: IntArray,
     lengths: IntArray,
@@ -117,30 +161,11 @@ def _schedule(
     counted through all trees.
     """
     n = table.shape[1]
-    parents[:] = -1
     waits, depth = np.zeros(n, np.int32), np.zeros(n, np.int32)
-    start = 0
-    for length in lengths:
-        for v in range(start, start + length):
-            if table[2, v] >= 0:
-                for side in (2, 3):
-                    table[side, v] += start
-                    child = table[side, v]
-                    parents[child] = v
-                    waits[v] += table[2, child] >= 0
-        for v in range(start + length - 2, start - 1, -1):
-            depth[v] = depth[parents[v]] + 1
-        start += length
+    _join(table, lengths, parents, waits, depth)
     heads, following = np.full(depth.max() + 1, -1, np.int32), np.empty(n, np.int32)
-    n_leaves, n_ready, deepest = 0, 0, 0
-    for v in range(n):
-        if table[2, v] < 0:
-            own[v] = n_leaves
-            n_leaves += 1
-        elif waits[v] == 0:
-            following[v], heads[depth[v]] = heads[depth[v]], v
-            deepest = max(deepest, depth[v])
-            n_ready += 1
+    n_leaves, n_ready = _first_ready(table, waits, depth, own, heads, following)
+    deepest = len(heads) - 1
     chunk, row, kind = np.empty(widths[0], np.int32), 0, 0
     while n_ready > 0:
         size = min(n_ready, widths[0])

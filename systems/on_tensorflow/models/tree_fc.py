@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from harness.contracts.model import Model
-from harness.values.instances import Tree
 from systems.on_tensorflow.parts.classifier import word_vectors
-from systems.on_tensorflow.parts.one_tree import SIGNATURE, feeds_of, states_of
+from systems.on_tensorflow.parts.one_tree import TreeByTree, states_of
 from systems.on_tensorflow.parts.tree_cells import layer, layer_of_children
-from systems.on_tensorflow.runtime import Feeds, Network, Variables
+from systems.on_tensorflow.runtime import Variables
 
 
-class OneTree(Network):
+class OneTree(TreeByTree):
     """Parameters of harness.models.tree_fc; leaves look a row up, or apply the layer to zeros."""
-
-    signature = SIGNATURE
-
-    def __init__(self, model: Model) -> None:
-        self._h = model.sizes.hidden_size
-
-    def construct(self, instances: Sequence[Tree]) -> Feeds:
-        """A tuple of arrays for each tree."""
-        return feeds_of(instances)
 
     def forward(self, weights: Variables, *feeds: Any) -> tuple[Any, Any]:
         """Loss and state of one tree's root."""
         words, left, right, _, _ = feeds
         has_table = "embedding" in weights
-        nothing = tf.zeros((1, 2 * self._h))
+        nothing = tf.zeros((1, 2 * self.h))
         states = states_of(
             tf.identity if has_table else lambda _: layer(weights, nothing),
             lambda first, second: layer_of_children(weights, first, second),

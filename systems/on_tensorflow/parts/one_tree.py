@@ -14,10 +14,22 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from harness.contracts.model import Model
 from harness.values.instances import Tree
-from systems.on_tensorflow.runtime import Feeds
+from systems.on_tensorflow.runtime import Feeds, Network
 
-SIGNATURE = (tf.TensorSpec([None], tf.int32),) * 5
+
+class TreeByTree(Network):
+    """Base of the models of trees: a program reads one tree."""
+
+    signature = (tf.TensorSpec([None], tf.int32),) * 5
+
+    def __init__(self, model: Model) -> None:
+        self.h = model.sizes.hidden_size
+
+    def construct(self, instances: Sequence[Tree]) -> Feeds:
+        """A tuple of arrays for each tree."""
+        return feeds_of(instances)
 
 
 def feeds_of(trees: Sequence[Tree]) -> Feeds:

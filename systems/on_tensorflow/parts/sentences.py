@@ -13,14 +13,14 @@ import tensorflow as tf
 from harness.values.instances import Chain
 from systems.on_tensorflow.parts.looped import Looped, LoopedEvenly
 from systems.on_tensorflow.parts.lstm import Recurrence, lstm_layer
-from systems.on_tensorflow.parts.places import (
+from systems.on_tensorflow.parts.unrolled import Unrolled
+from systems.sentence_places import (
     Ids,
     lengths_of,
     rectangles,
     rounded_up,
     stairs,
 )
-from systems.on_tensorflow.parts.unrolled import Unrolled
 
 NONE = np.zeros(0, np.int32)
 READ_ROWS_UP_TO = 64  # rows of the output layer are rounded up to a multiple, where they are padded

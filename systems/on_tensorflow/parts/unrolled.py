@@ -24,8 +24,8 @@ class Unrolled(Recurrence):
     def forwards(self, a: Any, U: Any, first: Any, c_0: Any) -> tuple[Any, list[Gates]]:
         """Step after step, over the sentences that still go on."""
         found, saved, c, recurrent = [], [], c_0, first
-        for now, width in zip(self._split(a), self._next_widths(), strict=True):
-            h, c, gates = step(now + recurrent, c)
+        for rows, width in zip(self._split(a), self._next_widths(), strict=True):
+            h, c, gates = step(rows + recurrent, c)
             found.append(h)
             saved.append(gates)
             if width is not None:
@@ -38,11 +38,11 @@ class Unrolled(Recurrence):
         da: list[Any] = []
         dc = tf.zeros_like(saved[-1].c_before)
         steps = zip(self._split(dh), self.widths, self._next_widths(), saved, strict=True)
-        for now, width, after, gates in reversed(list(steps)):
+        for rows, width, after, gates in reversed(list(steps)):
             if after is not None:
-                now = now + self._filled(tf.matmul(da[-1], U, transpose_b=True), width, after)
+                rows = rows + self._filled(tf.matmul(da[-1], U, transpose_b=True), width, after)
                 dc = self._filled(dc, width, after)
-            dgates, dc = step_back(gates, now, dc)
+            dgates, dc = step_back(gates, rows, dc)
             da.append(dgates)
         return tf.concat(da[::-1], 0), dc
 

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from harness.contracts.model import Model
 from systems.on_torch.parts.folds import FoldedTrees
 from systems.on_torch.parts.products import linear_relu
+from systems.on_torch.parts.tree_parameters import TreeFCParameters
 
 
-class Folded(nn.Module):
-    """Parameters and equations of harness.models.tree_fc; without a table, leaves read zeros."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        h = model.sizes.hidden_size
-        self.layer = nn.Linear(2 * h, h)
-        self.SHARED = {"W": "layer.weight", "b": "layer.bias"}
-        self.embedding: nn.Embedding | None = None
-        if "embedding" in model.parameters:
-            self.embedding = nn.Embedding(model.sizes.of("words"), h, sparse=True)
-            self.SHARED["embedding"] = "embedding.weight"
+class Folded(TreeFCParameters):
+    """Equations of harness.models.tree_fc; without a table, leaves read zeros."""
 
     def forward(self, trees: FoldedTrees, _: Tensor) -> tuple[Tensor, Tensor]:
         """Summed loss (Fold's l2_loss), states of all roots."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from harness.contracts.model import Model
 from systems.on_torch.parts.folds import FoldedTrees
 from systems.on_torch.parts.products import linear
+from systems.on_torch.parts.tree_parameters import TreeLSTMParameters
 
 
-class Folded(nn.Module):
-    """Parameters and equations of harness.models.tree_lstm; a state is h beside c (n, 2 h).
+class Folded(TreeLSTMParameters):
+    """Equations of harness.models.tree_lstm; a state is h beside c (n, 2 h).
 
     torchfold cuts what a call returns into one tensor for each node, and joins those of the next
     call's arguments: measured on one core of a busy machine by processor time, SST, batch 64,
@@ -20,29 +20,6 @@ class Folded(nn.Module):
     and 891; the classifier as a kind of node 2113 and 951; a kind of node that hands h out, so that
     all of a level are read at once, 2392 and 1048; nn.Linear in place of `linear` 2553 and 789.
     """
-
-    SHARED = {  # noqa: RUF012 - never changed
-        "embedding": "embedding.weight",
-        "W": "leaf_gates.weight",
-        "b_leaf": "leaf_gates.bias",
-        "U": "gates.weight",
-        "b": "gates.bias",
-        "F_1": "forget_1.weight",
-        "F_2": "forget_2.weight",
-        "b_f": "forget_1.bias",
-        "W_out": "classifier.weight",
-    }
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        sizes = model.sizes
-        h = sizes.hidden_size
-        self.embedding = nn.Embedding(sizes.of("words"), sizes.embedding_size, sparse=True)
-        self.leaf_gates = nn.Linear(sizes.embedding_size, 3 * h)
-        self.gates = nn.Linear(2 * h, 3 * h)
-        self.forget_1 = nn.Linear(h, h)  # its bias serves both children
-        self.forget_2 = nn.Linear(h, h, bias=False)
-        self.classifier = nn.Linear(h, sizes.of("classes"), bias=False)
 
     def forward(self, trees: FoldedTrees, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Summed loss, logits of all vertices."""

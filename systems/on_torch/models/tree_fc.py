@@ -8,29 +8,19 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from harness.contracts.model import Model
 from harness.values.instances import Tree
 from systems.on_torch.models.tree_levels import TreeLevels, plan_levels
 from systems.on_torch.models.tree_words import WordTree, WordTrees, word_trees
 from systems.on_torch.parts.products import linear_relu
+from systems.on_torch.parts.tree_parameters import TreeFCParameters
 
 Array = NDArray[np.floating[Any]]
 
 
-class _TreeFC(nn.Module):
-    """Parameters of harness.models.tree_fc; without a table, leaves read zeros."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        self.h = h = model.sizes.hidden_size
-        self.layer = nn.Linear(2 * h, h)
-        self.SHARED = {"W": "layer.weight", "b": "layer.bias"}
-        self.embedding: nn.Embedding | None = None
-        if "embedding" in model.parameters:
-            self.embedding = nn.Embedding(model.sizes.of("words"), h, sparse=True)
-            self.SHARED["embedding"] = "embedding.weight"
+class _TreeFC(TreeFCParameters):
+    """What both have in common; without a table, leaves read zeros."""
 
     def words(self, words: Tensor) -> Tensor:
         """What leaves read: embeddings, or as many zeros as two children would have."""

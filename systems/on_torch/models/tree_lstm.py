@@ -8,46 +8,19 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from harness.contracts.model import Model
 from harness.values.instances import Tree
 from systems.on_torch.models.tree_lstm_steps import TreeLSTMSteps
 from systems.on_torch.models.tree_rows import TreeRows, tree_rows
 from systems.on_torch.models.tree_words import WordTree, WordTrees, word_trees
+from systems.on_torch.parts.tree_parameters import TreeLSTMParameters
 
 Array = NDArray[np.floating[Any]]
 
 
-class _TreeLSTM(nn.Module):
-    """Parameters of harness.models.tree_lstm."""
-
-    SHARED = {  # noqa: RUF012 - never changed
-        "embedding": "embedding.weight",
-        "W": "leaf.weight",
-        "b_leaf": "leaf.bias",
-        "U": "internal.weight",
-        "b": "internal.bias",
-        "F_1": "forget_1.weight",
-        "F_2": "forget_2.weight",
-        "b_f": "forget_1.bias",
-        "W_out": "classifier.weight",
-    }
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        sizes = model.sizes
-        self.h = h = sizes.hidden_size
-        self.embedding = nn.Embedding(sizes.of("words"), sizes.embedding_size, sparse=True)
-        self.leaf = nn.Linear(sizes.embedding_size, 3 * h)
-        self.internal = nn.Linear(2 * h, 3 * h)
-        self.forget_1 = nn.Linear(h, h)  # its bias serves both children
-        self.forget_2 = nn.Linear(h, h, bias=False)
-        self.classifier = nn.Linear(h, sizes.of("classes"), bias=False)
-
-
-class Recursive(_TreeLSTM):
+class Recursive(TreeLSTMParameters):
     """One tree at a time, a recursive function over its vertices."""
 
     def prepare(self, trees: Sequence[Tree]) -> WordTrees:
@@ -85,7 +58,7 @@ class Recursive(_TreeLSTM):
 
     def leaf_cell(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """State of a leaf."""
-        i, o, u = self.leaf(x).chunk(3, dim=1)
+        i, o, u = self.leaf_gates(x).chunk(3, dim=1)
         c = torch.sigmoid(i) * torch.tanh(u)
         return torch.sigmoid(o) * torch.tanh(c), c
 
@@ -93,14 +66,14 @@ class Recursive(_TreeLSTM):
         self, h_1: Tensor, c_1: Tensor, h_2: Tensor, c_2: Tensor
     ) -> tuple[Tensor, Tensor]:
         """State of an internal vertex."""
-        i, o, u = self.internal(torch.cat([h_1, h_2], dim=1)).chunk(3, dim=1)
+        i, o, u = self.gates(torch.cat([h_1, h_2], dim=1)).chunk(3, dim=1)
         f_1 = torch.sigmoid(self.forget_1(h_1))
         f_2 = torch.sigmoid(self.forget_2(h_2) + self.forget_1.bias)
         c = torch.sigmoid(i) * torch.tanh(u) + f_1 * c_1 + f_2 * c_2
         return torch.sigmoid(o) * torch.tanh(c), c
 
 
-class Levels(_TreeLSTM):
+class Levels(TreeLSTMParameters):
     """All vertices of a level at once, the derivative by hand; the classifier once, over all.
 
     Measured on one core of a busy machine, SST, batch 64, hidden 64 and 256, times as fast as
@@ -123,10 +96,10 @@ class Levels(_TreeLSTM):
         """Summed loss, logits of all vertices in the plan's order."""
         h = TreeLSTMSteps.apply(  # type: ignore[no-untyped-call]
             self.embedding(plan.words),
-            self.leaf.weight,
-            self.leaf.bias,
-            self.internal.weight,
-            self.internal.bias,
+            self.leaf_gates.weight,
+            self.leaf_gates.bias,
+            self.gates.weight,
+            self.gates.bias,
             self.forget_1.weight,
             self.forget_2.weight,
             self.forget_1.bias,

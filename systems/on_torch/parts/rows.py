@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from systems.sentence_places import rectangles
+
 Ids = NDArray[np.int64]
 
 
@@ -108,30 +110,16 @@ class Buckets:
 
     along: Order
     against: Order
-    shapes: list[tuple[int, int]]
+    shapes: Sequence[tuple[int, int]]
 
 
 def buckets(lengths: Ids, n_buckets: int, device: torch.device) -> Buckets:
     """Put sentences of these lengths, none of them 0, in as many rectangles at most."""
-    starts = np.cumsum(lengths) - lengths
-    places, mirrored, shapes, real = [], [], [], []
-    in_order = np.argsort(-lengths, kind="stable")
-    for chosen in np.array_split(in_order, min(n_buckets, len(in_order))):
-        n_steps = int(lengths[chosen[0]])
-        step = np.arange(n_steps)[:, None]
-        last = lengths[chosen] - 1
-        places.append((starts[chosen] + np.minimum(step, last)).ravel())
-        mirrored.append((starts[chosen] + np.maximum(last - step, 0)).ravel())
-        real.append((step <= last).ravel())
-        shapes.append((n_steps, len(chosen)))
-    rows = np.flatnonzero(np.concatenate(real))
-    both = []
-    for found in (np.concatenate(places), np.concatenate(mirrored)):
-        row_of_place = np.empty(len(rows), np.int64)
-        row_of_place[found[rows]] = rows
-        both += [found, row_of_place]
+    found = rectangles(lengths, n_buckets, round_up_to=1)
+    rows = found.rows
+    both = rows.along, rows.of_along, rows.against, rows.of_against
     to, fro, to_back, fro_back = to_device(device, *both)
-    return Buckets(Order(to, fro), Order(to_back, fro_back), shapes)
+    return Buckets(Order(to, fro), Order(to_back, fro_back), found.shapes)
 
 
 def inverse(permutation: Ids) -> Ids:
