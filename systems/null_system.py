@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.system import PHASES, Clock, Counters, Result, System
+from harness.contracts.system import PHASES, Clock, Counters, Parameters, Result, System
 
 
 class Adapter(System):
@@ -31,3 +31,6 @@ class Adapter(System):
     def result(self) -> Result:
         nothing = np.zeros((0, 0), dtype=np.float32)
         return Result(0.0, nothing, {}, Counters(n_batches=0, n_launches=0, bytes_copied=0))
+
+    def parameters(self) -> Parameters:
+        return {name: value.copy() for name, value in self._weights.items()}

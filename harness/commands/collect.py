@@ -18,10 +18,11 @@ from pathlib import Path
 from harness.counts.places import COUNTS, counts_in, held_in, pack_counts, unpack
 from harness.counts.places import records_in as all_records_in
 from harness.errors import BenchError, ConfigError, RecordError
+from harness.records.agreement import judged
 from harness.records.comparable import check_builds, latest_builds
 from harness.records.packed import RECORDS, pack_records
 from harness.records.record import Record
-from harness.records.tidy import to_csv, to_rows
+from harness.records.tidy import Row, to_csv, to_rows
 from harness.records.whole_files import check_writable, replace_whole
 from harness.terminal.argument_parser import OneLineParser
 
@@ -54,7 +55,12 @@ def collect(places: Sequence[Path], *, latest: bool) -> str:
     records = records_in(places, latest=latest)
     if not records:
         raise RecordError(_nothing_in(places))
-    return to_csv(to_rows(records))
+    return to_csv(_shown(records))
+
+
+def _shown(records: Sequence[Record]) -> list[Row]:
+    """Rows in which records that others contradict have no number."""
+    return to_rows([record for record in judged(records) if record is not None])
 
 
 def records_in(places: Sequence[Path], *, latest: bool) -> list[Record]:
@@ -87,7 +93,7 @@ def pack(places: Sequence[Path], folder: Path, *, latest: bool) -> str:
     check_writable(folder, "--pack")
     if records:
         pack_records(folder / RECORDS, records)
-        replace_whole(folder / CSV, to_csv(to_rows(records)))
+        replace_whole(folder / CSV, to_csv(_shown(records)))
     if counts:
         pack_counts(folder / COUNTS, counts)
     return f"{len(records)} records and {len(counts)} counts packed in {folder}"

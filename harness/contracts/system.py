@@ -19,6 +19,7 @@ from harness.contracts.options import NoOptions, read_options
 from harness.contracts.policy import LearningSettings
 from harness.errors import ConfigError, UnsupportedTrial
 
+Parameters = Mapping[str, NDArray[np.floating[Any]]]
 Phase = Literal["construct", "schedule", "forward", "backward", "update"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
@@ -88,6 +89,7 @@ class System(ABC):
 
     phases: tuple[str, ...] = PHASES  # those it can tell apart; others are recorded as null
     computes: bool = True  # False: does no arithmetic, so that there is nothing to check
+    places_inputs: bool = False  # True: in `load`, where nothing but the arithmetic is measured
     learns: bool = False  # True: has a policy that `learn` must learn after `prepare`
 
     def __init__(self, settings: RunSettings) -> None:
@@ -139,6 +141,13 @@ class System(ABC):
     @abstractmethod
     def result(self) -> Result:
         """Return what the last run computed."""
+
+    @abstractmethod
+    def parameters(self) -> Parameters:
+        """Return the parameters as they are now, by the model's names and in its shapes.
+
+        Untimed; copies, which no later run changes.
+        """
 
     def last_loss(self) -> float:
         """Return the loss of the last run; override where this is cheaper than `result`."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from harness.contracts.system import Phase
 from harness.machine.facts import describe_machine
 from harness.measuring.passes import MeanCounters
+from harness.records.fingerprint import Fingerprint
 from harness.records.record import CheckVerdict, Record, Status, no_phases, now_text, trial_of
 from harness.trials.sources import source_sha256
 from harness.trials.spec import TrialSpec
@@ -31,6 +32,8 @@ class Findings:
     n_compilations: int | None = None
     learn_s: float | None = None
     check: CheckVerdict | None = None
+    between_s: float | None = None
+    fingerprint: Fingerprint | None = None
     moving_share: float | None = None
     counters: MeanCounters = field(default_factory=MeanCounters)
     samples_s: tuple[float, ...] = ()
@@ -38,6 +41,10 @@ class Findings:
     phases_s: dict[Phase, float | None] = field(default_factory=no_phases)
     warnings: tuple[str, ...] = ()
     in_force: Mapping[str, str] = field(default_factory=dict)
+
+    def take_times_back(self) -> None:
+        """Forget what was timed, as it was not what it seemed."""
+        self.samples_s, self.instances_per_s, self.phases_s = (), None, no_phases()
 
     def end(self, status: Status, reason: str) -> None:
         """Settle the status; the reason becomes one line."""
@@ -72,6 +79,8 @@ def record_of(
         peak_memory_bytes=findings.peak_memory_bytes,
         baseline_memory_bytes=findings.baseline_memory_bytes,
         check=findings.check,
+        between_s=findings.between_s,
+        fingerprint=findings.fingerprint,
         warnings=findings.warnings,
         in_force=dict(findings.in_force),
         inputs_sha256=findings.inputs_sha256,

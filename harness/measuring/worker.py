@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,16 +24,11 @@ from harness.errors import BenchError, DataError, ScheduleError, UnsupportedTria
 from harness.machine.disturbance import Disturbance
 from harness.machine.memory import peak_memory_bytes, reset_peak_memory, resident_memory_bytes
 from harness.measuring.answer import Answer, oracle_answer
-from harness.measuring.check import (
-    Verdict,
-    check_system,
-    choose_check_instances,
-    proves_nothing,
-    whole_fault,
-)
+from harness.measuring.check import Verdict, choose_check_instances, proves_nothing
 from harness.measuring.child_process import LEFT_OUT, die_with_parent, is_out_of_memory
 from harness.measuring.clock import timed
 from harness.measuring.findings import Findings, record_of
+from harness.measuring.honest_passes import pass_losses, passes_fault
 from harness.measuring.passes import (
     instances_per_s,
     mean_counters,
@@ -41,11 +36,18 @@ from harness.measuring.passes import (
     time_passes,
     warm_up,
 )
-from harness.records.record import CheckVerdict, now_text, write_record
+from harness.measuring.proof import Claim, prove
+from harness.measuring.whole import workload_sha256
+from harness.measuring.witness import Witness
+from harness.records.agreement import fingerprints_beside
+from harness.records.fingerprint import Fingerprint
+from harness.records.record import CheckVerdict, now_text, path_of, write_record
 from harness.records.stats import sample_warnings
 from harness.trials.sources import harness_versions
 from harness.trials.spec import DATA_EXIT, USAGE_EXIT, TrialSpec
 from harness.trials.workload import Workload, load_workload
+
+Others = Callable[[str], Sequence[Fingerprint]]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     started_at = now_text()
     findings = Findings()
     try:
-        versions = measure(spec, findings)
+        versions = measure(spec, findings, others_near(record_path, spec))
     except UnsupportedTrial as error:
         versions = harness_versions()
         findings.end("unsupported", str(error))
@@ -70,8 +72,10 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def measure(spec: TrialSpec, findings: Findings) -> dict[str, str]:
+def measure(spec: TrialSpec, findings: Findings, others: Others) -> dict[str, str]:
     """Fill `findings` step by step; returns the versions of what was measured.
+
+    others: gives the fingerprints that other systems left of a workload, by its name.
 
     Raises UnsupportedTrial, ConfigError and DataError; any other fault of the system ends the
     process, save running out of memory, which is a finding.
@@ -88,7 +92,7 @@ def measure(spec: TrialSpec, findings: Findings) -> dict[str, str]:
         if reason is not None:
             raise UnsupportedTrial(reason)
         system = adapter(settings)
-        _check_and_time(spec, workload, system, findings)
+        _check_and_time(spec, workload, system, findings, others)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
@@ -117,11 +121,10 @@ def run_settings(spec: TrialSpec) -> RunSettings:
 
 
 def _check_and_time(
-    spec: TrialSpec, workload: Workload, system: System, findings: Findings
+    spec: TrialSpec, workload: Workload, system: System, findings: Findings, others: Others
 ) -> None:
-    n_wanted = spec.timing.n_check_instances
-    instances = choose_check_instances(workload.model, workload.check_instances, n_wanted)
-    answer = _answer(spec, workload, instances) if system.computes else None
+    claim = _claim(spec, workload)
+    answer = _answer(spec, workload, claim.instances) if system.computes else None
     findings.baseline_memory_bytes = resident_memory_bytes()
     prepare = partial(system.prepare, workload.model, workload.weights)
     _, findings.compile_s = timed(prepare, system.synchronize)
@@ -132,22 +135,40 @@ def _check_and_time(
     findings.in_force = in_force(system)
     verdict = Verdict("skipped")
     if answer is not None:
-        verdict = check_system(system, instances, answer)
+        ask = partial(_answer, spec, workload)
+        verdict, findings.fingerprint = prove(system, claim, answer, ask, others(claim.name))
         findings.warnings = ("empty_check",) if proves_nothing(answer) else ()
-    answer_given = answer is not None
     del answer
     findings.check = CheckVerdict(status=verdict.status, max_rel_err=verdict.max_rel_err)
     if verdict.status == "failed":
         findings.end("wrong_result", verdict.reason or "the check failed")
         return
-    if answer_given:
-        fault = whole_fault(system, workload.mini_batches[0], len(instances))
-        if fault is not None:
-            findings.check = CheckVerdict(status="failed", max_rel_err=verdict.max_rel_err)
-            findings.end("wrong_result", fault)
-            return
-    findings.counters = mean_counters(warm_up(system, workload.mini_batches, spec.timing.n_warmup))
-    _time(spec, workload, system, findings)
+    witness = Witness(system)
+    warmed = warm_up(witness, workload.mini_batches, spec.timing.n_warmup)
+    findings.counters = mean_counters(warmed)
+    _time(spec, workload, system, witness, findings)
+
+
+def _claim(spec: TrialSpec, workload: Workload) -> Claim:
+    n_wanted = spec.timing.n_check_instances
+    rate = run_settings(spec).learning_rate
+    return Claim(
+        adapter=spec.adapter,
+        workload=workload,
+        instances=choose_check_instances(workload.model, workload.check_instances, n_wanted),
+        name=workload_sha256(workload, spec.mode, rate),
+        mode=spec.mode,
+        rate=rate,
+        is_first=spec.round == 0,
+    )
+
+
+def others_near(record_path: Path, spec: TrialSpec) -> Others:
+    """How to find the fingerprints of other trials whose records lie beside this trial's."""
+    raw = record_path.resolve().parent.parent
+    if record_path != path_of(raw.parent, spec.trial_id, spec.round):
+        return lambda _: ()  # the record goes elsewhere, by itself
+    return lambda name: fingerprints_beside(raw, spec.trial_id, name)
 
 
 def _compile(workload: Workload, system: System, findings: Findings) -> None:
@@ -178,12 +199,15 @@ def _answer(spec: TrialSpec, workload: Workload, instances: Sequence[Any]) -> An
     )
 
 
-def _time(spec: TrialSpec, workload: Workload, system: System, findings: Findings) -> None:
+def _time(
+    spec: TrialSpec, workload: Workload, system: System, witness: Witness, findings: Findings
+) -> None:
     reset_peak_memory()
     n_before = system.n_compilations()
     system.moving_share()  # of runs so far, which are not timed
+    n_warm = len(witness.between_s)
     disturbance = Disturbance(spec.device)
-    samples = time_passes(system, workload.mini_batches, spec.timing)
+    samples = time_passes(witness, workload.mini_batches, spec.timing)
     disturbances = disturbance.warnings()
     findings.peak_memory_bytes = system.peak_memory_bytes() or peak_memory_bytes()
     n_in_passes = (system.n_compilations() or 0) - (n_before or 0)
@@ -204,6 +228,25 @@ def _time(spec: TrialSpec, workload: Workload, system: System, findings: Finding
         *(("diverged",) if diverged else ()),
         *(("compiled_in_passes",) if n_in_passes else ()),
     )
+    if system.computes:
+        _hear(witness, n_warm, workload, findings)
+
+
+def _hear(witness: Witness, n_warm: int, workload: Workload, findings: Findings) -> None:
+    """Take the witness's word: what passes computed, and what was done beside them.
+
+    n_warm: how many runs were not timed.
+    """
+    losses, findings.between_s = witness.testify(n_warm)
+    fingerprint = findings.fingerprint
+    assert fingerprint is not None  # else nothing is timed
+    if witness.settings.mode == "train":
+        summed = pass_losses(losses, len(workload.mini_batches))
+        findings.fingerprint = fingerprint.model_copy(update={"pass_losses": summed})
+    fault = passes_fault(witness, workload, fingerprint, findings.samples_s, findings.between_s)
+    if fault is not None:
+        findings.take_times_back()
+        findings.end("wrong_result", fault)
 
 
 if __name__ == "__main__":

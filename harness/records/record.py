@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.contracts.system import PHASES, Phase
 from harness.errors import RecordError
+from harness.records.fingerprint import Fingerprint
 from harness.records.whole_files import write_whole
 from harness.trials.spec import TrialSpec
 
@@ -71,6 +72,8 @@ class Record(_Frozen):
     tell. n_copies: those of the launches that only bring operands together.
     moving_share: of forward and backward, what only moved data, where a trial was run to tell it;
     its times then include the counting.
+    between_s: median seconds between two timed runs, in `load` above all; not in samples_s.
+    fingerprint: what was computed of the timed mini-batches, in a few numbers.
     in_force: options as the system honoured them, and the way it took (backend, libraries), where a
     system can do otherwise than was asked.
     """
@@ -96,6 +99,8 @@ class Record(_Frozen):
     peak_memory_bytes: int | None = None
     baseline_memory_bytes: int | None = None  # resident once all is imported, before `prepare`
     check: CheckVerdict | None = None
+    between_s: float | None = None
+    fingerprint: Fingerprint | None = None
     warnings: tuple[str, ...] = ()
     inputs_sha256: str | None = None
     source_sha256: str

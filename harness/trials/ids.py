@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.contracts.model import Model, traced_functions
 from harness.errors import DataError
@@ -38,6 +39,20 @@ def check_ids(model: Model, mini_batches: Sequence[Sequence[Any]]) -> None:
         mini_batch = model.mini_batch(instances)
         for use in uses:
             _check(model, use, _ids(mini_batch, use))
+
+
+def n_lookups(model: Model, instances: Sequence[Any]) -> dict[str, NDArray[np.intp]]:
+    """How often each row of each table is looked up in a mini-batch, by the table's name."""
+    mini_batch = model.mini_batch(instances)
+    found: dict[str, NDArray[np.intp]] = {}
+    for function in traced_functions(model).values():
+        for node in function.nodes:
+            if node.op == "lookup":
+                table, row = (function.nodes[i] for i in node.inputs)
+                use = Use(function.name, row.name, table.name, table.shape[0])
+                counts = np.bincount(_ids(mini_batch, use), minlength=use.n_entries)
+                found[table.name] = found[table.name] + counts if table.name in found else counts
+    return found
 
 
 def _uses_in(function: VertexFunction) -> Iterator[Use]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.system import Clock, Counters, Result, RunSettings, System
+from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from harness.oracle import run_reference
 
 
@@ -40,3 +40,6 @@ class Adapter(System):
 
     def result(self) -> Result:
         return self._result
+
+    def parameters(self) -> Parameters:
+        return {name: value.copy() for name, value in self._weights.items()}

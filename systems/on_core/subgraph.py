@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from harness.contracts.model import Model, Weights, traced_functions
-from harness.contracts.system import Clock, Counters, Result, RunSettings, System
+from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from harness.models.cell import CellModel
 from harness.vertex.subgraph.block import Block
 from harness.vertex.subgraph.plan import plan_block
@@ -36,6 +36,7 @@ class Adapter(System):
     """
 
     phases = ("forward",)
+    places_inputs = True
     option_type = SubgraphOptions
     options: SubgraphOptions
 
@@ -91,6 +92,10 @@ class Adapter(System):
         values = [self.executor.value(computed[state]) for state in self.model.described.gives]
         outputs = np.concatenate([value.reshape(len(value), -1) for value in values], axis=1)
         return Result(float(outputs.sum(dtype=np.float64)), outputs, {}, self.counters())
+
+    def parameters(self) -> Parameters:
+        """Those of `prepare`, as nothing is trained."""
+        return {name: value.copy() for name, value in self.weights.items()}
 
     def counters(self) -> Counters:
         """Kernels of the last call; bytes as the paper counts them."""

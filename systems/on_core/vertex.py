@@ -15,7 +15,7 @@ from harness.contracts.policy import (
     load_policy,
     workload_name,
 )
-from harness.contracts.system import Clock, Counters, Result, RunSettings, System
+from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from harness.engine.backend import Backend, choose_backend
 from harness.engine.engine import Engine
 from harness.engine.switches import Switches
@@ -132,6 +132,14 @@ class Adapter(System):
             raise ScheduleError(f"policy {self.policy_name}: {error}") from error
         gradients = self.engine.backend.gradients() if self.settings.mode == "train" else {}
         return Result(self.loss, self.engine.outputs(), gradients, self.counters())
+
+    def last_loss(self) -> float:
+        """Without proving the schedule."""
+        return self.loss
+
+    def parameters(self) -> Parameters:
+        """The backend's."""
+        return self.engine.backend.weights()
 
     def counters(self) -> Counters:
         """Batches, kernels and copied bytes of the last run."""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.system import Clock, Counters, Result, RunSettings, System
+from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from harness.values.places import ROOT
 from systems.on_dynet.rounds import Round
 
@@ -149,6 +149,11 @@ class Adapter(System):
             gradients=self._store.gradients() if self._gradients_pending else {},
             counters=Counters(),
         )
+
+    def parameters(self) -> Parameters:
+        """DyNet's, turned and joined as the model has them."""
+        found: Parameters = self._store.parameters()
+        return found
 
     def last_loss(self) -> float:
         """DyNet copies outputs number by number, of large vocabularies for minutes: not here."""

@@ -90,6 +90,13 @@ class ParameterStore:
             for name, (parts, join) in self._parts.items()
         }
 
+    def parameters(self) -> dict[str, Array]:
+        """Values by shared name, as they are now."""
+        return {
+            name: np.array(join([np.array(part.as_array()) for part in parts]))
+            for name, (parts, join) in self._parts.items()
+        }
+
     def clear_gradients(self) -> None:
         """Forget gradients that no update has used."""
         for parts, _ in self._parts.values():

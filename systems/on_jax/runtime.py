@@ -14,7 +14,15 @@ import numpy as np
 from jax import Array
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.system import Clock, Counters, Result, RunSettings, System, why_not_written
+from harness.contracts.system import (
+    Clock,
+    Counters,
+    Parameters,
+    Result,
+    RunSettings,
+    System,
+    why_not_written,
+)
 from systems.on_jax.parts.plan import Plan
 
 MODELS = "systems.on_jax.models"
@@ -147,6 +155,10 @@ class JaxSystem(System):
             found[table] = np.zeros(self._weights[table].shape, np.float32)
             np.add.at(found[table], ids[rows], np.asarray(of_vectors[table]))
         return found
+
+    def parameters(self) -> Parameters:
+        """Copies."""
+        return {name: np.array(value) for name, value in self._weights.items()}
 
     def last_loss(self) -> float:
         """The loss of the last run."""

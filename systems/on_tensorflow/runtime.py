@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from tensorflow.python.util import _pywrap_util_port
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.system import Clock, Counters, Result, RunSettings, System, why_not_written
+from harness.contracts.system import (
+    Clock,
+    Counters,
+    Parameters,
+    Result,
+    RunSettings,
+    System,
+    why_not_written,
+)
 
 MODELS = "systems.on_tensorflow.models"
 Array = NDArray[np.floating[Any]]
@@ -164,6 +172,10 @@ class TensorFlowSystem(System):
         outputs = self._net.outputs(self._weights_of_run(gradients), self._kept)
         found = {name: gradient.numpy() for name, gradient in gradients.items()}
         return Result(self.last_loss(), outputs.numpy(), found, self.counters())
+
+    def parameters(self) -> Parameters:
+        """Copies."""
+        return {name: np.array(value) for name, value in self._weights.items()}
 
     def _weights_of_run(self, gradients: Mapping[str, Any]) -> Variables:
         """The weights as they were before the step of SGD, if one has been made."""

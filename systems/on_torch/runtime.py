@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.system import Clock, Counters, Result, RunSettings, System, why_not_written
+from harness.contracts.system import (
+    Clock,
+    Counters,
+    Parameters,
+    Result,
+    RunSettings,
+    System,
+    why_not_written,
+)
 from systems.on_torch.parts.output_layer import LateOutputs
 
 MODELS = "systems.on_torch.models"
@@ -113,6 +121,17 @@ class TorchSystem(System):
         logits = found.read(self._step) if isinstance(found, LateOutputs) else found.detach()
         outputs = self._canonical(logits.cpu().numpy())
         return Result(self._loss.item(), outputs, gradients, self.counters())
+
+    def last_loss(self) -> float:
+        """One number, without gradients and outputs."""
+        return float(self._loss.item())
+
+    def parameters(self) -> Parameters:
+        """Copies, each turned as the model has it."""
+        found = {name: self._parameter(name).detach() for name in self._net.SHARED}
+        return {
+            name: self._shared(name, values).cpu().numpy().copy() for name, values in found.items()
+        }
 
     def _canonical(self, outputs: Array) -> Array:
         """Rows in the order of MiniBatch.outputs."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contracts.system import Clock, Counters, Result, RunSettings, System
+from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from harness.measuring.clock import NullClock, PhaseClock, Sample, collector_paused, timed
 from harness.measuring.passes import (
     MAX_PASSES,
@@ -65,6 +65,9 @@ class Scripted(System):
 
     def result(self) -> Result:
         return Result(0.0, np.zeros(0), {}, Counters(n_batches=len(self.events), n_launches=None))
+
+    def parameters(self) -> Parameters:
+        return {}
 
     def synchronize(self) -> None:
         self.events.append("synchronize")

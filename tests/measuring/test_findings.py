@@ -10,6 +10,7 @@ import pytest
 
 from harness.measuring.findings import Findings, record_of
 from harness.measuring.passes import MeanCounters
+from harness.records.fingerprint import Fingerprint
 from harness.records.record import CheckVerdict, Record
 from harness.trials.spec import TrialSpec
 
@@ -31,6 +32,8 @@ FULL = Findings(
     compile_s=0.25,
     learn_s=0.5,
     check=CheckVerdict(status="ok", max_rel_err=1e-6),
+    between_s=0.125,
+    fingerprint=Fingerprint(workload="w", losses=(1.0,), sketches={}),
     counters=MeanCounters(n_batches=1.0, n_launches=2.0, bytes_copied=3.0, n_copies=4.0),
     n_compilations=3,
     moving_share=0.25,
@@ -57,7 +60,11 @@ def test_every_finding_reaches_the_record(make_spec: MakeSpec) -> None:
     unset = Findings()
     same = [x.name for x in fields(FULL) if getattr(FULL, x.name) == getattr(unset, x.name)]
     assert same == [], "these findings are not told apart from those of a trial that died"
-    found = asdict(FULL) | {"check": FULL.check} | asdict(FULL.counters)
+    found = (
+        asdict(FULL)
+        | {"check": FULL.check, "fingerprint": FULL.fingerprint}
+        | asdict(FULL.counters)
+    )
     del found["counters"]
     record = made(make_spec, FULL)
     assert set(Record.model_fields) == GIVEN | set(found)

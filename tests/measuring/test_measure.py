@@ -50,8 +50,8 @@ def test_instances_per_s_follows_from_the_samples(make_spec: MakeSpec, tmp_path:
 
 def test_counters_come_from_the_warm_up(make_spec: MakeSpec, tmp_path: Path) -> None:
     record = measure(make_spec(), tmp_path)
-    # The check takes three runs, so the two mini-batches of the warm-up are runs 4 and 5.
-    assert record.n_batches == 4.5
+    # The proof takes eight runs, so the two mini-batches of the warm-up are runs 9 and 10.
+    assert record.n_batches == 9.5
     assert record.n_launches is None
 
 

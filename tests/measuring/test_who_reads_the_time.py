@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
-
 import pytest
 
+from harness.measuring.clock_readers import readings
 from harness.values.places import ROOT
 
 CLOCK = "harness/measuring/clock.py"
@@ -18,22 +16,6 @@ ALLOWED = {
     "harness/machine/quiet.py": "waits while it watches the machine",
     "harness/measuring/launch.py": "the time limit of a worker",
 }
-MODULES = ("time", "timeit")
-# The stopwatch of PyTorch's CUDA events.
-NAMES = ("elapsed_time", "enable_timing")
-
-
-def readings(source: str) -> Iterator[str]:
-    """Everything in a file that may read a time, by the name under which it is found."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (a.name for a in node.names if a.name.partition(".")[0] in MODULES)
-        elif isinstance(node, ast.ImportFrom) and node.module in MODULES and not node.level:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Attribute) and node.attr in NAMES:
-            yield node.attr
-        elif isinstance(node, ast.keyword) and node.arg in NAMES:
-            yield node.arg
 
 
 def readers() -> set[str]:
@@ -56,6 +38,7 @@ def readers() -> set[str]:
         ("event = torch.cuda.Event(enable_timing=True)", ["enable_timing"]),
         ("seconds = begin.elapsed_time(end)", ["elapsed_time"]),
         ("from harness.trials.spec import Timing", []),
+        ("from time import sleep", []),
         ("import timer\nfrom .time import x\ntiming.min_seconds", []),
     ],
 )

@@ -44,6 +44,8 @@ def test_the_fields_that_others_read_are_there(make_record: MakeRecord) -> None:
             "peak_memory_bytes",
             "baseline_memory_bytes",
             "check",
+            "between_s",
+            "fingerprint",
             "warnings",
             "inputs_sha256",
             "in_force",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,7 @@ class Adapter(Reference):
         if self.fault == "raise":
             raise ValueError("a fault\nover two lines")
         if self.fault == "hang":
-            time.sleep(600)
+            sleep(600)
         if self.fault == "allocate":
             _allocate_without_end()
         if self.fault == "memory_error":
@@ -64,7 +64,7 @@ class Adapter(Reference):
 
     def compile_for(self, instances: Sequence[Any]) -> None:
         if self.fault == "slow_compiler":
-            time.sleep(0.2)
+            sleep(0.2)
         self.n_compiled_for += 1
 
     def n_compilations(self) -> int:
@@ -102,4 +102,4 @@ def _allocate_without_end() -> None:
     blocks: list[Any] = []
     while True:
         blocks.append(np.ones(2**21))  # 16 MiB
-        time.sleep(0.002)
+        sleep(0.002)

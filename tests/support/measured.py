@@ -12,6 +12,13 @@ from harness.trials.spec import TrialSpec
 
 def measure(spec: TrialSpec, folder: Path) -> Record:
     """Run the worker's main in this process."""
-    (folder / "spec.json").write_text(json.dumps(spec.to_dict()))
-    assert main([str(folder / "spec.json"), str(folder / "r0.json")]) == 0
-    return read_record(folder / "r0.json")
+    return measure_at(spec, folder / "r0.json")
+
+
+def measure_at(spec: TrialSpec, path: Path) -> Record:
+    """Run it, and have it leave its record at a place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    spec_path = path.with_name("spec.json")
+    spec_path.write_text(json.dumps(spec.to_dict()))
+    assert main([str(spec_path), str(path)]) == 0
+    return read_record(path)

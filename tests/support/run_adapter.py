@@ -198,6 +198,10 @@ def evaluate(system: System, instances: Sequence[Any], prefix: str) -> Iterator[
     yield from named(system.result(), prefix)
 
 
+def parameters_of(system: System, prefix: str) -> dict[str, Any]:
+    return {f"{prefix}/{name}": value for name, value in system.parameters().items()}
+
+
 def run_case(
     adapter: type[System], case: Case, device: str, options: dict[str, Any]
 ) -> dict[str, Any]:
@@ -217,7 +221,9 @@ def run_case(
     for number, instance in enumerate(case.instances):
         found |= evaluate(system, [instance], f"single{number}")
     system.load(case.instances)
+    found |= parameters_of(system, "kept")
     system.run(NullClock(), update=True)
+    found |= parameters_of(system, "stepped parameters")
     found |= evaluate(system, case.instances, "stepped")
     inference = adapter(settings(case, "infer", device, options))
     inference.prepare(case.model, weights)

@@ -16,8 +16,9 @@ import pytest
 import torch
 import yaml
 
-from harness.measuring.check import relative_error
+from harness.measuring.check import Step, agrees, relative_error
 from harness.oracle import ReferenceResult, run_reference
+from harness.trials.ids import n_lookups
 from harness.values.places import ROOT
 from tests.support.run_adapter import CASES, FRAMEWORKS, named
 
@@ -163,6 +164,21 @@ def test_one_step_of_plain_sgd(found: Found, case: str) -> None:
     change = float(found["stepped/loss"]) - float(found["first/loss"])
     assert abs(expected) > 1e-3 * abs(truth(case).loss)  # else the step proves nothing
     assert change == pytest.approx(expected, rel=STEP_TOLERANCE)
+
+
+def test_parameters_are_read_back_as_they_are(found: Found, case: str) -> None:
+    """Bit by bit those that were given while nothing is updated, then one step further."""
+    rate, gradients = CASES[case].learning_rate, truth(case).gradients
+    n_rows = n_lookups(CASES[case].model, CASES[case].instances)
+    step = Step(CASES[case].weights, gradients, rate, n_rows)
+    for name, values in CASES[case].weights.items():
+        np.testing.assert_array_equal(found[f"kept/{name}"], values, err_msg=name)
+        stepped = np.asarray(found[f"stepped parameters/{name}"], np.float64)
+        change = (values - stepped) / rate
+        assert agrees(change, gradients[name], step.rounding_of(name) / rate), name
+    for prefix in ("kept", "stepped parameters"):
+        own = {k.partition("/")[2] for k in found if k.startswith(f"{prefix}/")}
+        assert own == set(CASES[case].weights), prefix
 
 
 @pytest.mark.parametrize("case", [name for name in CASES if not name.endswith("_large")])

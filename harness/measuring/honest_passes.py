@@ -1,0 +1,122 @@
+"""Whether the timed passes did their work, all of it, and when they were timed.
+
+Untimed calls must cost next to nothing, or work hides in them. `load` may bring instances into the
+form in which a program of the framework would hold them; what that costs is measured with the same
+instances, turned into Python lists (reading_s). What all calls between two runs (`load`, waiting
+before the clock starts, `last_loss`) take beyond READINGS of those and CALLS_S, is work that was
+not timed: where it is more than HIDDEN_SHARE of the timed time, the trial is a `wrong_result`.
+
+Every run must do its work: in inference the loss of a mini-batch is always the same, and in
+training it changes from pass to pass, as the parameters do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from harness.measuring.clock import timed
+from harness.measuring.sketch import kept
+from harness.measuring.unseen import unseen_fault
+from harness.measuring.witness import Witness
+from harness.records.fingerprint import Fingerprint
+from harness.trials.workload import Workload
+
+READINGS = 5.0
+CALLS_S = 100e-6
+HIDDEN_SHARE = 0.05
+LOSS_TOLERANCE = 1e-4
+N_KEPT_PASSES = 16  # of which the losses are compared with other systems'
+
+
+def passes_fault(
+    witness: Witness,
+    workload: Workload,
+    fingerprint: Fingerprint,
+    samples_s: Sequence[float],
+    between_s: float,
+) -> str | None:
+    """What is wrong with the passes, or None. samples_s: of timed runs, between_s: the median."""
+    trains = witness.settings.mode == "train"
+    still = trains and not has_gradients(fingerprint)  # then no step changes anything
+    fault = None if still else losses_fault(witness.losses, fingerprint.losses, trains=trains)
+    run_s = float(np.median(samples_s))
+    if fault is None and not witness.places_inputs:
+        fault = hidden_fault(between_s, run_s, reading_s(workload.mini_batches))
+    seen_s = np.median(np.reshape(samples_s, (-1, len(workload.mini_batches))), axis=0)
+    return fault or unseen_fault(witness, workload.mini_batches, seen_s.tolist())
+
+
+def has_gradients(fingerprint: Fingerprint) -> bool:
+    """Whether any gradient is not zero everywhere."""
+    gradients = (found for name, found in fingerprint.sketches.items() if name != "outputs")
+    return any(sketch[0] > 0 for found in gradients for sketch in found)
+
+
+def pass_losses(losses: Sequence[float], n_mini_batches: int) -> tuple[float, ...]:
+    """Sum the losses of each of the first passes; losses: of all runs, in their order.
+
+    A pass in which one is not finite is left out, and all behind it.
+    """
+    n_passes = min(len(losses) // n_mini_batches, N_KEPT_PASSES)
+    whole = np.reshape(losses[: n_passes * n_mini_batches], (n_passes, n_mini_batches)).sum(axis=1)
+    n_finite = int(np.argmin(np.isfinite([*whole, np.nan])))
+    return kept(whole[:n_finite].tolist())
+
+
+def hidden_fault(between_s: float, run_s: float, reading_s: float) -> str | None:
+    """Say that work is done between the timed runs, or None; all are seconds a mini-batch."""
+    if between_s <= READINGS * reading_s + CALLS_S or between_s <= HIDDEN_SHARE * run_s:
+        return None
+    return (
+        f"load, synchronize and last_loss take {between_s:.2g} s between two runs of {run_s:.2g} s,"
+        f" where reading the instances takes {reading_s:.2g} s; do the work in run"
+    )
+
+
+def reading_s(mini_batches: Sequence[Sequence[Any]]) -> float:
+    """Median seconds of turning the arrays of a mini-batch into Python lists."""
+
+    def read(instances: Sequence[Any]) -> list[Any]:
+        return [array.tolist() for instance in instances for array in _arrays(instance)]
+
+    return float(np.median([timed(partial(read, one), _no_wait)[1] for one in mini_batches]))
+
+
+def _arrays(instance: Any) -> Iterator[Any]:
+    for item in fields(instance):
+        value = getattr(instance, item.name)
+        if isinstance(value, np.ndarray):
+            yield value
+        elif is_dataclass(value):
+            yield from _arrays(value)
+
+
+def _no_wait() -> None:
+    """Nothing was started that goes on."""
+
+
+def losses_fault(losses: Sequence[float], expected: Sequence[float], *, trains: bool) -> str | None:
+    """Say that runs did not do their work, or None.
+
+    losses: of all runs, pass after pass, in inference near the `expected` of each mini-batch.
+    """
+    n = len(expected)
+    passes = np.reshape(losses[: len(losses) // n * n], (-1, n))
+    if trains:
+        still = any(np.array_equal(one, next_) for one, next_ in pairwise(passes))
+        return "no loss changes from pass to pass, as if no parameter did" if still else None
+    deviations = np.abs(passes - np.asarray(expected))
+    wrong = ~(deviations <= LOSS_TOLERANCE * np.abs(expected))
+    if not np.any(wrong):
+        return None
+    row, k = np.argwhere(wrong)[0].tolist()
+    return (
+        f"the loss of mini-batch {k} is {passes[row, k]:.6g} in pass {row + 1} and was"
+        f" {expected[k]:.6g} before"
+    )

@@ -1,0 +1,61 @@
+"""Whether a system knows the timed mini-batches: it must be as fast on what it has not seen.
+
+The instances of some mini-batches, copied and in another order, are as much work as before, and no
+cache that is filled by the timed passes has an answer, a graph or a schedule for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from harness.contracts.system import System
+from harness.measuring.clock import Now, PhaseClock, collector_paused, now_ns
+from harness.values.seeded import shuffled
+
+N_UNSEEN = 5  # mini-batches at most
+N_ATTEMPTS = 8  # each with other copies: others on the machine must not make a system guilty
+# Of what the same instances take when seen, median over mini-batches.
+MOST_SLOWER = 2.0
+
+
+def unseen_fault(
+    system: System,
+    mini_batches: Sequence[Sequence[Any]],
+    seen_s: Sequence[float],
+    now_ns: Now = now_ns,
+) -> str | None:
+    """Say that known mini-batches are answered faster than others, or None.
+
+    seen_s: median seconds of a run of each mini-batch, timed by the same source of time.
+    """
+    chosen = mini_batches[:N_UNSEEN]
+    clock = PhaseClock(system.synchronize, now_ns)
+    least_s = np.full(len(chosen), np.inf)
+    ratio = np.inf
+    with collector_paused():
+        for attempt in range(N_ATTEMPTS):
+            times = [_run_s(system, clock, _copied(one, attempt)) for one in chosen]
+            least_s = np.minimum(least_s, times)
+            ratio = float(np.median(least_s / np.maximum(seen_s[: len(chosen)], 1e-9)))
+            if ratio <= MOST_SLOWER:
+                return None
+    return (
+        f"mini-batches that it has not seen take {ratio:.2g} times what those of the timed passes"
+        " do; keep nothing from one run for the next"
+    )
+
+
+def _copied(mini_batch: Sequence[Any], attempt: int) -> list[Any]:
+    return [deepcopy(mini_batch[i]) for i in shuffled(len(mini_batch), attempt)]
+
+
+def _run_s(system: System, clock: PhaseClock, instances: Sequence[Any]) -> float:
+    system.compile_for(instances)
+    system.load(instances)
+    clock.start()
+    system.run(clock)
+    return clock.stop().total_s

@@ -1,0 +1,87 @@
+"""A fingerprint: a few numbers of all that a system computed of the timed mini-batches.
+
+Systems that compute the same have the same fingerprint but for rounding, whatever process, round or
+framework it was taken in. Of every array there is a sketch: its norm, and its products with random
+signs, which see an error wherever it is: an error of one number, or of one part of all numbers,
+changes them by as much as it has norm itself (cf. Johnson and Lindenstrauss, 1984).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+# Of the norm of an array, and of a loss. What honest systems differ by, and what errors change, is
+# measured in tests/measuring/test_fingerprints.py.
+TOLERANCE = 1e-4
+# Of the loss of a whole pass, whose steps carry rounding from mini-batch to mini-batch.
+PASS_TOLERANCE = 1e-3
+
+Sketch = tuple[float, ...]  # norm, then products with signs
+
+
+class Fingerprint(BaseModel):
+    """What a system computed of the timed mini-batches, before they are timed.
+
+    workload: hash of mini-batches, model, weights, mode and step; others are not compared.
+    losses: of every mini-batch, at the initial weights.
+    sketches: by array ("outputs", "gradient of W"), of as many mini-batches as have outputs that
+    are read in moments; at the initial weights, too.
+    pass_losses: summed over the mini-batches, of the first passes with updates.
+    proved: whether the oracle confirmed a whole mini-batch on which systems did not agree.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    workload: str
+    losses: tuple[float, ...]
+    sketches: Mapping[str, tuple[Sketch, ...]]
+    pass_losses: tuple[float, ...] = ()
+    proved: bool = False
+
+
+class Difference(NamedTuple):
+    """Where two fingerprints differ; mini_batch: None for whole passes."""
+
+    what: str
+    mini_batch: int | None
+    relative: float
+
+    def __str__(self) -> str:
+        where = "" if self.mini_batch is None else f" of mini-batch {self.mini_batch}"
+        return f"{self.what}{where} by {self.relative:.2g}"
+
+
+def difference(found: Fingerprint, expected: Fingerprint) -> Difference | None:
+    """Return the first difference beyond rounding, or None.
+
+    What only one of both has is not compared; a number that is not finite always differs.
+    """
+    return next(_differences(found, expected), None)
+
+
+def _differences(found: Fingerprint, expected: Fingerprint) -> Iterator[Difference]:
+    for k, pair in enumerate(zip(found.losses, expected.losses, strict=False)):
+        yield from _if_beyond(TOLERANCE, "the loss", k, *((loss,) for loss in pair))
+    for name in expected.sketches.keys() & found.sketches.keys():
+        pairs = zip(found.sketches[name], expected.sketches[name], strict=False)
+        for k, (one, other) in enumerate(pairs):
+            yield from _if_beyond(TOLERANCE, name, k, one, other)
+    for one_, other_ in zip(found.pass_losses, expected.pass_losses, strict=False):
+        yield from _if_beyond(PASS_TOLERANCE, "the loss of a pass", None, (one_,), (other_,))
+
+
+def _if_beyond(
+    tolerance: float, what: str, mini_batch: int | None, one: Sketch, other: Sketch
+) -> Iterator[Difference]:
+    relative = relative_difference(one, other)
+    if not relative <= tolerance:
+        yield Difference(what, mini_batch, relative)
+
+
+def relative_difference(one: Sketch, other: Sketch) -> float:
+    """Largest difference of two sketches, relative to the larger norm; zeros are equal."""
+    largest = max(abs(a - b) for a, b in zip(one, other, strict=True))
+    return largest / max(abs(one[0]), abs(other[0])) if largest else 0.0

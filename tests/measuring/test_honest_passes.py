@@ -1,0 +1,164 @@
+"""What the witness sees between runs, and what is made of it; time is moved by the test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
+from harness.measuring.clock import PhaseClock
+from harness.measuring.honest_passes import (
+    CALLS_S,
+    HIDDEN_SHARE,
+    READINGS,
+    hidden_fault,
+    losses_fault,
+    pass_losses,
+    reading_s,
+)
+from harness.measuring.unseen import MOST_SLOWER, unseen_fault
+from harness.measuring.witness import Witness
+from harness.values.instances import Chain
+
+
+class Slow(System):
+    """Takes as many seconds for each call as it is told; unseen: for lists not seen before."""
+
+    def __init__(self, load: float = 0.0, wait: float = 0.0, ask: float = 0.0) -> None:
+        super().__init__(RunSettings("infer", "cpu", 1, 1, 0.1, 0))
+        self.now_s = 100.0
+        self.costs = {"load": load, "wait": wait, "ask": ask}
+        self.waits = False
+        self.run_s, self.unseen_s = 2.0, 2.0
+        self.seen: list[int] = []
+
+    def now_ns(self) -> int:
+        return round(self.now_s * 1e9)
+
+    def prepare(self, model: Any, weights: Any) -> None:
+        raise NotImplementedError
+
+    def load(self, instances: Sequence[Any]) -> None:
+        self.now_s += self.costs["load"]
+        self.instances, self.waits = instances, True
+
+    def synchronize(self) -> None:
+        self.now_s += self.costs["wait"] if self.waits else 0.0
+        self.waits = False
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        self.now_s += self.run_s if id(self.instances) in self.seen else self.unseen_s
+
+    def last_loss(self) -> float:
+        self.now_s += self.costs["ask"]
+        return float(len(self.instances))
+
+    def result(self) -> Result:
+        return Result(self.last_loss(), np.zeros(0), {}, Counters())
+
+    def parameters(self) -> Parameters:
+        return {}
+
+
+MINI_BATCHES = ("ab", "cde", "f")
+
+
+@pytest.mark.parametrize("kind", ["load", "wait", "ask"])
+def test_a_witness_sees_what_is_spent_between_runs(kind: str) -> None:
+    system = Slow(**{kind: 0.5})
+    witness = Witness(system, system.now_ns)
+    clock = PhaseClock(witness.synchronize, system.now_ns)
+    for mini_batch in (*MINI_BATCHES, "warm"):
+        witness.load(mini_batch)
+        clock.start()
+        witness.run(clock)
+        assert clock.stop().total_s == pytest.approx(2.0)
+    losses, between_s = witness.testify(n_warm=1)
+    assert losses == [2.0, 3.0, 1.0, 4.0]
+    assert between_s == pytest.approx(0.5)
+    assert witness.between_s[1:] == pytest.approx([0.5] * 3)
+
+
+def test_the_witness_passes_everything_on() -> None:
+    system = Slow()
+    witness = Witness(system)
+    assert witness.synchronize == system.synchronize
+    assert witness.settings is system.settings
+    witness.load("ab")
+    assert (witness.last_loss(), witness.result().loss) == (2.0, 2.0)
+    assert witness.parameters() == {}
+
+
+@pytest.mark.parametrize(
+    ("between_s", "run_s", "reading", "is_wrong"),
+    [
+        (READINGS * 0.1, 1.0, 0.1, False),  # no more than reading
+        (READINGS * 0.1 + 2 * CALLS_S, 1.0, 0.1, True),
+        (HIDDEN_SHARE * 1.0, 1.0, 0.001, False),  # so little that no number changes
+        (HIDDEN_SHARE * 1.0 + 0.01, 1.0, 0.001, True),
+        (CALLS_S, 1e-6, 0.0, False),  # a few calls from Python
+    ],
+)
+def test_work_between_runs_is_no_reading(
+    between_s: float, run_s: float, reading: float, is_wrong: bool
+) -> None:
+    fault = hidden_fault(between_s, run_s, reading)
+    assert (fault is not None) == is_wrong
+
+
+def test_reading_grows_with_what_is_read() -> None:
+    short, long = (
+        [Chain(words=np.zeros(n, int), labels=np.zeros(n, int))] * 50 for n in (10, 5000)
+    )
+    assert 0 < reading_s([short] * 5) < reading_s([long] * 5)
+
+
+@pytest.mark.parametrize(
+    ("losses", "trains", "words"),
+    [
+        ([5.0, 7.0, 5.0, 7.0], False, None),
+        ([5.0, 7.0, 5.0001, 7.0], False, None),
+        ([5.0, 7.0, 5.0, 5.0], False, "the loss of mini-batch 1 is 5 in pass 2 and was 7 before"),
+        ([5.0, float("nan")], False, "the loss of mini-batch 1 is nan in pass 1"),
+        ([5.0, 7.0, 4.9, 7.0], True, None),
+        ([5.0, 7.0, 5.0, 7.0], True, "no loss changes from pass to pass"),
+        ([5.1, 7.1, 5.0, 7.0, 5.0, 7.0], True, "no loss changes from pass to pass"),
+        ([5.0, 7.0], True, None),  # a single pass tells nothing
+        ([5.0, 7.0, float("nan"), float("nan")], True, None),  # which has a warning of its own
+    ],
+)
+def test_every_run_does_its_work(losses: list[float], trains: bool, words: str | None) -> None:
+    fault = losses_fault(losses, [5.0, 7.0], trains=trains)
+    assert (fault is None) == (words is None)
+    assert words is None or words in str(fault)
+
+
+def test_losses_of_whole_passes_are_kept_until_one_is_no_number() -> None:
+    assert pass_losses([1.0, 2.0, 3.0, 4.0, 5.0], 2) == (3.0, 7.0)
+    assert pass_losses([1.0, 2.0, float("nan"), 4.0, 5.0, 6.0], 2) == (3.0,)
+    assert len(pass_losses([1.0] * 99, 1)) == 16
+
+
+@pytest.mark.parametrize(("slower", "is_wrong"), [(0.9, False), (1.5, False), (9.0, True)])
+def test_what_was_not_seen_takes_as_long(slower: float, is_wrong: bool) -> None:
+    system = Slow()
+    system.seen = [id(mini_batch) for mini_batch in MINI_BATCHES]
+    system.unseen_s = slower * system.run_s
+    fault = unseen_fault(system, MINI_BATCHES, [2.0] * 3, system.now_ns)
+    assert (fault is not None) == is_wrong == (slower > MOST_SLOWER)
+
+
+def test_others_on_the_machine_make_nobody_guilty() -> None:
+    """Slow once for each mini-batch, and never again."""
+
+    class Disturbed(Slow):
+        def run(self, clock: Clock, *, update: bool = True) -> None:
+            self.unseen_s = 90.0 if len(self.seen) < 3 else 2.0
+            self.seen.append(-1)
+            super().run(clock, update=update)
+
+    system = Disturbed()
+    assert unseen_fault(system, MINI_BATCHES, [2.0] * 3, system.now_ns) is None

@@ -1,0 +1,59 @@
+"""Sketches see an error wherever it is, and nothing where there is none but rounding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness.measuring.sketch import added, kept, sketch
+from harness.records.fingerprint import TOLERANCE, relative_difference
+
+rng = np.random.default_rng(0)
+ARRAY = rng.normal(size=(400, 30))
+ONE_ROW = np.zeros((400, 30))
+ONE_ROW[7] = rng.normal(size=30)
+ONE_ENTRY = np.zeros((400, 30))
+ONE_ENTRY[3, 4] = 1.0
+
+
+def differ(one: np.ndarray, other: np.ndarray) -> float:
+    return relative_difference(sketch("W", one), sketch("W", other))
+
+
+@pytest.mark.parametrize("shape", [(400, 30), (5,), (3, 4, 5), (0, 4)])
+def test_float32_is_no_difference(shape: tuple[int, ...]) -> None:
+    array = rng.normal(size=shape)
+    assert differ(array.astype(np.float32), array) < 2e-6
+
+
+@pytest.mark.parametrize("error", [ARRAY, ONE_ROW, ONE_ENTRY, rng.normal(size=(400, 30))])
+def test_an_error_of_a_thousandth_is_seen(error: np.ndarray) -> None:
+    scaled = error * np.linalg.norm(ARRAY) / np.linalg.norm(error)
+    assert differ(ARRAY + 1e-3 * scaled, ARRAY) > TOLERANCE
+
+
+def test_few_errors_of_a_thousandth_are_missed() -> None:
+    """Of errors in all directions; with the norm alone most would be."""
+    errors = rng.normal(size=(1000, *ARRAY.shape))
+    errors *= 1e-3 * np.linalg.norm(ARRAY) / np.linalg.norm(errors, axis=(1, 2))[:, None, None]
+    missed = [differ(ARRAY + error, ARRAY) <= TOLERANCE for error in errors]
+    assert np.mean(missed) < 0.02
+
+
+def test_rows_in_another_order_are_another_array() -> None:
+    assert differ(ARRAY[::-1], ARRAY) > TOLERANCE
+    assert differ(ARRAY[:, ::-1], ARRAY) > TOLERANCE
+
+
+def test_signs_depend_on_the_name() -> None:
+    assert sketch("W", ARRAY)[1:] != sketch("U", ARRAY)[1:]
+    assert sketch("W", ARRAY) == sketch("W", ARRAY.copy())
+
+
+def test_products_of_parts_add_up() -> None:
+    parts = [{"W": sketch("W", part, start)} for part, start in ((ARRAY[:9], 0), (ARRAY[9:], 9))]
+    assert added(parts)["W"] == pytest.approx(sketch("W", ARRAY)[1:], rel=1e-9)
+
+
+def test_seven_digits_are_kept() -> None:
+    assert kept([1.23456789, -9.87654321e-8, 0.0]) == (1.234568, -9.876543e-8, 0.0)

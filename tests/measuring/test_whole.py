@@ -1,0 +1,129 @@
+"""Whole mini-batches against their parts, and their fingerprints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from harness.contracts.system import RunSettings
+from harness.measuring import whole
+from harness.measuring.whole import (
+    fingerprint_of,
+    not_finite,
+    parts_fault,
+    step_of_whole_fault,
+    workload_sha256,
+)
+from harness.measuring.worker import run_settings
+from harness.records.fingerprint import difference
+from harness.trials.spec import Timing, TrialSpec
+from harness.trials.workload import Workload, load_workload
+from tests.support import saboteurs
+
+MakeSpec = Callable[..., TrialSpec]
+
+
+@pytest.fixture
+def spec(make_spec: MakeSpec) -> TrialSpec:
+    options = {"n_leaves": 2, "n_instances": 64, "seed": 0}
+    timing = Timing(min_seconds=0.0, n_mini_batches=3)
+    return make_spec(batch_size=16, dataset_options=options, timing=timing, learning_rate=0.1)
+
+
+@pytest.fixture
+def workload(spec: TrialSpec) -> Workload:
+    return load_workload(spec)
+
+
+def prepared(kind: str, spec: TrialSpec, workload: Workload, of: str = "W") -> saboteurs.Honest:
+    settings: RunSettings = run_settings(replace(spec, system_options={"of": of}))
+    system: saboteurs.Honest = getattr(saboteurs, kind)(settings)
+    system.prepare(workload.model, workload.weights)
+    return system
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 5, 16])
+def test_parts_add_up(spec: TrialSpec, workload: Workload, n: int) -> None:
+    system = prepared("Honest", spec, workload)
+    assert parts_fault(system, workload.mini_batches[0][:n], 1) is None
+    assert parts_fault(system, workload.mini_batches[0][:n], 4) is None
+
+
+class WrongFrom(saboteurs.WrongForMany):
+    """By a thousandth, from a number of instances on."""
+
+    n_from = 0
+
+    def is_wrong(self, instances: object) -> bool:
+        return len(instances) >= self.n_from  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("n_from", [2, 3, 4, 5, 8, 16])
+def test_a_fault_shows_whatever_size_it_depends_on(
+    spec: TrialSpec, workload: Workload, n_from: int
+) -> None:
+    system = WrongFrom(run_settings(replace(spec, system_options={"of": "b"})))
+    system.prepare(workload.model, workload.weights)
+    system.n_from = n_from
+    fault = parts_fault(system, workload.mini_batches[0], 1)
+    assert str(fault).startswith("gradient of b of ")
+
+
+def test_a_step_of_many_is_looked_at(spec: TrialSpec, workload: Workload) -> None:
+    rate = run_settings(spec).learning_rate
+    assert step_of_whole_fault(prepared("Honest", spec, workload), workload, rate) is None
+    fault = step_of_whole_fault(prepared("SkipsAnUpdate", spec, workload), workload, rate)
+    assert str(fault).startswith("of 16 instances, one step changes W ")
+
+
+def test_a_fingerprint_tells_every_mini_batch(spec: TrialSpec, workload: Workload) -> None:
+    honest = fingerprint_of(prepared("Honest", spec, workload), workload, "w")
+    assert len(honest.losses) == 3
+    arrays = {"outputs", *(f"gradient of {name}" for name in workload.weights)}
+    assert {name: len(found) for name, found in honest.sketches.items()} == dict.fromkeys(arrays, 3)
+    assert not_finite(honest) is None
+    for name in workload.weights:
+        system = prepared("WrongForTheSecond", spec, workload, of=name)
+        wrong = fingerprint_of(system, workload, "w")
+        found = difference(wrong, honest)
+        assert found is not None
+        assert (found.what, found.mini_batch) == (f"gradient of {name}", 1)
+
+
+def test_large_results_are_kept_of_the_first_mini_batches(
+    spec: TrialSpec, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = prepared("Honest", spec, workload)
+    result = fingerprint_of(system, workload, "w") and system.result()
+    n_each = result.outputs.size + sum(g.size for g in result.gradients.values())
+    for most, n_kept in ((0, 1), (2 * n_each - 1, 1), (2 * n_each, 2), (9 * n_each, 3)):
+        monkeypatch.setattr(whole, "MAX_NUMBERS", most)
+        found = fingerprint_of(system, workload, "w")
+        assert {len(sketches) for sketches in found.sketches.values()} == {n_kept}
+        assert len(found.losses) == 3
+
+
+def test_what_is_no_number_is_named(spec: TrialSpec, workload: Workload) -> None:
+    found = fingerprint_of(prepared("Honest", spec, workload), workload, "w")
+    sketches = {**found.sketches, "outputs": ((1.0, 0.0, np.inf),)}
+    lost = found.model_copy(update={"losses": (1.0, np.nan, 2.0)})
+    assert not_finite(lost) == "the loss of mini-batch 1 is nan"
+    wild = found.model_copy(update={"sketches": sketches})
+    assert not_finite(wild) == "outputs of mini-batch 0 is not finite"
+
+
+def test_a_workload_is_inputs_weights_mode_and_step(spec: TrialSpec, workload: Workload) -> None:
+    names = {
+        workload_sha256(workload, "train", 0.1),
+        workload_sha256(workload, "infer", 0.1),
+        workload_sha256(workload, "train", 0.2),
+        *(
+            workload_sha256(load_workload(replace(spec, **change)), "train", 0.1)
+            for change in ({"seed": 1}, {"batch_size": 8}, {"hidden_size": 9})
+        ),
+    }
+    assert len(names) == 6
+    assert workload_sha256(load_workload(spec), "train", 0.1) in names

@@ -1,0 +1,128 @@
+"""Records that contradict others are not shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.records.agreement import fingerprints_beside, judged, judged_rounds
+from harness.records.fingerprint import Fingerprint, difference
+from harness.records.record import Record, record_path, write_record
+from harness.trials.spec import TrialSpec
+
+MakeSpec = Callable[..., TrialSpec]
+MakeRecord = Callable[..., Record]
+LOSSES = (10.0, 20.0)
+SKETCHES = {
+    "outputs": ((4.0, 1.0, -2.0), (5.0, 0.5, 3.0)),
+    "gradient of W": ((2.0, 0.1, -1.5), (3.0, 2.5, 0.0)),
+}
+
+
+def fingerprint(workload: str = "w", **changes: Any) -> Fingerprint:
+    values = {"losses": LOSSES, "sketches": SKETCHES, "pass_losses": (30.0, 29.0)}
+    return Fingerprint(workload=workload, **(values | changes))
+
+
+WRONG = fingerprint(sketches=SKETCHES | {"gradient of W": ((2.0, 0.1, -1.5), (3.0, 2.503, 0.0))})
+
+
+@pytest.fixture
+def make(make_spec: MakeSpec, make_record: MakeRecord) -> Callable[..., Record]:
+    def record(system: str, framework: str, found: Fingerprint | None, **changes: Any) -> Record:
+        spec = make_spec(system=system, adapter=f"systems.{framework}.{system}")
+        return make_record(spec, fingerprint=found, **changes)
+
+    return record
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, None),
+        ({"losses": (10.0, 20.001)}, None),  # rounding
+        ({"losses": (10.0, 20.01)}, "the loss of mini-batch 1 by 0.0005"),
+        ({"losses": (10.0,)}, None),
+        ({"sketches": {"outputs": SKETCHES["outputs"]}}, None),  # inference has no gradients
+        ({"sketches": WRONG.sketches}, "gradient of W of mini-batch 1 by 0.001"),
+        ({"sketches": {"outputs": ((4.0, -1.0, -2.0),)}}, "outputs of mini-batch 0 by 0.5"),
+        ({"pass_losses": (30.0, 29.1)}, "the loss of a pass by 0.0034"),
+        ({"pass_losses": (30.0, 29.0, 28.0)}, None),
+    ],
+)
+def test_a_difference_beyond_rounding_is_named(changes: Any, words: str | None) -> None:
+    found = difference(fingerprint(**changes), fingerprint())
+    assert (found and str(found)) == words
+
+
+def test_zeros_are_equal_and_no_number_differs() -> None:
+    zeros = fingerprint(losses=(0.0,), sketches={"outputs": ((0.0, 0.0, 0.0),)})
+    assert difference(zeros, zeros) is None
+    assert difference(fingerprint(losses=(float("nan"), 20.0)), fingerprint()) is not None
+
+
+def test_three_frameworks_outvote_one(make: Callable[..., Record]) -> None:
+    right = [make("a", "on_core", fingerprint()), make("b", "on_torch", fingerprint())]
+    wrong = make("c", "on_dynet", WRONG)
+    shown = judged([*right, wrong])
+    assert shown[:2] == right
+    assert shown[2] is not None
+    assert (shown[2].status, wrong.status) == ("wrong_result", "ok")
+    assert shown[2].reason == (
+        "differs from the median of on_core, on_dynet, on_torch:"
+        " gradient of W of mini-batch 1 by 0.001"
+    )
+
+
+def test_presets_of_one_engine_are_one_vote(make: Callable[..., Record]) -> None:
+    """However many share a fault, they prove nothing against another framework."""
+    wrong = [make(name, "on_core", WRONG) for name in ("a", "b", "c", "d")]
+    shown = judged([*wrong, make("e", "on_torch", fingerprint())])
+    assert {one.status for one in shown if one is not None} == {"wrong_result"}
+    reason = str(shown[0] and shown[0].reason)
+    assert reason.startswith("a and e differ (gradient of W of mini-batch 1 by 0.001); measure")
+
+
+def test_whom_the_oracle_confirmed_is_right(make: Callable[..., Record]) -> None:
+    proved = make("e", "on_torch", fingerprint(proved=True))
+    shown = judged([make("a", "on_core", WRONG), make("b", "on_dynet", WRONG), proved])
+    assert [one.status for one in shown if one is not None] == ["wrong_result"] * 2 + ["ok"]
+
+
+def test_only_equal_workloads_are_compared(make: Callable[..., Record]) -> None:
+    """Records of before there were fingerprints, and failed ones, say nothing."""
+    records = [
+        make("a", "on_core", fingerprint()),
+        make("b", "on_torch", WRONG.model_copy(update={"workload": "another"})),
+        make("c", "on_dynet", None),
+        make("d", "on_jax", WRONG, status="wrong_result"),
+        None,
+    ]
+    assert judged(records) == records
+
+
+def test_rounds_stay_with_their_trials(make: Callable[..., Record]) -> None:
+    one, two = make("a", "on_core", fingerprint()), make("b", "on_torch", fingerprint())
+    trials = [(one, None), (), (two,)]
+    assert judged_rounds(trials) == trials
+
+
+def test_others_of_the_workload_are_found_beside(
+    make_spec: MakeSpec, make_record: MakeRecord, tmp_path: Path
+) -> None:
+    own = make_spec(system="own")
+    for spec, found in (
+        (own, fingerprint()),
+        (make_spec(system="other"), fingerprint()),
+        (make_spec(system="third", policy="depth"), WRONG),
+        (make_spec(system="other_options", seed=0), fingerprint("another")),
+        (make_spec(system="older"), None),
+        (make_spec(system="larger", batch_size=4), fingerprint()),
+    ):
+        write_record(record_path(tmp_path, spec), make_record(spec, fingerprint=found))
+    found_ = fingerprints_beside(tmp_path / "raw", own.trial_id, "w")
+    assert found_ == [fingerprint(), WRONG]
+    assert fingerprints_beside(tmp_path / "nowhere", own.trial_id, "w") == []

@@ -1,0 +1,186 @@
+"""Every sabotage is caught by the worker; and is not, once the guards named with it are away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from harness.measuring import check, honest_passes, proof, whole
+from harness.measuring.check import Verdict
+from harness.measuring.clock import NullClock
+from harness.records.agreement import judged
+from harness.records.record import Record, record_path
+from harness.trials.spec import Timing, TrialSpec
+from tests.support.measured import measure, measure_at
+
+MakeSpec = Callable[..., TrialSpec]
+SABOTEURS = "tests.support.saboteurs"
+PARAMETERS = ("embedding", "W", "b_leaf", "U", "b", "F_1", "F_2", "b_f", "W_out")
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    """A guard that finds nothing."""
+
+
+def once_by_no_clock(system: Any, instances: Any, *, update: bool) -> Any:
+    system.load(instances)
+    system.run(NullClock(), update=update)
+    return system
+
+
+# What stands in for a guard when it is away, and where it is looked up.
+GUARDS: dict[str, list[tuple[Any, str, Any]]] = {
+    "answer": [(proof, "check_answer", lambda *_: Verdict("ok"))],
+    "step": [(check, "step_fault", nothing), (whole, "step_fault", nothing)],
+    "after step": [(check, "_loss_fault", nothing), (check, "_outputs_fault", nothing)],
+    "parts": [(proof, "parts_fault", nothing)],
+    "changed": [(proof, "changed", nothing)],
+    "losses": [(honest_passes, "losses_fault", nothing)],
+    "hidden": [(honest_passes, "hidden_fault", nothing)],
+    "unseen": [(honest_passes, "unseen_fault", nothing)],
+    "no clock": [(proof, "clock_fault", nothing)],
+    "same clock": [(check, "run_once", once_by_no_clock), (whole, "run_once", once_by_no_clock)],
+}
+
+
+class Sabotage(NamedTuple):
+    """kind: of tests.support.saboteurs. says: in the record's reason. guards: that catch it."""
+
+    kind: str
+    of: str
+    mode: str
+    says: str
+    guards: tuple[str, ...]
+
+
+STEPS = ("parts", "step", "after step")
+SABOTAGES = [
+    *(
+        Sabotage("SkipsAnUpdate", name, "train", f"changes {name} ", ("step", "after step"))
+        for name in PARAMETERS
+    ),
+    Sabotage("StepsTooFar", "W", "train", "one step changes", ("step",)),
+    Sabotage(
+        "SumsHalfAGradient",
+        "W",
+        "train",
+        "gradient of W",
+        ("answer", "step", "after step", "parts"),
+    ),
+    Sabotage("SumsHalfAGradientOfMany", "W", "train", "gradient of W of 6", ("parts",)),
+    Sabotage("TakesOneVertexForAnother", "", "infer", "deviates by", ("answer", "parts")),
+    Sabotage("TakesOneVertexOfManyForAnother", "", "infer", "loss of 6", ("parts",)),
+    Sabotage("ReusesTheLastResult", "", "infer", "the loss of mini-batch 0", ("losses",)),
+    Sabotage("ReusesTheLastResult", "", "train", "no loss changes", ("losses",)),
+    *(
+        Sabotage("ComputesInHalfPrecision", of, mode, "deviates by", ("answer", *more))
+        for of in ("float16", "bfloat16")
+        for mode, more in (("infer", ()), ("train", ("step", "after step", "parts")))
+    ),
+    Sabotage("KeepsAnswers", "", "infer", "it has not seen", ("unseen",)),
+    Sabotage("KnowsTheCheckAlone", "", "infer", "of 6 instances", ("parts",)),
+    Sabotage("WrongForMany", "W", "train", "gradient of W of 6", ("parts",)),
+    Sabotage("WrongForMany", "b", "train", "gradient of b of 6", ("parts",)),
+    Sabotage("WrongWithAClock", "", "infer", "loss deviates", ("same clock", "losses")),
+    *(
+        Sabotage(kind, "", mode, "do the work in run", ("hidden", *more))
+        for kind in ("WorksInLoad", "WorksInSynchronize")
+        for mode, more in (("infer", ("unseen",)), ("train", ("unseen",)))
+    ),
+    Sabotage("WorksWhenAsked", "", "infer", "do the work in run", ("hidden",)),
+    Sabotage("UpdatesAlways", "", "train", "no run was asked to update", ("changed", *STEPS)),
+    Sabotage("UpdatesALittle", "", "train", "no run was asked to update", ("changed",)),
+]
+
+
+def spec_of(make_spec: MakeSpec, kind: str, of: str = "W", mode: str = "train") -> TrialSpec:
+    return make_spec(
+        system=kind,
+        adapter=SABOTEURS,
+        system_options={"sabotage": kind, "of": of},
+        model="tree_lstm",
+        model_module="harness.models.tree_lstm",
+        batch_size=6,
+        dataset_options={"n_leaves": 4, "n_instances": 24, "seed": 0},
+        timing=Timing(min_seconds=0.0, n_mini_batches=2, min_passes=2),
+        mode=mode,
+    )
+
+
+def name_of(sabotage: Sabotage) -> str:
+    return "-".join(filter(None, (sabotage.kind, sabotage.of, sabotage.mode)))
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_who_is_honest_passes(make_spec: MakeSpec, tmp_path: Path, mode: str) -> None:
+    record = measure(spec_of(make_spec, "Honest", mode=mode), tmp_path)
+    assert (record.status, record.reason) == ("ok", None)
+
+
+@pytest.mark.parametrize("sabotage", SABOTAGES, ids=name_of)
+def test_sabotage_is_caught(make_spec: MakeSpec, tmp_path: Path, sabotage: Sabotage) -> None:
+    record = measure(spec_of(make_spec, *sabotage[:3]), tmp_path)
+    assert record.status == "wrong_result"
+    assert sabotage.says in (record.reason or "")
+    assert (record.samples_s, record.instances_per_s) == ((), None)
+
+
+@pytest.mark.parametrize("sabotage", SABOTAGES, ids=name_of)
+def test_it_is_its_guards_that_catch_it(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sabotage: Sabotage
+) -> None:
+    for guard in sabotage.guards:
+        for owner, name, stand_in in GUARDS[guard]:
+            monkeypatch.setattr(owner, name, stand_in)
+    record = measure(spec_of(make_spec, *sabotage[:3]), tmp_path)
+    assert (record.status, record.reason) == ("ok", None)
+
+
+def test_every_guard_is_needed_for_some_sabotage() -> None:
+    alone = {guards[0] for *_, guards in SABOTAGES if len(guards) == 1}
+    assert {"step", "parts", "losses", "unseen", "hidden", "changed", "answer"} <= alone
+
+
+def test_a_clock_in_a_system_is_found(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = make_spec(adapter="tests.support.saboteur_with_a_clock", timing=QUICK)
+    record = measure(spec, tmp_path)
+    assert record.status == "wrong_result"
+    assert record.reason == (
+        "tests.support.saboteur_with_a_clock reads the time (time), which only the harness may"
+    )
+    monkeypatch.setattr(*GUARDS["no clock"][0])
+    assert measure(spec, tmp_path).status == "ok"
+
+
+QUICK = Timing(min_seconds=0.0, n_mini_batches=2, min_passes=2)
+
+
+def measured_in(folder: Path, spec: TrialSpec) -> Record:
+    return measure_at(spec, record_path(folder, spec))
+
+
+def test_who_differs_from_others_is_told_by_the_oracle(make_spec: MakeSpec, tmp_path: Path) -> None:
+    """A mini-batch that nobody looked at but through fingerprints."""
+    honest, wrong = (spec_of(make_spec, kind) for kind in ("Honest", "WrongForTheSecond"))
+    first, second = measured_in(tmp_path / "a", honest), measured_in(tmp_path / "a", wrong)
+    assert first.status == "ok"
+    assert second.status == "wrong_result"
+    assert "mini-batch 1 is not as other systems and the oracle have it" in str(second.reason)
+    assert "gradient of W" in str(second.reason)
+
+
+def test_who_was_wrong_first_is_not_shown(make_spec: MakeSpec, tmp_path: Path) -> None:
+    honest, wrong = (spec_of(make_spec, kind) for kind in ("Honest", "WrongForTheSecond"))
+    first, second = measured_in(tmp_path, wrong), measured_in(tmp_path, honest)
+    assert (first.status, second.status) == ("ok", "ok")  # nothing contradicted it then
+    assert first.fingerprint is not None
+    assert second.fingerprint is not None
+    assert (first.fingerprint.proved, second.fingerprint.proved) == (False, True)
+    shown = judged([first, second])
+    assert [one.status for one in shown if one is not None] == ["wrong_result", "ok"]
+    assert "differs from Honest, which the oracle confirmed" in str(shown[0] and shown[0].reason)

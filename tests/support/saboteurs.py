@@ -1,0 +1,273 @@
+"""Systems that go wrong on purpose, each in one way; `system.options.sabotage` chooses.
+
+They compute with the oracle, so that what they do wrong is all that is wrong with them.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.contracts.model import Model, Weights
+from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
+from harness.oracle import ReferenceResult, run_reference
+
+FEW = 4  # instances that the oracle is asked for
+
+
+@dataclass(frozen=True, slots=True)
+class SabotageOptions:
+    """Which class of this module, and which parameter is meant."""
+
+    sabotage: str = "Honest"
+    of: str = "W"
+
+
+class Honest(System):
+    """Everything as it should be."""
+
+    phases = ("backward", "update")
+    option_type = SabotageOptions
+    options: SabotageOptions
+
+    def prepare(self, model: Model, weights: Weights) -> None:
+        self.model = model
+        self.weights = {name: value.astype(np.float64) for name, value in weights.items()}
+
+    def load(self, instances: Sequence[Any]) -> None:
+        self.instances = instances
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        self.found = self.compute(self.instances)
+        clock.mark("backward" if self.trains else "forward")
+        if self.trains and update:
+            self.step(self.found.gradients)
+            clock.mark("update")
+
+    @property
+    def trains(self) -> bool:
+        return self.settings.mode == "train"
+
+    def compute(self, instances: Sequence[Any]) -> ReferenceResult:
+        return run_reference(self.model, self.weights, instances, self.settings.mode)
+
+    def step(self, gradients: Mapping[str, NDArray[Any]]) -> None:
+        for name, gradient in gradients.items():
+            self.weights[name] -= self.settings.learning_rate * gradient
+
+    def result(self) -> Result:
+        return Result(self.found.loss, self.found.outputs, self.found.gradients, Counters())
+
+    def last_loss(self) -> float:
+        return self.found.loss
+
+    def parameters(self) -> Parameters:
+        return {name: value.copy() for name, value in self.weights.items()}
+
+
+class SkipsAnUpdate(Honest):
+    def step(self, gradients: Mapping[str, NDArray[Any]]) -> None:
+        super().step({k: v for k, v in gradients.items() if k != self.options.of})
+
+
+class StepsTooFar(Honest):
+    def step(self, gradients: Mapping[str, NDArray[Any]]) -> None:
+        super().step({k: 1.02 * v for k, v in gradients.items()})
+
+
+class SumsHalfAGradient(Honest):
+    def compute(self, instances: Sequence[Any]) -> ReferenceResult:
+        half = super().compute(instances[: len(instances) // 2])
+        of = self.options.of
+        found = super().compute(instances)
+        return with_gradient(found, of, half.gradients[of]) if self.trains else found
+
+
+class SumsHalfAGradientOfMany(SumsHalfAGradient):
+    def compute(self, instances: Sequence[Any]) -> ReferenceResult:
+        kind = SumsHalfAGradient if len(instances) > FEW else Honest
+        return kind.compute(self, instances)
+
+
+class TakesOneVertexForAnother(Honest):
+    """A row too early, as when one vertex is dropped."""
+
+    def compute(self, instances: Sequence[Any]) -> ReferenceResult:
+        return super().compute([*instances[:-1], self.damaged(instances[-1])])
+
+    @staticmethod
+    def damaged(tree: Any) -> Any:
+        leaves = np.flatnonzero(tree.left < 0)
+        words = tree.words.copy()
+        words[leaves[-1]] = (words[leaves[-1]] + 1) % len(leaves)
+        return replace(tree, words=words)
+
+
+class TakesOneVertexOfManyForAnother(TakesOneVertexForAnother):
+    def compute(self, instances: Sequence[Any]) -> ReferenceResult:
+        kind = TakesOneVertexForAnother if len(instances) > FEW else Honest
+        return kind.compute(self, instances)
+
+
+class ReusesTheLastResult(Honest):
+    """Whenever it seems to be timed: the garbage collector is off."""
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        if gc.isenabled():
+            super().run(clock, update=update)
+        else:
+            clock.mark("backward" if self.trains else "forward")
+
+
+class ComputesInHalfPrecision(Honest):
+    """Rounds parameters and results alone; in float16, or with `of=bfloat16`."""
+
+    def compute(self, instances: Sequence[Any]) -> ReferenceResult:
+        weights = {name: self.rounded(value) for name, value in self.weights.items()}
+        found = run_reference(self.model, weights, instances, self.settings.mode)
+        gradients = {name: self.rounded(value) for name, value in found.gradients.items()}
+        return ReferenceResult(found.loss, self.rounded(found.outputs), gradients)
+
+    def rounded(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        if self.options.of == "float16":
+            return values.astype(np.float16).astype(np.float64)
+        bits = values.astype(np.float32).view(np.uint32)
+        nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
+        return nearest.astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+class KeepsAnswers(Honest):
+    """Computes each mini-batch once, and knows it again by its instances."""
+
+    def prepare(self, model: Model, weights: Weights) -> None:
+        super().prepare(model, weights)
+        self.answers: dict[tuple[int, ...], ReferenceResult] = {}
+
+    def compute(self, instances: Sequence[Any]) -> ReferenceResult:
+        key = tuple(map(id, instances))
+        if key not in self.answers:
+            self.answers[key] = super().compute(instances)
+        return self.answers[key]
+
+
+class KnowsTheCheckAlone(Honest):
+    """Right for few instances; for many it says what it said last."""
+
+    def compute(self, instances: Sequence[Any]) -> ReferenceResult:
+        if len(instances) <= FEW:
+            self.last = super().compute(instances)
+        return self.last
+
+
+class WrongForMany(Honest):
+    """By a thousandth, in one gradient."""
+
+    def compute(self, instances: Sequence[Any]) -> ReferenceResult:
+        found = super().compute(instances)
+        of = self.options.of
+        is_wrong = self.trains and self.is_wrong(instances)
+        return with_gradient(found, of, 1.001 * found.gradients[of]) if is_wrong else found
+
+    def is_wrong(self, instances: Sequence[Any]) -> bool:
+        return len(instances) > FEW
+
+
+class WrongForTheSecond(WrongForMany):
+    """By a thousandth, in one gradient of any mini-batch but the first."""
+
+    def is_wrong(self, instances: Sequence[Any]) -> bool:
+        self.first = getattr(self, "first", [])
+        self.first = self.first or [id(one) for one in instances]  # what is run first of all
+        return id(instances[0]) not in self.first and len(instances) > FEW
+
+
+class WrongWithAClock(Honest):
+    """Right wherever nothing reads its marks."""
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        self.is_timed = type(clock).__name__ != "NullClock"
+        super().run(clock, update=update)
+
+    def compute(self, instances: Sequence[Any]) -> ReferenceResult:
+        found = super().compute(instances)
+        return replace(found, loss=2 * found.loss) if self.is_timed else found
+
+
+class WorksInLoad(Honest):
+    def load(self, instances: Sequence[Any]) -> None:
+        super().load(instances)
+        self.found = self.compute(instances)
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        if self.trains and update:
+            self.step(self.found.gradients)
+        clock.mark("update" if self.trains else "forward")
+
+
+class WorksInSynchronize(Honest):
+    """As soon as it is waited for before a run."""
+
+    waits = False
+
+    def load(self, instances: Sequence[Any]) -> None:
+        super().load(instances)
+        self.waits = True
+
+    def synchronize(self) -> None:
+        if self.waits:
+            self.found = self.compute(self.instances)
+            self.waits = False
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        self.synchronize()  # where nobody waited
+        if self.trains and update:
+            self.step(self.found.gradients)
+        clock.mark("update" if self.trains else "forward")
+
+
+class WorksWhenAsked(Honest):
+    """Computes when its answer is asked for."""
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        self.is_asked = False
+        clock.mark("forward")
+
+    def last_loss(self) -> float:
+        return self.result().loss
+
+    def result(self) -> Result:
+        if not self.is_asked:
+            self.found = self.compute(self.instances)
+            self.is_asked = True
+        return super().result()
+
+
+class UpdatesAlways(Honest):
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        super().run(clock, update=True)
+
+
+class UpdatesALittle(Honest):
+    """Whenever nobody asks for an update, by so little that no answer shows it."""
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        super().run(clock, update=update)
+        if not update:
+            self.step({name: 1e-6 * g for name, g in self.found.gradients.items()})
+
+
+def with_gradient(found: ReferenceResult, name: str, value: NDArray[Any]) -> ReferenceResult:
+    return replace(found, gradients={**found.gradients, name: value})
+
+
+class Adapter(Honest):
+    """Becomes what the options say."""
+
+    def __new__(cls, settings: RunSettings) -> Any:
+        kind = globals()[cls.options_of(settings).sabotage]
+        return kind(settings)
