@@ -76,6 +76,7 @@ class Adapter(System):
     def prepare(self, model: Model, weights: Weights) -> None:
         """Find the products, and random parameters for each."""
         self._model = model
+        self._n_rows: list[int] = []  # of the mini-batch that was loaded last
         self._known: dict[int, tuple[Sequence[Any], list[int]]] = {}
         self._products = [
             product
@@ -132,8 +133,8 @@ class Adapter(System):
 
     def in_force(self) -> dict[str, str]:
         """Which library multiplies, and how much."""
-        n_flop = 0
-        for product, n in zip(self._products, self._n_rows, strict=True):
+        n_flop = 0  # before anything is loaded
+        for product, n in zip(self._products, self._n_rows, strict=False):
             n_passes = 2 + product.passes_on if self.settings.mode == "train" else 1
             n_flop += 2 * product.k * product.m * n * n_passes
         return {"blas": self._multiplying.names, "last mini-batch": f"{n_flop / 1e9:.3g} GFLOP"}

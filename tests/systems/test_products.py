@@ -100,6 +100,11 @@ def test_loading_what_is_known_counts_nothing(monkeypatch: pytest.MonkeyPatch) -
     adapter.load(instances)
 
 
+def test_before_anything_is_loaded_it_multiplied_nothing() -> None:
+    adapter, _ = prepared("tree_lstm")
+    assert adapter.in_force()["last mini-batch"] == "0 GFLOP"
+
+
 @pytest.mark.slow
 def test_it_runs_and_says_what_it_multiplied() -> None:
     adapter, instances = prepared("child_sum")
