@@ -20,23 +20,30 @@ from harness.contracts.model import Model, Weights, traced_functions
 from harness.contracts.system import Clock, Counters, Result, RunSettings, System
 from harness.engine.cpu_kernels.blas import add_outer, library_of, multiply, multiplying
 from harness.engine.switches import check_choice
-from harness.errors import UnsupportedTrial
+from harness.errors import ConfigError, UnsupportedTrial
 from harness.values.graph import MiniBatch
 from harness.vertex.operators import EDGE
 from harness.vertex.program import VertexFunction
 
 OUTPUT = "output"
 CONSTANTS = ("zeros", "ones")
+EVERY_ROW = 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class ProductOptions:
-    """blas: as the engine's switch (harness/engine/switches.py)."""
+    """blas: as the engine's switch (harness/engine/switches.py).
+
+    rows_at_once: how many rows a call multiplies, 0 for all; what stays in the cache may be faster.
+    """
 
     blas: str = "auto"
+    rows_at_once: int = 0
 
     def __post_init__(self) -> None:
         check_choice("blas", self.blas)
+        if self.rows_at_once < 0:
+            raise ConfigError(f"rows_at_once={self.rows_at_once} is not allowed; give 0 or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +116,7 @@ class Adapter(System):
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Forward, then both products of each derivative."""
         clock.mark("construct")
-        scratch = self._multiplying.scratch
+        scratch = (self.options.rows_at_once or EVERY_ROW, *self._multiplying.scratch)
         sizes = list(zip(self._weights, self._x, self._y, self._n_rows, strict=True))
         for weight, x, y, n in sizes:
             forward(x, weight, y, n, *scratch)
@@ -172,21 +179,25 @@ def n_rows_of(product: Product, mini_batch: MiniBatch) -> int:
 
 @numba.njit
 def forward(
-    x: Any, weight: Any, y: Any, n: int, sizes: Any, letters: Any, factors: Any
+    x: Any, weight: Any, y: Any, n: int, at_once: int, sizes: Any, letters: Any, factors: Any
 ) -> None:  # pragma: no cover - compiled
     """y = x W."""
     k, m = weight.shape
-    multiply(x, 0, k, n, weight, False, False, y, 0, m, sizes, letters, factors)
+    for i in range(0, n, at_once):
+        n_now = min(at_once, n - i)
+        multiply(x, i * k, k, n_now, weight, False, False, y, i * m, m, sizes, letters, factors)
 
 
 @numba.njit
 def backward(
-    x: Any, weight: Any, dy: Any, gradient: Any, n: int, passes_on: bool,
+    x: Any, weight: Any, dy: Any, gradient: Any, n: int, passes_on: bool, at_once: int,
     sizes: Any, letters: Any, factors: Any,
 ) -> None:  # fmt: skip  # pragma: no cover - compiled
     """x = dy W^T, where something wants it, and the gradient x^T dy."""
     k, m = weight.shape
     written = np.zeros(1, np.int64)
-    add_outer(x, 0, k, dy, 0, m, n, gradient, written, sizes, letters, factors)
-    if passes_on:
-        multiply(dy, 0, m, n, weight, True, False, x, 0, k, sizes, letters, factors)
+    for i in range(0, n, at_once):
+        n_now = min(at_once, n - i)
+        add_outer(x, i * k, k, dy, i * m, m, n_now, gradient, written, sizes, letters, factors)
+        if passes_on:
+            multiply(dy, i * m, m, n_now, weight, True, False, x, i * k, k, sizes, letters, factors)

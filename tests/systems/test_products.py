@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness.contracts.model import initial_weights, traced_functions
 from harness.contracts.system import RunSettings
+from harness.engine.cpu_kernels.blas import multiplying
 from harness.errors import ConfigError
 from systems import products
 from systems.products import Adapter, Product, n_rows_of, products_of
@@ -103,6 +105,21 @@ def test_loading_what_is_known_counts_nothing(monkeypatch: pytest.MonkeyPatch) -
 def test_before_anything_is_loaded_it_multiplied_nothing() -> None:
     adapter, _ = prepared("tree_lstm")
     assert adapter.in_force()["last mini-batch"] == "0 GFLOP"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_once", [1, 5, products.EVERY_ROW])
+def test_pieces_add_up(at_once: int) -> None:
+    random, scratch = np.random.default_rng(0), multiplying("auto", 1).scratch
+    x, weight, y = (
+        random.standard_normal(shape, dtype=np.float32) for shape in ((12, 3), (3, 4), (12, 4))
+    )
+    dx, dy, gradient = x.copy(), y.copy(), np.empty_like(weight)
+    products.forward(x, weight, y, 12, at_once, *scratch)
+    np.testing.assert_allclose(y, x @ weight, rtol=1e-5, atol=1e-5)
+    products.backward(dx, weight, dy, gradient, 12, True, at_once, *scratch)
+    np.testing.assert_allclose(gradient, x.T @ dy, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(dx, dy @ weight.T, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
