@@ -13,6 +13,7 @@ CHOICES = {
     "layout": LAYOUTS,
     "outputs": ("stage", "vertices"),
     "loop": ("compiled", "python"),
+    "blas": ("auto", "openblas", "torch"),
 }
 
 
@@ -41,6 +42,8 @@ class Switches:
     backend: what executes the plans (a folder of harness/engine/backends); "auto": compiled code on
         a CPU, torch's operators on CUDA.
     loop: "compiled" runs a stage of all batches in one call; "python" makes a call of every batch.
+    blas: what multiplies in compiled code. "auto": oneDNN where there are several rows, else
+        OpenBLAS; "openblas": it alone; "torch": the MKL that is inside PyTorch.
     profile: also tell which share of forward and backward goes on moving data, for a table of that;
         the counter is read around such steps, so that the trial's own time is for nothing else.
     """
@@ -56,15 +59,12 @@ class Switches:
     outputs: str = "stage"
     backend: str = "auto"
     loop: str = "compiled"
+    blas: str = "auto"
     profile: bool = False
 
     def __post_init__(self) -> None:
-        for name, allowed in CHOICES.items():
-            value = getattr(self, name)
-            if value not in allowed:
-                raise ConfigError(
-                    f"{name}={value} is not allowed; choose one of {', '.join(allowed)}"
-                )
+        for name in CHOICES:
+            check_choice(name, getattr(self, name))
         for field in fields(self):
             if isinstance(field.default, bool) and not isinstance(getattr(self, field.name), bool):
                 raise ConfigError(
@@ -92,3 +92,11 @@ class Switches:
     def words(self) -> dict[str, str]:
         """Every switch by name, as a YAML file would say it."""
         return {field.name: str(getattr(self, field.name)).lower() for field in fields(self)}
+
+
+def check_choice(name: str, value: str) -> None:
+    """Raise ConfigError unless a switch may have this value."""
+    if value not in CHOICES[name]:
+        raise ConfigError(
+            f"{name}={value} is not allowed; choose one of {', '.join(CHOICES[name])}"
+        )

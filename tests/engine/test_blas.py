@@ -12,29 +12,46 @@ from harness.engine.cpu_kernels import blas
 from harness.engine.cpu_kernels.blas import (
     LIMIT,
     NEVER,
+    ONEDNN_FROM,
+    SGEMM,
+    Scratch,
     add_outer,
     blas_scratch,
     multiply,
-    set_threads,
+    multiplying,
 )
-from harness.engine.cpu_kernels.libraries import LIBRARY, ONEDNN, SMALL, one_thread
+from harness.engine.cpu_kernels.libraries import (
+    LIBRARY,
+    ONEDNN,
+    SMALL,
+    one_thread,
+    torchs_mkl,
+)
 from harness.engine.cpu_kernels.memory_kernels import transpose
+from harness.errors import UnsupportedTrial
 from tests.support.plain_product import add_outer_arrays, multiply_arrays
 
 needs_blas = pytest.mark.skipif(LIBRARY is None, reason="no library shows an sgemm")
+needs_mkl = pytest.mark.skipif(torchs_mkl() is None, reason="no MKL is inside torch")
 # The largest product that is handed over whole, and from how many rows on oneDNN multiplies.
 WAYS = [(0, NEVER), (600, NEVER), (SMALL, NEVER)]
 WAYS += [] if ONEDNN is None else [(SMALL, 1), (0, 8)]
+WAYS += [] if torchs_mkl() is None else ["torch"]
+Way = tuple[int, int] | str
+
+
+def scratch_of(way: Way) -> Scratch:
+    if isinstance(way, str):
+        return multiplying(way, 1).scratch
+    assert LIBRARY is not None
+    return blas_scratch(replace(LIBRARY, limit=way[0]), ONEDNN, way[1])
 
 
 @needs_blas
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("transposed", "accumulate"), list(product((False, True), repeat=2)))
-def test_the_compiled_product_is_numpys(
-    transposed: bool, accumulate: bool, way: tuple[int, int]
-) -> None:
-    assert LIBRARY is not None
-    scratch = blas_scratch(replace(LIBRARY, limit=way[0]), way[1])
+def test_the_compiled_product_is_numpys(transposed: bool, accumulate: bool, way: Way) -> None:
+    scratch = scratch_of(way)
     random = np.random.default_rng(0)
     for n, k, m in (
         (1, 3, 5),
@@ -59,9 +76,8 @@ def test_the_compiled_product_is_numpys(
 @needs_blas
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("is_first", [True, False])
-def test_the_compiled_outer_product_is_numpys(way: tuple[int, int], is_first: bool) -> None:
-    assert LIBRARY is not None
-    scratch = blas_scratch(replace(LIBRARY, limit=way[0]), way[1])
+def test_the_compiled_outer_product_is_numpys(way: Way, is_first: bool) -> None:
+    scratch = scratch_of(way)
     random = np.random.default_rng(0)
     for n, k, m in ((1, 3, 5), (200, 33, 300), (40, 64, 5), (0, 4, 4), (130, 160, 140)):
         x = random.standard_normal((n + 3, k + 5)).astype(np.float32)
@@ -79,11 +95,7 @@ def test_the_compiled_outer_product_is_numpys(way: tuple[int, int], is_first: bo
 @needs_blas
 def test_products_that_threads_share_stay_whole() -> None:
     assert LIBRARY is not None
-    assert blas.SCRATCH is not None
-    limits = []
-    for n_threads in (2, 1):
-        set_threads(n_threads)
-        limits.append(blas.SCRATCH[0][LIMIT])
+    limits = [multiplying("auto", n_threads).scratch[0][LIMIT] for n_threads in (2, 1)]
     assert limits == [0, LIBRARY.limit]
 
 
@@ -91,9 +103,35 @@ def test_products_that_threads_share_stay_whole() -> None:
 def test_a_library_without_threads_says_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert LIBRARY is not None
     monkeypatch.setattr(blas, "LIBRARY", replace(LIBRARY, set_threads=one_thread))
-    assert set_threads(2) == 1
+    assert multiplying("auto", 2).n_threads == 1
     monkeypatch.undo()
-    assert (set_threads(2), set_threads(1)) == (2, 1)
+    assert [multiplying("auto", n).n_threads for n in (2, 1)] == [2, 1]
+
+
+@needs_blas
+def test_openblas_alone_leaves_nothing_to_onednn() -> None:
+    chosen = multiplying("openblas", 1)
+    assert LIBRARY is not None
+    assert chosen.names == LIBRARY.name
+    assert chosen.scratch[0][ONEDNN_FROM] == NEVER
+
+
+@needs_mkl
+@needs_blas
+def test_torchs_library_is_another_one_and_cuts_nothing() -> None:
+    chosen = multiplying("torch", 1)
+    assert chosen.names.startswith("MKL (torch ")
+    assert chosen.scratch[0][SGEMM] != multiplying("auto", 1).scratch[0][SGEMM]
+    assert (chosen.scratch[0][LIMIT], chosen.scratch[0][ONEDNN_FROM]) == (0, NEVER)
+
+
+def test_a_library_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blas, "torchs_mkl", lambda: None)
+    with pytest.raises(UnsupportedTrial, match=r"no MKL .*use blas=openblas"):
+        multiplying("torch", 1)
+    monkeypatch.setattr(blas, "LIBRARY", None)
+    with pytest.raises(UnsupportedTrial, match="no library with sgemm was found"):
+        multiplying("openblas", 1)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (16, 32), (5, 40), (33, 17)])

@@ -10,7 +10,8 @@ import pytest
 from harness.contracts.model import initial_weights
 from harness.engine.backend import backend_class, choose_backend
 from harness.engine.backends.compiled import backend as compiled
-from harness.engine.cpu_kernels import cycles, libraries
+from harness.engine.cpu_kernels import blas, cycles
+from harness.engine.cpu_kernels.blas import multiplying
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
 from harness.oracle import run_reference
@@ -37,10 +38,30 @@ def test_only_generated_code_tells_what_it_moves(monkeypatch: pytest.MonkeyPatch
 def test_without_a_library_that_multiplies_there_is_no_generated_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(libraries, "LIBRARY", None)
+    monkeypatch.setattr(blas, "LIBRARY", None)
     with pytest.raises(UnsupportedTrial, match="no library with sgemm was found"):
         choose_backend(Switches(), "cpu")
     assert choose_backend(Switches(backend="stepwise"), "cpu") is backend_class("stepwise")
+
+
+def test_torchs_operators_multiply_with_libraries_of_their_own() -> None:
+    with pytest.raises(UnsupportedTrial, match=r"libraries of its own; use blas=auto"):
+        choose_backend(Switches(backend="stepwise", blas="openblas"), "cpu")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["openblas", "torch"])
+def test_it_computes_the_same_with_any_library(library: str) -> None:
+    switches = Switches(blas=library)
+    try:
+        choose_backend(switches, "cpu")
+    except UnsupportedTrial as error:
+        pytest.skip(str(error))
+    model, instances, weights = example("tree_lstm")
+    adapter = prepared(model, weights, switches)
+    found = run(adapter, instances)
+    assert disagreements(found, run_reference(model, weights, instances, "train")) == []
+    assert adapter.in_force()["blas"] == multiplying(library, 1).names
 
 
 @pytest.mark.parametrize("name", ["lattice_lstm", "gated_lattice_lstm", "tree_lstm", "mv_rnn"])

@@ -1,7 +1,8 @@
 """Matrix products from compiled code: libraries called without Python in between.
 
 torch.mm costs about 5 us a call in Python alone, as much as the product itself for a batch of four
-vertices. numba calls the libraries (libraries.py) by their addresses instead.
+vertices. compiled code calls the libraries (libraries.py) by their addresses instead,
+which it is handed with the rest: machine code that is kept on disk knows none.
 
 oneDNN does what has several rows. What is left to OpenBLAS, and where oneDNN is missing:
 
@@ -14,75 +15,95 @@ oneDNN does what has several rows. What is left to OpenBLAS, and where oneDNN is
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba.core import types
 from numpy.typing import NDArray
 
+from harness.engine.cpu_kernels.foreign import call
 from harness.engine.cpu_kernels.libraries import (
     LIBRARY,
     ONEDNN,
-    ONEDNN_SGEMM,
-    SGEMM,
     Library,
+    OneDNN,
     one_thread,
+    torchs_mkl,
 )
+from harness.errors import UnsupportedTrial
 from harness.machine.compiled import compiled_with
 
 ONEDNN_ROWS, WHOLE_ROWS, MANY_ROWS = 6, 96, 256
 NEVER = 2**30
 # sizes[LIMIT]: the largest product that is not cut, 0 where none is; sizes[ONEDNN_FROM]: from how
-# many rows on oneDNN multiplies.
-N_SIZES, LIMIT, ONEDNN_FROM = 8, 6, 7
+# many rows on oneDNN multiplies; sizes[SGEMM], sizes[ONEDNN_SGEMM]: addresses.
+N_SIZES, LIMIT, ONEDNN_FROM, SGEMM, ONEDNN_SGEMM = 10, 6, 7, 8, 9
 PLAIN, TRANSPOSED = ord("N"), ord("T")
 
-_sgemm: Any = types.ExternalFunction(SGEMM, types.void(*[types.intp] * 13))
-_onednn_sgemm: Any = types.ExternalFunction(
-    ONEDNN_SGEMM,
-    types.int32(
-        *(types.int32, types.int32, types.intp, types.intp, types.intp, types.float32),
-        *(types.intp, types.intp, types.intp, types.intp, types.float32, types.intp, types.intp),
-    ),
-)
+Scratch = tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.float32]]
 
 
 def blas_scratch(
-    library: Library, onednn_from: int = NEVER
-) -> tuple[NDArray[Any], NDArray[np.uint8], NDArray[np.float32]]:
+    library: Library, onednn: OneDNN | None = None, onednn_from: int = NEVER
+) -> Scratch:
     """Arrays that `multiply` wants as its last arguments; not to be shared between threads.
 
     Fortran takes every argument by address; these hold sizes, letters (not transposed,
-    transposed) and factors (0, 1).
+    transposed) and factors (0, 1). A library with sizes of 32 bits reads the lower half of one,
+    which is the first on all machines that numba compiles for.
     """
-    sizes = np.zeros(N_SIZES, dtype=library.integer)
-    sizes[LIMIT], sizes[ONEDNN_FROM] = library.limit, onednn_from
+    sizes = np.zeros(N_SIZES, dtype=np.int64)
+    sizes[LIMIT], sizes[SGEMM] = library.limit, library.address
+    sizes[ONEDNN_FROM] = NEVER if onednn is None else onednn_from
+    sizes[ONEDNN_SGEMM] = 0 if onednn is None else onednn.address
     letters = np.frombuffer(b"NT", dtype=np.uint8).copy()
     return sizes, letters, np.array([0.0, 1.0], dtype=np.float32)
 
 
-def _first_of_onednn() -> int:
-    """From how many rows on oneDNN multiplies: from fewer where OpenBLAS cuts nothing."""
-    if ONEDNN is None or LIBRARY is None:
-        return NEVER
-    return ONEDNN_ROWS if LIBRARY.limit else 1
+@dataclass(frozen=True, slots=True)
+class Multiplying:
+    """What multiplies for one engine: arrays for compiled code, threads in use, and in words."""
+
+    scratch: Scratch
+    n_threads: int
+    names: str
 
 
-SCRATCH = None if LIBRARY is None else blas_scratch(LIBRARY, _first_of_onednn())
+def multiplying(blas: str, n_threads: int) -> Multiplying:
+    """Let the libraries of the switch `blas` use n threads; a plain library has but one.
 
-
-def set_threads(n: int) -> int:
-    """Let products use n threads, and return how many they will: a plain library has but one.
-
-    Only whole products can be shared, so that several threads cut nothing.
+    Only whole products can be shared, so that several threads cut nothing. Raises UnsupportedTrial
+    where there is no such library.
     """
-    if LIBRARY is None or SCRATCH is None:
-        return 1
-    LIBRARY.set_threads(n)
-    if ONEDNN is not None:
-        ONEDNN.set_threads(n)
-    SCRATCH[0][LIMIT] = LIBRARY.limit if n == 1 else 0
-    return 1 if LIBRARY.set_threads is one_thread else n
+    library = library_of(blas)
+    onednn = ONEDNN if blas == "auto" else None
+    library.set_threads(n_threads)
+    if onednn is not None:
+        onednn.set_threads(n_threads)
+    # From fewer rows where the library cuts nothing.
+    scratch = blas_scratch(library, onednn, ONEDNN_ROWS if library.limit else 1)
+    if n_threads > 1:
+        scratch[0][LIMIT] = 0
+    names = [f"oneDNN {onednn.version}"] if onednn is not None else []
+    n_used = 1 if library.set_threads is one_thread else n_threads
+    return Multiplying(scratch, n_used, ", ".join([*names, library.name]))
+
+
+def library_of(blas: str) -> Library:
+    """The library of the switch `blas`; raises UnsupportedTrial where there is none."""
+    if blas == "torch":
+        found, what = torchs_mkl(), "no MKL is inside the installed torch; use blas=openblas"
+    else:
+        found, what = (
+            LIBRARY,
+            (
+                "no library with sgemm was found, neither NumPy's OpenBLAS nor one of the system's;"
+                " install NumPy from a wheel, or use backend=stepwise"
+            ),
+        )
+    if found is None:
+        raise UnsupportedTrial(what)
+    return found
 
 
 @compiled_with(constants=False, error_model="numpy")
@@ -99,11 +120,11 @@ def multiply(
     x_data, out_data = x.ctypes.data + 4 * x_at, out.ctypes.data + 4 * out_at
     k, m = (columns, rows) if transposed else (rows, columns)
     if n >= sizes[ONEDNN_FROM] and not (transposed and n >= MANY_ROWS):
-        _onednn_sgemm(
-            PLAIN, TRANSPOSED if transposed else PLAIN, n, m, k, np.float32(1.0), x_data, x_stride,
-            weight.ctypes.data, columns, np.float32(1.0 if accumulate else 0.0), out_data,
-            out_stride,
-        )  # fmt: skip
+        call(sizes[ONEDNN_SGEMM], (
+            np.int32(PLAIN), np.int32(TRANSPOSED if transposed else PLAIN), n, m, k,
+            np.float32(1.0), x_data, x_stride, weight.ctypes.data, columns,
+            np.float32(1.0 if accumulate else 0.0), out_data, out_stride,
+        ))  # fmt: skip
         return
     n_columns, n_rows = _tile(n, k, m, 0 if transposed or n >= WHOLE_ROWS else sizes[LIMIT])
     # Row-major out = x W is column-major out^T = W^T x^T.
@@ -115,13 +136,13 @@ def multiply(
         w_at = column * columns if transposed else column
         for row in range(0, n, n_rows):
             sizes[1] = min(n_rows, n - row)
-            _sgemm(
+            call(sizes[SGEMM], (
                 letter + (1 if transposed else 0), letter, size, size + step, size + 2 * step,
                 factor + 4, weight.ctypes.data + 4 * w_at, size + 3 * step,
                 x_data + 4 * row * x_stride, size + 4 * step,
                 factor + (4 if accumulate else 0),
                 out_data + 4 * (row * out_stride + column), size + 5 * step,
-            )  # fmt: skip
+            ))  # fmt: skip
 
 
 @compiled_with(constants=False, error_model="numpy")
@@ -136,10 +157,10 @@ def add_outer(
     k, m = out.shape
     x_data, dy_data = x.ctypes.data + 4 * x_at, dy.ctypes.data + 4 * dy_at
     if n >= sizes[ONEDNN_FROM]:
-        _onednn_sgemm(
-            TRANSPOSED, PLAIN, k, m, n, np.float32(1.0), x_data, x_stride, dy_data, dy_stride,
-            np.float32(0.0 if written[0] == 0 else 1.0), out.ctypes.data, m,
-        )  # fmt: skip
+        call(sizes[ONEDNN_SGEMM], (
+            np.int32(TRANSPOSED), np.int32(PLAIN), k, m, n, np.float32(1.0), x_data, x_stride,
+            dy_data, dy_stride, np.float32(0.0 if written[0] == 0 else 1.0), out.ctypes.data, m,
+        ))  # fmt: skip
         written[0] = 1
         return
     if written[0] == 0:
@@ -157,12 +178,12 @@ def add_outer(
             sizes[0] = min(n_rows, m - column)
             for i in range(0, k, n_columns):
                 sizes[1] = min(n_columns, k - i)
-                _sgemm(
+                call(sizes[SGEMM], (
                     letter, letter + 1, size, size + step, size + 2 * step, factor + 4,
                     dy_data + 4 * (row * dy_stride + column), size + 3 * step,
                     x_data + 4 * (row * x_stride + i), size + 4 * step, factor + 4,
                     out.ctypes.data + 4 * (i * m + column), size + 5 * step,
-                )  # fmt: skip
+                ))  # fmt: skip
 
 
 @compiled_with(constants=False, error_model="numpy")

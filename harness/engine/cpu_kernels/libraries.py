@@ -1,8 +1,9 @@
-"""The libraries that multiply, found and made known to the compiler by names of our own.
+"""The libraries that multiply, found and called by address.
 
 OpenBLAS, which NumPy brings, or else a BLAS that the system has; and oneDNN (Intel's, which PyTorch
 uses too), whose products of a batch's few rows are the fastest there are: 64 and 32 rows by weights
 of 256 x 1 024 run at 207 and 204 GFLOP/s on one Zen 5 core, and at 150 with OpenBLAS at its best.
+Or, to compare with PyTorch by equal products, the MKL inside PyTorch, which is not imported for it.
 """
 
 from __future__ import annotations
@@ -11,14 +12,13 @@ import ctypes
 import ctypes.util
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, files
+from functools import cache
+from importlib.metadata import PackageNotFoundError, files, version
 from pathlib import Path
 from typing import Any
 
-import llvmlite.binding
 import numpy as np
 
-SGEMM, ONEDNN_SGEMM = "dynamic_batching_sgemm", "dynamic_batching_onednn_sgemm"
 ONEDNN_PACKAGE = "onednn-cpu-gomp"
 SMALL = 10**6  # multiplications in OpenBLAS's largest small product
 SMALL_CORES = (b"SkylakeX", b"Cooperlake", b"SapphireRapids")
@@ -28,16 +28,16 @@ SMALL_CORES = (b"SkylakeX", b"Cooperlake", b"SapphireRapids")
 class Library:
     """An sgemm with Fortran's arguments.
 
-    integer: of its sizes. limit: the largest product to hand it at once, 0 for any.
+    address: of the function. limit: the largest product to hand it at once, 0 for any.
     """
 
     name: str
-    integer: type[np.signedinteger[Any]]
+    address: int
     limit: int
     set_threads: Callable[[int], object]
 
 
-def _openblas() -> tuple[Any, Library] | None:
+def _openblas() -> Library | None:
     folder = Path(np.__file__).parent.parent / "numpy.libs"
     for path in sorted(folder.glob("libscipy_openblas64_*")):
         try:
@@ -52,11 +52,11 @@ def _openblas() -> tuple[Any, Library] | None:
         core.restype = ctypes.c_char_p
         limit = SMALL if core() in SMALL_CORES else 0
         name = f"OpenBLAS ({core().decode()})"
-        return function, Library(name, np.int64, limit, set_threads)
+        return Library(name, _address(function), limit, set_threads)
     return None
 
 
-def _system_blas() -> tuple[Any, Library] | None:
+def _system_blas() -> Library | None:
     """One that is installed apart from NumPy, where NumPy brings none (as conda's does not)."""
     for name, setter in (
         ("openblas", "openblas_set_num_threads"),
@@ -71,7 +71,7 @@ def _system_blas() -> tuple[Any, Library] | None:
             continue
         if function is not None:
             set_threads = getattr(library, setter, None) if setter else None
-            return function, Library(name, np.int32, 0, set_threads or one_thread)
+            return Library(name, _address(function), 0, set_threads or one_thread)
     return None
 
 
@@ -84,6 +84,7 @@ class OneDNN:
     """dnnl_sgemm, whose arguments are C's, and rows come one after the other."""
 
     version: str
+    address: int
     set_threads: Callable[[int], object]
 
 
@@ -91,18 +92,19 @@ class _Version(ctypes.Structure):
     _fields_ = [(part, ctypes.c_int) for part in ("major", "minor", "patch")]
 
 
-def _onednn() -> tuple[Any, OneDNN] | None:
+def _onednn() -> OneDNN | None:
     for path in _onednn_paths():
         try:
             library = ctypes.CDLL(str(path))
-            function, version = library.dnnl_sgemm, library.dnnl_version
+            function, version_of = library.dnnl_sgemm, library.dnnl_version
             # It shares its threads with whoever else uses this library of the system.
             set_threads = ctypes.CDLL("libgomp.so.1").omp_set_num_threads
         except (OSError, AttributeError):
             continue
-        version.restype = ctypes.POINTER(_Version)
-        found = version().contents
-        return function, OneDNN(f"{found.major}.{found.minor}.{found.patch}", set_threads)
+        version_of.restype = ctypes.POINTER(_Version)
+        found = version_of().contents
+        words = f"{found.major}.{found.minor}.{found.patch}"
+        return OneDNN(words, _address(function), set_threads)
     return None
 
 
@@ -117,25 +119,23 @@ def _onednn_paths() -> Iterator[Path]:
             yield Path(str(file.locate()))
 
 
-def _register(name: str, function: Any) -> None:
-    address = ctypes.cast(function, ctypes.c_void_p).value
-    llvmlite.binding.add_symbol(name, address)
+@cache
+def torchs_mkl() -> Library | None:
+    """The MKL that a wheel of PyTorch for x86 has inside, where one is installed.
+
+    Loaded by path, which takes a second: importing torch would start its threads, too.
+    """
+    try:
+        (path,) = (file for file in files("torch") or [] if file.name == "libtorch_cpu.so")
+        library = ctypes.CDLL(str(path.locate()))
+        function, set_threads = library.sgemm_64_, library.mkl_serv_set_num_threads
+    except (PackageNotFoundError, ValueError, OSError, AttributeError):
+        return None
+    return Library(f"MKL (torch {version('torch')})", _address(function), 0, set_threads)
 
 
-def _load() -> tuple[Library | None, OneDNN | None]:
-    """Make both known; the compiler needs an address of either, though it may never be called."""
-    blas, onednn = _openblas() or _system_blas(), _onednn()
-    if blas is None:
-        return None, None
-    _register(SGEMM, blas[0])
-    _register(ONEDNN_SGEMM, blas[0] if onednn is None else onednn[0])
-    return blas[1], None if onednn is None else onednn[1]
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-LIBRARY, ONEDNN = _load()
-
-
-def library_names() -> str:
-    """What multiplies here, for the record."""
-    names = [f"oneDNN {ONEDNN.version}"] if ONEDNN is not None else []
-    return ", ".join([*names, LIBRARY.name if LIBRARY is not None else "none"])
+LIBRARY, ONEDNN = _openblas() or _system_blas(), _onednn()

@@ -16,12 +16,13 @@ from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.parameters import Parameters
 from harness.engine.backends.compiled.source import WHOLE_STAGES
 from harness.engine.backends.compiled.steps import OPERATORS
-from harness.engine.cpu_kernels import blas, cycles, libraries, loss_kernels
+from harness.engine.cpu_kernels import blas, cycles, loss_kernels
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.layout import Index
 from harness.engine.rows.rounds import ALL_ROWS
 from harness.engine.switches import Switches
+from harness.errors import UnsupportedTrial
 from harness.values.instances import IntArray
 
 # A loop of all functions takes seconds to compile; where more keep joining, each has its own.
@@ -37,7 +38,7 @@ class Backend(backend.Backend):
 
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         super().__init__(switches, device, threads)
-        self._blas_threads = blas.set_threads(threads)
+        self._multiplying = blas.multiplying(switches.blas, threads)
         self._plans: dict[int, Plan] = {}
         self._loops: dict[tuple[str, int | None], CompiledLoop] = {}
         self._n_times_grown = -1
@@ -49,11 +50,10 @@ class Backend(backend.Backend):
             return f"its kernels are for the CPU, not for device={device}; use backend=stepwise"
         if switches.profile and not cycles.READABLE:
             return "profile=true reads a counter of x86 processors, which this is not"
-        if libraries.LIBRARY is None:
-            return (
-                "no library with sgemm was found, neither NumPy's OpenBLAS nor one of the system's;"
-                " install NumPy from a wheel, or use backend=stepwise"
-            )
+        try:
+            blas.library_of(switches.blas)
+        except UnsupportedTrial as error:
+            return str(error)
         return None
 
     def load(self, weights: Weights) -> None:
@@ -110,7 +110,11 @@ class Backend(backend.Backend):
             plans = self._plans if type_id is None else {type_id: self._plans[type_id]}
             having = {t: plan for t, plan in plans.items() if plan.steps(stage)}
             self._loops[key] = CompiledLoop(
-                having, stage, self._memory, profile=self.switches.profile
+                having,
+                stage,
+                self._memory,
+                self._multiplying.scratch,
+                profile=self.switches.profile,
             )
         return self._loops[key]
 
@@ -178,12 +182,12 @@ class Backend(backend.Backend):
 
     def facts(self) -> dict[str, str]:
         """Which library multiplies, and how many batches a call runs."""
-        return {"backend": "compiled", "blas": libraries.library_names(), "calls": self._path}
+        return {"backend": "compiled", "blas": self._multiplying.names, "calls": self._path}
 
     def versions(self) -> dict[str, str]:
         """Of the compiler, and of the library that multiplies."""
         return {
             "numba": numba.__version__,
-            "blas": libraries.library_names(),
-            "blas_threads": str(self._blas_threads),
+            "blas": self._multiplying.names,
+            "blas_threads": str(self._multiplying.n_threads),
         }

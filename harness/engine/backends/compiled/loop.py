@@ -23,10 +23,17 @@ class CompiledLoop:
     """One stage of some vertex functions."""
 
     def __init__(
-        self, plans: Mapping[int, Plan], stage: str, memory: Memory, *, profile: bool = False
+        self,
+        plans: Mapping[int, Plan],
+        stage: str,
+        memory: Memory,
+        multiplying: blas.Scratch,
+        *,
+        profile: bool = False,
     ) -> None:
         source = write_loop(plans, stage, profile=profile)
         self._memory, self._arguments = memory, source.arguments
+        self._multiplying = multiplying
         self._function = load_generated(source.text, "loop", CALLED)
         self._tally: NDArray[np.int64] = np.zeros(3, dtype=np.int64)
         self._arrays: list[NDArray[Any]] = []
@@ -34,13 +41,12 @@ class CompiledLoop:
 
     def run(self, batches: IntArray, tally: Tally) -> None:
         """Run the stage of every (type, position) in order."""
-        assert blas.SCRATCH is not None
         types, positions = batches[:, 0].copy(), batches[:, 1].copy()
         self._tally[:] = 0
         if self._found_for != self._memory.n_arranged:  # a round needs them as often as a stage
             self._arrays = [argument.find(self._memory) for argument in self._arguments]
             self._found_for = self._memory.n_arranged
-        self._function(types, positions, self._tally, *blas.SCRATCH, *self._arrays)
+        self._function(types, positions, self._tally, *self._multiplying, *self._arrays)
         tally.n_launches += int(self._tally[0])
         tally.bytes_copied += int(self._tally[1])
         tally.n_moving_cycles += int(self._tally[2])

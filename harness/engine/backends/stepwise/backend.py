@@ -47,6 +47,8 @@ class Backend(backend.Backend):
         """Return why this cannot run here: CUDA has to be there when it is asked for."""
         if switches.profile:
             return "profile=true counts inside compiled code; use backend=compiled on a CPU"
+        if switches.blas == "openblas":
+            return "torch multiplies with libraries of its own; use blas=auto"
         if device == "cuda" and not torch.cuda.is_available():
             return "torch sees no CUDA device here; use device=cpu"
         return None

@@ -1,0 +1,203 @@
+"""The products of a workload and nothing else: the ceiling of any strategy on this machine.
+
+Every product with a parameter that a model's vertices need, each parameter once for all vertices of
+a mini-batch, as if no vertex had to wait for another; in training also the two products of its
+derivative. No gathers, no elementwise work, no lookups. No batching does better with this library,
+as no batch has more rows; what a system reaches of it is its share of the ceiling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.contracts.model import Model, Weights, traced_functions
+from harness.contracts.system import Clock, Counters, Result, RunSettings, System
+from harness.engine.cpu_kernels.blas import add_outer, library_of, multiply, multiplying
+from harness.engine.switches import check_choice
+from harness.errors import ConfigError, UnsupportedTrial
+from harness.values.graph import MiniBatch
+from harness.vertex.operators import EDGE
+from harness.vertex.program import VertexFunction
+
+OUTPUT = "output"
+CONSTANTS = ("zeros", "ones")
+EVERY_ROW = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class ProductOptions:
+    """blas: as the engine's switch (harness/engine/switches.py).
+
+    rows_at_once: how many rows a call multiplies, 0 for all; what stays in the cache may be faster.
+    """
+
+    blas: str = "auto"
+    rows_at_once: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("blas", self.blas)
+        if self.rows_at_once < 0:
+            raise ConfigError(f"rows_at_once={self.rows_at_once} is not allowed; give 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Rows times a parameter (k, m) in a vertex function.
+
+    rows_each: of one vertex, or of one edge. passes_on: whether what is multiplied has a gradient.
+    """
+
+    function: str
+    k: int
+    m: int
+    rows_each: int
+    of_edges: bool
+    passes_on: bool
+
+
+class Adapter(System):
+    """Multiplies arrays of the sizes that a mini-batch needs."""
+
+    computes = False
+    option_type = ProductOptions
+    options: ProductOptions
+    phases = ("construct", "forward", "backward")
+
+    @classmethod
+    def skip(cls, model: Model, settings: RunSettings) -> str | None:
+        """Where there is no such library, or it would be for another device."""
+        if settings.device != "cpu":
+            return "its products are those of compiled code on a CPU; use device=cpu"
+        try:
+            library_of(cls.options_of(settings).blas)
+        except UnsupportedTrial as error:
+            return str(error)
+        return None
+
+    def prepare(self, model: Model, weights: Weights) -> None:
+        """Find the products, and random parameters for each."""
+        self._model = model
+        self._n_rows: list[int] = []  # of the mini-batch that was loaded last
+        self._known: dict[int, tuple[Sequence[Any], list[int]]] = {}
+        self._products = [
+            product
+            for function in traced_functions(model).values()
+            for product in products_of(function)
+        ]
+        self._multiplying = multiplying(self.options.blas, self.settings.threads)
+        self._random = np.random.default_rng(self.settings.seed)
+        self._weights = [self._array(product.k, product.m) for product in self._products]
+        self._gradients = [np.empty_like(weight) for weight in self._weights]
+        self._x = [self._array(1, product.k) for product in self._products]
+        self._y = [self._array(1, product.m) for product in self._products]
+
+    def compile_for(self, instances: Sequence[Any]) -> None:
+        """Count its rows, which is no work of products, and make room."""
+        mini_batch = self._model.mini_batch(instances)
+        n_rows = [n_rows_of(product, mini_batch) for product in self._products]
+        self._known[id(instances)] = (instances, n_rows)  # an id is another's once one has gone
+        for arrays in (self._x, self._y):
+            for i, (array, n) in enumerate(zip(arrays, n_rows, strict=True)):
+                if len(array) < n:
+                    arrays[i] = self._array(n, array.shape[1])
+
+    def load(self, instances: Sequence[Any]) -> None:
+        """Take one of those that it was compiled for."""
+        if id(instances) not in self._known:
+            self.compile_for(instances)
+        _, self._n_rows = self._known[id(instances)]
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        """Forward, then both products of each derivative."""
+        clock.mark("construct")
+        scratch = (self.options.rows_at_once or EVERY_ROW, *self._multiplying.scratch)
+        sizes = list(zip(self._weights, self._x, self._y, self._n_rows, strict=True))
+        for weight, x, y, n in sizes:
+            forward(x, weight, y, n, *scratch)
+        clock.mark("forward")
+        if self.settings.mode != "train":
+            return
+        for product, gradient, (weight, x, y, n) in zip(
+            self._products, self._gradients, sizes, strict=True
+        ):
+            backward(x, weight, y, gradient, n, product.passes_on, *scratch)
+        clock.mark("backward")
+
+    def result(self) -> Result:
+        """Nothing that anybody asked for."""
+        nothing = np.zeros((0, 0), dtype=np.float32)
+        return Result(0.0, nothing, {}, self.counters())
+
+    def counters(self) -> Counters:
+        """As many batches as there are parameters to multiply with."""
+        return Counters(len(self._products), None, 0)
+
+    def in_force(self) -> dict[str, str]:
+        """Which library multiplies, and how much."""
+        n_flop = 0  # before anything is loaded
+        for product, n in zip(self._products, self._n_rows, strict=False):
+            n_passes = 2 + product.passes_on if self.settings.mode == "train" else 1
+            n_flop += 2 * product.k * product.m * n * n_passes
+        return {"blas": self._multiplying.names, "last mini-batch": f"{n_flop / 1e9:.3g} GFLOP"}
+
+    def versions(self) -> dict[str, str]:
+        """Of the compiler, and of the library that multiplies."""
+        return {"numba": numba.__version__, "blas": self._multiplying.names}
+
+    def _array(self, n: int, width: int) -> NDArray[np.float32]:
+        return self._random.standard_normal((n, width), dtype=np.float32)
+
+
+def products_of(function: VertexFunction) -> Iterator[Product]:
+    """Those with a parameter; where both are values of a vertex, every vertex has its own."""
+    for node in function.nodes:
+        if node.op != "matmul":
+            continue
+        x, weight = (function.nodes[i] for i in node.inputs)
+        k, m = weight.shape
+        passes_on = x.op not in CONSTANTS
+        yield Product(function.name, k, m, x.width // k, x.domain == EDGE, passes_on)
+
+
+def n_rows_of(product: Product, mini_batch: MiniBatch) -> int:
+    """Rows that a mini-batch has of what is multiplied."""
+    if product.function == OUTPUT:
+        return len(mini_batch.outputs) * product.rows_each
+    graph = mini_batch.graph
+    if product.function not in graph.type_names:
+        return 0
+    chosen = mini_batch.functions == graph.type_names.index(product.function)
+    n_each = np.diff(graph.arg_start)[chosen] if product.of_edges else chosen[chosen]
+    return int(n_each.sum()) * product.rows_each
+
+
+@numba.njit
+def forward(
+    x: Any, weight: Any, y: Any, n: int, at_once: int, sizes: Any, letters: Any, factors: Any
+) -> None:  # pragma: no cover - compiled
+    """y = x W."""
+    k, m = weight.shape
+    for i in range(0, n, at_once):
+        n_now = min(at_once, n - i)
+        multiply(x, i * k, k, n_now, weight, False, False, y, i * m, m, sizes, letters, factors)
+
+
+@numba.njit
+def backward(
+    x: Any, weight: Any, dy: Any, gradient: Any, n: int, passes_on: bool, at_once: int,
+    sizes: Any, letters: Any, factors: Any,
+) -> None:  # fmt: skip  # pragma: no cover - compiled
+    """x = dy W^T, where something wants it, and the gradient x^T dy."""
+    k, m = weight.shape
+    written = np.zeros(1, np.int64)
+    for i in range(0, n, at_once):
+        n_now = min(at_once, n - i)
+        add_outer(x, i * k, k, dy, i * m, m, n_now, gradient, written, sizes, letters, factors)
+        if passes_on:
+            multiply(dy, i * m, m, n_now, weight, True, False, x, i * k, k, sizes, letters, factors)

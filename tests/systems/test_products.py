@@ -1,0 +1,143 @@
+"""The ceiling: the products that a workload needs, counted by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.contracts.model import initial_weights, traced_functions
+from harness.contracts.system import RunSettings
+from harness.engine.cpu_kernels.blas import multiplying
+from harness.errors import ConfigError
+from systems import products
+from systems.products import Adapter, Product, n_rows_of, products_of
+from tests.support.engine_models import EXAMPLES
+from tests.support.engine_runs import NoClock
+from tests.support.sketch_models import SIZES
+
+H = SIZES.hidden_size
+
+
+def products_in(name: str) -> tuple[list[Product], list[int]]:
+    model, instances = EXAMPLES[name]
+    found = [p for f in traced_functions(model).values() for p in products_of(f)]
+    mini_batch = model.mini_batch(instances)
+    return found, [n_rows_of(product, mini_batch) for product in found]
+
+
+def settings_of(mode: str = "train", device: str = "cpu", **given: Any) -> RunSettings:
+    return RunSettings(
+        mode=mode, device=device, threads=1, batch_size=1, learning_rate=0.1, seed=0, **given
+    )
+
+
+def prepared(name: str, mode: str = "train", **options: Any) -> tuple[Adapter, Sequence[Any]]:
+    model, instances = EXAMPLES[name]
+    adapter = Adapter(settings_of(mode, options=options))
+    adapter.prepare(model, initial_weights(model, 0))
+    return adapter, instances
+
+
+def test_every_vertex_multiplies_with_the_parameters_of_its_function() -> None:
+    _, instances = EXAMPLES["tree_lstm"]
+    n_leaves = sum(tree.n_leaves for tree in instances)
+    n_all = sum(tree.n_vertices for tree in instances)
+    found, n_rows = products_in("tree_lstm")
+    by_function: dict[str, set[int]] = {}
+    for product, n in zip(found, n_rows, strict=True):
+        by_function.setdefault(product.function, set()).add(n)
+    assert by_function == {"leaf": {n_leaves}, "internal": {n_all - n_leaves}, "output": {n_all}}
+
+
+def test_matrices_have_a_product_for_each_of_their_rows() -> None:
+    found, n_rows = products_in("mv_rnn")
+    inner = [
+        (product.rows_each, n)
+        for product, n in zip(found, n_rows, strict=True)
+        if product.function == "internal"
+    ]
+    _, trees = EXAMPLES["mv_rnn"]
+    n_inner = sum(tree.n_vertices - tree.n_leaves for tree in trees)
+    assert sorted(set(inner)) == [(1, n_inner), (4, 4 * n_inner)]  # W; A_1 and A_2
+
+
+def test_edges_multiply_where_a_function_multiplies_each_child() -> None:
+    found, n_rows = products_in("child_sum")
+    model, instances = EXAMPLES["child_sum"]
+    graph = model.mini_batch(instances).graph
+    of_edges = [n for product, n in zip(found, n_rows, strict=True) if product.of_edges]
+    assert of_edges
+    assert set(of_edges) == {len(graph.args)}
+
+
+def test_zeros_pass_nothing_on() -> None:
+    found, _ = products_in("tree_fc_cavs")
+    assert {p.function: p.passes_on for p in found} == {"leaf": False, "internal": True}
+
+
+@pytest.mark.parametrize(("mode", "n_forward", "n_backward"), [("train", 1, 1), ("infer", 1, 0)])
+def test_each_product_is_computed_once_a_phase(
+    mode: str, n_forward: int, n_backward: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter, instances = prepared("tree_lstm", mode)
+    calls: dict[str, list[int]] = {"forward": [], "backward": []}
+    monkeypatch.setattr(products, "forward", lambda *a: calls["forward"].append(a[3]))
+    monkeypatch.setattr(products, "backward", lambda *a: calls["backward"].append(a[4]))
+    adapter.compile_for(instances)
+    adapter.load(instances)
+    clock = NoClock()
+    adapter.run(clock)
+    _, n_rows = products_in("tree_lstm")
+    assert calls == {"forward": n_rows * n_forward, "backward": n_rows * n_backward}
+    assert clock.phases == ["construct", "forward", "backward"][: 3 if mode == "train" else 2]
+
+
+def test_loading_what_is_known_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter, instances = prepared("tree_lstm")
+    adapter.compile_for(instances)
+    monkeypatch.setattr(products, "n_rows_of", None)
+    adapter.load(instances)
+
+
+def test_before_anything_is_loaded_it_multiplied_nothing() -> None:
+    adapter, _ = prepared("tree_lstm")
+    assert adapter.in_force()["last mini-batch"] == "0 GFLOP"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_once", [1, 5, products.EVERY_ROW])
+def test_pieces_add_up(at_once: int) -> None:
+    random, scratch = np.random.default_rng(0), multiplying("auto", 1).scratch
+    x, weight, y = (
+        random.standard_normal(shape, dtype=np.float32) for shape in ((12, 3), (3, 4), (12, 4))
+    )
+    dx, dy, gradient = x.copy(), y.copy(), np.empty_like(weight)
+    products.forward(x, weight, y, 12, at_once, *scratch)
+    np.testing.assert_allclose(y, x @ weight, rtol=1e-5, atol=1e-5)
+    products.backward(dx, weight, dy, gradient, 12, True, at_once, *scratch)
+    np.testing.assert_allclose(gradient, x.T @ dy, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(dx, dy @ weight.T, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_it_runs_and_says_what_it_multiplied() -> None:
+    adapter, instances = prepared("child_sum")
+    adapter.compile_for(instances)
+    adapter.load(instances)
+    adapter.run(NoClock())
+    found, n_rows = products_in("child_sum")
+    n_flop = sum(6 * p.k * p.m * n for p, n in zip(found, n_rows, strict=True))
+    assert adapter.in_force()["last mini-batch"] == f"{n_flop / 1e9:.3g} GFLOP"
+
+
+def test_a_library_that_is_none_is_told() -> None:
+    with pytest.raises(ConfigError, match="blas=mkl is not allowed; choose one of auto"):
+        prepared("tree_lstm", blas="mkl")
+
+
+def test_it_is_for_a_cpu() -> None:
+    model, _ = EXAMPLES["tree_lstm"]
+    assert "use device=cpu" in (Adapter.skip(model, settings_of(device="cuda")) or "")
