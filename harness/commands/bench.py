@@ -8,12 +8,9 @@ import traceback
 from collections.abc import Sequence
 
 from harness.errors import BenchError
-from harness.measuring.launch import run_worker
 from harness.planning.admit import admit
-from harness.records.record import Record, find_record, trial_of
-from harness.terminal.command_line import Measurement, parse, plan
-from harness.terminal.reporting import Reporter, outcome_words, summary, totals, trial_words
-from harness.trials.sources import source_sha256
+from harness.terminal.command_line import parse, plan
+from harness.terminal.measurement import complain, measure_all
 
 USAGE, FAULT, INTERRUPTED = 1, 2, 130
 
@@ -25,9 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         planned = plan(parse(typed), typed)
         for one in planned:
             admit(one.spec)
-        return run(planned)
+        return 0 if measure_all(planned) else USAGE
     except BenchError as error:
-        _complain(error)
+        complain(error)
         return USAGE
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -38,45 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         print("bench: a fault of the harness; please report the lines above", file=sys.stderr)
         return FAULT
-
-
-def run(planned: Sequence[Measurement]) -> int:
-    """Measure what has no valid record yet; a trial that fails does not stop the others."""
-    statuses: list[str] = []
-    n_kept = n_refused = 0
-    with Reporter(len(planned)) as reporter:
-        for one in planned:
-            words = trial_words(trial_of(one.spec))
-            reporter.starts(words)
-            try:
-                record, kept = measure_or_keep(one)
-            except BenchError as error:
-                n_refused += 1
-                reporter.ends(f"{words}  refused")
-                _complain(error)
-                continue
-            statuses.append(record.status)
-            n_kept += kept
-            reporter.ends(f"{words}  {'kept: ' if kept else ''}{outcome_words(record)}")
-    if len(planned) == 1 and statuses:
-        print(summary(record, planned[0].path))
-    elif len(planned) > 1:
-        print(totals(statuses, n_kept, n_refused))
-    return USAGE if n_refused else 0
-
-
-def measure_or_keep(one: Measurement) -> tuple[Record, bool]:
-    """Return the record of a measurement, and whether it was there already."""
-    if not one.force:
-        record = find_record(one.path)
-        if record is not None and record.answers(one.spec, source_sha256(one.spec)):
-            return record, True
-    keeps = one.records_bad_data
-    return run_worker(one.spec, one.path, one.log, records_bad_data=keeps), False
-
-
-def _complain(error: BenchError) -> None:
-    print(f"bench: {' '.join(str(error).split())}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,6 +53,12 @@ class PlannedTrial:
     @property
     def trial_id(self) -> str:
         return self.spec.trial_id
+
+    def as_json(self, conf_dir: Path = CONF_DIR) -> str:
+        """The trial for harness.commands.measure; what is typed for the same goes with it."""
+        where = [] if conf_dir == CONF_DIR else [f"--config-path={conf_dir}"]
+        command = shlex.join(["bench", *where, *self.overrides])
+        return json.dumps(replace(self.spec, command=command).to_dict(), sort_keys=True)
 
     def record_paths(self, results_dir: Path) -> tuple[Path, ...]:
         return tuple(path_of(results_dir, self.trial_id, round_) for round_ in range(self.rounds))

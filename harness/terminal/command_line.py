@@ -34,6 +34,7 @@ from harness.planning.resolve import spec_of, specs_of
 from harness.planning.schema import register_schema
 from harness.records.record import record_path
 from harness.records.whole_files import check_is_json, check_writable
+from harness.terminal.measurement import Measurement
 from harness.trials.spec import TrialSpec
 from harness.values.places import CONF_DIR
 
@@ -49,17 +50,6 @@ class Job:
     config: DictConfig
     experiment: str | None
     overrides: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """One trial's round to be measured, and where its record goes."""
-
-    spec: TrialSpec
-    path: Path
-    log: Path
-    force: bool
-    records_bad_data: bool
 
 
 def parse(arguments: Sequence[str]) -> list[Job]:

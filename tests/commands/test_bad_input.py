@@ -225,7 +225,7 @@ def test_a_wrong_trial_in_a_sweep_stops_it_before_anything_is_measured(
 def test_a_fault_of_the_harness_is_told_apart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.commands.bench.run_worker", None)
+    monkeypatch.setattr("harness.terminal.measurement.run_worker", None)
     assert main([*TINY, f"results_dir={tmp_path}"]) == 2
     assert "a fault of the harness" in capsys.readouterr().err
 

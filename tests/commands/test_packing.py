@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import harness.commands.bench
+import harness.terminal.measurement
 from harness.commands import bench, collect, schedule
 from harness.counts import in_turn
 from harness.counts.places import COUNTS
@@ -47,7 +47,7 @@ def test_what_was_measured_goes_on_after_packing_and_unpacking(
     capsys.readouterr()
 
     before = content_of(there / "raw")
-    monkeypatch.setattr(harness.commands.bench, "run_worker", None)
+    monkeypatch.setattr(harness.terminal.measurement, "run_worker", None)
     assert bench.main([*SWEEP, f"results_dir={there}"]) == 0
     assert capsys.readouterr().out == "4 records: 4 ok; 4 kept\n"
     monkeypatch.setattr(in_turn, "work", None)

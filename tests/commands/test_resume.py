@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-import harness.commands.bench
+import harness.terminal.measurement
 from harness.commands.bench import main
 from harness.measuring.launch import ROOT
 from harness.records.record import Record, read_record
@@ -52,7 +52,7 @@ def test_nothing_is_measured_twice(
     assert len(first) == N_RECORDS
     assert {record.status for record in first.values()} == {"ok"}
     _assert_rounds_interleave(capsys.readouterr().err.splitlines())
-    monkeypatch.setattr(harness.commands.bench, "run_worker", None)
+    monkeypatch.setattr(harness.terminal.measurement, "run_worker", None)
     assert main(command) == 0
     assert records_in(tmp_path) == first
     said = capsys.readouterr()
@@ -75,7 +75,7 @@ def test_changed_code_is_measured_again_and_the_old_record_kept_aside(
     assert main(command) == 0
     ((path, first),) = records_in(tmp_path).items()
     with monkeypatch.context() as patch:
-        patch.setattr(harness.commands.bench, "source_sha256", lambda spec: "changed")
+        patch.setattr(harness.terminal.measurement, "source_sha256", lambda spec: "changed")
         assert main(command) == 0
     ((_, second),) = records_in(tmp_path).items()
     assert second != first

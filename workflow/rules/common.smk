@@ -60,8 +60,6 @@ CODE_SHA256 = hash_files(
 READS_CODE = {name for name in PLANS if read_presentation(name, CHOICES.conf_dir).reads_code}
 # The python that runs Snakemake also measures and draws, whether or not it is on the path.
 PYTHON = f"{shlex.quote(sys.executable)} -m"
-# Systems, models and data sets are those of the folder that was planned with, for bench too.
-CONF_PATH = "" if CHOICES.conf_dir == CONF_DIR else f"--config-path={shlex.quote(str(CHOICES.conf_dir))}"
 SAME_CHOICES = " ".join(
     f"--{key}={shlex.quote(str(value))}"
     for key, value in {

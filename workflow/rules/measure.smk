@@ -1,6 +1,6 @@
 # One fresh process per trial and round, alone on the machine.
 #
-# update(): Snakemake does not delete a record before a rerun; bench itself keeps one that is valid and
+# update(): Snakemake does not delete a record before a rerun; what measures keeps one that is valid and
 # sets an outdated one aside. flock: after a kill, a trial that still runs ends before the next begins.
 rule trial:
     output:
@@ -8,16 +8,18 @@ rule trial:
     log:
         f"{RESULTS}/logs/{{trial}}/r{{round}}.log",
     params:
-        overrides=lambda wildcards: TRIALS[wildcards.trial][1].overrides,
+        spec=lambda wildcards: TRIALS[wildcards.trial][1].as_json(CHOICES.conf_dir),
         source=lambda wildcards: SOURCES.of(TRIALS[wildcards.trial][1].spec),
-        bench=f"flock {RESULTS}/.measuring {PYTHON} harness.commands.bench {CONF_PATH}",
+        measure=f"flock {RESULTS}/.measuring {PYTHON} harness.commands.measure",
+        worker_log=lambda wildcards: f"{RESULTS}/logs/{wildcards.trial}.r{wildcards.round}.log",
     threads: workflow.cores # it owns the machine: nothing else runs beside it
     # Rounds interleave the systems: every trial's first round, then every trial's second.
     priority: lambda wildcards: 10**6 - 10**4 * int(wildcards.round) - TRIALS[wildcards.trial][0]
     message:
         "measure {wildcards.trial}, round {wildcards.round}"
     shell:
-        "{params.bench} {params.overrides:q} round={wildcards.round} bad_data=record out={output} &> {log}"
+        "{params.measure} {params.spec:q} --round {wildcards.round} --out {output:q}"
+        " --log {params.worker_log:q} &> {log:q}"
 
 # Batch counts: exact, so once; alone on the machine, since learning is timed. bench-schedule keeps a
 # record of each count below raw/ and counts only what has no good one; those of a sweep are gathered here.

@@ -1,0 +1,69 @@
+"""Measures what was planned, one trial's round after the other, and says so."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import BenchError
+from harness.measuring.launch import run_worker
+from harness.records.record import Record, find_record, trial_of
+from harness.terminal.reporting import Reporter, outcome_words, summary, totals, trial_words
+from harness.trials.sources import source_sha256
+from harness.trials.spec import TrialSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One trial's round to be measured, and where its record goes."""
+
+    spec: TrialSpec
+    path: Path
+    log: Path
+    force: bool
+    records_bad_data: bool
+
+
+def measure_all(planned: Sequence[Measurement]) -> bool:
+    """Measure what has no valid record yet, and return whether none was refused.
+
+    A trial that fails does not stop the others.
+    """
+    statuses: list[str] = []
+    n_kept = n_refused = 0
+    with Reporter(len(planned)) as reporter:
+        for one in planned:
+            words = trial_words(trial_of(one.spec))
+            reporter.starts(words)
+            try:
+                record, kept = measure_or_keep(one)
+            except BenchError as error:
+                n_refused += 1
+                reporter.ends(f"{words}  refused")
+                complain(error)
+                continue
+            statuses.append(record.status)
+            n_kept += kept
+            reporter.ends(f"{words}  {'kept: ' if kept else ''}{outcome_words(record)}")
+    if len(planned) == 1 and statuses:
+        print(summary(record, planned[0].path))
+    elif len(planned) > 1:
+        print(totals(statuses, n_kept, n_refused))
+    return n_refused == 0
+
+
+def measure_or_keep(one: Measurement) -> tuple[Record, bool]:
+    """Return the record of a measurement, and whether it was there already."""
+    if not one.force:
+        record = find_record(one.path)
+        if record is not None and record.answers(one.spec, source_sha256(one.spec)):
+            return record, True
+    keeps = one.records_bad_data
+    return run_worker(one.spec, one.path, one.log, records_bad_data=keeps), False
+
+
+def complain(error: BenchError) -> None:
+    """Say what is wrong in one line."""
+    print(f"bench: {' '.join(str(error).split())}", file=sys.stderr)
