@@ -36,13 +36,13 @@ def joined_trees(trees: Sequence[Tree], kinds: Kinds | None = None) -> JoinedTre
     """Join K trees; kinds: see harness.models.parts.trees."""
     table = np.concatenate([tree.table for tree in trees], axis=1)
     sizes = np.array([tree.n_vertices for tree in trees])
-    found = None if kinds is None else kinds(table, sizes)
+    of_kinds = None if kinds is None else kinds(table, sizes).astype(np.int64)
     words, labels, left, right = table
     internal = np.flatnonzero(left >= 0)
     offsets = np.repeat(np.cumsum(sizes) - sizes, sizes)
     left, right = left + offsets, right + offsets
     height = heights_of(len(left), internal, left[internal], right[internal])
-    return JoinedTrees(words, labels, left, right, height, sizes, found)
+    return JoinedTrees(words, labels, left, right, height, sizes, of_kinds)
 
 
 @dataclass(frozen=True, slots=True)
