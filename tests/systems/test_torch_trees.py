@@ -104,11 +104,11 @@ def test_a_matrix_stands_where_its_parent_reads_it(leaves: tuple[int, ...]) -> N
     plan = matrix_rows(trees, CPU)
     assert_children_come_first(plan, trees)
     n_internal, n_leaves = len(plan.children) // 2, plan.sizes[0]
-    readers = plan.children.view(-1, 2).T.reshape(-1)  # of every place the row of its vertex
+    assert torch.equal(plan.sides, plan.children.view(-1, 2).T)
+    readers = plan.sides.reshape(-1)  # of every place the row of its vertex
     inner = torch.arange(n_leaves, n_leaves + len(plan.inner_places))
     assert torch.equal(readers[plan.inner_places], inner)
     assert torch.equal(plan.words[readers[plan.leaf_places]], plan.leaf_words)
-    assert torch.equal(plan.place_words[plan.leaf_places], plan.leaf_words)
     both = torch.cat([plan.inner_places, plan.leaf_places])
     assert sorted(both.tolist()) == list(range(2 * n_internal))
     n_roots = sum(n > 1 for n in leaves)

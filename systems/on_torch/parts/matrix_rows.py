@@ -1,4 +1,4 @@
-"""Where the matrices of an MV-RNN stand: each where its parent will read it."""
+"""Where the matrices of an MV-RNN stand, and where the gradients that their parents give."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ from systems.on_torch.parts.tree_rows import TreeRows, joined_trees, ranked_tree
 class MatrixRows(TreeRows):
     """Rows as of TreeRows, roots that are no leaves in one last batch: nobody reads their matrices.
 
-    The matrices of all left children come first, then those of all right children, by their
-    parents' rows: 2 n_internal places in all.
-    place_words (2 n_internal,): of every place the word of its leaf, else any. leaf_places,
-    leaf_words (m,): of leaves that have a parent. inner_places (k,): of internal rows that have
-    one; those are the first.
+    sides (2, n_internal): rows of the left and of the right child of every internal row, where
+    each is a place, counted from the first left one. leaf_places, leaf_words (m,): of leaves that
+    have a parent. inner_places (k,): of internal rows that have one; those are the first.
     """
 
-    place_words: Tensor
+    sides: Tensor
     leaf_places: Tensor
     leaf_words: Tensor
     inner_places: Tensor
@@ -43,8 +41,6 @@ def matrix_rows(trees: Sequence[Tree], device: torch.device) -> MatrixRows:
     places = np.where(ranked.places < n_below, side * (n_below // 2) + row, n_below)
     have_parent = np.flatnonzero(places[:n_leaves] < n_below)
     leaf_places, leaf_words = places[have_parent], ranked.words[have_parent]
-    place_words = np.zeros(n_below, np.int64)
-    place_words[leaf_places] = leaf_words
     inner_places = places[n_leaves:]
     found = to_device(
         device,
@@ -52,11 +48,11 @@ def matrix_rows(trees: Sequence[Tree], device: torch.device) -> MatrixRows:
         ranked.labels,
         ranked.children,
         ranked.places,
-        place_words,
+        ranked.children.reshape(-1, 2).T.ravel(),
         leaf_places,
         leaf_words,
         inner_places[inner_places < n_below],
     )
-    return MatrixRows(
-        found[0], found[1], ranked.order, found[2], found[3], ranked.sizes, *found[4:]
-    )
+    words, labels, children, parents, sides, *others = found
+    own = words, labels, ranked.order, children, parents, ranked.sizes
+    return MatrixRows(*own, sides.view(2, n_below // 2), *others)
