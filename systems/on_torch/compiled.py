@@ -28,6 +28,8 @@ class Adapter(LevelsAdapter):
     Steps, levels and a cell's products are called from Python, as in the hand-written system.
     Compiled in prepare, so that the record tells the time apart (compile_s); shorter where
     torch.compile finds its own cache. What is compiled again while mini-batches come is counted.
+    Tree-LSTM on one core of a busy machine, SST, batch 64, times as fast as without: training,
+    hidden 64 and 256, 0.89 and 0.92, inference, hidden 64, 0.89: calls cost more than they save.
     """
 
     @classmethod

@@ -36,7 +36,12 @@ class Recursive(RecursiveTrees, MVRNNParameters):
 
 
 class Levels(TreesByLevel, MVRNNParameters):
-    """All vertices of a level at once, the derivative by hand."""
+    """All vertices of a level at once, the derivative by hand.
+
+    Measured on one core of a busy machine, SST, batch 64, hidden 64, words modulo 256: 985 trees/s
+    in training and 3 880 in inference. Autograd over levels that keeps what later ones need 400 and
+    1 060; matrices written where their parents read them 760 and 2 690.
+    """
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)

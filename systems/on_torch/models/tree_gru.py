@@ -35,7 +35,13 @@ def step(h: Tensor, gates: nn.Linear, candidate: nn.Linear, b: Tensor, b_c: Tens
 
 
 class Levels(TreesByLevel, TreeGRUParameters):
-    """All vertices of a level at once, both children's steps together, the derivative by hand."""
+    """All vertices of a level at once, both children's steps together, the derivative by hand.
+
+    Measured on one core of a busy machine, SST, batch 64, hidden 64 and 256, times as fast as
+    autograd over levels with nn.Linear, medians in turns: training 1.46 and 1.46 (5 860 and 1 140
+    trees/s), inference 1.10 and 1.21. Autograd with products by the faster library: training 0.89
+    and 1.25, inference 0.86 and 1.30.
+    """
 
     def states(self, plan: TreeRows) -> Tensor:
         """h of all rows."""
