@@ -1,4 +1,4 @@
-"""PyTorch with the elementwise part of the LSTM cell compiled by torch.compile."""
+"""PyTorch with the elementwise part of LSTM cells, of sentences or trees, by torch.compile."""
 
 from __future__ import annotations
 
@@ -14,24 +14,28 @@ from torch._inductor import config as inductor
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import RunSettings
 from systems.on_torch.levels import Adapter as LevelsAdapter
-from systems.on_torch.parts.compiled_steps import CompiledStates, compile_for
+from systems.on_torch.parts.compiled_cell import CompiledCell
+from systems.on_torch.parts.compiled_steps import CompiledStates
 from systems.on_torch.parts.recurrences import Columnwise
 
 SENTENCES = ("chain", "sentence_pair", "parsed_sentence")
+TREES = ("tree_lstm", "tree_lstm_2type")
 
 
 class Adapter(LevelsAdapter):
     """The hand-written system, the elementwise part of each step compiled to one loop.
 
-    Steps over columns and a cell's products are called from Python, as in the hand-written system.
+    Steps, levels and a cell's products are called from Python, as in the hand-written system.
     Compiled in prepare, so that the record tells the time apart (compile_s); shorter where
     torch.compile finds its own cache. What is compiled again while mini-batches come is counted.
+    Tree-LSTM on one core of a busy machine, SST, batch 64, times as fast as without: training,
+    hidden 64 and 256, 0.89 and 0.92, inference, hidden 64, 0.89: calls cost more than they save.
     """
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         """An LSTM cell has to be there to be compiled, and on a CPU a C++ compiler."""
-        if model.instance_kind not in SENTENCES:
+        if model.instance_kind not in SENTENCES and model.name not in TREES:
             return (
                 f"torch_compiled compiles the LSTM cell, which model {model.name} does not have;"
                 " system=torch_levels runs it where it is written for torch"
@@ -41,22 +45,25 @@ class Adapter(LevelsAdapter):
         return super().skip(model, settings)
 
     def prepare(self, model: Model, weights: Weights) -> None:
-        """Compile for every hidden size of the model's LSTMs."""
+        """Compile for every hidden size of the model's cells."""
         torch._dynamo.config.automatic_dynamic_shapes = False  # rows alone are dynamic
         torch._dynamo.config.recompile_limit = 64  # a function for each hidden size and mode
         super().prepare(model, weights)
         recurrent = (m for m in self._net.modules() if isinstance(m, nn.LSTM | nn.LSTMCell))
+        sizes = {module.hidden_size for module in recurrent} or {model.sizes.hidden_size}
+        cell = CompiledCell if model.name in TREES else CompiledStates
         training = self.settings.mode == "train"
         with torch.inference_mode(not training):
-            for h in sorted({module.hidden_size for module in recurrent}):
-                compile_for(h, self._device, backward=training)
+            for h in sorted(sizes):
+                cell.compile_for(h, self._device, backward=training)
 
     def n_compilations(self) -> int:
         """Graphs that torch.compile has compiled."""
         return int(counters["stats"]["unique_graphs"])
 
     def _network(self, module: ModuleType, model: Model) -> nn.Module:
-        net: nn.Module = module.Levels(model, Columnwise(CompiledStates))
+        compiled = CompiledCell if model.name in TREES else Columnwise(CompiledStates)
+        net: nn.Module = module.Levels(model, compiled)
         return net
 
     def in_force(self) -> dict[str, str]:

@@ -45,7 +45,14 @@ COMPILED = {"vertex": ("tree_lstm", "lattice_lstm", "tree_lstm_large", "var_lstm
 # steps that are unrolled are traced for seconds, workers start for every case, and gradients of all
 # weights for every vertex are slow.
 ONLY = {
-    "torch_compiled": ("var_lstm", "var_lstm_layers", "bilstm_layers", "seq2seq"),
+    "torch_compiled": (
+        "tree_lstm",
+        "tree_lstm_2type",
+        "var_lstm",
+        "var_lstm_layers",
+        "bilstm_layers",
+        "seq2seq",
+    ),
     "jax_scan": (
         "tree_lstm",
         "tree_fc_fold",

@@ -33,10 +33,11 @@ def garbage() -> Iterator[list[object]]:
 @pytest.mark.parametrize(
     ("adapter", "case"),
     [
-        *((Levels, case) for case in ("tree_lstm", "tree_fc_fold", "var_lstm", "bilstm_layers")),
+        *((Levels, case) for case in ("tree_lstm", "tree_gru", "mv_rnn", "tree_fc_fold")),
+        *((Levels, case) for case in ("tree_lstm_2type", "var_lstm", "bilstm_layers")),
         *((Levels, case) for case in ("bilstm_char", "seq2seq", "parser")),
         *((Fused, case) for case in ("var_lstm", "bilstm")),
-        *((Eager, case) for case in ("tree_lstm", "var_lstm")),
+        *((Eager, case) for case in ("tree_lstm", "tree_gru", "mv_rnn", "var_lstm")),
         *((TorchFold, case) for case in ("tree_lstm", "tree_fc_cavs", "tree_gru")),
     ],
 )

@@ -6,39 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.contracts.model import Model
 from systems.on_torch.parts.folds import FoldedTrees
 from systems.on_torch.parts.products import linear
+from systems.on_torch.parts.tree_parameters import TreeGRUParameters
 
 
-class Folded(nn.Module):
-    """Parameters and equations of harness.models.tree_gru."""
-
-    SHARED = {  # noqa: RUF012 - never changed
-        "embedding": "embedding.weight",
-        "W": "leaf_gates.weight",
-        "b_leaf": "leaf_gates.bias",
-        "W_c": "leaf_candidate.weight",
-        "b_leaf_c": "leaf_candidate.bias",
-        "U_1": "gates_1.weight",
-        "U_2": "gates_2.weight",
-        "b": "gates_1.bias",
-        "U_c1": "candidate_1.weight",
-        "U_c2": "candidate_2.weight",
-        "b_c": "candidate_1.bias",
-        "W_out": "classifier.weight",
-    }
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        sizes = model.sizes
-        h = sizes.hidden_size
-        self.embedding = nn.Embedding(sizes.of("words"), h, sparse=True)
-        self.leaf_gates, self.leaf_candidate = nn.Linear(h, 2 * h), nn.Linear(h, h)
-        # The biases of the first child serve both.
-        self.gates_1, self.gates_2 = nn.Linear(h, 2 * h), nn.Linear(h, 2 * h, bias=False)
-        self.candidate_1, self.candidate_2 = nn.Linear(h, h), nn.Linear(h, h, bias=False)
-        self.classifier = nn.Linear(h, sizes.of("classes"), bias=False)
+class Folded(TreeGRUParameters):
+    """Equations of harness.models.tree_gru."""
 
     def forward(self, trees: FoldedTrees, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Summed loss, logits of all vertices."""

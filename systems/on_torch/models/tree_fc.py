@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from harness.values.instances import Tree
-from systems.on_torch.models.tree_levels import TreeLevels, plan_levels
-from systems.on_torch.models.tree_words import WordTree, WordTrees, word_trees
 from systems.on_torch.parts.products import linear_relu
+from systems.on_torch.parts.tree_levels import TreeLevels, plan_levels
 from systems.on_torch.parts.tree_parameters import TreeFCParameters
+from systems.on_torch.parts.tree_words import WordTree, WordTrees, word_trees
 
 Array = NDArray[np.floating[Any]]
 

@@ -74,21 +74,24 @@ class CompiledStates(StepStates):
         """By the compiled function."""
         CompiledStates.gradients(dh, dc, gates, tanh_c, c_before, d)
 
+    @staticmethod
+    def compile_for(h: int, device: torch.device, *, backward: bool) -> None:
+        """Compile for a hidden size, for any number of rows and for one."""
+        for n in (3, 1):
 
-def compile_for(h: int, device: torch.device, *, backward: bool) -> None:
-    """Compile for a hidden size, for any number of rows and for one."""
-    for n in (3, 1):
+            def rows(*parts: int, n: int = n) -> list[Tensor]:
+                return [dynamic_rows(n, k * h, device) for k in parts]
 
-        def rows(width: int, n: int = n) -> Tensor:
-            values = torch.zeros(n, width, device=device)
-            if n > 1:
-                torch._dynamo.mark_dynamic(values, 0)
-            return values
+            with torch.no_grad():
+                CompiledStates.first(*rows(4, 1, 1))
+                CompiledStates.next(*rows(4, 1, 1, 1))
+                if backward:
+                    CompiledStates.gradients(*rows(1, 1, 4, 1, 1, 4))
 
-        with torch.no_grad():
-            CompiledStates.first(rows(4 * h), rows(h), rows(h))
-            CompiledStates.next(rows(4 * h), rows(h), rows(h), rows(h))
-            if backward:
-                CompiledStates.gradients(
-                    rows(h), rows(h), rows(4 * h), rows(h), rows(h), rows(4 * h)
-                )
+
+def dynamic_rows(n: int, width: int, device: torch.device) -> Tensor:
+    """Zeros (n, width) that make torch.compile compile for any number of rows, but for one."""
+    values = torch.zeros(n, width, device=device)
+    if n > 1:
+        torch._dynamo.mark_dynamic(values, 0)
+    return values

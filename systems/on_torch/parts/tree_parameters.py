@@ -34,6 +34,62 @@ class TreeLSTMParameters(nn.Module):
         self.classifier = nn.Linear(h, sizes.of("classes"), bias=False)
 
 
+class TreeGRUParameters(nn.Module):
+    """Parameters of harness.models.tree_gru."""
+
+    SHARED = {  # noqa: RUF012 - never changed
+        "embedding": "embedding.weight",
+        "W": "leaf_gates.weight",
+        "b_leaf": "leaf_gates.bias",
+        "W_c": "leaf_candidate.weight",
+        "b_leaf_c": "leaf_candidate.bias",
+        "U_1": "gates_1.weight",
+        "U_2": "gates_2.weight",
+        "b": "gates_1.bias",
+        "U_c1": "candidate_1.weight",
+        "U_c2": "candidate_2.weight",
+        "b_c": "candidate_1.bias",
+        "W_out": "classifier.weight",
+    }
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        sizes = model.sizes
+        h = sizes.hidden_size
+        self.embedding = nn.Embedding(sizes.of("words"), h, sparse=True)
+        self.leaf_gates, self.leaf_candidate = nn.Linear(h, 2 * h), nn.Linear(h, h)
+        # The biases of the first child serve both.
+        self.gates_1, self.gates_2 = nn.Linear(h, 2 * h), nn.Linear(h, 2 * h, bias=False)
+        self.candidate_1, self.candidate_2 = nn.Linear(h, h), nn.Linear(h, h, bias=False)
+        self.classifier = nn.Linear(h, sizes.of("classes"), bias=False)
+
+
+class MVRNNParameters(nn.Module):
+    """Parameters of harness.models.mv_rnn; matrices, as there, stored transposed."""
+
+    SHARED = {  # noqa: RUF012 - never changed
+        "embedding": "embedding.weight",
+        "matrices": "matrices.weight",
+        "W": "vector.weight",
+        "b": "vector.bias",
+        "A_1": "matrix_1.weight",
+        "A_2": "matrix_2.weight",
+        "b_T": "matrix_1.bias",
+        "W_out": "classifier.weight",
+    }
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        sizes = model.sizes
+        self.h = h = sizes.hidden_size
+        self.embedding = nn.Embedding(sizes.of("words"), h, sparse=True)
+        self.matrices = nn.Embedding(sizes.of("words"), h * h, sparse=True)
+        self.vector = nn.Linear(2 * h, h)
+        self.matrix_1 = nn.Linear(h, h)  # its bias is that of the sum
+        self.matrix_2 = nn.Linear(h, h, bias=False)
+        self.classifier = nn.Linear(h, sizes.of("classes"), bias=False)
+
+
 class TreeFCParameters(nn.Module):
     """Parameters of harness.models.tree_fc; the variant "cavs" has no table."""
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from harness.values.instances import Tree
+
+OfLeaf = TypeVar("OfLeaf")
 
 
 class WordTree(NamedTuple):
@@ -18,7 +20,7 @@ class WordTree(NamedTuple):
     labels: Tensor
     children: list[tuple[int, int]]  # (-1, -1): a leaf
 
-    def by_leaf(self, states: Iterator[Tensor]) -> dict[int, Tensor]:
+    def by_leaf(self, states: Iterator[OfLeaf]) -> dict[int, OfLeaf]:
         """Give every leaf, in vertex order, its own of the states."""
         return {v: next(states) for v, (left, _) in enumerate(self.children) if left < 0}
 

@@ -1,0 +1,31 @@
+"""Tree-LSTM with two types of internal vertices in PyTorch, as written first and by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from harness.models.tree_lstm_2type import TreeLSTM2Type
+from harness.values.instances import Tree
+from systems.on_torch.models import tree_lstm
+from systems.on_torch.parts.tree_lstm_steps import Cell
+from systems.on_torch.parts.tree_rows import TreeRows, tree_rows
+
+
+class Recursive(tree_lstm.Recursive):
+    """One tree at a time, vertex by vertex: both types have the same weights."""
+
+
+class Levels(tree_lstm.Levels):
+    """All vertices of a level and a type at once: as the model has it, types are never batched
+    together, though their weights are the same.
+    """
+
+    def __init__(self, model: TreeLSTM2Type, cell: type[Cell] = Cell) -> None:
+        super().__init__(model, cell)
+        self.kinds = model.kinds
+
+    def plan(self, trees: Sequence[Tree], device: torch.device) -> TreeRows:
+        """Rows of all vertices, a batch for each height and type."""
+        return tree_rows(trees, device, self.kinds)
