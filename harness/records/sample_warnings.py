@@ -16,7 +16,7 @@ from harness.records.stats import passes_of, relative_iqr, relative_to_mini_batc
 OUTLIER_Z = 14.83  # modified z-score: ten scaled median absolute deviations, as in hyperfine
 OUTLIER_SHARE = 0.25  # and at least so far from the median: very even samples flag trifles else
 OUTLIERS_MOVE = 0.01  # of the median pass, when they are left out
-UNSTABLE = 0.05  # half of the interval in which the median of all such passes lies, over it
+UNSTABLE = 0.10  # half of the interval in which the median of all such passes lies, over it
 DRIFT = 0.05  # of the median pass, had the last third of passes been all
 DRIFT_PASSES = 6  # a third of fewer is one pass
 CLOCK_SHARE = 0.01  # of a sample
