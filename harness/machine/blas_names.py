@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,14 @@ _ONEDNN_KERNELS = {
 }
 
 
-def openblas_name(configuration: str) -> str:
+def openblas_name(library: Any) -> str:
+    """Return name, version and kernels of the loaded OpenBLAS that NumPy or SciPy brought."""
+    tell = library.scipy_openblas_get_config64_
+    tell.restype = ctypes.c_char_p
+    return openblas_words(tell().decode())
+
+
+def openblas_words(configuration: str) -> str:
     """Return library, version and kernels from what openblas_get_config says."""
     found = _OPENBLAS.search(configuration)
     if found is None:
@@ -50,11 +56,9 @@ def numpy_blas_name() -> str:
     folder = Path(np.__file__).parent.parent / "numpy.libs"
     for path in sorted(folder.glob("libscipy_openblas64_*")):
         try:
-            tell: Callable[[], bytes] = ctypes.CDLL(str(path)).scipy_openblas_get_config64_
+            return openblas_name(ctypes.CDLL(str(path)))
         except (OSError, AttributeError):
             continue
-        tell.restype = ctypes.c_char_p  # type: ignore[attr-defined]
-        return openblas_name(tell().decode())
     built: Any = np.show_config(mode="dicts")
     blas = built.get("Build Dependencies", {}).get("blas", {})
     return f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()

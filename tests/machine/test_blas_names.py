@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.machine.blas_names import numpy_blas_name, onednn_kernels, openblas_name
+from harness.machine.blas_names import numpy_blas_name, onednn_kernels, openblas_words
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from harness.machine.blas_names import numpy_blas_name, onednn_kernels, openblas
     ],
 )
 def test_openblas_tells_version_and_kernels(told: str, name: str) -> None:
-    assert openblas_name(told) == name
+    assert openblas_words(told) == name
 
 
 class Telling:

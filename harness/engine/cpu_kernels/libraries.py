@@ -18,6 +18,8 @@ from typing import Any
 import llvmlite.binding
 import numpy as np
 
+from harness.machine.blas_names import onednn_kernels, openblas_name
+
 SGEMM, ONEDNN_SGEMM = "dynamic_batching_sgemm", "dynamic_batching_onednn_sgemm"
 ONEDNN_PACKAGE = "onednn-cpu-gomp"
 SMALL = 10**6  # multiplications in OpenBLAS's largest small product
@@ -51,7 +53,7 @@ def _openblas() -> tuple[Any, Library] | None:
             continue
         core.restype = ctypes.c_char_p
         limit = SMALL if core() in SMALL_CORES else 0
-        name = f"OpenBLAS ({core().decode()})"
+        name = openblas_name(library)
         return function, Library(name, np.int64, limit, set_threads)
     return None
 
@@ -102,7 +104,8 @@ def _onednn() -> tuple[Any, OneDNN] | None:
             continue
         version.restype = ctypes.POINTER(_Version)
         found = version().contents
-        return function, OneDNN(f"{found.major}.{found.minor}.{found.patch}", set_threads)
+        words = f"{found.major}.{found.minor}.{found.patch} ({onednn_kernels(library)})"
+        return function, OneDNN(words, set_threads)
     return None
 
 
