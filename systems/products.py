@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Model, Weights, traced_functions
-from harness.contracts.system import Clock, Counters, Result, RunSettings, System
+from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from harness.engine.cpu_kernels.blas import add_outer, library_of, multiply, multiplying
 from harness.engine.switches import check_choice
 from harness.errors import ConfigError, UnsupportedTrial
@@ -82,7 +82,7 @@ class Adapter(System):
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Find the products, and random parameters for each."""
-        self._model = model
+        self._model, self._model_weights = model, weights
         self._n_rows: list[int] = []  # of the mini-batch that was loaded last
         self._known: dict[int, tuple[Sequence[Any], list[int]]] = {}
         self._products = [
@@ -133,6 +133,14 @@ class Adapter(System):
         """Nothing that anybody asked for."""
         nothing = np.zeros((0, 0), dtype=np.float32)
         return Result(0.0, nothing, {}, self.counters())
+
+    def parameters(self) -> Parameters:
+        """Those of the model, which nothing changes."""
+        return {name: value.copy() for name, value in self._model_weights.items()}
+
+    def last_loss(self) -> float:
+        """There is none."""
+        return 0.0
 
     def counters(self) -> Counters:
         """As many batches as there are parameters to multiply with."""

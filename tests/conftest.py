@@ -11,7 +11,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import settings
 
-from harness.machine.memory import reset_peak_memory
+from harness.machine.memory import give_back_memory
 from harness.records.record import Record, trial_of
 from harness.trials.spec import Limits, Timing, TrialSpec
 from harness.values.places import ROOT
@@ -109,4 +109,4 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _memory_is_given_back() -> Iterator[None]:
     """After each file: compilers leave hundreds of MiB of freed memory with the process."""
     yield
-    reset_peak_memory()
+    give_back_memory()

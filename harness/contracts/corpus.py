@@ -110,7 +110,13 @@ def _check_options(
 
 
 def mini_batches(
-    corpus: Corpus, batch_size: int, n: int | None, seed: int, order: str = "shuffled"
+    corpus: Corpus,
+    batch_size: int,
+    n: int | None,
+    seed: int,
+    order: str = "shuffled",
+    *,
+    only_first: bool = False,
 ) -> list[tuple[Instance, ...]]:
     """Draw the fixed list of `n` full mini-batches (None: one pass without the rest).
 
@@ -120,6 +126,9 @@ def mini_batches(
     of similar length together, for systems that pad: the shuffled ones of one pass are sorted by
     harness.values.lengths.length_of, so that the seed decides between equals, and cut into
     mini-batches, which are then shuffled; what fills none is left out of every pass.
+
+    only_first: whether "length" sorts the first n * batch_size instances alone, so that batch sizes
+    whose n * batch_size is the same have the same instances, as they do in any other order.
 
     Raises ConfigError for a size below 1 or an unknown order.
     """
@@ -133,6 +142,7 @@ def mini_batches(
         raise ConfigError(f"order={order} is unknown; choose one of {', '.join(ORDERS)}")
     sequence = np.arange(size) if order == "file" else shuffled(size, seed)
     if order == "length":
+        sequence = sequence[: n * batch_size] if only_first else sequence
         sequence = _by_length(corpus.instances, sequence, batch_size, seed)
     chosen = sequence[np.arange(n * batch_size) % len(sequence)].reshape(n, batch_size)
     return [tuple(corpus.instances[index] for index in row) for row in chosen.tolist()]

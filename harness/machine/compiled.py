@@ -11,25 +11,31 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar, cast
 
+import llvmlite
 import numba
+import numpy as np
 from numba.core import types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
+from harness.machine.source_code import code_sha256, compiled_in
+
 Function = TypeVar("Function", bound=Callable[..., Any])
-CONSTANTS = (bool, int, float, str, tuple)  # a global of these becomes part of the machine code
+# A global of these becomes part of the machine code.
+CONSTANTS = (bool, int, float, str, tuple, np.generic)
+COMPILERS = (numba.__version__, llvmlite.__version__, np.__version__)
 
 
 @functools.cache
 def stamp_of(names: tuple[str, ...]) -> str:
-    """Hash the source of these imported modules and of all that they take from their own package.
+    """Hash the code of these imported modules and of all that they use of their own package.
 
-    What a compiled function can inline stands among its module's globals: functions and classes,
-    whose modules are followed, and constants, whose values count.
+    What a compiled function can inline stands among its module's globals: what is imported, whose
+    modules are followed whatever it is, and constants, whose values count. The versions of those
+    that compile count, too.
     """
-    digest = hashlib.sha256(numba.__version__.encode())
+    digest = hashlib.sha256(" ".join(COMPILERS).encode())
     seen: set[str] = set()
     waiting = list(names)
     while waiting:
@@ -37,30 +43,24 @@ def stamp_of(names: tuple[str, ...]) -> str:
         if name in seen:
             continue
         seen.add(name)
-        waiting += _homes_of(vars(sys.modules[name]).values(), name.partition(".")[0])
+        waiting += _taken_from(name)
     for name in sorted(seen):
-        digest.update(_source_of(sys.modules[name]))
+        path = sys.modules[name].__file__
+        digest.update(code_sha256(Path(path)) if path else b"")
         constants = {k: v for k, v in vars(sys.modules[name]).items() if not k.startswith("__")}
         kept = sorted((k, repr(v)) for k, v in constants.items() if isinstance(v, CONSTANTS))
         digest.update(repr(kept).encode())
     return digest.hexdigest()
 
 
-def _homes_of(values: Iterable[object], package: str) -> list[str]:
-    """Names of the package's modules that these functions, classes and modules come from."""
-    homes = [
-        value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-        for value in values
-    ]
-    return [
-        home
-        for home in homes
-        if isinstance(home, str) and home.partition(".")[0] == package and home in sys.modules
-    ]
+def _taken_from(name: str) -> list[str]:
+    """Modules of its package that a module's functions may hold once compiled.
 
-
-def _source_of(module: ModuleType) -> bytes:
-    return Path(module.__file__).read_bytes() if module.__file__ else b""
+    By its text, since of a number or a set that was imported nothing tells where it came from.
+    """
+    path, package = sys.modules[name].__file__, name.partition(".")[0]
+    homes = compiled_in(Path(path), name) if path else ()
+    return [home for home in homes if home.partition(".")[0] == package and home in sys.modules]
 
 
 class _StampedCache(FunctionCache):

@@ -93,6 +93,28 @@ def describe_gpus() -> tuple[Gpu, ...]:
         pynvml.nvmlShutdown()
 
 
+def used_gpu() -> str | None:
+    """Name the GPU that CUDA programs here take first: model and UUID; None for none.
+
+    Numbers are the driver's, which CUDA's are too where CUDA_DEVICE_ORDER=PCI_BUS_ID.
+    """
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0].strip()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    try:
+        if chosen.isdecimal():
+            handle = pynvml.nvmlDeviceGetHandleByIndex(int(chosen))
+        else:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(chosen)
+        return f"{pynvml.nvmlDeviceGetName(handle)}, {pynvml.nvmlDeviceGetUUID(handle)}"
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+
+
 def _told(ask: Callable[[], int]) -> int | None:
     try:
         return ask()

@@ -19,19 +19,23 @@ def resident_memory_bytes() -> int:
     return sum(of_family(lambda process: int(process.memory_info().rss)))
 
 
-def reset_peak_memory() -> None:
-    """Give freed memory back, and let the kernel forget peaks of all processes, where it can.
-
-    What the check before the measurement needed is no part of a trial's peak.
-    """
+def give_back_memory() -> None:
+    """Give freed memory back, where the C library can: what is used next is faulted in anew."""
     gc.collect()
     if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "malloc_trim"):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def forget_peak_memory() -> None:
+    """Let the kernel forget peaks of all processes, where it can.
+
+    What the check before the measurement needed is no part of a trial's peak.
+    """
     of_family(_forget_peak)
 
 
 def peak_memory_bytes() -> int:
-    """Peak resident memory since the last reset, the sum of those of all living processes.
+    """Peak resident memory since it was last forgotten, the sum of those of all living processes.
 
     They need not have had it at one time, and share pages: it is no less than what was needed.
     """

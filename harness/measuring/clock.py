@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +30,9 @@ class Sample:
 class PhaseClock:
     """Times one run after another: start, marks by the system, stop.
 
+    A run is marked or whole: in a whole one marks are neither waited for nor read, so that work of
+    one phase may go on while the next begins, as it does when nobody looks.
+
     synchronize: waits for all work of the system that is being timed.
     now_ns: the source of time.
     """
@@ -38,13 +42,15 @@ class PhaseClock:
         self._now_ns = now_ns
         self._started: int | None = None
         self._previous = 0
+        self._is_marked = True
         self._booked: dict[str, int] = {}
 
-    def start(self) -> None:
+    def start(self, *, marked: bool = True) -> None:
         """Begin a run; raises RuntimeError if one is going on."""
         if self._started is not None:
             raise RuntimeError("the clock runs already; stop it before the next run")
         self._booked = {}
+        self._is_marked = marked
         self._synchronize()
         self._started = self._previous = self._now_ns()
 
@@ -57,6 +63,8 @@ class PhaseClock:
             raise ValueError(f"{phase} is no phase; choose one of {', '.join(PHASES)}")
         if self._started is None:
             raise RuntimeError("the clock is not running; a system marks phases inside run only")
+        if not self._is_marked:
+            return
         self._synchronize()
         now = self._now_ns()
         self._booked[phase] = self._booked.get(phase, 0) + now - self._previous
@@ -80,6 +88,21 @@ def timed(
     clock.start()
     result = work()
     return result, clock.stop().total_s
+
+
+def empty_sample_s(
+    synchronize: Callable[[], None], now_ns: Now = now_ns, n_samples: int = 1000
+) -> float:
+    """What the clock shows where nothing is done: no sample can be told more exactly.
+
+    The median of n_samples empty runs, or the least step of the clock where that is more.
+    """
+    clock = PhaseClock(synchronize, now_ns)
+    found: list[float] = []
+    for _ in range(n_samples):
+        clock.start(marked=False)
+        found.append(clock.stop().total_s)
+    return max(statistics.median(found), min((s for s in found if s > 0), default=0.0))
 
 
 class NullClock:

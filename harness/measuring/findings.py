@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harness.contracts.system import Phase
-from harness.machine.facts import describe_machine
+from harness.machine.facts import describe_machine, used_gpu
 from harness.measuring.passes import MeanCounters
 from harness.records.fingerprint import Fingerprint
 from harness.records.record import CheckVerdict, Record, Status, no_phases, now_text, trial_of
@@ -36,7 +36,10 @@ class Findings:
     fingerprint: Fingerprint | None = None
     moving_share: float | None = None
     counters: MeanCounters = field(default_factory=MeanCounters)
+    n_warmup: int | None = None
+    empty_sample_s: float | None = None
     samples_s: tuple[float, ...] = ()
+    marked_samples_s: tuple[float, ...] = ()
     instances_per_s: float | None = None
     phases_s: dict[Phase, float | None] = field(default_factory=no_phases)
     warnings: tuple[str, ...] = ()
@@ -68,7 +71,10 @@ def record_of(
         learn_s=findings.learn_s,
         compile_s=findings.compile_s,
         n_compilations=findings.n_compilations,
+        n_warmup=findings.n_warmup,
+        empty_sample_s=findings.empty_sample_s,
         samples_s=findings.samples_s,
+        marked_samples_s=findings.marked_samples_s,
         n_mini_batches=findings.n_mini_batches,
         n_instances=findings.n_instances,
         n_batches=findings.counters.n_batches,
@@ -86,6 +92,7 @@ def record_of(
         inputs_sha256=findings.inputs_sha256,
         source_sha256=source_sha256(spec),
         machine=describe_machine().to_dict(),
+        gpu=used_gpu() if spec.device == "cuda" else None,
         versions=versions,
         config=spec.to_dict(),
         started_at=started_at,

@@ -139,7 +139,9 @@ def worker_environment(spec: TrialSpec) -> dict[str, str]:
     search = os.pathsep.join(entry for entry in (root, os.environ.get("PYTHONPATH")) if entry)
     # Safe path: a folder named "datasets" where one works must not hide ours.
     python = {"PYTHONHASHSEED": "0", "PYTHONPATH": search, "PYTHONSAFEPATH": "1"}
-    fixed = python | {"TF_NUM_INTEROP_THREADS": "1"} | _ALLOCATOR
+    # So that the number of a GPU means the same to CUDA as to the driver, which names it.
+    gpus = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    fixed = python | {"TF_NUM_INTEROP_THREADS": "1"} | gpus | _ALLOCATOR
     left_out = sorted(set(_KERNEL_VARIABLES) & set(os.environ))
     given = {k: v for k, v in os.environ.items() if k not in left_out}
     return given | threads | fixed | {LEFT_OUT: " ".join(left_out)}

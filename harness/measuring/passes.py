@@ -1,4 +1,4 @@
-"""The timing loop: warm-up, then whole passes over the fixed list of mini-batches."""
+"""The timing loop: passes over the fixed list of mini-batches until warm, then timed ones."""
 
 from __future__ import annotations
 
@@ -9,32 +9,58 @@ from typing import Any
 import numpy as np
 
 from harness.contracts.system import PHASES, Counters, Phase, System
-from harness.measuring.clock import (
-    Now,
-    NullClock,
-    PhaseClock,
-    Sample,
-    collector_paused,
-    now_ns,
-)
+from harness.measuring.clock import Now, PhaseClock, Sample, collector_paused, now_ns
 from harness.records.stats import pass_totals
 from harness.trials.spec import Timing
 
 MAX_PASSES = 1000  # enough for any statistic; keeps the records of very fast systems small
+AGREEING_PASSES, AGREEMENT = 3, 0.05  # so many passes in a row differ by no more than this share
 
 
-def warm_up(system: System, mini_batches: Sequence[Sequence[Any]], n_passes: int) -> list[Counters]:
-    """Run whole passes untimed; returns the counters of each mini-batch of the first pass."""
-    clock = NullClock()
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """Passes before the timed ones, and the counters of each mini-batch of the first."""
+
+    n_passes: int
+    counters: tuple[Counters, ...]
+
+
+def warm_up(
+    system: System,
+    mini_batches: Sequence[Sequence[Any]],
+    timing: Timing,
+    now_ns: Now = now_ns,
+) -> WarmUp:
+    """Run passes that do not count until the last ones take equally long.
+
+    At least n_warmup are made; none where that is 0. No further pass begins after max_warmup of
+    them, or once max_warmup_s have gone by.
+    """
+    clock = PhaseClock(system.synchronize, now_ns)
     counters: list[Counters] = []
-    for index in range(n_passes):
-        for mini_batch in mini_batches:
-            system.load(mini_batch)
-            system.run(clock)
-            if index == 0:
-                counters.append(system.counters())
-    system.synchronize()
-    return counters
+    passes_s: list[float] = []
+    began = now_ns()
+    with collector_paused():
+        while not _is_warm(timing, passes_s, (now_ns() - began) * 1e-9):
+            seconds = 0.0
+            for mini_batch in mini_batches:
+                system.load(mini_batch)
+                clock.start(marked=False)
+                system.run(clock)
+                seconds += clock.stop().total_s
+                if not passes_s:
+                    counters.append(system.counters())
+            passes_s.append(seconds)
+    return WarmUp(len(passes_s), tuple(counters))
+
+
+def _is_warm(timing: Timing, passes_s: Sequence[float], elapsed_s: float) -> bool:
+    if len(passes_s) < timing.n_warmup:
+        return False
+    last = passes_s[-AGREEING_PASSES:]
+    agree = len(last) == AGREEING_PASSES and max(last) - min(last) <= AGREEMENT * min(last)
+    is_enough = len(passes_s) >= timing.max_warmup or elapsed_s >= timing.max_warmup_s
+    return timing.n_warmup == 0 or agree or is_enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,36 +88,50 @@ def _mean(counts: Sequence[int | None]) -> float | None:
     return float(np.mean(known)) if known and len(known) == len(counts) else None
 
 
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Samples in the order they were taken: of whole runs, and of runs that mark their phases."""
+
+    whole: tuple[Sample, ...]
+    marked: tuple[Sample, ...]
+
+
 def time_passes(
     system: System,
     mini_batches: Sequence[Sequence[Any]],
     timing: Timing,
-    clock: PhaseClock | None = None,
     now_ns: Now = now_ns,
-) -> list[Sample]:
-    """Time whole passes until `timing` is satisfied; loading a mini-batch is not timed."""
-    clock = clock or PhaseClock(system.synchronize, now_ns)
-    samples: list[Sample] = []
+) -> Timed:
+    """Time passes until `timing` is satisfied; loading a mini-batch is not timed.
+
+    Every second pass marks its phases, so that what slows down while time goes by meets both alike.
+    """
+    clock = PhaseClock(system.synchronize, now_ns)
+    whole: list[Sample] = []
+    marked: list[Sample] = []
     n_passes, timed_s = 0, 0.0
     began = now_ns()
     with collector_paused():
         while not _enough(timing, n_passes, timed_s, (now_ns() - began) * 1e-9):
+            is_marked = n_passes % 2 == 1
+            samples = marked if is_marked else whole
             for mini_batch in mini_batches:
                 system.load(mini_batch)
-                clock.start()
+                clock.start(marked=is_marked)
                 system.run(clock)
                 samples.append(clock.stop())
                 timed_s += samples[-1].total_s
             n_passes += 1
-    return samples
+    return Timed(tuple(whole), tuple(marked))
 
 
 def _enough(timing: Timing, n_passes: int, timed_s: float, elapsed_s: float) -> bool:
-    if n_passes == 0:
+    if n_passes < 2:  # one of either kind
         return False
     if elapsed_s >= timing.max_seconds or n_passes >= MAX_PASSES:
         return True
-    return n_passes >= timing.min_passes and timed_s >= timing.min_seconds
+    n_whole = (n_passes + 1) // 2
+    return n_whole >= timing.min_passes and timed_s >= timing.min_seconds
 
 
 def instances_per_s(

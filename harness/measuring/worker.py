@@ -22,11 +22,16 @@ import numpy as np
 from harness.contracts.system import RunSettings, System, load_adapter
 from harness.errors import BenchError, DataError, ScheduleError, UnsupportedTrial
 from harness.machine.disturbance import Disturbance
-from harness.machine.memory import peak_memory_bytes, reset_peak_memory, resident_memory_bytes
+from harness.machine.memory import (
+    forget_peak_memory,
+    give_back_memory,
+    peak_memory_bytes,
+    resident_memory_bytes,
+)
 from harness.measuring.answer import Answer, oracle_answer
 from harness.measuring.check import Verdict, choose_check_instances, proves_nothing
 from harness.measuring.child_process import LEFT_OUT, die_with_parent, is_out_of_memory
-from harness.measuring.clock import timed
+from harness.measuring.clock import empty_sample_s, timed
 from harness.measuring.findings import Findings, record_of
 from harness.measuring.honest_passes import pass_losses, passes_fault
 from harness.measuring.passes import (
@@ -42,7 +47,7 @@ from harness.measuring.witness import Witness
 from harness.records.agreement import fingerprints_beside
 from harness.records.fingerprint import Fingerprint
 from harness.records.record import CheckVerdict, now_text, path_of, write_record
-from harness.records.stats import sample_warnings
+from harness.records.sample_warnings import sample_warnings
 from harness.trials.sources import harness_versions
 from harness.trials.spec import DATA_EXIT, USAGE_EXIT, TrialSpec
 from harness.trials.workload import Workload, load_workload
@@ -143,9 +148,10 @@ def _check_and_time(
     if verdict.status == "failed":
         findings.end("wrong_result", verdict.reason or "the check failed")
         return
+    give_back_memory()  # of the check; later it would be faulted in again while passes are timed
     witness = Witness(system)
-    warmed = warm_up(witness, workload.mini_batches, spec.timing.n_warmup)
-    findings.counters = mean_counters(warmed)
+    warmed = warm_up(witness, workload.mini_batches, spec.timing)
+    findings.n_warmup, findings.counters = warmed.n_passes, mean_counters(warmed.counters)
     _time(spec, workload, system, witness, findings)
 
 
@@ -202,12 +208,13 @@ def _answer(spec: TrialSpec, workload: Workload, instances: Sequence[Any]) -> An
 def _time(
     spec: TrialSpec, workload: Workload, system: System, witness: Witness, findings: Findings
 ) -> None:
-    reset_peak_memory()
+    forget_peak_memory()
     n_before = system.n_compilations()
     system.moving_share()  # of runs so far, which are not timed
     n_warm = len(witness.between_s)
+    nothing_s = findings.empty_sample_s = empty_sample_s(system.synchronize)
     disturbance = Disturbance(spec.device)
-    samples = time_passes(witness, workload.mini_batches, spec.timing)
+    timed_runs = time_passes(witness, workload.mini_batches, spec.timing)
     disturbances = disturbance.warnings()
     findings.peak_memory_bytes = system.peak_memory_bytes() or peak_memory_bytes()
     n_in_passes = (system.n_compilations() or 0) - (n_before or 0)
@@ -215,14 +222,15 @@ def _time(
         findings.n_compilations += n_in_passes
     findings.moving_share = system.moving_share()
     findings.in_force = in_force(system)  # a way may be left while mini-batches come
-    seconds = [sample.total_s for sample in samples]
+    seconds = [sample.total_s for sample in timed_runs.whole]
     n_mini_batches = len(workload.mini_batches)
     diverged = system.computes and not np.isfinite(system.last_loss())
     findings.samples_s = tuple(seconds)
+    findings.marked_samples_s = tuple(sample.total_s for sample in timed_runs.marked)
     findings.instances_per_s = instances_per_s(seconds, n_mini_batches, workload.n_instances)
-    findings.phases_s = phase_medians(samples, system.phases)
+    findings.phases_s = phase_medians(timed_runs.marked, system.phases)
     findings.warnings = (
-        *sample_warnings(seconds, n_mini_batches),
+        *sample_warnings(seconds, n_mini_batches, nothing_s),
         *findings.warnings,
         *disturbances,
         *(("diverged",) if diverged else ()),

@@ -210,7 +210,8 @@ def _dataset_file(dataset: str, choices: Choices) -> dict[str, Any]:
 def measuring_order(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:
     """Each trial once, with the most rounds asked for; the systems of one point stand together.
 
-    So a slow change of the machine meets all systems of a point alike.
+    So a slow change of the machine meets all systems of a point alike. In which order they come is
+    drawn for each round: harness.planning.rounds.
     """
     most: dict[str, PlannedTrial] = {}
     for trial in trials:

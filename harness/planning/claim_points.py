@@ -17,7 +17,8 @@ EXPERIMENT = "experiment"  # the key under which a claim's trial remembers whose
 SIDES = ("of", "over", "at")
 _COUNTED = ("model", "split", "batch_size", "granularity", "policy")
 _DEFAULTS = {"split": "train", "granularity": "vertex"}
-_WHAT = "timing.n_mini_batches"  # what was measured; all other keys of timing say how long
+# What was measured; all other keys of timing say how long.
+_WHAT = {"timing.n_mini_batches", "timing.n_instances"}
 _EQUALLY_LONG = ("bilstm_synthetic", "complete_trees", "ptb_fixed")  # beginnings of data sets
 
 
@@ -65,10 +66,10 @@ def _rest(answer: Answer, settings: Settings) -> dict[str, object]:
     instances are equally long. The best over batch sizes is of whatever was measured at each.
     """
     left_out = {EXPERIMENT, answer.best_over, *answer.of, *answer.over}
-    left_out |= {key for key in settings if key.startswith("timing.") and key != _WHAT}
+    left_out |= {key for key in settings if key.startswith("timing.") and key not in _WHAT}
     is_alike = str(settings.get("dataset")).startswith(_EQUALLY_LONG)
     if is_alike or answer.best_over == "batch_size":
-        left_out.add(_WHAT)
+        left_out |= _WHAT
     return {key: value for key, value in settings.items() if key not in left_out}
 
 

@@ -64,10 +64,14 @@ class CheckVerdict(_Frozen):
 class Record(_Frozen):
     """One trial's round; seconds everywhere, samples_s has one entry per timed mini-batch.
 
-    phases_s: medians per mini-batch; null where the system cannot tell a phase apart.
+    phases_s: medians per mini-batch of runs with a mark behind each phase; null where the system
+    cannot tell a phase apart.
     compile_s: of `prepare`, and of what mini-batches' shapes made the system compile before passes.
     n_compilations: programs traced or compiled; null where a system compiles none for shapes.
-    samples_s: pass after pass over the n_mini_batches of the fixed list.
+    n_warmup: passes before the timed ones. empty_sample_s: what the clock shows of doing nothing.
+    samples_s: pass after pass over the n_mini_batches of the fixed list, phases not marked; the
+    speed is of these. marked_samples_s: of the passes that marked phases, which took turns with
+    them. Records of before both were kept have marked passes alone, in samples_s.
     n_batches, n_launches, bytes_copied, n_copies: means per mini-batch; null where a system cannot
     tell. n_copies: those of the launches that only bring operands together.
     moving_share: of forward and backward, what only moved data, where a trial was run to tell it;
@@ -88,7 +92,10 @@ class Record(_Frozen):
     learn_s: float | None = None
     compile_s: float | None = None
     n_compilations: int | None = None
+    n_warmup: int | None = None
+    empty_sample_s: float | None = None
     samples_s: tuple[float, ...] = ()
+    marked_samples_s: tuple[float, ...] = ()
     n_mini_batches: int | None = None
     n_instances: int | None = None
     n_batches: float | None = None
@@ -106,6 +113,7 @@ class Record(_Frozen):
     source_sha256: str
     in_force: dict[str, str] = Field(default_factory=dict)
     machine: dict[str, Any]
+    gpu: str | None = None  # the one that computed, of those that the machine has
     versions: dict[str, str]
     config: dict[str, Any]
     started_at: str

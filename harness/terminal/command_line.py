@@ -31,6 +31,8 @@ from harness.planning.compose import (
     quote_null,
 )
 from harness.planning.resolve import spec_of, specs_of
+from harness.planning.rounds import order_of_round
+from harness.planning.same_instances import shared_n_instances
 from harness.planning.schema import register_schema
 from harness.records.record import record_path
 from harness.records.whole_files import check_is_json, check_writable
@@ -104,19 +106,37 @@ def _as_command_line(arguments: Sequence[str]) -> Iterator[None]:
 
 
 def plan(jobs: Sequence[Job], arguments: Sequence[str]) -> list[Measurement]:
-    """Turn jobs into measurements, rounds outermost: all systems' first rounds, then the second.
+    """Turn jobs into measurements, in the order of harness.planning.rounds.
 
     Raises ConfigError for a trial that is not allowed, or a place that cannot be written.
     """
     command = shlex.join(["bench", *arguments])
+    measure_same_instances([job for job in jobs if job.experiment is None])
     planned = [one for job in jobs for one in _measurements(job, command)]
-    planned.sort(key=lambda one: one.spec.round)
+    planned = [
+        one
+        for round_ in sorted({one.spec.round for one in planned})
+        for one in order_of_round(
+            (one for one in planned if one.spec.round == round_), round_, lambda one: one.spec
+        )
+    ]
     unique = list({(one.path, one.spec.trial_id, one.spec.round): one for one in planned}.values())
     if len({one.path for one in unique}) < len(unique):
         raise ConfigError("out names one file for several records; leave it out or make it differ")
     for folder in dict.fromkeys(_folder_to_check(one) for one in unique):
         check_writable(folder)
     return unique
+
+
+def measure_same_instances(jobs: Sequence[Job]) -> None:
+    """Let a sweep over batch sizes measure the same instances at each, if it says nothing else."""
+    sizes = {job.config.batch_size for job in jobs}
+    said = {text.partition("=")[0].lstrip("+") for job in jobs for text in job.overrides}
+    if len(sizes) < 2 or min(sizes) < 1 or said & {"timing.n_mini_batches", "timing.n_instances"}:
+        return
+    for job in jobs:
+        n_mini_batches = job.config.timing.n_mini_batches
+        job.config.timing.n_instances = shared_n_instances(sizes, n_mini_batches)
 
 
 def _measurements(job: Job, command: str) -> list[Measurement]:

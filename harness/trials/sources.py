@@ -15,6 +15,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.machine.source_code import code_sha256, imports_in_text, imports_of, tree_of
 from harness.trials.spec import TrialSpec
 from harness.values.places import ROOT
 
@@ -25,7 +26,10 @@ _MODULE_BELOW = re.compile(r"(\.\w+)+")
 
 
 class Mentions(NamedTuple):
-    """What one file's text says of other modules: imported names, and all its string constants."""
+    """What one file says of other modules: imported names, and all its string constants.
+
+    imports: also those of source that stands in a string, and is generated from it.
+    """
 
     imports: tuple[str, ...]
     texts: tuple[str, ...]
@@ -106,12 +110,28 @@ def _last_parts(names: Iterable[str]) -> Iterator[str]:
 
 
 def hash_files(files: Mapping[str, Path]) -> str:
-    """Hash modules by name and content, so that moving the repository changes nothing."""
+    """Hash modules by name and code, so that moving the repository changes nothing.
+
+    Comments and docstrings of Python source are left out; of other files the content counts.
+    """
     digest = hashlib.sha256()
     for name, path in sorted(files.items()):
         digest.update(f"{name}\0".encode())
-        digest.update(_content_sha256(path, path.stat().st_mtime_ns))
+        digest.update(code_sha256(path) if path.suffix == ".py" else _content_sha256(path))
     return digest.hexdigest()
+
+
+def hash_contents(files: Mapping[str, Path]) -> str:
+    """Hash files by name and content, for what shows code as it is written."""
+    digest = hashlib.sha256()
+    for name, path in sorted(files.items()):
+        digest.update(f"{name}\0".encode())
+        digest.update(_content_sha256(path))
+    return digest.hexdigest()
+
+
+def _content_sha256(path: Path) -> bytes:
+    return hashlib.sha256(path.read_bytes()).digest()
 
 
 def module_file(name: str) -> Path | None:
@@ -138,31 +158,12 @@ def mentions(path: Path, name: str) -> Mentions:
 
 @cache
 def _mentions(path: Path, _changed_ns: int, package: str) -> Mentions:
-    imports: list[str] = []
-    texts: list[str] = []
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.Import):
-            imports += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = _absolute(node, package)
-            # `from a import b` loads a.b where b is a module; where it is none, no file is found.
-            imports += [base, *(f"{base}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            texts.append(node.value)
-    return Mentions(tuple(imports), tuple(texts))
-
-
-def _absolute(node: ast.ImportFrom, package: str) -> str:
-    if not node.level:
-        return node.module or ""
-    parts = package.split(".")
-    parent = ".".join(parts[: len(parts) - node.level + 1])
-    return f"{parent}.{node.module}" if node.module else parent
-
-
-@cache
-def _content_sha256(path: Path, _changed_ns: int) -> bytes:
-    return hashlib.sha256(path.read_bytes()).digest()
+    tree = tree_of(path)
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    texts = tuple(node.value for node in nodes if isinstance(node.value, str))
+    # What a text imports is run with it, where it is source that is generated.
+    of_texts = tuple(name for text in texts for name in imports_in_text(text))
+    return Mentions((*imports_of(tree, package), *of_texts), texts)
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -37,19 +37,31 @@ def _check_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
 class Timing:
     """How long and how often a trial is measured.
 
-    A pass runs every mini-batch of the fixed list once. Passes go on until min_seconds of timed
-    work and min_passes are reached, or max_seconds are over (one pass is always made).
+    A pass runs every mini-batch of the fixed list once: n_mini_batches of them, or as many as
+    n_instances fill, where that is said: then every batch size measures the same instances. It
+    has to be a multiple of the batch size, so that every mini-batch is full.
+
+    Passes that do not count are made until the last ones agree: at least n_warmup and at most
+    max_warmup, none once max_warmup_s have gone by; with n_warmup 0 there is none.
+
+    Then passes without and with a mark behind each phase take turns, until min_seconds of timed
+    work and min_passes without marks are reached, or max_seconds are over (one of either kind is
+    always made).
     """
 
     min_seconds: float = 2.0
     max_seconds: float = 60.0
     n_mini_batches: int = 16
+    n_instances: int = 0  # 0: n_mini_batches decides
     n_warmup: int = 1  # passes
+    max_warmup: int = 10  # passes
+    max_warmup_s: float = 1.0
     min_passes: int = 3
     n_check_instances: int = 4
 
     def __post_init__(self) -> None:
-        _check_at_least(self, 0, "min_seconds", "max_seconds", "n_warmup")
+        _check_at_least(self, 0, "min_seconds", "max_seconds", "n_warmup", "n_instances")
+        _check_at_least(self, 0, "max_warmup", "max_warmup_s")
         _check_at_least(self, 1, "n_mini_batches", "min_passes", "n_check_instances")
 
 
@@ -109,6 +121,17 @@ class TrialSpec:
         _check_one_of("order", self.order, ORDERS)
         _check_at_least(self, 1, "batch_size", "hidden_size", "threads")
         _check_at_least(self, 0, "embedding_size", "seed", "round", "learning_rate")
+        n_instances = self.timing.n_instances
+        if n_instances % self.batch_size:
+            raise ConfigError(
+                f"timing.n_instances={n_instances} is no multiple of batch_size={self.batch_size};"
+                " give one, so that every mini-batch is full"
+            )
+
+    @property
+    def n_mini_batches(self) -> int:
+        """How many mini-batches the fixed list has."""
+        return self.timing.n_instances // self.batch_size or self.timing.n_mini_batches
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -116,6 +139,9 @@ class TrialSpec:
         values = {name: value for name, value in asdict(self).items() if name not in _NOT_IDENTITY}
         if self.order == DEFAULT_ORDER:
             del values["order"]  # records of before there was a choice stay those of this trial
+        for name in _LATER_CHOICES:
+            if values["timing"][name] == getattr(Timing(), name):
+                del values["timing"][name]
         if is_learned(str(self.policy or self.system_options.get("policy"))):
             del values["learning"]["file"]  # its hash tells more than its name
         else:
@@ -153,4 +179,5 @@ class TrialSpec:
         return cls(**plain)
 
 
+_LATER_CHOICES = ("n_instances", "max_warmup", "max_warmup_s")  # of timing, as with order
 _NOT_IDENTITY = frozenset({"python", "limits", "round", "data_root", "cache_dir", "command"})

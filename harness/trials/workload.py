@@ -60,8 +60,11 @@ def load_workload(spec: TrialSpec) -> Workload:
     """
     corpus = load_corpus(spec.loader, spec.split, Path(spec.data_root), **spec.dataset_options)
     model = build_model(spec, corpus.sizes)
-    n_wanted = spec.timing.n_mini_batches
-    batches = mini_batches(corpus, spec.batch_size, n_wanted, spec.seed, spec.order)
+    n_wanted = spec.n_mini_batches
+    only_first = bool(spec.timing.n_instances)
+    batches = mini_batches(
+        corpus, spec.batch_size, n_wanted, spec.seed, spec.order, only_first=only_first
+    )
     check_ids(model, batches)
     flat = [instance for mini_batch in batches for instance in mini_batch]
     return Workload(

@@ -43,7 +43,7 @@ def log_x(axes: Axes, values: Sequence[float], label: str) -> None:
 
 
 def interval(summary: Summary) -> tuple[float, float]:
-    """Ends of the interval; both the median where a single round gives none."""
+    """Ends of an error bar; both the median where a single round gives none."""
     if summary.low is None or summary.high is None:
         return summary.median, summary.median
     return summary.low, summary.high
@@ -90,7 +90,7 @@ def draw_all_series(axes: Axes, panel: Panel) -> None:
 
 
 def draw_series(axes: Axes, series: Series, look: Look) -> None:
-    """A line with error bars (the confidence interval over rounds) through what was measured.
+    """A line with error bars (the ends over rounds, see Summary) through what was measured.
 
     Where nothing was measured the legend still names the system.
     """

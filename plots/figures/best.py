@@ -134,6 +134,7 @@ def rows_of(artefact: Artefact) -> list[Row]:
                 show["quantity"]: summary.median if summary else None,
                 "low": summary.low if summary else None,
                 "high": summary.high if summary else None,
+                "interval": summary.ends if summary else "",
                 "n_rounds": len(point.records),
                 "is_best": best is point,
                 "status": measured.status,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.planning.grid import Settings
 from harness.records.record import Record
-from harness.records.stats import Summary, summarise, summarise_ratio
+from harness.records.stats import Summary, paired_ratios, summarise
 
 # Builds slower than their project's best: a fact of `versions`, what it begins with, and the
 # warning that ratios to such a build bear. DyNet's wheel has no BLAS.
@@ -190,13 +190,16 @@ def value_of(record: Record, quantity: str, n_instances: int = 0) -> float | Non
     return whole * record.n_mini_batches / record.n_instances
 
 
-def values_of(point: Point, quantity: str, n_instances: int = 0) -> tuple[float, ...] | None:
-    """The quantity in every round; None unless every round is ok and tells it."""
+ByRound = Mapping[int, float]  # a quantity in each round
+
+
+def values_of(point: Point, quantity: str, n_instances: int = 0) -> ByRound | None:
+    """The quantity by round; None unless every round is ok and tells it."""
     if point.status != "ok":
         return None
     records = [record for record in point.records if record is not None]
-    values = [value_of(record, quantity, n_instances) for record in records]
-    told = tuple(value for value in values if value is not None)
+    values = ((r.trial.round, value_of(r, quantity, n_instances)) for r in records)
+    told = {round_: value for round_, value in values if value is not None}
     return told if len(told) == len(point.records) else None
 
 
@@ -216,11 +219,11 @@ def measure_of(point: Point | None, quantity: str, n_instances: int = 0) -> Meas
     values = values_of(point, quantity, n_instances)
     if values is None:
         return Measured(NOT_SEPARABLE if point.status == "ok" else point.status)
-    return Measured("ok", summarise(values), point.warnings)
+    return Measured("ok", summarise(list(values.values())), point.warnings)
 
 
 def arithmetic_of(whole: Point | None, profiled: Point | None, n_instances: int) -> Measured:
-    """Seconds per epoch of computation without what only moves data, over rounds.
+    """Seconds per epoch of computation without what only moves data, over rounds that both have.
 
     whole: a trial that tells its computation. profiled: the same that tells what moved, by itself,
     since telling costs time.
@@ -232,9 +235,11 @@ def arithmetic_of(whole: Point | None, profiled: Point | None, n_instances: int)
             return Measured(part.status)
     assert whole is not None  # for the type checker; a missing point has no summary
     assert profiled is not None
-    all_s = values_of(whole, "computation_s", n_instances) or ()
-    moving = values_of(profiled, "moving_s", n_instances) or ()
-    rest_s = [max(0.0, one - other) for one, other in zip(all_s, moving, strict=True)]
+    all_s = values_of(whole, "computation_s", n_instances) or {}
+    moving = values_of(profiled, "moving_s", n_instances) or {}
+    rest_s = [max(0.0, all_s[round_] - moving[round_]) for round_ in all_s.keys() & moving.keys()]
+    if not rest_s:
+        return Measured(NOT_MEASURED)
     warnings = tuple(sorted({name for part in parts for name in part.warnings}))
     return Measured("ok", summarise(rest_s), warnings)
 
@@ -242,16 +247,19 @@ def arithmetic_of(whole: Point | None, profiled: Point | None, n_instances: int)
 def speedup_of(
     other: Point | None, base: Point | None, quantity: str, n_instances: int = 0
 ) -> Measured:
-    """How many times less the base takes: other / base, over rounds."""
+    """How many times less the base takes: the median of other / base, round by round."""
     for point in (base, other):
         part = measure_of(point, quantity, n_instances)
         if part.summary is None:
             return Measured(part.status)
     assert base is not None  # for the type checker; a missing point has no summary
     assert other is not None
-    numerator = values_of(other, quantity, n_instances) or ()
-    denominator = values_of(base, quantity, n_instances) or ()
-    if min(denominator) <= 0:
+    numerator = values_of(other, quantity, n_instances) or {}
+    denominator = values_of(base, quantity, n_instances) or {}
+    if min(denominator.values()) <= 0:
         return Measured(NOT_SEPARABLE)
+    ratios = paired_ratios(numerator, denominator)
+    if not ratios:
+        return Measured(NOT_MEASURED)
     warnings = tuple(sorted({*base.ratio_warnings, *other.ratio_warnings}))
-    return Measured("ok", summarise_ratio(numerator, denominator), warnings)
+    return Measured("ok", summarise(ratios), warnings)

@@ -56,10 +56,14 @@ class Elsewhere:
         self._answers, self._counts = Answers(held.records), CountAnswers(held.counts)
 
     def rounds(self, trials: Sequence[PlannedTrial]) -> list[Rounds]:
-        """See Source."""
+        """See Source; as many rounds as the trial among these has that has most.
+
+        How many were measured is a fact of the records: what is missing is what others have.
+        """
         found = self._answers.to([trial.spec for trial in trials])
+        held = 1 + max((round_ for rounds in found for round_ in rounds), default=0)
         return [
-            tuple(rounds.get(round_) for round_ in range(trial.rounds))
+            tuple(rounds.get(round_) for round_ in range(min(trial.rounds, held)))
             for trial, rounds in zip(trials, found, strict=True)
         ]
 

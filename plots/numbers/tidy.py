@@ -14,7 +14,8 @@ Row = Mapping[str, object]  # of a table that is no quantity against an axis
 class Line:
     """One number; `source` is "measured" or where it was published.
 
-    low, high: 95 % interval over rounds; empty from a single round and for a paper's number.
+    low, high: see harness.records.stats.Summary; empty for a single round and a paper's number.
+    interval: what they are, in words.
     """
 
     source: str
@@ -27,6 +28,7 @@ class Line:
     value: float | None
     low: float | None
     high: float | None
+    interval: str
     n_rounds: int | None
     status: str
     warnings: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from harness.records.stats import round_warnings
+from harness.records.stats import INTERVAL, INTERVAL_ROUNDS, RANGE, ends_of
 from plots.numbers.artefact import SPEEDUP, Artefact
 from plots.numbers.table import DAGGER
 from plots.words.count_notes import counting_notes, missing_count_notes
@@ -151,15 +151,26 @@ def span(values: Iterable[int]) -> str:
 
 
 def statistics_note(artefact: Artefact) -> str:
-    """What the number is, and what its interval."""
+    """What the number is, and what the ends around it are."""
     rounds = [len(point.records) for point in artefact.points] or [0]
     if max(rounds) < 2:
-        return "One round in a fresh process per trial: no interval."
-    few = " (few: the interval is rough)" if round_warnings(max(rounds)) else ""
+        return "One round in a fresh process per trial: no range."
     return (
-        f"Median of {span(rounds)} rounds{few}, each in a fresh process, rounds interleaved over"
-        " all systems; error bars, brackets and CSV: 95 % bootstrap interval over rounds."
+        f"Median of {span(rounds)} rounds, each in a fresh process, rounds interleaved over all"
+        f" systems, whose order is drawn anew in each; error bars, brackets and CSV:"
+        f" {ends_words(rounds)}. Ratios: of the two systems in each round, then over rounds."
     )
+
+
+def ends_words(rounds: Iterable[int]) -> str:
+    """What the ends around numbers of so many rounds are; a number of one round has none."""
+    found = sorted({ends_of(n) for n in rounds} - {""}, reverse=True)
+    words = {
+        RANGE: "the range over rounds (smallest to largest)",
+        INTERVAL: "95 % interval of the median, between rounds in order",
+    }
+    few = f", where there are fewer than {INTERVAL_ROUNDS}" if len(found) > 1 else ""
+    return "; ".join(words[name] + few * (name == RANGE) for name in found)
 
 
 def warnings_note(artefact: Artefact, shown: Iterable[str]) -> str:

@@ -52,7 +52,7 @@ def measured_cell(measured: Measured, spell: Callable[[float], str] = three_digi
 
 
 def ratio_cell(measured: Measured) -> Cell:
-    """A ratio with its interval, since whether it contains 1 is what matters."""
+    """A ratio with its ends (see Summary), since whether they enclose 1 is what matters."""
     cell, summary = measured_cell(measured), measured.summary
     if summary is None or summary.low is None or summary.high is None:
         return cell
@@ -67,6 +67,7 @@ def numbers_of(measured: Measured) -> Row:
         "value": summary.median if summary else None,
         "low": summary.low if summary else None,
         "high": summary.high if summary else None,
+        "interval": summary.ends if summary else "",
         "n_rounds": summary.n_rounds if summary else None,
         "status": measured.status,
         "warnings": " ".join(measured.warnings),
@@ -74,7 +75,7 @@ def numbers_of(measured: Measured) -> Row:
 
 
 def rows_of_trials(artefact: Artefact, keys: Sequence[str], quantities: Sequence[str]) -> list[Row]:
-    """A row per trial and quantity: its settings, the median and its interval over rounds."""
+    """A row per trial and quantity: its settings, the median and its ends over rounds."""
     rows: list[Row] = []
     for point in artefact.points:
         settings = {key.rpartition(".")[2]: point.settings.get(key) for key in keys}

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.engine.backends.compiled.source import HEADER
+from harness.engine.backends.compiled.source import CYCLES, HEADER
 from harness.engine.cpu_kernels import generated
 from harness.engine.cpu_kernels.fast_math import FAST, fast_exp, fast_sigmoid, fast_tanh
+from harness.machine import compiled
 from harness.values.places import ROOT
 
 Floats = NDArray[np.float32]
@@ -155,6 +156,25 @@ def test_another_source_or_other_functions_get_another_file(
     monkeypatch.setattr(generated, "stamp_of", lambda modules: "another tanh")
     generated.load_generated(SOURCE, "kernel")
     assert len(_files(folder)) == 3
+
+
+@pytest.mark.parametrize("name", ["fast_math", "cycles", "row_kernels", "blas", "loss_kernels"])
+def test_an_edit_of_any_module_that_a_loop_calls_compiles_it_anew(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    source = SOURCE.replace("import math\n", f"import math\n{CYCLES}", 1)
+    generated.load_generated(source, "kernel")
+    before = _files(folder)
+    hashed = compiled.code_sha256
+
+    def edited(path: Path) -> bytes:
+        return hashed(path) + (b"edited" if path.stem == name else b"")
+
+    monkeypatch.setattr(compiled, "code_sha256", edited)
+    compiled.stamp_of.cache_clear()
+    generated.load_generated(source, "kernel")
+    compiled.stamp_of.cache_clear()
+    assert before < _files(folder)
 
 
 def test_a_folder_that_cannot_be_written_is_not_needed(

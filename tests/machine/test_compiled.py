@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from harness.machine.compiled import compiled, compiled_with
 from harness.values.places import ROOT
 
@@ -64,6 +66,67 @@ def test_an_edited_constant_makes_its_readers_stale(tmp_path: Path) -> None:
     assert run_copy(tmp_path) == ["2", "1", "0"]
     (package / "sizes.py").write_text("ADDED = 10\n")
     assert run_copy(tmp_path) == ["11", "0", "1"]
+
+
+NUMBER = "import numpy as np\nADDED = np.float32({added})\n"
+TABLE = "import numpy as np\nADDED = np.array([{added}])\n"
+READER = """
+from harness.machine.compiled import compiled
+from copied.parts.sizes import ADDED
+
+@compiled
+def caller(x):
+    return int(x + {added})
+"""
+
+
+@pytest.mark.parametrize(("text", "added"), [(NUMBER, "ADDED"), (TABLE, "ADDED[0]")])
+@pytest.mark.parametrize("handed_on", [False, True])
+def test_what_tells_nothing_of_its_home_makes_its_readers_stale(
+    tmp_path: Path, text: str, added: str, handed_on: bool
+) -> None:
+    """A number or an array of NumPy has no module of its own; it may come through another file."""
+    parts = tmp_path / "copied" / "parts"
+    parts.mkdir(parents=True)
+    home = parts / ("more.py" if handed_on else "sizes.py")
+    (parts / "sizes.py").write_text("from copied.parts.more import ADDED\n")
+    home.write_text(text.format(added=1))
+    (tmp_path / "copied" / "caller.py").write_text(READER.format(added=added))
+    assert run_copy(tmp_path) == ["2", "0", "1"]
+    assert run_copy(tmp_path) == ["2", "1", "0"]
+    home.write_text(text.format(added=10))
+    assert run_copy(tmp_path) == ["11", "0", "1"]
+
+
+def test_edited_options_of_the_compiler_make_functions_stale(tmp_path: Path) -> None:
+    """They come from another file as a set, of which nothing tells where it came from."""
+    package = tmp_path / "copied"
+    package.mkdir()
+    (package / "options.py").write_text("FAST = {'contract'}\n")
+    (package / "caller.py").write_text(
+        "from harness.machine.compiled import compiled_with\nfrom copied.options import FAST\n"
+        "@compiled_with(fastmath=FAST)\ndef caller(x):\n    return x + 1\n"
+    )
+    assert run_copy(tmp_path) == ["2", "0", "1"]
+    assert run_copy(tmp_path) == ["2", "1", "0"]
+    (package / "options.py").write_text("FAST = {'contract', 'reassoc'}\n")
+    assert run_copy(tmp_path) == ["2", "0", "1"]
+
+
+def test_words_about_a_helper_and_types_leave_its_callers_as_they_are(tmp_path: Path) -> None:
+    package = tmp_path / "copied"
+    parts = package / "parts"
+    parts.mkdir(parents=True)
+    (parts / "types.py").write_text("Number = int\n")
+    (parts / "helper.py").write_text(HELPER.format(added=1))
+    (package / "caller.py").write_text(
+        "from __future__ import annotations\nfrom copied.parts.types import Number\n"
+        + CALLER.replace("caller(x)", "caller(x: Number)")
+    )
+    assert run_copy(tmp_path) == ["2", "0", "1"]
+    (parts / "types.py").write_text("Number = float\n")
+    (parts / "helper.py").write_text('"""What it is."""\n# why\n' + HELPER.format(added=1))
+    assert run_copy(tmp_path) == ["2", "1", "0"]
 
 
 @compiled_with(constants=False)

@@ -16,7 +16,12 @@ import pytest
 from harness.machine import disturbance
 from harness.machine.disturbance import Disturbance
 from harness.machine.facts import describe_machine, has_cuda_device
-from harness.machine.memory import peak_memory_bytes, reset_peak_memory, resident_memory_bytes
+from harness.machine.memory import (
+    forget_peak_memory,
+    give_back_memory,
+    peak_memory_bytes,
+    resident_memory_bytes,
+)
 from harness.machine.quiet import judge_governor, judge_load, judge_memory, judge_swap
 
 MIB = 2**20
@@ -42,7 +47,8 @@ def test_the_peak_of_memory_is_that_since_the_reset() -> None:
     block = np.ones(64 * MIB // 8)
     assert peak_memory_bytes() >= block.nbytes
     del block
-    reset_peak_memory()
+    give_back_memory()
+    forget_peak_memory()
     before = peak_memory_bytes()
     block = np.ones(48 * MIB // 8)
     del block
@@ -72,14 +78,16 @@ def test_work_of_a_child_is_our_own_while_it_lives_and_when_it_has_ended() -> No
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux")
 def test_memory_of_a_child_is_part_of_the_peak_that_the_reset_forgets() -> None:
-    reset_peak_memory()
+    give_back_memory()
+    forget_peak_memory()
     before = resident_memory_bytes(), peak_memory_bytes()
     with child_that(f"block = b'1' * {96 * MIB}"):
         assert resident_memory_bytes() - before[0] >= 90 * MIB
         assert peak_memory_bytes() - before[1] >= 90 * MIB
     with child_that(f"block = b'1' * {96 * MIB}\ndel block"):
         assert peak_memory_bytes() - before[1] >= 90 * MIB
-        reset_peak_memory()
+        give_back_memory()
+        forget_peak_memory()
         assert peak_memory_bytes() - before[1] <= 60 * MIB
 
 

@@ -19,6 +19,7 @@ MakeSpec = Callable[..., TrialSpec]
 # Of a record: what every trial has, whatever was found out about it.
 GIVEN = {
     *("schema_version", "trial", "trial_id", "source_sha256", "machine", "versions", "config"),
+    "gpu",
     *("started_at", "finished_at", "command"),
 }
 FULL = Findings(
@@ -37,7 +38,10 @@ FULL = Findings(
     counters=MeanCounters(n_batches=1.0, n_launches=2.0, bytes_copied=3.0, n_copies=4.0),
     n_compilations=3,
     moving_share=0.25,
+    n_warmup=4,
+    empty_sample_s=1e-7,
     samples_s=(0.5, 1.5),
+    marked_samples_s=(0.75, 1.75),
     instances_per_s=4.0,
     phases_s={
         "construct": 0.1,
@@ -84,7 +88,7 @@ def test_of_a_trial_that_died_nothing_is_made_up(make_spec: MakeSpec) -> None:
     findings = Findings()
     findings.end("crash", "over\n  two lines")
     content = json.loads(made(make_spec, findings).model_dump_json(exclude_defaults=True))
-    assert set(content) == GIVEN - {"schema_version"} | {"status", "reason"}
+    assert set(content) == GIVEN - {"schema_version", "gpu"} | {"status", "reason"}
     assert (content["status"], content["reason"]) == ("crash", "over two lines")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.measuring import worker
 from harness.measuring.launch import worker_environment
 from harness.measuring.worker import main
 from harness.trials.spec import USAGE_EXIT, TrialSpec
@@ -33,6 +34,13 @@ def test_a_good_trial(make_spec: MakeSpec, tmp_path: Path, mode: str) -> None:
     assert record.compile_s is not None
     assert record.peak_memory_bytes is not None
     assert record.peak_memory_bytes > 2**20
+    assert record.n_warmup is not None
+    assert 1 <= record.n_warmup <= 10
+    assert record.empty_sample_s is not None
+    assert 0 < record.empty_sample_s < min(record.samples_s)
+    assert len(record.samples_s) - len(record.marked_samples_s) in (0, 2)
+    assert all(seconds > 0 for seconds in record.marked_samples_s)
+    assert record.gpu is None
     assert record.versions["fake"] == "1.0"
     assert {"python", "numpy", "harness"} < set(record.versions)
     assert record.command == "bench some=thing"
@@ -181,3 +189,25 @@ def test_a_worker_loads_no_framework_of_others(
         check=True,
     )
     assert done.stdout.split("\n")[-2] == "0 []"
+
+
+def test_memory_is_given_back_before_the_warm_up_and_not_after(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the warm-up has faulted in stays, so that the first timed pass finds it."""
+    order: list[str] = []
+
+    def note(name: str) -> None:
+        work = getattr(worker, name)
+
+        def noted(*given: object) -> object:
+            order.append(name)
+            return work(*given)
+
+        monkeypatch.setattr(worker, name, noted)
+
+    names = ["give_back_memory", "warm_up", "forget_peak_memory", "time_passes"]
+    for name in names:
+        note(name)
+    assert measure(make_spec(), tmp_path).status == "ok"
+    assert order == names

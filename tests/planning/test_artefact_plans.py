@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 
@@ -14,8 +15,11 @@ from harness.planning.artefacts import (
     plan_counts,
 )
 from harness.planning.compose import Composer
-from harness.planning.grid import experiment_names, read_experiment
+from harness.planning.grid import SCALES, experiment_names, read_experiment
+from harness.records.stats import INTERVAL_ROUNDS
 from plots.numbers.presentation import read_presentation
+
+PAPER = pytest.param("paper", marks=pytest.mark.slow)
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +60,30 @@ def test_artefacts_share_their_trials(composer: Composer) -> None:
     n_systems = len({t.settings["system"] for t in trials if t not in small})
     assert (sum(trial.rounds for trial in trials) - len(small)) / n_systems <= 120 / 13
     assert len(small) <= 20
+
+
+@pytest.mark.parametrize("scale", [s for s in SCALES if s != "paper"] + [PAPER])
+def test_every_batch_size_of_an_artefact_measures_the_same_instances(
+    scale: str, composer: Composer
+) -> None:
+    for name in experiment_names():
+        if scale not in read_experiment(name)["scales"]:
+            continue
+        found: dict[str, set[int]] = {}
+        for trial in plan_artefact(name, choices(scale), composer):
+            spec = trial.spec
+            rest = {k: v for k, v in trial.settings.items() if k != "batch_size"}
+            key = json.dumps({k: v for k, v in rest.items() if not k.startswith("timing.")})
+            found.setdefault(key, set()).add(spec.n_mini_batches * spec.batch_size)
+        unlike = {key: sizes for key, sizes in found.items() if len(sizes) > 1}
+        assert unlike == {}, f"{name}: other batch sizes measure other instances"
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_numbers_at_the_papers_scale_have_an_interval(name: str) -> None:
+    paper = read_experiment(name)["scales"]["paper"]
+    if isinstance(paper, dict) and paper.get("blocks"):
+        assert paper["rounds"] >= INTERVAL_ROUNDS
 
 
 def test_the_systems_of_a_point_stand_together(composer: Composer) -> None:

@@ -15,6 +15,7 @@ from harness.errors import ConfigError
 from harness.planning.compose import Composer, choices_of, quote_null
 from harness.planning.grid import expand, experiment_names
 from harness.planning.resolve import spec_of, specs_of
+from harness.planning.rounds import order_of_round
 from harness.terminal.command_line import experiment_trials, parse, plan
 from harness.trials.sources import module_file, source_sha256
 from harness.trials.spec import Limits, Timing
@@ -126,8 +127,11 @@ def test_what_hydra_answers_itself_plans_nothing(capsys: pytest.CaptureFixture[s
 def test_rounds_are_outermost(tmp_path: Path) -> None:
     arguments = ["-m", "system=null,reference", "round=1,0", f"results_dir={tmp_path}"]
     planned = plan(parse(arguments), arguments)
-    order = [(one.spec.round, one.spec.system) for one in planned]
-    assert order == [(0, "null"), (0, "reference"), (1, "null"), (1, "reference")]
+    assert [one.spec.round for one in planned] == [0, 0, 1, 1]
+    for round_ in (0, 1):
+        specs = [one.spec for one in planned if one.spec.round == round_]
+        assert specs == order_of_round(specs, round_, lambda spec: spec)
+        assert {spec.system for spec in specs} == {"null", "reference"}
     rounds = plan(parse([NULL, "rounds=3", f"results_dir={tmp_path}"]), [])
     assert [one.spec.round for one in rounds] == [0, 1, 2]
 

@@ -41,7 +41,7 @@ def test_unlike_records_are_refused(
     assert run_draw(FIGURE, choices) == 1
 
 
-def test_a_speedup_is_a_ratio_of_medians_with_an_interval(
+def test_a_speedup_is_of_pairs_of_a_round_with_their_range(
     choices: Choices, composer: Composer
 ) -> None:
     base, other = plan_artefact(TABLE, choices, composer)[:2]
@@ -50,11 +50,15 @@ def test_a_speedup_is_a_ratio_of_medians_with_an_interval(
         records = [made_up_record(trial, r, instances_per_s=100 / s) for r, s in enumerate(seconds)]
         return Point(trial.settings, tuple(records))
 
-    fast, slow = point(base, (1.0, 1.0, 1.0)), point(other, (2.0, 3.0, 4.0))
+    # Later rounds were slow for both. The ratio of medians would be 2.
+    fast, slow = point(base, (1.0, 2.0, 4.0)), point(other, (3.0, 4.0, 16.0))
     ratio = speedup_of(slow, fast, "epoch_s", 100)
     assert ratio.summary is not None
     assert ratio.summary.median == pytest.approx(3.0)
     assert (ratio.summary.low, ratio.summary.high) == (pytest.approx(2.0), pytest.approx(4.0))
+    assert ratio.summary.ends == "range"
+    longer = speedup_of(point(other, (3.0, 4.0, 16.0, 99.0)), fast, "epoch_s", 100)
+    assert longer.summary == ratio.summary, "of the fourth round there is no pair"
     assert speedup_of(None, fast, "epoch_s", 100).status == "not run"
 
 

@@ -56,7 +56,7 @@ def interpreted_kernels() -> Iterator[None]:
         yield
 
 
-def _interpreted(source: str, entry: str, modules: Sequence[Any] = ()) -> Callable[..., None]:
+def _interpreted(source: str, entry: str) -> Callable[..., None]:
     body = source.split("@numba.njit", 1)[1].split("\n", 1)[1]
     lines = [line for line in body.splitlines() if not line.startswith("@numba.njit")]
     one, half = np.float32(1.0), np.float32(0.5)

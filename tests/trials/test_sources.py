@@ -12,6 +12,7 @@ from harness.trials import sources
 from harness.trials.sources import (
     WORKER,
     SourceHashes,
+    hash_contents,
     hash_files,
     imported_files,
     module_file,
@@ -89,6 +90,44 @@ def test_the_hash_is_the_same_in_another_folder(tmp_path: Path) -> None:
     assert hash_files({"n": tmp_path / "a" / "m.py"}) not in hashes
 
 
+CODE = "x = 1\ndef f() -> int:\n    return x\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_the_same"),
+    [
+        ('"""A story."""\n\n\nx = 1  # one\n\ndef f() -> int:\n    return x\n', True),
+        ("x = 1\ndef f() -> int:\n    'What it does.'\n    return (\n        x\n    )\n", True),
+        (CODE.replace("1", "2"), False),
+        (CODE.replace("1", "1.0"), False),
+        (CODE.replace("1", "True"), False),
+        (f"{CODE}'a text at the end'\n", False),
+        (f"{CODE}y = 'no docstring'\n", False),
+        (CODE.replace("def", "@staticmethod\ndef"), False),
+    ],
+)
+def test_comments_docstrings_and_layout_are_no_code(
+    tmp_path: Path, text: str, is_the_same: bool
+) -> None:
+    one, other = tmp_path / "one.py", tmp_path / "other.py"
+    one.write_text(CODE)
+    other.write_text(text)
+    assert (hash_files({"m": one}) == hash_files({"m": other})) == is_the_same
+    assert hash_contents({"m": one}) != hash_contents({"m": other})
+
+
+def test_what_generated_source_imports_is_measured_code(sample: Path, make_spec: MakeSpec) -> None:
+    """A module that nothing but a text names, where that text is the beginning of a program."""
+    (sample / "kernels.py").write_text("scale = 1\n")
+    (sample / "writer.py").write_text(
+        "HEADER = 'import math\\nfrom sample.kernels import scale\\n'\n"
+    )
+    spec = make_spec(adapter="sample.writer")
+    before = source_sha256(spec)
+    (sample / "kernels.py").write_text("scale = 2\n")
+    assert source_sha256(spec) != before
+
+
 def test_the_worker_s_code_is_measured_code_and_the_parent_s_is_not() -> None:
     found = set(imported_files([WORKER]))
     assert {
@@ -144,7 +183,8 @@ def test_the_backend_that_runs_a_trial_is_measured_code(
     spec = make_spec(adapter="systems.on_core.vertex", system_options=options)
     found = code_of(spec, monkeypatch)
     assert {f"harness.engine.backends.{name}" for name in kernels} <= found
-    assert "harness.engine.cpu_kernels.row_kernels" in found
+    called = ("blas", "cycles", "fast_math", "loss_kernels", "memory_kernels", "row_kernels")
+    assert {f"harness.engine.cpu_kernels.{name}" for name in called} <= found
 
 
 def test_a_module_below_what_is_named_counts(sample: Path) -> None:

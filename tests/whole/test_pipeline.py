@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 import time
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harness.planning.rounds import order_of_round
 from harness.records.record import read_record
+from harness.trials.spec import TrialSpec
 from tests.support.pipelines import SYSTEMS, command, environment, needs_flock, records, snakemake
 
 pytestmark = needs_flock
@@ -44,10 +47,16 @@ def test_all_makes_every_table_and_figure_once(folder: Path) -> None:
 
     first = records(folder)
     assert len(first) == len(SYSTEMS) * 2 * 2, "artefacts share their trials"
-    measured = [read_record(path) for path in first]
-    assert {record.status for record in measured} == {"ok"}
-    by_time = sorted((record.started_at, record.trial.round) for record in measured)
-    assert [round_ for _, round_ in by_time] == [0] * 4 + [1] * 4, "rounds interleave the systems"
+    in_time = [
+        read_record(path) for path in sorted(first, key=lambda path: path.stat().st_mtime_ns)
+    ]
+    assert {record.status for record in in_time} == {"ok"}
+    rounds = [record.trial.round for record in in_time]
+    assert rounds == [0] * 4 + [1] * 4, "rounds interleave the systems"
+    for round_, size in itertools.product((0, 1), (1, 2)):
+        at = [r for r in in_time if (r.trial.round, r.trial.batch_size) == (round_, size)]
+        specs = [TrialSpec.from_dict(record.config) for record in at]
+        assert specs == order_of_round(specs, round_, lambda spec: spec), "as bench draws it"
     again = snakemake(folder, "all")
     assert again.returncode == 0
     assert "Nothing to be done" in again.stdout + again.stderr

@@ -15,8 +15,9 @@ from harness.planning.artefacts import (
 )
 from harness.planning.compose import Composer
 from harness.planning.grid import expand, experiment_names
+from harness.planning.rounds import in_rounds
 from harness.records.record import path_of
-from harness.trials.sources import SourceHashes, hash_files
+from harness.trials.sources import SourceHashes, hash_contents
 from harness.values.places import CONF_DIR
 from plots.numbers.drawable import drawable
 from plots.numbers.presentation import read_presentation
@@ -38,22 +39,28 @@ else:
     }
     COUNTS = {name: plan_counts(name, CHOICES) for name in PLANS}
 TRIALS = {
-    trial.trial_id: (place, trial)
-    for place, trial in enumerate(measuring_order(t for plan in PLANS.values() for t in plan))
+    trial.trial_id: trial for trial in measuring_order(t for plan in PLANS.values() for t in plan)
+}
+# Place of every trial's round in the order of measuring.
+PLACES = {
+    (trial.trial_id, round_): place
+    for place, (trial, round_) in enumerate(
+        in_rounds(list(TRIALS.values()), lambda t: t.rounds, lambda t: t.spec)
+    )
 }
 if not DRAWABLE:
-    for _, planned in TRIALS.values():
+    for planned in TRIALS.values():
         admit(planned.spec)
 SOURCES = SourceHashes()
 SWEEPS = {sweep.sweep_id: sweep for sweeps in COUNTS.values() for sweep in sweeps}
 FILES = {name: read_presentation(name, CHOICES.conf_dir).files for name in PLANS}
 # Editing what draws draws again; editing what is measured measures again (see the rule trial).
-DRAWING_SHA256 = hash_files(
+DRAWING_SHA256 = hash_contents(
     {path.name: path for path in Path(workflow.basedir, "plots").rglob("*")
      if path.suffix in (".py", ".yaml", ".html", ".mplstyle")}
 )
 # What shows the code of models is drawn again once that changes.
-CODE_SHA256 = hash_files(
+CODE_SHA256 = hash_contents(
     {path.as_posix(): path for folder in ("harness/models", "systems")
      for path in Path(workflow.basedir, folder).rglob("*.py")}
 )

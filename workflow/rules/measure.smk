@@ -8,13 +8,13 @@ rule trial:
     log:
         f"{RESULTS}/logs/{{trial}}/r{{round}}.log",
     params:
-        spec=lambda wildcards: TRIALS[wildcards.trial][1].as_json(CHOICES.conf_dir),
-        source=lambda wildcards: SOURCES.of(TRIALS[wildcards.trial][1].spec),
+        spec=lambda wildcards: TRIALS[wildcards.trial].as_json(CHOICES.conf_dir),
+        source=lambda wildcards: SOURCES.of(TRIALS[wildcards.trial].spec),
         measure=f"flock {RESULTS}/.measuring {PYTHON} harness.commands.measure",
         worker_log=lambda wildcards: f"{RESULTS}/logs/{wildcards.trial}.r{wildcards.round}.log",
     threads: workflow.cores # it owns the machine: nothing else runs beside it
-    # Rounds interleave the systems: every trial's first round, then every trial's second.
-    priority: lambda wildcards: 10**6 - 10**4 * int(wildcards.round) - TRIALS[wildcards.trial][0]
+    # Every trial's first round, then every trial's second; in each the systems of a point as drawn.
+    priority: lambda wildcards: len(PLACES) - PLACES.get((wildcards.trial, int(wildcards.round)), len(PLACES))
     message:
         "measure {wildcards.trial}, round {wildcards.round}"
     shell:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.util
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
-from harness.engine.cpu_kernels import fast_math
 from harness.machine.compiled import stamp_of
+from harness.machine.source_code import imports_in_text
 
 
 def cache_folder() -> Path:
@@ -23,14 +23,21 @@ def cache_folder() -> Path:
     return Path(base) / "dynamic-batching-kernels"
 
 
-def load_generated(
-    source: str, entry: str, modules: Sequence[ModuleType] = ()
-) -> Callable[..., None]:
+def called_by(source: str) -> tuple[str, ...]:
+    """Modules of ours that generated source imports; what it calls of them is compiled into it."""
+    ours = __name__.partition(".")[0]
+    names = {name for name in imports_in_text(source) if name.partition(".")[0] == ours}
+    return tuple(sorted(names))
+
+
+def load_generated(source: str, entry: str) -> Callable[..., None]:
     """Import a function of generated source from a file, which numba's on-disk cache needs.
 
-    modules: what the source calls, besides fast_math; when that changes it is compiled anew.
+    When what the source imports of ours changes, it is compiled anew.
     """
-    called = tuple(module.__name__ for module in (fast_math, *modules))
+    called = called_by(source)
+    for name in called:
+        importlib.import_module(name)
     digest = hashlib.sha256((stamp_of(called) + source).encode()).hexdigest()[:16]
     folder = cache_folder()
     path = folder / f"fused_{digest}.py"

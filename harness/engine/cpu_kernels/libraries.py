@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from harness.machine.blas_names import onednn_kernels, openblas_name
+
 ONEDNN_PACKAGE = "onednn-cpu-gomp"
 SMALL = 10**6  # multiplications in OpenBLAS's largest small product
 SMALL_CORES = (b"SkylakeX", b"Cooperlake", b"SapphireRapids")
@@ -51,8 +53,7 @@ def _openblas() -> Library | None:
             continue
         core.restype = ctypes.c_char_p
         limit = SMALL if core() in SMALL_CORES else 0
-        name = f"OpenBLAS ({core().decode()})"
-        return Library(name, _address(function), limit, set_threads)
+        return Library(openblas_name(library), _address(function), limit, set_threads)
     return None
 
 
@@ -103,7 +104,7 @@ def _onednn() -> OneDNN | None:
             continue
         version_of.restype = ctypes.POINTER(_Version)
         found = version_of().contents
-        words = f"{found.major}.{found.minor}.{found.patch}"
+        words = f"{found.major}.{found.minor}.{found.patch} ({onednn_kernels(library)})"
         return OneDNN(words, _address(function), set_threads)
     return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import llvmlite
 import numba
 import numpy as np
 from numpy.typing import NDArray
@@ -188,6 +189,7 @@ class Backend(backend.Backend):
         """Of the compiler, and of the library that multiplies."""
         return {
             "numba": numba.__version__,
+            "llvmlite": llvmlite.__version__,
             "blas": self._multiplying.names,
             "blas_threads": str(self._multiplying.n_threads),
         }

@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 from harness.engine.backend import Tally
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.source import write_loop
-from harness.engine.cpu_kernels import blas, loss_kernels, memory_kernels, row_kernels
+from harness.engine.cpu_kernels import blas
 from harness.engine.cpu_kernels.generated import load_generated
 from harness.engine.lowering.plan import Plan
 from harness.values.instances import IntArray
-
-CALLED = (blas, loss_kernels, memory_kernels, row_kernels)
 
 
 class CompiledLoop:
@@ -34,7 +32,7 @@ class CompiledLoop:
         source = write_loop(plans, stage, profile=profile)
         self._memory, self._arguments = memory, source.arguments
         self._multiplying = multiplying
-        self._function = load_generated(source.text, "loop", CALLED)
+        self._function = load_generated(source.text, "loop")
         self._tally: NDArray[np.int64] = np.zeros(3, dtype=np.int64)
         self._arrays: list[NDArray[Any]] = []
         self._found_for = 0

@@ -1,0 +1,127 @@
+"""What a file of Python source says, read without running it: its imports, and a hash of its code.
+
+Comments, docstrings and layout are no part of the code: editing them changes nothing that runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+# Not what runs: "u" of a text, and comments that type checkers read.
+_LEFT_OUT = ("kind", "type_comment", "type_ignores")
+_ANNOTATIONS = ("annotation", "returns")
+_WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_IMPORT_IN_TEXT = re.compile(r"^(?:from|import) +(\w+(?:\.\w+)*)", re.MULTILINE)
+
+
+def code_sha256(path: Path) -> bytes:
+    """Hash the code of a file of Python source; equal in every version of Python."""
+    return _code_sha256(path, path.stat().st_mtime_ns)
+
+
+@cache
+def _code_sha256(path: Path, changed_ns: int) -> bytes:
+    return hashlib.sha256(" ".join(_words(_tree(path, changed_ns))).encode()).digest()
+
+
+@cache
+def _tree(path: Path, _changed_ns: int) -> ast.Module:
+    return ast.parse(path.read_bytes())
+
+
+def tree_of(path: Path) -> ast.Module:
+    """Parse a file, once as long as it does not change."""
+    return _tree(path, path.stat().st_mtime_ns)
+
+
+def _words(value: Any) -> Iterator[str]:
+    """Spell a tree; ast.dump would do so otherwise in other versions of Python."""
+    if isinstance(value, ast.AST):
+        yield type(value).__name__
+        for name, inner in ast.iter_fields(value):
+            if name == "body" and isinstance(value, _WITH_DOCSTRING):
+                inner = inner[ast.get_docstring(value, clean=False) is not None :]
+            if inner is not None and inner != [] and name not in _LEFT_OUT:
+                yield f"{name}="
+                yield from _words(inner)
+        yield ";"
+    elif isinstance(value, list):
+        yield "["
+        for inner in value:
+            yield from _words(inner)
+        yield "]"
+    else:
+        yield repr(value)
+
+
+def imports_of(tree: ast.Module, package: str) -> tuple[str, ...]:
+    """Every module that a tree may import, by its absolute name; some may be no modules.
+
+    package: the one that the module lies in, or is.
+    """
+    return tuple(name for names in _imports(tree, package).values() for name in names)
+
+
+def compiled_in(path: Path, module: str) -> tuple[str, ...]:
+    """Modules whose functions or constants the functions of a file may hold once compiled.
+
+    Left out are imports that nothing but annotations uses.
+    """
+    tree = tree_of(path)
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    run, all_of_it = _names(_run(tree)), _names(ast.walk(tree))
+    found = _imports(tree, package).items()
+    # What the file itself uses nowhere others may take from it.
+    return tuple(
+        n for bound, names in found if bound in run or bound not in all_of_it for n in names
+    )
+
+
+def imports_in_text(text: str) -> tuple[str, ...]:
+    """Modules that a text imports where it is the source of another one, by its lines."""
+    return tuple(_IMPORT_IN_TEXT.findall(text))
+
+
+def _imports(tree: ast.Module, package: str) -> dict[str, list[str]]:
+    """Modules by the name that is bound to what comes from them."""
+    found: dict[str, list[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                bound = alias.asname or alias.name.partition(".")[0]
+                found.setdefault(bound, []).append(alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(node, package)
+            for alias in node.names:
+                # `from a import b` loads a.b where b is a module; where it is none, there is none.
+                bound = alias.asname or alias.name
+                found.setdefault(bound, []).extend((base, f"{base}.{alias.name}"))
+    return found
+
+
+def _absolute(node: ast.ImportFrom, package: str) -> str:
+    if not node.level:
+        return node.module or ""
+    parts = package.split(".")
+    parent = ".".join(parts[: len(parts) - node.level + 1])
+    return f"{parent}.{node.module}" if node.module else parent
+
+
+def _names(nodes: Iterator[ast.AST]) -> set[str]:
+    return {node.id for node in nodes if isinstance(node, ast.Name)}
+
+
+def _run(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes below one but those of annotations."""
+    yield node
+    for name, value in ast.iter_fields(node):
+        if name not in _ANNOTATIONS:
+            for inner in value if isinstance(value, list) else [value]:
+                if isinstance(inner, ast.AST):
+                    yield from _run(inner)
