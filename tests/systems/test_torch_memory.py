@@ -35,8 +35,9 @@ def garbage() -> Iterator[list[object]]:
     [
         *((Levels, case) for case in ("tree_lstm", "tree_fc_fold", "var_lstm", "bilstm_layers")),
         *((Levels, case) for case in ("bilstm_char", "seq2seq", "parser")),
+        *((Levels, case) for case in ("lattice_lstm", "lattice_gru", "gated_lattice_lstm")),
         *((Fused, case) for case in ("var_lstm", "bilstm")),
-        *((Eager, case) for case in ("tree_lstm", "var_lstm")),
+        *((Eager, case) for case in ("tree_lstm", "var_lstm", "gated_lattice_lstm")),
         *((TorchFold, case) for case in ("tree_lstm", "tree_fc_cavs", "tree_gru")),
     ],
 )
