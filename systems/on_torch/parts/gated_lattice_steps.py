@@ -1,12 +1,12 @@
-"""Steps of a Lattice-LSTM with gates, as systems.on_torch.models.lattice_steps runs them."""
+"""Steps of a Lattice-LSTM with gates, as systems.on_torch.parts.lattice_steps runs them."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from systems.on_torch.models.lattice_rows import LatticeRows, Step
-from systems.on_torch.models.lattice_steps import Steps
+from systems.on_torch.parts.lattice_rows import LatticeRows, Step
+from systems.on_torch.parts.lattice_steps import Steps
 from systems.on_torch.parts.lstm import through_sigmoid
 from systems.on_torch.parts.products import product, weight_gradient
 
