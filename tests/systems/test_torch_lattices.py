@@ -12,7 +12,7 @@ import torch
 from harness.contracts.model import ModelSizes
 from harness.models.parts.lattices import joined_arcs
 from harness.values.instances import Lattice
-from systems.on_torch.models.lattice_rows import LatticeRows, batch_points, lattice_rows
+from systems.on_torch.parts.lattice_rows import LatticeRows, batch_points, lattice_rows
 from tests.support.lattices import LATTICES
 from tests.support.run_adapter import random_lattice
 
@@ -62,16 +62,18 @@ def test_nothing_is_read_before_it_is_complete(plan: LatticeRows) -> None:
     """Words first, then characters: a state is complete when its last arc is."""
     missing = np.bincount(plan.targets, minlength=len(plan.order)) + 1  # and its character
     missing[: plan.k] = 0
+    rows, words = (np.cumsum([0, *sizes]) for sizes in (plan.sizes, plan.word_sizes))
     for step in plan.steps:
-        assert plan.before[plan.characters_of(step)].tolist() == list(
-            range(step.before.start, step.before.stop)
-        )
         if step.words is not None:
-            assert not missing[plan.sources[step.words]].any()
-            np.subtract.at(missing, plan.targets[step.words].numpy(), 1)
-        assert not missing[step.before].any()
-        missing[step.own] -= 1
-        assert step.joins == np.isin(plan.targets, np.arange(len(missing))[step.own]).any()
+            batch = slice(*words[step.words : step.words + 2])
+            assert not missing[plan.sources[batch]].any()
+            np.subtract.at(missing, plan.targets[batch].numpy(), 1)
+        own = np.arange(*rows[step.number : step.number + 2])
+        before = plan.before[own - plan.k].numpy()
+        assert before.tolist() == (rows[step.number - 1] + np.arange(len(own))).tolist()
+        assert not missing[before].any()
+        missing[own] -= 1
+        assert step.joins == np.isin(plan.targets, own).any()
     assert not missing.any()
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from harness.contracts.model import Model
 from systems.on_torch.parts.gated_lattice_steps import GatedSteps
 from systems.on_torch.parts.lattice_levels import LatticeLevels
-from systems.on_torch.parts.lattice_texts import RecursiveLattices, State
 from systems.on_torch.parts.lattice_parameters import Gates, LatticeParameters
+from systems.on_torch.parts.lattice_texts import RecursiveLattices, State
 
 
 class _GatedLatticeLSTM(LatticeParameters):

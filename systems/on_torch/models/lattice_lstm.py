@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from harness.contracts.model import Model
+from systems.on_torch.parts.lattice_cells import LSTMCells
 from systems.on_torch.parts.lattice_levels import LatticeLevels
+from systems.on_torch.parts.lattice_parameters import Gates, LatticeParameters
 from systems.on_torch.parts.lattice_steps import SummedSteps
 from systems.on_torch.parts.lattice_texts import RecursiveLattices, State
-from systems.on_torch.parts.lattice_cells import LSTMCells
-from systems.on_torch.parts.lattice_parameters import Gates, LatticeParameters
 
 
 class _LatticeLSTM(LatticeParameters):

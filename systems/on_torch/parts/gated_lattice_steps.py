@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from systems.on_torch.parts.lattice_rows import LatticeRows, Step
-from systems.on_torch.parts.lattice_steps import Steps
+from systems.on_torch.parts.lattice_steps import Rows, Steps
 from systems.on_torch.parts.lstm import through_sigmoid
-from systems.on_torch.parts.products import product, weight_gradient
+from systems.on_torch.parts.nonlinear import tanh, through_tanh
+from systems.on_torch.parts.products import Repeated, product, weight_gradient
 
 aten = torch.ops.aten
 
@@ -16,142 +17,150 @@ aten = torch.ops.aten
 class GatedSteps(Steps):
     """Cells of words, with their weights, are added up where they end, and a character weighs them.
 
-    start (2 h,): before the first character. x, y: vectors of the plan's characters and words.
-    weights: W, b and U of characters (gates i, o, f, g), of words (i, f, g) and of words' weights.
-    sums (n, 2 h): of weights and of weighted cells; `characters` adds its own candidate's to them.
+    start (2 h,): h and c before the first character. x, y: vectors of the plan's characters and
+    words. given: W, b and U of characters (gates i, o, f, g), of words (i, f, g) and of words'
+    weights. sums: of weights and of weighted cells; a character's own are added to them.
     """
 
     def __init__(
-        self, plan: LatticeRows, start: Tensor, x: Tensor, y: Tensor, *weights: Tensor, keep: bool
+        self, plan: LatticeRows, start: Tensor, x: Tensor, y: Tensor, *given: Tensor, keep: bool
     ) -> None:
-        self.plan, self.keep, self.x, self.y = plan, keep, x, y
-        self.W, b, self.U, self.W_word, b_word, self.U_word, self.W_gate, b_gate, self.U_gate = (
-            weights
-        )
-        n, h = len(plan.order), self.U.shape[1]
-        self.width, self.ends = h, plan.targets - plan.k
+        self.plan, self.x, self.y, self.given = plan, x, y, given
+        W, b, U, W_word, b_word, U_word, W_gate, b_gate, U_gate = given
+        self.width = h = len(start) // 2
+        self.ends = plan.targets - plan.k
         self.x_end = x.index_select(0, self.ends)
-        self.gates = product(x, self.W, b)
-        self.word_gates = product(y, self.W_word, b_word)
-        self.shares = product(self.x_end, self.W_gate, b_gate)
-        self.states, self.sums = x.new_zeros(n, 2 * h), x.new_zeros(n, 2 * h)
-        self.states[: plan.k] = start
-        self.h = self.states[:, :h]
-        self.cells, self.tanh_c = x.new_empty(len(y), h), x.new_empty(len(x), h)
-        self.gated = x.new_zeros(n, 1, dtype=torch.bool).index_fill_(0, plan.targets, True)
+        self.by_state, self.by_begin, self.by_cell = map(Repeated, (U, U_word, U_gate))
+        self.all_gates, self.all_words = product(x, W, b), product(y, W_word, b_word)
+        self.all_shares = product(self.x_end, W_gate, b_gate)
+        self.all_cells = x.new_empty(len(y), h)
+        sizes, words = plan.sizes[1:], plan.word_sizes
+        self.gates, self.tanh_c = self.all_gates.split(sizes), x.new_empty(len(x), h).split(sizes)
+        self.word_gates, self.shares = self.all_words.split(words), self.all_shares.split(words)
+        self.cells = self.all_cells.split(words)
+        self.states, self.sums = Rows(x, plan, 2, h), Rows(x, plan, 2, h)
+        for states, first in zip(self.states.own(0), start.split(h), strict=True):
+            states[:] = first
+        self.h = self.states.whole[0]
+        gated = x.new_zeros(len(plan.order), 1, dtype=torch.bool)
+        self.gated = gated.index_fill_(0, plan.targets, True).split(plan.sizes)
+        self.sources, self.targets = plan.sources.split(words), plan.targets.split(words)
 
-    def words(self, rows: slice) -> None:
+    def words(self, batch: int) -> None:
         """See Steps."""
-        h, c = self.states.index_select(0, self.plan.sources[rows]).chunk(2, 1)
-        gates, cell, share = self.word_gates[rows], self.cells[rows], self.shares[rows]
-        gates += product(h, self.U_word)
+        h, c = self.states.take(self.sources[batch])
+        gates, cell, share = self.word_gates[batch], self.cells[batch], self.shares[batch]
+        gates += self.by_begin(h)
         gates[:, : 2 * self.width].sigmoid_()
         i, f, g = gates.chunk(3, 1)
-        torch.mul(f, c, out=cell)
-        cell.addcmul_(i, g.tanh_())
-        share += product(cell, self.U_gate)
+        torch.mul(f, c, out=cell).addcmul_(i, tanh(g, g))
+        share += self.by_cell(cell)
         weight = share.sigmoid_().exp()
-        self.sums.index_add_(0, self.plan.targets[rows], torch.cat([weight, weight * cell], dim=1))
+        self.sums.add(self.targets[batch], (weight, weight * cell))
 
     def characters(self, step: Step) -> None:
         """See Steps."""
-        rows = self.plan.characters_of(step)
-        h, c = self.states[step.before].chunk(2, 1)
-        gates = self.gates[rows]
-        gates += product(h, self.U)
+        h, c = self.states.before(step.number)
+        new_h, new_c = self.states.own(step.number)
+        gates = self.gates[step.number - 1]
+        gates += self.by_state(h)
         gates[:, : 3 * self.width].sigmoid_()
         i, o, f, g = gates.chunk(4, 1)
-        new_h, new_c = self.states[step.own].chunk(2, 1)
-        torch.mul(f, c, out=new_c)
-        new_c.addcmul_(i, g.tanh_())
+        torch.mul(f, c, out=new_c).addcmul_(i, tanh(g, g))
         if step.joins:
-            weight, weighted = self.sums[step.own].chunk(2, 1)
+            weight, weighted = self.sums.own(step.number)
             own = i.exp()
             weight += own
-            weighted.addcmul_(own, g)
-            torch.where(self.gated[step.own], weighted.div_(weight), new_c, out=new_c)
-        torch.mul(o, torch.tanh(new_c, out=self.tanh_c[rows]), out=new_h)
+            weighted.addcmul_(own, g).div_(weight)
+            torch.where(self.gated[step.number], weighted, new_c, out=new_c)
+        torch.mul(o, tanh(new_c, self.tanh_c[step.number - 1]), out=new_h)
 
     def begin_backward(self, dh: Tensor) -> None:
         """See Steps."""
-        self.before_chars = self.states.index_select(0, self.plan.before)
-        self.before_words = self.states.index_select(0, self.plan.sources)
-        self.d, self.dsums = torch.zeros_like(self.states), torch.empty_like(self.sums)
-        self.d[:, : self.width] = dh
-        self.dgates, self.dword = torch.empty_like(self.gates), torch.empty_like(self.word_gates)
-        self.dshares = torch.empty_like(self.shares)
+        sizes, words = self.plan.sizes[1:], self.plan.word_sizes
+        _, _, U, _, _, U_word, _, _, U_gate = self.given
+        self.to_state, self.to_begin, self.to_cell = (
+            Repeated(weight.t()) for weight in (U, U_word, U_gate)
+        )
+        self.h_begin, c_begin = self.states.take(self.plan.sources)
+        self.c_begin = c_begin.split(words)
+        self.d, self.dsums = (Rows(dh, self.plan, 2, self.width) for _ in range(2))
+        self.d.whole[0].copy_(dh)
+        self.all_d, self.all_dwords, self.all_dshares = map(
+            torch.empty_like, (self.all_gates, self.all_words, self.all_shares)
+        )
+        self.dgates, self.dwords = self.all_d.split(sizes), self.all_dwords.split(words)
+        self.dshares = self.all_dshares.split(words)
 
     def characters_backward(self, step: Step) -> None:
         """See Steps."""
-        rows, n_sigmoids = self.plan.characters_of(step), 3 * self.width
-        dh, dc_outside = self.d[step.own].chunk(2, 1)
-        gates, d, tanh_c = self.gates[rows], self.dgates[rows], self.tanh_c[rows]
+        dh, dc_outside = self.d.own(step.number)
+        gates, d = self.gates[step.number - 1], self.dgates[step.number - 1]
+        tanh_c, n_sigmoids = self.tanh_c[step.number - 1], 3 * self.width
         i, o, f, g = gates.chunk(4, 1)
         di, do, df, dg = d.chunk(4, 1)
         torch.mul(dh, tanh_c, out=do)
-        dc = aten.tanh_backward(dh * o, tanh_c)
-        dc += dc_outside
-        if step.joins:
-            through = self.join_backward(step, dc, i, g)
+        dc = aten.tanh_backward(dh * o, tanh_c).add_(dc_outside)
+        through_words = self.through_words(step, dc, i) if step.joins else None
         torch.mul(dc, g, out=di)
         torch.mul(dc, i, out=dg)
-        torch.mul(dc, self.before_chars[rows, self.width :], out=df)
-        if step.joins:
-            di += through[0]
-            dg += through[1]
+        torch.mul(dc, self.states.before(step.number)[1], out=df)
+        if through_words is not None:
+            _, c = self.states.own(step.number)
+            di.addcmul_(through_words, g - c)
+            dg += through_words
         through_sigmoid(d[:, :n_sigmoids], gates[:, :n_sigmoids])
-        aten.tanh_backward.grad_input(dg, g, grad_input=dg)
-        dh_before, dc_before = self.d[step.before].chunk(2, 1)
-        dh_before += product(d, self.U.t())
+        through_tanh(dg, g)
+        dh_before, dc_before = self.d.before(step.number)
+        dh_before += self.to_state(d)
         dc_before.addcmul_(dc, f)
 
-    def join_backward(self, step: Step, dc: Tensor, i: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        """Through weighing, of i and g; leaves in dc what goes through states without words."""
-        gated, c = self.gated[step.own], self.states[step.own, self.width :]
-        weight = self.sums[step.own, : self.width]
-        dweight, dweighted = self.dsums[step.own].chunk(2, 1)
-        torch.div(dc, weight, out=dweighted)
-        dweighted.masked_fill_(~gated, 0)
-        dc.masked_fill_(gated, 0)
-        torch.mul(dweighted, c, out=dweight)
-        dweight.neg_()
-        through = dweighted * i.exp()
-        return through * (g - c), through
+    def through_words(self, step: Step, dc: Tensor, i: Tensor) -> Tensor:
+        """Of the states in which words end, the gradient of e^i g; leaves in dc what others have.
 
-    def words_backward(self, rows: slice) -> None:
+        c = (sum of e^i g) / (sum of e^i): that of a weight e^i is that of e^i g times g - c.
+        """
+        gated, (_, c) = self.gated[step.number], self.states.own(step.number)
+        dweight, dweighted = self.dsums.own(step.number)
+        torch.div(dc, self.sums.own(step.number)[0], out=dweighted)
+        dweighted.mul_(gated)
+        torch.addcmul(dweight, dweighted, c, value=-1, out=dweight)
+        dc.masked_fill_(gated, 0)
+        return dweighted * i.exp()
+
+    def words_backward(self, batch: int) -> None:
         """See Steps."""
-        dweight, dweighted = self.dsums.index_select(0, self.plan.targets[rows]).chunk(2, 1)
-        share, dshare, cell = self.shares[rows], self.dshares[rows], self.cells[rows]
-        gates, d, n_sigmoids = self.word_gates[rows], self.dword[rows], 2 * self.width
+        dweight, dweighted = self.dsums.take(self.targets[batch])
+        share, dshare, cell = self.shares[batch], self.dshares[batch], self.cells[batch]
+        gates, d, n_sigmoids = self.word_gates[batch], self.dwords[batch], 2 * self.width
         weight = share.exp()
         torch.mul(dweight.addcmul_(dweighted, cell), weight, out=dshare)
         through_sigmoid(dshare, share)
-        dc = product(dshare, self.U_gate.t()).addcmul_(dweighted, weight)
+        dc = self.to_cell(dshare).addcmul_(dweighted, weight)
         i, f, g = gates.chunk(3, 1)
         di, df, dg = d.chunk(3, 1)
         torch.mul(dc, g, out=di)
-        torch.mul(dc, self.before_words[rows, self.width :], out=df)
+        torch.mul(dc, self.c_begin[batch], out=df)
         torch.mul(dc, i, out=dg)
         through_sigmoid(d[:, :n_sigmoids], gates[:, :n_sigmoids])
-        aten.tanh_backward.grad_input(dg, g, grad_input=dg)
-        dbefore = torch.cat([product(d, self.U_word.t()), dc.mul_(f)], dim=1)
-        self.d.index_add_(0, self.plan.sources[rows], dbefore)
+        through_tanh(dg, g)
+        self.d.add(self.sources[batch], (self.to_begin(d), dc.mul_(f)))
 
     def gradients(self) -> tuple[Tensor, ...]:
         """See Steps."""
-        d, dword, dshares, h = self.dgates, self.dword, self.dshares, self.width
-        dx = product(d, self.W.t()).index_add_(0, self.ends, product(dshares, self.W_gate.t()))
-        return (
-            self.d[: self.plan.k].sum(0),
+        W, _, _, W_word, _, _, W_gate, _, _ = self.given
+        h_before = self.h.index_select(0, self.plan.before)
+        dx = product(self.all_d, W.t())
+        dx.index_add_(0, self.ends, product(self.all_dshares, W_gate.t()))
+        found = [
+            torch.cat([d.sum(0) for d in self.d.own(0)]),
             dx,
-            product(dword, self.W_word.t()),
-            weight_gradient(d, self.x),
-            d.sum(0),
-            weight_gradient(d, self.before_chars[:, :h]),
-            weight_gradient(dword, self.y),
-            dword.sum(0),
-            weight_gradient(dword, self.before_words[:, :h]),
-            weight_gradient(dshares, self.x_end),
-            dshares.sum(0),
-            weight_gradient(dshares, self.cells),
-        )
+            product(self.all_dwords, W_word.t()),
+        ]
+        for d, x, state in (
+            (self.all_d, self.x, h_before),
+            (self.all_dwords, self.y, self.h_begin),
+            (self.all_dshares, self.x_end, self.all_cells),
+        ):
+            found += [weight_gradient(d, x), d.sum(0), weight_gradient(d, state)]
+        return tuple(found)

@@ -6,131 +6,141 @@ The inputs' share of all gates is one product, and so are the gradients of each 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from systems.on_torch.parts.lstm import through_sigmoid
-from systems.on_torch.parts.products import product, weight_gradient
+from systems.on_torch.parts.nonlinear import tanh, through_tanh
+from systems.on_torch.parts.products import Repeated, product, weight_gradient
 
 aten = torch.ops.aten
+State = tuple[Tensor, ...]  # h first
 
 
 class Cells(ABC):
     """Gates (n, m), first the inputs' share, from x (n, n_inputs); weights as nn.Linear has them.
 
-    keep: whether a derivative follows, of which `d` is that of the gates before non-linearities.
+    sizes: cells of every batch. keep: whether a derivative follows, of which `d` is that of the
+    gates before their non-linearities.
     """
 
-    n_states: int  # vectors of a state, side by side; h is the first
-
-    def __init__(self, x: Tensor, W: Tensor, b: Tensor, U: Tensor, *, keep: bool) -> None:
+    def __init__(
+        self, sizes: Sequence[int], x: Tensor, W: Tensor, b: Tensor, U: Tensor, *, keep: bool
+    ) -> None:
         self.x, self.W, self.U, self.keep = x, W, U, keep
         self.width = U.shape[1]
-        self.gates = product(x, W, b)
-        self.d = torch.empty_like(self.gates) if keep else self.gates
+        self.all_gates = product(x, W, b)
+        self.sizes, self.gates = sizes, self.all_gates.split(sizes)
+        self.by_state = Repeated(U)
 
     @abstractmethod
-    def forward(self, rows: slice, before: Tensor) -> Tensor:
-        """States behind the cells of some rows, from those before them (k, n_states h)."""
+    def forward(self, batch: int, *before: Tensor) -> State:
+        """States behind the cells of a batch, from those before them, (n, h) each."""
+
+    def begin_backward(self) -> None:
+        """Make room for the derivative."""
+        self.all_d = torch.empty_like(self.all_gates)
+        self.d = self.all_d.split(self.sizes)
+        self.to_state = Repeated(self.U.t())
 
     @abstractmethod
-    def backward(self, rows: slice, dstate: Tensor, before: Tensor) -> Tensor:
-        """Gradient of the states before, from that of those behind; notes that of the gates."""
+    def backward(self, batch: int, dstate: Sequence[Tensor], before: Sequence[Tensor]) -> State:
+        """Gradients of the states before, from those of the states behind; notes the gates'."""
 
-    def gradients(self, before: Tensor) -> tuple[Tensor, ...]:
-        """Of x, W, b and U, from the states before all cells."""
-        d, h = self.d, before[:, : self.width]
-        by_state = d[:, : len(self.U)]
-        return (
-            product(d, self.W.t()),
-            weight_gradient(d, self.x),
-            d.sum(0),
-            weight_gradient(by_state, h),
-        )
+    def gradients(self, h: Tensor) -> tuple[Tensor, ...]:
+        """Of x, W, b and U, from h before all cells."""
+        d = self.all_d
+        dU = weight_gradient(d[:, : len(self.U)], h)
+        return product(d, self.W.t()), weight_gradient(d, self.x), d.sum(0), dU
 
 
 class LSTMCells(Cells):
     """Gates f, i, o and g; a state is h and c."""
 
-    n_states = 2
+    def __init__(
+        self, sizes: Sequence[int], x: Tensor, W: Tensor, b: Tensor, U: Tensor, *, keep: bool
+    ) -> None:
+        super().__init__(sizes, x, W, b, U, keep=keep)
+        if keep:
+            self.tanh_c = x.new_empty(len(x), self.width).split(sizes)
 
-    def __init__(self, x: Tensor, W: Tensor, b: Tensor, U: Tensor, *, keep: bool) -> None:
-        super().__init__(x, W, b, U, keep=keep)
-        self.tanh_c = x.new_empty(len(x) if keep else 0, self.width)
-
-    def forward(self, rows: slice, before: Tensor) -> Tensor:
+    def forward(self, batch: int, *before: Tensor) -> State:
         """c' = f c + i g, h' = o tanh c'."""
-        h, c = before.chunk(2, 1)
-        gates = self.gates[rows]
-        gates += product(h, self.U)
+        h, c = before
+        gates = self.gates[batch]
+        gates += self.by_state(h)
         gates[:, : 3 * self.width].sigmoid_()
         f, i, o, g = gates.chunk(4, 1)
-        g.tanh_()
-        state = torch.empty_like(before)
-        new_h, new_c = state.chunk(2, 1)
-        torch.mul(f, c, out=new_c)
-        new_c.addcmul_(i, g)
-        tanh_c = torch.tanh(new_c, out=self.tanh_c[rows]) if self.keep else torch.tanh(new_c)
-        torch.mul(o, tanh_c, out=new_h)
-        return state
+        new = torch.mul(f, c).addcmul_(i, tanh(g, g))
+        tanh_c = tanh(new, self.tanh_c[batch] if self.keep else None)
+        return o * tanh_c, new
 
-    def backward(self, rows: slice, dstate: Tensor, before: Tensor) -> Tensor:
+    def backward(self, batch: int, dstate: Sequence[Tensor], before: Sequence[Tensor]) -> State:
         """See Cells."""
-        tanh_c, gates, d = self.tanh_c[rows], self.gates[rows], self.d[rows]
-        dh, dc_outside = dstate.chunk(2, 1)
+        tanh_c, gates, d = self.tanh_c[batch], self.gates[batch], self.d[batch]
+        dh, dc_outside = dstate
         f, i, o, g = gates.chunk(4, 1)
         df, di, do, dg = d.chunk(4, 1)
         torch.mul(dh, tanh_c, out=do)
-        dc = aten.tanh_backward(dh * o, tanh_c)
-        dc += dc_outside
-        torch.mul(dc, before[:, self.width :], out=df)
+        dc = aten.tanh_backward(dh * o, tanh_c).add_(dc_outside)
+        torch.mul(dc, before[1], out=df)
         torch.mul(dc, g, out=di)
         torch.mul(dc, i, out=dg)
         n_sigmoids = 3 * self.width
         through_sigmoid(d[:, :n_sigmoids], gates[:, :n_sigmoids])
-        aten.tanh_backward.grad_input(dg, g, grad_input=dg)
-        return torch.cat([product(d, self.U.t()), dc.mul_(f)], dim=1)
+        through_tanh(dg, g)
+        return self.to_state(d), dc.mul_(f)
 
 
 class GRUCells(Cells):
     """Gates r, z and n; a state is h."""
 
-    n_states = 1
-
     def __init__(
-        self, x: Tensor, W: Tensor, b: Tensor, U: Tensor, U_n: Tensor, *, keep: bool
+        self,
+        sizes: Sequence[int],
+        x: Tensor,
+        W: Tensor,
+        b: Tensor,
+        U: Tensor,
+        U_n: Tensor,
+        *,
+        keep: bool,
     ) -> None:
-        super().__init__(x, W, b, U, keep=keep)
-        self.U_n = U_n
+        super().__init__(sizes, x, W, b, U, keep=keep)
+        self.U_n, self.by_reset = U_n, Repeated(U_n)
 
-    def forward(self, rows: slice, before: Tensor) -> Tensor:
+    def forward(self, batch: int, *before: Tensor) -> State:
         """n = tanh(W x + U_n (r h) + b), h' = z h + (1 - z) n."""
-        r_z, n = torch.split(self.gates[rows], [2 * self.width, self.width], dim=1)
-        r_z += product(before, self.U)
+        (h,) = before
+        r_z, n = self.gates[batch].split([2 * self.width, self.width], dim=1)
+        r_z += self.by_state(h)
         r, z = r_z.sigmoid_().chunk(2, 1)
-        n += product(r * before, self.U_n)
-        return torch.lerp(n.tanh_(), before, z)
+        n += self.by_reset(r * h)
+        return (torch.lerp(tanh(n, n), h, z),)
 
-    def backward(self, rows: slice, dstate: Tensor, before: Tensor) -> Tensor:
+    def begin_backward(self) -> None:
         """See Cells."""
-        r, z, n = self.gates[rows].chunk(3, 1)
-        d = self.d[rows]
-        dr, dz, dn = d.chunk(3, 1)
-        dbefore = dstate * z
-        torch.mul(dstate, before - n, out=dz)
-        torch.sub(dstate, dbefore, out=dn)
-        aten.tanh_backward.grad_input(dn, n, grad_input=dn)
-        dreset = product(dn, self.U_n.t())
-        torch.mul(dreset, before, out=dr)
-        n_sigmoids = 2 * self.width
-        through_sigmoid(d[:, :n_sigmoids], self.gates[rows][:, :n_sigmoids])
-        dbefore.addcmul_(dreset, r)
-        dbefore += product(d[:, :n_sigmoids], self.U.t())
-        return dbefore
+        super().begin_backward()
+        self.to_reset = Repeated(self.U_n.t())
 
-    def gradients(self, before: Tensor) -> tuple[Tensor, ...]:
+    def backward(self, batch: int, dstate: Sequence[Tensor], before: Sequence[Tensor]) -> State:
+        """See Cells."""
+        (dnew,), (h,), n_sigmoids = dstate, before, 2 * self.width
+        gates, d = self.gates[batch], self.d[batch]
+        r, z, n = gates.chunk(3, 1)
+        dr, dz, dn = d.chunk(3, 1)
+        dh = dnew * z
+        torch.sub(h, n, out=dz).mul_(dnew)
+        torch.sub(dnew, dh, out=dn)
+        through_tanh(dn, n)
+        dreset = self.to_reset(dn)
+        torch.mul(dreset, h, out=dr)
+        through_sigmoid(d[:, :n_sigmoids], gates[:, :n_sigmoids])
+        return (dh.addcmul_(dreset, r).add_(self.to_state(d[:, :n_sigmoids])),)
+
+    def gradients(self, h: Tensor) -> tuple[Tensor, ...]:
         """Of x, W, b, U and U_n."""
-        r, _, _ = self.gates.chunk(3, 1)
-        dn = self.d[:, 2 * self.width :]
-        return *super().gradients(before), weight_gradient(dn, r * before)
+        r, _, _ = self.all_gates.chunk(3, 1)
+        return *super().gradients(h), weight_gradient(self.all_d[:, 2 * self.width :], r * h)

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.values.instances import Lattice
+from systems.on_torch.parts.lattice_parameters import LatticeParameters
 from systems.on_torch.parts.lattice_rows import LatticeRows, lattice_rows
 from systems.on_torch.parts.lattice_steps import LatticeSteps, Steps
-from systems.on_torch.parts.lattice_parameters import LatticeParameters
 
 Array = NDArray[np.floating[Any]]
 

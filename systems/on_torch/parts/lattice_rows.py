@@ -22,15 +22,14 @@ from systems.on_torch.parts.rows import Ids, inverse, to_device
 
 
 class Step(NamedTuple):
-    """One character of every lattice that has so many, and before it some words.
+    """Some words, and one character behind them of every lattice that has so many.
 
-    own, before: rows of the states behind and before the characters. words: which are computed
-    first; None: none. joins: whether words end at any of the states behind.
+    words: number of their batch, None: none. number: of the step; the starts are step 0. joins:
+    whether words end at any of the step's states.
     """
 
-    own: slice
-    before: slice
-    words: slice | None
+    words: int | None
+    number: int
     joins: bool
 
 
@@ -42,6 +41,7 @@ class LatticeRows:
     words, sources, targets (n_words,): of every word its id, and the rows of the states in which it
     begins and ends. before (n - k,): of every row behind the first k that of the state before it.
     labels (n,): of all rows. order (n,): of every row its state, counted in canonical order.
+    sizes, word_sizes: rows of every step, which never grow, and words of every batch.
     """
 
     characters: Tensor
@@ -51,16 +51,14 @@ class LatticeRows:
     before: Tensor
     labels: Tensor
     order: Ids
+    sizes: list[int]
+    word_sizes: list[int]
     steps: list[Step]
 
     @property
     def k(self) -> int:
         """Lattices."""
-        return self.steps[0].before.stop
-
-    def characters_of(self, step: Step) -> slice:
-        """A step's characters among all."""
-        return slice(step.own.start - self.k, step.own.stop - self.k)
+        return self.sizes[0]
 
 
 def lattice_rows(lattices: Sequence[Lattice], device: torch.device) -> LatticeRows:
@@ -81,7 +79,8 @@ def lattice_rows(lattices: Sequence[Lattice], device: torch.device) -> LatticeRo
     words = arcs.token[is_word][chosen]
     parts = characters[k:], words, row_of[source[chosen]], row_of[target[chosen]], before
     tensors = to_device(device, *parts, arcs.tags[order])
-    return LatticeRows(*tensors, order, _steps(starts, points, np.bincount(batch), newest))
+    sizes, word_sizes = np.diff(starts).tolist(), np.bincount(batch).tolist()
+    return LatticeRows(*tensors, order, sizes, word_sizes, _steps(points, newest))
 
 
 def batch_points(newest: Ids) -> Ids:
@@ -108,11 +107,7 @@ def _rows(lengths: Sequence[int]) -> tuple[Ids, Ids, Ids]:
     return step_of, starts[step_of] + np.repeat(inverse(longest_first), n_states), starts
 
 
-def _steps(starts: Ids, points: Ids, n_words: Ids, newest: Ids) -> list[Step]:
-    ends = np.cumsum(n_words).tolist()
-    batches = dict(zip(points.tolist(), map(slice, [0, *ends], ends), strict=False))
-    joins, bounds = (newest >= 0).tolist(), starts.tolist()
-    return [
-        Step(slice(a, b), slice(earlier, earlier + b - a), batches.get(step), joins[step])
-        for step, (earlier, a, b) in enumerate(zip(bounds, bounds[1:], bounds[2:], strict=False), 1)
-    ]
+def _steps(points: Ids, newest: Ids) -> list[Step]:
+    batches = {point: batch for batch, point in enumerate(points.tolist())}
+    joins = (newest >= 0).tolist()
+    return [Step(batches.get(number), number, joins[number]) for number in range(1, len(joins))]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from systems.on_torch.parts.lattice_rows import LatticeRows, Step
 from systems.on_torch.parts.lattice_cells import Cells
+from systems.on_torch.parts.lattice_rows import LatticeRows, Step
 
 
 class LatticeSteps(torch.autograd.Function):
@@ -42,16 +43,15 @@ class LatticeSteps(torch.autograd.Function):
 class Steps(ABC):
     """States of all rows, and cells of all arcs.
 
-    keep: whether a derivative follows.
+    h (n, h): of all rows. keep: whether a derivative follows.
     """
 
     plan: LatticeRows
-    keep: bool
     h: Tensor
 
     @abstractmethod
-    def words(self, rows: slice) -> None:
-        """Compute some words, and add them to the states in which they end."""
+    def words(self, batch: int) -> None:
+        """Compute a batch of words, and add them to where they end."""
 
     @abstractmethod
     def characters(self, step: Step) -> None:
@@ -66,19 +66,50 @@ class Steps(ABC):
         """Through a step's characters, whose states' gradients are complete."""
 
     @abstractmethod
-    def words_backward(self, rows: slice) -> None:
-        """Through some words."""
+    def words_backward(self, batch: int) -> None:
+        """Through a batch of words."""
 
     @abstractmethod
     def gradients(self) -> tuple[Tensor, ...]:
         """Of all that was given."""
 
 
+class Rows:
+    """Vectors of all rows (n, h) of each of some kinds, zeros at first, and views of their steps.
+
+    Of every kind `whole` has all rows, `steps` those of every step.
+    """
+
+    def __init__(self, like: Tensor, plan: LatticeRows, n_kinds: int, width: int) -> None:
+        self.plan = plan
+        self.whole = [like.new_zeros(len(plan.order), width) for _ in range(n_kinds)]
+        self.steps = [rows.split(plan.sizes) for rows in self.whole]
+
+    def own(self, number: int) -> list[Tensor]:
+        """Of a step."""
+        return [steps[number] for steps in self.steps]
+
+    def before(self, number: int) -> list[Tensor]:
+        """Of the step before, where it goes on."""
+        n = self.plan.sizes[number]
+        return [steps[number - 1][:n] for steps in self.steps]
+
+    def take(self, rows: Tensor) -> list[Tensor]:
+        """Of any rows, copied."""
+        return [whole.index_select(0, rows) for whole in self.whole]
+
+    def add(self, rows: Tensor, more: Sequence[Tensor]) -> None:
+        """Add to any rows, of which some may be the same."""
+        for whole, new in zip(self.whole, more, strict=True):
+            whole.index_add_(0, rows, new)
+
+
 class SummedSteps(Steps):
     """A state is the sum of the cells of all arcs into it.
 
-    cells: of both kinds of arcs. start (n_states h,): before the first character. x, y: vectors of
-    the plan's characters and words. weights: of the characters' cells, then as many of the words'.
+    cells: of both kinds of arcs. start: h, and what else a state has, before the first character,
+    side by side. x, y: vectors of the plan's characters and words. weights: of the characters'
+    cells, then as many of the words'.
     """
 
     def __init__(
@@ -91,45 +122,53 @@ class SummedSteps(Steps):
         *weights: Tensor,
         keep: bool,
     ) -> None:
-        self.plan, self.keep = plan, keep
+        self.plan = plan
         half = len(weights) // 2
-        self.char = cells(x, *weights[:half], keep=keep)
-        self.word = cells(y, *weights[half:], keep=keep)
-        self.states = x.new_zeros(len(plan.order), len(start))
-        self.states[: plan.k] = start
-        self.h = self.states[:, : self.char.width]
+        self.char = cells(plan.sizes[1:], x, *weights[:half], keep=keep)
+        self.word = cells(plan.word_sizes, y, *weights[half:], keep=keep)
+        width = self.char.width
+        self.states = Rows(x, plan, len(start) // width, width)
+        for states, first in zip(self.states.own(0), start.split(width), strict=True):
+            states[:] = first
+        self.h = self.states.whole[0]
+        self.sources = plan.sources.split(plan.word_sizes)
+        self.targets = plan.targets.split(plan.word_sizes)
 
-    def words(self, rows: slice) -> None:
+    def words(self, batch: int) -> None:
         """See Steps."""
-        before = self.states.index_select(0, self.plan.sources[rows])
-        self.states.index_add_(0, self.plan.targets[rows], self.word.forward(rows, before))
+        new = self.word.forward(batch, *self.states.take(self.sources[batch]))
+        self.states.add(self.targets[batch], new)
 
     def characters(self, step: Step) -> None:
         """See Steps."""
-        rows = self.plan.characters_of(step)
-        self.states[step.own].add_(self.char.forward(rows, self.states[step.before]))
+        new = self.char.forward(step.number - 1, *self.states.before(step.number))
+        for states, more in zip(self.states.own(step.number), new, strict=True):
+            states += more
 
     def begin_backward(self, dh: Tensor) -> None:
         """See Steps."""
-        self.before_chars = self.states.index_select(0, self.plan.before)
-        self.before_words = self.states.index_select(0, self.plan.sources)
-        self.d = torch.zeros_like(self.states)
-        self.d[:, : dh.shape[1]] = dh
+        self.char.begin_backward()
+        self.word.begin_backward()
+        self.before_words = self.states.take(self.plan.sources)
+        self.of_words = [states.split(self.plan.word_sizes) for states in self.before_words]
+        self.d = Rows(dh, self.plan, len(self.states.whole), self.char.width)
+        self.d.whole[0].copy_(dh)
 
     def characters_backward(self, step: Step) -> None:
         """See Steps."""
-        rows = self.plan.characters_of(step)
-        dbefore = self.char.backward(rows, self.d[step.own], self.before_chars[rows])
-        self.d[step.before].add_(dbefore)
+        number, before = step.number, self.states.before(step.number)
+        dbefore = self.char.backward(number - 1, self.d.own(number), before)
+        for d, more in zip(self.d.before(number), dbefore, strict=True):
+            d += more
 
-    def words_backward(self, rows: slice) -> None:
+    def words_backward(self, batch: int) -> None:
         """See Steps."""
-        d = self.d.index_select(0, self.plan.targets[rows])
-        dbefore = self.word.backward(rows, d, self.before_words[rows])
-        self.d.index_add_(0, self.plan.sources[rows], dbefore)
+        d, before = self.d.take(self.targets[batch]), [states[batch] for states in self.of_words]
+        self.d.add(self.sources[batch], self.word.backward(batch, d, before))
 
     def gradients(self) -> tuple[Tensor, ...]:
         """See Steps."""
-        dx, *dchar = self.char.gradients(self.before_chars)
-        dy, *dword = self.word.gradients(self.before_words)
-        return self.d[: self.plan.k].sum(0), dx, dy, *dchar, *dword
+        dx, *dchar = self.char.gradients(self.h.index_select(0, self.plan.before))
+        dy, *dword = self.word.gradients(self.before_words[0])
+        dstart = torch.cat([d.sum(0) for d in self.d.own(0)])
+        return dstart, dx, dy, *dchar, *dword

@@ -1,8 +1,8 @@
 """Non-linearities without gradients, by the faster of PyTorch's ways, and their derivatives.
 
-torch.tanh calls MKL, which on AMD's processors takes 2.3 ns for a number where sigmoid takes 0.3: on
-one Zen 5 core 64 rows of 64, 128 and 256 take 10, 19 and 38 us, by sigmoid 5, 5 and 8; 8 rows of
-128 take as long either way.
+torch.tanh calls MKL, which on AMD's processors takes 2.3 ns for a number where sigmoid takes 0.3:
+on one Zen 5 core 64 rows of 64, 128 and 256 take 10, 19 and 38 us, by sigmoid 5, 5 and 8; 8 rows
+of 128 take as long either way.
 """
 
 from __future__ import annotations
