@@ -39,7 +39,7 @@ class GatedSteps(Steps):
         self.word_gates, self.shares = self.all_words.split(words), self.all_shares.split(words)
         self.cells = self.all_cells.split(words)
         self.states, self.sums = Rows(x, plan, 2, h), Rows(x, plan, 2, h)
-        for states, first in zip(self.states.own(0), start.split(h), strict=True):
+        for states, first in zip(self.states.own[0], start.split(h), strict=True):
             states[:] = first
         self.h = self.states.whole[0]
         gated = x.new_zeros(len(plan.order), 1, dtype=torch.bool)
@@ -60,15 +60,15 @@ class GatedSteps(Steps):
 
     def characters(self, step: Step) -> None:
         """See Steps."""
-        h, c = self.states.before(step.number)
-        new_h, new_c = self.states.own(step.number)
+        h, c = self.states.before[step.number]
+        new_h, new_c = self.states.own[step.number]
         gates = self.gates[step.number - 1]
         gates += self.by_state(h)
         gates[:, : 3 * self.width].sigmoid_()
         i, o, f, g = gates.chunk(4, 1)
         torch.mul(f, c, out=new_c).addcmul_(i, tanh(g, g))
         if step.joins:
-            weight, weighted = self.sums.own(step.number)
+            weight, weighted = self.sums.own[step.number]
             own = i.exp()
             weight += own
             weighted.addcmul_(own, g).div_(weight)
@@ -78,10 +78,7 @@ class GatedSteps(Steps):
     def begin_backward(self, dh: Tensor) -> None:
         """See Steps."""
         sizes, words = self.plan.sizes[1:], self.plan.word_sizes
-        _, _, U, _, _, U_word, _, _, U_gate = self.given
-        self.to_state, self.to_begin, self.to_cell = (
-            Repeated(weight.t()) for weight in (U, U_word, U_gate)
-        )
+        _, _, self.U, _, _, self.U_word, _, _, self.U_gate = self.given
         self.h_begin, c_begin = self.states.take(self.plan.sources)
         self.c_begin = c_begin.split(words)
         self.d, self.dsums = (Rows(dh, self.plan, 2, self.width) for _ in range(2))
@@ -94,7 +91,7 @@ class GatedSteps(Steps):
 
     def characters_backward(self, step: Step) -> None:
         """See Steps."""
-        dh, dc_outside = self.d.own(step.number)
+        dh, dc_outside = self.d.own[step.number]
         gates, d = self.gates[step.number - 1], self.dgates[step.number - 1]
         tanh_c, n_sigmoids = self.tanh_c[step.number - 1], 3 * self.width
         i, o, f, g = gates.chunk(4, 1)
@@ -104,15 +101,15 @@ class GatedSteps(Steps):
         through_words = self.through_words(step, dc, i) if step.joins else None
         torch.mul(dc, g, out=di)
         torch.mul(dc, i, out=dg)
-        torch.mul(dc, self.states.before(step.number)[1], out=df)
+        torch.mul(dc, self.states.before[step.number][1], out=df)
         if through_words is not None:
-            _, c = self.states.own(step.number)
+            _, c = self.states.own[step.number]
             di.addcmul_(through_words, g - c)
             dg += through_words
         through_sigmoid(d[:, :n_sigmoids], gates[:, :n_sigmoids])
         through_tanh(dg, g)
-        dh_before, dc_before = self.d.before(step.number)
-        dh_before += self.to_state(d)
+        dh_before, dc_before = self.d.before[step.number]
+        dh_before += product(d, self.U.t())
         dc_before.addcmul_(dc, f)
 
     def through_words(self, step: Step, dc: Tensor, i: Tensor) -> Tensor:
@@ -120,9 +117,9 @@ class GatedSteps(Steps):
 
         c = (sum of e^i g) / (sum of e^i): that of a weight e^i is that of e^i g times g - c.
         """
-        gated, (_, c) = self.gated[step.number], self.states.own(step.number)
-        dweight, dweighted = self.dsums.own(step.number)
-        torch.div(dc, self.sums.own(step.number)[0], out=dweighted)
+        gated, (_, c) = self.gated[step.number], self.states.own[step.number]
+        dweight, dweighted = self.dsums.own[step.number]
+        torch.div(dc, self.sums.own[step.number][0], out=dweighted)
         dweighted.mul_(gated)
         torch.addcmul(dweight, dweighted, c, value=-1, out=dweight)
         dc.masked_fill_(gated, 0)
@@ -136,7 +133,7 @@ class GatedSteps(Steps):
         weight = share.exp()
         torch.mul(dweight.addcmul_(dweighted, cell), weight, out=dshare)
         through_sigmoid(dshare, share)
-        dc = self.to_cell(dshare).addcmul_(dweighted, weight)
+        dc = product(dshare, self.U_gate.t()).addcmul_(dweighted, weight)
         i, f, g = gates.chunk(3, 1)
         di, df, dg = d.chunk(3, 1)
         torch.mul(dc, g, out=di)
@@ -144,7 +141,7 @@ class GatedSteps(Steps):
         torch.mul(dc, i, out=dg)
         through_sigmoid(d[:, :n_sigmoids], gates[:, :n_sigmoids])
         through_tanh(dg, g)
-        self.d.add(self.sources[batch], (self.to_begin(d), dc.mul_(f)))
+        self.d.add(self.sources[batch], (product(d, self.U_word.t()), dc.mul_(f)))
 
     def gradients(self) -> tuple[Tensor, ...]:
         """See Steps."""
@@ -153,7 +150,7 @@ class GatedSteps(Steps):
         dx = product(self.all_d, W.t())
         dx.index_add_(0, self.ends, product(self.all_dshares, W_gate.t()))
         found = [
-            torch.cat([d.sum(0) for d in self.d.own(0)]),
+            torch.cat([d.sum(0) for d in self.d.own[0]]),
             dx,
             product(self.all_dwords, W_word.t()),
         ]

@@ -16,7 +16,7 @@ from systems.on_torch.parts.nonlinear import tanh, through_tanh
 from systems.on_torch.parts.products import Repeated, product, weight_gradient
 
 aten = torch.ops.aten
-State = tuple[Tensor, ...]  # h first
+State = Sequence[Tensor]  # h first
 
 
 class Cells(ABC):
@@ -36,18 +36,17 @@ class Cells(ABC):
         self.by_state = Repeated(U)
 
     @abstractmethod
-    def forward(self, batch: int, *before: Tensor) -> State:
-        """States behind the cells of a batch, from those before them, (n, h) each."""
+    def forward(self, batch: int, before: State, into: State) -> None:
+        """Add to `into` the states behind a batch's cells, from those before them, (n, h) each."""
 
     def begin_backward(self) -> None:
         """Make room for the derivative."""
         self.all_d = torch.empty_like(self.all_gates)
         self.d = self.all_d.split(self.sizes)
-        self.to_state = Repeated(self.U.t())
 
     @abstractmethod
-    def backward(self, batch: int, dstate: Sequence[Tensor], before: Sequence[Tensor]) -> State:
-        """Gradients of the states before, from those of the states behind; notes the gates'."""
+    def backward(self, batch: int, dstate: State, before: State, into: State) -> None:
+        """Add to `into` the gradients of the states before, from those of the states behind."""
 
     def gradients(self, h: Tensor) -> tuple[Tensor, ...]:
         """Of x, W, b and U, from h before all cells."""
@@ -66,18 +65,19 @@ class LSTMCells(Cells):
         if keep:
             self.tanh_c = x.new_empty(len(x), self.width).split(sizes)
 
-    def forward(self, batch: int, *before: Tensor) -> State:
+    def forward(self, batch: int, before: State, into: State) -> None:
         """c' = f c + i g, h' = o tanh c'."""
-        h, c = before
+        (h, c), (into_h, into_c) = before, into
         gates = self.gates[batch]
         gates += self.by_state(h)
         gates[:, : 3 * self.width].sigmoid_()
         f, i, o, g = gates.chunk(4, 1)
         new = torch.mul(f, c).addcmul_(i, tanh(g, g))
         tanh_c = tanh(new, self.tanh_c[batch] if self.keep else None)
-        return o * tanh_c, new
+        into_h.addcmul_(o, tanh_c)
+        into_c += new
 
-    def backward(self, batch: int, dstate: Sequence[Tensor], before: Sequence[Tensor]) -> State:
+    def backward(self, batch: int, dstate: State, before: State, into: State) -> None:
         """See Cells."""
         tanh_c, gates, d = self.tanh_c[batch], self.gates[batch], self.d[batch]
         dh, dc_outside = dstate
@@ -91,7 +91,8 @@ class LSTMCells(Cells):
         n_sigmoids = 3 * self.width
         through_sigmoid(d[:, :n_sigmoids], gates[:, :n_sigmoids])
         through_tanh(dg, g)
-        return self.to_state(d), dc.mul_(f)
+        into[0].add_(product(d, self.U.t()))
+        into[1].addcmul_(dc, f)
 
 
 class GRUCells(Cells):
@@ -111,21 +112,16 @@ class GRUCells(Cells):
         super().__init__(sizes, x, W, b, U, keep=keep)
         self.U_n, self.by_reset = U_n, Repeated(U_n)
 
-    def forward(self, batch: int, *before: Tensor) -> State:
+    def forward(self, batch: int, before: State, into: State) -> None:
         """n = tanh(W x + U_n (r h) + b), h' = z h + (1 - z) n."""
-        (h,) = before
+        (h,), (into_h,) = before, into
         r_z, n = self.gates[batch].split([2 * self.width, self.width], dim=1)
         r_z += self.by_state(h)
         r, z = r_z.sigmoid_().chunk(2, 1)
         n += self.by_reset(r * h)
-        return (torch.lerp(tanh(n, n), h, z),)
+        into_h += torch.lerp(tanh(n, n), h, z)
 
-    def begin_backward(self) -> None:
-        """See Cells."""
-        super().begin_backward()
-        self.to_reset = Repeated(self.U_n.t())
-
-    def backward(self, batch: int, dstate: Sequence[Tensor], before: Sequence[Tensor]) -> State:
+    def backward(self, batch: int, dstate: State, before: State, into: State) -> None:
         """See Cells."""
         (dnew,), (h,), n_sigmoids = dstate, before, 2 * self.width
         gates, d = self.gates[batch], self.d[batch]
@@ -135,10 +131,11 @@ class GRUCells(Cells):
         torch.sub(h, n, out=dz).mul_(dnew)
         torch.sub(dnew, dh, out=dn)
         through_tanh(dn, n)
-        dreset = self.to_reset(dn)
+        dreset = product(dn, self.U_n.t())
         torch.mul(dreset, h, out=dr)
         through_sigmoid(d[:, :n_sigmoids], gates[:, :n_sigmoids])
-        return (dh.addcmul_(dreset, r).add_(self.to_state(d[:, :n_sigmoids])),)
+        dh.addcmul_(dreset, r).add_(product(d[:, :n_sigmoids], self.U.t()))
+        into[0].add_(dh)
 
     def gradients(self, h: Tensor) -> tuple[Tensor, ...]:
         """Of x, W, b, U and U_n."""

@@ -75,24 +75,18 @@ class Steps(ABC):
 
 
 class Rows:
-    """Vectors of all rows (n, h) of each of some kinds, zeros at first, and views of their steps.
+    """Vectors of all rows (n, h) of each of some kinds, zeros at first.
 
-    Of every kind `whole` has all rows, `steps` those of every step.
+    Of every kind `whole` has all rows. own: views of every step's rows. before: of the rows of the
+    step before it, where it goes on; None at first.
     """
 
     def __init__(self, like: Tensor, plan: LatticeRows, n_kinds: int, width: int) -> None:
-        self.plan = plan
         self.whole = [like.new_zeros(len(plan.order), width) for _ in range(n_kinds)]
-        self.steps = [rows.split(plan.sizes) for rows in self.whole]
-
-    def own(self, number: int) -> list[Tensor]:
-        """Of a step."""
-        return [steps[number] for steps in self.steps]
-
-    def before(self, number: int) -> list[Tensor]:
-        """Of the step before, where it goes on."""
-        n = self.plan.sizes[number]
-        return [steps[number - 1][:n] for steps in self.steps]
+        steps = [rows.split(plan.sizes) for rows in self.whole]
+        earlier = [map(first_rows, kind, plan.sizes[1:]) for kind in steps]
+        self.own = list(zip(*steps, strict=True))
+        self.before = [None, *zip(*earlier, strict=True)]
 
     def take(self, rows: Tensor) -> list[Tensor]:
         """Of any rows, copied."""
@@ -102,6 +96,11 @@ class Rows:
         """Add to any rows, of which some may be the same."""
         for whole, new in zip(self.whole, more, strict=True):
             whole.index_add_(0, rows, new)
+
+
+def first_rows(rows: Tensor, n: int) -> Tensor:
+    """As many of the rows; there are no fewer."""
+    return rows if len(rows) == n else rows[:n]
 
 
 class SummedSteps(Steps):
@@ -128,7 +127,7 @@ class SummedSteps(Steps):
         self.word = cells(plan.word_sizes, y, *weights[half:], keep=keep)
         width = self.char.width
         self.states = Rows(x, plan, len(start) // width, width)
-        for states, first in zip(self.states.own(0), start.split(width), strict=True):
+        for states, first in zip(self.states.own[0], start.split(width), strict=True):
             states[:] = first
         self.h = self.states.whole[0]
         self.sources = plan.sources.split(plan.word_sizes)
@@ -136,14 +135,15 @@ class SummedSteps(Steps):
 
     def words(self, batch: int) -> None:
         """See Steps."""
-        new = self.word.forward(batch, *self.states.take(self.sources[batch]))
+        before = self.states.take(self.sources[batch])
+        new = [torch.zeros_like(state) for state in before]
+        self.word.forward(batch, before, new)
         self.states.add(self.targets[batch], new)
 
     def characters(self, step: Step) -> None:
         """See Steps."""
-        new = self.char.forward(step.number - 1, *self.states.before(step.number))
-        for states, more in zip(self.states.own(step.number), new, strict=True):
-            states += more
+        number, before = step.number, self.states.before[step.number]
+        self.char.forward(number - 1, before, self.states.own[number])
 
     def begin_backward(self, dh: Tensor) -> None:
         """See Steps."""
@@ -156,19 +156,19 @@ class SummedSteps(Steps):
 
     def characters_backward(self, step: Step) -> None:
         """See Steps."""
-        number, before = step.number, self.states.before(step.number)
-        dbefore = self.char.backward(number - 1, self.d.own(number), before)
-        for d, more in zip(self.d.before(number), dbefore, strict=True):
-            d += more
+        number, before = step.number, self.states.before[step.number]
+        self.char.backward(number - 1, self.d.own[number], before, self.d.before[number])
 
     def words_backward(self, batch: int) -> None:
         """See Steps."""
         d, before = self.d.take(self.targets[batch]), [states[batch] for states in self.of_words]
-        self.d.add(self.sources[batch], self.word.backward(batch, d, before))
+        new = [torch.zeros_like(state) for state in before]
+        self.word.backward(batch, d, before, new)
+        self.d.add(self.sources[batch], new)
 
     def gradients(self) -> tuple[Tensor, ...]:
         """See Steps."""
         dx, *dchar = self.char.gradients(self.h.index_select(0, self.plan.before))
         dy, *dword = self.word.gradients(self.before_words[0])
-        dstart = torch.cat([d.sum(0) for d in self.d.own(0)])
+        dstart = torch.cat([d.sum(0) for d in self.d.own[0]])
         return dstart, dx, dy, *dchar, *dword
