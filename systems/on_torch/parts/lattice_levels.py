@@ -21,7 +21,14 @@ Array = NDArray[np.floating[Any]]
 
 
 class LatticeLevels(LatticeParameters):
-    """Steps of all lattices side by side; the classifier once, over all states."""
+    """Steps of all lattices side by side; the classifier once, over all states.
+
+    Measured with lattice_lstm on one core of a busy machine, Weibo lattices, batch 64, hidden 128,
+    ms a mini-batch, medians in turns, inference and training: words in as few batches as possible
+    19.5 and 53 to 57, each as soon as it has begun (longest path) 21.6 and 60, only when it ends
+    22.0 and 61. h and c apart instead of in one tensor: 19.1 and 51. tanh by sigmoid instead of
+    MKL's: 18.7 instead of 21.1; hidden 64, 11.0 instead of 12.0.
+    """
 
     steps: ClassVar[Callable[..., Steps]]
 
