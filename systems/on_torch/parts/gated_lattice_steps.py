@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, split
 
 from systems.on_torch.parts.lattice_rows import LatticeRows, Step
 from systems.on_torch.parts.lattice_steps import Rows, Steps
@@ -35,16 +35,16 @@ class GatedSteps(Steps):
         self.all_shares = product(self.x_end, W_gate, b_gate)
         self.all_cells = x.new_empty(len(y), h)
         sizes, words = plan.sizes[1:], plan.word_sizes
-        self.gates, self.tanh_c = self.all_gates.split(sizes), x.new_empty(len(x), h).split(sizes)
-        self.word_gates, self.shares = self.all_words.split(words), self.all_shares.split(words)
-        self.cells = self.all_cells.split(words)
+        self.gates, self.tanh_c = split(self.all_gates, sizes), split(x.new_empty(len(x), h), sizes)
+        self.word_gates, self.shares = split(self.all_words, words), split(self.all_shares, words)
+        self.cells = split(self.all_cells, words)
         self.states, self.sums = Rows(x, plan, 2, h), Rows(x, plan, 2, h)
-        for states, first in zip(self.states.own[0], start.split(h), strict=True):
+        for states, first in zip(self.states.own[0], split(start, h), strict=True):
             states[:] = first
         self.h = self.states.whole[0]
         gated = x.new_zeros(len(plan.order), 1, dtype=torch.bool)
-        self.gated = gated.index_fill_(0, plan.targets, True).split(plan.sizes)
-        self.sources, self.targets = plan.sources.split(words), plan.targets.split(words)
+        self.gated = split(gated.index_fill_(0, plan.targets, True), plan.sizes)
+        self.sources, self.targets = split(plan.sources, words), split(plan.targets, words)
 
     def words(self, batch: int) -> None:
         """See Steps."""
@@ -80,14 +80,14 @@ class GatedSteps(Steps):
         sizes, words = self.plan.sizes[1:], self.plan.word_sizes
         _, _, self.U, _, _, self.U_word, _, _, self.U_gate = self.given
         self.h_begin, c_begin = self.states.take(self.plan.sources)
-        self.c_begin = c_begin.split(words)
+        self.c_begin = split(c_begin, words)
         self.d, self.dsums = (Rows(dh, self.plan, 2, self.width) for _ in range(2))
         self.d.whole[0].copy_(dh)
         self.all_d, self.all_dwords, self.all_dshares = map(
             torch.empty_like, (self.all_gates, self.all_words, self.all_shares)
         )
-        self.dgates, self.dwords = self.all_d.split(sizes), self.all_dwords.split(words)
-        self.dshares = self.all_dshares.split(words)
+        self.dgates, self.dwords = split(self.all_d, sizes), split(self.all_dwords, words)
+        self.dshares = split(self.all_dshares, words)
 
     def characters_backward(self, step: Step) -> None:
         """See Steps."""
@@ -123,7 +123,8 @@ class GatedSteps(Steps):
         dweighted.mul_(gated)
         torch.addcmul(dweight, dweighted, c, value=-1, out=dweight)
         dc.masked_fill_(gated, 0)
-        return dweighted * i.exp()
+        through: Tensor = dweighted * i.exp()
+        return through
 
     def words_backward(self, batch: int) -> None:
         """See Steps."""

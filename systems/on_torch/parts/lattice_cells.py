@@ -32,7 +32,7 @@ class Cells(ABC):
         self.x, self.W, self.U, self.keep = x, W, U, keep
         self.width = U.shape[1]
         self.all_gates = product(x, W, b)
-        self.sizes, self.gates = sizes, self.all_gates.split(sizes)
+        self.sizes, self.gates = sizes, torch.split(self.all_gates, sizes)
         self.by_state = Repeated(U)
 
     @abstractmethod
@@ -42,7 +42,7 @@ class Cells(ABC):
     def begin_backward(self) -> None:
         """Make room for the derivative."""
         self.all_d = torch.empty_like(self.all_gates)
-        self.d = self.all_d.split(self.sizes)
+        self.d = torch.split(self.all_d, self.sizes)
 
     @abstractmethod
     def backward(self, batch: int, dstate: State, before: State, into: State) -> None:
@@ -63,7 +63,7 @@ class LSTMCells(Cells):
     ) -> None:
         super().__init__(sizes, x, W, b, U, keep=keep)
         if keep:
-            self.tanh_c = x.new_empty(len(x), self.width).split(sizes)
+            self.tanh_c = torch.split(x.new_empty(len(x), self.width), sizes)
 
     def forward(self, batch: int, before: State, into: State) -> None:
         """c' = f c + i g, h' = o tanh c'."""
@@ -115,7 +115,7 @@ class GRUCells(Cells):
     def forward(self, batch: int, before: State, into: State) -> None:
         """n = tanh(W x + U_n (r h) + b), h' = z h + (1 - z) n."""
         (h,), (into_h,) = before, into
-        r_z, n = self.gates[batch].split([2 * self.width, self.width], dim=1)
+        r_z, n = torch.split_with_sizes(self.gates[batch], [2 * self.width, self.width], 1)
         r_z += self.by_state(h)
         r, z = r_z.sigmoid_().chunk(2, 1)
         n += self.by_reset(r * h)

@@ -30,7 +30,7 @@ class Gates(nn.Module):
         return gates
 
     @property
-    def weights(self) -> tuple[Tensor, Tensor, Tensor]:
+    def weights(self) -> tuple[Tensor, ...]:
         """W, b and U as nn.Linear has them."""
         return self.inputs.weight, self.inputs.bias, self.states.weight
 

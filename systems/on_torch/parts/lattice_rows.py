@@ -80,7 +80,18 @@ def lattice_rows(lattices: Sequence[Lattice], device: torch.device) -> LatticeRo
     parts = characters[k:], words, row_of[source[chosen]], row_of[target[chosen]], before
     tensors = to_device(device, *parts, arcs.tags[order])
     sizes, word_sizes = np.diff(starts).tolist(), np.bincount(batch).tolist()
-    return LatticeRows(*tensors, order, sizes, word_sizes, _steps(points, newest))
+    return LatticeRows(
+        characters=tensors[0],
+        words=tensors[1],
+        sources=tensors[2],
+        targets=tensors[3],
+        before=tensors[4],
+        labels=tensors[5],
+        order=order,
+        sizes=sizes,
+        word_sizes=word_sizes,
+        steps=_steps(points, newest),
+    )
 
 
 def batch_points(newest: Ids) -> Ids:

@@ -78,15 +78,15 @@ class Rows:
     """Vectors of all rows (n, h) of each of some kinds, zeros at first.
 
     Of every kind `whole` has all rows. own: views of every step's rows. before: of the rows of the
-    step before it, where it goes on; None at first.
+    step before it, where it goes on.
     """
 
     def __init__(self, like: Tensor, plan: LatticeRows, n_kinds: int, width: int) -> None:
         self.whole = [like.new_zeros(len(plan.order), width) for _ in range(n_kinds)]
-        steps = [rows.split(plan.sizes) for rows in self.whole]
+        steps = [torch.split(rows, plan.sizes) for rows in self.whole]
         earlier = [map(first_rows, kind, plan.sizes[1:]) for kind in steps]
-        self.own = list(zip(*steps, strict=True))
-        self.before = [None, *zip(*earlier, strict=True)]
+        self.own: list[tuple[Tensor, ...]] = list(zip(*steps, strict=True))
+        self.before: list[tuple[Tensor, ...]] = [(), *zip(*earlier, strict=True)]
 
     def take(self, rows: Tensor) -> list[Tensor]:
         """Of any rows, copied."""
@@ -127,11 +127,11 @@ class SummedSteps(Steps):
         self.word = cells(plan.word_sizes, y, *weights[half:], keep=keep)
         width = self.char.width
         self.states = Rows(x, plan, len(start) // width, width)
-        for states, first in zip(self.states.own[0], start.split(width), strict=True):
+        for states, first in zip(self.states.own[0], torch.split(start, width), strict=True):
             states[:] = first
         self.h = self.states.whole[0]
-        self.sources = plan.sources.split(plan.word_sizes)
-        self.targets = plan.targets.split(plan.word_sizes)
+        self.sources = torch.split(plan.sources, plan.word_sizes)
+        self.targets = torch.split(plan.targets, plan.word_sizes)
 
     def words(self, batch: int) -> None:
         """See Steps."""
@@ -150,7 +150,7 @@ class SummedSteps(Steps):
         self.char.begin_backward()
         self.word.begin_backward()
         self.before_words = self.states.take(self.plan.sources)
-        self.of_words = [states.split(self.plan.word_sizes) for states in self.before_words]
+        self.of_words = [torch.split(states, self.plan.word_sizes) for states in self.before_words]
         self.d = Rows(dh, self.plan, len(self.states.whole), self.char.width)
         self.d.whole[0].copy_(dh)
 
