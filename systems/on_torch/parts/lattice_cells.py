@@ -27,7 +27,7 @@ class Cells(ABC):
     """
 
     def __init__(
-        self, sizes: Sequence[int], x: Tensor, W: Tensor, b: Tensor, U: Tensor, *, keep: bool
+        self, sizes: list[int], x: Tensor, W: Tensor, b: Tensor, U: Tensor, *, keep: bool
     ) -> None:
         self.x, self.W, self.U, self.keep = x, W, U, keep
         self.width = U.shape[1]
@@ -59,7 +59,7 @@ class LSTMCells(Cells):
     """Gates f, i, o and g; a state is h and c."""
 
     def __init__(
-        self, sizes: Sequence[int], x: Tensor, W: Tensor, b: Tensor, U: Tensor, *, keep: bool
+        self, sizes: list[int], x: Tensor, W: Tensor, b: Tensor, U: Tensor, *, keep: bool
     ) -> None:
         super().__init__(sizes, x, W, b, U, keep=keep)
         if keep:
@@ -100,7 +100,7 @@ class GRUCells(Cells):
 
     def __init__(
         self,
-        sizes: Sequence[int],
+        sizes: list[int],
         x: Tensor,
         W: Tensor,
         b: Tensor,
