@@ -36,8 +36,10 @@ def garbage() -> Iterator[list[object]]:
         *((Levels, case) for case in ("tree_lstm", "tree_gru", "mv_rnn", "tree_fc_fold")),
         *((Levels, case) for case in ("tree_lstm_2type", "var_lstm", "bilstm_layers")),
         *((Levels, case) for case in ("bilstm_char", "seq2seq", "parser")),
+        *((Levels, case) for case in ("lattice_lstm", "lattice_gru", "gated_lattice_lstm")),
         *((Fused, case) for case in ("var_lstm", "bilstm")),
         *((Eager, case) for case in ("tree_lstm", "tree_gru", "mv_rnn", "var_lstm")),
+        (Eager, "gated_lattice_lstm"),
         *((TorchFold, case) for case in ("tree_lstm", "tree_fc_cavs", "tree_gru")),
     ],
 )

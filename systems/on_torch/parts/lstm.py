@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from systems.on_torch.parts.nonlinear import tanh
 from systems.on_torch.parts.products import product
 from systems.on_torch.parts.rows import Columns
 
@@ -139,13 +140,13 @@ class StepStates:
         gates[:, : 2 * width].sigmoid_()
         gates[:, 3 * width :].sigmoid_()
         i, f, g, o = gates.chunk(4, 1)
-        g.tanh_()
+        tanh(g, g)
         if c_before is None:
             torch.mul(i, g, out=c)
         else:
             torch.mul(f, c_before, out=c)
             c.addcmul_(i, g)
-        torch.tanh(c, out=tanh_c)
+        tanh(c, tanh_c)
         torch.mul(o, tanh_c, out=h)
 
     def backward(

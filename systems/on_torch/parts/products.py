@@ -16,6 +16,8 @@ from torch.nn import functional
 
 ONEDNN = bool(torch._C._has_mkldnn) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 LEAST = 1 << 20  # multiplications from which on oneDNN is no slower
+LEAST_PACKED = 1 << 16  # numbers of a weight from which on oneDNN's own layout is worth making
+LEAST_BY_PACKED = 1 << 19  # as LEAST, with a weight in that layout
 LIBRARY = "onednn" if ONEDNN else "blas"
 
 
@@ -35,6 +37,26 @@ def dense(weight: Tensor) -> Tensor:
     if weight.is_contiguous() or weight.t().is_contiguous():
         return weight
     return weight.contiguous() if weight.stride(1) == 1 else weight.t().contiguous().t()
+
+
+class Repeated:
+    """Products of few rows each by one weight (m, k), given to oneDNN in a layout of its own.
+
+    Of 4, 8, 22 and 64 rows by 256 x 1 024 they take 26, 36, 73 and 157 us, not 45, 54, 85 and 185;
+    the layout is made in 200. Where the weight is a matrix' transpose, there is nothing to gain.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight, self.packed = weight, None
+        if ONEDNN and not weight.is_cuda and weight.numel() >= LEAST_PACKED:
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(dense(weight))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x weight^T (n, m)."""
+        if self.packed is None or len(x) * self.weight.numel() < LEAST_BY_PACKED:
+            return product(x, self.weight)
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, None, "none", [], "")
+        return found
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
