@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from harness.errors import BenchError
 from harness.measuring.launch import run_worker
@@ -14,6 +14,10 @@ from harness.records.record import Record, find_record, trial_of
 from harness.terminal.command_line import Measurement, parse, plan
 from harness.terminal.reporting import Reporter, outcome_words, summary, totals, trial_words
 from harness.trials.sources import source_sha256
+from harness.values.places import CONF_DIR
+from plots.numbers.presentation import read_presentation
+from plots.numbers.series import SYSTEMS
+from plots.words.best_peers import lines_of
 
 USAGE, FAULT, INTERRUPTED = 1, 2, 130
 
@@ -22,10 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 when every trial left a record, 1 for wrong input, 2 for a fault of the harness."""
     typed = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        planned = plan(parse(typed), typed)
+        jobs = parse(typed)
+        planned = plan(jobs, typed)
         for one in planned:
             admit(one.spec)
-        return run(planned)
+        return run(planned, {job.experiment for job in jobs if job.experiment})
     except BenchError as error:
         _complain(error)
         return USAGE
@@ -40,9 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAULT
 
 
-def run(planned: Sequence[Measurement]) -> int:
-    """Measure what has no valid record yet; a trial that fails does not stop the others."""
-    statuses: list[str] = []
+def run(planned: Sequence[Measurement], experiments: Collection[str] = ()) -> int:
+    """Measure what has no valid record yet; a trial that fails does not stop the others.
+
+    experiments: those that were asked for; of each is said which of its peers is the best.
+    """
+    records: list[Record] = []
     n_kept = n_refused = 0
     with Reporter(len(planned)) as reporter:
         for one in planned:
@@ -55,14 +63,23 @@ def run(planned: Sequence[Measurement]) -> int:
                 reporter.ends(f"{words}  refused")
                 _complain(error)
                 continue
-            statuses.append(record.status)
+            records.append(record)
             n_kept += kept
             reporter.ends(f"{words}  {'kept: ' if kept else ''}{outcome_words(record)}")
-    if len(planned) == 1 and statuses:
-        print(summary(record, planned[0].path))
+    for words in _best_peers(records, experiments):
+        print(words)
+    if len(planned) == 1 and records:
+        print(summary(records[0], planned[0].path))
     elif len(planned) > 1:
-        print(totals(statuses, n_kept, n_refused))
+        print(totals([record.status for record in records], n_kept, n_refused))
     return USAGE if n_refused else 0
+
+
+def _best_peers(records: Sequence[Record], experiments: Collection[str]) -> list[str]:
+    """For each experiment that compares systems, who is the best of all peers, and by how much."""
+    compared = (read_presentation(n, CONF_DIR).compare.get(SYSTEMS) for n in sorted(experiments))
+    bases = [systems[0] for systems in compared if systems]
+    return [line for base in dict.fromkeys(bases) for line in lines_of(records, base, CONF_DIR)]
 
 
 def measure_or_keep(one: Measurement) -> tuple[Record, bool]:

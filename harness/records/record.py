@@ -68,7 +68,8 @@ class Record(_Frozen):
     n_compilations: programs traced or compiled; null where a system compiles none for shapes.
     samples_s: pass after pass over the n_mini_batches of the fixed list.
     n_batches, n_launches, bytes_copied, n_copies: means per mini-batch; null where a system cannot
-    tell. n_copies: those of the launches that only bring operands together.
+    tell. n_copies: those of the launches that only bring operands together. lower_bound: batches
+    that no policy gets below on those graphs, counted as n_batches are.
     moving_share: of forward and backward, what only moved data, where a trial was run to tell it;
     its times then include the counting.
     in_force: options as the system honoured them, and the way it took (backend, libraries), where a
@@ -92,6 +93,7 @@ class Record(_Frozen):
     n_launches: float | None = None
     bytes_copied: float | None = None
     n_copies: float | None = None
+    lower_bound: float | None = None
     moving_share: float | None = None
     peak_memory_bytes: int | None = None
     baseline_memory_bytes: int | None = None  # resident once all is imported, before `prepare`
