@@ -14,8 +14,22 @@ from harness.planning.artefacts import (
     plan_counts,
 )
 from harness.planning.compose import Composer
-from harness.planning.grid import experiment_names, read_experiment
+from harness.planning.grid import SCALES, expand, experiment_names, read_experiment
+from harness.planning.kinds import read_systems
+from harness.values.places import CONF_DIR
 from plots.numbers.presentation import read_presentation
+
+SLOW = pytest.mark.slow
+# Seconds that a process takes on 2 cores beside what it is asked to time, compiling for shapes
+# included: as records of such sizes tell it (finished_at - started_at), and 1.6 for who starts it.
+PROCESS_S = {
+    "on_core": 2.8,
+    "on_dynet": 3.0,
+    "on_torch": 5.6,
+    "on_tensorflow": 10.0,
+    "on_jax": 15.0,
+}
+COMPILED_S = 6.0  # the engine's code of one model under one set of switches, once
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +41,7 @@ def choices(scale: str) -> Choices:
     return choices_from({"scale": scale, "device": "cpu", "data_root": "none"}, {})
 
 
-@pytest.mark.parametrize("scale", ["smoke", pytest.param("paper", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scale", ["smoke", *(pytest.param(s, marks=SLOW) for s in SCALES[1:])])
 @pytest.mark.parametrize("name", experiment_names())
 def test_every_experiment_plans_and_shows_all_it_measures(
     name: str, scale: str, composer: Composer
@@ -56,6 +70,49 @@ def test_artefacts_share_their_trials(composer: Composer) -> None:
     n_systems = len({t.settings["system"] for t in trials if t not in small})
     assert (sum(trial.rounds for trial in trials) - len(small)) / n_systems <= 120 / 13
     assert len(small) <= 20
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_what_transforms_a_model_meets_no_word_ids_modulo(scale: str) -> None:
+    """Modulo makes leaves equal that are not."""
+    transformed = {one.name for one in read_systems(CONF_DIR) if one.kind == "transformed"}
+    found = 0
+    for name in experiment_names():
+        for settings in expand(name, scale).settings:
+            if settings["system"] in transformed:
+                found += 1
+                assert settings.get("dataset.options.vocab_modulo", 0) == 0, name
+    assert found
+
+
+def test_the_plain_engine_stands_first_wherever_it_is_compared() -> None:
+    for name in experiment_names():
+        for group, systems in read_presentation(name, CONF_DIR).compare.items():
+            assert "vertex" not in systems[1:], f"{name}, {group}"
+            strategies = group == "strategies"
+            assert not (strategies and "vertex_shared" in systems), name
+
+
+def test_medium_has_the_rounds_that_intervals_need() -> None:
+    for name in experiment_names():
+        grid = expand(name, "medium")
+        if grid.settings:
+            assert grid.rounds >= (6 if name.startswith("headline_") else 3), name
+
+
+@pytest.mark.slow
+def test_medium_is_over_in_a_hundred_minutes(composer: Composer) -> None:
+    plans = [plan_artefact(name, choices("medium"), composer) for name in experiment_names()]
+    trials = measuring_order(trial for plan in plans for trial in plan)
+    measuring_s, compiled = 0.0, set()
+    for trial in trials:
+        spec = trial.spec
+        folder = spec.adapter.split(".")[1]
+        measuring_s += trial.rounds * (PROCESS_S[folder] + spec.timing.min_seconds)
+        if folder == "on_core":
+            options = sorted((k, str(v)) for k, v in spec.system_options.items() if k != "policy")
+            compiled.add((spec.model, spec.mode, str(spec.model_options), *options))
+    assert (measuring_s + COMPILED_S * len(compiled)) / 60 < 95
 
 
 def test_the_systems_of_a_point_stand_together(composer: Composer) -> None:
