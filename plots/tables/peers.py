@@ -20,8 +20,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from harness.planning.kinds import read_systems
 from plots.numbers.artefact import Artefact
-from plots.numbers.best_peer import N_INSTANCES, TIME, BestPeer, best_peer, peer_names
+from plots.numbers.best_peer import (
+    N_INSTANCES,
+    PEER_KIND,
+    TIME,
+    BestPeer,
+    best_peer,
+    peer_names,
+)
 from plots.numbers.points import Measured, Point, measure_of, speedup_of
 from plots.numbers.series import GROUP_TITLES, STRATEGIES, SYSTEMS
 from plots.numbers.table import EN_DASH, TIMES, Cell, Column, Table, three_digits
@@ -81,9 +89,25 @@ def table_of(artefact: Artefact, comparison: str) -> Table:
         + _best_row(artefact, comparison, quantities),
         notes=(
             f"Speed-up: that of {artefact.label(base)} over the system{notes}.",
+            *_left_out(artefact, comparison),
             *notes_of(artefact, comparison),
         ),
     )
+
+
+def _left_out(artefact: Artefact, comparison: str) -> tuple[str, ...]:
+    """Peers that run a model of this table, but have no trial at this scale."""
+    if comparison != SYSTEMS:
+        return ()
+    models = {str(point.settings["model"]) for point in artefact.points}
+    missing = [
+        system.label
+        for system in read_systems(artefact.conf_dir)
+        if system.kind == PEER_KIND
+        and system.name not in artefact.compare[SYSTEMS]
+        and any(system.runs(model) for model in models)
+    ]
+    return (f"Peers without a trial at this scale: {', '.join(missing)}.",) if missing else ()
 
 
 def _best_row(

@@ -142,15 +142,15 @@ def test_peers_are_told_by_how_much_they_are_behind(planned: Any) -> None:
     groups = dict.fromkeys(column.group for column in table.columns)
     assert list(groups) == ["1000 words"], "what this scale has no trial of has no columns"
     rows = {header: [str(cell) for cell in cells] for header, cells in table.rows}
-    assert rows["Vertex engine"] == ["300", "1", "200", "2.5"]
-    assert rows["DyNet agenda"] == ["200", "1.50", "200", "2.5"]
+    assert rows["Vertex engine"] == ["300", "1", "200", "2.50"]
+    assert rows["DyNet agenda"] == ["200", "1.50", "200", "2.50"]
     assert set(rows["PyTorch nn.LSTM"]) == {"oom"}
     strategies = dict(peers.table_of(artefact, "strategies").rows)
     assert [str(cell) for cell in strategies["Cavs preset"]] == [
         "200†",
         "1.50†",
         "200†",
-        "2.5†",
+        "2.50†",
         "2.50",
     ]
     assert {column.group for column in table.columns if column.published} == set()

@@ -81,13 +81,13 @@ def test_a_row_tells_time_scheduling_batches_and_the_bound(
     rows = {header: [str(cell) for cell in cells] for header, cells in table.rows}
     n_timed = len(policies_timed.TIMED)
     agenda, ours = rows["Lattice-LSTM, agenda"], rows["Lattice-LSTM, critical_share"]
-    assert agenda[:2] == ["20", "2"]
+    assert agenda[:2] == ["20.0", "2.00"]
     assert agenda[2].startswith("2.00")
     assert agenda[-2:] == ["20", "2.00"]
-    assert ours[:3] == ["10", "2", "1"]
+    assert ours[:3] == ["10.0", "2.00", "1"]
     assert ours[-1] == "1"
     learned = rows["Lattice-LSTM, fsm_sort"]
-    assert learned[0] == "60 [40 to 80]", "the median of five seeds, and their range"
+    assert learned[0] == "60.0 [40.0 to 80.0]", "the median of five seeds, and their range"
     assert learned[-2:] == ["60 [40 to 80]", "6.00 [4.00 to 8.00]"]
     assert rows["Parser, agenda"][n_timed] == "\N{EN DASH}", "no inference of it at this scale"
     use_style()
