@@ -31,7 +31,9 @@ FULL = Findings(
     compile_s=0.25,
     learn_s=0.5,
     check=CheckVerdict(status="ok", max_rel_err=1e-6),
-    counters=MeanCounters(n_batches=1.0, n_launches=2.0, bytes_copied=3.0, n_copies=4.0),
+    counters=MeanCounters(
+        n_batches=1.0, n_launches=2.0, bytes_copied=3.0, n_copies=4.0, lower_bound=0.5
+    ),
     n_compilations=3,
     moving_share=0.25,
     samples_s=(0.5, 1.5),
