@@ -1,4 +1,4 @@
-# The papers' artefacts, from trials to one report:  snakemake all [--config scale=smoke|paper]
+# The papers' artefacts, from trials to one report:  snakemake all [--config scale=smoke|medium|paper]
 #
 # --config keys: scale, device (cpu, cuda), threads (per trial), data_root, results_dir, conf_dir;
 # records=PLACE draws what was measured elsewhere (bench-collect --pack), and measures nothing.

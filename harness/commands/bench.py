@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 
 from harness.errors import BenchError
 from harness.planning.admit import admit
+from harness.records.record import Record
 from harness.terminal.command_line import parse, plan
 from harness.terminal.measurement import complain, measure_all
+from harness.values.places import CONF_DIR
+from plots.numbers.presentation import read_presentation
+from plots.numbers.series import SYSTEMS
+from plots.words.best_peers import lines_of
 
 USAGE, FAULT, INTERRUPTED = 1, 2, 130
 
@@ -19,10 +25,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 when every trial left a record, 1 for wrong input, 2 for a fault of the harness."""
     typed = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        planned = plan(parse(typed), typed)
+        jobs = parse(typed)
+        planned = plan(jobs, typed)
         for one in planned:
             admit(one.spec)
-        return 0 if measure_all(planned) else USAGE
+        experiments = {job.experiment for job in jobs if job.experiment}
+        none_refused = measure_all(planned, partial(best_peers, experiments=experiments))
+        return 0 if none_refused else USAGE
     except BenchError as error:
         complain(error)
         return USAGE
@@ -35,6 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         print("bench: a fault of the harness; please report the lines above", file=sys.stderr)
         return FAULT
+
+
+def best_peers(records: Sequence[Record], experiments: Collection[str]) -> list[str]:
+    """For each experiment that compares systems, who is the best of all peers, and by how much."""
+    compared = (read_presentation(n, CONF_DIR).compare.get(SYSTEMS) for n in sorted(experiments))
+    bases = [systems[0] for systems in compared if systems]
+    return [line for base in dict.fromkeys(bases) for line in lines_of(records, base, CONF_DIR)]
 
 
 if __name__ == "__main__":

@@ -166,8 +166,8 @@ def _parser() -> argparse.ArgumentParser:
         " losses are vertices that the policy batches), learn_offset=N (offset),"
         " n_following=N (0), save_policy=FILE, out=FILE.json (rows), records=FOLDER (a record of"
         " each count; what has a good one is not counted again, but for force=true). Commas in"
-        " model, dataset, split, batch_size and granularity count every combination; models meet"
-        " data sets of their kind",
+        " model, dataset, split, batch_size, granularity and learning.seed count every combination;"
+        " models meet data sets of their kind",
     )
     parser.add_argument("--json", action="store_true", help="print a JSON list, not a table")
     parser.add_argument(

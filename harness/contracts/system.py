@@ -50,13 +50,15 @@ class RunSettings:
 class Counters:
     """Hardware-independent work of the last run; None where a framework cannot tell.
 
-    n_copies: those of the launches that only bring operands together.
+    n_copies: those of the launches that only bring operands together. lower_bound: batches that no
+    policy gets below on the graph that was batched.
     """
 
     n_batches: int | None = None
     n_launches: int | None = None
     bytes_copied: int | None = None
     n_copies: int | None = None
+    lower_bound: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,8 +58,14 @@ class Request:
         spec, last = self.spec, self.offset + self.spec.batch_size - 1
         return (
             f"{spec.model}, {spec.dataset} {spec.split}, instances {self.offset} to {last},"
-            f" {self.granularity} granularity{self._how_outputs}"
+            f" {self.granularity} granularity{self._how_outputs}{self._which_seed}"
         )
+
+    @property
+    def _which_seed(self) -> str:
+        """Of learning, where it is not the usual one."""
+        seed = self.spec.learning.seed
+        return f", seed {seed}" if seed and any(map(is_learned, self.policies)) else ""
 
     @property
     def _how_outputs(self) -> str:

@@ -10,7 +10,8 @@ from harness.counts.request import Request, parse_request
 from harness.errors import ConfigError
 from harness.planning.compose import Composer
 
-SWEPT = ("model", "dataset", "split", "batch_size", "granularity")  # the first changes slowest
+# The first changes slowest.
+SWEPT = ("model", "dataset", "split", "batch_size", "granularity", "learning.seed")
 
 
 def parse_requests(settings: Sequence[str], composer: Composer | None = None) -> list[Request]:

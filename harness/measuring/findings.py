@@ -81,6 +81,7 @@ def record_of(
         n_launches=findings.counters.n_launches,
         bytes_copied=findings.counters.bytes_copied,
         n_copies=findings.counters.n_copies,
+        lower_bound=findings.counters.lower_bound,
         moving_share=findings.moving_share,
         peak_memory_bytes=findings.peak_memory_bytes,
         baseline_memory_bytes=findings.baseline_memory_bytes,

@@ -71,6 +71,7 @@ class MeanCounters:
     n_launches: float | None = None
     bytes_copied: float | None = None
     n_copies: float | None = None
+    lower_bound: float | None = None
 
 
 def mean_counters(counters: Sequence[Counters]) -> MeanCounters:
@@ -80,6 +81,7 @@ def mean_counters(counters: Sequence[Counters]) -> MeanCounters:
         n_launches=_mean([one.n_launches for one in counters]),
         bytes_copied=_mean([one.bytes_copied for one in counters]),
         n_copies=_mean([one.n_copies for one in counters]),
+        lower_bound=_mean([one.lower_bound for one in counters]),
     )
 
 

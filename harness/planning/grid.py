@@ -22,10 +22,13 @@ Format of an experiment file (other keys, such as what to plot, are left to thei
 
 A scale may also be the word `nothing`: what is shown is read from the code, not measured.
 
-`system` lists names, kinds (strategy, framework, subgraph, calibration: what a system's YAML says)
+`system` lists names, kinds (harness/planning/kinds.py: what a system's YAML says)
 or both: kind:framework is every framework that can run the block's model and is not slow,
 slow:framework the slow ones, not:NAME leaves one out (harness/planning/kinds.py). A new system is
 so measured without being named here. The lists of `compare` are written in the same way.
+
+In place of `system`, `walk` brings in every trial on the way from one preset to another (walks: of
+the experiment, harness/planning/walks.py).
 
 Keys are override keys of `bench` (a dot goes down: timing.min_seconds, model.options.variant); a
 block's key wins over the base's. `null` is a value like any other. A block without lists is one
@@ -45,12 +48,14 @@ from typing import Any
 from harness.errors import ConfigError
 from harness.planning.kinds import read_selection
 from harness.planning.sweep import Sweep, sweep_of
+from harness.planning.walks import Walk, read_walks
 from harness.planning.yaml_files import read_mapping
 from harness.values.places import CONF_DIR
 
-SCALES = ("smoke", "paper")
+SCALES = ("smoke", "medium", "paper")
 _SCALE_KEYS = {"rounds", "base", "blocks", "counts"}
 CLAIMS = "claims"  # in place of a scale: trials and counts that conf/claims names
+WALK = "walk"  # a block's key in place of `system`
 NOTHING = "nothing"  # in place of a scale: no trial and no count
 
 Settings = Mapping[str, Any]  # override key -> value of one trial
@@ -122,7 +127,13 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
     _check_scale(place, chosen)
     base = chosen.get("base") or {}
     blocks = [base | block for block in chosen.get("blocks", ())]
-    settings = [one for block in blocks for one in _points(place, block, conf_dir)]
+    walks = read_walks(name, content, conf_dir)
+    settings = [
+        one
+        for block in blocks
+        for walked in _without_walk(place, block, walks)
+        for one in _points(place, walked, conf_dir)
+    ]
     return Grid(
         name=name,
         title=content["title"],
@@ -149,6 +160,22 @@ def _check_scale(place: str, chosen: Any) -> None:
     for block in chosen.get("blocks", ()):
         if not isinstance(block, dict):
             raise ConfigError(f"{place} has the block {block!r}; a block maps keys to values")
+
+
+def _without_walk(
+    place: str, block: Mapping[str, Any], walks: Mapping[str, Walk]
+) -> Iterator[dict[str, Any]]:
+    """The block itself, or a block for each trial of the walk that it names."""
+    rest = {key: value for key, value in block.items() if key != WALK}
+    if len(rest) == len(block):
+        yield rest
+        return
+    for start in block[WALK] if isinstance(block[WALK], list) else [block[WALK]]:
+        if start not in walks:
+            known = ", ".join(walks) or "none"
+            raise ConfigError(f"{place} has walk={start}; walks of this experiment: {known}")
+        for trial in walks[start].trials():
+            yield rest | trial
 
 
 def _points(place: str, block: Mapping[str, Any], conf_dir: Path) -> Iterator[dict[str, Any]]:

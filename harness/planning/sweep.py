@@ -1,9 +1,9 @@
 """A sweep: one call of `bench-schedule`, which counts batches of several mini-batches.
 
-Its keys are those of `bench-schedule`: model, dataset, split, batch_size, policy and granularity
-may be lists (of models and data sets, those meet that are of one kind); all others are single
-values. Of policies `all` names every one there is, behind those named before it, and `not:NAME`
-leaves one out again: so a policy that is added is counted.
+Its keys are those of `bench-schedule`: model, dataset, split, batch_size, policy, granularity and
+learning.seed may be lists (of models and data sets, those meet that are of one kind); all others
+are single values. Of policies `all` names every one there is, behind those named before it, and
+`not:NAME` leaves one out again: so a policy that is added is counted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harness.contracts.policy import policy_names
 from harness.errors import ConfigError
 
 REQUIRED = ("model", "dataset", "batch_size", "policy")
-LISTED = (*REQUIRED, "split", "granularity")
+LISTED = (*REQUIRED, "split", "granularity", "learning.seed")
 # The pipeline's to say.
 NOT_ALLOWED = ("out", "records", "force", "bad_data", "save_policy", "data_root")
 

@@ -73,7 +73,8 @@ class Record(_Frozen):
     speed is of these. marked_samples_s: of the passes that marked phases, which took turns with
     them. Records of before both were kept have marked passes alone, in samples_s.
     n_batches, n_launches, bytes_copied, n_copies: means per mini-batch; null where a system cannot
-    tell. n_copies: those of the launches that only bring operands together.
+    tell. n_copies: those of the launches that only bring operands together. lower_bound: batches
+    that no policy gets below on those graphs, counted as n_batches are.
     moving_share: of forward and backward, what only moved data, where a trial was run to tell it;
     its times then include the counting.
     between_s: median seconds between two timed runs, in `load` above all; not in samples_s.
@@ -102,6 +103,7 @@ class Record(_Frozen):
     n_launches: float | None = None
     bytes_copied: float | None = None
     n_copies: float | None = None
+    lower_bound: float | None = None
     moving_share: float | None = None
     peak_memory_bytes: int | None = None
     baseline_memory_bytes: int | None = None  # resident once all is imported, before `prepare`

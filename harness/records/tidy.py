@@ -35,7 +35,15 @@ def to_row(record: Record, n_rounds: int) -> Row:
     row |= {"instances_per_s": record.instances_per_s if record.status == "ok" else None}
     row |= {f"{phase}_s": record.phases_s.get(phase) for phase in get_args(Phase)}
     prepared = ("learn_s", "compile_s", "n_compilations")
-    counted = (*prepared, "n_batches", "n_launches", "bytes_copied", "n_copies", "moving_share")
+    counted = (
+        *prepared,
+        "n_batches",
+        "lower_bound",
+        "n_launches",
+        "bytes_copied",
+        "n_copies",
+        "moving_share",
+    )
     memory = ("peak_memory_bytes", "baseline_memory_bytes")
     row |= {name: getattr(record, name) for name in (*counted, *memory)}
     row |= {"n_mini_batches": n_mini, "n_instances": record.n_instances}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from harness.records.record import Record, find_record, trial_of
 from harness.terminal.reporting import Reporter, outcome_words, summary, totals, trial_words
 from harness.trials.sources import source_sha256
 from harness.trials.spec import TrialSpec
+
+Closing = Callable[[Sequence[Record]], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +28,16 @@ class Measurement:
     records_bad_data: bool
 
 
-def measure_all(planned: Sequence[Measurement]) -> bool:
+def _nothing_more(_: Sequence[Record]) -> Sequence[str]:
+    return ()
+
+
+def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more) -> bool:
     """Measure what has no valid record yet, and return whether none was refused.
 
-    A trial that fails does not stop the others.
+    A trial that fails does not stop the others. closing: what else is said of all records.
     """
-    statuses: list[str] = []
+    records: list[Record] = []
     n_kept = n_refused = 0
     with Reporter(len(planned)) as reporter:
         for one in planned:
@@ -44,13 +50,15 @@ def measure_all(planned: Sequence[Measurement]) -> bool:
                 reporter.ends(f"{words}  refused")
                 complain(error)
                 continue
-            statuses.append(record.status)
+            records.append(record)
             n_kept += kept
             reporter.ends(f"{words}  {'kept: ' if kept else ''}{outcome_words(record)}")
-    if len(planned) == 1 and statuses:
-        print(summary(record, planned[0].path))
+    for words in closing(records):
+        print(words)
+    if len(planned) == 1 and records:
+        print(summary(records[0], planned[0].path))
     elif len(planned) > 1:
-        print(totals(statuses, n_kept, n_refused))
+        print(totals([record.status for record in records], n_kept, n_refused))
     return n_refused == 0
 
 

@@ -6,7 +6,9 @@ show: {graph: released, batch_size: 32, families: {name: [policies that share a 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -49,11 +51,11 @@ def draw_counts(artefact: Artefact) -> Figure:
     figure, panels, bottom = _frame(text, len(models), len(policies))
     for place, (axes, model) in enumerate(zip(panels, models, strict=False)):
         found = {
-            policy: artefact.count(model=model, batch_size=size, policy=policy)
+            policy: artefact.counts_with(model=model, batch_size=size, policy=policy)
             for policy in policies
         }
         _draw_panel(axes, found, families, names=place % N_COLUMNS == 0)
-        graph = any_good(found.values())
+        graph = any_good(chain(*found.values()))
         bound = graph.lower_bound_ed if isinstance(graph, CountRow) else word_for(graph)
         axes.set_title(f"{artefact.label(model)}, bound {bound}", fontsize=8.5)
     _legend(figure, families, bottom)
@@ -91,27 +93,30 @@ def _frame(text: FigureText, n_panels: int, n_bars: int) -> tuple[Figure, list[A
 
 def _draw_panel(
     axes: Axes,
-    found: Mapping[str, AnyCount | None],
+    found: Mapping[str, Sequence[AnyCount]],
     families: Mapping[str, list[str]],
     *,
     names: bool,
 ) -> None:
-    """Bars from top to bottom in the order of the families, each with its count behind it."""
-    counts = {
-        policy: row.n_batches_ed
-        for policy, row in found.items()
-        if isinstance(row, CountRow) and row.n_batches_ed is not None
-    }
-    place, highest = 0, max(counts.values(), default=1)
+    """Bars from top to bottom in the order of the families, each with its count behind it.
+
+    Of a learned policy the median over its seeds, and a line from the smallest to the largest.
+    """
+    counts = {policy: _told(rows) for policy, rows in found.items()}
+    place, highest = 0, max((max(told) for told in counts.values() if told), default=1)
     for (color, hatch), group in zip(FAMILY_LOOKS, families.values(), strict=False):
         for policy in group:
-            value = counts.get(policy, 0)
+            told = counts[policy]
+            value = statistics.median(told) if told else 0
             axes.barh(
                 place, value, height=0.78, color=color, hatch=hatch, edgecolor="white", linewidth=0
             )
+            end = max(told, default=0)
+            if told and min(told) < end:
+                axes.plot([min(told), end], [place, place], color="#000000", linewidth=1.0)
             axes.annotate(
-                str(value) if policy in counts else word_for(found[policy]),
-                (value, place),
+                f"{value:.10g}" if told else word_for(next(iter(found[policy]), None)),
+                (end, place),
                 xytext=(2, 0),
                 textcoords="offset points",
                 va="center",
@@ -119,7 +124,7 @@ def _draw_panel(
                 color="#333333",
             )
             place += 1
-    graph = any_good(found.values())
+    graph = any_good(chain(*found.values()))
     if isinstance(graph, CountRow):
         bound = graph.lower_bound_ed
         axes.axvline(bound, color="#000000", linewidth=1.1, linestyle=(0, (4, 2)), zorder=3)
@@ -129,6 +134,13 @@ def _draw_panel(
     axes.grid(visible=False, axis="y")
     axes.set_ylim(len(found) - 0.4, -0.6)
     axes.set_xlim(0, highest * 1.2)
+
+
+def _told(rows: Sequence[AnyCount]) -> list[int]:
+    """Batches by seed; empty where any of them has none."""
+    counts = [row.n_batches_ed if isinstance(row, CountRow) else None for row in rows]
+    told = [count for count in counts if count is not None]
+    return told if len(told) == len(counts) else []
 
 
 def _legend(figure: Figure, families: Mapping[str, list[str]], bottom: float) -> None:

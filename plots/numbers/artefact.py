@@ -94,6 +94,11 @@ class Artefact:
                 return row
         return None
 
+    def counts_with(self, **wanted: object) -> list[AnyCount]:
+        """All rows whose fields are as wanted: of a learned policy one for each seed."""
+        rows = (r for r in self.counts if all(getattr(r, k) == v for k, v in wanted.items()))
+        return list({row.count_id: row for row in rows}.values())
+
     @property
     def xs(self) -> tuple[float, ...]:
         """Every x of the grid, ascending."""

@@ -89,6 +89,25 @@ def throughput(record: Record, _n_instances: int = 0) -> float | None:
     return record.instances_per_s
 
 
+def mini_batch_ms(record: Record, _n_instances: int = 0) -> float | None:
+    """Milliseconds per mini-batch of all that is timed."""
+    if not record.instances_per_s or not record.n_instances or not record.n_mini_batches:
+        return None
+    return 1e3 * record.n_instances / record.n_mini_batches / record.instances_per_s
+
+
+def n_batches(record: Record, _n_instances: int = 0) -> float | None:
+    """Batches per mini-batch."""
+    return record.n_batches
+
+
+def over_bound(record: Record, _n_instances: int = 0) -> float | None:
+    """Batches over as many as no policy gets below."""
+    return (
+        record.n_batches / record.lower_bound if record.n_batches and record.lower_bound else None
+    )
+
+
 def construct_ms(record: Record, _n_instances: int = 0) -> float | None:
     """Milliseconds per mini-batch of building its graph."""
     return _milli(record.phases_s.get("construct"))
@@ -101,9 +120,9 @@ def schedule_ms(record: Record, _n_instances: int = 0) -> float | None:
 
 def execution_ms(record: Record, _n_instances: int = 0) -> float | None:
     """Milliseconds per mini-batch of all the rest; with scheduling where that is not told."""
-    if not record.instances_per_s or not record.n_instances or not record.n_mini_batches:
+    whole = mini_batch_ms(record)
+    if whole is None:
         return None
-    whole = 1e3 * record.n_instances / record.n_mini_batches / record.instances_per_s
     return max(0.0, whole - (construct_ms(record) or 0.0) - (schedule_ms(record) or 0.0))
 
 
@@ -130,6 +149,11 @@ def latency_ms(record: Record, _n_instances: int = 0) -> float | None:
 def preparing_ms(record: Record, _n_instances: int = 0) -> float | None:
     """Milliseconds of preparing (searching, laying out, compiling), once."""
     return _milli(record.compile_s)
+
+
+def preparing_s(record: Record, _n_instances: int = 0) -> float | None:
+    """Seconds of preparing, once."""
+    return record.compile_s
 
 
 def n_copies(record: Record, _n_instances: int = 0) -> float | None:
@@ -164,6 +188,9 @@ QUANTITIES: Mapping[str, Quantity] = {
         moving_s,
         construction_percent,
         throughput,
+        mini_batch_ms,
+        n_batches,
+        over_bound,
         construct_ms,
         schedule_ms,
         execution_ms,
@@ -172,6 +199,7 @@ QUANTITIES: Mapping[str, Quantity] = {
         update_ms,
         latency_ms,
         preparing_ms,
+        preparing_s,
         n_copies,
         copied_kb,
         peak_memory_mib,

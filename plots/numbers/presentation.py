@@ -35,6 +35,7 @@ from plots.numbers.series import GROUP_TITLES
 REQUIRED = ("draw",)
 REQUIRED_OF_CURVES = ("quantities", "axis", "axis_label", "compare")
 WITHOUT_EPOCH = frozenset({"throughput"})  # quantities that are of no epoch
+PEERS = "plots.tables.peers"
 FIGURE_SUFFIXES = (".pdf", ".png", ".csv")
 TABLE_SUFFIXES = (*FIGURE_SUFFIXES, ".tex", ".md", ".html")
 
@@ -63,6 +64,11 @@ class Presentation:
     @property
     def is_table(self) -> bool:
         return self.draw.split(".")[1:2] == ["tables"]
+
+    @property
+    def compares_peers(self) -> bool:
+        """Whether its table divides the speed of each system by that of the first."""
+        return self.draw == PEERS
 
     @property
     def draws_mini_batch(self) -> bool:

@@ -5,7 +5,8 @@ show: {graph: released, published: simulated_batch_counts}
 
 from __future__ import annotations
 
-from itertools import product
+from functools import partial
+from itertools import chain, product
 from pathlib import Path
 
 from harness.counts.row import AnyCount, CountRow
@@ -17,6 +18,7 @@ from plots.words.count_cells import (
     any_good,
     batch_sizes,
     cell_of,
+    cell_over_seeds,
     published_cell,
     released_counts,
     table_of_rows,
@@ -45,13 +47,21 @@ def table_of(artefact: Artefact, published: PublishedRows) -> Table:
     ]
     rows = []
     for size, model in product(batch_sizes(artefact), artefact.listed("model")):
-        found = [artefact.count(model=model, batch_size=size, policy=name) for name in policies]
-        graph = any_good(found)
+        found = [
+            artefact.counts_with(model=model, batch_size=size, policy=name) for name in policies
+        ]
+        graph = any_good(chain(*found))
+        parameters = graph.n_unbatchable_ed if isinstance(graph, CountRow) else 0
         cells = [
             cell_of(graph, lambda row: str(row.n_nodes_ed)),
             cell_of(graph, lambda row: str(row.n_unbatchable_ed)),
-            cell_of(graph, lambda row: _both(row, row.lower_bound_ed)),
-            *(cell_of(one, lambda row: _both(row, row.n_batches_ed)) for one in found),
+            cell_of(graph, lambda row: _both(row.lower_bound_ed, row.n_unbatchable_ed)),
+            *(
+                cell_over_seeds(
+                    one, lambda row: row.n_batches_ed, partial(_both, n_parameters=parameters)
+                )
+                for one in found
+            ),
         ]
         rows.append((f"{artefact.label(model)}, B = {size}", tuple(cells)))
         key = f"{model}/{size}"
@@ -62,8 +72,8 @@ def table_of(artefact: Artefact, published: PublishedRows) -> Table:
     return table_of_rows(artefact, "workload", columns, rows, published)
 
 
-def _both(row: CountRow, whole: int | None) -> str | None:
-    return None if whole is None else f"{whole} ({whole - row.n_unbatchable_ed})"
+def _both(whole: float, n_parameters: int) -> str:
+    return f"{whole:.10g} ({whole - n_parameters:.10g})"
 
 
 def rows_of(artefact: Artefact, published: PublishedRows) -> list[Row]:

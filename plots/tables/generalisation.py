@@ -1,5 +1,7 @@
 """How policies do on the mini-batches that follow the one that learned ones learned on.
 
+Of several seeds a cell shows the median, the smallest and the largest.
+
 show: {graph: released}
 """
 
@@ -10,9 +12,15 @@ from pathlib import Path
 
 from harness.counts.row import CountRow
 from plots.numbers.artefact import Artefact
-from plots.numbers.table import EN_DASH, Column, Table
+from plots.numbers.table import Column, Table
 from plots.numbers.tidy import Row
-from plots.words.count_cells import batch_sizes, cell_of, ratio_text, released_counts, table_of_rows
+from plots.words.count_cells import (
+    batch_sizes,
+    cell_over_seeds,
+    released_counts,
+    table_of_rows,
+    two_decimals,
+)
 from plots.writing.table import write_table_and_rows
 
 
@@ -27,42 +35,50 @@ def table_of(artefact: Artefact) -> Table:
     policies, sizes = artefact.listed("policy"), batch_sizes(artefact)
     n_following = artefact.listed("n_following", "0")[0]
     parts = (
-        ("batches / bound, first mini-batch", lambda row: _ratio(row)),
-        (f"batches / bound, mean of the next {n_following}", lambda row: _after(row)),
-        ("decisions in unseen states (%)", lambda row: _unseen(row)),
+        ("batches / bound, first mini-batch", _ratio, two_decimals),
+        (f"batches / bound, mean of the next {n_following}", _after, _three_decimals),
+        ("decisions in unseen states (%)", _unseen, _two_decimals),
     )
     learned = {row.policy for row in artefact.counted if row.learning is not None}
     blocks = [
-        (group, spell, policy)
-        for group, spell in parts
+        (group, value, spell, policy)
+        for group, value, spell in parts
         for policy in policies
-        if policy in learned or spell is not parts[2][1]
+        if policy in learned or value is not _unseen
     ]
     rows = []
     for size, model in product(sizes, artefact.listed("model")):
         cells = tuple(
-            cell_of(artefact.count(model=model, batch_size=size, policy=policy), spell)
-            for _, spell, policy in blocks
+            cell_over_seeds(
+                artefact.counts_with(model=model, batch_size=size, policy=policy), value, spell
+            )
+            for _, value, spell, policy in blocks
         )
         rows.append((f"{artefact.label(model)}, B = {size}", cells))
-    columns = [Column(group, policy) for group, _, policy in blocks]
+    columns = [Column(group, policy) for group, *_, policy in blocks]
     return table_of_rows(artefact, "workload", columns, rows)
 
 
-def _ratio(row: CountRow) -> str | None:
-    return ratio_text(row.n_batches_ed, row.lower_bound_ed)
+def _ratio(row: CountRow) -> float | None:
+    return row.ratio_ed
 
 
-def _after(row: CountRow) -> str | None:
+def _after(row: CountRow) -> float | None:
     after = row.following_ed
-    return None if after is None else f"{after.ratio:.3f}"
+    return None if after is None else after.ratio
 
 
-def _unseen(row: CountRow) -> str | None:
+def _unseen(row: CountRow) -> float | None:
     after = row.following_ed
-    if after is None:
-        return None
-    return EN_DASH if after.unseen_share is None else f"{100 * after.unseen_share:.2f}"
+    return None if after is None or after.unseen_share is None else 100 * after.unseen_share
+
+
+def _three_decimals(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def _two_decimals(value: float) -> str:
+    return f"{value:.2f}"
 
 
 def rows_of(artefact: Artefact) -> list[Row]:

@@ -1,30 +1,30 @@
 """How long a policy takes to learn, and how many schedules it tries: ours and the paper's.
 
+Of several seeds a cell shows the median, the smallest and the largest.
+
 show: {graph: released, policy: fsm_sort, published: edbatch_learning}
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from harness.counts.row import AnyCount, CountRow
 from plots.numbers.artefact import Artefact
 from plots.numbers.published_rows import PublishedRows, read_published_rows
-from plots.numbers.table import EN_DASH, Column, Table, three_digits
+from plots.numbers.table import EN_DASH, Cell, Column, Table, three_digits
 from plots.numbers.tidy import Row
 from plots.words.count_cells import (
     batch_sizes,
     cell_of,
+    cell_over_seeds,
     published_cell,
-    ratio_text,
     released_counts,
     table_of_rows,
+    two_decimals,
 )
 from plots.writing.table import write_table_and_rows
-
-Number = TypeVar("Number", int, float)
 
 
 def make(artefact: Artefact, results_dir: Path) -> None:
@@ -58,18 +58,24 @@ def table_of(artefact: Artefact, published: PublishedRows) -> Table:
     ]
     rows = []
     for model in artefact.listed("model"):
-        found = artefact.count(model=model, batch_size=size, policy=policy)
+        found = artefact.counts_with(model=model, batch_size=size, policy=policy)
         cells = [
-            cell_of(found, lambda row: str(row.n_nodes_ed)),
-            cell_of(found, lambda row: _told(row.learn_s_ed, three_digits)),
-            cell_of(found, lambda row: _told(row.n_trials_ed, str)),
-            cell_of(found, lambda row: ratio_text(row.n_batches_ed, row.lower_bound_ed)),
+            cell_of(found[0] if found else None, lambda row: str(row.n_nodes_ed)),
+            _told(found, lambda row: row.learn_s_ed, three_digits),
+            _told(found, lambda row: row.n_trials_ed),
+            cell_over_seeds(found, lambda row: row.ratio_ed, two_decimals),
             *(published_cell(published.value(model, name)) for name in ("learn_s", "n_trials")),
         ]
         rows.append((artefact.label(model), tuple(cells)))
     return table_of_rows(artefact, "workload", columns, rows, published)
 
 
-def _told(value: Number | None, spell: Callable[[Number], str]) -> str:
+def _told(
+    found: Sequence[AnyCount],
+    value: Callable[[CountRow], float | None],
+    spell: Callable[[float], str] | None = None,
+) -> Cell:
     """A dash for what a policy that was learned elsewhere does not tell."""
-    return EN_DASH if value is None else spell(value)
+    if any(isinstance(row, CountRow) and value(row) is None for row in found):
+        return Cell(EN_DASH)
+    return cell_over_seeds(found, value, spell)

@@ -8,32 +8,49 @@ show:
     10 000 words: {dataset.options.vocab_modulo: 0}
     the recurrent part: {dataset.options.vocab_modulo: 256}
   memory: true                # a column with what each needs at most; or left out
+  preparing: true             # a column with what it takes before the first mini-batch; or left out
 
-Strategies have one more column: what the engine copies only to bring operands together.
+Strategies have one more column: what the engine copies only to bring operands together. Systems
+have one more row: the best of all peers in each setting, by name, and what the first gains over it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from harness.planning.kinds import read_systems
 from plots.numbers.artefact import Artefact
+from plots.numbers.best_peer import (
+    N_INSTANCES,
+    PEER_KIND,
+    TIME,
+    BestPeer,
+    best_peer,
+    peer_names,
+)
 from plots.numbers.points import Measured, Point, measure_of, speedup_of
-from plots.numbers.series import GROUP_TITLES, STRATEGIES
-from plots.numbers.table import TIMES, Cell, Column, Table
+from plots.numbers.series import GROUP_TITLES, STRATEGIES, SYSTEMS
+from plots.numbers.table import EN_DASH, TIMES, Cell, Column, Table, three_digits
 from plots.numbers.tidy import Row
 from plots.words.notes import notes_of, subtitle_of, title_of
 from plots.words.trial_cells import find, measured_cell, numbers_of, ratio_cell
 from plots.writing.table import write_table_and_rows
 
 THROUGHPUT, MEMORY, SPEEDUP = "throughput", "peak_memory_mib", "overall_speedup"
-COPIED = "copied_kb"
-# Times are only divided by each other, so an epoch may have one instance.
-TIME, N_INSTANCES = "epoch_s", 1
-WORDS = {SPEEDUP: f"speed-up ({TIMES})", MEMORY: "MiB", COPIED: "copied kB"}
+COPIED, PREPARING = "copied_kb", "preparing_s"
+WORDS = {
+    SPEEDUP: f"speed-up ({TIMES})",
+    MEMORY: "MiB",
+    PREPARING: "prepare (s)",
+    COPIED: "copied kB",
+}
+BEST, OVER_BEST = "best of all peers", "over_best_peer"
 NOTES = {
     MEMORY: "; MiB: what it needs at most, its imports left out",
+    PREPARING: "; prepare: once a process, compiling, folding and loading weights, compiled code of"
+    " earlier processes reused where a system keeps it",
     COPIED: "; copied: per mini-batch, only to bring operands together",
 }
 
@@ -68,12 +85,67 @@ def table_of(artefact: Artefact, comparison: str) -> Table:
                 ),
             )
             for system in systems
-        ),
+        )
+        + _best_row(artefact, comparison, quantities),
         notes=(
             f"Speed-up: that of {artefact.label(base)} over the system{notes}.",
+            *_left_out(artefact, comparison),
             *notes_of(artefact, comparison),
         ),
     )
+
+
+def _left_out(artefact: Artefact, comparison: str) -> tuple[str, ...]:
+    """Peers that run a model of this table, but have no trial at this scale."""
+    if comparison != SYSTEMS:
+        return ()
+    models = {str(point.settings["model"]) for point in artefact.points}
+    missing = [
+        system.label
+        for system in read_systems(artefact.conf_dir)
+        if system.kind == PEER_KIND
+        and system.name not in artefact.compare[SYSTEMS]
+        and any(system.runs(model) for model in models)
+    ]
+    return (f"Peers without a trial at this scale: {', '.join(missing)}.",) if missing else ()
+
+
+def _best_row(
+    artefact: Artefact, comparison: str, quantities: Sequence[str]
+) -> tuple[tuple[str, tuple[Cell, ...]], ...]:
+    """The fastest peer of each setting, and the first system's speed over it."""
+    if comparison != SYSTEMS:
+        return ()
+    best = best_peers_of(artefact)
+    return (
+        (BEST, tuple(_best_cell(artefact, one, q) for one in best.values() for q in quantities)),
+    )
+
+
+def _best_cell(artefact: Artefact, best: BestPeer | None, quantity: str) -> Cell:
+    if best is None:
+        return Cell(EN_DASH if quantity in (THROUGHPUT, SPEEDUP) else "")
+    if quantity == THROUGHPUT:
+        return Cell(f"{artefact.label(best.system)}: {three_digits(best.speed.median)}")
+    return ratio_cell(best.ratio) if quantity == SPEEDUP else Cell("")
+
+
+def best_peers_of(artefact: Artefact) -> dict[str, BestPeer | None]:
+    """The fastest peer of each group of columns."""
+    base, *_ = artefact.compare[SYSTEMS]
+    peers = peer_names(artefact.conf_dir)
+    return {
+        words: best_peer(_points_with(artefact, settings), base, peers)
+        for words, settings in settings_of(artefact).items()
+    }
+
+
+def _points_with(artefact: Artefact, settings: Settings) -> list[Point]:
+    return [
+        point
+        for point in artefact.points
+        if all(point.settings.get(key) == value for key, value in settings.items())
+    ]
 
 
 def settings_of(artefact: Artefact) -> dict[str, Settings]:
@@ -86,8 +158,10 @@ def settings_of(artefact: Artefact) -> dict[str, Settings]:
 
 def quantities_of(artefact: Artefact, comparison: str) -> tuple[str, ...]:
     """Columns of each group."""
-    memory = (MEMORY,) if artefact.presentation.show.get("memory") else ()
-    return (THROUGHPUT, SPEEDUP, *memory, *((COPIED,) if comparison == STRATEGIES else ()))
+    show = artefact.presentation.show
+    told = {MEMORY: show.get("memory"), PREPARING: show.get("preparing")}
+    told[COPIED] = comparison == STRATEGIES
+    return (THROUGHPUT, SPEEDUP, *(quantity for quantity, is_told in told.items() if is_told))
 
 
 def measured(
@@ -117,17 +191,24 @@ def _cell(
 
 
 def rows_of(artefact: Artefact, comparison: str) -> list[Row]:
-    """A row per setting, system and quantity."""
+    """A row per setting, system and quantity, and of the first over the best peer."""
     base, *_ = systems = artefact.compare[comparison]
-    return [
-        {
-            "setting": words,
-            **{key.rpartition(".")[2]: value for key, value in settings.items()},
-            "system": system,
-            "quantity": quantity,
-            **numbers_of(measured(artefact, system, base, settings, quantity)),
-        }
-        for words, settings in settings_of(artefact).items()
-        for system in systems
-        for quantity in quantities_of(artefact, comparison)
-    ]
+    best = best_peers_of(artefact) if comparison == SYSTEMS else {}
+    rows: list[Row] = []
+    for words, settings in settings_of(artefact).items():
+        chosen = {key.rpartition(".")[2]: value for key, value in settings.items()}
+        rows += (
+            {
+                "setting": words,
+                **chosen,
+                "system": system,
+                "quantity": quantity,
+                **numbers_of(measured(artefact, system, base, settings, quantity)),
+            }
+            for system in systems
+            for quantity in quantities_of(artefact, comparison)
+        )
+        if found := best.get(words):
+            named = {"setting": words, **chosen, "system": found.system, "quantity": OVER_BEST}
+            rows.append({**named, **numbers_of(found.ratio)})
+    return rows

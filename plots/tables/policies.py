@@ -1,18 +1,20 @@
 """Every policy on every model at either granularity: batches of one mini-batch.
 
+Of a learned policy from several seeds a cell shows the median, the smallest and the largest.
+
 show: {graph: vertex}
 """
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 from harness.counts.row import AnyCount, CountRow
 from plots.numbers.artefact import Artefact
 from plots.numbers.table import Column, Table
 from plots.numbers.tidy import Row
-from plots.words.count_cells import any_good, batch_sizes, cell_of, table_of_rows
+from plots.words.count_cells import any_good, batch_sizes, cell_of, cell_over_seeds, table_of_rows
 from plots.writing.table import write_table_and_rows
 
 BOUND = "lower bound"
@@ -34,6 +36,7 @@ def _row(row: AnyCount) -> Row:
         "split": row.split,
         "batch_size": row.batch_size,
         "policy": row.policy,
+        "seed": None if row.learning is None else row.learning.seed,
         "status": row.status,
         "n_vertices": good and good.n_vertices,
         "n_batches": good and good.n_batches,
@@ -53,15 +56,15 @@ def table_of(artefact: Artefact) -> Table:
     ]
     found = {
         policy: [
-            artefact.count(granularity=g, batch_size=size, model=model, policy=policy)
+            artefact.counts_with(granularity=g, batch_size=size, model=model, policy=policy)
             for g, size, model in points
         ]
         for policy in policies
     }
     rows = [
-        (policy, tuple(cell_of(one, lambda row: str(row.n_batches)) for one in found[policy]))
+        (policy, tuple(cell_over_seeds(one, lambda row: row.n_batches) for one in found[policy]))
         for policy in policies
     ]
-    graphs = [any_good(column) for column in zip(*found.values(), strict=True)]
+    graphs = [any_good(chain(*column)) for column in zip(*found.values(), strict=True)]
     bound = tuple(cell_of(one, lambda row: str(row.lower_bound)) for one in graphs)
     return table_of_rows(artefact, "policy", columns, [*rows, (BOUND, bound)])

@@ -6,7 +6,8 @@ show: {graph: released, policies: [those to show]}
 from __future__ import annotations
 
 import statistics
-from itertools import product
+from collections.abc import Sequence
+from itertools import chain, product
 from pathlib import Path
 
 from harness.counts.row import AnyCount, CountRow
@@ -16,9 +17,10 @@ from plots.words.count_cells import (
     any_good,
     batch_sizes,
     cell_of,
-    ratio_text,
+    cell_over_seeds,
     released_counts,
     table_of_rows,
+    two_decimals,
     word_for,
 )
 from plots.writing.table import write_table_and_rows
@@ -49,12 +51,12 @@ def table_of(artefact: Artefact) -> Table:
             if not _is_planned(artefact, model, split, size):
                 continue
             found = [
-                artefact.count(model=model, split=split, batch_size=size, policy=policy)
+                artefact.counts_with(model=model, split=split, batch_size=size, policy=policy)
                 for policy in policies
             ]
             found_of_model.append(found)
-            cells = [cell_of(any_good(found), lambda row: str(row.lower_bound_ed))]
-            cells += [cell_of(one, _ratio) for one in found]
+            cells = [cell_of(any_good(chain(*found)), lambda row: str(row.lower_bound_ed))]
+            cells += [cell_over_seeds(one, lambda row: row.ratio_ed, two_decimals) for one in found]
             rows.append((f"{artefact.label(model)}, {split}, B = {size}", tuple(cells)))
         means = (_mean(column) for column in zip(*found_of_model, strict=True))
         rows.append((f"{artefact.label(model)}, mean", (Cell(""), *means)))
@@ -71,17 +73,16 @@ def _is_planned(artefact: Artefact, model: str, split: str, size: int) -> bool:
     )
 
 
-def _ratio(row: CountRow) -> str | None:
-    return ratio_text(row.n_batches_ed, row.lower_bound_ed)
-
-
-def _mean(rows: tuple[AnyCount | None, ...]) -> Cell:
-    """The mean over mini-batches; the first word for a missing one where any is missing."""
+def _mean(found: tuple[Sequence[AnyCount], ...]) -> Cell:
+    """The mean over mini-batches, over seeds the median; the first word where any is missing."""
     ratios = []
-    for row in rows:
-        ratio = row.ratio_ed if isinstance(row, CountRow) else None
-        if ratio is None:
-            return Cell(word_for(row))
-        ratios.append(ratio)
+    for rows in found:
+        of_seeds = []
+        for row in rows or (None,):
+            ratio = row.ratio_ed if isinstance(row, CountRow) else None
+            if ratio is None:
+                return Cell(word_for(row))
+            of_seeds.append(ratio)
+        ratios.append(statistics.median(of_seeds))
     mean = statistics.fmean(ratios)
     return Cell("1" if mean == 1 else f"{mean:.3f}")

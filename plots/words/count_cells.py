@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 
 from harness.counts.row import AnyCount, CountRow
@@ -53,6 +54,33 @@ def word_for(row: AnyCount | None) -> str:
     return row.status_ed if isinstance(row, CountRow) else row.status
 
 
+def cell_over_seeds(
+    found: Sequence[AnyCount],
+    value: Callable[[CountRow], float | None],
+    spell: Callable[[float], str] | None = None,
+) -> Cell:
+    """The median over the seeds of a learned policy, and their range where they differ.
+
+    found: a count for each seed; one for a policy that learns nothing. The word for why there is no
+    number where any of them has none.
+    """
+    values = []
+    for row in found or (None,):
+        number = value(row) if isinstance(row, CountRow) else None
+        if number is None:
+            word = word_for(row)
+            return Cell(EN_DASH if word == "ok" else word)  # a good count that does not tell this
+        values.append(number)
+    spell = spell or (lambda number: f"{number:.10g}")
+    middle, low, high = map(spell, (statistics.median(values), min(values), max(values)))
+    return Cell(middle if low == high else f"{middle} [{low} to {high}]")
+
+
+def two_decimals(ratio: float) -> str:
+    """Batches to the bound; "1" is exactly the bound."""
+    return "1" if ratio == 1 else f"{ratio:.2f}"
+
+
 def any_good(found: Iterable[AnyCount | None]) -> AnyCount | None:
     """A row that tells of the graph, whatever its policy: the first good one, else the first."""
     rows = list(found)
@@ -63,7 +91,7 @@ def ratio_text(n_batches: float | None, bound: float) -> str | None:
     """Batches to the bound with two decimals; "1" is exactly the bound, None stays None."""
     if n_batches is None:
         return None
-    return "1" if n_batches == bound else f"{n_batches / bound:.2f}"
+    return two_decimals(n_batches / bound)
 
 
 def batch_sizes(artefact: Artefact) -> tuple[int, ...]:
@@ -80,6 +108,7 @@ def released_counts(row: AnyCount) -> dict[str, object]:
         "split": row.split,
         "batch_size": row.batch_size,
         "policy": row.policy,
+        "seed": None if row.learning is None else row.learning.seed,
         "status": row.status if good is None else good.status_ed,
         "n_batches": good and good.n_batches_ed,
         "lower_bound": good and good.lower_bound_ed,

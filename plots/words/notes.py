@@ -175,7 +175,10 @@ def ends_words(rounds: Iterable[int]) -> str:
 
 def warnings_note(artefact: Artefact, shown: Iterable[str]) -> str:
     """Which warnings the numbers with a dagger carry."""
-    has_ratios = any(quantity.endswith(SPEEDUP) for quantity in artefact.presentation.quantities)
+    presentation = artefact.presentation
+    has_ratios = presentation.compares_peers or any(
+        quantity.endswith(SPEEDUP) for quantity in presentation.quantities
+    )
     names = Counter(
         name
         for point in artefact.points
@@ -186,7 +189,7 @@ def warnings_note(artefact: Artefact, shown: Iterable[str]) -> str:
         return ""
     # counted in trials
     listed = ", ".join(f"{name} ({count})" for name, count in sorted(names.items()))
-    daggers = artefact.presentation.is_table or artefact.presentation.show.get("daggers")
+    daggers = presentation.is_table or presentation.show.get("daggers")
     mark = f"{DAGGER} M" if daggers else "Hollow marks: m"
     return f"{mark}easured with warnings: {listed}; the CSV names them for every number."
 

@@ -22,6 +22,7 @@ from harness.engine.switches import Switches
 from harness.errors import ScheduleError, UnsupportedTrial
 from harness.granularity.operators import OperatorModel
 from harness.granularity.vertices import VertexModel
+from harness.policies.parts.bound import lower_bound
 from harness.policies.parts.rounds import first_round, schedule_in_rounds
 from harness.values.graph import MiniBatch
 from harness.values.schedule import check_schedule
@@ -142,9 +143,14 @@ class Adapter(System):
         return self.engine.backend.weights()
 
     def counters(self) -> Counters:
-        """Batches, kernels and copied bytes of the last run."""
+        """Batches and their lower bound, kernels and copied bytes of the last run."""
         tally = self.engine.backend.tally
-        return Counters(self.schedule.n_batches, tally.n_launches, tally.bytes_copied)
+        return Counters(
+            self.schedule.n_batches,
+            tally.n_launches,
+            tally.bytes_copied,
+            lower_bound=lower_bound(self.mini_batch.graph),
+        )
 
     def moving_share(self) -> float | None:
         """With the switch `profile`; see harness.engine.backend.Tally."""

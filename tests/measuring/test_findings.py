@@ -35,7 +35,9 @@ FULL = Findings(
     check=CheckVerdict(status="ok", max_rel_err=1e-6),
     between_s=0.125,
     fingerprint=Fingerprint(workload="w", losses=(1.0,), sketches={}),
-    counters=MeanCounters(n_batches=1.0, n_launches=2.0, bytes_copied=3.0, n_copies=4.0),
+    counters=MeanCounters(
+        n_batches=1.0, n_launches=2.0, bytes_copied=3.0, n_copies=4.0, lower_bound=0.5
+    ),
     n_compilations=3,
     moving_share=0.25,
     n_warmup=4,

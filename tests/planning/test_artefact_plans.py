@@ -15,11 +15,25 @@ from harness.planning.artefacts import (
     plan_counts,
 )
 from harness.planning.compose import Composer
-from harness.planning.grid import SCALES, experiment_names, read_experiment
+from harness.planning.grid import SCALES, expand, experiment_names, read_experiment
+from harness.planning.kinds import read_systems
+from harness.planning.yaml_files import read_mapping
 from harness.records.stats import INTERVAL_ROUNDS
+from harness.values.places import CONF_DIR
 from plots.numbers.presentation import read_presentation
 
-PAPER = pytest.param("paper", marks=pytest.mark.slow)
+SLOW = pytest.mark.slow
+PAPER = pytest.param("paper", marks=SLOW)
+# Seconds that a process takes on 2 cores beside what it is asked to time, compiling for shapes
+# included: as records of such sizes tell it (finished_at - started_at), and 1.4 for who starts it.
+PROCESS_S = {
+    "on_core": 2.6,
+    "on_dynet": 2.7,
+    "on_torch": 5.4,
+    "on_tensorflow": 11.0,
+    "on_jax": 15.0,
+}
+COMPILED_S = 6.0  # the engine's code of one model under one set of switches, once
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +45,7 @@ def choices(scale: str) -> Choices:
     return choices_from({"scale": scale, "device": "cpu", "data_root": "none"}, {})
 
 
-@pytest.mark.parametrize("scale", ["smoke", pytest.param("paper", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scale", ["smoke", *(pytest.param(s, marks=SLOW) for s in SCALES[1:])])
 @pytest.mark.parametrize("name", experiment_names())
 def test_every_experiment_plans_and_shows_all_it_measures(
     name: str, scale: str, composer: Composer
@@ -84,6 +98,55 @@ def test_numbers_at_the_papers_scale_have_an_interval(name: str) -> None:
     paper = read_experiment(name)["scales"]["paper"]
     if isinstance(paper, dict) and paper.get("blocks"):
         assert paper["rounds"] >= INTERVAL_ROUNDS
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_what_transforms_a_model_meets_no_word_ids_modulo(scale: str) -> None:
+    """Modulo makes leaves equal that are not."""
+    transformed = {one.name for one in read_systems(CONF_DIR) if one.kind == "transformed"}
+    found = 0
+    for name in experiment_names():
+        for settings in expand(name, scale).settings:
+            if settings["system"] in transformed:
+                found += 1
+                assert settings.get("dataset.options.vocab_modulo", 0) == 0, name
+    assert found
+
+
+def test_the_plain_engine_stands_first_wherever_it_is_compared() -> None:
+    for name in experiment_names():
+        for group, systems in read_presentation(name, CONF_DIR).compare.items():
+            assert "vertex" not in systems[1:], f"{name}, {group}"
+            strategies = group == "strategies"
+            assert not (strategies and "vertex_shared" in systems), name
+
+
+def test_medium_has_the_rounds_that_intervals_need() -> None:
+    for name in experiment_names():
+        grid = expand(name, "medium")
+        if grid.settings:
+            assert grid.rounds >= (6 if name.startswith("headline_") else 3), name
+
+
+def test_medium_is_over_in_a_hundred_minutes() -> None:
+    """Trials that artefacts share are measured once, with the most rounds that are asked for."""
+    usual = {"mode": "train", "order": "shuffled", "timing.min_passes": 3}
+    usual |= {"dataset.options.vocab_modulo": 0}
+    rounds: dict[tuple[tuple[str, str], ...], int] = {}
+    for grid in (expand(name, "medium") for name in experiment_names()):
+        for settings in grid.settings:
+            trial = tuple(sorted((k, str(v)) for k, v in (usual | dict(settings)).items()))
+            rounds[trial] = max(rounds.get(trial, 0), grid.rounds)
+    measuring_s, compiled = 0.0, set()
+    for trial, n_rounds in rounds.items():
+        said = dict(trial)
+        adapter = read_mapping(CONF_DIR / "system" / f"{said['system']}.yaml")["adapter"]
+        folder = adapter.split(".")[1]
+        measuring_s += n_rounds * (PROCESS_S[folder] + float(said["timing.min_seconds"]))
+        if folder == "on_core" and said["model"] != "cell":
+            switches = [(k, v) for k, v in trial if k.startswith("system.options.")]
+            compiled.add((said["system"], said["model"], said["mode"], *switches))
+    assert (measuring_s + COMPILED_S * len(compiled)) / 60 < 95, "counts and drawing take 5 more"
 
 
 def test_the_systems_of_a_point_stand_together(composer: Composer) -> None:

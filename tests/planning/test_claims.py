@@ -196,7 +196,7 @@ def test_claims_come_by_year(conf: Path) -> None:
         ({"rule__because": None}, "rule has no because; add it"),
         ({"answer__over": "quick"}, "answer has over='quick'; map keys of the grid to values"),
         ({"answer__of": {}}, "answer has no of; see harness/planning/claims.py"),
-        ({"answer__scales": ["tiny"]}, "answer has the scale=tiny; choose one of smoke, paper"),
+        ({"answer__scales": ["tiny"]}, "answer has the scale=tiny; choose one of smoke, medium, "),
         ({"answer__decided_at": "paper"}, "answer has decided_at=paper; choose one of smoke"),
         ({"answer__at": {"dataset": "sst"}}, "selects by dataset, for which others stand in"),
         ({"answer__experiment": "two"}, "experiment=two is unknown; choose one of: counted, one"),

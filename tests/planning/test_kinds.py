@@ -109,7 +109,7 @@ def test_a_new_system_is_selected_without_being_named(conf: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ("kind:frameworks", "kinds are strategy, framework, subgraph, calibration"),
+        ("kind:frameworks", "kinds are strategy, framework, subgraph, transformed, calibration"),
         ("slow:quick", "selects slow:quick; kinds are strategy"),
         ("sort:framework", "write NAME, kind:KIND, slow:KIND or not:NAME"),
         ([{"kind": "framework"}], "without a space"),
@@ -140,7 +140,7 @@ def test_a_kind_without_a_model_is_told(conf: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({}, "has no kind; add kind (choose one of strategy, framework, subgraph, calibration)"),
+        ({}, "has no kind; add kind (choose one of strategy, framework, subgraph, transformed, "),
         ({"kind": "frame"}, "has kind=frame; choose one of strategy, framework"),
         ({"kind": ["framework"]}, "has no kind"),
         ({"kind": "framework", "label": ""}, "has no label; add label"),

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import csv
+import json
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from harness.counts.row import CountRow, parse_count
 from harness.errors import ConfigError, RecordError
 from harness.planning.artefacts import Choices, choices_from, plan_artefact, plan_counts
 from harness.planning.compose import Composer
-from harness.planning.grid import experiment_names
+from harness.planning.grid import SCALES, experiment_names
 from harness.values.places import CONF_DIR
 from plots.drawing.style import use_style
 from plots.figures import batches as figure_of_batches
@@ -26,8 +29,14 @@ from plots.tables import generalisation as table_of_generalisation
 from plots.tables import learning as table_of_learning
 from plots.tables import policies as table_of_policies
 from plots.tables import ratios as table_of_ratios
+from plots.words.count_cells import cell_over_seeds
 from plots.words.notes import subtitle_of, title_of
-from tests.support.made_up_counts import Change, write_made_up_counts, write_real_counts
+from tests.support.made_up_counts import (
+    Change,
+    failed_row,
+    write_made_up_counts,
+    write_real_counts,
+)
 
 COUNTED = [name for name in experiment_names() if "counts:" in (
     CONF_DIR / f"experiment/{name}.yaml"
@@ -117,6 +126,34 @@ def test_generalisation_tells_unseen_states_of_learned_policies_only(choices: Ch
     assert {str(cells[-1]) for _, cells in table.rows} == {"12.50"}
 
 
+def test_learned_policies_show_the_spread_over_their_seeds(choices: Choices) -> None:
+    artefact = counted("policies_batch_counts", choices)
+    table = table_of_policies.table_of(artefact)
+    found = artefact.counts_with(
+        model="tree_fc", granularity="vertex", batch_size=4, policy="fsm_max"
+    )
+    n_batches = sorted(row.n_batches for row in found if isinstance(row, CountRow))
+    assert len(n_batches) == 5
+    low, _, middle, _, high = n_batches
+    assert low < high
+    rows = dict(table.rows)
+    assert rows["fsm_max"][0].text == f"{middle} [{low} to {high}]"
+    assert rows["agenda"][0].text.isdecimal()
+
+
+def test_a_seed_without_a_number_leaves_the_cell_without_one(choices: Choices) -> None:
+    artefact = counted("policies_batch_counts", choices)
+    good, *others = artefact.counts_with(
+        model="tree_fc", granularity="vertex", batch_size=4, policy="fsm_max"
+    )
+    assert isinstance(good, CountRow)
+    failed = parse_count(json.dumps(failed_row(good.to_dict(), "timeout", "made up")).encode())
+    assert cell_over_seeds([good, *others], lambda row: row.n_batches).text[0].isdecimal()
+    assert cell_over_seeds([good, failed], lambda row: row.n_batches).text == "timeout"
+    assert cell_over_seeds([], lambda row: row.n_batches).text == "missing"
+    assert cell_over_seeds([good, *others], lambda row: None).text == "\N{EN DASH}"
+
+
 def test_policies_end_with_the_bound(choices: Choices) -> None:
     table = table_of_policies.table_of(counted("policies_batch_counts", choices))
     assert table.rows[-1][0] == "lower bound"
@@ -131,7 +168,7 @@ def test_policies_end_with_the_bound(choices: Choices) -> None:
 
 def test_learning_has_all_its_trials_at_every_scale(choices: Choices) -> None:
     for name in COUNTED:
-        for scale in ("smoke", "paper"):
+        for scale in SCALES:
             for sweep in plan_counts(name, replace(choices, scale=scale)):
                 assert "learning.trials" not in sweep.settings, name
 
@@ -172,11 +209,13 @@ def test_bars_are_the_counts(choices: Choices) -> None:
     shown = [text.get_text() for text in panel.texts]
     families = artefact.presentation.show["families"]
     policies = [policy for group in families.values() for policy in group]
-    rows = [artefact.count(model="lattice_lstm", batch_size=32, policy=p) for p in policies]
-    assert shown == [str(row.n_batches_ed) for row in rows if row is not None]
+    found = [artefact.counts_with(model="lattice_lstm", batch_size=32, policy=p) for p in policies]
+    counts = [[row.n_batches_ed for row in rows if isinstance(row, CountRow)] for rows in found]
+    assert [len(one) for one in counts].count(5) == 3, "of learned policies a count for each seed"
+    assert shown == [str(statistics.median(n for n in one if n is not None)) for one in counts]
     figure_of_counts.make(artefact, choices.results_dir)
     with (choices.results_dir / "figures/edbatch_fig9.csv").open(newline="") as file:
-        assert len(list(csv.DictReader(file))) == 8 * len(policies)
+        assert len(list(csv.DictReader(file))) == 8 * sum(map(len, counts))
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import yaml
 from harness.commands import draw
 from harness.planning.artefacts import Choices, choices_from, plan_artefact
 from harness.planning.compose import Composer
+from harness.planning.grid import SCALES
 from plots.numbers.artefact import Artefact
 from plots.numbers.gather import gather
 from plots.numbers.panels import panels_of
@@ -53,7 +54,7 @@ def drawn(name: str, choices: Choices, composer: Composer) -> Artefact:
     return gather(name, choices, trials)
 
 
-@pytest.mark.parametrize("scale", ["smoke", "paper"])
+@pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", HEADLINES)
 def test_it_joins_the_headlines_whose_model_it_runs(
     name: str, scale: str, conf_dir: Path, composer: Composer, tmp_path: Path

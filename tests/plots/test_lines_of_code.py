@@ -11,7 +11,7 @@ import pytest
 from harness.errors import ConfigError
 from harness.planning.artefacts import Choices, plan_artefact, plan_counts
 from harness.planning.compose import Composer
-from harness.planning.grid import expand, experiment_names, read_experiment
+from harness.planning.grid import SCALES, expand, experiment_names, read_experiment
 from plots.numbers.code_lines import CodeLines, CodeOf, code_lines
 from plots.numbers.gather import gather
 from plots.numbers.presentation import read_presentation
@@ -165,7 +165,7 @@ def test_folds_cells_count_and_a_model_of_another_system_does_not(choices: Choic
 
 
 def test_an_artefact_without_trials_is_planned_and_drawn(choices: Choices) -> None:
-    for scale in ("smoke", "paper"):
+    for scale in SCALES:
         grid = expand(NAME, scale, choices.conf_dir)
         assert (grid.settings, grid.sweeps) == ((), ())
     assert read_presentation(NAME, choices.conf_dir).reads_code

@@ -130,7 +130,11 @@ def test_peers_are_told_by_how_much_they_are_behind(planned: Any) -> None:
         if system == "torch_rnn":
             return {"status": "oom", "reason": "made up"}
         memory = {"peak_memory_bytes": 300 << 20, "baseline_memory_bytes": 100 << 20}
-        memory |= {"bytes_copied": 2560, "warnings": ("busy",) if system == "cavs" else ()}
+        memory |= {
+            "compile_s": 2.5,
+            "bytes_copied": 2560,
+            "warnings": ("busy",) if system == "cavs" else (),
+        }
         return {"instances_per_s": {"vertex": 300.0}.get(system, 200.0), **memory}
 
     artefact = planned("headline_var_lstm", change)
@@ -138,11 +142,17 @@ def test_peers_are_told_by_how_much_they_are_behind(planned: Any) -> None:
     groups = dict.fromkeys(column.group for column in table.columns)
     assert list(groups) == ["1000 words"], "what this scale has no trial of has no columns"
     rows = {header: [str(cell) for cell in cells] for header, cells in table.rows}
-    assert rows["Vertex engine"] == ["300", "1", "200"]
-    assert rows["DyNet agenda"] == ["200", "1.50", "200"]
+    assert rows["Vertex engine"] == ["300", "1", "200", "2.50"]
+    assert rows["DyNet agenda"] == ["200", "1.50", "200", "2.50"]
     assert set(rows["PyTorch nn.LSTM"]) == {"oom"}
     strategies = dict(peers.table_of(artefact, "strategies").rows)
-    assert [str(cell) for cell in strategies["Cavs preset"]] == ["200†", "1.50†", "200†", "2.50"]
+    assert [str(cell) for cell in strategies["Cavs preset"]] == [
+        "200†",
+        "1.50†",
+        "200†",
+        "2.50†",
+        "2.50",
+    ]
     assert {column.group for column in table.columns if column.published} == set()
 
 

@@ -39,6 +39,7 @@ def test_the_fields_that_others_read_are_there(make_record: MakeRecord) -> None:
         *(
             "bytes_copied",
             "n_copies",
+            "lower_bound",
             "moving_share",
             "n_compilations",
             "peak_memory_bytes",

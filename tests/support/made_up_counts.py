@@ -13,6 +13,7 @@ from harness.commands import schedule
 from harness.planning.sweep import Sweep
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
+SEED = "learning.seed"
 LEARNED = ("fsm_base", "fsm_max", "fsm_sort")
 MADE_UP = {
     "status": "ok",
@@ -44,8 +45,15 @@ def made_up_row(point: Mapping[str, str], **changes: Any) -> dict[str, Any]:
         "n_unbatchable_ed": 3,
         "schedule_s": 1e-3,
     }
+    seed = int(row.pop(SEED, 0))
     if point["policy"] in LEARNED:
-        row |= {"learning": LEARNING, "learn_s": 0.25, "learn_s_ed": 0.5, "unseen_share_ed": 0.0}
+        row |= {"n_batches": n_batches + seed, "n_batches_ed": 3 * (n_batches + seed)}
+        row |= {
+            "learning": LEARNING | {"seed": seed},
+            "learn_s": 0.25,
+            "learn_s_ed": 0.5,
+            "unseen_share_ed": 0.0,
+        }
         row |= {"n_trials": 1000, "n_trials_ed": 50}
     after = {"n_batches": [3 * n_batches], "lower_bound": [3 * bound], "ratio": n_batches / bound}
     row["following_ed"] = after | {"unseen_share": 0.125 if "learning" in row else None}
@@ -62,14 +70,15 @@ def failed_row(row: Mapping[str, Any], status: str, reason: str) -> dict[str, An
 
 def made_up_rows(sweep: Sweep) -> list[dict[str, Any]]:
     """A row for each combination; of data sets, lattices' models have the last."""
-    keys = ("model", "split", "batch_size", "granularity", "policy")
-    defaults = {"split": "train", "granularity": "vertex"}
+    keys = ("model", "split", "batch_size", "granularity", "policy", SEED)
+    defaults = {"split": "train", "granularity": "vertex", SEED: "0"}
     values = [sweep.values(key, defaults.get(key, "")) for key in keys]
     rows = []
     for combination in product(*values):
         point = dict(zip(keys, combination, strict=True))
         place = -1 if "lattice" in point["model"] else 0
-        rows.append(made_up_row({**point, "dataset": sweep.values("dataset")[place]}))
+        row = made_up_row({**point, "dataset": sweep.values("dataset")[place]})
+        rows.append(row | {"count_id": f"count-{'-'.join(combination)}"})
     return rows
 
 
