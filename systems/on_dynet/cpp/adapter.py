@@ -113,6 +113,14 @@ class Adapter(System):
 
         return joined(self._weights, N_GATES[self._model.name], read)
 
+    def parameters(self) -> dict[str, Any]:
+        """Values of all parameters as they are now, by the model's names and in its shapes."""
+
+        def read(piece: Piece) -> Any:
+            return self._program.values(*piece)
+
+        return joined(self._weights, N_GATES[self._model.name], read)
+
     def last_loss(self) -> float:
         """The loss that forward returned."""
         return self._loss

@@ -5,20 +5,75 @@ using namespace dynet;
 
 namespace {
 
+const unsigned most_fused = 128;  // as MOST_FUSED of systems/on_dynet/lstm_cells.py
+
+struct State {
+  Expression h, c;
+};
+
+// The four gates, in the order in which the weights have them.
+struct Gate {
+  Expression b, W, U;
+};
+
+class Cell {
+ public:
+  virtual ~Cell() = default;
+  virtual State step(const Expression& x, const State& before) const = 0;
+};
+
+// DyNet's operator for all gates.
+class FusedCell : public Cell {
+ public:
+  explicit FusedCell(const std::vector<Gate>& fiog) {
+    const Gate &f = fiog[0], &i = fiog[1], &o = fiog[2], &g = fiog[3];
+    // The operator adds 1 to f, which our biases have in them already.
+    b_ = alone(concatenate({i.b, f.b - 1.0f, o.b, g.b}));
+    W_ = alone(concatenate({i.W, f.W, o.W, g.W}));
+    U_ = alone(concatenate({i.U, f.U, o.U, g.U}));
+  }
+
+  State step(const Expression& x, const State& before) const override {
+    const Expression gates = vanilla_lstm_gates(x, before.h, W_, U_, b_);
+    const Expression c = vanilla_lstm_c(before.c, gates);
+    const unsigned width = c.dim()[0];
+    return {cmult(pick_range(gates, 2 * width, 3 * width), tanh(c)), c};
+  }
+
+ private:
+  // DyNet adds the gradient of what all nodes of a batch share at the start of the batch that made
+  // it; reshape is never batched, so that this is its place.
+  static Expression alone(const Expression& x) { return reshape(x, x.dim()); }
+
+  Expression b_, W_, U_;
+};
+
+// Every gate by itself, W x + b apart from U h: DyNet batches it over all inputs beforehand.
+class HoistedCell : public Cell {
+ public:
+  explicit HoistedCell(const std::vector<Gate>& fiog) : fiog_(fiog) {}
+
+  State step(const Expression& x, const State& before) const override {
+    const auto gate = [&](const Gate& k) {
+      return affine_transform({k.b, k.W, x}) + k.U * before.h;
+    };
+    const Expression f = logistic(gate(fiog_[0])), i = logistic(gate(fiog_[1]));
+    const Expression o = logistic(gate(fiog_[2]));
+    const Expression c = cmult(i, tanh(gate(fiog_[3]))) + cmult(f, before.c);
+    return {cmult(o, tanh(c)), c};
+  }
+
+ private:
+  std::vector<Gate> fiog_;
+};
+
 class LatticeLSTM : public Program {
  private:
-  struct State {
-    Expression h, c;
-  };
-  struct Cell {
-    Expression b_f, b_i, b_o, b_g, W_f, W_i, W_o, W_g, U_f, U_i, U_o, U_g;
-  };
-
   void build(const std::vector<Column>& columns) override {
     const Column &sizes = columns.at(0), &tags = columns.at(1), &n_arcs = columns.at(2);
     const std::int32_t *sources = columns.at(3).values, *tokens = columns.at(4).values;
     const LookupParameter characters = table("characters"), words = table("words");
-    const Cell char_cell = take_cell("char"), word_cell = take_cell("word");
+    const std::unique_ptr<Cell> char_cell = take_cell("char"), word_cell = take_cell("word");
     const State start{weight("h_0"), weight("c_0")};
     std::vector<State> states;
     states.reserve(tags.size);
@@ -27,13 +82,13 @@ class LatticeLSTM : public Program {
       const std::size_t first = states.size();  // sources are numbered within their lattice
       states.push_back(start);
       for (std::int32_t k = 1; k < sizes.values[lattice]; ++k) {
-        const std::int64_t end = arc + n_arcs.values[states.size()];
+        const std::int64_t own = arc, end = arc + n_arcs.values[states.size()];
         Expressions h, c;
-        for (const std::int64_t own = arc; arc < end; ++arc) {  // its character comes first
+        for (; arc < end; ++arc) {  // its character comes first
           const bool is_word = arc > own;
           const Expression x = look_up(is_word ? words : characters, tokens[arc]);
-          const State found =
-              step(is_word ? word_cell : char_cell, x, states[first + sources[arc]]);
+          const Cell& cell = is_word ? *word_cell : *char_cell;
+          const State found = cell.step(x, states[first + sources[arc]]);
           h.push_back(found.h);
           c.push_back(found.c);
         }
@@ -46,21 +101,14 @@ class LatticeLSTM : public Program {
     classify(hidden, std::vector<unsigned>(tags.values, tags.values + tags.size));
   }
 
-  Cell take_cell(const std::string& arc) {
-    const std::string b = "b_" + arc, W = "W_" + arc, U = "U_" + arc;
-    return {weight(b + ".0"), weight(b + ".1"), weight(b + ".2"), weight(b + ".3"),
-            weight(W + ".0"), weight(W + ".1"), weight(W + ".2"), weight(W + ".3"),
-            weight(U + ".0"), weight(U + ".1"), weight(U + ".2"), weight(U + ".3")};
-  }
-
-  static State step(const Cell& cell, const Expression& x, const State& before) {
-    const Expression& h = before.h;
-    const Expression f = logistic(affine_transform({cell.b_f, cell.W_f, x, cell.U_f, h}));
-    const Expression i = logistic(affine_transform({cell.b_i, cell.W_i, x, cell.U_i, h}));
-    const Expression o = logistic(affine_transform({cell.b_o, cell.W_o, x, cell.U_o, h}));
-    const Expression g = tanh(affine_transform({cell.b_g, cell.W_g, x, cell.U_g, h}));
-    const Expression c = cmult(i, g) + cmult(f, before.c);
-    return {cmult(o, tanh(c)), c};
+  std::unique_ptr<Cell> take_cell(const std::string& arc) {
+    std::vector<Gate> fiog;
+    for (const char* k : {".0", ".1", ".2", ".3"}) {
+      fiog.push_back({weight("b_" + arc + k), weight("W_" + arc + k), weight("U_" + arc + k)});
+    }
+    const bool fuses = fiog[0].b.dim()[0] <= most_fused;
+    return std::unique_ptr<Cell>(fuses ? static_cast<Cell*>(new FusedCell(fiog))
+                                       : new HoistedCell(fiog));
   }
 };
 
