@@ -21,8 +21,8 @@ class FusedGates:
         self._matrices = [store.lstm_gates(f"{letter}{suffix}", order) for letter in "WU"]
         self._biases = dict(zip(order, store.vectors(f"b{suffix}", len(order)), strict=True))
 
-    def begin(self) -> None:
-        """Take the parameters into a new graph."""
+    def begin(self) -> tuple[Any, Any, Any]:
+        """Take the parameters into a new graph: W, U and b as the operator wants them."""
         # Without True, DyNet would take the parameter for a constant, and give no gradient.
         W, U = (p.expr(True) for p in self._matrices)
         of_gates = {gate: b.expr(True) for gate, b in self._biases.items()}
@@ -33,6 +33,7 @@ class FusedGates:
         # DyNet adds the gradient of what all nodes of a batch share at the start of the batch that
         # made it; reshape is never batched, so that this is its place.
         self._weights = W, U, dy.reshape(b, b.dim()[0])
+        return self._weights
 
     def __call__(self, x: Any, h: Any) -> Any:
         """Gates side by side, activated: i, f, o, g."""

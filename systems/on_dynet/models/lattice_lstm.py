@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import dynet as dy
@@ -16,6 +16,7 @@ from systems.on_dynet.rounds import Round
 from systems.on_dynet.runtime import ParameterStore
 
 GATES = "fiog"
+Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
 class Network:
@@ -50,9 +51,7 @@ class Network:
         characters, words = self.tables
         # Without True, DyNet would take the parameter for a constant, and give no gradient.
         h_0, c_0 = (p.expr(True) for p in self.start)
-        for cell in self.cells:
-            cell.gates.begin()
-        char, word = (cell.step for cell in self.cells)
+        char, word = (cell.begin() for cell in self.cells)
         hidden: list[Any] = []
         labels: list[int] = []
         for states in lattices:
@@ -79,17 +78,29 @@ class _FusedCell:
         self.gates = FusedGates(store, f"_{arc}", GATES)
         self.width = width
 
-    def step(self, x: Any, h: Any, c: Any) -> tuple[Any, Any]:
-        # vanilla_lstm_h has the signature of vanilla_lstm_c: DyNet may batch them together.
-        gates = self.gates(x, h)
-        new = dy.vanilla_lstm_c(c, gates)
-        o = dy.pick_range(gates, 2 * self.width, 3 * self.width)
-        return dy.cmult(o, dy.tanh(new)), new
+    def begin(self) -> Step:
+        """A step in a new graph; names are local, since look-ups would cost much of its time."""
+        W, U, b = self.gates.begin()
+        start, end = 2 * self.width, 3 * self.width
+        gates_of, cell_of, pick = dy.vanilla_lstm_gates, dy.vanilla_lstm_c, dy.pick_range
+        cmult, tanh = dy.cmult, dy.tanh
+
+        def step(x: Any, h: Any, c: Any) -> tuple[Any, Any]:
+            # vanilla_lstm_h has the signature of vanilla_lstm_c: DyNet may batch them together.
+            gates = gates_of(x, h, W, U, b)
+            new = cell_of(c, gates)
+            return cmult(pick(gates, start, end), tanh(new)), new
+
+        return step
 
 
 class _HoistedCell:
     def __init__(self, store: ParameterStore, arc: str, width: int) -> None:
         self.gates = HoistedGates(store, f"_{arc}", len(GATES))
+
+    def begin(self) -> Step:
+        self.gates.begin()
+        return self.step
 
     def step(self, x: Any, h: Any, c: Any) -> tuple[Any, Any]:
         gates, logistic, tanh, cmult = self.gates, dy.logistic, dy.tanh, dy.cmult
