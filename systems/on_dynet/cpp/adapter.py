@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.system import Clock, Counters, Result, RunSettings, System
+from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from systems.on_dynet.build import AUTOBATCH, NATIVE, OUTGROWN, memory_of, source_facts
 from systems.on_dynet.cpp.arrays import COLUMNS, Columns
 from systems.on_dynet.cpp.library import (
@@ -113,7 +113,7 @@ class Adapter(System):
 
         return joined(self._weights, N_GATES[self._model.name], read)
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> Parameters:
         """Values of all parameters as they are now, by the model's names and in its shapes."""
 
         def read(piece: Piece) -> Any:
