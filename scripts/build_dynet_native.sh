@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Build DyNet 2.1.2 from its source package for this machine, into .dynet-native/ (ignored by git).
+# Build DyNet 2.1.2 from its source package for this machine, into .dynet-native/ (ignored by git),
+# and the benchmark's own programs for its C++ interface beside it (systems/on_dynet/cpp/programs).
 #
 #   scripts/build_dynet_native.sh [--force]
 #
@@ -130,18 +131,48 @@ pathlib.Path(path).write_text(json.dumps(facts, indent=1) + "\n")
 PY
 }
 
+# The benchmark's own programs in C++ (systems/on_dynet/cpp/programs) beside the DyNet in a folder.
+compile_programs() {
+    local python=$1 folder=$2 sources="$root/systems/on_dynet/cpp/programs" eigen
+    if [[ ! -d $work/src/dynet ]]; then # headers are needed, also after the build folder was removed
+        make_venv "$python"
+        unpack_source
+    fi
+    eigen=$(package_folder '*cmeel.prefix/include/eigen3')
+    # -std and -march as DyNet's: they decide how Eigen's values lie in memory.
+    step "compiling the benchmark's programs" g++ -std=c++11 -O2 -march=native -DEIGEN_FAST_MATH \
+        -fPIC -shared -Wall -Werror=return-type -I"$work/src" -isystem "$eigen" "$sources"/*.cc \
+        -o "$folder/libdynet_programs.so.new" -L"$folder" -ldynet '-Wl,-rpath,$ORIGIN'
+    mv "$folder/libdynet_programs.so.new" "$folder/libdynet_programs.so"
+    PYTHONPATH=$root "$python" -m systems.on_dynet.cpp.library "$folder" # notes of which sources
+}
+
+programs_are_there() {
+    PYTHONPATH=$root "$1" -c '
+import sys
+from systems.on_dynet.cpp.library import why_not_built
+sys.exit(why_not_built() is not None)' >/dev/null 2>&1
+}
+
 main() {
     local python
     [[ $blas == openblas || $blas == eigen ]] || fail "BLAS=$blas; choose openblas or eigen"
     python=$(find_python)
+    local is_there=false
     if [[ ${1:-} != --force ]] && [[ -f $target/build.json ]] && works "$python" "$target"; then
+        is_there=true
         say "DyNet $VERSION is already in $target (rebuild with --force)"
-        return
+        programs_are_there "$python" && return
     fi
     command -v g++ >/dev/null || fail "g++ not found; install a C++ compiler (Debian: apt install g++)"
     command -v make >/dev/null || fail "make not found; install it (Debian: apt install make)"
     mkdir -p "$work"
     : >"$log"
+    if $is_there; then
+        compile_programs "$python" "$target"
+        say "the benchmark's programs are in $target"
+        return
+    fi
     make_venv "$python"
     unpack_source
     local eigen openblas
@@ -151,6 +182,7 @@ main() {
     compile "$eigen" "$openblas"
     describe "$eigen"
     works "$python" "$work/new" || fail "DyNet was built but does not run in $python; see $log"
+    compile_programs "$python" "$work/new"
     rm -rf "$target"
     mv "$work/new" "$target"
     say "DyNet $VERSION is in $target"

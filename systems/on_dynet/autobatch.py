@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
@@ -21,16 +18,18 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
-from harness.values.places import ROOT
+from systems.on_dynet.build import (
+    AUTOBATCH,
+    OUTGROWN,
+    memory_of,
+    source_build,
+    source_facts,
+    wheel_version,
+)
 from systems.on_dynet.rounds import Round
 
-AUTOBATCH = {"off": 0, "agenda": 1, "depth": 2}  # as DyNet counts its modes
-NATIVE = ROOT / ".dynet-native"
-WHEEL = "dyNET38"
 MODELS = {"instance": "systems.on_dynet.models", "manual": "systems.on_dynet.manual"}
-POOL_MB = 16  # the unit in which DyNet's memory pools grow
 MOST_ROWS = 128  # of a mini-batch, that are copied at once
-OUTGROWN = "dynamic increasing of memory pool"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class Adapter(System):
             how = "mini-batched by hand" if options.batching == "manual" else "written for DyNet"
             return f"model {model.name} is not {how} ({programs}.{model.name} is missing)"
         build = options.build
-        if _native(build) is None:
+        if source_build(build) is None:
             if build == "source":
                 return "DyNet's source build is not installed; run make dynet-native"
             if importlib.util.find_spec("dynet") is None:
@@ -101,10 +100,6 @@ class Adapter(System):
         except ValueError as error:
             if OUTGROWN not in str(error):
                 raise
-            # DyNet's memory is zeroed, and so made resident, when reserved: a generous reserve
-            # would be charged to its peak memory. It starts small instead. The pools grow by
-            # themselves, but autobatching cannot finish the backward pass in which one
-            # does; the next graph finds them large enough. This happens in the warm-up only.
             self._gradients_pending = True
             self.run(clock, update=update)
 
@@ -177,45 +172,24 @@ class Adapter(System):
     def versions(self) -> dict[str, str]:
         """Which build of DyNet this is; builds are not comparable with each other."""
         facts = {"dynet_autobatch": self.options.autobatch}
-        native = _native(self.options.build)
-        if native is not None:
-            build = json.loads((native / "build.json").read_text())
-            return facts | {
-                "dynet": build["dynet"],
-                "dynet_build": f"source {build['dynet']}",
-                "dynet_compiler": build["compiler"],
-                "dynet_flags": build["flags"],
-                "dynet_blas": build["blas"],
-                "eigen": build["eigen"],
-            }
+        folder = source_build(self.options.build)
+        if folder is not None:
+            return facts | source_facts(folder)
         return facts | {
             "dynet": self._runtime.version(),
-            "dynet_build": f"wheel {_wheel_version()}",
+            "dynet_build": f"wheel {wheel_version()}",
         }
 
 
-def _native(build: str) -> Path | None:
-    return NATIVE if build != "wheel" and (NATIVE / "build.json").exists() else None
-
-
 def _import_dynet(settings: RunSettings, options: DynetOptions, weights: Weights) -> ModuleType:
-    native = _native(options.build)
-    if native is not None:
-        sys.path.insert(0, str(native))
-    # Values and gradients of parameters, each rounded up to DyNet's alignment.
-    parameters_mb = sum(2 * w.nbytes for w in weights.values()) // 2**20 + 2
+    folder = source_build(options.build)
+    if folder is not None:
+        sys.path.insert(0, str(folder))
     config = importlib.import_module("dynet_config")
     config.set(
-        mem=f"{POOL_MB},{POOL_MB},{parameters_mb},1",
+        mem=memory_of(weights),
         random_seed=settings.seed + 1,  # 0 would mean: take one from the clock
         autobatch=AUTOBATCH[options.autobatch],
         profiling=int(options.profiling),
     )
     return importlib.import_module("systems.on_dynet.runtime")
-
-
-def _wheel_version() -> str:
-    try:
-        return f"{WHEEL} {distribution(WHEEL).version}"
-    except PackageNotFoundError:
-        return "of unknown name"

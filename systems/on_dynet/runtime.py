@@ -63,6 +63,12 @@ class ParameterStore:
         self._parts[name] = (parts, lambda found: np.concatenate([g.T for g in found], axis=axis))
         return parts
 
+    def split(self, name: str, *places: int) -> list[Any]:
+        """A bias, or a matrix by its columns, cut at these places."""
+        parts = [self._add(piece.T) for piece in np.split(self._weights[name], places, axis=-1)]
+        self._parts[name] = (parts, lambda found: np.concatenate([g.T for g in found], axis=-1))
+        return parts
+
     def lstm(self, *suffixes: str) -> Any:
         """DyNet's own LSTM, a layer for each suffix, with the parameters W, U and b so named.
 
@@ -79,6 +85,22 @@ class ParameterStore:
                 parameter.set_value(_last_gates_swapped(self._weights[name]).T)
                 self._parts[name] = ([parameter], lambda found: _last_gates_swapped(found[0].T))
         return lstm
+
+    def lstm_gates(self, name: str, order: str) -> Any:
+        """A weight whose columns hold the gates of `order`, for vanilla_lstm_gates.
+
+        order: letters of "ifog"; a gate that it lacks gets zeros, which no gradient reaches.
+        """
+        gates = dict(zip(order, np.split(self._weights[name], len(order), axis=-1), strict=True))
+        nothing = np.zeros_like(next(iter(gates.values())))
+        parameter = self._add(np.concatenate([gates.get(k, nothing) for k in "ifog"], axis=-1).T)
+
+        def join(found: list[Array]) -> Array:
+            own = dict(zip("ifog", np.split(found[0].T, 4, axis=-1), strict=True))
+            return np.concatenate([own[k] for k in order], axis=-1)
+
+        self._parts[name] = ([parameter], join)
+        return parameter
 
     def _add(self, values: Array) -> Any:
         return self.collection.parameters_from_numpy(np.ascontiguousarray(values))

@@ -20,6 +20,7 @@ from harness.measuring.check import Step, agrees, relative_error
 from harness.oracle import ReferenceResult, run_reference
 from harness.trials.ids import n_lookups
 from harness.values.places import ROOT
+from systems.on_dynet.cpp.library import why_not_built
 from tests.support.run_adapter import CASES, FRAMEWORKS, named
 
 PROGRAM = ROOT / "tests" / "support" / "run_adapter.py"
@@ -63,6 +64,11 @@ def _variants() -> list[Any]:
                 marks = (pytest.mark.dynet, _needs_dynet(build))
                 found.append(_param(Variant(path.stem, build, "cpu"), marks))
             continue
+        if adapter == "systems.on_dynet.cpp.adapter":
+            found.append(
+                _param(Variant(path.stem, "", "cpu"), (pytest.mark.dynet, _needs_programs()))
+            )
+            continue
         found.append(_param(Variant(path.stem, "", "cpu")))
         if adapter != "systems.on_core.reference":
             found.append(_param(Variant(path.stem, "", "cuda"), (pytest.mark.gpu, NEEDS_CUDA)))
@@ -78,6 +84,11 @@ def _needs_dynet(build: str) -> pytest.MarkDecorator:
         there = (ROOT / ".dynet-native" / "build.json").exists()
         return pytest.mark.skipif(not there, reason="no source build of DyNet: make dynet-native")
     return pytest.mark.skipif(find_spec("_dynet") is None, reason="the DyNet wheel is missing")
+
+
+def _needs_programs() -> pytest.MarkDecorator:
+    reason = why_not_built()
+    return pytest.mark.skipif(reason is not None, reason=str(reason))
 
 
 @pytest.fixture(scope="module", params=_variants())

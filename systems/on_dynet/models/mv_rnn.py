@@ -9,6 +9,7 @@ import dynet as dy
 
 from harness.contracts.model import Model
 from harness.values.instances import Tree
+from systems.on_dynet.classifier import classified
 from systems.on_dynet.rounds import Round
 from systems.on_dynet.runtime import ParameterStore
 
@@ -57,6 +58,4 @@ class Network:
                     M.append(affine([b_M, A_1, M_1, A_2, M_2]))
                 labels.append(label)
             vectors += v
-        W_out = self.classifier.expr(True)
-        logits = [W_out * v_v for v_v in vectors]
-        yield Round(dy.esum(list(map(dy.pickneglogsoftmax, logits, labels))), logits)
+        yield classified(self.classifier, vectors, labels)

@@ -9,6 +9,7 @@ import dynet as dy
 
 from harness.contracts.model import Model
 from harness.values.instances import Tree
+from systems.on_dynet.classifier import classified
 from systems.on_dynet.rounds import Round
 from systems.on_dynet.runtime import ParameterStore
 
@@ -68,6 +69,4 @@ class Network:
                     h.append(esum(steps) * 0.5)
                 labels.append(label)
             hidden += h
-        W_out = self.classifier.expr(True)
-        logits = [W_out * h_v for h_v in hidden]
-        yield Round(esum(list(map(dy.pickneglogsoftmax, logits, labels))), logits)
+        yield classified(self.classifier, hidden, labels)

@@ -10,6 +10,7 @@ import numpy as np
 
 from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.values.instances import Tree
+from systems.on_dynet.classifier import classified
 from systems.on_dynet.rounds import Round
 from systems.on_dynet.runtime import ParameterStore
 
@@ -44,7 +45,8 @@ class Network:
     def build(self, trees: Sequence[list[Vertex]]) -> Iterator[Round]:
         """Expressions of the summed loss and of the logits of every vertex."""
         affine, logistic, tanh, cmult = dy.affine_transform, dy.logistic, dy.tanh, dy.cmult
-        lookup, concatenate, table = dy.lookup, dy.concatenate, self.embedding
+        lookup, concatenate, esum = dy.lookup, dy.concatenate, dy.esum
+        table = self.embedding
         # Without True, DyNet would take the parameter for a constant, and give no gradient.
         W_i, W_o, W_u, bl_i, bl_o, bl_u = (p.expr(True) for p in self.leaf)
         first = [p.expr(True) for p in self.internal]
@@ -64,16 +66,13 @@ class Network:
                     U_i, U_o, U_u, b_i, b_o, b_u, F_1, F_2, b_f = weights[kind]
                     h_1, h_2 = h[left], h[right]
                     both = concatenate([h_1, h_2])
-                    c_v = (
-                        cmult(logistic(affine([b_i, U_i, both])), tanh(affine([b_u, U_u, both])))
-                        + cmult(logistic(affine([b_f, F_1, h_1])), c[left])
-                        + cmult(logistic(affine([b_f, F_2, h_2])), c[right])
-                    )
+                    i, u = logistic(affine([b_i, U_i, both])), tanh(affine([b_u, U_u, both]))
+                    f_1 = logistic(affine([b_f, F_1, h_1]))
+                    f_2 = logistic(affine([b_f, F_2, h_2]))
+                    c_v = esum([cmult(i, u), cmult(f_1, c[left]), cmult(f_2, c[right])])
                     h_v = cmult(logistic(affine([b_o, U_o, both])), tanh(c_v))
                 h.append(h_v)
                 c.append(c_v)
                 labels.append(label)
             hidden += h
-        W_out = self.classifier.expr(True)
-        logits = [W_out * h_v for h_v in hidden]
-        yield Round(dy.esum(list(map(dy.pickneglogsoftmax, logits, labels))), logits)
+        yield classified(self.classifier, hidden, labels)

@@ -1,0 +1,1 @@
+"""DyNet through its C++ interface: graphs built from arrays by a small library."""

@@ -1,0 +1,138 @@
+"""Real DyNet without Python between its operators: a program in C++ builds each mini-batch's graph.
+
+Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation Graphs", NIPS 2017.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from harness.contracts.model import Model, Weights
+from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
+from systems.on_dynet.build import AUTOBATCH, NATIVE, OUTGROWN, memory_of, source_facts
+from systems.on_dynet.cpp.arrays import COLUMNS, Columns
+from systems.on_dynet.cpp.library import (
+    FACTS,
+    DynetError,
+    Library,
+    Program,
+    why_not_built,
+)
+from systems.on_dynet.cpp.weights import N_GATES, TABLES, Piece, joined, pieces
+
+
+@dataclass(frozen=True, slots=True)
+class CppOptions:
+    """How DyNet batches."""
+
+    autobatch: Literal["off", "agenda", "depth"] = "agenda"
+
+
+class Adapter(System):
+    """The graphs of systems.on_dynet.autobatch; DyNet schedules inside its forward call."""
+
+    phases = ("construct", "forward", "backward", "update")
+    option_type = CppOptions
+    options: CppOptions
+
+    def __init__(self, settings: RunSettings) -> None:
+        super().__init__(settings)
+        self._gradients_pending = False
+        self._columns: Columns = ()
+        self._loss = 0.0
+
+    @classmethod
+    def skip(cls, model: Model, settings: RunSettings) -> str | None:
+        """The build has no CUDA, and programs are written for the models of N_GATES."""
+        if settings.device != "cpu":
+            return f"DyNet is built for the CPU only, not for device={settings.device}"
+        if model.name not in N_GATES:
+            known = ", ".join(sorted(N_GATES))
+            return f"model {model.name} is not written for DyNet in C++; it runs {known}"
+        return why_not_built()
+
+    def prepare(self, model: Model, weights: Weights) -> None:
+        """Start DyNet with this trial's settings, and hand it the weights."""
+        self._model, self._weights = model, weights
+        mode = AUTOBATCH[self.options.autobatch]
+        self._library = Library(memory_of(weights), self.settings.seed + 1, mode)
+        self._program = Program(self._library, model.name)
+        for piece in pieces(weights, N_GATES[model.name]):
+            is_table = piece.name in TABLES[model.name]
+            add = self._program.add_table if is_table else self._program.add_parameter
+            add(*piece)
+        self._program.add_trainer(self.settings.learning_rate)
+
+    def load(self, instances: Sequence[Any]) -> None:
+        """Lay the instances one after the other, as a program in C++ would hold them."""
+        self._columns = COLUMNS[self._model.instance_kind](instances)
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        """Build the graph, then let DyNet batch and run it."""
+        try:
+            self._step(clock, update)
+        except DynetError as error:
+            if OUTGROWN not in str(error):
+                raise
+            self._gradients_pending = True
+            self.run(clock, update=update)
+
+    def _step(self, clock: Clock, update: bool) -> None:
+        if self._gradients_pending:  # DyNet adds gradients up until an update has used them
+            self._program.clear_gradients()
+            self._gradients_pending = False
+        self._program.construct(self._columns)
+        clock.mark("construct")
+        self._loss = self._program.forward()
+        clock.mark("forward")
+        if self.settings.mode != "train":
+            return
+        self._gradients_pending = True
+        self._program.backward()
+        clock.mark("backward")
+        if update:
+            self._program.update()
+            self._gradients_pending = False
+            clock.mark("update")
+
+    def result(self) -> Result:
+        """Gradients are there after run(update=False) only: DyNet's update clears them."""
+        return Result(
+            loss=self._loss,
+            outputs=self._program.outputs(self._model.parameters["W_out"].shape[-1]),
+            gradients=self._gradients() if self._gradients_pending else {},
+            counters=Counters(),
+        )
+
+    def _gradients(self) -> dict[str, Any]:
+        def read(piece: Piece) -> Any:
+            return self._program.gradient(*piece)
+
+        return joined(self._weights, N_GATES[self._model.name], read)
+
+    def parameters(self) -> Parameters:
+        """Values of all parameters as they are now, by the model's names and in its shapes."""
+
+        def read(piece: Piece) -> Any:
+            return self._program.values(*piece)
+
+        return joined(self._weights, N_GATES[self._model.name], read)
+
+    def last_loss(self) -> float:
+        """The loss that forward returned."""
+        return self._loss
+
+    def counters(self) -> Counters:
+        """DyNet tells none."""
+        return Counters()
+
+    def versions(self) -> dict[str, str]:
+        """Which build of DyNet this is, and of which sources its programs."""
+        programs = json.loads((NATIVE / FACTS).read_text(encoding="utf-8"))
+        return source_facts(NATIVE) | {
+            "dynet_autobatch": self.options.autobatch,
+            "dynet_programs": programs["sources_sha256"][:12],
+        }

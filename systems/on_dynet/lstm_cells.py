@@ -1,0 +1,70 @@
+"""Cells of an LSTM in DyNet's operators: one operator for all gates, or every gate by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dynet as dy
+
+from systems.on_dynet.runtime import ParameterStore
+
+MOST_FUSED = 128  # hidden sizes up to which the operator of all gates is the faster way
+
+
+class FusedGates:
+    """DyNet's operator for i, f, o and g together, from W x + U h + b.
+
+    order: the shared columns' gates, such as "fiog"; one that it lacks gets weights of zero.
+    """
+
+    def __init__(self, store: ParameterStore, suffix: str, order: str) -> None:
+        self._matrices = [store.lstm_gates(f"{letter}{suffix}", order) for letter in "WU"]
+        self._biases = dict(zip(order, store.vectors(f"b{suffix}", len(order)), strict=True))
+
+    def begin(self) -> tuple[Any, Any, Any]:
+        """Take the parameters into a new graph: W, U and b as the operator wants them."""
+        # Without True, DyNet would take the parameter for a constant, and give no gradient.
+        W, U = (p.expr(True) for p in self._matrices)
+        of_gates = {gate: b.expr(True) for gate, b in self._biases.items()}
+        nothing = dy.zeros(of_gates["f"].dim()[0])
+        # The operator adds 1 to f, which our biases have in them already.
+        of_gates["f"] = of_gates["f"] - 1.0
+        b = dy.concatenate([of_gates.get(gate, nothing) for gate in "ifog"])
+        # DyNet adds the gradient of what all nodes of a batch share at the start of the batch that
+        # made it; reshape is never batched, so that this is its place.
+        self._weights = W, U, dy.reshape(b, b.dim()[0])
+        return self._weights
+
+    def __call__(self, x: Any, h: Any) -> Any:
+        """Gates side by side, activated: i, f, o, g."""
+        return dy.vanilla_lstm_gates(x, h, *self._weights)
+
+
+class HoistedGates:
+    """Every gate by itself, W x + b apart from U h: DyNet batches it over all inputs beforehand."""
+
+    def __init__(self, store: ParameterStore, suffix: str, n: int) -> None:
+        self._parameters = [
+            store.vectors(f"b{suffix}", n),
+            store.matrices(f"W{suffix}", n),
+            store.matrices(f"U{suffix}", n),
+        ]
+
+    def begin(self) -> None:
+        """Take the parameters into a new graph."""
+        groups = [[p.expr(True) for p in group] for group in self._parameters]
+        self._weights = list(zip(*groups, strict=True))
+
+    def inputs(self, k: int, x: Any) -> Any:
+        """W x + b of the k-th gate."""
+        b, W, _ = self._weights[k]
+        return dy.affine_transform([b, W, x])
+
+    def states(self, k: int, h: Any) -> Any:
+        """U h of the k-th gate."""
+        return self._weights[k][2] * h
+
+    def __call__(self, k: int, x: Any, h: Any) -> Any:
+        """The k-th gate, not activated."""
+        b, W, U = self._weights[k]
+        return dy.affine_transform([b, W, x]) + U * h
