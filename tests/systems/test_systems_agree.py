@@ -56,6 +56,7 @@ def _variants() -> list[Any]:
         adapter = yaml.safe_load(path.read_text(encoding="utf-8"))["adapter"]
         if adapter in (
             "systems.null_system",
+            "systems.products",
             "systems.on_core.subgraph",
         ):  # the latter runs cells only
             continue
