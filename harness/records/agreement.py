@@ -97,8 +97,8 @@ def _undecided(group: Sequence[tuple[Record, Fingerprint]]) -> list[tuple[Record
 
 
 def framework_of(record: Record) -> str:
-    """Return the package of the adapter: systems.on_torch.levels is on_torch."""
-    return str(record.config["adapter"]).split(".")[1]
+    """Return the package of the adapter: systems.on_torch.levels is on_torch, my_system itself."""
+    return str(record.config["adapter"]).removeprefix("systems.").partition(".")[0]
 
 
 def _median(found: Sequence[Fingerprint]) -> Fingerprint:

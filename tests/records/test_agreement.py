@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.records.agreement import fingerprints_beside, judged, judged_rounds
+from harness.records.agreement import fingerprints_beside, framework_of, judged, judged_rounds
 from harness.records.fingerprint import Fingerprint, difference
 from harness.records.record import Record, record_path, write_record
 from harness.trials.spec import TrialSpec
@@ -90,6 +90,16 @@ def test_whom_the_oracle_confirmed_is_right(make: Callable[..., Record]) -> None
     proved = make("e", "on_torch", fingerprint(proved=True))
     shown = judged([make("a", "on_core", WRONG), make("b", "on_dynet", WRONG), proved])
     assert [one.status for one in shown if one is not None] == ["wrong_result"] * 2 + ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("adapter", "framework"),
+    [("systems.on_torch.levels", "on_torch"), ("my_system", "my_system"), ("mine.fast", "mine")],
+)
+def test_an_adapter_lies_where_its_user_wants(
+    make_record: MakeRecord, adapter: str, framework: str
+) -> None:
+    assert framework_of(make_record(config={"adapter": adapter})) == framework
 
 
 def test_only_equal_workloads_are_compared(make: Callable[..., Record]) -> None:
