@@ -19,11 +19,11 @@ from harness.planning.grid import SCALES, expand, experiment_names, read_experim
 from harness.planning.kinds import read_systems
 from harness.planning.yaml_files import read_mapping
 from harness.records.stats import INTERVAL_ROUNDS
+from harness.trials.spec import Timing
 from harness.values.places import CONF_DIR
 from plots.numbers.presentation import read_presentation
 
 SLOW = pytest.mark.slow
-PAPER = pytest.param("paper", marks=SLOW)
 # Seconds that a process takes on 2 cores beside what it is asked to time, compiling for shapes
 # included: as records of such sizes tell it (finished_at - started_at), and 1.4 for who starts it.
 PROCESS_S = {
@@ -76,21 +76,24 @@ def test_artefacts_share_their_trials(composer: Composer) -> None:
     assert len(small) <= 20
 
 
-@pytest.mark.parametrize("scale", [s for s in SCALES if s != "paper"] + [PAPER])
-def test_every_batch_size_of_an_artefact_measures_the_same_instances(
-    scale: str, composer: Composer
-) -> None:
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_batch_size_of_an_artefact_measures_the_same_instances(scale: str) -> None:
+    usual, seen = Timing(), 0
     for name in experiment_names():
         if scale not in read_experiment(name)["scales"]:
             continue
         found: dict[str, set[int]] = {}
-        for trial in plan_artefact(name, choices(scale), composer):
-            spec = trial.spec
-            rest = {k: v for k, v in trial.settings.items() if k != "batch_size"}
+        for settings in expand(name, scale).settings:
+            size = int(settings.get("batch_size", 1))
+            n_mini_batches = int(settings.get("timing.n_mini_batches", usual.n_mini_batches))
+            n = settings.get("timing.n_instances", usual.n_instances) or n_mini_batches * size
+            rest = {k: v for k, v in settings.items() if k != "batch_size"}
             key = json.dumps({k: v for k, v in rest.items() if not k.startswith("timing.")})
-            found.setdefault(key, set()).add(spec.n_mini_batches * spec.batch_size)
+            found.setdefault(key, set()).add(int(n))
+            seen += n == settings.get("timing.n_instances")
         unlike = {key: sizes for key, sizes in found.items() if len(sizes) > 1}
         assert unlike == {}, f"{name}: other batch sizes measure other instances"
+    assert seen or scale != "paper"
 
 
 @pytest.mark.parametrize("name", experiment_names())
