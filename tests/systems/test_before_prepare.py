@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from harness.contracts.system import RunSettings, load_adapter
+from harness.measuring.clock import timed
 from harness.values.places import CONF_DIR
 
 OWN = ("systems.on_core.", "systems.null_system")  # others need a process of their own
@@ -20,4 +21,7 @@ def test_a_system_can_be_synchronised_before_it_is_prepared(path: Path) -> None:
         pytest.skip("a framework, which tests/systems/test_systems_agree.py runs by itself")
     options = content.get("options") or {}
     settings = RunSettings("train", "cpu", 1, 1, 0.1, 0, options=options)
-    load_adapter(content["adapter"])(settings).synchronize()
+    system = load_adapter(content["adapter"])(settings)
+    found, seconds = timed(lambda: "prepared", system.synchronize)
+    assert found == "prepared"
+    assert seconds > 0

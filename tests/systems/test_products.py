@@ -98,8 +98,12 @@ def test_each_product_is_computed_once_a_phase(
 def test_loading_what_is_known_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     adapter, instances = prepared("tree_lstm")
     adapter.compile_for(instances)
-    monkeypatch.setattr(products, "n_rows_of", None)
+    counted: list[Any] = []
+    monkeypatch.setattr(products, "n_rows_of", lambda *given: counted.append(given) or 1)
     adapter.load(instances)
+    assert counted == []
+    adapter.load(list(instances))  # another list: not known by its id
+    assert len(counted) == len(products_in("tree_lstm")[0])
 
 
 def test_before_anything_is_loaded_it_multiplied_nothing() -> None:
