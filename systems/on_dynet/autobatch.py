@@ -17,16 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
+from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
 from systems.on_dynet.build import (
     AUTOBATCH,
-    OUTGROWN,
     memory_of,
     source_build,
     source_facts,
     wheel_version,
 )
 from systems.on_dynet.rounds import Round
+from systems.on_dynet.steps import DynetSystem
 
 MODELS = {"instance": "systems.on_dynet.models", "manual": "systems.on_dynet.manual"}
 MOST_ROWS = 128  # of a mini-batch, that are copied at once
@@ -49,16 +49,16 @@ class DynetOptions:
     profiling: bool = False
 
 
-class Adapter(System):
+class Adapter(DynetSystem):
     """DyNet schedules inside its forward call, so that phase includes scheduling."""
 
+    fault = ValueError
     phases = ("construct", "forward", "backward", "update")
     option_type = DynetOptions
     options: DynetOptions
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
-        self._gradients_pending = False
         self._instances: list[Any] = []
         self._rounds: list[Round] = []
 
@@ -93,30 +93,14 @@ class Adapter(System):
         """Turn arrays into the Python lists that a DyNet program would hold them in."""
         self._instances = [self._network.read(instance) for instance in instances]
 
-    def run(self, clock: Clock, *, update: bool = True) -> None:
-        """Build the expressions, then let DyNet batch and run them."""
-        try:
-            self._step(clock, update)
-        except ValueError as error:
-            if OUTGROWN not in str(error):
-                raise
-            self._gradients_pending = True
-            self.run(clock, update=update)
+    def _clear_gradients(self) -> None:
+        self._store.clear_gradients()
 
-    def _step(self, clock: Clock, update: bool) -> None:
-        if self._gradients_pending:  # DyNet adds gradients up until an update has used them
-            self._store.clear_gradients()
-            self._gradients_pending = False
-        self._evaluate(clock)
-        if self.settings.mode != "train":
-            return
-        self._gradients_pending = True
+    def _backward(self) -> None:
         self._loss.backward()
-        clock.mark("backward")
-        if update:
-            self._trainer.update()
-            self._gradients_pending = False
-            clock.mark("update")
+
+    def _update(self) -> None:
+        self._trainer.update()
 
     def _evaluate(self, clock: Clock) -> None:
         """Build and evaluate round after round, the newest expression first, then their sum."""

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
-import numpy as np
 import pytest
 
-from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from harness.measuring.clock import (
     NullClock,
     PhaseClock,
@@ -18,68 +15,7 @@ from harness.measuring.clock import (
     empty_sample_s,
     timed,
 )
-from harness.measuring.passes import (
-    MAX_PASSES,
-    MeanCounters,
-    Timed,
-    WarmUp,
-    instances_per_s,
-    mean_counters,
-    phase_medians,
-    time_passes,
-    warm_up,
-)
-from harness.trials.spec import Timing
-
-MS = 1_000_000
-
-
-class FakeTime:
-    """Stands still until it is moved; counts its readings."""
-
-    def __init__(self) -> None:
-        self.now = 5_000 * MS
-        self.n_readings = 0
-
-    def __call__(self) -> int:
-        self.n_readings += 1
-        return self.now
-
-    def move(self, milliseconds: float) -> None:
-        self.now += round(milliseconds * MS)
-
-
-class Scripted(System):
-    """Takes as long for each phase as a mini-batch says, and for loading, which is not timed."""
-
-    def __init__(self, time: FakeTime) -> None:
-        super().__init__(RunSettings("train", "cpu", 1, 1, 0.1, 0))
-        self.time = time
-        self.events: list[str] = []
-
-    def prepare(self, model: Any, weights: Any) -> None:
-        raise NotImplementedError
-
-    def load(self, instances: Sequence[Any]) -> None:
-        self.events.append("load")
-        self.time.move(1000)
-        self.costs = instances
-
-    def run(self, clock: Clock, *, update: bool = True) -> None:
-        self.events.append("run")
-        for phase, cost in zip(("construct", "forward"), self.costs, strict=True):
-            self.time.move(cost)
-            clock.mark(phase)
-        self.time.move(0.5)  # after the last mark
-
-    def result(self) -> Result:
-        return Result(0.0, np.zeros(0), {}, Counters(n_batches=len(self.events), n_launches=None))
-
-    def parameters(self) -> Parameters:
-        return {}
-
-    def synchronize(self) -> None:
-        self.events.append("synchronize")
+from tests.support.fake_time import FakeTime
 
 
 @pytest.fixture
@@ -180,80 +116,6 @@ def test_the_collector_rests_in_the_timed_region_only() -> None:
     assert gc.isenabled()
 
 
-def timed_of(time: FakeTime, costs: Sequence[Sequence[float]], **timing: Any) -> Timed:
-    values = {"min_seconds": 0.0, "min_passes": 1, "max_seconds": 1e9} | timing
-    return time_passes(Scripted(time), costs, Timing(**values), now_ns=time)
-
-
-def n_passes_of(timed: Timed, n_mini_batches: int = 2) -> tuple[int, int]:
-    """Passes without and with marks, all of them whole."""
-    assert len(timed.whole) % n_mini_batches == len(timed.marked) % n_mini_batches == 0
-    return len(timed.whole) // n_mini_batches, len(timed.marked) // n_mini_batches
-
-
-def test_loading_is_not_timed(time: FakeTime) -> None:
-    found = timed_of(time, [(1, 2), (3, 4)])
-    for samples in (found.whole, found.marked):
-        assert [sample.total_s for sample in samples] == pytest.approx([0.0035, 0.0075])
-
-
-@pytest.mark.parametrize(("min_passes", "n_passes"), [(1, (1, 1)), (3, (3, 2)), (4, (4, 3))])
-def test_passes_are_whole_and_at_least_min_passes_without_marks(
-    time: FakeTime, min_passes: int, n_passes: tuple[int, int]
-) -> None:
-    assert n_passes_of(timed_of(time, [(1, 2), (3, 4)], min_passes=min_passes)) == n_passes
-
-
-def test_passes_go_on_until_min_seconds_of_timed_work(time: FakeTime) -> None:
-    # A pass is 11 ms of timed work and 2 s of loading, which does not count.
-    assert n_passes_of(timed_of(time, [(1, 2), (3, 4)], min_seconds=0.023)) == (2, 1)
-
-
-def test_max_seconds_end_it_after_one_pass_of_either_kind(time: FakeTime) -> None:
-    assert n_passes_of(timed_of(time, [(1, 2), (3, 4)], min_passes=50, max_seconds=1.0)) == (1, 1)
-
-
-def test_a_system_that_takes_no_time_does_not_run_for_ever(time: FakeTime) -> None:
-    assert sum(n_passes_of(timed_of(time, [(0, 0)], min_seconds=1e9), 1)) == MAX_PASSES
-
-
-class Device(Scripted):
-    """Works on while the host goes ahead: whoever waits for it waits 10 ms."""
-
-    def synchronize(self) -> None:
-        super().synchronize()
-        self.time.move(10)
-
-
-def test_marks_are_neither_waited_for_nor_read_in_every_second_pass(time: FakeTime) -> None:
-    system = Device(time)
-    runs = time_passes(system, [(1, 2)], Timing(min_seconds=0.0, min_passes=3), now_ns=time)
-    # A run by itself is 3.5 ms; the wait at its end counts always, those at marks where they are.
-    assert [sample.total_s for sample in runs.whole] == pytest.approx([0.0135] * 3)
-    assert [sample.phases_s for sample in runs.whole] == [{}] * 3
-    assert [sample.total_s for sample in runs.marked] == pytest.approx([0.0335] * 2)
-    assert runs.marked[0].phases_s == pytest.approx({"construct": 0.011, "forward": 0.012})
-    begin = ["load", "synchronize", "run"]
-    whole, marked = [*begin, "synchronize"], [*begin, *["synchronize"] * 3]
-    assert system.events == 2 * [*whole, *marked] + whole
-
-
-class Slowing(Scripted):
-    """Every run takes a millisecond more than the one before."""
-
-    def run(self, clock: Clock, *, update: bool = True) -> None:
-        self.costs = (self.events.count("run"), 0)
-        super().run(clock)
-
-
-def test_a_drift_meets_both_kinds_of_passes_alike(time: FakeTime) -> None:
-    timing = Timing(min_seconds=0, min_passes=50, max_seconds=1e9)
-    runs = time_passes(Slowing(time), [(0, 0)], timing, now_ns=time)
-    means = [np.mean([sample.total_s for sample in kind]) for kind in (runs.whole, runs.marked)]
-    assert means[0] == pytest.approx(means[1], rel=0.01)
-    assert (len(runs.whole), len(runs.marked)) == (50, 49)
-
-
 def test_a_whole_run_refuses_what_is_no_phase(time: FakeTime) -> None:
     clock = clock_of(time)
     clock.start(marked=False)
@@ -285,79 +147,3 @@ def test_an_empty_sample_is_a_reading_or_a_step_of_the_clock(
 
 def test_waiting_for_a_device_is_part_of_an_empty_sample(time: FakeTime) -> None:
     assert empty_sample_s(lambda: time.move(0.02), time) == pytest.approx(2e-5)
-
-
-class WarmingUp(Scripted):
-    """Its passes, of one mini-batch, take these milliseconds, then as long as the last."""
-
-    def __init__(self, time: FakeTime, passes_ms: Sequence[float]) -> None:
-        super().__init__(time)
-        self.passes_ms = list(passes_ms)
-
-    def run(self, clock: Clock, *, update: bool = True) -> None:
-        n_done = self.events.count("run")
-        self.costs = (self.passes_ms[min(n_done, len(self.passes_ms) - 1)], 0)
-        super().run(clock)
-
-
-def warmed(time: FakeTime, passes_ms: Sequence[float], **timing: Any) -> WarmUp:
-    values = {"max_warmup_s": 1e9} | timing
-    return warm_up(WarmingUp(time, passes_ms), [(0, 0)], Timing(**values), now_ns=time)
-
-
-@pytest.mark.parametrize(
-    ("passes_ms", "n_passes"),
-    [
-        ([100], 3),  # three that agree
-        ([300, 200, 104, 103, 101], 5),
-        ([100, 100, 200, 100, 100], 6),  # a slow one begins the count anew
-        ([100, 106, 112, 119, 126, 134, 141, 150, 158, 168, 178], 10),  # never: at most ten
-    ],
-)
-def test_warm_up_goes_on_until_the_last_passes_agree(
-    time: FakeTime, passes_ms: list[float], n_passes: int
-) -> None:
-    assert warmed(time, passes_ms).n_passes == n_passes
-
-
-def test_warm_up_has_bounds(time: FakeTime) -> None:
-    growing = [100.0 * 1.1**k for k in range(30)]
-    assert warmed(time, growing, max_warmup=4).n_passes == 4
-    assert warmed(time, [100], n_warmup=7).n_passes == 7
-    assert warmed(time, growing, n_warmup=12).n_passes == 12, "more than the most, as was asked"
-    # Loading takes a second, so that no second pass begins.
-    assert warmed(time, growing, max_warmup_s=1.0).n_passes == 1
-    assert warmed(time, growing, max_warmup_s=1.0, n_warmup=3).n_passes == 3
-    assert warmed(time, [100], n_warmup=0) == WarmUp(0, ())
-
-
-def test_counters_are_those_of_the_first_pass(time: FakeTime) -> None:
-    system = Scripted(time)
-    found = warm_up(system, [(1, 1), (1, 1)], Timing(max_warmup_s=1e9), now_ns=time)
-    assert found.n_passes == 3
-    assert [one.n_batches for one in found.counters] == [4, 8]  # events so far
-    assert system.events.count("run") == 6
-
-
-def test_counters_are_means_and_unknown_stays_unknown() -> None:
-    counters = [Counters(3, None, 10), Counters(4, 2, 20)]
-    assert mean_counters(counters) == MeanCounters(n_batches=3.5, bytes_copied=15.0)
-    assert mean_counters([]) == MeanCounters(None, None, None, None)
-
-
-def test_phase_medians_are_per_mini_batch_and_honest_about_what_is_unknown() -> None:
-    samples = [Sample(1.0, {"forward": seconds, "update": 1.0}) for seconds in (1.0, 2.0, 9.0)]
-    medians = phase_medians(samples, ("forward", "backward"))
-    assert medians == {
-        "construct": None,
-        "schedule": None,
-        "forward": 2.0,
-        "backward": None,  # never marked
-        "update": None,  # marked, but the system does not claim to tell it apart
-    }
-
-
-def test_instances_per_s_divides_by_the_median_pass() -> None:
-    samples_s = [1.0, 2.0, 1.0, 3.0, 10.0, 20.0]  # passes of 3, 4 and 30 seconds
-    assert instances_per_s(samples_s, 2, n_instances=8) == 2.0
-    assert instances_per_s([0.0, 0.0], 2, n_instances=8) is None

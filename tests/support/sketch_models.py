@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,9 +32,9 @@ class SketchModel(Model):
             | {"W_out": ParameterSpec((h, self.sizes.of("classes")), 0.7)}
         )
 
+    @abstractmethod
     def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
         """Shapes of the parameters besides the embedding and the classifier."""
-        raise NotImplementedError
 
     def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
         return join_sketches(

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
-from systems.on_dynet.build import AUTOBATCH, NATIVE, OUTGROWN, memory_of, source_facts
+from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
+from systems.on_dynet.build import AUTOBATCH, NATIVE, memory_of, source_facts
 from systems.on_dynet.cpp.arrays import COLUMNS, Columns
 from systems.on_dynet.cpp.library import (
     FACTS,
@@ -22,6 +22,7 @@ from systems.on_dynet.cpp.library import (
     why_not_built,
 )
 from systems.on_dynet.cpp.weights import N_GATES, TABLES, Piece, joined, pieces
+from systems.on_dynet.steps import DynetSystem
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +32,16 @@ class CppOptions:
     autobatch: Literal["off", "agenda", "depth"] = "agenda"
 
 
-class Adapter(System):
+class Adapter(DynetSystem):
     """The graphs of systems.on_dynet.autobatch; DyNet schedules inside its forward call."""
 
     phases = ("construct", "forward", "backward", "update")
+    fault = DynetError
     option_type = CppOptions
     options: CppOptions
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
-        self._gradients_pending = False
         self._columns: Columns = ()
         self._loss = 0.0
 
@@ -70,33 +71,20 @@ class Adapter(System):
         """Lay the instances one after the other, as a program in C++ would hold them."""
         self._columns = COLUMNS[self._model.instance_kind](instances)
 
-    def run(self, clock: Clock, *, update: bool = True) -> None:
-        """Build the graph, then let DyNet batch and run it."""
-        try:
-            self._step(clock, update)
-        except DynetError as error:
-            if OUTGROWN not in str(error):
-                raise
-            self._gradients_pending = True
-            self.run(clock, update=update)
+    def _clear_gradients(self) -> None:
+        self._program.clear_gradients()
 
-    def _step(self, clock: Clock, update: bool) -> None:
-        if self._gradients_pending:  # DyNet adds gradients up until an update has used them
-            self._program.clear_gradients()
-            self._gradients_pending = False
+    def _evaluate(self, clock: Clock) -> None:
         self._program.construct(self._columns)
         clock.mark("construct")
         self._loss = self._program.forward()
         clock.mark("forward")
-        if self.settings.mode != "train":
-            return
-        self._gradients_pending = True
+
+    def _backward(self) -> None:
         self._program.backward()
-        clock.mark("backward")
-        if update:
-            self._program.update()
-            self._gradients_pending = False
-            clock.mark("update")
+
+    def _update(self) -> None:
+        self._program.update()
 
     def result(self) -> Result:
         """Gradients are there after run(update=False) only: DyNet's update clears them."""

@@ -63,50 +63,53 @@ class Network:
         yield classified(self.classifier, hidden, labels)
 
 
-class _FusedCell:
+class _Cell:
+    """What an arc computes from the input x and the state h at its source.
+
+    parameters: b and W by gates that are computed together, then U of r and z, and U of n.
+    """
+
+    def __init__(self, parameters: Sequence[Any], width: int) -> None:
+        self.parameters, self.width = parameters, width
+
+    def begin(self) -> None:
+        self.weights = [p.expr(True) for p in self.parameters]
+
+
+class _FusedCell(_Cell):
     """r and z of one affine transform, n of another."""
 
     def __init__(self, store: ParameterStore, arc: str, width: int) -> None:
-        self.parameters = [
-            *store.split(f"b_{arc}", 2 * width),
-            *store.split(f"W_{arc}", 2 * width),
-            *store.matrices(f"U_{arc}"),
-            *store.matrices(f"U_n_{arc}"),
-        ]
-        self.width = width
-
-    def begin(self) -> None:
-        self.weights = [p.expr(True) for p in self.parameters]
+        inputs = (*store.split(f"b_{arc}", 2 * width), *store.split(f"W_{arc}", 2 * width))
+        super().__init__([*inputs, *_recurrent(store, arc)], width)
 
     def step(self, x: Any, h: Any) -> Any:
-        affine, cmult, pick = dy.affine_transform, dy.cmult, dy.pick_range
+        affine = dy.affine_transform
         b, b_n, W, W_n, U, U_n = self.weights
-        gates = dy.logistic(affine([b, W, x, U, h]))
-        r, z = pick(gates, 0, self.width), pick(gates, self.width, 2 * self.width)
-        n = dy.tanh(affine([b_n, W_n, x, U_n, cmult(r, h)]))
-        return n + cmult(z, h - n)
+        r, z = _r_and_z(dy.logistic(affine([b, W, x, U, h])), self.width)
+        n = dy.tanh(affine([b_n, W_n, x, U_n, dy.cmult(r, h)]))
+        return n + dy.cmult(z, h - n)
 
 
-class _HoistedCell:
+class _HoistedCell(_Cell):
     """W x + b of all three apart: DyNet batches it over all inputs beforehand."""
 
     def __init__(self, store: ParameterStore, arc: str, width: int) -> None:
-        self.parameters = [
-            *store.vectors(f"b_{arc}"),
-            *store.matrices(f"W_{arc}"),
-            *store.matrices(f"U_{arc}"),
-            *store.matrices(f"U_n_{arc}"),
-        ]
-        self.width = width
-
-    def begin(self) -> None:
-        self.weights = [p.expr(True) for p in self.parameters]
+        inputs = (*store.vectors(f"b_{arc}"), *store.matrices(f"W_{arc}"))
+        super().__init__([*inputs, *_recurrent(store, arc)], width)
 
     def step(self, x: Any, h: Any) -> Any:
-        cmult, pick, width = dy.cmult, dy.pick_range, self.width
+        width = self.width
         b, W, U, U_n = self.weights
         inputs = dy.affine_transform([b, W, x])
-        gates = dy.logistic(pick(inputs, 0, 2 * width) + U * h)
-        r, z = pick(gates, 0, width), pick(gates, width, 2 * width)
-        n = dy.tanh(pick(inputs, 2 * width, 3 * width) + U_n * cmult(r, h))
-        return n + cmult(z, h - n)
+        r, z = _r_and_z(dy.logistic(dy.pick_range(inputs, 0, 2 * width) + U * h), width)
+        n = dy.tanh(dy.pick_range(inputs, 2 * width, 3 * width) + U_n * dy.cmult(r, h))
+        return n + dy.cmult(z, h - n)
+
+
+def _recurrent(store: ParameterStore, arc: str) -> list[Any]:
+    return [*store.matrices(f"U_{arc}"), *store.matrices(f"U_n_{arc}")]
+
+
+def _r_and_z(gates: Any, width: int) -> tuple[Any, Any]:
+    return dy.pick_range(gates, 0, width), dy.pick_range(gates, width, 2 * width)
