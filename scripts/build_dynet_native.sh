@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Build DyNet 2.1.2 from its source package for this machine, into .dynet-native/ (ignored by git),
-# and the benchmark's own programs for its C++ interface beside it (systems/on_dynet/cpp/programs).
+# and beside it the benchmark's own programs for its C++ interface (systems/on_dynet/cpp/programs)
+# and what a variant of DyNet replaces of it (systems/on_dynet/patches).
 #
 #   scripts/build_dynet_native.sh [--force]
 #
@@ -131,26 +132,33 @@ pathlib.Path(path).write_text(json.dumps(facts, indent=1) + "\n")
 PY
 }
 
-# The benchmark's own programs in C++ (systems/on_dynet/cpp/programs) beside the DyNet in a folder.
+# The benchmark's own code in C++ beside the DyNet in a folder.
 compile_programs() {
-    local python=$1 folder=$2 sources="$root/systems/on_dynet/cpp/programs" eigen
+    local python=$1 folder=$2 sources="$root/systems/on_dynet"
     if [[ ! -d $work/src/dynet ]]; then # headers are needed, also after the build folder was removed
         make_venv "$python"
         unpack_source
     fi
+    compile_library "$folder/libdynet_programs.so" "$sources"/cpp/programs/*.cc
+    compile_library "$folder/libdynet_product_signature.so" "$sources"/patches/product_signature.cc
+    PYTHONPATH=$root "$python" -m systems.on_dynet.compiled "$folder" # notes of which sources
+}
+
+compile_library() {
+    local library=$1 eigen
+    shift
     eigen=$(package_folder '*cmeel.prefix/include/eigen3')
     # -std and -march as DyNet's: they decide how Eigen's values lie in memory.
-    step "compiling the benchmark's programs" g++ -std=c++11 -O2 -march=native -DEIGEN_FAST_MATH \
-        -fPIC -shared -Wall -Werror=return-type -I"$work/src" -isystem "$eigen" "$sources"/*.cc \
-        -o "$folder/libdynet_programs.so.new" -L"$folder" -ldynet '-Wl,-rpath,$ORIGIN'
-    mv "$folder/libdynet_programs.so.new" "$folder/libdynet_programs.so"
-    PYTHONPATH=$root "$python" -m systems.on_dynet.cpp.library "$folder" # notes of which sources
+    step "compiling ${library##*/}" g++ -std=c++11 -O2 -march=native -DEIGEN_FAST_MATH \
+        -fPIC -shared -Wall -Werror=return-type -I"$work/src" -isystem "$eigen" "$@" \
+        -o "$library.new" -L"${library%/*}" -ldynet '-Wl,-rpath,$ORIGIN'
+    mv "$library.new" "$library"
 }
 
 programs_are_there() {
     PYTHONPATH=$root "$1" -c '
 import sys
-from systems.on_dynet.cpp.library import why_not_built
+from systems.on_dynet.compiled import why_not_built
 sys.exit(why_not_built() is not None)' >/dev/null 2>&1
 }
 

@@ -38,6 +38,17 @@ def quote_null(override: str) -> str:
     return f"{key}={','.join(names)}"
 
 
+def sweep_of_one(override: str) -> str:
+    """Write an option of a system, model or data set as a sweep over its one value.
+
+    Hydra checks what is not swept against the defaults' options first, whatever is swept.
+    """
+    key, equals, value = override.partition("=")
+    is_option = any(key.startswith(f"{group}.options.") for group in NAMED)
+    is_swept = "," in value or re.match(r"(choice|range|interval|glob)\(", value)
+    return f"{key}=choice({value})" if is_option and equals and not is_swept else override
+
+
 _UNKNOWN_CHOICE = re.compile(
     r"Could not find '(?P<group>\w+)/(?P<name>[^']*)'\s+Available options in '\w+':(?P<known>.*?)"
     r"(Config search path|$)",
@@ -45,6 +56,8 @@ _UNKNOWN_CHOICE = re.compile(
 )
 
 
+# Hydra's advice for a key that it does not know: of use for options, which not all files say.
+_APPEND = re.compile(r"\s*To append to your config use \+(?!\w+\.options\.)\S+")
 _NOISE = ("full_key:", "object_type=", "reference_type=", "Set the environment variable")
 
 
@@ -57,6 +70,7 @@ def one_line(error: Exception) -> str:
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     lines = [line.strip() for line in f"{error}\n{cause}".splitlines()]
     text = " ".join(dict.fromkeys(x for x in lines if x and not x.startswith(_NOISE)))
+    text = _APPEND.sub("", text)
     key = getattr(cause, "full_key", None)
     advice = "`bench --cfg job` prints every key and its value"
     return f"{key}: {text}; {advice}" if key else f"{text}; {advice}"

@@ -29,6 +29,7 @@ from harness.planning.compose import (
     check_name,
     hydra_errors,
     quote_null,
+    sweep_of_one,
 )
 from harness.planning.resolve import spec_of, specs_of
 from harness.planning.rounds import order_of_round
@@ -76,7 +77,7 @@ def parse(arguments: Sequence[str]) -> list[Job]:
         typed = [quote_null(argument) for argument in arguments if argument not in _SWEEP]
         if len(typed) < len(arguments):
             # First, as argparse wants it; the folder is where Hydra notes a sweep's settings.
-            typed = ["-m", *typed, f"hydra.sweep.dir={folder}"]
+            typed = ["-m", *map(sweep_of_one, typed), f"hydra.sweep.dir={folder}"]
         with hydra_errors(), _as_command_line(typed):
             entry(collect)()
     for group, choice in chosen:

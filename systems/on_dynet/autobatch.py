@@ -5,6 +5,7 @@ Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.util
 import sys
@@ -20,11 +21,13 @@ from harness.contracts.model import Model, Weights
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
 from systems.on_dynet.build import (
     AUTOBATCH,
+    NATIVE,
     memory_of,
     source_build,
     source_facts,
     wheel_version,
 )
+from systems.on_dynet.compiled import PRODUCT_SIGNATURE, why_not_built
 from systems.on_dynet.rounds import Round
 from systems.on_dynet.steps import DynetSystem
 
@@ -38,6 +41,9 @@ class DynetOptions:
 
     batching: "instance", programs for one instance, or "manual", mini-batched by hand, on top of
     which DyNet batches what is left to batch.
+    products: which matrix products batch with each other: those whose left factor is one "node", as
+    DyNet has it, or those of the same "sizes", where that factor is no parameter (systems/on_dynet/
+    patches; source build only).
     build: "source" (what make dynet-native installs), "wheel", or "auto": source where installed.
     profiling: DyNet prints a table of its batches' times when the process ends, and is slower; for
     scripts/split_dynet_phases.py, not for records.
@@ -45,6 +51,7 @@ class DynetOptions:
 
     autobatch: Literal["off", "agenda", "depth"] = "agenda"
     batching: Literal["instance", "manual"] = "instance"
+    products: Literal["node", "sizes"] = "node"
     build: Literal["auto", "source", "wheel"] = "auto"
     profiling: bool = False
 
@@ -61,6 +68,7 @@ class Adapter(DynetSystem):
         super().__init__(settings)
         self._instances: list[Any] = []
         self._rounds: list[Round] = []
+        self._patch: ctypes.CDLL | None = None
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
@@ -72,16 +80,11 @@ class Adapter(DynetSystem):
         if importlib.util.find_spec(f"{programs}.{model.name}") is None:
             how = "mini-batched by hand" if options.batching == "manual" else "written for DyNet"
             return f"model {model.name} is not {how} ({programs}.{model.name} is missing)"
-        build = options.build
-        if source_build(build) is None:
-            if build == "source":
-                return "DyNet's source build is not installed; run make dynet-native"
-            if importlib.util.find_spec("dynet") is None:
-                return "DyNet is not installed; run make dynet-native or pip install dyNET38"
-        return None
+        return _why_no_dynet(options)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Import DyNet with this trial's settings, and hand it the weights."""
+        self._patch = _patch(self.options)
         self._runtime = _import_dynet(self.settings, self.options, weights)
         self._store = self._runtime.ParameterStore(weights)
         module = importlib.import_module(f"{MODELS[self.options.batching]}.{model.name}")
@@ -156,6 +159,9 @@ class Adapter(DynetSystem):
     def versions(self) -> dict[str, str]:
         """Which build of DyNet this is; builds are not comparable with each other."""
         facts = {"dynet_autobatch": self.options.autobatch}
+        if self.options.products == "sizes":
+            is_used = self._patch is not None and self._patch.product_signature_in_force()
+            facts["dynet_products"] = "by sizes" if is_used else "by node (patch unused)"
         folder = source_build(self.options.build)
         if folder is not None:
             return facts | source_facts(folder)
@@ -163,6 +169,26 @@ class Adapter(DynetSystem):
             "dynet": self._runtime.version(),
             "dynet_build": f"wheel {wheel_version()}",
         }
+
+
+def _why_no_dynet(options: DynetOptions) -> str | None:
+    if options.products == "sizes":
+        if options.build == "wheel":
+            return "products=sizes needs DyNet's source build, not build=wheel"
+        return why_not_built()
+    if source_build(options.build) is None:
+        if options.build == "source":
+            return "DyNet's source build is not installed; run make dynet-native"
+        if importlib.util.find_spec("dynet") is None:
+            return "DyNet is not installed; run make dynet-native or pip install dyNET38"
+    return None
+
+
+def _patch(options: DynetOptions) -> ctypes.CDLL | None:
+    """What takes the place of DyNet's own functions, if it is loaded before DyNet."""
+    if options.products == "node":
+        return None
+    return ctypes.CDLL(str(NATIVE / PRODUCT_SIGNATURE), mode=ctypes.RTLD_GLOBAL)
 
 
 def _import_dynet(settings: RunSettings, options: DynetOptions, weights: Weights) -> ModuleType:

@@ -159,3 +159,31 @@ def test_an_experiment_takes_overrides(tmp_path: Path) -> None:
     assert len(planned) == 2 * len(specs)
     assert {one.spec.seed for one in planned} == {7}
     assert [one.spec.round for one in planned] == [0] * len(specs) + [1] * len(specs)
+
+
+@pytest.mark.parametrize(
+    "typed", ["system.options.autobatch=depth", "system.options.build='wheel'"]
+)
+def test_a_sweep_over_systems_may_set_their_options(typed: str) -> None:
+    """Hydra by itself looks for the option in the system that is there without the sweep."""
+    jobs = parse(["-m", "system=dynet,dynet_off", "model=tree_lstm,tree_gru", typed])
+    key, _, value = typed.partition("=")
+    option = key.rpartition(".")[2]
+    assert [job.config.system.options[option] for job in jobs] == [value.strip("'")] * 4
+    assert [job.config.system.name for job in jobs] == ["dynet", "dynet", "dynet_off", "dynet_off"]
+
+
+def test_options_may_be_swept() -> None:
+    jobs = parse(["-m", "system=dynet,dynet_off", "system.options.autobatch=depth,agenda"])
+    assert [job.config.system.options.autobatch for job in jobs] == ["depth", "agenda"] * 2
+
+
+def test_an_unknown_key_is_not_answered_by_advice_that_fails() -> None:
+    with pytest.raises(ConfigError, match=r"timing\.rounds: Could not override") as caught:
+        parse([NULL, "timing.rounds=3"])
+    assert "append" not in str(caught.value)
+
+
+def test_options_that_a_file_does_not_say_are_advised_to_be_added() -> None:
+    with pytest.raises(ConfigError, match=r"\+dataset\.options\.n_instances=7"):
+        parse([NULL, "dataset.options.n_instances=7"])

@@ -20,7 +20,7 @@ from harness.measuring.check import Step, agrees, relative_error
 from harness.oracle import ReferenceResult, run_reference
 from harness.trials.ids import n_lookups
 from harness.values.places import ROOT
-from systems.on_dynet.cpp.library import why_not_built
+from systems.on_dynet.compiled import why_not_built
 from tests.support.run_adapter import CASES, FRAMEWORKS, named
 
 PROGRAM = ROOT / "tests" / "support" / "run_adapter.py"
@@ -53,19 +53,21 @@ def _variants() -> list[Any]:
     """Every system of conf/system that computes; DyNet's builds and torch's devices apart."""
     found = []
     for path in sorted((ROOT / "conf" / "system").glob("*.yaml")):
-        adapter = yaml.safe_load(path.read_text(encoding="utf-8"))["adapter"]
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        adapter = config["adapter"]
         if adapter in (
             "systems.null_system",
             "systems.products",
             "systems.on_core.subgraph",
         ):  # the latter runs cells only
             continue
-        if adapter == "systems.on_dynet.autobatch":
+        patched = config.get("options", {}).get("products") == "sizes"
+        if adapter == "systems.on_dynet.autobatch" and not patched:
             for build in ("source", "wheel"):
                 marks = (pytest.mark.dynet, _needs_dynet(build))
                 found.append(_param(Variant(path.stem, build, "cpu"), marks))
             continue
-        if adapter == "systems.on_dynet.cpp.adapter":
+        if patched or adapter == "systems.on_dynet.cpp.adapter":
             found.append(
                 _param(Variant(path.stem, "", "cpu"), (pytest.mark.dynet, _needs_programs()))
             )

@@ -5,7 +5,6 @@ Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,14 +12,9 @@ from typing import Any, Literal
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
 from systems.on_dynet.build import AUTOBATCH, NATIVE, memory_of, source_facts
+from systems.on_dynet.compiled import built_sources, why_not_built
 from systems.on_dynet.cpp.arrays import COLUMNS, Columns
-from systems.on_dynet.cpp.library import (
-    FACTS,
-    DynetError,
-    Library,
-    Program,
-    why_not_built,
-)
+from systems.on_dynet.cpp.library import DynetError, Library, Program
 from systems.on_dynet.cpp.weights import N_GATES, TABLES, Piece, joined, pieces
 from systems.on_dynet.steps import DynetSystem
 
@@ -119,8 +113,7 @@ class Adapter(DynetSystem):
 
     def versions(self) -> dict[str, str]:
         """Which build of DyNet this is, and of which sources its programs."""
-        programs = json.loads((NATIVE / FACTS).read_text(encoding="utf-8"))
         return source_facts(NATIVE) | {
             "dynet_autobatch": self.options.autobatch,
-            "dynet_programs": programs["sources_sha256"][:12],
+            "dynet_programs": built_sources()[:12],
         }

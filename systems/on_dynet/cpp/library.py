@@ -1,17 +1,8 @@
-"""The library of DyNet programs in C++: is it built, and what it offers, by ctypes.
-
-    python -m systems.on_dynet.cpp.library FOLDER
-
-writes beside the library of a folder of which sources it is, when scripts/build_dynet_native.sh
-has built it.
-"""
+"""What the library of DyNet programs in C++ offers, by ctypes."""
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from systems.on_dynet.build import NATIVE
+from systems.on_dynet.compiled import PROGRAMS
 from systems.on_dynet.cpp.arrays import Columns
-
-LIBRARY = "libdynet_programs.so"
-FACTS = "programs.json"  # of the build: the hash of the sources
-SOURCES = Path(__file__).parent / "programs"
-HOW = "run make dynet-native"
 
 Array = NDArray[np.float32]
 
@@ -37,27 +24,6 @@ class _Column(ctypes.Structure):
     _fields_ = (("values", ctypes.c_void_p), ("size", ctypes.c_int64))
 
 
-def why_not_built(folder: Path = NATIVE) -> str | None:
-    """Say what is missing of the source build or of the programs in it, or None."""
-    if not (folder / "build.json").exists():
-        return f"DyNet's source build is not installed; {HOW}"
-    if not (folder / LIBRARY).exists() or not (folder / FACTS).exists():
-        return f"DyNet's programs in C++ are not built; {HOW}"
-    facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-    if facts.get("sources_sha256") != sources_sha256():
-        return f"DyNet's programs in C++ were built from other sources than these; {HOW}"
-    return None
-
-
-def sources_sha256(folder: Path = SOURCES) -> str:
-    """Hash the programs' sources: all of the folder's files, by name and in the order of names."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        digest.update(f"{path.name}\0".encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
 class Library:
     """DyNet, which starts once in a process and then keeps its settings.
 
@@ -65,7 +31,7 @@ class Library:
     """
 
     def __init__(self, memory: str, seed: int, autobatch: int, folder: Path = NATIVE) -> None:
-        self._calls = ctypes.CDLL(str(folder / LIBRARY))
+        self._calls = ctypes.CDLL(str(folder / PROGRAMS))
         self._calls.last_error.restype = ctypes.c_char_p
         self.call("start_dynet", memory.encode(), ctypes.c_uint(seed), ctypes.c_int(autobatch))
 
@@ -152,8 +118,3 @@ def _floats(values: Array) -> Any:
     if values.dtype != np.float32 or not values.flags.c_contiguous:
         raise ValueError(f"{values.dtype} {values.shape} is no contiguous float32")
     return values.ctypes.data_as(ctypes.c_void_p)
-
-
-if __name__ == "__main__":
-    facts_file = Path(sys.argv[1]) / FACTS
-    facts_file.write_text(json.dumps({"sources_sha256": sources_sha256()}) + "\n", encoding="utf-8")

@@ -20,8 +20,9 @@ class Network:
     """Equations of harness.models.mv_rnn, on the matrices M themselves, as the papers write them.
 
     DyNet tells products apart by the node of their left factor, so that M v of every vertex is a
-    batch of its own (what ACRoBat's comparison calls its missed opportunity). Everything else is
-    batched: an affine transform of matrices adds its bias to every column.
+    batch of its own (what ACRoBat's comparison calls its missed opportunity), unless the system's
+    option is products=sizes. Everything else is batched: an affine transform of matrices adds its
+    bias to every column.
     """
 
     def __init__(self, model: Model, store: ParameterStore) -> None:
