@@ -5,7 +5,9 @@ PYTHON ?= $(firstword $(shell command -v python3.11 python3))
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := torch,dynet,tensorflow,jax,torchfold,plots,pipeline,lexicon,test,dev
-# More for Snakemake, e.g. make all SNAKEMAKE="--config scale=paper"
+# The pipeline's options, e.g. make all CONFIG="scale=paper threads=2"
+CONFIG ?=
+# More for Snakemake, e.g. make all SNAKEMAKE=--quiet. Not its --config: of two, it takes the last.
 SNAKEMAKE ?=
 
 # One process a CPU, up to 8; each test file runs in one of them, so that it prepares things once.
@@ -16,11 +18,12 @@ PYTEST := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m pytest -
 .PHONY: all medium install test test-quick dynet-native clean
 
 all: install
-	$(BIN)/snakemake all $(SNAKEMAKE)
+	$(BIN)/snakemake all $(if $(CONFIG),--config $(CONFIG)) $(SNAKEMAKE)
 
 # Papers' shapes with fewer points, six rounds for headlines: what is worth looking at.
 medium: install
-	$(BIN)/snakemake all --config scale=medium $(SNAKEMAKE)
+	$(if $(findstring --config,$(SNAKEMAKE)),$(error SNAKEMAKE has --config, which would replace scale=medium; say CONFIG="key=value" instead))
+	$(BIN)/snakemake all --config scale=medium $(CONFIG) $(SNAKEMAKE)
 
 install: $(VENV)/.installed
 

@@ -158,7 +158,7 @@ class Adapter(DynetSystem):
 
     def versions(self) -> dict[str, str]:
         """Which build of DyNet this is; builds are not comparable with each other."""
-        facts = {"dynet_autobatch": self.options.autobatch}
+        facts: dict[str, str] = {"dynet_autobatch": self.options.autobatch}
         if self.options.products == "sizes":
             is_used = self._patch is not None and self._patch.product_signature_in_force()
             facts["dynet_products"] = "by sizes" if is_used else "by node (patch unused)"

@@ -37,6 +37,5 @@ def test_products_of_computed_matrices(patches: tuple[str, ...], batches: list[i
         env=os.environ | {"PYTHONPATH": f"{NATIVE}:{ROOT}"},
     )
     assert done.returncode == 0, done.stderr
-    printed = done.stdout + done.stderr
     sizes = re.findall(r"BatchSize:(\d+) a \* a\n", done.stdout + done.stderr)
     assert [int(size) for size in sizes] == batches
