@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 
 from harness.contracts.model import model_class
 from harness.errors import BenchError
-from harness.machine.facts import Machine, describe_machine, has_cuda_device
+from harness.machine.facts import Machine, describe_machine
+from harness.machine.gpus import has_cuda_device
 from harness.machine.quiet import Finding, look_for_disturbance
 from harness.measuring.interpreter import interpreter_of, what_it_lacks, why_not_startable
 from harness.measuring.launch import worker_environment

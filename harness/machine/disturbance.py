@@ -5,27 +5,12 @@ from __future__ import annotations
 import time
 
 import psutil
-import pynvml
 
 from harness.machine.family import of_family
+from harness.machine.gpus import gpu_is_throttled
 from harness.machine.system_files import CPUS, read_text
 
 BUSY_CORES = 0.5  # more than this many cores used by others spoils a measurement
-
-
-def gpu_is_throttled() -> bool:
-    """Return whether the first GPU runs slower because of heat or power."""
-    reasons = (
-        pynvml.nvmlClocksThrottleReasonHwSlowdown
-        | pynvml.nvmlClocksThrottleReasonSwThermalSlowdown
-        | pynvml.nvmlClocksThrottleReasonSwPowerCap
-    )
-    try:
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-        return bool(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle) & reasons)
-    except pynvml.NVMLError:
-        return False
 
 
 class Disturbance:

@@ -5,26 +5,14 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
-import pynvml
 
+from harness.machine.gpus import Gpu, describe_gpus
 from harness.machine.system_files import CPUS, read_lines, read_text
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """One NVIDIA GPU as its driver reports it; what the driver does not tell is None."""
-
-    name: str
-    memory_bytes: int | None
-    driver: str
-    sm_clock_mhz: int | None
-    max_sm_clock_mhz: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,68 +58,6 @@ def usable_cpus() -> tuple[int, ...]:
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(psutil.cpu_count() or 1))
-
-
-def has_cuda_device() -> bool:
-    """Return whether an NVIDIA device is there and visible, without loading any framework."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1"):
-        return False
-    return Path("/dev/nvidia0").exists() or bool(describe_gpus())
-
-
-def describe_gpus() -> tuple[Gpu, ...]:
-    """List the NVIDIA GPUs; empty where there is no driver."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return ()
-    try:
-        return tuple(_gpu(index) for index in range(pynvml.nvmlDeviceGetCount()))
-    except pynvml.NVMLError:
-        return ()
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def used_gpu() -> str | None:
-    """Name the GPU that CUDA programs here take first: model and UUID; None for none.
-
-    Numbers are the driver's, which CUDA's are too where CUDA_DEVICE_ORDER=PCI_BUS_ID.
-    """
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0].strip()
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        if chosen.isdecimal():
-            handle = pynvml.nvmlDeviceGetHandleByIndex(int(chosen))
-        else:
-            handle = pynvml.nvmlDeviceGetHandleByUUID(chosen)
-        return f"{pynvml.nvmlDeviceGetName(handle)}, {pynvml.nvmlDeviceGetUUID(handle)}"
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _told(ask: Callable[[], int]) -> int | None:
-    try:
-        return ask()
-    except pynvml.NVMLError:
-        return None
-
-
-def _gpu(index: int) -> Gpu:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    clock = pynvml.NVML_CLOCK_SM
-    return Gpu(
-        name=str(pynvml.nvmlDeviceGetName(handle)),
-        memory_bytes=_told(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)),
-        driver=str(pynvml.nvmlSystemGetDriverVersion()),
-        sm_clock_mhz=_told(lambda: int(pynvml.nvmlDeviceGetClockInfo(handle, clock))),
-        max_sm_clock_mhz=_told(lambda: int(pynvml.nvmlDeviceGetMaxClockInfo(handle, clock))),
-    )
 
 
 def cpu_model() -> str:

@@ -6,7 +6,8 @@ A trial that is planned here and measured elsewhere is admitted there.
 from __future__ import annotations
 
 from harness.errors import ConfigError
-from harness.machine.facts import has_cuda_device, usable_cpus
+from harness.machine.facts import usable_cpus
+from harness.machine.gpus import has_cuda_device
 from harness.trials.spec import TrialSpec
 
 

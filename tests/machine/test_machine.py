@@ -15,7 +15,8 @@ import pytest
 
 from harness.machine import disturbance
 from harness.machine.disturbance import Disturbance
-from harness.machine.facts import describe_machine, has_cuda_device
+from harness.machine.facts import describe_machine
+from harness.machine.gpus import has_cuda_device
 from harness.machine.memory import (
     forget_peak_memory,
     give_back_memory,
