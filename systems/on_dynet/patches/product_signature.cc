@@ -2,7 +2,7 @@
 //
 // DyNet 2.1.2 tells matrix products apart by the node of their left factor: right where that is a
 // parameter, but in MV-RNN every vertex has a matrix of its own, and each product is a batch of its
-// own. ACRoBat (Fegade et al., 2024, section 7.2, "DN++") compares with DyNet so changed. Loaded
+// own. ACRoBat (Fegade et al., MLSys 2024, Table 8, "DN++") compares with DyNet so changed. Loaded
 // before DyNet, these two functions take the place of its own.
 #include "dynet/dynet.h"
 #include "dynet/nodes-matrixmultiply.h"
