@@ -11,11 +11,11 @@ from typing import Any
 
 from harness.contracts.home import home_of
 from harness.planning.admit import default_device
-from harness.planning.claim_points import EXPERIMENT, check_claims, comparisons
+from harness.planning.claim_points import check_claims, comparisons
 from harness.planning.claims import Claim, read_claims
 from harness.planning.compose import Composer
 from harness.planning.counter import counting_sha256
-from harness.planning.grid import Settings, expand, override_text
+from harness.planning.grid import EXPERIMENT, Settings, expand, override_text
 from harness.planning.resolve import spec_of
 from harness.planning.sweep import Sweep
 from harness.planning.yaml_files import read_mapping
@@ -90,6 +90,8 @@ def plan_artefact(name: str, choices: Choices, composer: Composer) -> tuple[Plan
     grid = expand(name, choices.scale, choices.conf_dir)
     if grid.of_claims:
         return _trials_of_claims(choices, composer)
+    if grid.trials_of:
+        return _trials_of(grid.trials_of, choices, composer)
     planned: dict[str, PlannedTrial] = {}
     for trial in _planned(grid.settings, grid.rounds, choices, composer):
         planned.setdefault(trial.trial_id, trial)
@@ -141,6 +143,17 @@ def _trials_of_claims(choices: Choices, composer: Composer) -> tuple[PlannedTria
             for trial in _planned(needed, grid.rounds, choices, composer)
         )
     return tuple(trials)
+
+
+def _trials_of(
+    names: Sequence[str], choices: Choices, composer: Composer
+) -> tuple[PlannedTrial, ...]:
+    """All trials of other experiments, each with the experiment's name."""
+    return tuple(
+        replace(trial, settings={**trial.settings, EXPERIMENT: name})
+        for name in names
+        for trial in plan_artefact(name, choices, composer)
+    )
 
 
 def _sweeps_of_claims(choices: Choices) -> tuple[Sweep, ...]:

@@ -10,10 +10,9 @@ from pathlib import Path
 from harness.errors import ConfigError
 from harness.planning.claims import BOUND, Answer, Claim, Wanted
 from harness.planning.compose import choices_of
-from harness.planning.grid import Settings, expand
+from harness.planning.grid import EXPERIMENT, Settings, expand
 from harness.planning.sweep import Sweep
 
-EXPERIMENT = "experiment"  # the key under which a claim's trial remembers whose grid it is of
 SIDES = ("of", "over", "at")
 _COUNTED = ("model", "split", "batch_size", "granularity", "policy")
 _DEFAULTS = {"split": "train", "granularity": "vertex"}
@@ -109,10 +108,10 @@ def _check_points(answer: Answer, conf_dir: Path) -> None:
     known: dict[str, dict[str, None]] = {}
     for scale in answer.scales:
         grid = expand(answer.experiment, scale, conf_dir)
-        if grid.of_claims:
+        if grid.of_claims or grid.trials_of:
             raise ConfigError(
-                f"answer names experiment {answer.experiment}, which itself shows claims; name one"
-                " that measures"
+                f"answer names experiment {answer.experiment}, which itself shows trials of others;"
+                " name one that measures"
             )
         settings = list(counted_settings(grid.sweeps)) if answer.counts_batches else grid.settings
         for one in settings:

@@ -34,11 +34,13 @@ Keys are override keys of `bench` (a dot goes down: timing.min_seconds, model.op
 block's key wins over the base's. `null` is a value like any other. A block without lists is one
 trial. A scale has blocks, counts (keys: harness/planning/sweep.py), or both.
 In place of all that a scale may be the word `claims`: those trials and counts of other experiments
-that conf/claims names.
+that conf/claims names; or `trials_of: NAME`, the trials of other experiments, where NAME may have
+the wildcards of file names (`headline_*`): it measures nothing of its own.
 """
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -56,6 +58,8 @@ SCALES = ("smoke", "medium", "paper")
 _SCALE_KEYS = {"rounds", "base", "blocks", "counts"}
 CLAIMS = "claims"  # in place of a scale: trials and counts that conf/claims names
 WALK = "walk"  # a block's key in place of `system`
+TRIALS_OF = "trials_of"  # a scale's only key, in place of blocks and counts
+EXPERIMENT = "experiment"  # the key under which such a trial remembers whose grid it is of
 NOTHING = "nothing"  # in place of a scale: no trial and no count
 
 Settings = Mapping[str, Any]  # override key -> value of one trial
@@ -67,6 +71,7 @@ class Grid:
 
     sweeps: batch counts that it takes from `bench-schedule`.
     of_claims: True where it has no points of its own, but those that conf/claims names.
+    trials_of: experiments whose points it shows; it has none of its own then.
     """
 
     name: str
@@ -77,6 +82,7 @@ class Grid:
     settings: tuple[Settings, ...]
     sweeps: tuple[Sweep, ...] = ()
     of_claims: bool = False
+    trials_of: tuple[str, ...] = ()
 
     @property
     def overrides(self) -> tuple[tuple[str, ...], ...]:
@@ -124,6 +130,9 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
         return Grid(name, content["title"], content["paper"], scale, 1, (), of_claims=True)
     if chosen == NOTHING:
         return Grid(name, content["title"], content["paper"], scale, rounds=1, settings=())
+    if isinstance(chosen, dict) and TRIALS_OF in chosen:
+        names = _others(name, scale, chosen, conf_dir)
+        return Grid(name, content["title"], content["paper"], scale, 1, (), trials_of=names)
     _check_scale(place, chosen)
     base = chosen.get("base") or {}
     blocks = [base | block for block in chosen.get("blocks", ())]
@@ -160,6 +169,22 @@ def _check_scale(place: str, chosen: Any) -> None:
     for block in chosen.get("blocks", ()):
         if not isinstance(block, dict):
             raise ConfigError(f"{place} has the block {block!r}; a block maps keys to values")
+
+
+def _others(name: str, scale: str, chosen: Mapping[str, Any], conf_dir: Path) -> tuple[str, ...]:
+    """Experiments that `trials_of` names, as far as they measure at this scale."""
+    place = f"experiment/{name}.yaml, scale {scale}"
+    if len(chosen) > 1:
+        raise ConfigError(f"{place} has {', '.join(chosen)}; beside {TRIALS_OF} nothing is allowed")
+    fits = fnmatch.filter(experiment_names(conf_dir), str(chosen[TRIALS_OF]))
+    scales = {one: read_experiment(one, conf_dir)["scales"].get(scale) for one in fits}
+    measuring = tuple(n for n, of in scales.items() if isinstance(of, dict) and of.get("blocks"))
+    if not measuring:
+        raise ConfigError(
+            f"{place} has {TRIALS_OF}={chosen[TRIALS_OF]}, which no experiment that measures fits;"
+            f" there are {', '.join(experiment_names(conf_dir))}"
+        )
+    return measuring
 
 
 def _without_walk(

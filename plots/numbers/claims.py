@@ -8,9 +8,9 @@ from pathlib import Path
 
 from harness.counts.row import AnyCount, CountRow
 from harness.errors import ConfigError
-from harness.planning.claim_points import EXPERIMENT, Comparison, comparisons
+from harness.planning.claim_points import Comparison, comparisons
 from harness.planning.claims import ANY_DEVICE, BATCHES, BOUND, Claim
-from harness.planning.grid import Settings
+from harness.planning.grid import EXPERIMENT, Settings
 from harness.records.stats import Summary
 from plots.numbers.artefact import Artefact
 from plots.numbers.points import QUANTITIES, Measured, Point, measure_of, speedup_of

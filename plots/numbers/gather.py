@@ -7,9 +7,8 @@ from pathlib import Path
 
 from harness.contracts.home import home_of
 from harness.planning.artefacts import Choices, PlannedTrial
-from harness.planning.claim_points import EXPERIMENT
 from harness.planning.claims import read_claims
-from harness.planning.grid import expand
+from harness.planning.grid import EXPERIMENT, expand
 from harness.planning.kinds import read_systems
 from harness.planning.sweep import Sweep
 from harness.planning.yaml_files import read_mapping

@@ -12,10 +12,10 @@ import yaml
 
 from harness.errors import ConfigError
 from harness.planning.artefacts import Choices, choices_from, plan_artefact, plan_counts
-from harness.planning.claim_points import EXPERIMENT, check_claims, comparisons
+from harness.planning.claim_points import check_claims, comparisons
 from harness.planning.claims import Answer, Claim, read_claims
 from harness.planning.compose import Composer
-from harness.planning.grid import SCALES, expand
+from harness.planning.grid import EXPERIMENT, SCALES, expand
 from harness.values.places import CONF_DIR
 
 GOOD: dict[str, Any] = {
@@ -200,7 +200,10 @@ def test_claims_come_by_year(conf: Path) -> None:
         ({"answer__decided_at": "paper"}, "answer has decided_at=paper; choose one of smoke"),
         ({"answer__at": {"dataset": "sst"}}, "selects by dataset, for which others stand in"),
         ({"answer__experiment": "two"}, "experiment=two is unknown; choose one of: counted, one"),
-        ({"answer__scales": ["smoke", "paper"]}, "experiment one, which itself shows claims"),
+        (
+            {"answer__scales": ["smoke", "paper"]},
+            "one, which itself shows trials of others",
+        ),
         ({"answer__over": {"system": "swift"}}, "system swift, which conf/system has not; choose"),
         ({"answer__at": {"batch_size": 2}}, "one has no trials at scale smoke that fit: of system"),
         ({"answer__at": {"batch_size": [8, 9]}}, "with batch_size=9; choose from 1, 8, 64"),

@@ -11,8 +11,8 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.planning.artefacts import PlannedTrial
-from harness.planning.claim_points import EXPERIMENT
 from harness.planning.claims import Answer, Claim, Rule, read_claims
+from harness.planning.grid import EXPERIMENT
 from harness.records.stats import Summary
 from harness.values.places import CONF_DIR
 from plots.numbers.artefact import Artefact
