@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def best_peers(records: Sequence[Record], experiments: Collection[str]) -> list[str]:
-    """For each experiment that compares systems, who is the best of all peers, and by how much."""
+    """For each experiment that compares systems, its best peer, its ceiling, and the ratios."""
     compared = (read_presentation(n, CONF_DIR).compare.get(SYSTEMS) for n in sorted(experiments))
     bases = [systems[0] for systems in compared if systems]
     return [line for base in dict.fromkeys(bases) for line in lines_of(records, base, CONF_DIR)]

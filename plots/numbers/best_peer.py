@@ -12,10 +12,10 @@ from pathlib import Path
 
 from harness.planning.kinds import read_systems
 from harness.records.stats import Summary
-from plots.numbers.points import Measured, Point, measure_of, speedup_of
+from plots.numbers.fastest import TIME, TIMED_INSTANCES, fastest_first, speed_of
+from plots.numbers.points import Measured, Point, speedup_of
 
 PEER_KIND = "framework"
-TIME, N_INSTANCES = "epoch_s", 1  # times are only divided by each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +43,23 @@ def best_peer(points: Iterable[Point], base: str, peers: Collection[str]) -> Bes
     """
     found = list(points)
     bases = [p for p in found if p.settings["system"] == base and not p.settings.get("policy")]
-    measured = [(p, s) for p in found if p.settings["system"] in peers and (s := _speed(p))]
-    if not measured or not bases or _speed(bases[0]) is None:
+    measured = fastest_first(found, peers)
+    if not measured or not bases or speed_of(bases[0]) is None:
         return None
-    best, speed = max(measured, key=lambda pair: pair[1].median)
-    ratio = speedup_of(best, bases[0], TIME, N_INSTANCES)
+    best, speed = measured[0]
+    ratio = speedup_of(best, bases[0], TIME, TIMED_INSTANCES)
     return BestPeer(str(best.settings["system"]), _n_systems(p for p, _ in measured), speed, ratio)
-
-
-def _speed(point: Point) -> Summary | None:
-    return measure_of(point, "throughput").summary
 
 
 def _n_systems(points: Iterable[Point]) -> int:
     return len({point.settings["system"] for point in points})
 
 
-def ratio_words(measured: Measured) -> str:
+def ratio_words(measured: Measured, n_decimals: int = 2) -> str:
     """Spell "1.83 [1.79-1.88]", or the word for why there is no ratio."""
     summary = measured.summary
     if summary is None:
         return measured.status
     interval: Sequence[float | None] = (summary.low, summary.high)
-    told = [f"{value:.2f}" for value in interval if value is not None]
-    return f"{summary.median:.2f}" + (f" [{'-'.join(told)}]" if told else "")
+    told = [f"{value:.{n_decimals}f}" for value in interval if value is not None]
+    return f"{summary.median:.{n_decimals}f}" + (f" [{'-'.join(told)}]" if told else "")

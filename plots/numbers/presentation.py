@@ -71,6 +71,11 @@ class Presentation:
         return self.draw == PEERS
 
     @property
+    def shows_ceiling(self) -> bool:
+        """Whether its tables show each system's share of the ceiling."""
+        return bool(self.show.get("ceiling"))
+
+    @property
     def draws_mini_batch(self) -> bool:
         """Whether it needs the data set itself, to build the graph that was counted."""
         return self.show.get("graph") == "plain"

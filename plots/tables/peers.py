@@ -9,6 +9,8 @@ show:
     the recurrent part: {dataset.options.vocab_modulo: 256}
   memory: true                # a column with what each needs at most; or left out
   preparing: true             # a column with what it takes before the first mini-batch; or left out
+  ceiling: true               # a column with each one's share of the ceiling, and a row with the
+                              # ceiling itself, where the scale has a calibration; or left out
 
 Strategies have one more column: what the engine copies only to bring operands together. Systems
 have one more row: the best of all peers in each setting, by name, and what the first gains over it.
@@ -16,32 +18,38 @@ have one more row: the best of all peers in each setting, by name, and what the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from harness.planning.kinds import read_systems
 from plots.numbers.artefact import Artefact
-from plots.numbers.best_peer import (
-    N_INSTANCES,
-    PEER_KIND,
-    TIME,
-    BestPeer,
-    best_peer,
-    peer_names,
-)
+from plots.numbers.best_peer import PEER_KIND, BestPeer, best_peer, peer_names
+from plots.numbers.ceiling import ceiling_beside, share_of
+from plots.numbers.fastest import TIME, TIMED_INSTANCES
 from plots.numbers.points import Measured, Point, measure_of, speedup_of
 from plots.numbers.series import GROUP_TITLES, STRATEGIES, SYSTEMS
 from plots.numbers.table import EN_DASH, TIMES, Cell, Column, Table, three_digits
 from plots.numbers.tidy import Row
+from plots.words.ceiling_cells import (
+    CEILING,
+    SHARE,
+    SHARE_LABEL,
+    ceiling_at,
+    ceiling_cell,
+    ceiling_notes,
+    ceiling_row,
+    has_ceiling,
+)
 from plots.words.notes import notes_of, subtitle_of, title_of
-from plots.words.trial_cells import find, measured_cell, numbers_of, ratio_cell
+from plots.words.trial_cells import find, measured_cell, numbers_of, points_with, ratio_cell
 from plots.writing.table import write_table_and_rows
 
 THROUGHPUT, MEMORY, SPEEDUP = "throughput", "peak_memory_mib", "overall_speedup"
 COPIED, PREPARING = "copied_kb", "preparing_s"
 WORDS = {
     SPEEDUP: f"speed-up ({TIMES})",
+    SHARE: SHARE_LABEL,
     MEMORY: "MiB",
     PREPARING: "prepare (s)",
     COPIED: "copied kB",
@@ -86,13 +94,21 @@ def table_of(artefact: Artefact, comparison: str) -> Table:
             )
             for system in systems
         )
-        + _best_row(artefact, comparison, quantities),
+        + _best_row(artefact, comparison, quantities)
+        + _ceiling_row(artefact, quantities),
         notes=(
             f"Speed-up: that of {artefact.label(base)} over the system{notes}.",
+            *ceiling_notes(artefact, _shares(artefact, comparison)),
             *_left_out(artefact, comparison),
             *notes_of(artefact, comparison),
         ),
     )
+
+
+def _shares(artefact: Artefact, comparison: str) -> Iterator[Measured]:
+    for settings in settings_of(artefact).values():
+        for system in artefact.compare[comparison]:
+            yield measured(artefact, system, system, settings, SHARE)
 
 
 def _left_out(artefact: Artefact, comparison: str) -> tuple[str, ...]:
@@ -130,22 +146,36 @@ def _best_cell(artefact: Artefact, best: BestPeer | None, quantity: str) -> Cell
     return ratio_cell(best.ratio) if quantity == SPEEDUP else Cell("")
 
 
+def _ceiling_row(
+    artefact: Artefact, quantities: Sequence[str]
+) -> tuple[tuple[str, tuple[Cell, ...]], ...]:
+    """The ceiling of each setting, by name."""
+    if SHARE not in quantities:
+        return ()
+    cells = [
+        _ceiling_cell(artefact, settings, quantity)
+        for settings in settings_of(artefact).values()
+        for quantity in quantities
+    ]
+    return ((CEILING, tuple(cells)),)
+
+
+def _ceiling_cell(artefact: Artefact, settings: Settings, quantity: str) -> Cell:
+    ceiling = ceiling_at(artefact, settings)
+    if quantity == THROUGHPUT:
+        return ceiling_cell(artefact, ceiling, THROUGHPUT)
+    has_number = measure_of(ceiling, THROUGHPUT).summary is not None
+    return Cell("100" if quantity == SHARE and has_number else "")
+
+
 def best_peers_of(artefact: Artefact) -> dict[str, BestPeer | None]:
     """The fastest peer of each group of columns."""
     base, *_ = artefact.compare[SYSTEMS]
     peers = peer_names(artefact.conf_dir)
     return {
-        words: best_peer(_points_with(artefact, settings), base, peers)
+        words: best_peer(points_with(artefact, settings), base, peers)
         for words, settings in settings_of(artefact).items()
     }
-
-
-def _points_with(artefact: Artefact, settings: Settings) -> list[Point]:
-    return [
-        point
-        for point in artefact.points
-        if all(point.settings.get(key) == value for key, value in settings.items())
-    ]
 
 
 def settings_of(artefact: Artefact) -> dict[str, Settings]:
@@ -159,8 +189,12 @@ def settings_of(artefact: Artefact) -> dict[str, Settings]:
 def quantities_of(artefact: Artefact, comparison: str) -> tuple[str, ...]:
     """Columns of each group."""
     show = artefact.presentation.show
-    told = {MEMORY: show.get("memory"), PREPARING: show.get("preparing")}
-    told[COPIED] = comparison == STRATEGIES
+    told = {
+        SHARE: has_ceiling(artefact),
+        MEMORY: show.get("memory"),
+        PREPARING: show.get("preparing"),
+        COPIED: comparison == STRATEGIES,
+    }
     return (THROUGHPUT, SPEEDUP, *(quantity for quantity, is_told in told.items() if is_told))
 
 
@@ -170,7 +204,9 @@ def measured(
     """A quantity of one system under one setting."""
     point = _find(artefact, system, settings)
     if quantity == SPEEDUP:
-        return speedup_of(point, _find(artefact, base, settings), TIME, N_INSTANCES)
+        return speedup_of(point, _find(artefact, base, settings), TIME, TIMED_INSTANCES)
+    if quantity == SHARE:
+        return share_of(ceiling_beside(artefact, point), point)
     return measure_of(point, quantity)
 
 
@@ -191,7 +227,7 @@ def _cell(
 
 
 def rows_of(artefact: Artefact, comparison: str) -> list[Row]:
-    """A row per setting, system and quantity, and of the first over the best peer."""
+    """A row per setting, system and quantity, of the first over the best peer, of the ceiling."""
     base, *_ = systems = artefact.compare[comparison]
     best = best_peers_of(artefact) if comparison == SYSTEMS else {}
     rows: list[Row] = []
@@ -211,4 +247,7 @@ def rows_of(artefact: Artefact, comparison: str) -> list[Row]:
         if found := best.get(words):
             named = {"setting": words, **chosen, "system": found.system, "quantity": OVER_BEST}
             rows.append({**named, **numbers_of(found.ratio)})
+        if has_ceiling(artefact):
+            ceiling = ceiling_row(ceiling_at(artefact, settings), THROUGHPUT)
+            rows.append({"setting": words, **chosen, **ceiling})
     return rows

@@ -3,6 +3,8 @@
 show:
   settings:                    # words of a group of columns: what its trials have
     Tree-LSTM training: {model: tree_lstm, mode: train}
+  ceiling: true                # a column with each one's share of the ceiling, and a row with the
+                               # ceiling itself, where the scale has a calibration; or left out
 
 The walks are the experiment's own (harness/planning/walks.py). Speed-ups are above 1 where the step
 makes a mini-batch faster, whichever way it is taken.
@@ -11,16 +13,27 @@ makes a mini-batch faster, whichever way it is taken.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from harness.planning.grid import read_experiment
 from harness.planning.walks import Walk, read_walks
 from plots.numbers.artefact import Artefact
+from plots.numbers.ceiling import ceiling_beside, share_of
 from plots.numbers.points import Measured, Point, measure_of, speedup_of
 from plots.numbers.table import EN_DASH, TIMES, Cell, Column, Table
 from plots.numbers.tidy import Row
+from plots.words.ceiling_cells import (
+    CEILING,
+    SHARE,
+    SHARE_LABEL,
+    ceiling_at,
+    ceiling_cell,
+    ceiling_notes,
+    ceiling_row,
+    has_ceiling,
+)
 from plots.words.count_cells import table_of_rows
 from plots.words.trial_cells import measured_cell, numbers_of, ratio_cell
 from plots.writing.table import write_table_and_rows
@@ -32,6 +45,7 @@ COLUMNS = {
     "added_first": f"added first ({TIMES})",
     "removed_last": f"removed last ({TIMES})",
 }
+CEILING_COLUMN = {SHARE: SHARE_LABEL}  # behind them, where it is shown
 OPTION = "system.options."
 
 Settings = Mapping[str, Any]
@@ -76,20 +90,41 @@ def lines_of(artefact: Artefact) -> list[Line]:
 
 def table_of(artefact: Artefact, lines: list[Line]) -> Table:
     """Rows are the steps of each walk; a group of columns for each workload."""
-    settings = settings_of(artefact)
-    columns = [Column(words, label) for words in settings for label in COLUMNS.values()]
+    settings, labels = settings_of(artefact), columns_of(artefact)
+    columns = [Column(words, label) for words in settings for label in labels.values()]
     rows = [
         (
             _header(artefact, line),
             tuple(
                 _cell(measured(artefact, line, chosen, column), column)
                 for chosen in settings.values()
-                for column in COLUMNS
+                for column in labels
             ),
         )
         for line in lines
     ]
-    return table_of_rows(artefact, "step", columns, rows)
+    if has_ceiling(artefact):
+        rows.append((CEILING, _ceiling_cells(artefact, settings)))
+    table = table_of_rows(artefact, "step", columns, rows)
+    shares = (
+        found
+        for line in lines
+        for chosen in settings.values()
+        if (found := measured(artefact, line, chosen, SHARE))
+    )
+    return replace(table, notes=(*ceiling_notes(artefact, shares), *table.notes))
+
+
+def columns_of(artefact: Artefact) -> dict[str, str]:
+    """Columns of each group, and their labels."""
+    return COLUMNS | CEILING_COLUMN if has_ceiling(artefact) else COLUMNS
+
+
+def _ceiling_cells(artefact: Artefact, settings: Mapping[str, Settings]) -> tuple[Cell, ...]:
+    """The ceiling of each workload, by name."""
+    blank = [Cell("")] * (len(columns_of(artefact)) - 1)
+    times = (ceiling_cell(artefact, ceiling_at(artefact, s), TIME) for s in settings.values())
+    return tuple(cell for time in times for cell in (time, *blank))
 
 
 def settings_of(artefact: Artefact) -> dict[str, Settings]:
@@ -108,6 +143,8 @@ def measured(artefact: Artefact, line: Line, settings: Settings, column: str) ->
     here = _find(artefact, walk.walked(0 if place is None else place + 1), settings)
     if column == "ms":
         return measure_of(here, TIME)
+    if column == SHARE:
+        return share_of(ceiling_beside(artefact, here), here)
     if place is None:
         return None
     first, last = (_find(artefact, walk.walked(n), settings) for n in (0, len(walk.steps)))
@@ -141,7 +178,7 @@ def _header(artefact: Artefact, line: Line) -> str:
 def _cell(found: Measured | None, column: str) -> Cell:
     if found is None:
         return Cell(EN_DASH)
-    return measured_cell(found) if column == "ms" else ratio_cell(found)
+    return measured_cell(found) if column in ("ms", SHARE) else ratio_cell(found)
 
 
 def _word(value: Any) -> str:
@@ -149,13 +186,15 @@ def _word(value: Any) -> str:
 
 
 def rows_of(artefact: Artefact, lines: list[Line]) -> Iterator[Row]:
-    """A row per workload, step and column."""
+    """A row per workload, step and column, and of the ceiling."""
     for words, settings in settings_of(artefact).items():
         for line in lines:
-            for column in COLUMNS:
+            for column in columns_of(artefact):
                 found = measured(artefact, line, settings, column)
                 if found is not None:
                     named = {"setting": words, "walk": line.walk.start, "to": line.walk.end}
                     number = 0 if line.place is None else line.place + 1
                     step = {"step": number, "switch": line.words, "quantity": column}
                     yield {**named, **step, **numbers_of(found)}
+        if has_ceiling(artefact):
+            yield {"setting": words, **ceiling_row(ceiling_at(artefact, settings), TIME)}

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from harness.records.stats import INTERVAL, INTERVAL_ROUNDS, RANGE, ends_of
 from plots.numbers.artefact import SPEEDUP, Artefact
+from plots.numbers.ceiling import calibrations_of
 from plots.numbers.table import DAGGER
 from plots.words.count_notes import counting_notes, missing_count_notes
 from plots.words.figure_text import FigureText
@@ -86,7 +87,7 @@ def machine_words(artefact: Artefact) -> str:
 
 def notes_of(artefact: Artefact, comparison: str | None = None) -> tuple[str, ...]:
     """Footnotes, most important first; `comparison` keeps those about one table's systems."""
-    shown = systems_of(artefact, comparison)
+    shown = (*systems_of(artefact, comparison), *calibrations_of(artefact))
     notes = [epoch_note(artefact)] if artefact.presentation.epoch_words else []
     notes += [statistics_note(artefact)] if artefact.points else []
     notes += counting_notes(artefact)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from plots.numbers.artefact import Artefact
@@ -18,6 +18,15 @@ def find(artefact: Artefact, **wanted: object) -> Point | None:
         if all(point.settings.get(key) == value for key, value in keys.items()):
             return point
     return None
+
+
+def points_with(artefact: Artefact, settings: Mapping[str, object]) -> list[Point]:
+    """All points with these settings: one workload's, where a group of columns is one."""
+    return [
+        point
+        for point in artefact.points
+        if all(point.settings.get(key) == value for key, value in settings.items())
+    ]
 
 
 def listed(artefact: Artefact, key: str) -> list[str]:
