@@ -33,7 +33,7 @@ PROCESS_S = {
     "on_torch": 5.4,
     "on_tensorflow": 11.0,
     "on_jax": 15.0,
-    "products": 3.4,
+    "products": 2.5,
 }
 COMPILED_S = 6.0  # the engine's code of one model under one set of switches, once
 
