@@ -51,7 +51,7 @@ def test_every_model_and_data_set_composes(composer: Composer, group: str) -> No
 def test_every_experiment_expands(name: str) -> None:
     # The paper's scale is expanded in test_artefact_plans.
     grid = expand(name, "smoke")
-    if grid.of_claims:  # other experiments' trials
+    if grid.of_claims or grid.trials_of:  # other experiments' trials
         specs, _ = experiment_trials(name, "smoke", None, ["device=cpu", "threads=1"])
         assert specs
         return

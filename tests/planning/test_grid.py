@@ -90,3 +90,34 @@ def test_an_unknown_experiment_lists_the_known_ones(tmp_path: Path) -> None:
     assert experiment_names(tmp_path) == ("another", "one")
     with pytest.raises(ConfigError, match="experiment=two is unknown; choose one of: another, one"):
         expand("two", "smoke", tmp_path)
+
+
+def of_others(**scale: Any) -> dict[str, Any]:
+    return {**GOOD, "scales": {"smoke": scale}}
+
+
+def test_a_scale_may_show_the_trials_of_others(tmp_path: Path) -> None:
+    """Those that have the scale and measure: neither itself, nor others of its kind, nor counts."""
+    for name in ("head_a", "head_b", "tail"):
+        write(tmp_path, GOOD, name)
+    write(tmp_path, {**GOOD, "scales": {"paper": {"blocks": [{"system": "vertex"}]}}}, "head_c")
+    for name in ("head_answers", "head_more"):
+        write(tmp_path, of_others(trials_of="head_*"), name)
+    grid = expand("head_answers", "smoke", tmp_path)
+    assert (grid.trials_of, grid.settings) == (("head_a", "head_b"), ())
+
+
+@pytest.mark.parametrize(
+    ("scale", "words"),
+    [
+        ({"trials_of": "tails_*"}, "which no experiment that measures fits; there are one"),
+        ({"trials_of": "one"}, "which no experiment that measures fits"),
+        ({"trials_of": "*", "rounds": 3}, "beside trials_of nothing is allowed"),
+    ],
+)
+def test_wrong_trials_of_others_are_named(
+    tmp_path: Path, scale: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"experiment/one\.yaml, scale smoke has") as caught:
+        expand("one", "smoke", write(tmp_path, of_others(**scale)))
+    assert words in str(caught.value)

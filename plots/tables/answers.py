@@ -1,0 +1,120 @@
+"""The answer in one table: at every workload of the headlines the engine, and its best peer.
+
+A row is a group of columns of a headline's table (plots.tables.peers), which has all systems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.planning.grid import EXPERIMENT
+from plots.numbers.artefact import Artefact
+from plots.numbers.best_peer import BestPeer
+from plots.numbers.points import NOT_PLANNED, Measured, measure_of
+from plots.numbers.presentation import read_presentation
+from plots.numbers.series import SYSTEMS
+from plots.numbers.table import EN_DASH, TIMES, Cell, Column, Table
+from plots.numbers.tidy import Row
+from plots.tables.peers import THROUGHPUT, Settings, best_peers_of, settings_of
+from plots.words.notes import notes_of, subtitle_of, title_of
+from plots.words.trial_cells import (
+    find,
+    measured_cell,
+    numbers_of,
+    points_with,
+    ratio_cell,
+)
+from plots.writing.table import write_table_and_rows
+
+SIZES = {"hidden_size": "hidden", "batch_size": "batch"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One workload: what the engine does in a second, and its best peer, where one was measured."""
+
+    headline: Artefact
+    workload: str
+    settings: Settings
+    engine: Measured
+    best: BestPeer | None
+
+
+def make(artefact: Artefact, results_dir: Path) -> None:
+    """Write tables/<name> as .pdf, .png, .csv, .tex, .md and .html."""
+    (stem,) = artefact.presentation.stems
+    write_table_and_rows(table_of(artefact), rows_of(artefact), results_dir / stem)
+
+
+def answers_of(artefact: Artefact) -> Iterator[Answer]:
+    """Every workload, headline after headline."""
+    for name in dict.fromkeys(str(point.settings[EXPERIMENT]) for point in artefact.points):
+        points = tuple(points_with(artefact, {EXPERIMENT: name}))
+        presentation = read_presentation(name, artefact.conf_dir)
+        headline = replace(artefact, presentation=presentation, points=points)
+        engine, *_ = presentation.compare[SYSTEMS]
+        best = best_peers_of(headline)
+        task = presentation.title.partition(":")[0]
+        for words, settings in settings_of(headline).items():
+            measured = measure_of(find(headline, system=engine, **settings), THROUGHPUT)
+            yield Answer(headline, f"{task}: {words}", settings, measured, best[words])
+
+
+def table_of(artefact: Artefact) -> Table:
+    """Rows are workloads."""
+    return Table(
+        title=title_of(artefact),
+        subtitle=subtitle_of(artefact),
+        row_label="workload",
+        columns=(
+            *(Column("size", words) for words in SIZES.values()),
+            Column("engine", "instances/s"),
+            Column("best peer", "name"),
+            Column("best peer", "instances/s"),
+            Column("engine over it", TIMES),
+        ),
+        rows=tuple((one.workload, _cells(one)) for one in answers_of(artefact)),
+        notes=notes_of(artefact, ""),
+    )
+
+
+def _cells(answer: Answer) -> tuple[Cell, ...]:
+    sizes = (Cell(_size(answer, key)) for key in SIZES)
+    engine, best = measured_cell(answer.engine), answer.best
+    if best is None:
+        has_engine = answer.engine.summary is not None
+        words = "no peer measured" if has_engine else "not measured"
+        return (*sizes, engine if has_engine else Cell(EN_DASH), Cell(words), *[Cell(EN_DASH)] * 2)
+    peer = find(answer.headline, system=best.system, **answer.settings)
+    return (
+        *sizes,
+        engine,
+        Cell(answer.headline.label(best.system)),
+        measured_cell(measure_of(peer, THROUGHPUT)),
+        ratio_cell(best.ratio),
+    )
+
+
+def _size(answer: Answer, key: str) -> str:
+    """The sizes at which a workload was measured."""
+    points = points_with(answer.headline, answer.settings)
+    sizes = sorted({int(point.settings[key]) for point in points if key in point.settings})
+    return ", ".join(map(str, sizes)) or EN_DASH
+
+
+def rows_of(artefact: Artefact) -> list[Row]:
+    """Two rows a workload: the engine's speed, and what it gains over the best peer."""
+    rows: list[Row] = []
+    for one in answers_of(artefact):
+        at: Row = {
+            "experiment": one.headline.name,
+            "workload": one.workload,
+            **{key: _size(one, key) for key in SIZES},
+        }
+        ratio = one.best.ratio if one.best else Measured(NOT_PLANNED)
+        peer = one.best.system if one.best else ""
+        rows.append({**at, "best_peer": peer, "quantity": THROUGHPUT, **numbers_of(one.engine)})
+        rows.append({**at, "best_peer": peer, "quantity": "over_best_peer", **numbers_of(ratio)})
+    return rows

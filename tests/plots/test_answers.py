@@ -1,0 +1,67 @@
+"""The table of answers: a row for each workload of the headlines, all from their records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.planning.artefacts import Choices, PlannedTrial, plan_artefact
+from harness.planning.compose import Composer
+from harness.planning.grid import EXPERIMENT, experiment_names
+from plots.numbers.artefact import Artefact
+from plots.numbers.gather import gather
+from plots.tables import answers, peers
+from tests.support.made_up_records import write_made_up_records
+
+HEADLINES = [name for name in experiment_names() if name.startswith("headline_")]
+
+
+def of_headlines(
+    choices: Choices, composer: Composer, speeds: dict[str, dict[str, float]]
+) -> Artefact:
+    """Artefact with records of some headlines; speeds: by headline and system, others 100."""
+
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any] | None:
+        found = speeds.get(trial.settings[EXPERIMENT])
+        return None if found is None else {"instances_per_s": found.get(trial.spec.system, 100.0)}
+
+    trials = plan_artefact("answers", choices, composer)
+    write_made_up_records(trials, choices, change)
+    return gather("answers", choices, trials)
+
+
+def by_workload(artefact: Artefact) -> dict[str, list[str]]:
+    return {row: [c.text for c in cells] for row, cells in answers.table_of(artefact).rows}
+
+
+@pytest.mark.slow
+def test_every_headline_answers_from_its_own_records(choices: Choices, composer: Composer) -> None:
+    chosen = {
+        "headline_tree_lstm_inference": {"vertex": 300.0, "dynet_depth": 150.0},
+        "headline_lattice_lstm": {"vertex": 90.0, "dynet": 180.0, "cavs_dynet": 900.0},
+    }
+    artefact = of_headlines(choices, composer, chosen)
+    rows = by_workload(artefact)
+    trees = next(cells for name, cells in rows.items() if name.startswith("Tree-LSTM inference"))
+    assert trees[2:] == ["300", "DyNet depth", "150", "2.00"]
+    lattices = next(cells for name, cells in rows.items() if name.startswith("Lattice-LSTM"))
+    assert lattices[2:] == ["90.0", "DyNet agenda", "180", "0.500"]
+    others = [cells[3] for name, cells in rows.items() if cells not in (trees, lattices)]
+    assert set(others) == {"not measured"}
+
+
+@pytest.mark.slow
+def test_its_rows_are_what_the_headlines_say(choices: Choices, composer: Composer) -> None:
+    """No headline is left out, and each workload has the ratio of its own table."""
+    speeds = {name: {"vertex": 200.0 + k} for k, name in enumerate(HEADLINES)}
+    artefact = of_headlines(choices, composer, speeds)
+    told = {(row["experiment"], row["value"]) for row in answers.rows_of(artefact)}
+    expected: set[tuple[str, float | None]] = set()
+    for name in HEADLINES:
+        own = gather(name, choices, plan_artefact(name, choices, composer))
+        ratios = [best.ratio.summary for best in peers.best_peers_of(own).values() if best]
+        assert ratios, name
+        expected |= {(name, ratio.median) for ratio in ratios if ratio}
+        expected.add((name, speeds[name]["vertex"]))
+    assert told == expected
