@@ -107,7 +107,9 @@ class Composer:
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         """Compose what `bench OVERRIDES` would; raises ConfigError for a wrong override."""
         overrides = [quote_null(text) for text in overrides]
-        groups = tuple(text for text in overrides if text.partition("=")[0] in GROUPS)
+        # In one order, so that choices which experiments write in another are the same ones.
+        chosen = [text for text in overrides if text.partition("=")[0] in GROUPS]
+        groups = tuple(sorted(chosen, key=lambda text: text.partition("=")[0]))
         values = [text for text in overrides if text.partition("=")[0] not in GROUPS]
         with hydra_errors():
             if any(text.startswith(("+", "~")) for text in values):
