@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -96,13 +97,13 @@ def make_record(make_spec: Callable[..., TrialSpec]) -> Callable[..., Record]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where processes share the files out, those with slow tests come first.
+    """Where processes share the files out, those with the most slow tests come first.
 
     Else a long file could begin last, and all other processes wait for it.
     """
     if hasattr(config, "workerinput"):
-        slow = {item.path for item in items if item.get_closest_marker("slow")}
-        items.sort(key=lambda item: item.path not in slow)
+        n_slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+        items.sort(key=lambda item: -n_slow[item.path])
 
 
 @pytest.fixture(scope="module", autouse=True)

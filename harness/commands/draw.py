@@ -21,7 +21,6 @@ from plots.drawing.style import use_style
 from plots.numbers.artefact import Artefact
 from plots.numbers.drawable import Drawable, drawable
 from plots.numbers.gather import gather
-from plots.numbers.sources import Elsewhere
 from plots.writing.sheet import write_sheet
 
 OPTIONS = ("scale", "device", "threads", "data-root", "results-dir", "conf-dir", "records")
@@ -64,7 +63,7 @@ def draw(name: str, options: dict[str, str | None]) -> None:
 def draw_held(name: str, found: Drawable) -> None:
     """Draw one artefact of records that were measured elsewhere."""
     part, choices = found.drawn[name], found.choices
-    artefact = gather(name, choices, part.trials, part.sweeps, Elsewhere(found.held))
+    artefact = gather(name, choices, part.trials, part.sweeps, found.source)
     command = f"snakemake draw_{name} --config records={found.place}"
     _draw(artefact, choices.results_dir, command)
 

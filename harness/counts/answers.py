@@ -19,14 +19,17 @@ _TOLD = ("model", "dataset", "split", "batch_size", "granularity", "outputs", "o
 
 
 class CountAnswers:
-    """Records of counts, to be asked for sweeps."""
+    """Records of counts, to be asked for sweeps.
 
-    def __init__(self, rows: Iterable[AnyCount]) -> None:
+    composer: of the caller, which knows what others composed; None: a new one.
+    """
+
+    def __init__(self, rows: Iterable[AnyCount], composer: Composer | None = None) -> None:
         self._by_name = {row.count_id: row for row in rows}
         self._alike: dict[tuple[Any, ...], list[AnyCount]] = {}
         for row in self._by_name.values():
             self._alike.setdefault(_told_by(row), []).append(row)
-        self._composer = Composer()
+        self._composer = composer or Composer()
         self._answered: dict[str, list[AnyCount | None]] = {}
 
     def to(self, sweep: Sweep) -> list[AnyCount]:

@@ -90,21 +90,26 @@ def hydra_errors() -> Iterator[None]:
 
 
 class Composer:
-    """Composes many configurations quickly: Hydra once per choice of groups, values merged after.
+    """Composes many configurations quickly: Hydra once for each file, values merged after.
 
-    A composition by Hydra costs tens of milliseconds and a grid has hundreds of trials.
+    A composition by Hydra costs tens of milliseconds and a grid has hundreds of trials, which join
+    the same few systems, models and data sets in many ways.
     """
 
     def __init__(self, conf_dir: Path = CONF_DIR) -> None:
         self._conf_dir = conf_dir
         self._composed: dict[tuple[str, ...], DictConfig] = {}
         self._pickled: dict[tuple[str, ...], bytes] = {}
+        self._first: dict[tuple[str, ...], tuple[str, ...]] = {}  # by the groups that it chooses
+        self._parts: dict[tuple[str, ...], DictConfig | None] = {}
         self._parsed: dict[str, Any] = {}
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         """Compose what `bench OVERRIDES` would; raises ConfigError for a wrong override."""
         overrides = [quote_null(text) for text in overrides]
-        groups = tuple(text for text in overrides if text.partition("=")[0] in GROUPS)
+        # In one order, so that choices which experiments write in another are the same ones.
+        chosen = [text for text in overrides if text.partition("=")[0] in GROUPS]
+        groups = tuple(sorted(chosen, key=lambda text: text.partition("=")[0]))
         values = [text for text in overrides if text.partition("=")[0] not in GROUPS]
         with hydra_errors():
             if any(text.startswith(("+", "~")) for text in values):
@@ -114,11 +119,41 @@ class Composer:
         return merged
 
     def _copy_of(self, groups: tuple[str, ...]) -> DictConfig:
-        """What Hydra made of a choice of groups; pickled, which copies in 0.9 instead of 2.3 ms."""
+        """What Hydra makes of a choice of groups; pickled, which copies 2.5 times faster."""
         if groups not in self._pickled:
-            self._pickled[groups] = pickle.dumps(self._by_hydra(groups))
+            self._pickled[groups] = pickle.dumps(self._joined(groups))
         copied: DictConfig = pickle.loads(self._pickled[groups])
         return copied
+
+    def _joined(self, groups: tuple[str, ...]) -> DictConfig:
+        """The first choice of these groups, with every file that is another in its place.
+
+        All of it by Hydra where a file says more than what stands below its own group.
+        """
+        names = tuple(text.partition("=")[0] for text in groups)
+        first = self._first.get(names)
+        if first is None or len(set(names)) < len(names) or not set(names) <= set(NAMED):
+            whole = self._by_hydra(groups)
+            self._first.setdefault(names, groups)
+            return whole
+        joined = self._copy_of(first)
+        for place, name in enumerate(names):
+            if groups[place] != first[place]:
+                part = self._part((*first[:place], groups[place], *first[place + 1 :]), first, name)
+                if part is None:
+                    return self._by_hydra(groups)
+                joined[name] = part
+        return joined
+
+    def _part(
+        self, groups: tuple[str, ...], first: tuple[str, ...], name: str
+    ) -> DictConfig | None:
+        """What stands below one group, in which alone two choices differ; None: more differs."""
+        if groups not in self._parts:
+            own, other = self._by_hydra(groups), self._by_hydra(first)
+            alike = _all_but(name, own) == _all_but(name, other)
+            self._parts[groups] = own[name] if alike else None
+        return self._parts[groups]
 
     def _nested(self, values: Sequence[str]) -> dict[str, Any]:
         """Overrides as nested values, later ones over earlier; a grid has the same ones often."""
@@ -139,6 +174,12 @@ class Composer:
                 group, _, choice = text.partition("=")
                 check_name(group, choice.strip("'"), self._conf_dir)
         return self._composed[overrides]
+
+
+def _all_but(group: str, config: DictConfig) -> dict[str, Any]:
+    """A configuration without what stands below one group."""
+    plain: Any = OmegaConf.to_container(config)
+    return {key: value for key, value in plain.items() if key != group}
 
 
 def _update(nested: dict[str, Any], more: dict[str, Any]) -> None:

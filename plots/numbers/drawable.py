@@ -56,11 +56,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Drawable:
-    """Artefacts of which the records hold something, under one set of choices."""
+    """Artefacts of which the records hold something, under one set of choices.
+
+    source: what the records answer, with what it was already asked.
+    """
 
     place: Path
     choices: Choices
     held: Held
+    source: Elsewhere
     parts: Mapping[str, Part]
 
     @property
@@ -134,10 +138,11 @@ def drawable(
         choices_from({**config, **said}, environment, _datasets(held))
         for said in _candidates(held, config)
     ]
-    source, composer = Elsewhere(held), Composer(candidates[0].conf_dir)
+    composer = Composer(candidates[0].conf_dir)
+    source = Elsewhere(held, composer)
     best: Drawable | None = None
     for choices in candidates:
-        found = Drawable(place, choices, held, _parts(source, choices, composer, name))
+        found = Drawable(place, choices, held, source, _parts(source, choices, composer, name))
         if best is None or len(found.seen) > len(best.seen):
             best = found
         if not best.unused:

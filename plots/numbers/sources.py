@@ -10,6 +10,7 @@ from harness.counts.answers import CountAnswers
 from harness.counts.places import Held
 from harness.counts.row import AnyCount, read_count_rows
 from harness.planning.artefacts import PlannedTrial
+from harness.planning.compose import Composer
 from harness.planning.sweep import Sweep
 from harness.records.answers import Answers
 from harness.records.record import Record, read_record
@@ -52,8 +53,9 @@ def _record_at(path: Path) -> Record | None:
 class Elsewhere:
     """What was measured anywhere, by any version of the code."""
 
-    def __init__(self, held: Held) -> None:
-        self._answers, self._counts = Answers(held.records), CountAnswers(held.counts)
+    def __init__(self, held: Held, composer: Composer | None = None) -> None:
+        self._answers = Answers(held.records)
+        self._counts = CountAnswers(held.counts, composer)
 
     def rounds(self, trials: Sequence[PlannedTrial]) -> list[Rounds]:
         """See Source; as many rounds as the trial among these has that has most.

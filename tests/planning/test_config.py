@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -87,6 +88,39 @@ def test_composing_quickly_gives_what_hydra_gives(
     (job,) = parse(overrides)
     assert composer.compose(overrides) == job.config
     assert spec_of(composer.compose(overrides)) == spec_of(job.config)
+
+
+def test_a_file_that_says_more_than_its_group_is_composed_as_hydra_does(tmp_path: Path) -> None:
+    """Not below its own group only: here a model sets an option of whichever system it meets."""
+    conf_dir = tmp_path / "conf"
+    shutil.copytree(CONF_DIR, conf_dir)
+    (conf_dir / "more.yaml").write_text("system: {options: {said_by: a model}}\n")
+    path = conf_dir / "model" / "tree_gru.yaml"
+    path.write_text("defaults: [/more@_global_, _self_]\n" + path.read_text())
+    own = Composer(conf_dir)
+    for system in (NULL, "system=reference"):
+        for model in ("tree_lstm", "tree_gru"):
+            overrides = [system, f"model={model}"]
+            composed = own.compose(overrides)
+            assert composed == Composer(conf_dir).compose(overrides)
+            assert composed.system.name == system.removeprefix("system=")
+            assert ("said_by" in (composed.system.options or {})) == (model == "tree_gru")
+
+
+def test_systems_models_and_data_sets_are_joined_as_hydra_joins_them() -> None:
+    own = Composer()
+    with pytest.raises(ConfigError, match="system=nothing is unknown"):
+        own.compose(["system=nothing", "model=tree_lstm", "dataset=sst"])
+    for system, model, dataset in (
+        (NULL, "tree_lstm", "sst"),
+        ("system=vertex", "tree_lstm", "sst"),
+        ("system=jax_scan", "var_lstm", "ptb"),
+        (NULL, "tree_fc", "complete_trees"),
+        ("system=vertex", "tree_lstm", "sst"),
+    ):
+        overrides = [system, f"model={model}", f"dataset={dataset}", "batch_size=3"]
+        assert own.compose(overrides) == Composer().compose(overrides)
+        assert own.compose(overrides) == parse(overrides)[0].config
 
 
 def test_checked_classes_are_what_the_configuration_is_typed_with(composer: Composer) -> None:

@@ -36,6 +36,7 @@ OWN_FRAMEWORKS = {
 }
 COMPILERS = {"systems.on_tensorflow.fold": {"numba"}}  # for the weaver, as Fold's is C++
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+ON_CUDA = (pytest.mark.gpu, NEEDS_CUDA)
 Found = Mapping[str, Any]
 
 pytestmark = pytest.mark.slow
@@ -50,8 +51,13 @@ class Variant(NamedTuple):
 
 
 def _variants() -> list[Any]:
-    """Every system of conf/system that computes; DyNet's builds and torch's devices apart."""
-    found = []
+    """Every system of conf/system that computes; DyNet's builds and torch's devices apart.
+
+    Where there is no CUDA device, all systems on one are one variant, which is skipped: thousands
+    of tests that are skipped each by itself take longer to collect and to tell than many that run.
+    """
+    has_cuda = torch.cuda.is_available()
+    found = [] if has_cuda else [_param(Variant("every_system", "", "cuda"), ON_CUDA)]
     for path in sorted((ROOT / "conf" / "system").glob("*.yaml")):
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
         adapter = config["adapter"]
@@ -73,8 +79,8 @@ def _variants() -> list[Any]:
             )
             continue
         found.append(_param(Variant(path.stem, "", "cpu")))
-        if adapter != "systems.on_core.reference":
-            found.append(_param(Variant(path.stem, "", "cuda"), (pytest.mark.gpu, NEEDS_CUDA)))
+        if has_cuda and adapter != "systems.on_core.reference":
+            found.append(_param(Variant(path.stem, "", "cuda"), ON_CUDA))
     return found
 
 
