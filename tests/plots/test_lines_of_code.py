@@ -197,4 +197,5 @@ def test_only_a_word_in_place_of_a_scale_plans_nothing(choices: Choices) -> None
     for name in experiment_names(choices.conf_dir):
         said = read_experiment(name, choices.conf_dir)["scales"]["smoke"]
         grid = expand(name, "smoke", choices.conf_dir)
-        assert bool(grid.settings or grid.sweeps) == isinstance(said, dict), name
+        plans = bool(grid.settings or grid.sweeps or grid.trials_of)
+        assert plans == isinstance(said, dict), name
