@@ -9,9 +9,10 @@ import ast
 import hashlib
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
+
+from harness.machine.remembered import remembered
 
 # Not what runs: "u" of a text, and comments that type checkers read.
 _LEFT_OUT = ("kind", "type_comment", "type_ignores")
@@ -22,22 +23,12 @@ _IMPORT_IN_TEXT = re.compile(r"^(?:from|import) +(\w+(?:\.\w+)*)", re.MULTILINE)
 
 def code_sha256(path: Path) -> bytes:
     """Hash the code of a file of Python source; equal in every version of Python."""
-    return _code_sha256(path, path.stat().st_mtime_ns)
+    return bytes.fromhex(_code_sha256(path, ""))
 
 
-@cache
-def _code_sha256(path: Path, changed_ns: int) -> bytes:
-    return hashlib.sha256(" ".join(_words(_tree(path, changed_ns))).encode()).digest()
-
-
-@cache
-def _tree(path: Path, _changed_ns: int) -> ast.Module:
-    return ast.parse(path.read_bytes())
-
-
-def tree_of(path: Path) -> ast.Module:
-    """Parse a file, once as long as it does not change."""
-    return _tree(path, path.stat().st_mtime_ns)
+@remembered
+def _code_sha256(content: bytes, _: str) -> str:
+    return hashlib.sha256(" ".join(_words(ast.parse(content))).encode()).hexdigest()
 
 
 def _words(value: Any) -> Iterator[str]:
@@ -60,12 +51,23 @@ def _words(value: Any) -> Iterator[str]:
         yield repr(value)
 
 
-def imports_of(tree: ast.Module, package: str) -> tuple[str, ...]:
-    """Every module that a tree may import, by its absolute name; some may be no modules.
+def mentioned(path: Path, module: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Modules that a file may import, by their absolute names, and all its string constants.
 
-    package: the one that the module lies in, or is.
+    Some of the names may be no modules. Those that a text imports count, too, where it is source
+    that is generated and run with the file's.
     """
-    return tuple(name for names in _imports(tree, package).values() for name in names)
+    imports, texts = _mentioned(path, _package_of(path, module))
+    return tuple(imports), tuple(texts)
+
+
+@remembered
+def _mentioned(content: bytes, package: str) -> list[list[str]]:
+    tree = ast.parse(content)
+    imports = [name for names in _imports(tree, package).values() for name in names]
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    texts = [node.value for node in nodes if isinstance(node.value, str)]
+    return [[*imports, *(name for text in texts for name in imports_in_text(text))], texts]
 
 
 def compiled_in(path: Path, module: str) -> tuple[str, ...]:
@@ -73,14 +75,20 @@ def compiled_in(path: Path, module: str) -> tuple[str, ...]:
 
     Left out are imports that nothing but annotations uses.
     """
-    tree = tree_of(path)
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    return tuple(_compiled_in(path, _package_of(path, module)))
+
+
+@remembered
+def _compiled_in(content: bytes, package: str) -> list[str]:
+    tree = ast.parse(content)
     run, all_of_it = _names(_run(tree)), _names(ast.walk(tree))
     found = _imports(tree, package).items()
     # What the file itself uses nowhere others may take from it.
-    return tuple(
-        n for bound, names in found if bound in run or bound not in all_of_it for n in names
-    )
+    return [n for bound, names in found if bound in run or bound not in all_of_it for n in names]
+
+
+def _package_of(path: Path, module: str) -> str:
+    return module if path.name == "__init__.py" else module.rpartition(".")[0]
 
 
 def imports_in_text(text: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from harness.machine.remembered import remembered
 from harness.trials.sources import imported_files
 
 MODULES = ("time", "timeit")
@@ -20,10 +21,15 @@ def clock_fault(adapter: str) -> str | None:
     """
     for name, path in sorted(imported_files([adapter]).items()):
         if name.partition(".")[0] not in ("harness", "datasets"):
-            found = next(readings(path.read_text(encoding="utf-8")), None)
-            if found is not None:
-                return f"{name} reads the time ({found}), which only the harness may"
+            found = _readings(path, "")
+            if found:
+                return f"{name} reads the time ({found[0]}), which only the harness may"
     return None
+
+
+@remembered
+def _readings(content: bytes, _: str) -> list[str]:
+    return list(readings(content.decode()))
 
 
 def readings(source: str) -> Iterator[str]:

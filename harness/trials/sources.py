@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib.metadata
 import json
@@ -10,12 +9,10 @@ import platform
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import NamedTuple
 
-from harness.machine.source_code import code_sha256, imports_in_text, imports_of, tree_of
+from harness.machine.source_code import code_sha256, mentioned
 from harness.trials.spec import TrialSpec
 from harness.values.places import ROOT
 
@@ -23,16 +20,6 @@ WORKER = "harness.measuring.worker"
 _OWN_PACKAGES = ("harness", "systems", "datasets")
 _MODULE_NAME = re.compile(r"\w+(\.\w+)+\.?")
 _MODULE_BELOW = re.compile(r"(\.\w+)+")
-
-
-class Mentions(NamedTuple):
-    """What one file says of other modules: imported names, and all its string constants.
-
-    imports: also those of source that stands in a string, and is generated from it.
-    """
-
-    imports: tuple[str, ...]
-    texts: tuple[str, ...]
 
 
 def source_sha256(spec: TrialSpec) -> str:
@@ -47,7 +34,8 @@ def source_sha256(spec: TrialSpec) -> str:
     said = {*_texts((spec.policy, spec.model, spec.system_options)), *_last_parts(roots)}
     adapter = module_file(spec.adapter)
     if adapter is not None:
-        said.update(mentions(adapter, spec.adapter).texts)
+        _, texts = mentioned(adapter, spec.adapter)
+        said.update(texts)
     return hash_files(imported_files(roots, said))
 
 
@@ -89,8 +77,8 @@ def imported_files(roots: Iterable[str], said: Collection[str] = ()) -> dict[str
         path = module_file(name)
         if path is not None:
             files[name] = path
-            found = mentions(path, name)
-            waiting += [*found.imports, *_named_in(found.texts, said)]
+            imports, texts = mentioned(path, name)
+            waiting += [*imports, *_named_in(texts, said)]
             waiting += [name.rpartition(".")[0]] if "." in name else []
     return files
 
@@ -134,8 +122,21 @@ def _content_sha256(path: Path) -> bytes:
     return hashlib.sha256(path.read_bytes()).digest()
 
 
+_FOUND: dict[tuple[str, tuple[str, ...]], Path] = {}
+
+
 def module_file(name: str) -> Path | None:
     """Find the file of a module without importing anything; None for what is not Python source."""
+    key = (name, tuple(sys.path))
+    if key not in _FOUND:
+        path = _find(name)
+        if path is None:  # it may come to be
+            return None
+        _FOUND[key] = path
+    return _FOUND[key]
+
+
+def _find(name: str) -> Path | None:
     # The repository first: an editable installation need not put it on the path.
     search = [str(ROOT), *sys.path]
     spec = None
@@ -148,22 +149,6 @@ def module_file(name: str) -> Path | None:
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return None
     return Path(spec.origin)
-
-
-def mentions(path: Path, name: str) -> Mentions:
-    """Read a module's file: imports as absolute names, and its string constants."""
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    return _mentions(path, path.stat().st_mtime_ns, package)
-
-
-@cache
-def _mentions(path: Path, _changed_ns: int, package: str) -> Mentions:
-    tree = tree_of(path)
-    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Constant))
-    texts = tuple(node.value for node in nodes if isinstance(node.value, str))
-    # What a text imports is run with it, where it is source that is generated.
-    of_texts = tuple(name for text in texts for name in imports_in_text(text))
-    return Mentions((*imports_of(tree, package), *of_texts), texts)
 
 
 def _texts(value: object) -> Iterator[str]:
