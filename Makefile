@@ -1,4 +1,5 @@
-# make all: every table and figure.  make medium: the same at a scale worth looking at.
+# make try: a first result in a minute.  make all: every table and figure.
+# make medium: the same at a scale worth looking at.
 # make test: the test suite, style and types among it.
 # make test-quick: the part of it to run at every change.  All install what they need.
 PYTHON ?= $(firstword $(shell command -v python3.11 python3))
@@ -15,10 +16,14 @@ PROCESSES ?= $(shell n=$$(nproc); echo $$((n < 8 ? n : 8)))
 # As for trials: no variable of the shell decides which kernels a library takes.
 PYTEST := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
-.PHONY: all medium install test test-quick dynet-native clean
+.PHONY: all try medium install test test-quick dynet-native clean
 
 all: install
 	$(BIN)/snakemake all $(if $(CONFIG),--config $(CONFIG)) $(SNAKEMAKE)
+
+# Three systems on one workload: a table, a picture, and what they say.
+try: install
+	$(BIN)/python -m harness.commands.first_look
 
 # Papers' shapes with fewer points, six rounds for headlines: what is worth looking at.
 medium: install

@@ -1,6 +1,7 @@
 # The papers' artefacts, from trials to one report:  snakemake all [--config scale=smoke|medium|paper]
 #
 # --config keys: scale, device (cpu, cuda), threads (per trial), data_root, results_dir, conf_dir;
+# budget=45m measures what matters most and stops in time, the next run goes on;
 # records=PLACE draws what was measured elsewhere (bench-collect --pack), and measures nothing.
 from snakemake.utils import min_version
 

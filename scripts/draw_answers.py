@@ -16,7 +16,7 @@ from plots.numbers.sources import Elsewhere
 from plots.tables.answers import Answer, answers_of
 
 PAGE = ROOT / "README.md"
-RECORDS = ROOT / "results" / "reference" / "amd-epyc-zen5-2cpu" / "medium"
+RECORDS = ROOT / "results" / "reference" / "amd-epyc-2cpu" / "paper"
 BEGIN, END = "<!-- written by scripts/draw_answers.py -->\n", "<!-- until here -->\n"
 
 

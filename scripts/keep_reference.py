@@ -17,11 +17,8 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import Any
-
-from PIL import Image
 
 from harness.commands.collect import pack
 from harness.commands.draw import draw_held
@@ -29,9 +26,10 @@ from harness.errors import BenchError, ConfigError
 from harness.planning.grid import SCALES
 from harness.records.whole_files import replace_whole
 from plots.numbers.drawable import Drawable, drawable
+from plots.writing.small_picture import small_picture
 
 KEPT = {"tables": (".md", ".csv"), "figures": (".csv", ".png")}
-WIDTH, N_COLORS = 1000, 64  # of pictures, in pixels; enough to read every word
+WIDTH = 1000  # of pictures, in pixels
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,24 +71,12 @@ def _replace_drawings(drawn: Path, folder: Path) -> None:
         new = {p for p in (drawn / name).glob("*") if p.suffix in suffixes}
         for path in sorted(new):
             to = folder / name / path.name
-            replace_whole(to, small(path) if path.suffix == ".png" else path.read_bytes())
+            replace_whole(
+                to, small_picture(path, WIDTH) if path.suffix == ".png" else path.read_bytes()
+            )
         for path in (folder / name).glob("*"):
             if path.name not in {one.name for one in new}:
                 path.unlink()
-
-
-def small(picture: Path) -> bytes:
-    """Return a picture at most WIDTH pixels wide, in few colours, as PNG."""
-    content = BytesIO()
-    with Image.open(picture) as image:
-        height = round(image.height * WIDTH / image.width)
-        wide = image.convert("RGB")
-        if image.width > WIDTH:
-            wide = wide.resize((WIDTH, height), Image.Resampling.LANCZOS)
-        # Of Pillow's ways, the one that keeps rare colours: those of thin lines.
-        few = wide.quantize(N_COLORS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-        few.save(content, "PNG", optimize=True)
-    return content.getvalue()
 
 
 def readme_of(found: Drawable, folder: Path, sheets: Sequence[dict[str, Any]]) -> str:

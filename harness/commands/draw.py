@@ -8,20 +8,16 @@ Exit codes: 0 drawn, 1 a wrong name, configuration or record.
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from harness.errors import BenchError
 from harness.planning.artefacts import choices_from, plan_artefact, plan_counts
 from harness.planning.compose import Composer
-from plots.drawing.style import use_style
-from plots.numbers.artefact import Artefact
 from plots.numbers.drawable import Drawable, drawable
 from plots.numbers.gather import gather
-from plots.writing.sheet import write_sheet
+from plots.writing.artefact import draw_artefact
 
 OPTIONS = ("scale", "device", "threads", "data-root", "results-dir", "conf-dir", "records")
 
@@ -57,7 +53,7 @@ def draw(name: str, options: dict[str, str | None]) -> None:
     command = f"bench experiment={name} scale={choices.scale}"
     if not trials:
         command = f"snakemake draw_{name} --config scale={choices.scale}"
-    _draw(artefact, choices.results_dir, command)
+    draw_artefact(artefact, choices.results_dir, command)
 
 
 def draw_held(name: str, found: Drawable) -> None:
@@ -65,13 +61,7 @@ def draw_held(name: str, found: Drawable) -> None:
     part, choices = found.drawn[name], found.choices
     artefact = gather(name, choices, part.trials, part.sweeps, found.source)
     command = f"snakemake draw_{name} --config records={found.place}"
-    _draw(artefact, choices.results_dir, command)
-
-
-def _draw(artefact: Artefact, results_dir: Path, command: str) -> None:
-    use_style()
-    importlib.import_module(artefact.presentation.draw).make(artefact, results_dir)
-    write_sheet(artefact, results_dir, command)
+    draw_artefact(artefact, choices.results_dir, command)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from harness.granularity.output_vertices import cut_output, with_output_vertices
 from harness.granularity.released import released_graph
 from harness.planning.compose import Composer
 from harness.planning.resolve import spec_of
-from harness.records.whole_files import check_is_json
+from harness.records.whole_files import check_suffix
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import build_model
 from harness.values.graph import Graph, MiniBatch
@@ -121,7 +121,7 @@ def parse_request(settings: Sequence[str], composer: Composer | None = None) -> 
         records_bad_data=config.bad_data == "record",
     )
     if request.out is not None:
-        check_is_json(request.out, "the rows are")
+        check_suffix(request.out, "the rows are", ".json", ".csv")
     if request.save_policy is not None:
         request.the_learned_policy("save_policy")
     if request.spec.learning.file is not None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -165,14 +167,34 @@ def _no_counts(path: Path, error: ValidationError) -> RecordError:
 
 
 def write_count_rows(path: Path, rows: Sequence[AnyCount]) -> None:
-    """Write rows as a JSON list, whole or not at all.
+    """Write rows, as CSV where the file's name says so, else as a JSON list; whole or not at all.
 
     Raises ConfigError where that cannot be done.
     """
+    values = [row.to_dict() for row in rows]
     try:
-        replace_whole(path, _json([row.to_dict() for row in rows]))
+        replace_whole(path, _csv(values) if path.suffix == ".csv" else _json(values))
     except OSError as error:
         raise ConfigError(f"out={path} cannot be written: {error.strerror}") from error
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A line a row; what is nested has names with dots."""
+    flat = [dict(_flattened(row)) for row in rows]
+    columns = list(dict.fromkeys(name for row in flat for name in row))
+    text = StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
+
+
+def _flattened(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flattened(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
 
 
 def parse_count(text: bytes) -> AnyCount:

@@ -29,6 +29,16 @@ NAMED = ("system", "model", "dataset")  # groups whose files say their own name
 GROUPS = (*NAMED, "experiment")
 
 
+POLICY_OPTION = "system.options.policy="
+
+
+def as_recorded(override: str) -> str:
+    """Write an override as Hydra takes it, and as trials are named: one way for one thing."""
+    if override.startswith(POLICY_OPTION):
+        return f"policy={override.removeprefix(POLICY_OPTION)}"
+    return quote_null(override)
+
+
 def quote_null(override: str) -> str:
     """Write `system=null` so that Hydra takes the name of a system, not the absence of a value."""
     key, equals, value = override.partition("=")
@@ -106,7 +116,7 @@ class Composer:
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         """Compose what `bench OVERRIDES` would; raises ConfigError for a wrong override."""
-        overrides = [quote_null(text) for text in overrides]
+        overrides = [as_recorded(text) for text in overrides]
         # In one order, so that choices which experiments write in another are the same ones.
         chosen = [text for text in overrides if text.partition("=")[0] in GROUPS]
         groups = tuple(sorted(chosen, key=lambda text: text.partition("=")[0]))

@@ -27,11 +27,12 @@ def _write(path: Path, content: str | bytes, *, keep: bool) -> None:
         file.flush()
         os.fsync(file.fileno())
     if keep:
-        _put_aside(path)
+        put_aside(path)
     temporary.replace(path)
 
 
-def _put_aside(path: Path) -> None:
+def put_aside(path: Path) -> None:
+    """Move a file that no longer answers to superseded/ beside it; nothing where there is none."""
     if path.exists():
         old = path.parent / "superseded"
         old.mkdir(exist_ok=True)
@@ -48,10 +49,11 @@ def _temporary(path: Path, tag: str) -> Path:
     return path.with_name(f".{path.name}.{tag}.tmp")
 
 
-def check_is_json(path: Path, holds: str) -> None:
-    """Raise ConfigError unless the name of the file `out` says that it is JSON."""
-    if path.suffix != ".json":
-        raise ConfigError(f"out={path}, but {holds} JSON; end it in .json")
+def check_suffix(path: Path, holds: str, *suffixes: str) -> None:
+    """Raise ConfigError unless the name of the file `out` ends in one of these."""
+    if path.suffix not in suffixes:
+        kinds = " or ".join(suffix.removeprefix(".").upper() for suffix in suffixes)
+        raise ConfigError(f"out={path}, but {holds} {kinds}; end it in {' or '.join(suffixes)}")
 
 
 def check_writable(folder: Path, given_as: str = "results_dir or out") -> None:

@@ -26,9 +26,9 @@ from harness.planning.compose import (
     CONFIG_NAME,
     NAMED,
     Composer,
+    as_recorded,
     check_name,
     hydra_errors,
-    quote_null,
     sweep_of_one,
 )
 from harness.planning.resolve import spec_of, specs_of
@@ -36,7 +36,7 @@ from harness.planning.rounds import order_of_round
 from harness.planning.same_instances import shared_n_instances
 from harness.planning.schema import register_schema
 from harness.records.record import record_path
-from harness.records.whole_files import check_is_json, check_writable
+from harness.records.whole_files import check_suffix, check_writable
 from harness.terminal.measurement import Measurement
 from harness.trials.spec import TrialSpec
 from harness.values.places import CONF_DIR
@@ -74,7 +74,7 @@ def parse(arguments: Sequence[str]) -> list[Job]:
     register_schema()
     entry = hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name=CONFIG_NAME)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        typed = [quote_null(argument) for argument in arguments if argument not in _SWEEP]
+        typed = [as_recorded(argument) for argument in arguments if argument not in _SWEEP]
         if len(typed) < len(arguments):
             # First, as argparse wants it; the folder is where Hydra notes a sweep's settings.
             typed = ["-m", *map(sweep_of_one, typed), f"hydra.sweep.dir={folder}"]
@@ -186,7 +186,7 @@ def _measurement(config: DictConfig, spec: TrialSpec, command: str) -> Measureme
     path = record_path(results, spec) if config.out is None else Path(config.out)
     if path.is_dir():
         raise ConfigError(f"out={path} is a folder; give the name of a file")
-    check_is_json(path, "a record is")
+    check_suffix(path, "a record is", ".json")
     log = results / "logs" / f"{spec.trial_id}.r{spec.round}.log"
     keeps = config.bad_data == "record"
     return Measurement(replace(spec, command=command), path, log, bool(config.force), keeps)

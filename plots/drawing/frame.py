@@ -17,6 +17,7 @@ from plots.numbers.table import plain
 from plots.words.figure_text import FigureText
 
 PANEL_WIDTH_IN, HEAD_IN, LINE_IN = 3.35, 0.62, 0.122
+CAPTION_LINES = 3
 
 
 def legend_height_in(panels: Sequence[Panel], n_columns: int = 2) -> float:
@@ -26,9 +27,14 @@ def legend_height_in(panels: Sequence[Panel], n_columns: int = 2) -> float:
 
 
 def wrapped_notes(notes: Sequence[str], width_in: float) -> list[str]:
-    """Break paragraphs into lines that fit a figure of that width."""
+    """The caption: as much of the notes, most important first, as a few lines of a figure hold.
+
+    Report and artefacts/<name>.json have all.
+    """
     n_characters = max(40, int(width_in * 17.5))
-    return [line for note in notes for line in textwrap.wrap(note, n_characters)]
+    text = " ".join(notes)
+    lines = textwrap.wrap(text, n_characters, max_lines=CAPTION_LINES, placeholder=" ...")
+    return list(lines)
 
 
 def log_x(axes: Axes, values: Sequence[float], label: str) -> None:

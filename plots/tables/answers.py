@@ -1,6 +1,7 @@
 """The answer in one table: at every workload of the headlines the engine, and its best peer.
 
-A row is a group of columns of a headline's table (plots.tables.peers), which has all systems.
+A row is a group of columns of a headline's table (plots.tables.peers), which has all systems. The
+CSV ranks all of them, which the report shows at its top.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from pathlib import Path
 
 from harness.planning.grid import EXPERIMENT
 from plots.numbers.artefact import Artefact
-from plots.numbers.best_peer import BestPeer
-from plots.numbers.points import NOT_PLANNED, Measured, measure_of
+from plots.numbers.best_peer import BestPeer, peer_names
+from plots.numbers.fastest import TIME, TIMED_INSTANCES, fastest_first
+from plots.numbers.points import Measured, Point, measure_of, speedup_of
 from plots.numbers.presentation import read_presentation
 from plots.numbers.series import SYSTEMS
 from plots.numbers.table import EN_DASH, TIMES, Cell, Column, Table
@@ -105,16 +107,36 @@ def _size(answer: Answer, key: str) -> str:
 
 
 def rows_of(artefact: Artefact) -> list[Row]:
-    """Two rows a workload: the engine's speed, and what it gains over the best peer."""
-    rows: list[Row] = []
-    for one in answers_of(artefact):
-        at: Row = {
+    """A row for each workload and system, the fastest first: its speed, the engine's over it."""
+    return [
+        {
             "experiment": one.headline.name,
             "workload": one.workload,
             **{key: _size(one, key) for key in SIZES},
+            "unit": one.headline.presentation.show["unit"],
+            "system": system,
+            "label": one.headline.label(system),
+            "is_best_peer": one.best is not None and one.best.system == system,
+            **numbers_of(measure_of(point, THROUGHPUT)),
+            **{f"engine_over_it_{key}": value for key, value in _gain(one, point).items()},
         }
-        ratio = one.best.ratio if one.best else Measured(NOT_PLANNED)
-        peer = one.best.system if one.best else ""
-        rows.append({**at, "best_peer": peer, "quantity": THROUGHPUT, **numbers_of(one.engine)})
-        rows.append({**at, "best_peer": peer, "quantity": "over_best_peer", **numbers_of(ratio)})
-    return rows
+        for one in answers_of(artefact)
+        for system, point in ranking_of(one)
+    ]
+
+
+def ranking_of(answer: Answer) -> list[tuple[str, Point]]:
+    """The engine and its peers at a workload, the fastest first, those without a number last."""
+    headline = answer.headline
+    shown = {headline.compare[SYSTEMS][0], *peer_names(headline.conf_dir)}
+    points = [p for p in points_with(headline, answer.settings) if p.settings["system"] in shown]
+    ranked = [point for point, _ in fastest_first(points, shown)]
+    failed = [point for point in points if point not in ranked]
+    return [(str(point.settings["system"]), point) for point in (*ranked, *failed)]
+
+
+def _gain(answer: Answer, point: Point) -> Row:
+    """What the engine gains over a system: number and ends."""
+    engine = find(answer.headline, system=answer.headline.compare[SYSTEMS][0], **answer.settings)
+    told = numbers_of(speedup_of(point, engine, TIME, TIMED_INSTANCES))
+    return {key: told[key] for key in ("value", "low", "high", "n_rounds", "warnings")}

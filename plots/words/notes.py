@@ -88,7 +88,9 @@ def machine_words(artefact: Artefact) -> str:
 def notes_of(artefact: Artefact, comparison: str | None = None) -> tuple[str, ...]:
     """Footnotes, most important first; `comparison` keeps those about one table's systems."""
     shown = (*systems_of(artefact, comparison), *calibrations_of(artefact))
-    notes = [epoch_note(artefact)] if artefact.presentation.epoch_words else []
+    notes = [warnings_note(artefact, shown), *missing_notes(artefact, shown)]
+    notes += missing_count_notes(artefact)
+    notes += [epoch_note(artefact)] if artefact.presentation.epoch_words else []
     notes += [statistics_note(artefact)] if artefact.points else []
     notes += counting_notes(artefact)
     if any(quantity.startswith(GRAPH_WORDS) for quantity in artefact.presentation.quantities):
@@ -96,8 +98,6 @@ def notes_of(artefact: Artefact, comparison: str | None = None) -> tuple[str, ..
     if artefact.presentation.axis:
         notes += variant_notes(artefact, comparison)
     notes += artefact.presentation.notes
-    notes += [warnings_note(artefact, shown), *missing_notes(artefact, shown)]
-    notes += missing_count_notes(artefact)
     published = artefact.presentation.published
     if published:
         epoch = f"; epoch = {published.epoch}" if published.epoch else ""

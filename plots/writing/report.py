@@ -1,9 +1,10 @@
-"""All artefacts as one self-contained HTML page: pictures inside, nothing fetched."""
+"""All artefacts as one self-contained HTML page: answers first, pictures inside."""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,25 +12,43 @@ from typing import Any
 import jinja2
 
 from plots.numbers.series import GROUP_TITLES
+from plots.writing.report_answers import read_answers
+from plots.writing.small_picture import size_of, small_picture
 
 HEADING = "Batching strategies for dynamic neural networks"
 TEMPLATE = Path(__file__).parent / "report.html"
+STYLE = Path(__file__).parent / "report.css"
+PAPERS = ("Cavs", "DyNet", "ED-Batch", "ACRoBat")  # what an artefact's paper begins with
+OWN = "This project's own"
+WIDTH = 1500  # of pictures, in pixels: two for each of the page's
 
 
 def write_report(sheet_paths: Sequence[Path], results_dir: Path, path: Path) -> None:
-    """Gather the artefacts' sheets, tables and pictures into one page, claims first."""
+    """Gather the artefacts' sheets, tables and pictures into one page: answers, then claims."""
     sheets = [json.loads(sheet.read_text(encoding="utf-8")) for sheet in sheet_paths]
     sheets.sort(key=lambda sheet: not sheet["is_first"])
     for sheet in sheets:
-        sheet["parts"] = [_part(stem, results_dir) for stem in sheet["stems"]]
+        sheet["parts"] = [_part(sheet, stem, results_dir) for stem in sheet["stems"]]
+        sheet["short"] = sheet["name"].replace("_", " ")
+    machine: dict[str, Any] = next((s["machine"] for s in sheets if s["machine"]), {})
+    threads = next((sheet["threads"] for sheet in sheets if sheet["threads"]), None)
+    scale = ", ".join(dict.fromkeys(sheet["scale"] for sheet in sheets))
     page = _template().render(
         heading=HEADING,
+        style=STYLE.read_text(encoding="utf-8"),
         sheets=sheets,
-        scale=", ".join(dict.fromkeys(sheet["scale"] for sheet in sheets)),
+        papers=_by(sheets, _paper),
+        models=_by_model(sheets),
+        workloads=read_answers(results_dir),
+        engine="Vertex engine",
+        spread="In brackets the ends of the ratio over rounds.",
+        measured=measured_words(sheets, machine, threads, scale),
+        scale=scale,
         synthetic=any("synthetic" in sheet["title"] for sheet in sheets),
-        machine=next((sheet["machine"] for sheet in sheets if sheet["machine"]), {}),
-        threads=next((sheet["threads"] for sheet in sheets if sheet["threads"]), None),
+        machine=machine,
+        threads=threads,
         versions={name: v for sheet in sheets for name, v in sheet["versions"].items()},
+        opened=True,
         counts=_counts,
         pairs=_pairs,
     )
@@ -37,19 +56,70 @@ def write_report(sheet_paths: Sequence[Path], results_dir: Path, path: Path) -> 
     path.write_text(page, encoding="utf-8")
 
 
+def measured_words(
+    sheets: Sequence[Mapping[str, Any]],
+    machine: Mapping[str, Any],
+    threads: int | None,
+    scale: str,
+) -> str:
+    """One line: on what, how much, and what came out."""
+    gpus = ", ".join(gpu["name"] for gpu in machine.get("gpus") or ()) or "no GPU"
+    cpu = machine.get("cpu", "no machine told")
+    n_cpus = len(machine.get("usable_cpus") or ())
+    statuses: Counter[str] = Counter()
+    for sheet in sheets:
+        statuses.update(sheet["statuses"])
+    failed = {name: n for name, n in statuses.items() if name != "ok"}
+    return (
+        f"{cpu}, {n_cpus} CPUs, {gpus}; threads of a trial: {threads or 'not told'};"
+        f" {len(sheets)} artefacts at {scale} scale; records and counts shown in them:"
+        f" {statuses['ok']} ok" + (f", {_counts(failed)}" if failed else "") + "."
+    )
+
+
+def _paper(sheet: Mapping[str, Any]) -> str:
+    """The paper that an artefact is of."""
+    named = [paper for paper in PAPERS if paper in sheet["paper"].partition("(")[0]]
+    is_own = sheet["paper"].startswith("this project") or len(named) != 1
+    return OWN if is_own else named[0]
+
+
+def _by(sheets: Sequence[Any], key: Any) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for sheet in sheets:
+        found.setdefault(key(sheet), []).append(sheet)
+    return dict(sorted(found.items(), key=lambda pair: (*PAPERS, OWN).index(pair[0])))
+
+
+def _by_model(sheets: Sequence[Any]) -> dict[str, list[Any]]:
+    """Artefacts by the models that they show; those of most models show all of them."""
+    found: dict[str, list[Any]] = {}
+    for sheet in sheets:
+        for model in sheet["models"]:
+            found.setdefault(model, []).append(sheet)
+    return dict(sorted(found.items()))
+
+
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
 
 
-def _part(stem: str, results_dir: Path) -> dict[str, str | None]:
-    """A table as HTML where there is one, else the picture."""
-    table, picture = results_dir / f"{stem}.html", results_dir / f"{stem}.png"
+def _part(sheet: Mapping[str, Any], stem: str, results_dir: Path) -> dict[str, Any]:
+    """A table as HTML where there is one, else the picture; and where all its numbers are."""
+    table = results_dir / f"{stem}.html"
+    part: dict[str, Any] = {"csv": f"{stem}.csv", "marks": _counts_or_nothing(sheet["warnings"])}
     if table.exists():
         heading = GROUP_TITLES.get(stem.rpartition("_")[2], "")
-        return {"heading": heading, "table": table.read_text(encoding="utf-8"), "picture": None}
-    content = base64.b64encode(picture.read_bytes()).decode("ascii")
-    return {"heading": stem, "table": None, "picture": content}
+        return {**part, "heading": heading, "table": table.read_text(encoding="utf-8")}
+    content = small_picture(results_dir / f"{stem}.png", WIDTH)
+    width, height = size_of(content)
+    picture = base64.b64encode(content).decode("ascii")
+    return {**part, "table": None, "picture": picture, "width": width // 2, "height": height // 2}
+
+
+def _counts_or_nothing(numbers: Mapping[str, int]) -> str:
+    return _counts(numbers) if numbers else ""
 
 
 def _counts(numbers: Mapping[str, int]) -> str:

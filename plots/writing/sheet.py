@@ -25,6 +25,7 @@ def sheet_of(artefact: Artefact, command: str) -> dict[str, Any]:
         "is_table": artefact.presentation.is_table,
         "is_first": bool(artefact.claims),
         "stems": artefact.presentation.stems,
+        "models": models_of(artefact),
         "n_trials": len(artefact.points),
         "n_records": len(records),
         "n_counts": len(artefact.counts),
@@ -36,6 +37,13 @@ def sheet_of(artefact: Artefact, command: str) -> dict[str, Any]:
         "versions": versions_of(artefact),
         "command": command,
     }
+
+
+def models_of(artefact: Artefact) -> list[str]:
+    """Models that it shows, as they are called in print."""
+    named = [str(point.settings["model"]) for point in artefact.points if "model" in point.settings]
+    named += artefact.listed("model")
+    return sorted({artefact.label(name) for name in named})
 
 
 def versions_of(artefact: Artefact) -> dict[str, dict[str, str]]:

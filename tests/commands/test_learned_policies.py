@@ -147,7 +147,10 @@ def test_a_saved_policy_is_used_for_the_released_graph_where_it_has_the_same_typ
             ["policy=agenda,depth", "--show-policy"],
             "--show-policy shows what was learned, but none",
         ),
-        (["policy=agenda", "out=rows.csv"], "out=rows.csv, but the rows are JSON; end it in .json"),
+        (
+            ["policy=agenda", "out=rows.txt"],
+            "out=rows.txt, but the rows are JSON or CSV; end it in .json or .csv",
+        ),
     ],
 )
 def test_wrong_input_gives_one_line(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -138,3 +139,18 @@ def test_a_file_that_cannot_be_written_gives_one_line(
     arguments = ["model=tree_lstm", "dataset=sst_synthetic", "batch_size=1", f"out={file}"]
     assert main([*arguments, "policy=depth"]) == 1
     assert f"out={file} cannot be written: " in capsys.readouterr().err
+
+
+def test_rows_are_csv_where_the_file_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.csv"
+    typed = ["model=tree_lstm", "dataset=sst_synthetic", "batch_size=2", *SMALL]
+    assert main([*typed, "policy=depth,fsm_sort", "n_following=1", f"out={file}", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    with file.open(newline="") as lines:
+        found = list(csv.DictReader(lines))
+    assert [row["policy"] for row in found] == ["depth", "fsm_sort"]
+    for row, told in zip(found, rows, strict=True):
+        assert float(row["n_batches"]) == told["n_batches"]
+        assert float(row["following.ratio"]) == told["following"]["ratio"]

@@ -221,3 +221,13 @@ def test_an_unknown_key_is_not_answered_by_advice_that_fails() -> None:
 def test_options_that_a_file_does_not_say_are_advised_to_be_added() -> None:
     with pytest.raises(ConfigError, match=r"\+dataset\.options\.n_instances=7"):
         parse([NULL, "dataset.options.n_instances=7"])
+
+
+def test_a_policy_has_one_name_however_it_is_typed(composer: Composer) -> None:
+    typed = ("system=cavs", "system.options.policy=depth")
+    (job,) = parse(typed)
+    for config in (job.config, composer.compose(typed)):
+        assert spec_of(config) == spec_of(composer.compose(["system=cavs", "policy=depth"]))
+        assert spec_of(config).policy == "depth"
+    swept = parse(["-m", "system=cavs,vertex", "system.options.policy=depth,agenda"])
+    assert [job.config.policy for job in swept] == ["depth", "agenda"] * 2

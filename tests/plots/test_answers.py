@@ -56,12 +56,29 @@ def test_its_rows_are_what_the_headlines_say(choices: Choices, composer: Compose
     """No headline is left out, and each workload has the ratio of its own table."""
     speeds = {name: {"vertex": 200.0 + k} for k, name in enumerate(HEADLINES)}
     artefact = of_headlines(choices, composer, speeds)
-    told = {(row["experiment"], row["value"]) for row in answers.rows_of(artefact)}
-    expected: set[tuple[str, float | None]] = set()
+    rows = answers.rows_of(artefact)
     for name in HEADLINES:
         own = gather(name, choices, plan_artefact(name, choices, composer))
+        found = [row for row in rows if row["experiment"] == name]
+        engine = {row["value"] for row in found if row["system"] == "vertex"}
+        assert engine == {speeds[name]["vertex"]}
         ratios = [best.ratio.summary for best in peers.best_peers_of(own).values() if best]
-        assert ratios, name
-        expected |= {(name, ratio.median) for ratio in ratios if ratio}
-        expected.add((name, speeds[name]["vertex"]))
-    assert told == expected
+        assert ratios
+        gains = [row["engine_over_it_value"] for row in found if row["is_best_peer"]]
+        assert gains == [ratio.median for ratio in ratios if ratio]
+
+
+@pytest.mark.slow
+def test_the_csv_ranks_all_that_was_measured(choices: Choices, composer: Composer) -> None:
+    name = "headline_lattice_lstm"
+    speeds = {name: {"vertex": 90.0, "dynet": 180.0, "torch_levels": 30.0, "cavs_dynet": 900.0}}
+    rows = answers.rows_of(of_headlines(choices, composer, speeds))
+    ranked = [row for row in rows if row["experiment"] == name and row["value"] is not None]
+    assert [row["value"] for row in ranked] == sorted(
+        (row["value"] for row in ranked), reverse=True
+    )
+    assert (ranked[0]["system"], ranked[0]["is_best_peer"]) == ("dynet", True)
+    assert {"vertex", "dynet", "torch_levels"} <= {row["system"] for row in ranked}
+    assert "cavs_dynet" not in {row["system"] for row in ranked}, "a strategy is no peer"
+    (engine,) = (row for row in ranked if row["system"] == "vertex")
+    assert engine["engine_over_it_value"] == 1

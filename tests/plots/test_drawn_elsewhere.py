@@ -25,6 +25,7 @@ from plots.numbers.drawable import Drawable, drawable
 from plots.numbers.gather import gather
 from plots.numbers.sources import Elsewhere
 from plots.words.notes import title_of
+from plots.writing.artefact import draw_artefact
 from tests.support.made_up_counts import LEARNING
 from tests.support.made_up_records import conf_with_made_up_systems, made_up_record
 from tests.support.plain_records import plain_count, plain_record
@@ -133,7 +134,7 @@ def test_the_same_is_drawn_as_where_it_was_measured(
         path.write_text(record.model_dump_json())
     for name in (FIGURE, TABLE):
         artefact = gather(name, here, plan_artefact(name, here, composer))
-        draw._draw(artefact, here.results_dir, "a command")
+        draw_artefact(artefact, here.results_dir, "a command")
     assert content(here) == elsewhere
     assert b",missing," not in b"".join(elsewhere.values())
 

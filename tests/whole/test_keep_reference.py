@@ -11,6 +11,7 @@ from PIL import Image
 
 from harness.planning.artefacts import Choices, choices_from, plan_artefact
 from harness.planning.compose import Composer
+from plots.writing.small_picture import N_COLORS, small_picture
 from scripts import keep_reference
 from tests.support.made_up_records import write_made_up_records
 from tests.support.plain_records import content_of
@@ -27,16 +28,16 @@ def test_a_small_picture_keeps_its_rare_colours(tmp_path: Path) -> None:
     picture = tmp_path / "large.png"
     Image.fromarray(pixels).save(picture)
 
-    (tmp_path / "small.png").write_bytes(keep_reference.small(picture))
+    (tmp_path / "small.png").write_bytes(small_picture(picture, keep_reference.WIDTH))
     with Image.open(tmp_path / "small.png") as image:
         assert image.size == (1000, 450)
         few = np.asarray(image.convert("RGB")).astype(int)
-    assert len(np.unique(few.reshape(-1, 3), axis=0)) <= keep_reference.N_COLORS
+    assert len(np.unique(few.reshape(-1, 3), axis=0)) <= N_COLORS
     for row, color in lines.items():
         assert np.abs(few[row // 2, 900] - color).max() <= 24
 
     Image.fromarray(pixels[:50, :70]).save(picture)
-    (tmp_path / "small.png").write_bytes(keep_reference.small(picture))
+    (tmp_path / "small.png").write_bytes(small_picture(picture, keep_reference.WIDTH))
     with Image.open(tmp_path / "small.png") as image:
         assert image.size == (70, 50)
 

@@ -14,14 +14,20 @@ from harness.planning.artefacts import (
     sweep_sha256,
 )
 from harness.planning.compose import Composer
+from harness.planning.budget import Step
 from harness.planning.grid import expand, experiment_names
+from harness.planning.pending import pending_of
+from harness.planning.pipeline_keys import check_keys
 from harness.planning.rounds import in_rounds
+from harness.planning.run_plan import VARIABLE
+from harness.records.postponed import forget_postponed
 from harness.records.record import path_of
 from harness.trials.sources import SourceHashes, hash_contents
 from harness.values.places import CONF_DIR
 from plots.numbers.drawable import drawable
 from plots.numbers.presentation import read_presentation
 
+check_keys(config)
 # With records=PLACE nothing is measured: what was measured elsewhere is drawn, whatever is here.
 PLACE = config.get("records")
 DRAWABLE = drawable(config, os.environ) if PLACE else None
@@ -41,23 +47,54 @@ else:
 TRIALS = {
     trial.trial_id: trial for trial in measuring_order(t for plan in PLANS.values() for t in plan)
 }
-# Place of every trial's round in the order of measuring.
-PLACES = {
-    (trial.trial_id, round_): place
-    for place, (trial, round_) in enumerate(
-        in_rounds(list(TRIALS.values()), lambda t: t.rounds, lambda t: t.spec)
-    )
-}
 if not DRAWABLE:
     for planned in TRIALS.values():
         admit(planned.spec)
+# Where a budget is short, headlines come first.
+HEADLINES = {name for name in PLANS if read_presentation(name, CHOICES.conf_dir).compares_peers}
+PENDING = None if DRAWABLE else pending_of(CHOICES, PLANS, COUNTS, HEADLINES, config.get("budget"))
+# Place of every trial's round in the order of measuring.
+ORDER = in_rounds(list(TRIALS.values()), lambda t: t.rounds, lambda t: t.spec)
+if PENDING and PENDING.budget_s is not None:
+    OF_HEADLINES = {trial.trial_id for name in HEADLINES for trial in PLANS[name]}
+    ORDER = sorted(ORDER, key=lambda pair: (pair[1], pair[0].trial_id not in OF_HEADLINES))
+PLACES = {(trial.trial_id, round_): place for place, (trial, round_) in enumerate(ORDER)}
+# Read by what measures: until when, and what else there is to do.
+RUN_PLAN = RESULTS / ".run_plan.json"
+os.environ[VARIABLE] = str(RUN_PLAN)
+
+def steps_of(jobs):
+    """What jobs measure and count."""
+    steps = []
+    for job in jobs:
+        if job.rule.name == "trial":
+            steps.append(Step(job.wildcards.trial, int(job.wildcards.round)))
+        elif job.rule.name == "counts":
+            steps.append(Step(job.wildcards.sweep, 0))
+    return steps
+
+
+onstart:
+    if PENDING:
+        jobs = list(workflow.dag.needrun_jobs())
+        n_drawn = sum(job.rule.name.startswith("draw_") for job in jobs)
+        print(PENDING.words(steps_of(jobs), n_drawn), file=sys.stderr)
+        PENDING.put_outdated_aside()
+        PENDING.run_plan(steps_of(jobs), n_drawn).write(RUN_PLAN)
+
+onsuccess:
+    forget_postponed(RESULTS)
+
+onerror:
+    forget_postponed(RESULTS)
+
 SOURCES = SourceHashes()
 SWEEPS = {sweep.sweep_id: sweep for sweeps in COUNTS.values() for sweep in sweeps}
 FILES = {name: read_presentation(name, CHOICES.conf_dir).files for name in PLANS}
 # Editing what draws draws again; editing what is measured measures again (see the rule trial).
 DRAWING_SHA256 = hash_contents(
     {path.name: path for path in Path(workflow.basedir, "plots").rglob("*")
-     if path.suffix in (".py", ".yaml", ".html", ".mplstyle")}
+     if path.suffix in (".py", ".yaml", ".html", ".css", ".mplstyle")}
 )
 # What shows the code of models is drawn again once that changes.
 CODE_SHA256 = hash_contents(
@@ -85,7 +122,15 @@ def records_of(plan):
     """What a table of these trials is made from."""
     if PLACE:
         return packed_files(Path(PLACE)) or [PLACE]
-    return list(dict.fromkeys(path for trial in plan for path in trial.record_paths(RESULTS)))
+    steps = (Step(trial.trial_id, round_) for trial in plan for round_ in range(trial.rounds))
+    return list(dict.fromkeys(path_of(RESULTS, *step) for step in steps if PENDING.is_in(step)))
+
+
+def counts_of(sweeps):
+    """Batch counts of a table, as far as this run has them."""
+    if PLACE:
+        return []
+    return [sweep.path(RESULTS) for sweep in sweeps if PENDING.is_in(Step(sweep.sweep_id, 0))]
 
 
 def claim_files(name):

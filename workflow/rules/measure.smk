@@ -19,7 +19,7 @@ rule trial:
         "measure {wildcards.trial}, round {wildcards.round}"
     shell:
         "{params.measure} {params.spec:q} --round {wildcards.round} --out {output:q}"
-        " --log {params.worker_log:q} &> {log:q}"
+        " --log {params.worker_log:q} 3>&2 &> {log:q}" # 3: what is said past the log
 
 # Batch counts: exact, so once; alone on the machine, since learning is timed. bench-schedule keeps a
 # record of each count below raw/ and counts only what has no good one; those of a sweep are gathered here.

@@ -6,7 +6,7 @@ for name, plan in PLANS.items():
         input:
             experiment=f"{CHOICES.conf_dir}/experiment/{name}.yaml",
             records=records_of(plan),
-            counts=[] if PLACE else [sweep.path(RESULTS) for sweep in COUNTS[name]],
+            counts=counts_of(COUNTS[name]),
             claims=claim_files(name),
         output:
             [f"{RESULTS}/{file}" for file in FILES[name]],

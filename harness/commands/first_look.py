@@ -1,0 +1,63 @@
+"""`bench-try`: a first result in a minute: three systems on one workload, measured, drawn, said.
+
+    bench-try [results_dir=FOLDER]
+
+It needs no data and no choice; what is measured already is not measured again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.errors import BenchError, ConfigError
+from harness.planning.artefacts import choices_from, plan_artefact
+from harness.planning.compose import Composer
+from harness.terminal.command_line import parse, plan
+from harness.terminal.measurement import complain, measure_all
+from plots.numbers.gather import gather
+from plots.words.first_look import lines_of
+from plots.writing.artefact import draw_artefact
+
+NAME = "first_look"
+USAGE, INTERRUPTED = 1, 130
+RESULTS = "results_dir="
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return 0 when all was measured and drawn, 1 where the machine or a word refuses it."""
+    typed = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        return 0 if look(_results_dir(typed)) else USAGE
+    except BenchError as error:
+        complain(error)
+        return USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _results_dir(typed: Sequence[str]) -> Path:
+    unknown = [word for word in typed if not word.startswith(RESULTS)]
+    if unknown:
+        raise ConfigError(f"bench-try takes {RESULTS}FOLDER alone, not {unknown[0]}")
+    return Path(typed[-1].removeprefix(RESULTS) if typed else "results")
+
+
+def look(results_dir: Path) -> bool:
+    """Measure what is missing, draw it, print table and sentence; False: a trial is refused."""
+    said = {"scale": "smoke", "device": "cpu", "results_dir": str(results_dir)}
+    words = [f"experiment={NAME}", *(f"{key}={value}" for key, value in said.items())]
+    measured = measure_all(plan(parse(words), words))
+    choices = choices_from(said, os.environ)
+    trials = plan_artefact(NAME, choices, Composer(choices.conf_dir))
+    artefact = gather(NAME, choices, trials)
+    print("", *lines_of(artefact), sep="\n")
+    draw_artefact(artefact, results_dir, "make try")
+    print(f"\nwhere the time goes: {results_dir / 'figures' / NAME}.png; all of it: make all")
+    return measured
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""How long measuring takes: as records of this machine tell it, or by rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from harness.trials.spec import TrialSpec
+
+# Seconds of a process beside what it is asked to time: medians at medium scale on 2 cores.
+PROCESS_S = {
+    "on_core": 4.0,
+    "on_dynet": 5.5,
+    "on_torch": 6.0,
+    "on_tensorflow": 13.0,
+    "on_jax": 17.0,
+    "products": 3.5,
+}
+OTHERS_S = 6.0  # of a system of the user's own
+STARTED_S = 0.6  # of a process, before its record begins
+PASSES = 2.0  # passes with and without marks take turns
+COUNT_S = 6.0  # a sweep of bench-schedule
+DRAWN_S = 3.0  # an artefact
+
+
+class Timed(NamedTuple):
+    """What a record says of its process as a whole."""
+
+    trial_id: str
+    system: str
+    model: str
+    mode: str
+    seconds: float
+
+
+class Durations:
+    """What processes took: of the same trial, else of the same system and model, or system."""
+
+    def __init__(self, timed: Iterable[Timed] = ()) -> None:
+        self._by: dict[tuple[str, ...], list[float]] = {}
+        self.n_known = 0
+        for one in timed:
+            self.n_known += 1
+            for key in _keys(one.trial_id, one.system, one.model, one.mode):
+                self._by.setdefault(key, []).append(one.seconds)
+
+    def of(self, spec: TrialSpec) -> float:
+        """Seconds that one round of a trial takes."""
+        for key in _keys(spec.trial_id, spec.system, spec.model, spec.mode):
+            if key in self._by:
+                return median(self._by[key])
+        folder = spec.adapter.split(".")[1] if "." in spec.adapter else ""
+        return PROCESS_S.get(folder, OTHERS_S) + PASSES * spec.timing.min_seconds
+
+
+def _keys(trial_id: str, system: str, model: str, mode: str) -> tuple[tuple[str, ...], ...]:
+    return ((trial_id,), (system, model, mode), (system, model), (system,))
+
+
+def timed_in(results_dir: Path, cpu: str) -> Iterator[Timed]:
+    """What the records of a folder say that were measured on this kind of CPU."""
+    for path in (results_dir / "raw").glob("*/r[0-9]*.json"):
+        try:
+            content = json.loads(path.read_bytes())
+            if content["machine"]["cpu"] == cpu and content["status"] == "ok":
+                trial, seconds = content["trial"], _seconds_of(content) + STARTED_S
+                names = (trial["system"], trial["model"], trial["mode"])
+                yield Timed(content["trial_id"], *names, seconds)
+        except (ValueError, KeyError, TypeError, OSError):  # damaged; who reads it says so
+            continue
+
+
+def _seconds_of(content: dict[str, str]) -> float:
+    began, ended = (datetime.fromisoformat(content[k]) for k in ("started_at", "finished_at"))
+    return (ended - began).total_seconds()
+
+
+def words_of(seconds: float) -> str:
+    """A length of time for people: "40 s", "12 min", "1 h 20 min"."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, rest = divmod(5 * round(minutes / 5), 60)
+    return f"{hours} h {rest} min" if rest else f"{hours} h"

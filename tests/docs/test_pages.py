@@ -1,0 +1,57 @@
+"""Pages that say what the code says, and go out of date with it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+
+import pytest
+
+from harness.engine.switches import CHOICES, Switches
+from harness.planning.grid import experiment_names
+from harness.records.record import STATUSES, Record
+from harness.values.places import ROOT
+from scripts import draw_answers, draw_artefacts
+
+DOCS = ROOT / "docs"
+
+
+def first_cells(page: str) -> set[str]:
+    """What stands in backquotes in the first cells of a page's tables."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    rows = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| `")]
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+def test_the_table_of_artefacts_is_that_of_the_yaml_files() -> None:
+    text = draw_artefacts.PAGE.read_text(encoding="utf-8")
+    written = text.partition(draw_artefacts.BEGIN)[2].partition(draw_artefacts.END)[0]
+    assert written.strip() == draw_artefacts.table().strip(), "run python -m scripts.draw_artefacts"
+    assert set(experiment_names()) <= first_cells("pipeline.md")
+
+
+def test_every_field_of_a_record_is_explained_and_no_other() -> None:
+    assert first_cells("records.md") == set(Record.model_fields)
+
+
+def test_every_switch_is_explained() -> None:
+    assert first_cells("engine.md") == {"policy", *(item.name for item in fields(Switches))}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_every_value_of_a_switch_is_named(name: str) -> None:
+    text = (DOCS / "engine.md").read_text(encoding="utf-8")
+    (row,) = (line for line in text.splitlines() if line.startswith(f"| `{name}`"))
+    assert set(re.findall(r"`([^`]+)`", row.split(" | ")[1])) == set(CHOICES[name])
+
+
+def test_every_word_in_place_of_a_number_is_explained() -> None:
+    assert set(STATUSES) - {"ok"} <= first_cells("measuring.md")
+
+
+def test_the_answers_of_the_readme_are_those_of_the_committed_records() -> None:
+    text = draw_answers.PAGE.read_text(encoding="utf-8")
+    written = text.partition(draw_answers.BEGIN)[2].partition(draw_answers.END)[0]
+    found = draw_answers.table(draw_answers.answers())
+    assert written.strip() == found.strip(), "run python -m scripts.draw_answers"
+    assert found.count("\n") > 3

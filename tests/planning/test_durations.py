@@ -1,0 +1,80 @@
+"""How long measuring takes: from records of this machine where there are any, else by rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.planning.durations import (
+    OTHERS_S,
+    PROCESS_S,
+    STARTED_S,
+    Durations,
+    Timed,
+    timed_in,
+    words_of,
+)
+from harness.records.record import path_of, write_record
+from harness.trials.spec import TrialSpec
+from tests.support.plain_records import plain_record
+
+
+def test_the_same_trial_counts_before_others_alike(make_spec: Callable[..., TrialSpec]) -> None:
+    spec = make_spec()
+    same = (spec.trial_id, spec.system, spec.model, spec.mode)
+    other_mode = (spec.system, spec.model, "other")
+    other_model = (spec.system, "other", "other")
+    known = [
+        Timed("x", *other_model, 8.0),
+        Timed("y", *other_mode, 4.0),
+        Timed("z", *same[1:], 2.0),
+        Timed(*same, 1.0),
+        Timed(*same, 1.5),
+        Timed(*same, 9.0),
+    ]
+    found = [Durations(known[:k]).of(spec) for k in (1, 2, 3, 6)]
+    assert found == [8.0, 4.0, 2.0, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("adapter", "process_s"),
+    [("systems.on_jax.scan", PROCESS_S["on_jax"]), ("elsewhere.mine", OTHERS_S), ("x", OTHERS_S)],
+)
+def test_without_records_there_is_a_rule(
+    make_spec: Callable[..., TrialSpec], adapter: str, process_s: float
+) -> None:
+    spec = make_spec(adapter=adapter)
+    assert Durations().of(spec) == process_s + 2 * spec.timing.min_seconds
+
+
+def test_records_of_this_kind_of_cpu_tell(tmp_path: Path) -> None:
+    times = {"started_at": "2026-01-01T00:00:00+00:00", "finished_at": "2026-01-01T00:00:07+00:00"}
+    for round_, (cpu, status) in enumerate([("ours", "ok"), ("other", "ok"), ("ours", "crash")]):
+        record = plain_record(round_, {**times, "machine": {"cpu": cpu}, "status": status})
+        write_record(path_of(tmp_path, record.trial_id, round_), record)
+    damaged = path_of(tmp_path, "damaged", 0)
+    damaged.parent.mkdir()
+    damaged.write_text(json.dumps({"machine": {"cpu": "ours"}})[:-3])
+    (timed,) = timed_in(tmp_path, "ours")
+    assert timed.seconds == 7 + STARTED_S
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.2, "1 s"),
+        (40, "40 s"),
+        (89, "89 s"),
+        (90, "2 min"),
+        (725, "12 min"),
+        (5300, "88 min"),
+        (5400, "1 h 30 min"),
+        (7190, "2 h"),
+        (8 * 3600 + 130, "8 h"),
+    ],
+)
+def test_lengths_are_spelt_for_people(seconds: float, words: str) -> None:
+    assert words_of(seconds) == words

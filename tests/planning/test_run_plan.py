@@ -1,0 +1,61 @@
+"""How long a run still takes, and whether a step fits in it, under a clock that a test moves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.planning.run_plan import SMOOTHING_S, RunPlan, read_run_plan
+
+STEPS = {f"r{k}.json": 60.0 for k in range(10)}
+
+
+def remaining(plan: RunPlan, now: float, n_done: int) -> float:
+    done = {Path(name) for name in list(STEPS)[:n_done]}
+    return plan.remaining_s(now, done.__contains__)
+
+
+def test_before_anything_is_done_it_takes_what_was_planned() -> None:
+    assert remaining(RunPlan(1000.0, None, STEPS), 1000.0, 0) == pytest.approx(600)
+
+
+@pytest.mark.parametrize("pace", [0.5, 1.0, 3.0])
+def test_the_pace_of_what_is_done_is_that_of_the_rest(pace: float) -> None:
+    plan = RunPlan(1000.0, None, STEPS)
+    found = remaining(plan, 1000.0 + 5 * 60 * pace, 5)
+    smoothed = (300 * pace + SMOOTHING_S) / (300 + SMOOTHING_S)
+    assert found == pytest.approx(300 * smoothed)
+    assert abs(found - 300 * pace) <= abs(300 - 300 * pace)
+
+
+def test_when_all_is_done_nothing_is_left() -> None:
+    plan = RunPlan(1000.0, None, STEPS)
+    assert remaining(plan, 9999.0, 10) == 0
+    assert plan.n_done(lambda path: path.name != "r3.json") == 9
+
+
+def test_a_budget_bounds_it() -> None:
+    plan = RunPlan(1000.0, 1200.0, STEPS)
+    assert remaining(plan, 1100.0, 1) == 100
+    assert remaining(plan, 1300.0, 1) == 0
+
+
+@pytest.mark.parametrize(("now", "fits"), [(1000.0, True), (1140.0, True), (1141.0, False)])
+def test_a_step_that_would_end_too_late_does_not_begin(now: float, fits: bool) -> None:
+    assert RunPlan(1000.0, 1200.0, STEPS).fits(Path("r0.json"), now) is fits
+    assert RunPlan(1000.0, None, STEPS).fits(Path("r0.json"), now)
+
+
+def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
+    plan = RunPlan(1.5, None, STEPS)
+    plan.write(tmp_path / "plan.json")
+    assert read_run_plan(tmp_path / "plan.json") == plan
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"started": 1}', "{"])
+def test_without_a_plan_that_can_be_read_there_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "plan.json").write_text(text)
+    assert read_run_plan(tmp_path / "plan.json") is None
+    assert read_run_plan(tmp_path / "nothing") is None
+    assert read_run_plan(Path()) is None
