@@ -6,6 +6,7 @@ from html import escape
 
 from plots.numbers.table import DAGGER, EN_DASH, TIMES, Table
 
+WORDS = 22  # characters of a cell from which on it is no number but text
 LATEX_SPECIAL = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -86,7 +87,7 @@ def latex(text: str) -> str:
 
 def to_html(table: Table) -> str:
     """A table element without a style, and what a dash means; papers' columns are "published"."""
-    kinds = [" class='published'" if column.published else "" for column in table.columns]
+    column_kinds = ["published" if column.published else "" for column in table.columns]
     lines = ["<table>", "<thead>", f"<tr><th rowspan='2'>{escape(table.row_label)}</th>"]
     place = 0
     for group, width in table.groups:
@@ -94,15 +95,22 @@ def to_html(table: Table) -> str:
         lines.append(f"<th colspan='{width}' class='{kind}'>{escape(group)}</th>")
         place += width
     lines.append("</tr><tr>")
-    for column, kind in zip(table.columns, kinds, strict=True):
-        lines.append(f"<th{kind}>{escape(column.label)}</th>")
+    for column, kind in zip(table.columns, column_kinds, strict=True):
+        lines.append(f"<th{_kind(kind, column.label)}>{escape(column.label)}</th>")
     lines += ["</tr>", "</thead>", "<tbody>"]
     for header, cells in table.rows:
         inner = "".join(
-            f"<td{kind}>{escape(str(cell))}</td>" for cell, kind in zip(cells, kinds, strict=True)
+            f"<td{_kind(kind, str(cell))}>{escape(str(cell))}</td>"
+            for cell, kind in zip(cells, column_kinds, strict=True)
         )
         lines.append(f"<tr><th>{escape(header)}</th>{inner}</tr>")
     lines += ["</tbody>", "</table>"]
     # The report prints the other notes itself, once for all tables of an artefact.
     lines += [f"<p class='notes'>{escape(note)}</p>" for note in table.dash_note]
     return "\n".join(lines) + "\n"
+
+
+def _kind(kind: str, text: str) -> str:
+    """The class of a cell: what was published; words, which may be broken into lines."""
+    names = " ".join(name for name in (kind, "words" if len(text) > WORDS else "") if name)
+    return f" class='{names}'" if names else ""

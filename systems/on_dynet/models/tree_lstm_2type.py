@@ -9,12 +9,12 @@ import dynet as dy
 import numpy as np
 
 from harness.models.tree_lstm_2type import TreeLSTM2Type
-from harness.values.instances import Tree
+from harness.values.instances import IntArray, Tree
 from systems.on_dynet.classifier import classified
 from systems.on_dynet.rounds import Round
 from systems.on_dynet.runtime import ParameterStore
 
-Vertex = tuple[int, int, int, int, int]  # word (-1: internal), left, right, label, 0 or 1: its type
+Vertex = tuple[int, int, int, int]  # word (-1: internal), left, right, label
 
 
 class Network:
@@ -36,14 +36,19 @@ class Network:
         ]  # fmt: skip
         self.classifier = store.matrices("W_out")[0]
 
-    def read(self, tree: Tree) -> list[Vertex]:
-        """A tree as a DyNet program holds it: Python numbers, children before parents."""
-        kinds = self.kinds(tree.table, np.array([tree.n_vertices]))
-        columns = (tree.words, tree.left, tree.right, tree.labels, kinds)
-        return list(zip(*(column.tolist() for column in columns), strict=True))
+    def read(self, tree: Tree) -> tuple[list[Vertex], IntArray]:
+        """A tree as a DyNet program holds it: Python numbers, children before parents.
 
-    def build(self, trees: Sequence[list[Vertex]]) -> Iterator[Round]:
+        With it its table, of which types are drawn: work that belongs to building the graph.
+        """
+        columns = (tree.words, tree.left, tree.right, tree.labels)
+        return list(zip(*(column.tolist() for column in columns), strict=True)), tree.table
+
+    def build(self, trees: Sequence[tuple[list[Vertex], IntArray]]) -> Iterator[Round]:
         """Expressions of the summed loss and of the logits of every vertex."""
+        tables = [table for _, table in trees]
+        sizes = np.array([table.shape[1] for table in tables])
+        kinds = iter(self.kinds(np.concatenate(tables, axis=1), sizes).tolist())
         affine, logistic, tanh, cmult = dy.affine_transform, dy.logistic, dy.tanh, dy.cmult
         lookup, concatenate, esum = dy.lookup, dy.concatenate, dy.esum
         table = self.embedding
@@ -54,10 +59,11 @@ class Network:
         weights = first, second
         hidden: list[Any] = []
         labels: list[int] = []
-        for tree in trees:
+        for tree, _ in trees:
             h: list[Any] = []
             c: list[Any] = []
-            for word, left, right, label, kind in tree:
+            # The next tree goes on where this one leaves the kinds.
+            for (word, left, right, label), kind in zip(tree, kinds, strict=False):
                 if word >= 0:
                     x = lookup(table, word)
                     c_v = cmult(logistic(affine([bl_i, W_i, x])), tanh(affine([bl_u, W_u, x])))
