@@ -14,10 +14,10 @@ from plots.numbers.drawable import drawable
 from plots.numbers.gather import gather
 from plots.numbers.sources import Elsewhere
 from plots.tables.answers import Answer, answers_of
+from scripts.marked_page import MarkedPage
 
-PAGE = ROOT / "README.md"
+PAGE = MarkedPage(ROOT / "README.md", "draw_answers")
 RECORDS = ROOT / "results" / "reference" / "amd-epyc-2cpu" / "paper"
-BEGIN, END = "<!-- written by scripts/draw_answers.py -->\n", "<!-- until here -->\n"
 
 
 def answers() -> Artefact:
@@ -52,9 +52,7 @@ def _row(answer: Answer) -> str | None:
 
 def main() -> None:
     """Write the page again."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n{table(answers())}\n{END}{after}", encoding="utf-8")
+    PAGE.write(table(answers()))
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ from typing import Any
 
 from harness.planning.grid import experiment_names, read_experiment
 from harness.values.places import ROOT
+from scripts.marked_page import MarkedPage
 
-PAGE = ROOT / "docs" / "pipeline.md"
-BEGIN, END = "<!-- written by scripts/draw_artefacts.py -->\n", "<!-- until here -->\n"
+PAGE = MarkedPage(ROOT / "docs" / "pipeline.md", "draw_artefacts")
 
 
 def table() -> str:
@@ -33,9 +33,7 @@ def _command(name: str, content: dict[str, Any]) -> str:
 
 def main() -> None:
     """Write the page again."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}", encoding="utf-8")
+    PAGE.write(table())
 
 
 if __name__ == "__main__":

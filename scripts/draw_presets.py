@@ -8,9 +8,9 @@ from __future__ import annotations
 from harness.planning.kinds import read_systems
 from harness.planning.yaml_files import read_mapping
 from harness.values.places import CONF_DIR, ROOT
+from scripts.marked_page import MarkedPage
 
-PAGE = ROOT / "docs" / "presets.md"
-BEGIN, END = "<!-- written by scripts/draw_presets.py -->\n", "<!-- until here -->\n"
+PAGE = MarkedPage(ROOT / "docs" / "presets.md", "draw_presets")
 KINDS = ("strategy", "transformed")  # presets of the engine
 LEFT_OUT = ("backend", "loop")  # how it runs, not what it does
 FIRST = "vertex"
@@ -45,9 +45,7 @@ def _cell(value: object, first: object) -> str:
 
 def main() -> None:
     """Write the page again."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}", encoding="utf-8")
+    PAGE.write(table())
 
 
 if __name__ == "__main__":

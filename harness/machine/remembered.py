@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path("dynamic-batching-benchmark", "source")
+from harness.machine.caches import cache_folder
+
+FOLDER = "source"
 MOST_ANSWERS = 20_000  # then all are forgotten: old ones of edited files would never be
 Answer = Any  # of texts and lists, as JSON has them
 
@@ -39,7 +40,7 @@ def remembered(function: Callable[[bytes, str], Answer]) -> Callable[[Path, str]
 
 
 def _looked_up(function: Callable[[bytes, str], Answer], content: bytes, word: str) -> Answer:
-    folder = cache_folder()
+    folder = answers_folder()
     if folder is None:
         return function(content, word)
     digest = hashlib.sha256(_code_of(function.__code__.co_filename))
@@ -60,19 +61,15 @@ def _code_of(file: str) -> bytes:
 
 
 @functools.cache
-def cache_folder() -> Path | None:
+def answers_folder() -> Path | None:
     """Where answers are kept; None where no folder can be written."""
-    try:
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        folder = Path(home) / FOLDER
-        folder.mkdir(parents=True, exist_ok=True)
+    folder = cache_folder(FOLDER)
+    if folder is not None:
         answers = list(folder.iterdir())
         if len(answers) > MOST_ANSWERS:
             for path in answers:
                 path.unlink(missing_ok=True)
-    except (OSError, RuntimeError):  # RuntimeError: there is no home
-        return None
-    return folder if os.access(folder, os.W_OK) else None
+    return folder
 
 
 def _keep(place: Path, text: str) -> None:

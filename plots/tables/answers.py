@@ -116,6 +116,7 @@ def rows_of(artefact: Artefact) -> list[Row]:
             "unit": one.headline.presentation.show["unit"],
             "system": system,
             "label": one.headline.label(system),
+            "is_engine": system == one.headline.compare[SYSTEMS][0],
             "is_best_peer": one.best is not None and one.best.system == system,
             **numbers_of(measure_of(point, THROUGHPUT)),
             **{f"engine_over_it_{key}": value for key, value in _gain(one, point).items()},

@@ -15,6 +15,7 @@ from plots.numbers.series import GROUP_TITLES
 from plots.writing.report_answers import read_answers
 from plots.writing.small_picture import size_of, small_picture
 
+Sheet = Mapping[str, Any]
 HEADING = "Batching strategies for dynamic neural networks"
 TEMPLATE = Path(__file__).parent / "report.html"
 STYLE = Path(__file__).parent / "report.css"
@@ -38,11 +39,9 @@ def write_report(sheet_paths: Sequence[Path], results_dir: Path, path: Path) -> 
         heading=HEADING,
         style=STYLE.read_text(encoding="utf-8"),
         sheets=sheets,
-        papers=_by(sheets, _paper),
+        papers=_by_paper(sheets),
         models=_by_model(sheets),
         workloads=read_answers(results_dir),
-        engine="Vertex engine",
-        spread="In brackets the ends of the ratio over rounds.",
         measured=measured_words(sheets, machine, threads, scale),
         scale=scale,
         synthetic=any("synthetic" in sheet["title"] for sheet in sheets),
@@ -84,16 +83,17 @@ def _paper(sheet: Mapping[str, Any]) -> str:
     return OWN if is_own else named[0]
 
 
-def _by(sheets: Sequence[Any], key: Any) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+def _by_paper(sheets: Sequence[Sheet]) -> dict[str, list[Sheet]]:
+    """Artefacts by the papers that they are of; what is this project's own comes last."""
+    found: dict[str, list[Sheet]] = {paper: [] for paper in (*PAPERS, OWN)}
     for sheet in sheets:
-        found.setdefault(key(sheet), []).append(sheet)
-    return dict(sorted(found.items(), key=lambda pair: (*PAPERS, OWN).index(pair[0])))
+        found[_paper(sheet)].append(sheet)
+    return {paper: members for paper, members in found.items() if members}
 
 
-def _by_model(sheets: Sequence[Any]) -> dict[str, list[Any]]:
-    """Artefacts by the models that they show; those of most models show all of them."""
-    found: dict[str, list[Any]] = {}
+def _by_model(sheets: Sequence[Sheet]) -> dict[str, list[Sheet]]:
+    """Artefacts by the models that they show."""
+    found: dict[str, list[Sheet]] = {}
     for sheet in sheets:
         for model in sheet["models"]:
             found.setdefault(model, []).append(sheet)

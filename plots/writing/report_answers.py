@@ -13,7 +13,7 @@ from pathlib import Path
 from plots.numbers.table import DAGGER, TIMES, three_digits
 
 ANSWERS = "tables/answers.csv"
-ENGINE = "vertex"
+TRUE = str(True)  # as CSV has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def _workload(rows: list[dict[str, str]]) -> Workload:
 
 
 def _bar(row: dict[str, str], fastest: float) -> Bar:
-    is_engine = row["system"] == ENGINE
+    is_engine = row["is_engine"] == TRUE
     if not row["value"]:
         return Bar(row["label"], row["status"], 0.0, "", is_engine)
     value, mark = float(row["value"]), DAGGER if row["warnings"] else ""
@@ -91,8 +91,8 @@ def _ends(row: dict[str, str]) -> list[float]:
 
 def _sentence(rows: list[dict[str, str]]) -> str:
     """The answer in words, and how sure it is."""
-    engine = next((row for row in rows if row["system"] == ENGINE), None)
-    best = next((row for row in rows if row["is_best_peer"] == "True"), None)
+    engine = next((row for row in rows if row["is_engine"] == TRUE), None)
+    best = next((row for row in rows if row["is_best_peer"] == TRUE), None)
     if engine is None or not engine["value"]:
         return "Not measured."
     if best is None:

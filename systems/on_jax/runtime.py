@@ -23,9 +23,11 @@ from harness.contracts.system import (
     System,
     why_not_written,
 )
+from harness.machine.caches import cache_folder
 from systems.on_jax.parts.plan import Plan
 
 MODELS = "systems.on_jax.models"
+PROGRAMS = "jax"  # the folder of compiled ones: a Tree-LSTM's take half a minute to compile
 ON_CPU = {"PJRT_NPROC": "{threads}", "NPROC": "{threads}"}  # read when XLA's client is made
 
 
@@ -62,7 +64,7 @@ class JaxSystem(System):
     Forward, backward and update are one program, whose weights are updated where they lie. Its
     parts cannot be told apart: phases but `construct` (and `forward`, where nothing else is) are
     not told. Logits and gradients are there after run(update=False) only: no other program returns
-    them.
+    them. Programs are kept on disk between processes, where compile_s is shorter for it.
     """
 
     framework = "jax"
@@ -244,6 +246,11 @@ def _prepare_process(settings: RunSettings) -> None:
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     set_option: Callable[[str, Any], None] = jax.config.update
     set_option("jax_default_matmul_precision", "highest")  # no TF32
+    folder = cache_folder(PROGRAMS)
+    if folder is not None:
+        set_option("jax_compilation_cache_dir", str(folder))
+        set_option("jax_persistent_cache_min_compile_time_secs", 0.2)
+        set_option("jax_persistent_cache_min_entry_size_bytes", -1)
     if settings.device == "cpu":
         set_option("jax_platforms", "cpu")  # a GPU is left alone
 

@@ -24,9 +24,8 @@ def first_cells(page: str) -> set[str]:
 
 
 def test_the_table_of_artefacts_is_that_of_the_yaml_files() -> None:
-    text = draw_artefacts.PAGE.read_text(encoding="utf-8")
-    written = text.partition(draw_artefacts.BEGIN)[2].partition(draw_artefacts.END)[0]
-    assert written.strip() == draw_artefacts.table().strip(), "run python -m scripts.draw_artefacts"
+    found = draw_artefacts.table()
+    assert draw_artefacts.PAGE.written == found.strip(), "run python -m scripts.draw_artefacts"
     assert set(experiment_names()) <= first_cells("pipeline.md")
 
 
@@ -50,8 +49,6 @@ def test_every_word_in_place_of_a_number_is_explained() -> None:
 
 
 def test_the_answers_of_the_readme_are_those_of_the_committed_records() -> None:
-    text = draw_answers.PAGE.read_text(encoding="utf-8")
-    written = text.partition(draw_answers.BEGIN)[2].partition(draw_answers.END)[0]
     found = draw_answers.table(draw_answers.answers())
-    assert written.strip() == found.strip(), "run python -m scripts.draw_answers"
+    assert draw_answers.PAGE.written == found.strip(), "run python -m scripts.draw_answers"
     assert found.count("\n") > 3

@@ -9,13 +9,11 @@ import pytest
 from harness.engine.switches import Switches
 from harness.planning.kinds import read_systems
 from harness.values.places import CONF_DIR
-from scripts.draw_presets import BEGIN, END, KINDS, PAGE, presets, table
+from scripts.draw_presets import KINDS, PAGE, presets, table
 
 
 def test_the_table_of_switches_is_that_of_the_yaml_files() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    written = text.partition(BEGIN)[2].partition(END)[0]
-    assert written.strip() == table().strip(), "run python -m scripts.draw_presets"
+    assert PAGE.written == table().strip(), "run python -m scripts.draw_presets"
 
 
 def test_every_preset_says_every_switch() -> None:
@@ -29,7 +27,9 @@ def test_every_preset_says_every_switch() -> None:
 
 def test_every_preset_has_a_section() -> None:
     headings = [
-        line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("## ")
+        line
+        for line in PAGE.path.read_text(encoding="utf-8").splitlines()
+        if line.startswith("## ")
     ]
     for name in presets():
         assert any(f"`{name}`" in heading for heading in headings), name

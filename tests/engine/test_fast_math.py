@@ -18,6 +18,7 @@ from harness.engine.backends.compiled.source import CYCLES, HEADER
 from harness.engine.cpu_kernels import generated
 from harness.engine.cpu_kernels.fast_math import FAST, fast_exp, fast_sigmoid, fast_tanh
 from harness.machine import compiled
+from harness.machine.caches import cache_folder
 from harness.values.places import ROOT
 
 Floats = NDArray[np.float32]
@@ -123,7 +124,9 @@ def _run(kernel: Callable[..., None]) -> Floats:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Own folder of kernels."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return generated.cache_folder()
+    folder = cache_folder(generated.FOLDER)
+    assert folder is not None
+    return folder
 
 
 def _files(folder: Path) -> set[str]:
@@ -202,7 +205,7 @@ def test_another_process_uses_the_kept_kernel(folder: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        env=os.environ | {"XDG_CACHE_HOME": str(folder.parent)},
+        env=os.environ | {"XDG_CACHE_HOME": str(folder.parents[1])},
         cwd=ROOT,
     )
     assert done.stdout.split() == ["1", "0"]

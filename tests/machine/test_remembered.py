@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.machine import remembered as module
-from harness.machine.remembered import cache_folder, remembered
+from harness.machine.caches import NAME
+from harness.machine.remembered import answers_folder, remembered
 
 CALLS: list[bytes] = []
 
@@ -22,10 +23,10 @@ def words_of(content: bytes, word: str) -> list[str]:
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    cache_folder.cache_clear()
+    answers_folder.cache_clear()
     CALLS.clear()
-    yield tmp_path / "cache" / module.FOLDER
-    cache_folder.cache_clear()
+    yield tmp_path / "cache" / NAME / module.FOLDER
+    answers_folder.cache_clear()
 
 
 def write(path: Path, text: str, at_ns: int) -> Path:
@@ -75,9 +76,9 @@ def test_where_nothing_can_be_kept_it_is_worked_out(
 ) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    cache_folder.cache_clear()
+    answers_folder.cache_clear()
     path = write(tmp_path / "a.txt", "one", 1)
-    assert cache_folder() is None
+    assert answers_folder() is None
     assert remembered(words_of)(path, "") == remembered(words_of)(path, "") == ["one"]
 
 
@@ -87,6 +88,6 @@ def test_too_many_answers_are_forgotten(
     monkeypatch.setattr(module, "MOST_ANSWERS", 2)
     for k in range(3):
         remembered(words_of)(write(tmp_path / f"{k}.txt", str(k), 1), "")
-    cache_folder.cache_clear()  # the next process
+    answers_folder.cache_clear()  # the next process
     remembered(words_of)(write(tmp_path / "3.txt", "3", 1), "")
     assert len(list(own_folder.iterdir())) == 1

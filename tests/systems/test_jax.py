@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import jax
@@ -18,6 +22,7 @@ from harness.models.tree_fc import TreeFC
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.var_lstm import VarLSTM
 from harness.oracle import run_reference
+from harness.values.places import ROOT
 from systems.on_jax.parts.columns import columns
 from systems.on_jax.parts.tree_rows import UNIT, halved, tree_rows
 from systems.on_jax.scan import Adapter
@@ -239,3 +244,23 @@ def test_a_model_that_is_not_written_is_told() -> None:
         "model of_nobody is not written for it in systems.on_jax.models;"
         " it runs bilstm, tree_fc, tree_gru, tree_lstm, var_lstm"
     )
+
+
+def test_another_process_finds_the_compiled_programs(tmp_path: Path) -> None:
+    program = (
+        "import jax\n"
+        "from tests.systems.test_jax import TreeLSTM, SIZES, found_by, prepared, trees_of\n"
+        "events = []\n"
+        "jax.monitoring.register_event_listener(lambda name, **_: events.append(name))\n"
+        "found = found_by(prepared(TreeLSTM(SIZES)), trees_of((3, 4)))\n"
+        "print(events.count('/jax/compilation_cache/cache_hits'), float(found['loss']))\n"
+    )
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", program]
+    runs = [
+        subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT).stdout
+        for _ in range(2)
+    ]
+    (first_hits, first_loss), (hits, loss) = (run.split() for run in runs)
+    assert (first_hits, first_loss) == ("0", loss)
+    assert int(hits) > 0

@@ -61,7 +61,6 @@ if PENDING and PENDING.budget_s is not None:
 PLACES = {(trial.trial_id, round_): place for place, (trial, round_) in enumerate(ORDER)}
 # Read by what measures: until when, and what else there is to do.
 RUN_PLAN = RESULTS / ".run_plan.json"
-os.environ[VARIABLE] = str(RUN_PLAN)
 
 def steps_of(jobs):
     """What jobs measure and count."""
@@ -81,6 +80,7 @@ onstart:
         print(PENDING.words(steps_of(jobs), n_drawn), file=sys.stderr)
         PENDING.put_outdated_aside()
         PENDING.run_plan(steps_of(jobs), n_drawn).write(RUN_PLAN)
+        os.environ[VARIABLE] = str(RUN_PLAN) # not before: the plan of an earlier run is over
 
 onsuccess:
     forget_postponed(RESULTS)

@@ -5,22 +5,16 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-import os
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from harness.machine.caches import cache_folder
 from harness.machine.compiled import stamp_of
 from harness.machine.source_code import imports_in_text
 
-
-def cache_folder() -> Path:
-    """Where generated kernels are kept between processes, since compiling one takes about a
-    second.
-    """
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "dynamic-batching-kernels"
+FOLDER = "kernels"
 
 
 def called_by(source: str) -> tuple[str, ...]:
@@ -39,17 +33,7 @@ def load_generated(source: str, entry: str) -> Callable[..., None]:
     for name in called:
         importlib.import_module(name)
     digest = hashlib.sha256((stamp_of(called) + source).encode()).hexdigest()[:16]
-    folder = cache_folder()
-    path = folder / f"fused_{digest}.py"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".tmp", delete=False) as file:
-                file.write(source)
-            Path(file.name).replace(path)
-    except OSError:  # no writable home: compile anew in every process
-        path = Path(tempfile.mkdtemp()) / path.name
-        path.write_text(source)
+    path = _written(source, f"fused_{digest}.py")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"cannot load the generated kernel {path}")
@@ -58,3 +42,21 @@ def load_generated(source: str, entry: str) -> Callable[..., None]:
     spec.loader.exec_module(module)
     function: Callable[..., None] = getattr(module, entry)
     return function
+
+
+def _written(source: str, name: str) -> Path:
+    """The file that has the source: in the user's cache, since compiling takes about a second."""
+    folder = cache_folder(FOLDER)
+    try:
+        if folder is not None:
+            path = folder / name
+            if not path.exists():
+                with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+                    file.write(source)
+                Path(file.name).replace(path)
+            return path
+    except OSError:  # a full disk
+        pass
+    path = Path(tempfile.mkdtemp()) / name  # compiled anew in every process
+    path.write_text(source)
+    return path
