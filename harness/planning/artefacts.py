@@ -16,7 +16,7 @@ from harness.planning.claims import Claim, read_claims
 from harness.planning.compose import Composer
 from harness.planning.counter import counting_sha256
 from harness.planning.grid import EXPERIMENT, Settings, expand, override_text
-from harness.planning.resolve import spec_of
+from harness.planning.resolve import spec_from
 from harness.planning.sweep import Sweep
 from harness.planning.yaml_files import read_mapping
 from harness.records.record import path_of
@@ -114,7 +114,7 @@ def _planned(
         chosen = {**one, "dataset": available[str(one["dataset"])]}
         # What an experiment says itself wins: some compare on the CPU wherever they run.
         overrides = tuple(override_text(key, value) for key, value in (extra | chosen).items())
-        yield PlannedTrial(spec_of(composer.compose(overrides)), chosen, overrides, rounds)
+        yield PlannedTrial(spec_from(composer.plain(overrides)), chosen, overrides, rounds)
 
 
 def plan_counts(name: str, choices: Choices) -> tuple[Sweep, ...]:

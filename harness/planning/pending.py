@@ -90,11 +90,12 @@ def pending_of(
     lacks: dict[str, list[Step]] = {}
     for name in sorted(plans, key=lambda name: name not in first):
         for trial in plans[name]:
+            takes_s = durations.of(trial.spec)
             for round_ in range(trial.rounds):
                 step = Step(trial.trial_id, round_)
                 path = path_of(choices.results_dir, *step)
                 if step not in looked_at and not _is_there(path, trial, round_, sources):
-                    seconds[step], files[step] = durations.of(trial.spec), path
+                    seconds[step], files[step] = takes_s, path
                 looked_at.add(step)
                 if step in seconds:
                     lacks.setdefault(name, []).append(step)

@@ -8,11 +8,11 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from harness.contracts.policy import LearningSettings, check_policy_name
 from harness.errors import ConfigError
-from harness.planning.compose import Composer, choices_of, hydra_errors
+from harness.planning.compose import Composer, choices_of, plain_of
 from harness.planning.kinds import known_system
 from harness.planning.schema import BenchConfig
 from harness.planning.yaml_files import read_mapping
@@ -27,8 +27,11 @@ def spec_of(config: DictConfig, command: str = "") -> TrialSpec:
     Raises ConfigError for an unknown name, a value out of range, or a model and a data set that do
     not fit together. Whether this machine can run it is another question: harness.planning.admit.
     """
-    with hydra_errors():
-        plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    return spec_from(plain_of(config), command)
+
+
+def spec_from(plain: Mapping[str, Any], command: str = "") -> TrialSpec:
+    """Resolve a configuration's plain values; raises ConfigError as spec_of does."""
     _refuse_unknown_keys(plain, BenchConfig())
     if plain["bad_data"] not in BAD_DATA:
         raise ConfigError(
@@ -124,5 +127,5 @@ def specs_of(
     Points that come out equal, within an experiment or across several, are one trial.
     """
     composer = Composer(conf_dir)
-    specs = (spec_of(composer.compose([*one, *extra])) for one in override_lists)
+    specs = (spec_from(composer.plain([*one, *extra])) for one in override_lists)
     return {spec.trial_id: spec for spec in specs}

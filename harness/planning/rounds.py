@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from harness.trials.spec import TrialSpec
 
@@ -25,11 +25,12 @@ def in_rounds(
     spec_of: Callable[[Trial], TrialSpec],
 ) -> tuple[tuple[Trial, int], ...]:
     """Return every trial with each of its rounds, in the order of measuring."""
-    most = max(map(n_rounds_of, trials), default=0)
+    placed = [(n_rounds_of(trial), _placed(trial, spec_of(trial))) for trial in trials]
+    most = max((n_rounds for n_rounds, _ in placed), default=0)
     return tuple(
         (trial, round_)
         for round_ in range(most)
-        for trial in order_of_round((t for t in trials if n_rounds_of(t) > round_), round_, spec_of)
+        for trial in _ordered([one for n_rounds, one in placed if n_rounds > round_], round_)
     )
 
 
@@ -41,11 +42,26 @@ def order_of_round(
     Drawn by a hash of round and trial, so that it is the same everywhere, and a system more leaves
     the others in their order.
     """
+    return _ordered([_placed(trial, spec_of(trial)) for trial in trials], round_)
+
+
+class _Placed(NamedTuple, Generic[Trial]):
+    """A trial, what is measured of it, and its name; worked out once for all rounds."""
+
+    point: str
+    trial_id: str
+    trial: Trial
+
+
+def _placed(trial: Trial, spec: TrialSpec) -> _Placed[Trial]:
+    return _Placed(_point_of(spec), spec.trial_id, trial)
+
+
+def _ordered(placed: Iterable[_Placed[Trial]], round_: int) -> list[Trial]:
     points: dict[str, list[tuple[str, Trial]]] = {}
-    for trial in trials:
-        spec = spec_of(trial)
-        drawn = hashlib.sha256(f"{round_} {spec.trial_id}".encode()).hexdigest()
-        points.setdefault(_point_of(spec), []).append((drawn, trial))
+    for one in placed:
+        drawn = hashlib.sha256(f"{round_} {one.trial_id}".encode()).hexdigest()
+        points.setdefault(one.point, []).append((drawn, one.trial))
     return [
         trial for there in points.values() for _, trial in sorted(there, key=lambda pair: pair[0])
     ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.metadata
 import json
 import platform
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -30,13 +32,7 @@ def source_sha256(spec: TrialSpec) -> str:
     whose name the trial or its adapter says (a policy, a model) count as imported, and below them
     what the file says behind a dot (the module `backend` of a backend's folder).
     """
-    roots = [WORKER, spec.adapter, spec.model_module, spec.loader]
-    said = {*_texts((spec.policy, spec.model, spec.system_options)), *_last_parts(roots)}
-    adapter = module_file(spec.adapter)
-    if adapter is not None:
-        _, texts = mentioned(adapter, spec.adapter)
-        said.update(texts)
-    return hash_files(imported_files(roots, said))
+    return SourceHashes().of(spec)
 
 
 class SourceHashes:
@@ -44,14 +40,24 @@ class SourceHashes:
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
+        self._modules = Modules()
+        self._sha256_of: Callable[[Path], bytes] = functools.cache(_sha256_of)
 
     def of(self, spec: TrialSpec) -> str:
         """Return source_sha256 of a trial."""
         names = (spec.policy, spec.model, spec.adapter, spec.model_module, spec.loader)
         key = json.dumps([*names, spec.system_options], sort_keys=True, default=str)
         if key not in self._known:
-            self._known[key] = source_sha256(spec)
+            self._known[key] = hash_files(self._files_of(spec), self._sha256_of)
         return self._known[key]
+
+    def _files_of(self, spec: TrialSpec) -> dict[str, Path]:
+        roots = [WORKER, spec.adapter, spec.model_module, spec.loader]
+        said = {*_texts((spec.policy, spec.model, spec.system_options)), *_last_parts(roots)}
+        adapter = self._modules.read(spec.adapter)
+        if adapter is not None:
+            said.update(adapter.texts)
+        return imported_files(roots, said, self._modules)
 
 
 def harness_versions() -> dict[str, str]:
@@ -61,43 +67,87 @@ def harness_versions() -> dict[str, str]:
     return {"python": platform.python_version(), "numpy": numpy, "harness": core}
 
 
-def imported_files(roots: Iterable[str], said: Collection[str] = ()) -> dict[str, Path]:
+@dataclass(frozen=True, slots=True)
+class Module:
+    """What a file says: modules it imports, its texts, and of those packages and names below."""
+
+    path: Path
+    imports: tuple[str, ...]
+    texts: tuple[str, ...]
+    packages: tuple[str, ...]
+    below: tuple[str, ...]
+
+
+class Modules:
+    """Modules by name, each looked for and read once: while no file changes."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Module | None] = {}
+
+    def read(self, name: str) -> Module | None:
+        """What a module's file says; None for what is not Python source."""
+        if name not in self._known:
+            path = module_file(name)
+            self._known[name] = None if path is None else _module(path, name)
+        return self._known[name]
+
+
+def _module(path: Path, name: str) -> Module:
+    imports, texts = mentioned(path, name)
+    packages = (text.rstrip(".") for text in texts if _MODULE_NAME.fullmatch(text))
+    below = (text for text in texts if _MODULE_BELOW.fullmatch(text))
+    # Names that many functions import alike, and all packages that a module is in, once.
+    return Module(
+        path=path,
+        imports=tuple(dict.fromkeys((*imports, *filter(None, [name.rpartition(".")[0]])))),
+        texts=texts,
+        packages=tuple(dict.fromkeys(packages)),
+        below=tuple(dict.fromkeys(below)),
+    )
+
+
+def imported_files(
+    roots: Iterable[str], said: Collection[str] = (), modules: Modules | None = None
+) -> dict[str, Path]:
     """Return the files of the modules `roots` and of all they import, by module name.
 
     Followed are this repository's packages and those of the roots themselves. said: names of
-    modules that count as imported when a file names their package in a string.
+    modules that count as imported when a file names their package in a string. modules: what was
+    read before.
     """
+    modules = modules or Modules()
+    names = [name for name in said if name.isidentifier()]
     waiting = list(roots)
     followed = {*_OWN_PACKAGES, *(name.partition(".")[0] for name in waiting)}
     files: dict[str, Path] = {}
+    seen: set[str] = set()
     while waiting:
         name = waiting.pop()
-        if name in files or name.partition(".")[0] not in followed:
+        if name in seen:
             continue
-        path = module_file(name)
-        if path is not None:
-            files[name] = path
-            imports, texts = mentioned(path, name)
-            waiting += [*imports, *_named_in(texts, said)]
-            waiting += [name.rpartition(".")[0]] if "." in name else []
+        seen.add(name)
+        module = modules.read(name) if name.partition(".")[0] in followed else None
+        if module is not None:
+            files[name] = module.path
+            waiting += [*module.imports, *_found_by_name(module, names)]
     return files
 
 
-def _named_in(texts: Collection[str], said: Collection[str]) -> Iterator[str]:
-    names = [name for name in said if name.isidentifier()]
-    ends = ["", *(text for text in texts if _MODULE_BELOW.fullmatch(text))]
-    for text in texts:
-        if _MODULE_NAME.fullmatch(text):
-            package = text.rstrip(".")
-            yield package
-            yield from (f"{package}.{name}{end}" for name in names for end in ends)
+def _found_by_name(module: Module, names: Collection[str]) -> Iterator[str]:
+    for package in module.packages:
+        yield package
+        yield from (f"{package}.{name}{end}" for name in names for end in ("", *module.below))
 
 
 def _last_parts(names: Iterable[str]) -> Iterator[str]:
     return (name.rpartition(".")[2] for name in names)
 
 
-def hash_files(files: Mapping[str, Path]) -> str:
+def _sha256_of(path: Path) -> bytes:
+    return code_sha256(path) if path.suffix == ".py" else _content_sha256(path)
+
+
+def hash_files(files: Mapping[str, Path], sha256_of: Callable[[Path], bytes] = _sha256_of) -> str:
     """Hash modules by name and code, so that moving the repository changes nothing.
 
     Comments and docstrings of Python source are left out; of other files the content counts.
@@ -105,7 +155,7 @@ def hash_files(files: Mapping[str, Path]) -> str:
     digest = hashlib.sha256()
     for name, path in sorted(files.items()):
         digest.update(f"{name}\0".encode())
-        digest.update(code_sha256(path) if path.suffix == ".py" else _content_sha256(path))
+        digest.update(sha256_of(path))
     return digest.hexdigest()
 
 

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 from harness.contracts.corpus import ORDERS
@@ -78,7 +79,7 @@ class Limits:
         _check_at_least(self, 0, "memory_bytes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: it remembers its trial_id
 class TrialSpec:
     """One trial's round with everything resolved; raises ConfigError for a value out of range.
 
@@ -136,7 +137,9 @@ class TrialSpec:
     @property
     def identity(self) -> dict[str, Any]:
         """Everything that changes the work, as plain values."""
-        values = {name: value for name, value in asdict(self).items() if name not in _NOT_IDENTITY}
+        names = (item.name for item in fields(self) if item.name not in _NOT_IDENTITY)
+        values = {name: getattr(self, name) for name in names}
+        values |= {"timing": asdict(self.timing), "learning": asdict(self.learning)}
         if self.order == DEFAULT_ORDER:
             del values["order"]  # records of before there was a choice stay those of this trial
         for name in _LATER_CHOICES:
@@ -148,7 +151,7 @@ class TrialSpec:
             del values["learning"]
         return values | {"embedding_size": self.embedding_size or self.hidden_size}
 
-    @property
+    @cached_property
     def trial_id(self) -> str:
         """Path-safe text that names the trial, ending in a hash of its identity; no round in it."""
         text = json.dumps(self.identity, sort_keys=True, default=str)

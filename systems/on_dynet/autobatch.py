@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
+from harness.trials.ids import n_lookups
 from systems.on_dynet.build import (
     AUTOBATCH,
     NATIVE,
@@ -66,6 +67,7 @@ class Adapter(DynetSystem):
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
+        self._mini_batch: Sequence[Any] = []
         self._instances: list[Any] = []
         self._rounds: list[Round] = []
         self._patch: ctypes.CDLL | None = None
@@ -84,6 +86,7 @@ class Adapter(DynetSystem):
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Import DyNet with this trial's settings, and hand it the weights."""
+        self._model = model
         self._patch = _patch(self.options)
         self._runtime = _import_dynet(self.settings, self.options, weights)
         self._store = self._runtime.ParameterStore(weights)
@@ -94,6 +97,7 @@ class Adapter(DynetSystem):
 
     def load(self, instances: Sequence[Any]) -> None:
         """Turn arrays into the Python lists that a DyNet program would hold them in."""
+        self._mini_batch = instances
         self._instances = [self._network.read(instance) for instance in instances]
 
     def _clear_gradients(self) -> None:
@@ -128,9 +132,15 @@ class Adapter(DynetSystem):
         return Result(
             loss=self.last_loss(),
             outputs=np.concatenate([rows for output in outputs for rows in self._rows(output)]),
-            gradients=self._store.gradients() if self._gradients_pending else {},
+            gradients=self._gradients() if self._gradients_pending else {},
             counters=Counters(),
         )
+
+    def _gradients(self) -> Weights:
+        looked_up = n_lookups(self._model, self._mini_batch)
+        rows = {name: np.flatnonzero(counts) for name, counts in looked_up.items()}
+        found: Weights = self._store.gradients(rows)
+        return found
 
     def parameters(self) -> Parameters:
         """DyNet's, turned and joined as the model has them."""

@@ -30,10 +30,12 @@ class ParameterStore:
         self.collection = dy.ParameterCollection()
         self._weights = weights
         self._parts: dict[str, tuple[list[Any], Join]] = {}
+        self._tables: dict[str, tuple[int, ...]] = {}  # shapes of what is looked up
 
     def table(self, name: str) -> Any:
         """Embeddings: a lookup parameter, whose gradient and update are sparse."""
         table = self.collection.lookup_parameters_from_numpy(self._weights[name])
+        self._tables[name] = self._weights[name].shape
         self._parts[name] = ([table], lambda parts: parts[0].reshape(self._weights[name].shape))
         return table
 
@@ -45,6 +47,7 @@ class ParameterStore:
         values = self._weights[name]
         side = math.isqrt(values.shape[1])
         table = self.collection.lookup_parameters_from_numpy(values.reshape(-1, side, side))
+        self._tables[name] = (len(values), side, side)
         self._parts[name] = (
             [table],
             lambda parts: parts[0].transpose(0, 2, 1).reshape(values.shape),
@@ -105,12 +108,22 @@ class ParameterStore:
     def _add(self, values: Array) -> Any:
         return self.collection.parameters_from_numpy(np.ascontiguousarray(values))
 
-    def gradients(self) -> dict[str, Array]:
-        """Dense gradients by shared name, as the last backward pass left them."""
-        return {
-            name: join([np.array(part.grad_as_array()) for part in parts])
-            for name, (parts, join) in self._parts.items()
-        }
+    def gradients(self, rows: Mapping[str, Array]) -> dict[str, Array]:
+        """Dense gradients by shared name, as the last backward pass left them.
+
+        rows: those that were looked up, of each table; no other has a gradient. DyNet hands tables
+        out row by row, of 18 000 words in 0.2 s.
+        """
+        found = {}
+        for name, (parts, join) in self._parts.items():
+            if name in self._tables:
+                gradient = np.zeros(self._tables[name], np.float32)
+                if len(rows[name]):
+                    gradient[rows[name]] = parts[0].rows_grad_as_array(rows[name].tolist())
+                found[name] = join([gradient])
+            else:
+                found[name] = join([np.array(part.grad_as_array()) for part in parts])
+        return found
 
     def parameters(self) -> dict[str, Array]:
         """Values by shared name, as they are now."""

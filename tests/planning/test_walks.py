@@ -115,7 +115,7 @@ def test_the_shipped_walks_lead_to_the_plain_engine() -> None:
     """That they step over every difference is checked whenever they are read."""
     walks = {
         (settings["system"], key)
-        for settings in expand("switch_walks", "medium").settings
+        for settings in expand("switch_walks", "paper").settings
         for key in settings
         if key.startswith("system.options.")
     }

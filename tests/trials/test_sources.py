@@ -158,7 +158,7 @@ def code_of(spec: TrialSpec, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Modules whose content the hash of a trial covers."""
     found: set[str] = set()
 
-    def note(files: Mapping[str, Path]) -> str:
+    def note(files: Mapping[str, Path], *_: object) -> str:
         found.update(files)
         return ""
 
