@@ -20,6 +20,7 @@ from harness.planning.resolve import spec_from
 from harness.planning.sweep import Sweep
 from harness.planning.yaml_files import read_mapping
 from harness.records.record import path_of
+from harness.trials.sources import SourceHashes
 from harness.trials.spec import TrialSpec
 from harness.values.places import CONF_DIR
 
@@ -175,14 +176,14 @@ def _claims_by_experiment(choices: Choices, *, counted: bool) -> dict[str, list[
     return found
 
 
-def sweep_sha256(sweep: Sweep, composer: Composer) -> str:
+def sweep_sha256(sweep: Sweep, composer: Composer, hashes: SourceHashes | None = None) -> str:
     """Hash the code that counts: the counter and the models, loaders and policies of a sweep."""
     modules = set()
-    for key in ("model", "dataset"):
-        for value in sweep.values(key):
-            config = composer.compose(["system=null", f"{key}={value}"])
-            modules.add(config.model.model if key == "model" else config.dataset.loader)
-    return counting_sha256(modules, {v for values in sweep.settings.values() for v in values})
+    for group, key in (("model", "model"), ("dataset", "loader")):
+        for value in sweep.values(group):
+            modules.add(composer.plain(["system=null", f"{group}={value}"])[group][key])
+    said = {value for values in sweep.settings.values() for value in values}
+    return counting_sha256(modules, said, hashes)
 
 
 def is_here(dataset: str, choices: Choices) -> bool:

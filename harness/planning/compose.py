@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from harness.errors import ConfigError
 from harness.planning.plain_values import PlainValues
-from harness.planning.schema import register_schema
+from harness.planning.schema import BenchConfig, register_schema
 from harness.planning.yaml_files import yaml_fault
 from harness.values.places import CONF_DIR
 
@@ -167,10 +167,34 @@ class Composer:
     ) -> DictConfig | None:
         """What stands below one group, in which alone two choices differ; None: more differs."""
         if groups not in self._parts:
-            own, other = self._by_hydra(groups), self._by_hydra(first)
-            alike = _all_but(name, own) == _all_but(name, other)
-            self._parts[groups] = own[name] if alike else None
+            whole = self._by_hydra(first)
+            part = self._below(groups, name) if self._below(first, name) == whole[name] else None
+            if part is None:
+                own = self._by_hydra(groups)
+                part = own[name] if _all_but(name, own) == _all_but(name, whole) else None
+            self._parts[groups] = part
         return self._parts[groups]
+
+    def _below(self, groups: tuple[str, ...], name: str) -> DictConfig | None:
+        """A group's own file under the types; None where it asks for more, which Hydra knows.
+
+        0.1 s less than a composition by Hydra, and a scale has a hundred files.
+        """
+        chosen = dict(text.split("=", 1) for text in groups)[name].strip("'")
+        path = self._conf_dir / name / f"{chosen}.yaml"
+        if not path.is_file():
+            return None
+        content = OmegaConf.load(path)
+        if "defaults" in content or "@package" in path.read_text(encoding="utf-8"):
+            return None
+        check_name(name, chosen, self._conf_dir)
+        below = OmegaConf.structured(type(getattr(BenchConfig(), name)))
+        try:
+            below.merge_with(content)
+        except OmegaConfBaseException:  # Hydra says more of it
+            return None
+        assert isinstance(below, DictConfig)
+        return below
 
     def _nested(self, values: Sequence[str]) -> dict[str, Any]:
         """Overrides as nested values, later ones over earlier; a grid has the same ones often."""

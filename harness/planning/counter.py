@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from harness.trials.sources import hash_files, imported_files
+from harness.trials.sources import SourceHashes
 
 COUNTER = "harness.counts.worker"
 
 
-def counting_sha256(modules: Iterable[str], said: Collection[str]) -> str:
+def counting_sha256(
+    modules: Iterable[str], said: Collection[str], hashes: SourceHashes | None = None
+) -> str:
     """Hash the counter and the `modules` of what it counts: models and loaders.
 
-    said: names of modules, such as policies, that count as imported; see imported_files.
+    said: names of modules, such as policies, that count as imported; see imported_files. hashes:
+    which knows what others have read.
     """
-    return hash_files(imported_files(sorted({COUNTER, *modules}), said))
+    return (hashes or SourceHashes()).of_modules(sorted({COUNTER, *modules}), said)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+
+from harness.values.nested import texts_in
 
 Plain = dict[str, Any]
 Path = tuple[str, ...]
@@ -49,7 +51,7 @@ class PlainValues:
 
     def _base(self, groups: tuple[str, ...]) -> bytes | None:
         config = self._compose(groups)
-        if any(map(_refers, _texts(OmegaConf.to_container(config)))):
+        if any(map(_refers, texts_in(OmegaConf.to_container(config)))):
             return None
         return pickle.dumps(OmegaConf.to_container(config, resolve=True))
 
@@ -78,15 +80,3 @@ def _refers(text: str) -> bool:
     """Whether a value is another one's, or is not there."""
     own = text.removeprefix(_OF_ENVIRONMENT)
     return _REFERENCE in own or text == _MISSING
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """All strings inside a value made of mappings and lists."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for inner in value.values():
-            yield from _texts(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _texts(inner)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from harness.machine.source_code import code_sha256, mentioned
 from harness.trials.spec import TrialSpec
+from harness.values.nested import texts_in
 from harness.values.places import ROOT
 
 WORKER = "harness.measuring.worker"
@@ -48,16 +49,20 @@ class SourceHashes:
         names = (spec.policy, spec.model, spec.adapter, spec.model_module, spec.loader)
         key = json.dumps([*names, spec.system_options], sort_keys=True, default=str)
         if key not in self._known:
-            self._known[key] = hash_files(self._files_of(spec), self._sha256_of)
+            self._known[key] = self._worked_out(spec)
         return self._known[key]
 
-    def _files_of(self, spec: TrialSpec) -> dict[str, Path]:
+    def of_modules(self, roots: Iterable[str], said: Collection[str]) -> str:
+        """Hash modules and all they import; said: see imported_files."""
+        return hash_files(imported_files(roots, said, self._modules), self._sha256_of)
+
+    def _worked_out(self, spec: TrialSpec) -> str:
         roots = [WORKER, spec.adapter, spec.model_module, spec.loader]
-        said = {*_texts((spec.policy, spec.model, spec.system_options)), *_last_parts(roots)}
+        said = {*texts_in((spec.policy, spec.model, spec.system_options)), *_last_parts(roots)}
         adapter = self._modules.read(spec.adapter)
         if adapter is not None:
             said.update(adapter.texts)
-        return imported_files(roots, said, self._modules)
+        return self.of_modules(roots, said)
 
 
 def harness_versions() -> dict[str, str]:
@@ -199,15 +204,3 @@ def _find(name: str) -> Path | None:
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return None
     return Path(spec.origin)
-
-
-def _texts(value: object) -> Iterator[str]:
-    """All strings inside a value made of mappings and lists."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _texts(inner)
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
-            yield from _texts(inner)

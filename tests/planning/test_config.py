@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from harness.contracts.policy import LearningSettings
 from harness.errors import ConfigError
-from harness.planning.compose import Composer, choices_of, quote_null
+from harness.planning.compose import Composer, as_recorded, choices_of, plain_of, quote_null
 from harness.planning.grid import expand, experiment_names
 from harness.planning.resolve import spec_of, specs_of
 from harness.planning.rounds import order_of_round
@@ -105,6 +105,61 @@ def test_a_file_that_says_more_than_its_group_is_composed_as_hydra_does(tmp_path
             assert composed == Composer(conf_dir).compose(overrides)
             assert composed.system.name == system.removeprefix("system=")
             assert ("said_by" in (composed.system.options or {})) == (model == "tree_gru")
+
+
+def test_every_file_stands_there_as_hydra_has_it() -> None:
+    """Also those that are joined to another's composition without Hydra."""
+    own = Composer()
+    for group in ("system", "model", "dataset"):
+        for name in choices_of(group):
+            overrides = [NULL, "model=tree_lstm", "dataset=sst", "batch_size=3"]
+            overrides = [text for text in overrides if not text.startswith(f"{group}=")]
+            overrides.append(as_recorded(f"{group}={name}"))
+            expected = plain_of(Composer().compose(overrides))
+            assert plain_of(own.compose(overrides)) == own.plain(overrides) == expected
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["timing={min_seconds: 1.5}", "timing.min_passes=4"],  # a mapping
+        ["model.options.variant=cavs", "model=tree_fc"],
+        ["hidden_size=32", "embedding_size=${hidden_size}"],  # a reference
+        ["+dataset.options.n_instances=7"],  # Hydra's grammar
+        ["batch_size=8", "batch_size=4"],  # the later one
+        ["learning_rate=1", "policy=null", "data_root=1"],  # as the types have it
+    ],
+)
+def test_plain_values_are_those_of_the_composition(
+    composer: Composer, overrides: list[str]
+) -> None:
+    whole = [NULL, *overrides]
+    assert composer.plain(whole) == plain_of(composer.compose(whole))
+    assert composer.plain(whole) == plain_of(composer.compose(whole)), "nothing is shared"
+
+
+def test_plain_values_belong_to_who_asked(composer: Composer) -> None:
+    composer.plain([NULL, "batch_size=2"])["system"]["options"]["more"] = 1
+    assert "more" not in composer.plain([NULL, "batch_size=2"])["system"]["options"]
+
+
+def test_a_value_that_refers_to_another_is_resolved_with_it(tmp_path: Path) -> None:
+    shutil.copytree(CONF_DIR, tmp_path / "conf")
+    bench = tmp_path / "conf" / "bench.yaml"
+    bench.write_text(
+        bench.read_text().replace("embedding_size: 0", "embedding_size: ${batch_size}")
+    )
+    own = Composer(tmp_path / "conf")
+    assert [own.plain([NULL, f"batch_size={n}"])["embedding_size"] for n in (3, 5)] == [3, 5]
+
+
+def test_a_wrong_value_is_told_of_plain_values_too(composer: Composer) -> None:
+    for wrong in ("batch_size=many", "no_such_key=1", "timing.no_such_key=1"):
+        with pytest.raises(ConfigError) as told:
+            composer.compose([NULL, wrong])
+        with pytest.raises(ConfigError) as told_too:
+            composer.plain([NULL, wrong])
+        assert str(told.value) == str(told_too.value)
 
 
 def test_systems_models_and_data_sets_are_joined_as_hydra_joins_them() -> None:

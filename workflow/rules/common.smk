@@ -1,4 +1,5 @@
 # What there is to do, worked out once: the grids of conf/experiment on this machine.
+import functools
 import os
 import shlex
 import sys
@@ -89,6 +90,15 @@ onerror:
     forget_postponed(RESULTS)
 
 SOURCES = SourceHashes()
+
+@functools.cache # asked for every round
+def spec_of_trial(trial_id):
+    return TRIALS[trial_id].as_json(CHOICES.conf_dir)
+
+@functools.cache
+def source_of_trial(trial_id):
+    return SOURCES.of(TRIALS[trial_id].spec)
+
 SWEEPS = {sweep.sweep_id: sweep for sweeps in COUNTS.values() for sweep in sweeps}
 FILES = {name: read_presentation(name, CHOICES.conf_dir).files for name in PLANS}
 # Editing what draws draws again; editing what is measured measures again (see the rule trial).

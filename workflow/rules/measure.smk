@@ -8,8 +8,8 @@ rule trial:
     log:
         f"{RESULTS}/logs/{{trial}}/r{{round}}.log",
     params:
-        spec=lambda wildcards: TRIALS[wildcards.trial].as_json(CHOICES.conf_dir),
-        source=lambda wildcards: SOURCES.of(TRIALS[wildcards.trial].spec),
+        spec=lambda wildcards: spec_of_trial(wildcards.trial),
+        source=lambda wildcards: source_of_trial(wildcards.trial),
         measure=f"flock {RESULTS}/.measuring {PYTHON} harness.commands.measure",
         worker_log=lambda wildcards: f"{RESULTS}/logs/{wildcards.trial}.r{wildcards.round}.log",
     threads: workflow.cores # it owns the machine: nothing else runs beside it
@@ -30,7 +30,7 @@ rule counts:
         f"{RESULTS}/logs/counts/{{sweep}}.log",
     params:
         settings=lambda wildcards: SWEEPS[wildcards.sweep].overrides,
-        source=lambda wildcards: sweep_sha256(SWEEPS[wildcards.sweep], COMPOSER),
+        source=lambda wildcards: sweep_sha256(SWEEPS[wildcards.sweep], COMPOSER, SOURCES),
         bench_schedule=f"flock {RESULTS}/.measuring {PYTHON} harness.commands.schedule",
         data=f"data_root={CHOICES.data_root}",
         records=f"records={RESULTS}/raw/counts",

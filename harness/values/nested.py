@@ -1,0 +1,17 @@
+"""Values made of mappings and lists, as configurations are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+
+def texts_in(value: object) -> Iterator[str]:
+    """All strings inside a value, but for keys."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from texts_in(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from texts_in(inner)
