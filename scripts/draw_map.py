@@ -15,13 +15,13 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from pathlib import Path
 
 from harness.values.places import ROOT
+from scripts.marked_page import MarkedPage
 from tests.support.layers import LAYERS, MODULES, PACKAGES, imported_at_run_time, reachable
 
-PICTURE, PAGE = ROOT / "docs" / "map.svg", ROOT / "docs" / "map.md"
-BEGIN, END = "<!-- written by scripts/draw_map.py -->\n", "<!-- until here -->\n"
+PICTURE = ROOT / "docs" / "map.svg"
+PAGE = MarkedPage(ROOT / "docs" / "map.md", "draw_map")
 ADDED = ("datasets", "harness/models", "harness/policies", "systems")  # one file a thing
 MOST_IN_A_ROW = 4
 BOX_WIDTH, BOX_HEIGHT, ROW_HEIGHT, GAP, LANE = 160, 56, 88, 14, 8
@@ -247,16 +247,10 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def with_table(page: str) -> str:
-    """The page, with the table in its place."""
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n{table()}\n{END}{rest.partition(END)[2]}"
-
-
-def main(picture: Path = PICTURE, page: Path = PAGE) -> None:
+def main() -> None:
     """Write both."""
-    picture.write_text(svg(), encoding="utf-8")
-    page.write_text(with_table(page.read_text(encoding="utf-8")), encoding="utf-8")
+    PICTURE.write_text(svg(), encoding="utf-8")
+    PAGE.write(table())
 
 
 if __name__ == "__main__":

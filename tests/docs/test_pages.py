@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from harness.planning.grid import experiment_names
 from harness.records.record import STATUSES, Record
 from harness.values.places import ROOT
 from scripts import draw_answers, draw_artefacts
+from scripts.marked_page import END, MarkedPage
 
 DOCS = ROOT / "docs"
 
@@ -52,3 +54,11 @@ def test_the_answers_of_the_readme_are_those_of_the_committed_records() -> None:
     found = draw_answers.table(draw_answers.answers())
     assert draw_answers.PAGE.written == found.strip(), "run python -m scripts.draw_answers"
     assert found.count("\n") > 3
+
+
+def test_a_part_is_written_in_its_place(tmp_path: Path) -> None:
+    page = MarkedPage(tmp_path / "page.md", "draw_it")
+    page.path.write_text(f"before\n{page.begin}\nold\n{END}after\n")
+    page.write("new")
+    assert page.written == "new"
+    assert page.path.read_text() == f"before\n{page.begin}\nnew\n{END}after\n"

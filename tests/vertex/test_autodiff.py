@@ -18,18 +18,18 @@ from harness.vertex.autodiff import differentiate
 from harness.vertex.operators import OPERATORS
 from harness.vertex.tracing import VertexTracer, trace
 from tests.support.engine_models import EXAMPLES
-from tests.support.finite_differences import STEP, check_gradients
+from tests.support.finite_differences import STEP, wrong_gradients
 from tests.support.random_programs import RandomModel, models, sketches
 from tests.support.random_trees import trees
 from tests.support.sketch_models import SIZES
 from tests.support.sketches import Sketch
 
 
-def _check(model: Model, instances: list[Any], n_entries: int | None = None, seed: int = 1) -> None:
+def _wrong(model: Model, instances: list[Any], n_entries: int, seed: int = 1) -> list[str]:
     # Larger than the models' own initial weights, so that no gate is almost linear.
     weights = {k: 2.0 * w.astype(np.float64) for k, w in initial_weights(model, seed).items()}
     gradients = run_reference(model, weights, instances, "train").gradients
-    check_gradients(
+    return wrong_gradients(
         lambda w: run_reference(model, w, instances, "infer").loss, weights, gradients, n_entries
     )
 
@@ -37,7 +37,7 @@ def _check(model: Model, instances: list[Any], n_entries: int | None = None, see
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_gradients_of_whole_models(name: str) -> None:
     model, instances = EXAMPLES[name]
-    _check(model, instances, n_entries=12)
+    assert _wrong(model, instances, n_entries=12) == []
 
 
 TREE_MODELS = [TreeLSTM(SIZES), TreeFC(SIZES, variant="fold"), TreeFC(SIZES, variant="cavs")]
@@ -51,11 +51,12 @@ def test_gradients_on_random_trees(instances: list[Tree], which: int, seed: int)
         # relu has kinks, where differences mean nothing: away from zero every unit is open.
         weights = {k: np.abs(w) for k, w in initial_weights(model, seed).items()}
         gradients = run_reference(model, weights, instances, "train").gradients
-        check_gradients(
+        wrong = wrong_gradients(
             lambda w: run_reference(model, w, instances, "infer").loss, weights, gradients, 6
         )
     else:
-        _check(model, instances, n_entries=4, seed=seed)
+        wrong = _wrong(model, instances, n_entries=4, seed=seed)
+    assert wrong == []
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
