@@ -1,10 +1,11 @@
-"""Measures one round of a trial that was planned before: what the pipeline calls for each.
+"""Measures one round of trials that were planned before: what the pipeline calls for a sitting.
 
-    python -m harness.commands.measure SPEC --round 0 --out RECORD.json --log FILE
+    python -m harness.commands.measure SPEC... --round 0 --results-dir results --done FILE
 
-SPEC: the trial as JSON. `bench` composes the same from what is typed, which takes as long as
+SPEC: a trial as JSON. `bench` composes the same from what is typed, which takes as long as
 measuring a short trial; a record tells the `bench` command either way. In a run of the pipeline,
-whose plan BENCH_RUN_PLAN names, it stops in time and says how long all the rest takes.
+whose plan BENCH_RUN_PLAN names, it stops in time and says how long all the rest takes. Its last act
+is FILE, which names the records; nothing that comes before takes one away.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import os
 import sys
 import time
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,8 +22,8 @@ from pathlib import Path
 from harness.errors import BenchError
 from harness.planning.durations import words_of
 from harness.planning.run_plan import VARIABLE, RunPlan, read_run_plan
-from harness.records.postponed import is_postponed, postpone
-from harness.records.record import read_record
+from harness.records.measured import write_measured
+from harness.records.record import path_of, read_record
 from harness.terminal.measurement import Measurement, complain, measure_all
 from harness.terminal.reporting import outcome_words, trial_words
 from harness.trials.spec import TrialSpec
@@ -32,42 +33,52 @@ TERMINAL = 3  # the descriptor that the pipeline opens for it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 when there is a record, 1 where the trial is refused."""
+    """Return 0 when what there was time for has a record, 1 where a trial is refused."""
     parser = ArgumentParser(prog="measure", description=__doc__)
-    parser.add_argument("spec", type=json.loads)
+    parser.add_argument("specs", nargs="+", type=json.loads)
     parser.add_argument("--round", type=int, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--results-dir", type=Path, required=True)
+    parser.add_argument("--done", type=Path, required=True)
     given = parser.parse_args(arguments)
     plan = read_run_plan(Path(os.environ.get(VARIABLE, "")))
-    if plan is not None and not plan.fits(given.out, time.time()):
-        postpone(given.out)
-        tell(f"{given.out.parent.name} r{given.round}  left for the next run: the budget is over")
-        return 0
     try:
-        spec = TrialSpec.from_dict(given.spec).with_round(given.round)
-        one = Measurement(spec, given.out, given.log, force=False, records_bad_data=True)
-        is_measured = measure_all([one])
+        planned = [_planned(values, given) for values in given.specs]
+        are_measured = [_measure(one, plan) for one in planned]
     except BenchError as error:
         complain(error)
         return USAGE
     except KeyboardInterrupt:
         return INTERRUPTED
+    if not all(are_measured):
+        return USAGE
+    write_measured(given.done, [one.path for one in planned if one.path.exists()])
+    return 0
+
+
+def _planned(values: dict[str, object], given: Namespace) -> Measurement:
+    spec = TrialSpec.from_dict(values).with_round(given.round)
+    path = path_of(given.results_dir, spec.trial_id, spec.round)
+    log = given.results_dir / "logs" / f"{spec.trial_id}.r{spec.round}.log"
+    return Measurement(spec, path, log, force=False, records_bad_data=True)
+
+
+def _measure(one: Measurement, plan: RunPlan | None) -> bool:
+    """Return whether the trial was not refused; what would end too late is left."""
+    if plan is not None and not plan.fits(one.path, time.time()):
+        tell(f"{one.spec.trial_id} r{one.spec.round}  left for the next run: the budget is over")
+        return True
+    is_measured = measure_all([one])
     if is_measured and plan is not None:
-        tell(progress_words(plan, given.out))
-    return 0 if is_measured else USAGE
+        tell(progress_words(plan, one.path))
+    return is_measured
 
 
 def progress_words(plan: RunPlan, out: Path) -> str:
     """One line: what came out, how many steps are done, and how long the others take."""
     record = read_record(out)
-    left = words_of(plan.remaining_s(time.time(), _is_done))
-    place = f"[{plan.n_done(_is_done)}/{len(plan.seconds)}]"
+    left = words_of(plan.remaining_s(time.time(), plan.is_done))
+    place = f"[{plan.n_done(plan.is_done)}/{len(plan.seconds)}]"
     return f"{place} {trial_words(record.trial)}  {outcome_words(record)}; about {left} left"
-
-
-def _is_done(path: Path) -> bool:
-    return path.exists() and not is_postponed(path)
 
 
 def tell(line: str) -> None:

@@ -24,7 +24,6 @@ from harness.records.packed import (
     unpacked_records,
     write_packed,
 )
-from harness.records.postponed import is_postponed
 from harness.records.record import Record, read_record, write_record
 
 COUNTS = "counts.jsonl.xz"
@@ -75,7 +74,7 @@ def counts_in(places: Iterable[Path]) -> list[AnyCount]:
 def _loose(place: Path, pattern: str) -> list[Path]:
     if place.is_dir():
         found = (path for path in place.rglob(pattern) if path.parent.name != "superseded")
-        return sorted(path for path in found if not is_postponed(path))
+        return sorted(found)
     return [] if packed_files(place) else [place]
 
 

@@ -13,7 +13,6 @@ from harness.planning.budget import Step, seconds_of, within
 from harness.planning.durations import COUNT_S, DRAWN_S, OTHERS_S, Durations, timed_in, words_of
 from harness.planning.run_plan import RunPlan
 from harness.planning.sweep import Sweep
-from harness.records.postponed import forget_postponed
 from harness.records.record import TRIED_AGAIN, find_record, path_of
 from harness.records.whole_files import put_aside
 from harness.trials.sources import SourceHashes
@@ -33,6 +32,10 @@ class Pending:
     now: frozenset[Step]
     n_known: int
     budget_s: float | None = None
+
+    def is_lacking(self, step: Step) -> bool:
+        """Whether a step has no record that stands."""
+        return step in self.seconds
 
     def is_in(self, step: Step) -> bool:
         """Whether a step is done already, or in this run."""
@@ -81,7 +84,6 @@ def pending_of(
     plans, counts: of every artefact. first: artefacts that matter most. Raises ConfigError for a
     budget that is no length of time, or too short for anything.
     """
-    forget_postponed(choices.results_dir)
     durations = Durations(timed_in(choices.results_dir, cpu_model()))
     sources = SourceHashes()
     seconds: dict[Step, float] = {}

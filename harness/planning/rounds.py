@@ -54,7 +54,7 @@ class _Placed(NamedTuple, Generic[Trial]):
 
 
 def _placed(trial: Trial, spec: TrialSpec) -> _Placed[Trial]:
-    return _Placed(_point_of(spec), spec.trial_id, trial)
+    return _Placed(point_of(spec), spec.trial_id, trial)
 
 
 def _ordered(placed: Iterable[_Placed[Trial]], round_: int) -> list[Trial]:
@@ -67,7 +67,7 @@ def _ordered(placed: Iterable[_Placed[Trial]], round_: int) -> list[Trial]:
     ]
 
 
-def _point_of(spec: TrialSpec) -> str:
+def point_of(spec: TrialSpec) -> str:
     """What is measured, as text: everything but by whom."""
     rest = {name: value for name, value in spec.identity.items() if name not in _NOT_POINT}
     return json.dumps(rest, sort_keys=True, default=str)

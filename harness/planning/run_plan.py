@@ -45,6 +45,13 @@ class RunPlan:
         found = left_s * pace
         return found if self.until is None else min(found, max(0.0, self.until - now))
 
+    def is_done(self, file: Path) -> bool:
+        """Whether a step has left its file: one that is older than the run was there before."""
+        try:
+            return file.stat().st_mtime >= self.started
+        except OSError:
+            return False
+
     def n_done(self, is_done: Callable[[Path], bool]) -> int:
         """How many steps are done."""
         return sum(is_done(Path(file)) for file in self.seconds)

@@ -13,7 +13,6 @@ from harness.planning.artefacts import PlannedTrial
 from harness.planning.compose import Composer
 from harness.planning.sweep import Sweep
 from harness.records.answers import Answers
-from harness.records.postponed import is_postponed
 from harness.records.record import Record, read_record
 
 Rounds = tuple[Record | None, ...]  # None: there is no record of that round
@@ -48,7 +47,7 @@ class ResultsFolder:
 
 
 def _record_at(path: Path) -> Record | None:
-    return read_record(path) if path.exists() and not is_postponed(path) else None
+    return read_record(path) if path.exists() else None
 
 
 class Elsewhere:

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from harness.commands import measure
-from harness.counts.places import records_in
 from harness.planning.artefacts import choices_from, plan_artefact
 from harness.planning.compose import Composer
 from harness.planning.run_plan import VARIABLE, RunPlan
-from harness.records.postponed import forget_postponed, is_postponed
-from harness.records.record import read_record
+from harness.records.measured import sitting_path
+from harness.records.record import path_of, read_record
 from harness.trials.spec import TrialSpec
+
+MakeSpec = Callable[..., TrialSpec]
 
 
 def test_a_planned_trial_is_what_bench_would_measure() -> None:
@@ -35,32 +36,60 @@ def test_a_folder_of_ones_own_is_told_with_the_command(tmp_path: Path) -> None:
     assert f"'--config-path={tmp_path}/my conf'" in command
 
 
-def test_it_leaves_a_record_of_the_round(
-    make_spec: Callable[..., TrialSpec], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def typed(folder: Path, *specs: TrialSpec, round_: int = 0) -> list[str]:
+    texts = [json.dumps(spec.to_dict()) for spec in specs]
+    where = ["--results-dir", str(folder), "--done", str(done_file(folder))]
+    return [*texts, "--round", str(round_), *where]
+
+
+def done_file(folder: Path) -> Path:
+    return sitting_path(folder, "some", 0)
+
+
+def named_in(file: Path) -> list[str]:
+    found: list[str] = json.loads(file.read_text())["records"]
+    return found
+
+
+def test_it_leaves_records_of_the_round_and_says_which(
+    make_spec: MakeSpec, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    text, out = json.dumps(make_spec().to_dict()), tmp_path / "r3.json"
-    typed = [text, "--round", "3", "--out", str(out), "--log", str(tmp_path / "r3.log")]
-    assert measure.main(typed) == 0
-    assert read_record(out).trial.round == 3
+    specs = [make_spec(batch_size=size) for size in (1, 2)]
+    records = [path_of(tmp_path, spec.trial_id, 3) for spec in specs]
+    assert measure.main(typed(tmp_path, *specs, round_=3)) == 0
+    assert [read_record(path).trial.round for path in records] == [3, 3]
+    assert named_in(done_file(tmp_path)) == [str(path) for path in records]
     assert "ok" in capfd.readouterr().out
-    assert measure.main(typed) == 0
+    before = [path.read_bytes() for path in records]
+    assert measure.main(typed(tmp_path, *specs, round_=3)) == 0
     assert "kept" in "".join(capfd.readouterr())
+    assert [path.read_bytes() for path in records] == before
 
 
 def test_what_is_refused_is_one_line(
-    make_spec: Callable[..., TrialSpec], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    make_spec: MakeSpec, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     values = make_spec().to_dict() | {"batch_size": 0}
-    typed = [json.dumps(values), "--round", "0", "--out", str(tmp_path / "r0.json")]
-    assert measure.main([*typed, "--log", str(tmp_path / "log")]) == 1
+    command = [json.dumps(values), *typed(tmp_path, make_spec())[1:]]
+    assert measure.main(command) == 1
     assert capfd.readouterr().err == (
         "bench: batch_size=0 is not allowed; give a value of at least 1\n"
     )
 
 
-def run_plan(folder: Path, out: Path, until: float | None) -> Path:
+def test_what_is_refused_takes_no_other_record_along(make_spec: MakeSpec, tmp_path: Path) -> None:
+    wrong = make_spec(system="vertex", adapter="systems.on_core.vertex", system_options={"x": 1})
+    specs = [make_spec(), wrong, make_spec(batch_size=8)]
+    assert measure.main(typed(tmp_path, *specs)) == 1
+    there = [path_of(tmp_path, spec.trial_id, 0).exists() for spec in specs]
+    assert there == [True, False, True]
+    assert not done_file(tmp_path).exists(), "the sitting is not over"
+
+
+def run_plan(folder: Path, spec: TrialSpec, until: float | None) -> Path:
     path = folder / "plan.json"
-    RunPlan(time.time(), until, {str(out): 5.0, str(folder / "other.json"): 7.0}).write(path)
+    seconds = {str(path_of(folder, spec.trial_id, 0)): 5.0, str(folder / "other.json"): 7.0}
+    RunPlan(time.time() - 1, until, seconds).write(path)
     return path
 
 
@@ -73,14 +102,11 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_in_a_run_it_says_how_long_the_rest_takes(
-    make_spec: Callable[..., TrialSpec],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    terminal: Path,
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: Path
 ) -> None:
-    text, out = json.dumps(make_spec().to_dict()), tmp_path / "trial" / "r0.json"
-    monkeypatch.setenv(VARIABLE, str(run_plan(tmp_path, out, None)))
-    assert measure.main([text, "--round", "0", "--out", str(out), "--log", f"{out}.log"]) == 0
+    spec = make_spec()
+    monkeypatch.setenv(VARIABLE, str(run_plan(tmp_path, spec, None)))
+    assert measure.main(typed(tmp_path, spec)) == 0
     (line,) = terminal.read_text().splitlines()
     assert line.startswith("[1/2] ")
     assert line.endswith(" s left")
@@ -88,22 +114,14 @@ def test_in_a_run_it_says_how_long_the_rest_takes(
 
 
 def test_what_would_end_too_late_is_left_for_the_next_run(
-    make_spec: Callable[..., TrialSpec],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    terminal: Path,
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: Path
 ) -> None:
-    text, out = json.dumps(make_spec().to_dict()), tmp_path / "raw" / "trial" / "r0.json"
-    typed = [text, "--round", "0", "--out", str(out), "--log", str(tmp_path / "log")]
-    monkeypatch.setenv(VARIABLE, str(run_plan(tmp_path, out, time.time() + 1)))
-    assert measure.main(typed) == 0
-    assert is_postponed(out)
+    spec, short = make_spec(), make_spec(batch_size=8)
+    monkeypatch.setenv(VARIABLE, str(run_plan(tmp_path, spec, time.time() + 1)))
+    assert measure.main(typed(tmp_path, spec, short)) == 0
     assert "the budget is over" in terminal.read_text()
-    assert records_in([tmp_path]) == []
-    forget_postponed(tmp_path)
-    assert not out.exists()
+    assert not path_of(tmp_path, spec.trial_id, 0).exists()
+    assert named_in(done_file(tmp_path)) == [str(path_of(tmp_path, short.trial_id, 0))]
     monkeypatch.delenv(VARIABLE)
-    assert measure.main(typed) == 0
-    assert read_record(out).status == "ok"
-    forget_postponed(tmp_path)
-    assert out.exists(), "a record is kept"
+    assert measure.main(typed(tmp_path, spec, short)) == 0
+    assert len(named_in(done_file(tmp_path))) == 2

@@ -138,7 +138,7 @@ def test_every_folder_says_in_one_line_what_is_in_it() -> None:
 
 
 def test_the_page_tells_of_every_top_folder() -> None:
-    text = draw_map.PAGE.read_text(encoding="utf-8")
+    text = draw_map.PAGE.path.read_text(encoding="utf-8")
     kept = [name for name in TOP if list((ROOT / name).glob("**/*.*")) and name != "__pycache__"]
     tracked = [name for name in kept if not name.endswith(".egg-info")]  # an installation's
     ours = [name for name in tracked if not f"{name}/".startswith(PRODUCED[1:])]
@@ -149,7 +149,7 @@ def steps() -> list[tuple[str, str, str]]:
     """(path, that of the step it stands under, its text), of all steps of docs/map.md."""
     found = []
     above: list[tuple[int, str]] = []
-    for step in STEP.finditer(draw_map.PAGE.read_text(encoding="utf-8")):
+    for step in STEP.finditer(draw_map.PAGE.path.read_text(encoding="utf-8")):
         depth = len(step["blanks"])
         above = [(d, path) for d, path in above if d < depth]
         found.append((step["path"], above[-1][1] if above else "", step["text"]))

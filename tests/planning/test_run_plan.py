@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,13 @@ def test_without_a_plan_that_can_be_read_there_is_none(tmp_path: Path, text: str
     assert read_run_plan(tmp_path / "plan.json") is None
     assert read_run_plan(tmp_path / "nothing") is None
     assert read_run_plan(Path()) is None
+
+
+def test_a_file_from_before_the_run_is_not_done(tmp_path: Path) -> None:
+    file = tmp_path / "r0.json"
+    plan = RunPlan(1000.0, None, {str(file): 1.0})
+    assert not plan.is_done(file)
+    for at, is_done in ((999.0, False), (1000.0, True), (1001.0, True)):
+        file.touch()
+        os.utime(file, (at, at))
+        assert plan.is_done(file) is is_done

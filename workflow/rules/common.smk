@@ -9,7 +9,6 @@ from harness.counts.places import packed_files
 from harness.planning.admit import admit
 from harness.planning.artefacts import (
     choices_from,
-    measuring_order,
     plan_artefact,
     plan_counts,
     sweep_sha256,
@@ -19,10 +18,9 @@ from harness.planning.budget import Step
 from harness.planning.grid import expand, experiment_names
 from harness.planning.pending import pending_of
 from harness.planning.pipeline_keys import check_keys
-from harness.planning.rounds import in_rounds
 from harness.planning.run_plan import VARIABLE
-from harness.records.postponed import forget_postponed
-from harness.records.record import path_of
+from harness.planning.sittings import keep_true, sittings_of
+from harness.records.measured import sitting_path
 from harness.trials.sources import SourceHashes, hash_contents
 from harness.values.places import CONF_DIR
 from plots.numbers.drawable import drawable
@@ -45,21 +43,21 @@ else:
         for name in experiment_names(CHOICES.conf_dir)
     }
     COUNTS = {name: plan_counts(name, CHOICES) for name in PLANS}
-TRIALS = {
-    trial.trial_id: trial for trial in measuring_order(t for plan in PLANS.values() for t in plan)
-}
+TRIALS = {trial.trial_id: trial for plan in PLANS.values() for trial in plan}
 if not DRAWABLE:
     for planned in TRIALS.values():
         admit(planned.spec)
 # Where a budget is short, headlines come first.
 HEADLINES = {name for name in PLANS if read_presentation(name, CHOICES.conf_dir).compares_peers}
 PENDING = None if DRAWABLE else pending_of(CHOICES, PLANS, COUNTS, HEADLINES, config.get("budget"))
-# Place of every trial's round in the order of measuring.
-ORDER = in_rounds(list(TRIALS.values()), lambda t: t.rounds, lambda t: t.spec)
+# In the order of measuring: every trial's first round, then every trial's second.
+SITTINGS = () if DRAWABLE else sittings_of(PLANS)
 if PENDING and PENDING.budget_s is not None:
-    OF_HEADLINES = {trial.trial_id for name in HEADLINES for trial in PLANS[name]}
-    ORDER = sorted(ORDER, key=lambda pair: (pair[1], pair[0].trial_id not in OF_HEADLINES))
-PLACES = {(trial.trial_id, round_): place for place, (trial, round_) in enumerate(ORDER)}
+    SITTINGS = sorted(SITTINGS, key=lambda one: (one.round, not one.artefacts & HEADLINES))
+if PENDING:
+    keep_true(SITTINGS, RESULTS, PENDING.is_lacking)
+SITTING = {(one.name, str(one.round)): one for one in SITTINGS}
+PLACES = {key: place for place, key in enumerate(SITTING)}
 # Read by what measures: until when, and what else there is to do.
 RUN_PLAN = RESULTS / ".run_plan.json"
 
@@ -67,8 +65,9 @@ def steps_of(jobs):
     """What jobs measure and count."""
     steps = []
     for job in jobs:
-        if job.rule.name == "trial":
-            steps.append(Step(job.wildcards.trial, int(job.wildcards.round)))
+        if job.rule.name == "sitting":
+            sitting = SITTING[job.wildcards.sitting, job.wildcards.round]
+            steps += filter(PENDING.is_lacking, sitting.steps)
         elif job.rule.name == "counts":
             steps.append(Step(job.wildcards.sweep, 0))
     return steps
@@ -83,25 +82,28 @@ onstart:
         PENDING.run_plan(steps_of(jobs), n_drawn).write(RUN_PLAN)
         os.environ[VARIABLE] = str(RUN_PLAN) # not before: the plan of an earlier run is over
 
-onsuccess:
-    forget_postponed(RESULTS)
-
-onerror:
-    forget_postponed(RESULTS)
-
 SOURCES = SourceHashes()
 
-@functools.cache # asked for every round
-def spec_of_trial(trial_id):
+@functools.cache # every round asks
+def spec_text(trial_id):
     return TRIALS[trial_id].as_json(CHOICES.conf_dir)
 
 @functools.cache
-def source_of_trial(trial_id):
+def source_of(trial_id):
     return SOURCES.of(TRIALS[trial_id].spec)
+
+def specs_of(wildcards):
+    """What a sitting measures."""
+    return [spec_text(step.name) for step in SITTING[wildcards.sitting, wildcards.round].steps]
+
+def sources_of(wildcards):
+    """What measures it: edited, it is measured again."""
+    steps = SITTING[wildcards.sitting, wildcards.round].steps
+    return sorted({source_of(step.name) for step in steps})
 
 SWEEPS = {sweep.sweep_id: sweep for sweeps in COUNTS.values() for sweep in sweeps}
 FILES = {name: read_presentation(name, CHOICES.conf_dir).files for name in PLANS}
-# Editing what draws draws again; editing what is measured measures again (see the rule trial).
+# Editing what draws draws again; editing what is measured measures again (see the rule sitting).
 DRAWING_SHA256 = hash_contents(
     {path.name: path for path in Path(workflow.basedir, "plots").rglob("*")
      if path.suffix in (".py", ".yaml", ".html", ".css", ".mplstyle")}
@@ -128,12 +130,12 @@ SAME_CHOICES = " ".join(
 )
 
 
-def records_of(plan):
-    """What a table of these trials is made from."""
+def records_of(names):
+    """What tables of these artefacts are made from, as far as this run has it."""
     if PLACE:
         return packed_files(Path(PLACE)) or [PLACE]
-    steps = (Step(trial.trial_id, round_) for trial in plan for round_ in range(trial.rounds))
-    return list(dict.fromkeys(path_of(RESULTS, *step) for step in steps if PENDING.is_in(step)))
+    wanted = (one for one in SITTINGS if not one.artefacts.isdisjoint(names))
+    return [one.file(RESULTS) for one in wanted if all(map(PENDING.is_in, one.steps))]
 
 
 def counts_of(sweeps):
@@ -150,7 +152,7 @@ def claim_files(name):
     return sorted(Path(CHOICES.conf_dir, "claims").glob("*.yaml"))
 
 wildcard_constraints:
-    trial="[^/]+",
+    sitting="[^/]+",
     round="[0-9]+",
     sweep="[^/]+",
     name="[^/]+",

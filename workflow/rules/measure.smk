@@ -1,25 +1,24 @@
-# One fresh process per trial and round, alone on the machine.
+# A round of the trials of one point, one fresh process after the other, alone on the machine.
 #
-# update(): Snakemake does not delete a record before a rerun; what measures keeps one that is valid and
-# sets an outdated one aside. flock: after a kill, a trial that still runs ends before the next begins.
-rule trial:
+# Records are no output: what measures keeps those that are valid and sets outdated ones aside, and no failed
+# job takes one along. flock: after a kill, a sitting that still runs ends before the next begins.
+rule sitting:
     output:
-        update(str(path_of(RESULTS, "{trial}", "{round}"))),
+        str(sitting_path(RESULTS, "{sitting}", "{round}")),
     log:
-        f"{RESULTS}/logs/{{trial}}/r{{round}}.log",
+        f"{RESULTS}/logs/sittings/{{sitting}}/{{round}}.log",
     params:
-        spec=lambda wildcards: spec_of_trial(wildcards.trial),
-        source=lambda wildcards: source_of_trial(wildcards.trial),
+        specs=specs_of,
+        sources=sources_of,
         measure=f"flock {RESULTS}/.measuring {PYTHON} harness.commands.measure",
-        worker_log=lambda wildcards: f"{RESULTS}/logs/{wildcards.trial}.r{wildcards.round}.log",
+        results=f"--results-dir {shlex.quote(str(RESULTS))}",
     threads: workflow.cores # it owns the machine: nothing else runs beside it
-    # Every trial's first round, then every trial's second; in each the systems of a point as drawn.
-    priority: lambda wildcards: len(PLACES) - PLACES.get((wildcards.trial, int(wildcards.round)), len(PLACES))
+    priority: lambda wildcards: len(PLACES) - PLACES.get((wildcards.sitting, wildcards.round), len(PLACES))
     message:
-        "measure {wildcards.trial}, round {wildcards.round}"
+        "measure {wildcards.sitting}, round {wildcards.round}"
     shell:
-        "{params.measure} {params.spec:q} --round {wildcards.round} --out {output:q}"
-        " --log {params.worker_log:q} 3>&2 &> {log:q}" # 3: what is said past the log
+        "{params.measure} {params.specs:q} --round {wildcards.round} {params.results} --done {output:q}"
+        " 3>&2 &> {log:q}" # 3: what is said past the log
 
 # Batch counts: exact, so once; alone on the machine, since learning is timed. bench-schedule keeps a
 # record of each count below raw/ and counts only what has no good one; those of a sweep are gathered here.

@@ -5,7 +5,7 @@ for name, plan in PLANS.items():
             f"draw_{name}"
         input:
             experiment=f"{CHOICES.conf_dir}/experiment/{name}.yaml",
-            records=records_of(plan),
+            records=records_of([name]),
             counts=counts_of(COUNTS[name]),
             claims=claim_files(name),
         output:
@@ -24,7 +24,7 @@ for name, plan in PLANS.items():
 # Every number of every trial in one tidy table, for analyses of one's own.
 rule collect:
     input:
-        records_of([trial for plan in PLANS.values() for trial in plan]),
+        records_of(PLANS),
     output:
         f"{RESULTS}/records.csv",
     log:

@@ -1,0 +1,103 @@
+"""Sittings: what one job of the pipeline measures, a round of trials that stand at one point.
+
+One process measures them one after the other, in the order that is drawn for the round, so that a
+slow change of the machine meets all systems of a point alike. A sitting has those trials of its
+point that the same artefacts want: who asks for one artefact measures nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.planning.artefacts import PlannedTrial, measuring_order
+from harness.planning.budget import Step
+from harness.planning.rounds import in_rounds, point_of
+from harness.records.measured import sitting_path, write_measured
+from harness.records.record import path_of
+
+MOST_TRIALS = 32  # a command line has their specs, and 128 KiB for them
+
+
+@dataclass(frozen=True, slots=True)
+class Sitting:
+    """Trials in the order of measuring, all in one round, and the artefacts that want them.
+
+    name: path-safe; the same in every round.
+    """
+
+    name: str
+    round: int
+    trials: tuple[PlannedTrial, ...]
+    artefacts: frozenset[str]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(Step(trial.trial_id, self.round) for trial in self.trials)
+
+    def file(self, results_dir: Path) -> Path:
+        """What says that it is over."""
+        return sitting_path(results_dir, self.name, self.round)
+
+    def records(self, results_dir: Path) -> tuple[Path, ...]:
+        return tuple(path_of(results_dir, *step) for step in self.steps)
+
+
+def sittings_of(plans: Mapping[str, Sequence[PlannedTrial]]) -> tuple[Sitting, ...]:
+    """All sittings of these artefacts, in the order of measuring: round after round."""
+    trials = measuring_order(trial for plan in plans.values() for trial in plan)
+    points = {trial.trial_id: point_of(trial.spec) for trial in trials}
+    wanted = _wanted(plans)
+    together: dict[tuple[int, str, frozenset[str]], list[PlannedTrial]] = {}
+    for trial, round_ in in_rounds(trials, lambda one: one.rounds, lambda one: one.spec):
+        artefacts = frozenset(wanted[Step(trial.trial_id, round_)])
+        together.setdefault((round_, points[trial.trial_id], artefacts), []).append(trial)
+    return tuple(
+        Sitting(_name(some, artefacts), round_, some, artefacts)
+        for (round_, _, artefacts), members in together.items()
+        for start in range(0, len(members), MOST_TRIALS)
+        if (some := tuple(members[start : start + MOST_TRIALS]))
+    )
+
+
+def _wanted(plans: Mapping[str, Sequence[PlannedTrial]]) -> dict[Step, set[str]]:
+    """Artefacts that want each round of each trial; some want more rounds than others."""
+    wanted: dict[Step, set[str]] = {}
+    for name, plan in plans.items():
+        for trial in plan:
+            for round_ in range(trial.rounds):
+                wanted.setdefault(Step(trial.trial_id, round_), set()).add(name)
+    return wanted
+
+
+def _name(trials: Sequence[PlannedTrial], artefacts: Iterable[str]) -> str:
+    """The point in words, and a hash of who is measured there for whom."""
+    ids = sorted(trial.trial_id for trial in trials)
+    digest = hashlib.sha256(json.dumps([ids, sorted(artefacts)]).encode()).hexdigest()[:8]
+    spec = trials[0].spec
+    sizes = (f"bs{spec.batch_size}", f"h{spec.hidden_size}")
+    words = (spec.model, spec.dataset, *sizes, spec.mode, digest)
+    return "-".join(re.sub(r"[^A-Za-z0-9_.]", "_", word) for word in words)
+
+
+def keep_true(
+    sittings: Iterable[Sitting], results_dir: Path, is_lacking: Callable[[Step], bool]
+) -> None:
+    """Make the files of sittings whose records are all there, and drop those of others.
+
+    As old as the newest of its records: what was drawn of those is not drawn again.
+    """
+    for sitting in sittings:
+        file = sitting.file(results_dir)
+        if any(map(is_lacking, sitting.steps)):
+            file.unlink(missing_ok=True)
+        elif not file.exists():
+            records = sitting.records(results_dir)
+            write_measured(file, records)
+            newest_ns = max(record.stat().st_mtime_ns for record in records)
+            os.utime(file, ns=(newest_ns, newest_ns))
