@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from harness.contracts.extras import check_extra
 from harness.errors import BenchError
 from harness.planning.artefacts import choices_from, plan_artefact, plan_counts
 from harness.planning.compose import Composer
@@ -44,6 +45,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def draw(name: str, options: dict[str, str | None]) -> None:
     """Plan the artefact as the pipeline did, and draw what the records say."""
+    check_extra("plots")
     if options.get("records"):
         draw_held(name, drawable(options, os.environ, name))
         return

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.contracts.extras import check_extra
 from harness.errors import BenchError, ConfigError
 from harness.planning.artefacts import choices_from, plan_artefact
 from harness.planning.compose import Composer
@@ -47,6 +48,7 @@ def _results_dir(typed: Sequence[str]) -> Path:
 
 def look(results_dir: Path) -> bool:
     """Measure what is missing, draw it, print table and sentence; False: a trial is refused."""
+    check_extra("plots")
     said = {"scale": "smoke", "device": "cpu", "results_dir": str(results_dir)}
     words = [f"experiment={NAME}", *(f"{key}={value}" for key, value in said.items())]
     measured = measure_all(plan(parse(words), words))

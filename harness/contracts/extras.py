@@ -7,6 +7,7 @@ import tomllib
 
 from packaging.requirements import Requirement
 
+from harness.errors import ConfigError
 from harness.values.places import ROOT
 
 PROJECT = "dynamic-batching-benchmark"
@@ -28,6 +29,21 @@ def why_too_old(module: str, version: str) -> str | None:
                 f" {how_to_install(module)}"
             )
     return None
+
+
+def check_extra(extra: str) -> None:
+    """Raise ConfigError where a package of an extra is not installed: before work is begun."""
+    missing = [one.name for one in requirements().get(extra, ()) if not _is_installed(one.name)]
+    if missing:
+        raise ConfigError(f"{', '.join(missing)} not installed; {how_to_install(extra)}")
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def requirements() -> dict[str, list[Requirement]]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import importlib.metadata
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
 
+from harness.commands import first_look
 from harness.contracts import extras
-from harness.contracts.extras import how_to_install, requirements, why_too_old
+from harness.contracts.extras import check_extra, how_to_install, requirements, why_too_old
 from harness.contracts.system import load_adapter
-from harness.errors import UnsupportedTrial
+from harness.errors import ConfigError, UnsupportedTrial
+from harness.values.places import ROOT
 from tests.support import fake_systems
 
 
@@ -53,3 +58,29 @@ def test_an_installed_benchmark_knows_its_extras_as_a_checkout_does(
     assert set(installed) == set(in_checkout)
     names = {name: {one.name for one in found} for name, found in installed.items()}
     assert names == {name: {one.name for one in found} for name, found in in_checkout.items()}
+
+
+def test_what_an_extra_would_install_is_named_before_work_begins(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    needed = [Requirement("pytest>=1"), Requirement("no-such-package>=2")]
+    monkeypatch.setattr(extras, "requirements", lambda: {"plots": needed})
+    with pytest.raises(ConfigError, match=r"^no-such-package not installed; run pip install"):
+        check_extra("plots")
+    assert first_look.main([f"results_dir={tmp_path / 'results'}"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("bench: no-such-package not installed; run pip install ")
+    assert said.err.count("\n") == 1
+    assert not (tmp_path / "results").exists()
+
+
+def test_an_extra_that_is_installed_is_no_fault() -> None:
+    check_extra("test")
+
+
+def test_what_draws_is_loaded_when_something_is_drawn() -> None:
+    """So that a missing one is told in one line, not by whoever imports it first."""
+    program = "import sys, harness.commands.first_look; print('matplotlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "False\n"

@@ -5,6 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from harness.contracts.extras import check_extra
 from harness.counts.places import packed_files
 from harness.planning.admit import admit
 from harness.planning.artefacts import (
@@ -27,6 +28,7 @@ from plots.numbers.drawable import drawable
 from plots.numbers.presentation import read_presentation
 
 check_keys(config)
+check_extra("plots") # not after an hour of measuring
 # With records=PLACE nothing is measured: what was measured elsewhere is drawn, whatever is here.
 PLACE = config.get("records")
 DRAWABLE = drawable(config, os.environ) if PLACE else None
