@@ -11,18 +11,19 @@ from typing import NamedTuple
 
 from harness.trials.spec import TrialSpec
 
-# Seconds of a process beside what it is asked to time: medians at medium scale on 2 cores.
+# Seconds of a process beside what it is asked to time: medians of records at medium scale on two
+# cores of an AMD EPYC (Zen 4), kernels compiled.
 PROCESS_S = {
-    "on_core": 4.0,
-    "on_dynet": 5.5,
-    "on_torch": 6.0,
-    "on_tensorflow": 13.0,
-    "on_jax": 17.0,
-    "products": 3.5,
+    "on_core": 3.5,
+    "on_dynet": 5.0,
+    "on_torch": 7.5,
+    "on_tensorflow": 9.5,
+    "on_jax": 9.5,
+    "products": 2.1,
 }
 OTHERS_S = 6.0  # of a system of the user's own
 STARTED_S = 0.6  # of a process, before its record begins
-PASSES = 2.0  # passes with and without marks take turns
+COMPILED_S = 6.0  # the engine's code of one model under one set of switches, once on a machine
 COUNT_S = 6.0  # a sweep of bench-schedule
 DRAWN_S = 3.0  # an artefact
 
@@ -53,8 +54,13 @@ class Durations:
         for key in _keys(spec.trial_id, spec.system, spec.model, spec.mode):
             if key in self._by:
                 return median(self._by[key])
-        folder = spec.adapter.split(".")[1] if "." in spec.adapter else ""
-        return PROCESS_S.get(folder, OTHERS_S) + PASSES * spec.timing.min_seconds
+        return usual_s(spec.adapter, spec.timing.min_seconds)
+
+
+def usual_s(adapter: str, min_seconds: float) -> float:
+    """Seconds that a round takes by rule: by its adapter's module and what it is asked to time."""
+    folder = adapter.split(".")[1] if "." in adapter else ""
+    return PROCESS_S.get(folder, OTHERS_S) + min_seconds
 
 
 def _keys(trial_id: str, system: str, model: str, mode: str) -> tuple[tuple[str, ...], ...]:

@@ -47,7 +47,7 @@ def test_without_records_there_is_a_rule(
     make_spec: Callable[..., TrialSpec], adapter: str, process_s: float
 ) -> None:
     spec = make_spec(adapter=adapter)
-    assert Durations().of(spec) == process_s + 2 * spec.timing.min_seconds
+    assert Durations().of(spec) == process_s + spec.timing.min_seconds
 
 
 def test_records_of_this_kind_of_cpu_tell(tmp_path: Path) -> None:
