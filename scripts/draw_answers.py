@@ -13,6 +13,7 @@ from plots.numbers.best_peer import ratio_words
 from plots.numbers.drawable import drawable
 from plots.numbers.gather import gather
 from plots.numbers.sources import Elsewhere
+from plots.numbers.table import DAGGER
 from plots.tables.answers import Answer, answers_of
 from scripts.marked_page import MarkedPage
 
@@ -30,7 +31,7 @@ def answers() -> Artefact:
 def table(artefact: Artefact) -> str:
     """A row for each workload of which the engine and a peer have a number."""
     lines = [
-        "| workload | engine, instances/s | best peer | its instances/s | engine over it |",
+        "| workload | engine, instances/s | best peer (of) | its instances/s | engine over it |",
         "|---|---|---|---|---|",
     ]
     return "\n".join([*lines, *(row for one in answers_of(artefact) if (row := _row(one)))]) + "\n"
@@ -43,9 +44,9 @@ def _row(answer: Answer) -> str | None:
     cells = (
         answer.workload,
         f"{engine.median:,.0f}",
-        answer.headline.label(best.system),
+        f"{answer.headline.label(best.system)} ({best.n_peers})",
         f"{best.speed.median:,.0f}",
-        f"**{ratio_words(best.ratio)}**",
+        f"**{ratio_words(best.ratio)}**{DAGGER if best.ratio.warnings else ''}",
     )
     return f"| {' | '.join(cells)} |"
 

@@ -101,6 +101,10 @@ class Backend(ABC):
     def compile(self, plans: Mapping[int, Plan]) -> None:
         """Take the plans of all functions by id; those that it knows already have not changed."""
 
+    def n_programs(self) -> int | None:
+        """How many programs were written and compiled so far; None where none ever is."""
+        return None
+
     @abstractmethod
     def arrange(self, rows: Arrangement) -> None:
         """Take the next mini-batch's rows, and make room for them.

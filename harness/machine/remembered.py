@@ -64,11 +64,12 @@ def _code_of(file: str) -> bytes:
 def answers_folder() -> Path | None:
     """Where answers are kept; None where no folder can be written."""
     folder = cache_folder(FOLDER)
-    if folder is not None:
-        answers = list(folder.iterdir())
-        if len(answers) > MOST_ANSWERS:
-            for path in answers:
-                path.unlink(missing_ok=True)
+    try:
+        answers = [] if folder is None else list(folder.iterdir())
+        for path in answers if len(answers) > MOST_ANSWERS else ():
+            path.unlink(missing_ok=True)
+    except OSError:
+        return None
     return folder
 
 

@@ -101,7 +101,7 @@ def hydra_errors() -> Iterator[None]:
 
 
 class Composer:
-    """Composes many configurations quickly: Hydra once for each file, values merged after.
+    """Composes many configurations quickly: Hydra for a few, files and values merged into those.
 
     A composition by Hydra costs tens of milliseconds and a grid has hundreds of trials, which join
     the same few systems, models and data sets in many ways.

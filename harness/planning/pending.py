@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.machine.facts import cpu_model
-from harness.planning.artefacts import Choices, PlannedTrial
+from harness.planning.artefacts import Choices, PlannedTrial, measuring_order
 from harness.planning.budget import Step, seconds_of, within
 from harness.planning.durations import COUNT_S, DRAWN_S, OTHERS_S, Durations, timed_in, words_of
 from harness.planning.run_plan import RunPlan
 from harness.planning.sweep import Sweep
-from harness.records.record import TRIED_AGAIN, find_record, path_of
+from harness.records.record import TRIED_AGAIN, Record, find_record
 from harness.records.whole_files import put_aside
 from harness.trials.sources import SourceHashes
 
@@ -22,24 +22,31 @@ from harness.trials.sources import SourceHashes
 class Pending:
     """What a run's artefacts lack, and how much of it is to be measured now.
 
-    seconds, files: of every step that is missing. now: those that may be measured in this run: all,
-    or what the budget lets in. n_known: records of this machine that tell how long steps take.
+    seconds, files: of every step that leaves a new record once its job runs: what is lacking, and
+    what failed before. lacking: steps without a record that stands. now: those of them that may be
+    measured in this run: all, or what the budget lets in. n_known: records of this machine that
+    tell how long steps take.
     """
 
     scale: str
     seconds: Mapping[Step, float]
     files: Mapping[Step, Path]
+    lacking: frozenset[Step]
     now: frozenset[Step]
     n_known: int
     budget_s: float | None = None
 
     def is_lacking(self, step: Step) -> bool:
         """Whether a step has no record that stands."""
+        return step in self.lacking
+
+    def is_measured(self, step: Step) -> bool:
+        """Whether a step leaves a new record once its job runs."""
         return step in self.seconds
 
     def is_in(self, step: Step) -> bool:
         """Whether a step is done already, or in this run."""
-        return step not in self.seconds or step in self.now
+        return step not in self.lacking or step in self.now
 
     def words(self, steps: Collection[Step], n_drawn: int) -> str:
         """One line before a run: what it measures, and about how long it takes.
@@ -48,7 +55,7 @@ class Pending:
         """
         trials = {step.name for step in steps}
         source = f"{self.n_known} records of this machine" if self.n_known else "usual times"
-        left_out = len(self.seconds) - len(self.now)
+        left_out = len(self.lacking) - len(self.now)
         rest = f"; {left_out} more are left for the next run" if left_out else ""
         whole_s = sum(map(self._seconds_of, steps)) + DRAWN_S * n_drawn
         return (
@@ -58,7 +65,7 @@ class Pending:
 
     def put_outdated_aside(self) -> None:
         """Move records away that the code has outdated, and that this run leaves to the next."""
-        for step in self.seconds.keys() - self.now:
+        for step in self.lacking - self.now:
             put_aside(self.files[step])
 
     def run_plan(self, steps: Collection[Step], n_drawn: int) -> RunPlan:
@@ -77,6 +84,7 @@ def pending_of(
     plans: Mapping[str, Sequence[PlannedTrial]],
     counts: Mapping[str, Sequence[Sweep]],
     first: Collection[str],
+    sources: SourceHashes,
     budget: str | None = None,
 ) -> Pending:
     """Look what is there.
@@ -85,39 +93,53 @@ def pending_of(
     budget that is no length of time, or too short for anything.
     """
     durations = Durations(timed_in(choices.results_dir, cpu_model()))
-    sources = SourceHashes()
     seconds: dict[Step, float] = {}
     files: dict[Step, Path] = {}
-    looked_at: set[Step] = set()
-    lacks: dict[str, list[Step]] = {}
-    for name in sorted(plans, key=lambda name: name not in first):
-        for trial in plans[name]:
-            takes_s = durations.of(trial.spec)
-            for round_ in range(trial.rounds):
+    lacking: set[Step] = set()
+    for trial in measuring_order(trial for plan in plans.values() for trial in plan):
+        takes_s = durations.of(trial.spec)
+        for round_, path in enumerate(trial.record_paths(choices.results_dir)):
+            record = find_record(path) if path.exists() else None
+            if record is None or not _answers(record, trial, round_, sources):
                 step = Step(trial.trial_id, round_)
-                path = path_of(choices.results_dir, *step)
-                if step not in looked_at and not _is_there(path, trial, round_, sources):
-                    seconds[step], files[step] = takes_s, path
-                looked_at.add(step)
-                if step in seconds:
-                    lacks.setdefault(name, []).append(step)
-        for sweep in counts.get(name, ()):
-            step, path = Step(sweep.sweep_id, 0), sweep.path(choices.results_dir)
-            if not path.exists():
-                seconds[step], files[step] = COUNT_S, path
-                lacks.setdefault(name, []).append(step)
+                seconds[step], files[step] = takes_s, path
+                lacking |= set() if _is_failure(record, trial, sources) else {step}
+    for sweep in (sweep for sweeps in counts.values() for sweep in sweeps):
+        step, path = Step(sweep.sweep_id, 0), sweep.path(choices.results_dir)
+        if not path.exists():
+            seconds[step], files[step] = COUNT_S, path
+            lacking.add(step)
     budget_s = None if budget is None else seconds_of(budget)
-    now = frozenset(seconds)
+    now = frozenset(lacking)
     if budget_s is not None:
+        lacks = _lacks(plans, counts, first, lacking)
         now = within(budget_s - DRAWN_S * len(plans), lacks, seconds)
-    return Pending(choices.scale, seconds, files, now, durations.n_known, budget_s)
+    known = durations.n_known
+    return Pending(choices.scale, seconds, files, frozenset(lacking), now, known, budget_s)
 
 
-def _is_there(path: Path, trial: PlannedTrial, round_: int, sources: SourceHashes) -> bool:
-    """Whether the pipeline keeps what lies there: also that a framework was missing, say."""
-    record = find_record(path) if path.exists() else None
-    if record is None:
+def _lacks(
+    plans: Mapping[str, Sequence[PlannedTrial]],
+    counts: Mapping[str, Sequence[Sweep]],
+    first: Collection[str],
+    lacking: Collection[Step],
+) -> dict[str, list[Step]]:
+    """What each artefact lacks, what matters most first."""
+    found: dict[str, list[Step]] = {}
+    for name in sorted(plans, key=lambda name: name not in first):
+        steps = [Step(t.trial_id, round_) for t in plans[name] for round_ in range(t.rounds)]
+        steps += [Step(sweep.sweep_id, 0) for sweep in counts.get(name, ())]
+        if missing := [step for step in steps if step in lacking]:
+            found[name] = missing
+    return found
+
+
+def _answers(record: Record, trial: PlannedTrial, round_: int, sources: SourceHashes) -> bool:
+    return record.answers(trial.spec.with_round(round_), sources.of(trial.spec))
+
+
+def _is_failure(record: Record | None, trial: PlannedTrial, sources: SourceHashes) -> bool:
+    """Whether the pipeline keeps what says that a framework was missing, say, or a process died."""
+    if record is None or record.status not in TRIED_AGAIN:
         return False
-    source = sources.of(trial.spec)
-    is_failure = record.status in TRIED_AGAIN and record.source_sha256 == source
-    return is_failure or record.answers(trial.spec.with_round(round_), source)
+    return record.source_sha256 == sources.of(trial.spec)

@@ -34,19 +34,20 @@ class PlainValues:
     def of(self, groups: tuple[str, ...], values: Sequence[str]) -> Plain | None:
         """What `groups` and `values` compose to; None where that has to be composed as a whole.
 
-        That is so where one value refers to another, or a whole mapping is set.
+        That is so where one value refers to another, a mapping is set, or what is none becomes one.
         """
         if groups not in self._bases:
             self._bases[groups] = self._base(groups)
         base = self._bases[groups]
-        leaves = [(_path_of(text), self._leaf(groups, text)) for text in values]
-        if base is None or any(isinstance(value, dict) for _, value in leaves):
-            return None
-        if any(_REFERENCE in text for text in values):
+        if base is None or any(_REFERENCE in text for text in values):
             return None
         plain: Plain = pickle.loads(base)
-        for path, value in leaves:
-            _mapping_above(plain, path)[path[-1]] = copy.copy(value)
+        for text in values:
+            path, value = _path_of(text), self._leaf(groups, text)
+            above = _mapping_above(plain, path)
+            if above is None or path[-1] not in above or isinstance(value, dict):
+                return None
+            above[path[-1]] = copy.copy(value)
         return plain
 
     def _base(self, groups: tuple[str, ...]) -> bytes | None:
@@ -62,7 +63,9 @@ class PlainValues:
         key = (text, *near)
         if key not in self._leaves:
             plain: Any = OmegaConf.to_container(self._compose([*groups, text]), resolve=True)
-            self._leaves[key] = _mapping_above(plain, path)[path[-1]]
+            above = _mapping_above(plain, path)
+            assert above is not None, f"{text} was composed"
+            self._leaves[key] = above[path[-1]]
         return self._leaves[key]
 
 
@@ -70,10 +73,12 @@ def _path_of(text: str) -> Path:
     return tuple(text.partition("=")[0].split("."))
 
 
-def _mapping_above(plain: Plain, path: Path) -> Plain:
+def _mapping_above(plain: Plain, path: Path) -> Plain | None:
+    """What holds a value; None where a value that is no mapping stands in the way."""
+    found: Any = plain
     for key in path[:-1]:
-        plain = plain[key]
-    return plain
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else None
 
 
 def _refers(text: str) -> bool:

@@ -11,13 +11,16 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.errors import ConfigError
 from harness.planning.artefacts import PlannedTrial, measuring_order
 from harness.planning.budget import Step
 from harness.planning.rounds import in_rounds, point_of
+from harness.planning.running import while_none_runs
 from harness.records.measured import sitting_path, write_measured
 from harness.records.record import path_of
 
@@ -60,9 +63,16 @@ def sittings_of(plans: Mapping[str, Sequence[PlannedTrial]]) -> tuple[Sitting, .
     return tuple(
         Sitting(_name(some, artefacts), round_, some, artefacts)
         for (round_, _, artefacts), members in together.items()
-        for start in range(0, len(members), MOST_TRIALS)
-        if (some := tuple(members[start : start + MOST_TRIALS]))
+        for some in _cut(members)
     )
+
+
+def _cut(members: Sequence[PlannedTrial]) -> Iterator[tuple[PlannedTrial, ...]]:
+    """Parts that are small enough, of the same trials in every round, in the order drawn for it."""
+    ids = sorted(trial.trial_id for trial in members)
+    for start in range(0, len(ids), MOST_TRIALS):
+        part = set(ids[start : start + MOST_TRIALS])
+        yield tuple(trial for trial in members if trial.trial_id in part)
 
 
 def _wanted(plans: Mapping[str, Sequence[PlannedTrial]]) -> dict[Step, set[str]]:
@@ -86,18 +96,43 @@ def _name(trials: Sequence[PlannedTrial], artefacts: Iterable[str]) -> str:
 
 
 def keep_true(
-    sittings: Iterable[Sitting], results_dir: Path, is_lacking: Callable[[Step], bool]
+    sittings: Sequence[Sitting], results_dir: Path, is_lacking: Callable[[Step], bool]
 ) -> None:
-    """Make the files of sittings whose records are all there, and drop those of others.
+    """Make the files of sittings whose records are all there, and drop those of all others.
 
-    As old as the newest of its records: what was drawn of those is not drawn again.
+    As old as the newest of its records: what was drawn of those is not drawn again, what was drawn
+    before is. Nothing happens while a run goes on, which counts on what is there. Raises
+    ConfigError where the folder cannot be written.
     """
-    for sitting in sittings:
-        file = sitting.file(results_dir)
-        if any(map(is_lacking, sitting.steps)):
-            file.unlink(missing_ok=True)
-        elif not file.exists():
-            records = sitting.records(results_dir)
-            write_measured(file, records)
-            newest_ns = max(record.stat().st_mtime_ns for record in records)
-            os.utime(file, ns=(newest_ns, newest_ns))
+    if not results_dir.is_dir():
+        return
+    try:
+        with while_none_runs(results_dir) as is_alone:
+            if is_alone:
+                _drop_unknown(sittings, results_dir)
+                for sitting in sittings:
+                    _keep_true(sitting, results_dir, any(map(is_lacking, sitting.steps)))
+    except OSError as error:
+        raise ConfigError(
+            f"{results_dir} cannot be written ({error.strerror}); choose another results_dir"
+        ) from error
+
+
+def _keep_true(sitting: Sitting, results_dir: Path, lacks: bool) -> None:
+    file = sitting.file(results_dir)
+    if lacks:
+        file.unlink(missing_ok=True)
+        return
+    records = sitting.records(results_dir)
+    newest_ns = max(record.stat().st_mtime_ns for record in records)
+    if not file.exists() or file.stat().st_mtime_ns < newest_ns:
+        write_measured(file, records)
+        os.utime(file, ns=(newest_ns, newest_ns))
+
+
+def _drop_unknown(sittings: Iterable[Sitting], results_dir: Path) -> None:
+    """Folders of sittings that no artefact wants any more."""
+    known = {sitting.file(results_dir).parent for sitting in sittings}
+    for folder in sitting_path(results_dir, "any", 0).parents[1].glob("*"):
+        if folder not in known:
+            shutil.rmtree(folder)

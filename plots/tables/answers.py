@@ -19,7 +19,7 @@ from plots.numbers.presentation import read_presentation
 from plots.numbers.series import SYSTEMS
 from plots.numbers.table import EN_DASH, TIMES, Cell, Column, Table
 from plots.numbers.tidy import Row
-from plots.tables.peers import THROUGHPUT, Settings, best_peers_of, settings_of
+from plots.tables.peers import THROUGHPUT, Settings, best_peers_of, peers_left_out, settings_of
 from plots.words.notes import notes_of, subtitle_of, title_of
 from plots.words.trial_cells import (
     find,
@@ -35,9 +35,13 @@ SIZES = {"hidden_size": "hidden", "batch_size": "batch"}
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One workload: what the engine does in a second, and its best peer, where one was measured."""
+    """One workload: what the engine does in a second, and its best peer, where one was measured.
+
+    task: what the headline is about; workload: with what is said of its settings.
+    """
 
     headline: Artefact
+    task: str
     workload: str
     settings: Settings
     engine: Measured
@@ -61,7 +65,7 @@ def answers_of(artefact: Artefact) -> Iterator[Answer]:
         task = presentation.title.partition(":")[0]
         for words, settings in settings_of(headline).items():
             measured = measure_of(find(headline, system=engine, **settings), THROUGHPUT)
-            yield Answer(headline, f"{task}: {words}", settings, measured, best[words])
+            yield Answer(headline, task, f"{task}: {words}", settings, measured, best[words])
 
 
 def table_of(artefact: Artefact) -> Table:
@@ -74,11 +78,25 @@ def table_of(artefact: Artefact) -> Table:
             *(Column("size", words) for words in SIZES.values()),
             Column("engine", "instances/s"),
             Column("best peer", "name"),
+            Column("best peer", "of"),
             Column("best peer", "instances/s"),
             Column("engine over it", TIMES),
         ),
         rows=tuple((one.workload, _cells(one)) for one in answers_of(artefact)),
-        notes=notes_of(artefact, ""),
+        notes=(*_left_out(artefact), *notes_of(artefact, "")),
+    )
+
+
+def _left_out(artefact: Artefact) -> tuple[str, ...]:
+    """Which peers a workload's best is not the best of, though they run its model."""
+    missing: dict[str, list[str]] = {}
+    for one in answers_of(artefact):
+        for label in peers_left_out(one.headline):
+            tasks = missing.setdefault(label, [])
+            tasks += [one.task] if one.task not in tasks else []
+    words = "; ".join(f"{label} ({', '.join(tasks)})" for label, tasks in missing.items())
+    return (
+        (f"Of: peers that have a number. Without a trial at this scale: {words}.",) if words else ()
     )
 
 
@@ -88,12 +106,13 @@ def _cells(answer: Answer) -> tuple[Cell, ...]:
     if best is None:
         has_engine = answer.engine.summary is not None
         words = "no peer measured" if has_engine else "not measured"
-        return (*sizes, engine if has_engine else Cell(EN_DASH), Cell(words), *[Cell(EN_DASH)] * 2)
+        return (*sizes, engine if has_engine else Cell(EN_DASH), Cell(words), *[Cell(EN_DASH)] * 3)
     peer = find(answer.headline, system=best.system, **answer.settings)
     return (
         *sizes,
         engine,
         Cell(answer.headline.label(best.system)),
+        Cell(str(best.n_peers)),
         measured_cell(measure_of(peer, THROUGHPUT)),
         ratio_cell(best.ratio),
     )
@@ -117,6 +136,7 @@ def rows_of(artefact: Artefact) -> list[Row]:
             "system": system,
             "label": one.headline.label(system),
             "is_engine": system == one.headline.compare[SYSTEMS][0],
+            "n_peers": 0 if one.best is None else one.best.n_peers,
             "is_best_peer": one.best is not None and one.best.system == system,
             **numbers_of(measure_of(point, THROUGHPUT)),
             **{f"engine_over_it_{key}": value for key, value in _gain(one, point).items()},

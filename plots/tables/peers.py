@@ -56,7 +56,8 @@ WORDS = {
 }
 BEST, OVER_BEST = "best of all peers", "over_best_peer"
 NOTES = {
-    MEMORY: "; MiB: what it needs at most, its imports left out",
+    MEMORY: "; MiB: what it needs at most, without its imports, but for DyNet's, which is imported"
+    " when it gets the weights",
     PREPARING: "; prepare: once a process, compiling, folding and loading weights, compiled code of"
     " earlier processes reused where a system keeps it",
     COPIED: "; copied: per mini-batch, only to bring operands together",
@@ -112,18 +113,21 @@ def _shares(artefact: Artefact, comparison: str) -> Iterator[Measured]:
 
 
 def _left_out(artefact: Artefact, comparison: str) -> tuple[str, ...]:
+    missing = peers_left_out(artefact) if comparison == SYSTEMS else ()
+    return (f"Peers without a trial at this scale: {', '.join(missing)}.",) if missing else ()
+
+
+def peers_left_out(artefact: Artefact) -> tuple[str, ...]:
     """Peers that run a model of this table, but have no trial at this scale."""
-    if comparison != SYSTEMS:
-        return ()
     models = {str(point.settings["model"]) for point in artefact.points}
-    missing = [
+    measured = {point.settings["system"] for point in artefact.points}
+    return tuple(
         system.label
         for system in read_systems(artefact.conf_dir)
         if system.kind == PEER_KIND
-        and system.name not in artefact.compare[SYSTEMS]
+        and system.name not in measured
         and any(system.runs(model) for model in models)
-    ]
-    return (f"Peers without a trial at this scale: {', '.join(missing)}.",) if missing else ()
+    )
 
 
 def _best_row(

@@ -42,6 +42,13 @@ class CoreOptions(Switches):
         return Switches(**{item.name: getattr(self, item.name) for item in fields(Switches)})
 
 
+class _NoClock:
+    """Takes the marks of a run that is not measured."""
+
+    def mark(self, phase: str) -> None:
+        """Nothing is read."""
+
+
 class Adapter(System):
     """Executes the model's own vertex functions under a batching policy."""
 
@@ -56,6 +63,7 @@ class Adapter(System):
         if not is_learned(self.policy_name):
             self.policy: Policy = load_policy(self.policy_name)
         self._backend: Backend | None = None
+        self._n_programs: int | None = None  # before the last run that was made to compile
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
@@ -101,6 +109,21 @@ class Adapter(System):
         graph = first_round(self.model.mini_batch(instances).graph)
         settings = self.settings.learning
         self.policy = learn_policy(self.policy_name, [graph], settings, self.workload)
+
+    def compile_for(self, instances: Sequence[Any]) -> None:
+        """Run without an update: code is written and compiled when a stage first runs.
+
+        Not for another mini-batch once one has met nothing new.
+        """
+        n_before = self.n_compilations()
+        if n_before != self._n_programs:
+            self._n_programs = n_before
+            self.load(instances)
+            self.run(_NoClock(), update=False)
+
+    def n_compilations(self) -> int | None:
+        """Programs of the backend."""
+        return self.engine.backend.n_programs()
 
     def load(self, instances: Sequence[Any]) -> None:
         """Take the instances as they are."""

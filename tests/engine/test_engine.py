@@ -4,7 +4,7 @@ are the same. Most runs interpret the generated kernels; some go through numba.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import cycle
 from typing import Any
@@ -51,6 +51,39 @@ def test_every_switch_agrees_with_the_oracle(name: str, granularity: str) -> Non
         for switches, policy in zip(all_switches(granularity), cycle(POLICIES), strict=False):
             result = run(prepared(model, weights, switches, policy), instances)
             assert disagreements(result, oracle) == [], (switches, policy)
+
+
+def test_what_passes_run_is_compiled_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, instances, weights = _example("tree_lstm")
+    loaded: list[int] = []
+    with interpreted_kernels():
+        adapter = prepared(model, weights)
+        monkeypatch.setattr(adapter, "load", _noted(loaded, adapter.load))
+        assert adapter.n_compilations() == 0
+        for _ in range(4):
+            adapter.compile_for(instances)
+        n_programs = adapter.n_compilations()
+        assert n_programs
+        assert len(loaded) == 2, "the second met nothing new"
+        for name, value in adapter.parameters().items():
+            np.testing.assert_array_equal(value, weights[name], err_msg=name)
+        run(adapter, instances, update=True)
+        assert adapter.n_compilations() == n_programs
+
+
+def _noted(calls: list[int], function: Callable[[Sequence[Any]], None]) -> Callable[..., None]:
+    def noted(instances: Sequence[Any]) -> None:
+        calls.append(len(instances))
+        function(instances)
+
+    return noted
+
+
+def test_a_backend_that_compiles_nothing_says_so() -> None:
+    model, instances, weights = _example("tree_lstm")
+    adapter = prepared(model, weights, PLAIN)
+    adapter.compile_for(instances)
+    assert adapter.n_compilations() is None
 
 
 @pytest.mark.parametrize(("name", "granularity"), GRANULARITIES)

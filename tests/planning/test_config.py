@@ -128,6 +128,7 @@ def test_every_file_stands_there_as_hydra_has_it() -> None:
         ["+dataset.options.n_instances=7"],  # Hydra's grammar
         ["batch_size=8", "batch_size=4"],  # the later one
         ["learning_rate=1", "policy=null", "data_root=1"],  # as the types have it
+        ["model=tree_fc", "model.options.variant.of=mine"],  # below what was no mapping
     ],
 )
 def test_plain_values_are_those_of_the_composition(
@@ -135,7 +136,6 @@ def test_plain_values_are_those_of_the_composition(
 ) -> None:
     whole = [NULL, *overrides]
     assert composer.plain(whole) == plain_of(composer.compose(whole))
-    assert composer.plain(whole) == plain_of(composer.compose(whole)), "nothing is shared"
 
 
 def test_plain_values_belong_to_who_asked(composer: Composer) -> None:
@@ -146,11 +146,15 @@ def test_plain_values_belong_to_who_asked(composer: Composer) -> None:
 def test_a_value_that_refers_to_another_is_resolved_with_it(tmp_path: Path) -> None:
     shutil.copytree(CONF_DIR, tmp_path / "conf")
     bench = tmp_path / "conf" / "bench.yaml"
-    bench.write_text(
-        bench.read_text().replace("embedding_size: 0", "embedding_size: ${batch_size}")
-    )
+    text = bench.read_text().replace("embedding_size: 0", "embedding_size: ${hidden_size}")
+    bench.write_text(text)
     own = Composer(tmp_path / "conf")
-    assert [own.plain([NULL, f"batch_size={n}"])["embedding_size"] for n in (3, 5)] == [3, 5]
+    assert [own.plain([NULL, f"hidden_size={n}"])["embedding_size"] for n in (3, 5)] == [3, 5]
+    bench.write_text(text.replace("hidden_size: 256", "hidden_size: ???"))
+    sizes = ["batch_size=2", "hidden_size=3"]
+    assert Composer(tmp_path / "conf").plain([NULL, *sizes])["embedding_size"] == 3
+    with pytest.raises(ConfigError, match="hidden_size"):
+        Composer(tmp_path / "conf").plain([NULL, "batch_size=2"])
 
 
 def test_a_wrong_value_is_told_of_plain_values_too(composer: Composer) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from harness.errors import ConfigError
 from harness.planning import sittings as module
 from harness.planning.artefacts import PlannedTrial
 from harness.planning.budget import Step
 from harness.planning.rounds import order_of_round
+from harness.planning.running import begin_run
 from harness.planning.sittings import Sitting, keep_true, sittings_of
 from harness.records.measured import write_measured
 from harness.trials.spec import TrialSpec
@@ -86,26 +90,78 @@ def test_names_tell_sittings_apart_and_stay(plans: Plans) -> None:
     assert {s.name for s in sittings_of({"table": plans["table"]})}.isdisjoint(names[0])
 
 
-def test_what_no_command_line_could_hold_is_cut(
+def test_what_no_command_line_could_hold_is_cut_alike_in_every_round(
     plans: Plans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_TRIALS", 1)
-    found = sittings_of(plans)
-    assert {len(sitting.trials) for sitting in found} == {1}
-    assert len({(sitting.name, sitting.round) for sitting in found}) == len(found)
+    monkeypatch.setattr(module, "MOST_TRIALS", 2)
+    plans["table"] = [replace(trial, rounds=6) for trial in plans["table"]]
+    found = sittings_of({"table": plans["table"]})
+    members = [{trial.trial_id for trial in sitting.trials} for sitting in found]
+    assert {len(ids) for ids in members} == {1, 2}
+    by_name: dict[str, list[set[str]]] = {}
+    for sitting, ids in zip(found, members, strict=True):
+        by_name.setdefault(sitting.name, []).append(ids)
+    assert len(by_name) == 4
+    for several in by_name.values():
+        assert len(several) == 6
+        assert all(ids == several[0] for ids in several)
 
 
-def test_files_say_what_is_true(plans: Plans, tmp_path: Path) -> None:
-    first, second, *others = sittings_of(plans)
-    for age, record in enumerate(first.records(tmp_path)):
+@pytest.fixture
+def first(plans: Plans, tmp_path: Path) -> Sitting:
+    """A sitting that is over: its records are there."""
+    sitting = sittings_of(plans)[0]
+    for age, record in enumerate(sitting.records(tmp_path)):
         record.parent.mkdir(parents=True)
         record.write_text("{}")
-        module.os.utime(record, (1000 + age, 1000 + age))
-    write_measured(second.file(tmp_path), [])  # whose records somebody deleted
-    lacking = {step for sitting in (second, *others) for step in sitting.steps}
-    keep_true((first, second, *others), tmp_path, lacking.__contains__)
+        os.utime(record, (1000 + age, 1000 + age))
+    return sitting
+
+
+def nothing(_: Step) -> bool:
+    return False
+
+
+def test_a_file_is_as_old_as_the_newest_record(first: Sitting, tmp_path: Path) -> None:
+    keep_true([first], tmp_path, nothing)
     assert first.file(tmp_path).stat().st_mtime == 999 + len(first.trials)
-    assert not any(sitting.file(tmp_path).exists() for sitting in (second, *others))
     first.file(tmp_path).write_text("as it was")
-    keep_true((first,), tmp_path, lacking.__contains__)
+    os.utime(first.file(tmp_path), (5000, 5000))
+    keep_true([first], tmp_path, nothing)
     assert first.file(tmp_path).read_text() == "as it was"
+    os.utime(first.records(tmp_path)[0], (6000, 6000))  # measured again, by bench
+    keep_true([first], tmp_path, nothing)
+    assert first.file(tmp_path).stat().st_mtime == 6000
+
+
+def test_what_lacks_a_record_and_what_nobody_wants_is_not_over(
+    first: Sitting, plans: Plans, tmp_path: Path
+) -> None:
+    others = sittings_of(plans)[1:]
+    for sitting in (others[0], replace(others[1], name="of an older experiment")):
+        write_measured(sitting.file(tmp_path), [])
+    lacking = {step for sitting in others for step in sitting.steps}
+    keep_true([first, *others], tmp_path, lacking.__contains__)
+    found = [path for path in (tmp_path / "sittings").rglob("*") if path.is_file()]
+    assert found == [first.file(tmp_path)]
+
+
+def test_nothing_is_dropped_while_a_run_counts_on_it(first: Sitting, tmp_path: Path) -> None:
+    keep_true([first], tmp_path, nothing)
+    with begin_run(tmp_path), begin_run(tmp_path):
+        keep_true([], tmp_path, nothing)
+        keep_true([first], tmp_path, lambda _: True)
+        assert first.file(tmp_path).exists()
+    keep_true([first], tmp_path, lambda _: True)
+    assert not first.file(tmp_path).exists()
+
+
+def test_where_no_results_are_none_are_made(plans: Plans, tmp_path: Path) -> None:
+    keep_true(sittings_of(plans), tmp_path / "results", lambda _: True)
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(first: Sitting, tmp_path: Path) -> None:
+    (tmp_path / "sittings").write_text("in the way")
+    with pytest.raises(ConfigError, match=r"cannot be written .*; choose another results_dir"):
+        keep_true([first], tmp_path, nothing)

@@ -9,7 +9,10 @@ import pytest
 from harness.planning.artefacts import Choices, PlannedTrial, plan_artefact
 from harness.planning.compose import Composer
 from harness.planning.grid import EXPERIMENT, experiment_names
+from harness.planning.kinds import read_systems
+from harness.values.places import CONF_DIR
 from plots.numbers.artefact import Artefact
+from plots.numbers.best_peer import peer_names
 from plots.numbers.gather import gather
 from plots.tables import answers, peers
 from tests.support.made_up_records import write_made_up_records
@@ -35,6 +38,15 @@ def by_workload(artefact: Artefact) -> dict[str, list[str]]:
     return {row: [c.text for c in cells] for row, cells in answers.table_of(artefact).rows}
 
 
+def n_peers(artefact: Artefact, headline: str) -> str:
+    names = {
+        str(point.settings["system"])
+        for point in artefact.points
+        if point.settings[EXPERIMENT] == f"headline_{headline}"
+    }
+    return str(len(names & peer_names(CONF_DIR)))
+
+
 @pytest.mark.slow
 def test_every_headline_answers_from_its_own_records(choices: Choices, composer: Composer) -> None:
     chosen = {
@@ -44,11 +56,43 @@ def test_every_headline_answers_from_its_own_records(choices: Choices, composer:
     artefact = of_headlines(choices, composer, chosen)
     rows = by_workload(artefact)
     trees = next(cells for name, cells in rows.items() if name.startswith("Tree-LSTM inference"))
-    assert trees[2:] == ["300", "DyNet depth", "150", "2.00"]
+    assert trees[2:] == [
+        "300",
+        "DyNet depth",
+        n_peers(artefact, "tree_lstm_inference"),
+        "150",
+        "2.00",
+    ]
     lattices = next(cells for name, cells in rows.items() if name.startswith("Lattice-LSTM"))
-    assert lattices[2:] == ["90.0", "DyNet agenda", "180", "0.500"]
+    assert lattices[2:] == [
+        "90.0",
+        "DyNet agenda",
+        n_peers(artefact, "lattice_lstm"),
+        "180",
+        "0.500",
+    ]
     others = [cells[3] for name, cells in rows.items() if cells not in (trees, lattices)]
     assert set(others) == {"not measured"}
+
+
+@pytest.mark.slow
+def test_peers_without_a_trial_are_told_with_their_workload(
+    choices: Choices, composer: Composer
+) -> None:
+    artefact = of_headlines(choices, composer, {"headline_lattice_lstm": {"vertex": 90.0}})
+    (note,) = (n for n in answers.table_of(artefact).notes if n.startswith("Of: peers that"))
+    known = {one.name: one for one in read_systems(CONF_DIR)}
+    of_headline: dict[str, set[str]] = {}
+    for point in artefact.points:
+        of_headline.setdefault(str(point.settings[EXPERIMENT]), set()).add(
+            str(point.settings["system"])
+        )
+    left_out = peer_names(CONF_DIR) - of_headline["headline_tree_lstm_inference"]
+    runnable = {name for name in left_out if known[name].runs("tree_lstm")}
+    assert runnable
+    for name in runnable:
+        tasks = note.partition(f"{known[name].label} (")[2].partition(")")[0]
+        assert "Tree-LSTM inference" in tasks, name
 
 
 @pytest.mark.slow

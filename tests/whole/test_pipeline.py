@@ -63,6 +63,26 @@ def test_all_makes_every_table_and_figure_once(folder: Path) -> None:
     assert records(folder) == first
 
 
+@pytest.mark.slow
+def test_a_record_that_is_gone_is_measured_again_and_drawn(folder: Path) -> None:
+    assert snakemake(folder, "draw_small_table").returncode == 0
+    first = records(folder)
+    assert len(first) == len(SYSTEMS) * 2 * 2
+    gone, *others = first
+    gone.unlink()
+    beside = snakemake(folder, "draw_small_table", "--dry-run")
+    assert "sitting" in beside.stdout + beside.stderr
+    assert records(folder).keys() == set(others)
+    table = folder / "results/tables/small_table_systems.csv"
+    before = table.stat().st_mtime_ns
+    done = snakemake(folder, "draw_small_table")
+    assert "1 rounds of 1 trials" in done.stdout + done.stderr
+    after = records(folder)
+    assert after.keys() == first.keys()
+    assert {path: after[path] for path in others} == {path: first[path] for path in others}
+    assert table.stat().st_mtime_ns > before
+
+
 FRESH = '''"""A system of somebody's own: the oracle by another name."""
 
 from systems.on_core.reference import Adapter  # noqa: F401

@@ -10,6 +10,7 @@ from harness.counts.places import packed_files
 from harness.planning.admit import admit
 from harness.planning.artefacts import (
     choices_from,
+    measuring_order,
     plan_artefact,
     plan_counts,
     sweep_sha256,
@@ -20,6 +21,7 @@ from harness.planning.grid import expand, experiment_names
 from harness.planning.pending import pending_of
 from harness.planning.pipeline_keys import check_keys
 from harness.planning.run_plan import VARIABLE
+from harness.planning.running import begin_run
 from harness.planning.sittings import keep_true, sittings_of
 from harness.records.measured import sitting_path
 from harness.trials.sources import SourceHashes, hash_contents
@@ -45,13 +47,17 @@ else:
         for name in experiment_names(CHOICES.conf_dir)
     }
     COUNTS = {name: plan_counts(name, CHOICES) for name in PLANS}
-TRIALS = {trial.trial_id: trial for plan in PLANS.values() for trial in plan}
+TRIALS = {
+    trial.trial_id: trial for trial in measuring_order(t for plan in PLANS.values() for t in plan)
+}
 if not DRAWABLE:
     for planned in TRIALS.values():
         admit(planned.spec)
 # Where a budget is short, headlines come first.
 HEADLINES = {name for name in PLANS if read_presentation(name, CHOICES.conf_dir).compares_peers}
-PENDING = None if DRAWABLE else pending_of(CHOICES, PLANS, COUNTS, HEADLINES, config.get("budget"))
+SOURCES = SourceHashes()
+BUDGET = config.get("budget")
+PENDING = None if DRAWABLE else pending_of(CHOICES, PLANS, COUNTS, HEADLINES, SOURCES, BUDGET)
 # In the order of measuring: every trial's first round, then every trial's second.
 SITTINGS = () if DRAWABLE else sittings_of(PLANS)
 if PENDING and PENDING.budget_s is not None:
@@ -69,22 +75,23 @@ def steps_of(jobs):
     for job in jobs:
         if job.rule.name == "sitting":
             sitting = SITTING[job.wildcards.sitting, job.wildcards.round]
-            steps += filter(PENDING.is_lacking, sitting.steps)
+            steps += filter(PENDING.is_measured, sitting.steps)
         elif job.rule.name == "counts":
             steps.append(Step(job.wildcards.sweep, 0))
     return steps
 
 
+RUNNING = [] # what says so, as long as this process lives
+
 onstart:
     if PENDING:
+        RUNNING.append(begin_run(RESULTS))
         jobs = list(workflow.dag.needrun_jobs())
         n_drawn = sum(job.rule.name.startswith("draw_") for job in jobs)
         print(PENDING.words(steps_of(jobs), n_drawn), file=sys.stderr)
         PENDING.put_outdated_aside()
         PENDING.run_plan(steps_of(jobs), n_drawn).write(RUN_PLAN)
         os.environ[VARIABLE] = str(RUN_PLAN) # not before: the plan of an earlier run is over
-
-SOURCES = SourceHashes()
 
 @functools.cache # every round asks
 def spec_text(trial_id):

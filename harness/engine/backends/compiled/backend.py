@@ -43,6 +43,7 @@ class Backend(backend.Backend):
         self._plans: dict[int, Plan] = {}
         self._loops: dict[tuple[str, int | None], CompiledLoop] = {}
         self._n_times_grown = -1
+        self._n_programs = 0
 
     @classmethod
     def why_not(cls, switches: Switches, device: str) -> str | None:
@@ -75,6 +76,10 @@ class Backend(backend.Backend):
         self._has_run = False
 
     _has_run = True
+
+    def n_programs(self) -> int:
+        """Loops of stages; those that another process compiled are read from disk."""
+        return self._n_programs
 
     def arrange(self, rows: Arrangement) -> None:
         """Make room for the rows."""
@@ -110,6 +115,7 @@ class Backend(backend.Backend):
         if key not in self._loops:
             plans = self._plans if type_id is None else {type_id: self._plans[type_id]}
             having = {t: plan for t, plan in plans.items() if plan.steps(stage)}
+            self._n_programs += 1
             self._loops[key] = CompiledLoop(
                 having,
                 stage,
