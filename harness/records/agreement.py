@@ -59,12 +59,16 @@ def _fingerprints_in(folder: Path, workload: str) -> Iterator[Fingerprint]:
 
 
 def _faults(records: Sequence[Record]) -> dict[int, str]:
-    """Why records are wrong, by their id()."""
-    workloads: dict[str, list[tuple[Record, Fingerprint]]] = {}
+    """Why records are wrong, by their id().
+
+    First rounds among themselves: their proof makes a step more before the passes
+    (harness.measuring.proof), so that the losses of passes are others.
+    """
+    workloads: dict[tuple[str, bool], list[tuple[Record, Fingerprint]]] = {}
     for record in records:
         if record.status == "ok" and record.fingerprint is not None:
-            of_workload = workloads.setdefault(record.fingerprint.workload, [])
-            of_workload.append((record, record.fingerprint))
+            key = (record.fingerprint.workload, record.trial.round == 0)
+            workloads.setdefault(key, []).append((record, record.fingerprint))
     return {
         id(record): reason for group in workloads.values() for record, reason in _faults_in(group)
     }

@@ -32,8 +32,10 @@ WRONG = fingerprint(sketches=SKETCHES | {"gradient of W": ((2.0, 0.1, -1.5), (3.
 
 @pytest.fixture
 def make(make_spec: MakeSpec, make_record: MakeRecord) -> Callable[..., Record]:
-    def record(system: str, framework: str, found: Fingerprint | None, **changes: Any) -> Record:
-        spec = make_spec(system=system, adapter=f"systems.{framework}.{system}")
+    def record(
+        system: str, framework: str, found: Fingerprint | None, round_: int = 0, **changes: Any
+    ) -> Record:
+        spec = make_spec(system=system, adapter=f"systems.{framework}.{system}", round=round_)
         return make_record(spec, fingerprint=found, **changes)
 
     return record
@@ -75,6 +77,22 @@ def test_three_frameworks_outvote_one(make: Callable[..., Record]) -> None:
         "differs from the median of on_core, on_dynet, on_torch:"
         " gradient of W of mini-batch 1 by 0.001"
     )
+
+
+def test_first_rounds_are_compared_with_first_rounds(make: Callable[..., Record]) -> None:
+    """Their proof has made a step more when the passes begin."""
+    frameworks = ("on_core", "on_torch", "on_dynet")
+    first, later = fingerprint(pass_losses=(30.0, 29.0)), fingerprint(pass_losses=(29.0, 28.1))
+    records = [
+        make(f"a{k}", framework, later if round_ else first, round_=round_)
+        for k, framework in enumerate(frameworks)
+        for round_ in (0, 1, 2)
+    ]
+    assert judged(records) == records
+    odd = make("odd", "on_jax", first, round_=1)
+    (shown,) = judged([*records, odd])[-1:]
+    assert shown is not None
+    assert "the loss of a pass by 0.03" in (shown.reason or "")
 
 
 def test_presets_of_one_engine_are_one_vote(make: Callable[..., Record]) -> None:
