@@ -18,7 +18,7 @@ from plots.tables.answers import Answer, answers_of
 from scripts.marked_page import MarkedPage
 
 PAGE = MarkedPage(ROOT / "README.md", "draw_answers")
-RECORDS = ROOT / "results" / "reference" / "amd-epyc-2cpu" / "paper"
+RECORDS = ROOT / "results" / "reference" / "amd-epyc-2cpu" / "medium"
 
 
 def answers() -> Artefact:

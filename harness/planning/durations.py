@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 from harness.trials.spec import TrialSpec
 
-# Seconds of a process beside what it is asked to time: medians of records at medium scale on two
-# cores of an AMD EPYC (Zen 4), kernels compiled.
+# Seconds of a process beside what it is asked to time: means of 400 records at medium scale, behind
+# the first round, on two cores of an AMD EPYC (Zen 4).
 PROCESS_S = {
-    "on_core": 3.5,
-    "on_dynet": 5.0,
-    "on_torch": 7.5,
-    "on_tensorflow": 9.5,
-    "on_jax": 9.5,
-    "products": 2.1,
+    "on_core": 2.7,
+    "on_dynet": 3.5,
+    "on_torch": 5.5,
+    "on_tensorflow": 12.8,
+    "on_jax": 5.6,
+    "products": 1.9,
 }
 OTHERS_S = 6.0  # of a system of the user's own
 STARTED_S = 0.6  # of a process, before its record begins

@@ -10,7 +10,6 @@ from harness.planning.artefacts import Choices, PlannedTrial, plan_artefact
 from harness.planning.compose import Composer
 from harness.planning.grid import EXPERIMENT, experiment_names
 from harness.planning.kinds import read_systems
-from harness.values.places import CONF_DIR
 from plots.numbers.artefact import Artefact
 from plots.numbers.best_peer import peer_names
 from plots.numbers.gather import gather
@@ -44,7 +43,7 @@ def n_peers(artefact: Artefact, headline: str) -> str:
         for point in artefact.points
         if point.settings[EXPERIMENT] == f"headline_{headline}"
     }
-    return str(len(names & peer_names(CONF_DIR)))
+    return str(len(names & peer_names(artefact.conf_dir)))
 
 
 @pytest.mark.slow
@@ -81,13 +80,13 @@ def test_peers_without_a_trial_are_told_with_their_workload(
 ) -> None:
     artefact = of_headlines(choices, composer, {"headline_lattice_lstm": {"vertex": 90.0}})
     (note,) = (n for n in answers.table_of(artefact).notes if n.startswith("Of: peers that"))
-    known = {one.name: one for one in read_systems(CONF_DIR)}
+    known = {one.name: one for one in read_systems(artefact.conf_dir)}
     of_headline: dict[str, set[str]] = {}
     for point in artefact.points:
         of_headline.setdefault(str(point.settings[EXPERIMENT]), set()).add(
             str(point.settings["system"])
         )
-    left_out = peer_names(CONF_DIR) - of_headline["headline_tree_lstm_inference"]
+    left_out = peer_names(artefact.conf_dir) - of_headline["headline_tree_lstm_inference"]
     runnable = {name for name in left_out if known[name].runs("tree_lstm")}
     assert runnable
     for name in runnable:
