@@ -20,6 +20,7 @@ rule all:
     input:
         f"{RESULTS}/report.html",
         TRIALS_CSV,
+        [] if PLACE else records_of(PLANS), # also where what is drawn of them is there
 
 # Every table and figure, without the report.
 rule draw_all:

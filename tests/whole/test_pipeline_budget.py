@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.planning.durations import DRAWN_S, OTHERS_S
+from harness.planning.durations import DRAWN_S, usual_s
+from harness.planning.yaml_files import read_mapping
+from harness.values.places import CONF_DIR
 from tests.support.pipelines import HERE, SYSTEMS, needs_flock, records, snakemake
 
 pytestmark = needs_flock
 
-ROUND_S = 2 * len(SYSTEMS) * OTHERS_S  # two batch sizes, which both artefacts share
+ADAPTERS = [read_mapping(CONF_DIR / "system" / f"{name}.yaml")["adapter"] for name in SYSTEMS]
+ROUND_S = 2 * sum(usual_s(adapter, 0.0) for adapter in ADAPTERS)  # of two batch sizes
 N_ARTEFACTS = 2
 
 

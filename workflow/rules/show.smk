@@ -16,6 +16,8 @@ for name, plan in PLANS.items():
             draw=f"{PYTHON} harness.commands.draw {name} {SAME_CHOICES}",
             source=DRAWING_SHA256,
             code=CODE_SHA256 if name in READS_CODE else "",
+            # Records that it has outdated are gone; what needs them has to be drawn again.
+            measured=[] if PLACE else sorted({source_of(trial.trial_id) for trial in plan}),
         message:
             f"draw {name}"
         shell:
