@@ -158,11 +158,17 @@ def legend_below(axes: Axes, n_columns: int = 2) -> None:
         )
 
 
+def wrapped_subtitle(subtitle: str, width_in: float) -> list[str]:
+    """Its lines, of about 0.06 inches a character of 8 points."""
+    return textwrap.wrap(subtitle, int((width_in - 0.2) / 0.06)) or [""]
+
+
 def head_and_foot(figure: Figure, text: FigureText) -> None:
     """Title and subtitle above, notes below; in inches, so that any height looks the same."""
     width, height = figure.get_size_inches()
     left = 0.09 / width
     figure.text(left, 1 - 0.08 / height, text.title, fontsize=11, weight="bold", va="top")
-    figure.text(left, 1 - 0.30 / height, text.subtitle, fontsize=8, color="#555555", va="top")
+    subtitle = "\n".join(wrapped_subtitle(text.subtitle, width))
+    figure.text(left, 1 - 0.30 / height, subtitle, fontsize=8, color="#555555", va="top")
     lines = wrapped_notes(text.notes, width)
     figure.text(left, 0.04 / height, "\n".join(lines), fontsize=7, color="#555555", va="bottom")

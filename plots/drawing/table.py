@@ -6,11 +6,12 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from plots.drawing.frame import HEAD_IN, LINE_IN, head_and_foot, wrapped_notes
+from plots.drawing.frame import HEAD_IN, LINE_IN, head_and_foot, wrapped_notes, wrapped_subtitle
 from plots.numbers.table import DAGGER, Table
 from plots.words.figure_text import FigureText
 
 ROW_IN, CHARACTER_IN, MIN_COLUMN_IN, GROUP_GAP_IN = 0.235, 0.073, 0.62, 0.3
+TITLE_CHARACTER_IN = 0.092  # of 11 points, bold
 PAPER_COLOR, RULE_COLOR = "#8a5a00", "#444444"
 
 
@@ -24,10 +25,11 @@ def draw_table(table: Table) -> Figure:
         )
         right += width + (GROUP_GAP_IN if starts_group else 0.0)
         rights.append(right)
-    figure_width = max(right + 0.3, 6.2)
+    figure_width = max(right + 0.3, 6.2, TITLE_CHARACTER_IN * len(table.title) + 0.2)
     foot = LINE_IN * len(wrapped_notes(table.footnotes, figure_width)) + 0.15
     body = ROW_IN * (len(table.rows) + 2.6)
-    height = HEAD_IN + body + foot
+    more_head = LINE_IN * (len(wrapped_subtitle(table.subtitle, figure_width)) - 1)
+    height = HEAD_IN + more_head + body + foot
     figure = plt.figure(figsize=(figure_width, height))
     axes = figure.add_axes((0.1 / figure_width, foot / height, right / figure_width, body / height))
     axes.set_axis_off()

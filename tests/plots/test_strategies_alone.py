@@ -119,7 +119,7 @@ def test_a_walk_tells_what_each_step_is_worth(
     table = walks.table_of(artefact, lines)
     walked = [(header, cells) for header, cells in table.rows if header != CEILING]
     starts = [header for header, _ in walked if ":" not in header]
-    assert len(starts) == 2, "a walk from either preset"
+    assert starts == ["Cavs DyNet preset"], "the paper's scale walks from DyNet's, too"
     place = list(walks.COLUMNS).index
     for header, cells in walked:
         option = header.partition(":")[0]
@@ -130,7 +130,7 @@ def test_a_walk_tells_what_each_step_is_worth(
             ratio = float(cells[place(column)].text.split()[0])
             assert ratio == pytest.approx(factors.get(option, 1.0), rel=0.01), (header, column)
     last = [cells for header, cells in table.rows if "Vertex engine" in header]
-    assert len(last) == 2
+    assert len(last) == 1
     for cells in last:
         assert float(cells[place("so_far")].text.split()[0]) == pytest.approx(2.4, rel=0.01)
     assert "missing" not in {cell.text for _, cells in table.rows for cell in cells}
