@@ -27,7 +27,7 @@ from harness.measuring.witness import Witness
 from harness.records.fingerprint import Fingerprint
 from harness.trials.workload import Workload
 
-READINGS = 10.0  # 64 lattices as lists of their states, as a DyNet program has them, take 7.4
+READINGS = 5.0
 CALLS_S = 100e-6
 HIDDEN_SHARE = 0.05
 LOSS_TOLERANCE = 1e-4

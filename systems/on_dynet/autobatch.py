@@ -69,6 +69,7 @@ class Adapter(DynetSystem):
         super().__init__(settings)
         self._mini_batch: Sequence[Any] = []
         self._instances: list[Any] = []
+        self._lists: dict[int, tuple[Any, Any]] = {}  # with the instance, whose id stays its own
         self._rounds: list[Round] = []
         self._patch: ctypes.CDLL | None = None
 
@@ -98,7 +99,13 @@ class Adapter(DynetSystem):
     def load(self, instances: Sequence[Any]) -> None:
         """Turn arrays into the Python lists that a DyNet program would hold them in."""
         self._mini_batch = instances
-        self._instances = [self._network.read(instance) for instance in instances]
+        self._instances = [self._as_lists(instance) for instance in instances]
+
+    def _as_lists(self, instance: Any) -> Any:
+        """A program holds its corpus as lists: an instance is turned into them once."""
+        if id(instance) not in self._lists:
+            self._lists[id(instance)] = (instance, self._network.read(instance))
+        return self._lists[id(instance)][1]
 
     def _clear_gradients(self) -> None:
         self._store.clear_gradients()
