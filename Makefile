@@ -5,7 +5,7 @@
 PYTHON ?= $(firstword $(shell command -v python3.11 python3))
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := torch,dynet,tensorflow,jax,torchfold,plots,pipeline,lexicon,test,dev
+EXTRAS := torch,gpu,dynet,tensorflow,jax,torchfold,plots,pipeline,lexicon,test,dev
 # The pipeline's options, e.g. make all CONFIG="scale=paper threads=2"
 CONFIG ?=
 # More for Snakemake, e.g. make all SNAKEMAKE=--quiet. Not its --config: of two, it takes the last.
@@ -16,7 +16,12 @@ PROCESSES ?= $(shell n=$$(nproc); echo $$((n < 8 ? n : 8)))
 # As for trials: no variable of the shell decides which kernels a library takes.
 PYTEST := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
-.PHONY: all try medium install test test-quick dynet-native clean
+# A folder of wheels to install from, where there is no network; see make wheelhouse.
+OFFLINE ?=
+BOX_PYTHON ?= 3.12
+MINUTES ?= 9
+
+.PHONY: all try medium install test test-quick dynet-native wheelhouse gpu clean
 
 all: install
 	$(BIN)/snakemake all $(if $(CONFIG),--config $(CONFIG)) $(SNAKEMAKE)
@@ -33,8 +38,12 @@ medium: install
 install: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(if $(OFFLINE),--system-site-packages) $(VENV)
+ifdef OFFLINE
+	$(BIN)/python -m scripts.offline_packages install $(OFFLINE)
+else
 	$(BIN)/python -m pip install --quiet -c constraints.txt --editable ".[$(EXTRAS)]"
+endif
 	touch $@
 
 # Property tests draw the same examples every time; new ones: pytest --hypothesis-profile=explore
@@ -47,6 +56,15 @@ test-quick: install
 # Real DyNet built from source, which headline ratios are taken against; needs a C++ compiler.
 dynet-native: install
 	PYTHON=$(BIN)/python bash scripts/build_dynet_native.sh
+
+# What a machine with a GPU and without a network lacks, for make install OFFLINE=wheelhouse there,
+# with a Python BOX_PYTHON and a PyTorch, Triton and NumPy of its own.
+wheelhouse: install
+	$(BIN)/python -m scripts.offline_packages collect wheelhouse --python $(BOX_PYTHON)
+
+# All that is to be done where there is a GPU, in steps: call it until every step is over.
+gpu: install
+	$(BIN)/python -m scripts.gpu_job --minutes $(MINUTES)
 
 # Results, except the committed ones under results/reference, and what tools left; not .venv.
 clean:

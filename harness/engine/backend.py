@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -19,17 +19,14 @@ from harness.contracts.model import Weights
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.geometry import TypeGeometry
-from harness.engine.switches import Switches
+from harness.engine.switches import DEFAULT_BACKENDS, Switches
 from harness.errors import ConfigError, UnsupportedTrial
 from harness.values.instances import IntArray
 from harness.values.places import ROOT
 
 EVERY = slice(None)
-# What `backend=auto` takes; whole names of modules, by which the hash of measured code finds them.
-DEFAULTS = {
-    "cpu": "harness.engine.backends.compiled.backend",
-    "cuda": "harness.engine.backends.stepwise.backend",
-}
+Run = tuple[str, IntArray]  # a stage, and its batches (type id, position) (k, 2)
+Loss = tuple[int, Ref, slice]  # of a function, where it is, and which of its rows count
 _FOLDER = ROOT / "harness" / "engine" / "backends"
 
 
@@ -39,10 +36,13 @@ class Arrangement:
 
     types: of every vertex function that has rows, by id; output functions have ids below 0.
     n_rows: rows of every state that a function scatters.
+    forward, backward: what will be run, in order, for backends that write it down beforehand.
     """
 
     types: Mapping[int, TypeGeometry]
     n_rows: Mapping[str, int]
+    forward: Sequence[Run] = ()
+    backward: Sequence[Run] = ()
 
     def __post_init__(self) -> None:
         empty = [type_id for type_id, geometry in self.types.items() if geometry.rows.n == 0]
@@ -74,6 +74,7 @@ class Backend(ABC):
     """
 
     abilities: ClassVar[Abilities]
+    runs_together: ClassVar[bool] = False  # whether losses are read when all has run, not before
 
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         self.switches, self.device, self.threads = self.in_force(switches), device, threads
@@ -120,12 +121,24 @@ class Backend(ABC):
         behind the batches, and in the backward stage of an output function.
         """
 
+    def run_together(self, runs: Sequence[Run]) -> None:
+        """Run all that Arrangement.forward holds, or all of Arrangement.backward."""
+        for stage, batches in runs:
+            self.run(stage, batches)
+
     @abstractmethod
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
         """Return columns of a function's rows (n, width), in the order of its batches.
 
         Waits for what computes them.
         """
+
+    def total(self, losses: Sequence[Loss]) -> float:
+        """Return the sum of losses, all that was run since the last call of it.
+
+        Waits for what computes them.
+        """
+        return sum(float(self.read(*loss).sum()) for loss in losses)
 
     @abstractmethod
     def clear_gradients(self) -> None:
@@ -183,15 +196,27 @@ def backend_class(name: str) -> type[Backend]:
 
 
 def choose_backend(switches: Switches, device: str) -> type[Backend]:
-    """Return the backend that was asked for, or this device's own.
+    """Return the backend that was asked for, or the first of this device's own that can.
 
-    Raises UnsupportedTrial where it cannot run what is asked, in its own words.
+    Raises UnsupportedTrial where none can run what is asked, in its own words.
     """
-    name = switches.backend
-    if name == "auto":
-        name = DEFAULTS[device].split(".")[-2]
-    found = backend_class(name)
-    reason = found.why_not(switches, device)
-    if reason is not None:
-        raise UnsupportedTrial(f"backend={name}: {reason}")
+    found, reasons = _first_that_can(switches, device)
+    if found is None:
+        raise UnsupportedTrial("; ".join(reasons))
     return found
+
+
+def passed_over(switches: Switches, device: str) -> str:
+    """Why the chosen backend is not the first of its device's own; nothing where it is."""
+    return "; ".join(_first_that_can(switches, device)[1])
+
+
+def _first_that_can(switches: Switches, device: str) -> tuple[type[Backend] | None, list[str]]:
+    asked, reasons = switches.backend, list[str]()
+    for name in DEFAULT_BACKENDS[device] if asked == "auto" else (asked,):
+        found = backend_class(name)
+        reason = found.why_not(switches, device)
+        if reason is None:
+            return found, reasons
+        reasons.append(f"backend={name}: {reason}")
+    return None, reasons

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
-from harness.engine.backend import Arrangement, choose_backend
+from harness.engine.backend import Arrangement, Run, choose_backend, passed_over
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import Plan
 from harness.engine.rows.geometry import OutputRows, output_geometries, space_of_type, type_geometry
 from harness.engine.rows.layout import Index, Layout, plan_layout
-from harness.engine.rows.rounds import ALL_ROWS, all_at_once, plan_rounds
+from harness.engine.rows.rounds import ALL_ROWS, Round, all_at_once, plan_rounds
 from harness.engine.switches import Switches
 from harness.errors import ScheduleError, UnsupportedTrial
 from harness.values.graph import MiniBatch
@@ -49,6 +49,7 @@ class Engine:
         threads: int = 1,
     ) -> None:
         self.backend = choose_backend(switches, device)(switches, device, threads)
+        self.instead_of = passed_over(switches, device)
         self.switches = self.backend.switches
         self.functions, self.train = functions, train
         self.backend.load(weights)
@@ -59,6 +60,7 @@ class Engine:
         self._lower(self.functions)
         self.n_lowered = len(self.functions)
         self.has_rounds = False
+        self._loss: float | None = None
 
     def _lower(self, functions: Mapping[int, VertexFunction]) -> None:
         """Plan and compile the functions that have no plan yet, and number the row spaces anew."""
@@ -105,7 +107,6 @@ class Engine:
         types |= {k: rows.geometry for k, rows in outputs.items()}
         self.output_order: dict[int, Index] = {k: rows.order for k, rows in outputs.items()}
         n_rows = {state: layout.n_rows[space] for state, space in self.space_of_state.items()}
-        self.backend.arrange(Arrangement(types, n_rows))
         self.layout: Layout = layout
         self.whole = np.array([(type_id, ALL_ROWS) for type_id in types], dtype=np.int32)
         read = [(k, b) for k, rows in outputs.items() for b in self._going_back(rows)]
@@ -116,6 +117,11 @@ class Engine:
             if schedule.round_starts is None
             else plan_rounds(self.plans, layout, schedule.round_starts, outputs)
         )
+        self.runs_forward = [run for one in self.rounds for run in _runs_of(one)]
+        back = np.concatenate([self.read, layout.batches[::-1]])
+        self.runs_backward = [("backward", back), ("backward_lazy", self.whole)]
+        backward = self.runs_backward if self.train else ()
+        self.backend.arrange(Arrangement(types, n_rows, self.runs_forward, backward))
 
     def _going_back(self, rows: OutputRows) -> Iterable[int]:
         """Batches of an output function in the backward stage, when all rounds are over."""
@@ -123,26 +129,30 @@ class Engine:
             return (ALL_ROWS,)
         return range(len(rows.rounds))
 
-    def forward(self) -> float:
-        """Run all batches; returns the loss, summed over the mini-batch.
+    def forward(self) -> None:
+        """Run all batches.
 
-        Round after round, each whole, outputs too: its loss is here before the next one starts.
+        Round after round, each whole, outputs too: its loss is here before the next one starts, but
+        where losses stay on a device until they are asked for.
         """
         tally, begin = self.backend.tally, self.backend.ticks()
         tally.n_launches = tally.bytes_copied = 0
-        total = 0.0
-        for one in self.rounds:
-            for stage, batches in (
-                ("eager", one.eager),
-                ("batch", one.batches),
-                ("lazy", one.lazy),
-            ):
-                if len(batches):
-                    self.backend.run(stage, batches)
-            for type_id, ref, rows in one.losses:
-                total += float(self.backend.read(type_id, ref, rows).sum())
+        self._loss = None
+        if self.backend.runs_together:
+            self.backend.run_together(self.runs_forward)
+        else:
+            self._loss = 0.0
+            for one in self.rounds:
+                self.backend.run_together(_runs_of(one))
+                self._loss += self.backend.total(one.losses)
         tally.n_cycles += self.backend.ticks() - begin
-        return total
+
+    def loss(self) -> float:
+        """The loss of the last mini-batch, summed; waits for it where it is on a device."""
+        if self._loss is None:
+            losses = [loss for one in self.rounds for loss in one.losses]
+            self._loss = self.backend.total(losses)
+        return self._loss
 
     def backward(self) -> None:
         """Run all batches in reverse, then the parameter gradients that were put off.
@@ -151,8 +161,7 @@ class Engine:
         """
         begin = self.backend.ticks()
         self.backend.clear_gradients()
-        self.backend.run("backward", np.concatenate([self.read, self.layout.batches[::-1]]))
-        self.backend.run("backward_lazy", self.whole)
+        self.backend.run_together(self.runs_backward)
         self.backend.tally.n_cycles += self.backend.ticks() - begin
 
     def update(self, learning_rate: float) -> None:
@@ -198,4 +207,11 @@ class Engine:
     def facts(self) -> dict[str, str]:
         """How it ran, for the record: the switches in force, and what the backend says."""
         facts = {**self.switches.in_effect(train=self.train).words(), **self.backend.facts()}
+        facts |= {"instead_of": self.instead_of} if self.instead_of else {}
         return facts | ({"evaluated": "round by round"} if self.has_rounds else {})
+
+
+def _runs_of(one: Round) -> list[Run]:
+    """What one round runs, in order."""
+    stages = (("eager", one.eager), ("batch", one.batches), ("lazy", one.lazy))
+    return [(stage, batches) for stage, batches in stages if len(batches)]

@@ -8,6 +8,8 @@ from harness.errors import ConfigError
 from harness.vertex.subgraph.plan import LAYOUTS as SUBGRAPH_LAYOUTS
 
 LAYOUTS = ("read_order", "policy", *SUBGRAPH_LAYOUTS)
+# What `backend=auto` takes: the first that can run what is asked.
+DEFAULT_BACKENDS = {"cpu": ("compiled",), "cuda": ("cuda", "stepwise")}
 CHOICES = {
     "granularity": ("vertex", "operator"),
     "layout": LAYOUTS,
@@ -40,7 +42,7 @@ class Switches:
         graph has rounds); "vertices" makes them vertices of the graph, which the policy batches
         (vertex granularity only; operators are).
     backend: what executes the plans (a folder of harness/engine/backends); "auto": compiled code on
-        a CPU, torch's operators on CUDA.
+        a CPU, generated kernels on CUDA, or torch's operators where these cannot run.
     loop: "compiled" runs a stage of all batches in one call; "python" makes a call of every batch.
     blas: what multiplies in compiled code. "auto": oneDNN where there are several rows, else
         OpenBLAS; "openblas": it alone; "torch": the MKL that is inside PyTorch.

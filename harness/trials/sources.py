@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from harness.engine.switches import DEFAULT_BACKENDS
 from harness.machine.source_code import code_sha256, mentioned
 from harness.trials.spec import TrialSpec
 from harness.values.nested import texts_in
@@ -46,7 +47,10 @@ class SourceHashes:
 
     def of(self, spec: TrialSpec) -> str:
         """Return source_sha256 of a trial."""
-        names = (spec.policy, spec.model, spec.adapter, spec.model_module, spec.loader)
+        names = (
+            *(spec.policy, spec.model, spec.adapter, spec.model_module, spec.loader),
+            spec.device,
+        )
         key = json.dumps([*names, spec.system_options], sort_keys=True, default=str)
         if key not in self._known:
             self._known[key] = self._worked_out(spec)
@@ -59,6 +63,8 @@ class SourceHashes:
     def _worked_out(self, spec: TrialSpec) -> str:
         roots = [WORKER, spec.adapter, spec.model_module, spec.loader]
         said = {*texts_in((spec.policy, spec.model, spec.system_options)), *_last_parts(roots)}
+        if spec.system_options.get("backend", "auto") == "auto":
+            said.update(DEFAULT_BACKENDS.get(spec.device, ()))
         adapter = self._modules.read(spec.adapter)
         if adapter is not None:
             said.update(adapter.texts)

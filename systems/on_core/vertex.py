@@ -136,7 +136,7 @@ class Adapter(System):
         self.schedule = schedule_in_rounds(self.policy, self.mini_batch.graph)
         self.engine.arrange(self.mini_batch, self.schedule)
         clock.mark("schedule")
-        self.loss = self.engine.forward()
+        self.engine.forward()
         clock.mark("forward")
         if self.settings.mode == "train":
             self.engine.backward()
@@ -155,11 +155,11 @@ class Adapter(System):
         except ScheduleError as error:
             raise ScheduleError(f"policy {self.policy_name}: {error}") from error
         gradients = self.engine.backend.gradients() if self.settings.mode == "train" else {}
-        return Result(self.loss, self.engine.outputs(), gradients, self.counters())
+        return Result(self.engine.loss(), self.engine.outputs(), gradients, self.counters())
 
     def last_loss(self) -> float:
         """Without proving the schedule."""
-        return self.loss
+        return self.engine.loss()
 
     def parameters(self) -> Parameters:
         """The backend's."""

@@ -43,8 +43,10 @@ from tests.support.engine_models import BINARY, EXAMPLES, example
 from tests.support.engine_runs import disagreements, interpreted_kernels, prepared, run
 from tests.support.lattices import lattice
 from tests.support.sketch_models import SIZES
+from tests.support.walked_backend import WalkedBackend
 
-KINDS = {**{name: backend_class(name) for name in backend_names()}, "counting": CountingBackend}
+DOUBLES = {"counting": CountingBackend, "walked": WalkedBackend}
+KINDS = {**{name: backend_class(name) for name in backend_names()}, **DOUBLES}
 LEARNING_RATE = 0.1
 BY_OPERATOR = {"granularity": "operator"}
 
@@ -55,6 +57,8 @@ def kind(
 ) -> Iterator[type[Backend]]:
     """A backend that the engine takes; its generated code, if any, runs as plain Python."""
     found = KINDS[request.param]
+    if found is KINDS["cuda"]:
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
     if found.why_not(Switches(), "cpu") is not None:
         pytest.skip(f"{request.param} cannot run here")
     monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: found)
@@ -81,7 +85,8 @@ class Setting:
 
     def train(self, instances: list[Any]) -> float:
         self.arrange(self.model.mini_batch(instances))
-        loss = self.engine.forward()
+        self.engine.forward()
+        loss = self.engine.loss()
         self.engine.backward()
         return loss
 
@@ -170,7 +175,8 @@ def test_outputs_may_be_read_by_several_functions(kind: type[Backend]) -> None:
     losses = []
     for setting, split in ((one, mini_batch), (two, replace(mini_batch, output_ids=given))):
         setting.arrange(split)
-        losses.append(setting.engine.forward())
+        setting.engine.forward()
+        losses.append(setting.engine.loss())
         setting.engine.backward()
     assert len(two.engine.read) == 2
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
@@ -197,10 +203,15 @@ def test_several_values_may_be_pushed(kind: type[Backend]) -> None:
 @pytest.mark.parametrize("model", [PushesPart(SIZES), ShiftedParts(SIZES)], ids=lambda m: m.name)
 @pytest.mark.parametrize("lazy", [True, False])
 @pytest.mark.parametrize("backend", backend_names())
-def test_parts_of_a_value_are_pushed_and_added(backend: str, lazy: bool, model: Model) -> None:
+def test_parts_of_a_value_are_pushed_and_added(
+    backend: str, lazy: bool, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a value that only its own stage reads, and whose columns a result may take."""
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
     weights = initial_weights(model, 7)
     switches = Switches(backend=backend, lazy_batching=lazy)
+    if (reason := backend_class(backend).why_not(switches, "cpu")) is not None:
+        pytest.skip(reason)
     with interpreted_kernels():
         for mode in ("infer", "train"):
             oracle = run_reference(model, weights, BINARY, mode)

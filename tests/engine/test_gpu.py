@@ -1,16 +1,27 @@
-"""The engine on CUDA against the oracle; needs a device, and torch only."""
+"""The engine on CUDA against the oracle; needs a device, torch, and Triton too."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from harness.contracts.model import initial_weights
+from harness.engine.backends.cuda import backend as cuda
 from harness.engine.switches import Switches
 from harness.oracle import run_reference
 from tests.support.engine_models import EXAMPLES, GRANULARITIES
-from tests.support.engine_runs import POLICIES, all_switches, disagreements, prepared, run
+from tests.support.engine_runs import (
+    ONE_BY_ONE,
+    POLICIES,
+    all_switches,
+    disagreements,
+    prepared,
+    run,
+)
 
 pytestmark = [
     pytest.mark.gpu,
@@ -25,9 +36,38 @@ def test_every_switch_agrees_with_the_oracle_on_cuda(name: str, granularity: str
     oracle = run_reference(model, weights, instances, "train")
     for switches in all_switches(granularity):
         if switches.fusion or switches.loop == "compiled":
-            continue  # nothing of either on CUDA: it would be the same run again
+            continue  # torch's operators have nothing of either: it would be the same run again
+        switches = replace(switches, backend="stepwise")
         adapter = prepared(model, weights, switches, device="cuda")
         assert disagreements(run(adapter, instances), oracle, 1e-4) == [], switches
+
+
+@pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "lattice_lstm", "matrices"])
+@pytest.mark.parametrize("switches", ONE_BY_ONE.values(), ids=ONE_BY_ONE)
+def test_generated_kernels_agree_with_the_oracle_under_every_switch(
+    name: str, switches: dict[str, Any]
+) -> None:
+    model, instances = EXAMPLES[name]
+    weights = initial_weights(model, 7)
+    chosen = Switches(backend="cuda", **switches)
+    for mode in ("train", "infer"):
+        oracle = run_reference(model, weights, instances, mode)
+        adapter = prepared(model, weights, chosen, mode=mode, device="cuda")
+        assert disagreements(run(adapter, instances), oracle, 1e-4) == [], mode
+
+
+def test_a_mini_batch_is_one_upload_and_a_replay_a_pass() -> None:
+    model, instances = EXAMPLES["tree_lstm"]
+    adapter = prepared(model, initial_weights(model, 7), Switches(backend="cuda"), device="cuda")
+    for part in (instances, instances[:1], instances):
+        counters = run(adapter, part, update=True).counters
+        assert counters.n_launches == 3
+    backend = adapter.engine.backend
+    assert isinstance(backend, cuda.Backend)
+    assert backend.n_uploads == 3
+    n_captures = backend.n_captures
+    run(adapter, instances, update=True)
+    assert backend.n_captures == n_captures
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -78,7 +78,7 @@ def run_forward(adapter: Adapter) -> None:
         adapter.policy, adapter.mini_batch.graph
     )
     adapter.engine.arrange(adapter.mini_batch, adapter.schedule)
-    adapter.loss = adapter.engine.forward()
+    adapter.engine.forward()
 
 
 SETTINGS: list[dict[str, Any]] = [

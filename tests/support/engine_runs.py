@@ -23,6 +23,24 @@ from tests.support.plain_product import add_outer_arrays, multiply_arrays
 
 POLICIES = ("frontier", "depth", "agenda", "sufficient", "unbatched")
 
+# Switches that change what runs, one at a time, and all of them.
+ONE_BY_ONE: dict[str, dict[str, Any]] = {
+    "all": {},
+    "lazy_batching": {"lazy_batching": False},
+    "hoisting": {"hoisting": False},
+    "fusion": {"fusion": False},
+    "policy": {"layout": "policy"},
+    "outputs": {"outputs": "vertices"},
+    "shared": {"share_equal_inputs": True},
+    "pq": {"layout": "pq", "fusion": False},
+    "dynet": {"layout": "dynet", "pre_gather_parameters": False, "fusion": False},
+    "packs": {"layout": "pq", "lazy_batching": False, "pre_gather_parameters": False},
+    "none": {
+        "lazy_batching": False, "hoisting": False, "fusion": False, "outputs": "vertices",
+        "layout": "policy",
+    },
+}  # fmt: skip
+
 
 class NoClock:
     """A clock that only remembers which phases were marked."""

@@ -14,6 +14,12 @@ class Abilities:
     reads_children: such a kernel reads children's states where they are, without a gather.
     adds_to_children: such a kernel adds gradients to children's where they are.
     fuses_losses: a softmax loss and its gradient are one kernel (harness.engine.lowering.losses).
+    narrows: such a kernel's columns may be those of one of several joined gates
+    (harness.engine.lowering.narrowing).
+    gives_back_parts: gradients that are given back to a child may be several values, which whoever
+    takes them adds up.
+    reuses_places: a result may take the place of an operand that dies
+    (harness.engine.lowering.reuse); not where kernels of other columns still read it.
     """
 
     operators: frozenset[str]
@@ -21,6 +27,9 @@ class Abilities:
     reads_children: bool = False
     adds_to_children: bool = False
     fuses_losses: bool = False
+    narrows: bool = False
+    gives_back_parts: bool = False
+    reuses_places: bool = True
 
     def __post_init__(self) -> None:
         if not self.fuses and any((self.reads_children, self.adds_to_children, self.fuses_losses)):
@@ -28,4 +37,4 @@ class Abilities:
 
     def without_fusion(self) -> Abilities:
         """What is left where every operator is a kernel of its own."""
-        return Abilities(self.operators)
+        return Abilities(self.operators, reuses_places=self.reuses_places)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from harness.engine.lowering.abilities import Abilities
-from harness.engine.lowering.absorption import MATMULS, find_absorption
+from harness.engine.lowering.absorption import MATMULS, find_absorption, find_consumers
 from harness.engine.lowering.fusion import order_stage, sink_slices
 from harness.engine.lowering.losses import find_losses
+from harness.engine.lowering.narrowing import narrowed
 from harness.engine.lowering.placement import log_sum, place
 from harness.engine.lowering.plan import (
     STAGES,
@@ -49,9 +50,13 @@ def lower(function: VertexFunction, switches: Switches, abilities: Abilities, tr
         abilities = abilities.without_fusion()
     laid_out = _laid_out(function, switches)
     function = laid_out.function
+    if abilities.fuses and abilities.narrows:
+        function = narrowed(function)
     gradient = differentiate(function) if train else None
     if abilities.fuses:
         function, gradient = _with_sunk_slices(function, gradient)
+    if gradient is not None and abilities.gives_back_parts:
+        gradient = replace(gradient, gathers=_in_parts(gradient))
     nodes = function.nodes if gradient is None else gradient.nodes
     staging = stage_program(
         function,
@@ -63,6 +68,22 @@ def lower(function: VertexFunction, switches: Switches, abilities: Abilities, tr
     anew = not switches.pre_gather_parameters
     lowering = _Lowering(laid_out, function, gradient, nodes, staging, abilities, packs_anew=anew)
     return replace(lowering.plan(), tables=tables)
+
+
+def _in_parts(gradient: Gradient) -> tuple[tuple[int, int], ...]:
+    """What is given back, sums as their parts where nobody else reads the sum."""
+    nodes = gradient.nodes
+    consumers = find_consumers(nodes, range(len(nodes)))
+    given = [i for _, i in gradient.gathers]
+    found: list[tuple[int, int]] = []
+    waiting = list(gradient.gathers[::-1])
+    while waiting:
+        gather, i = waiting.pop()
+        if nodes[i].op == "add" and not consumers[i] and given.count(i) == 1:
+            waiting += [(gather, k) for k in nodes[i].inputs[::-1]]
+        else:
+            found.append((gather, i))
+    return tuple(found)
 
 
 def _laid_out(function: VertexFunction, switches: Switches) -> LaidOut:
@@ -247,10 +268,10 @@ class _Lowering:
         return steps
 
     def _scatter_adds(self) -> list[Step]:
-        """One step for all slots of a state where their gradients lie side by side."""
+        """Of every state those of its slots, of each slot the parts one after the other."""
         assert self.gradient is not None
         steps: list[Step] = []
-        by_state: dict[str, dict[int, int]] = {}
+        by_state: dict[str, dict[int, list[int]]] = {}
         for source, i in self.gradient.gathers:
             if i in self.uses.fused_adds:
                 continue
@@ -258,21 +279,23 @@ class _Lowering:
             if gather.op == "gather_each":
                 steps.append(ScatterAddStep(self.placement.refs[i], gather.name, None))
             else:
-                by_state.setdefault(gather.name, {})[gather.index] = i
-        for state, gradients in by_state.items():
-            slots = tuple(sorted(gradients))
-            refs = [self.placement.refs[gradients[slot]] for slot in slots]
-            whole = replace(refs[0], width=sum(ref.width for ref in refs))
-            width = refs[0].width
-            adjacent = [whole.columns(k * width, width) for k in range(len(refs))] == refs
-            if adjacent and slots == self.placement.slots[state]:
-                steps.append(ScatterAddStep(whole, state, slots))
-            else:
-                steps += [
-                    ScatterAddStep(ref, state, (slot,))
-                    for ref, slot in zip(refs, slots, strict=True)
-                ]
+                by_state.setdefault(gather.name, {}).setdefault(gather.index, []).append(i)
+        for state, parts in by_state.items():
+            for k in range(max(map(len, parts.values()))):
+                one = {slot: found[k] for slot, found in parts.items() if k < len(found)}
+                steps += self._scatter_add(state, one)
         return steps
+
+    def _scatter_add(self, state: str, gradients: Mapping[int, int]) -> list[Step]:
+        """One step for all slots of a state where their gradients lie side by side."""
+        slots = tuple(sorted(gradients))
+        refs = [self.placement.refs[gradients[slot]] for slot in slots]
+        whole = replace(refs[0], width=sum(ref.width for ref in refs))
+        width = refs[0].width
+        adjacent = [whole.columns(k * width, width) for k in range(len(refs))] == refs
+        if adjacent and slots == self.placement.slots[state]:
+            return [ScatterAddStep(whole, state, slots)]
+        return [ScatterAddStep(ref, state, (slot,)) for ref, slot in zip(refs, slots, strict=True)]
 
 
 def _are_adjacent(last: CopyStep, source: Ref, out: Ref) -> bool:

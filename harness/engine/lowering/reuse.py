@@ -17,6 +17,8 @@ def place_value(uses: Uses, placed: Placed, i: int) -> Placed:
     if target is not None:
         placed = place_value(uses, placed, target)
         return placed.at(i, placed.refs[target])
+    if not uses.abilities.reuses_places:
+        return place_alone(uses, placed, i)
     return _place_over_operand(uses, placed, i)
 
 

@@ -12,7 +12,7 @@ from harness.engine.backend import Tally
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.source import write_loop
 from harness.engine.cpu_kernels import blas
-from harness.engine.cpu_kernels.generated import load_generated
+from harness.engine.generated import load_generated
 from harness.engine.lowering.plan import Plan
 from harness.values.instances import IntArray
 

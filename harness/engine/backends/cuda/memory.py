@@ -1,0 +1,177 @@
+"""Device memory: buffers that grow when they must, parameters, gradients, and words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.contracts.model import Weights
+from harness.engine.backend import Arrangement
+from harness.engine.backends.cuda.arrays import (
+    SHARED,
+    BufferOf,
+    FloatArray,
+    ParameterOf,
+    Totals,
+    Words,
+)
+from harness.engine.lowering.plan import Plan
+from harness.errors import UnsupportedTrial
+from harness.vertex.folding import FoldedTable
+from harness.vertex.operators import EDGE
+from harness.vertex.subgraph.columns import Pack
+
+GROWTH = 1.25  # so that slightly larger mini-batches do not reallocate each time
+MOST_ELEMENTS = 2**31 - 1  # kernels count elements of an array in int32
+
+
+class Memory:
+    """Arrays of one engine on one device.
+
+    empty: makes room for floats; tests put values there that show where nothing was written.
+    """
+
+    def __init__(self, weights: Weights, device: torch.device) -> None:
+        self.device = device
+        self.loaded = tuple(weights)
+        self.parameters = {
+            name: torch.tensor(weight, dtype=torch.float32, device=device).contiguous()
+            for name, weight in weights.items()
+        }
+        self.gradients: dict[str, Tensor] = {}
+        self.packs: dict[str, Pack] = {}
+        self.buffers: dict[BufferOf, Tensor] = {}
+        self.widths: dict[BufferOf, int] = {}
+        self.rate = torch.zeros(1, device=device)
+        self.totals = torch.zeros(0, device=device)
+
+    def empty(self, *shape: int) -> Tensor:
+        """Room for floats."""
+        return torch.empty(shape, device=self.device)
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Of all parameters, packs and folded tables among them."""
+        return {name: tuple(value.shape) for name, value in self.parameters.items()}
+
+    def add(self, type_id: int, plan: Plan) -> None:
+        """Make the buffers of one more function, empty, and the parameters that it adds."""
+        self._fold(plan.tables)
+        self._pack(plan.packs)
+        for name, buffer in plan.buffers.items():
+            key = BufferOf(SHARED if name.is_shared else type_id, name)
+            self.widths.setdefault(key, buffer.width)
+        for name, width in plan.read_states().items():
+            self.widths.setdefault(BufferOf(SHARED, name), width)
+        for key, width in self.widths.items():
+            if key not in self.buffers:
+                self.buffers[key] = self.empty(1, width)  # an array without memory has no address
+
+    def _fold(self, tables: Iterable[FoldedTable]) -> None:
+        for folded in tables:
+            if folded.name not in self.parameters:
+                product = self.parameters[folded.table] @ self.parameters[folded.weight]
+                self.parameters[folded.name] = product
+
+    def _pack(self, packs: Iterable[Pack]) -> None:
+        for pack in packs:
+            if pack.name not in self.parameters:
+                columns = [
+                    self.parameters[p.parameter].narrow(-1, p.start, p.width) for p in pack.parts
+                ]
+                self.parameters[pack.name] = torch.cat(columns, dim=-1).contiguous()
+                self.packs[pack.name] = pack
+
+    def arrange(self, rows: Arrangement, plans: Mapping[int, Plan], *, n_totals: int) -> None:
+        """Make room for a mini-batch's rows, and for sums over all of it."""
+        if n_totals > len(self.totals):
+            self.totals = self.empty(n_totals)
+        for type_id, geometry in rows.types.items():
+            for name, buffer in plans[type_id].buffers.items():
+                if not name.is_shared:
+                    n = geometry.n_edges if buffer.domain == EDGE else geometry.rows.n
+                    self._grow(BufferOf(type_id, name), n)
+        for key in self.buffers:
+            if key.name.is_shared:
+                self._grow(key, rows.n_rows.get(key.name.of, 0))
+
+    def _grow(self, key: BufferOf, n_rows: int) -> None:
+        if n_rows <= len(self.buffers[key]):
+            return
+        width = self.widths[key]
+        wanted = int(n_rows * GROWTH) + 1
+        if wanted * width > MOST_ELEMENTS:
+            raise UnsupportedTrial(
+                f"{n_rows} rows of {width} are more than {MOST_ELEMENTS} elements of one array;"
+                " give a smaller batch_size"
+            )
+        self.buffers[key] = self.empty(wanted, width)
+
+    def gradient(self, name: str) -> Tensor:
+        """The place of a parameter's gradient."""
+        if name not in self.gradients:
+            self.gradients[name] = self.empty(*self.parameters[name].shape)
+        return self.gradients[name]
+
+    def tensor(self, array: FloatArray) -> Tensor:
+        """The tensor of an argument."""
+        if isinstance(array, BufferOf):
+            return self.buffers[array]
+        if isinstance(array, ParameterOf):
+            return self.parameters[array.name]
+        return self.totals if isinstance(array, Totals) else self.gradient(array.name)
+
+
+class Staging:
+    """Words on their way to the device: one copy a mini-batch, from memory that is pinned.
+
+    n_uploads: copies so far. The words' place on the device stays until they no longer fit.
+    """
+
+    N_PINNED = 2  # so that one is filled while the device still reads the other
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.n_uploads = 0
+        self.words = torch.zeros(1, dtype=torch.int32, device=device)
+        self._pinned: list[Tensor] = []
+        self._events: list[torch.cuda.Event] = []
+
+    def upload(self, words: Words) -> None:
+        """Bring words to the device."""
+        self._make_room(len(words))
+        self.n_uploads += 1
+        if self.device.type == "cpu":
+            self.words[: len(words)] = torch.from_numpy(words)
+            return
+        k = self.n_uploads % self.N_PINNED
+        self._events[k].synchronize()  # of the copy before the last; over since long
+        self._pinned[k].numpy()[: len(words)] = words
+        self.words[: len(words)].copy_(self._pinned[k][: len(words)], non_blocking=True)
+        self._events[k].record()
+
+    def _make_room(self, n: int) -> None:
+        if n < len(self.words):
+            return
+        wanted = int(n * GROWTH) + 1
+        self.words = torch.zeros(wanted, dtype=torch.int32, device=self.device)
+        if self.device.type != "cpu":
+            torch.cuda.synchronize(self.device)  # copies from memory that goes away
+            self._pinned = [
+                torch.zeros(wanted, dtype=torch.int32, pin_memory=True)
+                for _ in range(self.N_PINNED)
+            ]
+            self._events = [
+                torch.cuda.Event()  # type: ignore[no-untyped-call]
+                for _ in range(self.N_PINNED)
+            ]
+
+
+def joined(arrays: Sequence[Words]) -> Words:
+    """Arrays one behind the other, and in front of them where each begins."""
+    sizes = [len(arrays), *map(len, arrays)]
+    starts = np.cumsum(sizes[:-1]).astype(np.int32)
+    return np.concatenate([starts, *arrays])

@@ -1,0 +1,311 @@
+"""Text of the other kinds: losses, sums over rows and columns, a matrix a vertex, updates."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from harness.engine.backends.cuda.kinds import (
+    Columns,
+    CopyKind,
+    Kind,
+    Load,
+    MatrixForm,
+    MatrixKind,
+    Row,
+    RowSumKind,
+    SoftmaxKind,
+    StepKind,
+    SumKind,
+    Summand,
+    TableStepKind,
+    TileKind,
+    TotalKind,
+)
+from harness.engine.backends.cuda.text import TileText
+from harness.engine.backends.cuda.tile_text import write_head, write_tile_kind
+from harness.engine.backends.cuda.tiles import FLAT, Tile, matrix_width
+
+
+@singledispatch
+def write_kind(kind: Kind, text: TileText, tile: Tile, precision: str) -> None:
+    """Write the body of a kind's tile function."""
+    raise TypeError(f"{type(kind).__name__} is no kind")
+
+
+@write_kind.register
+def _tiles(kind: TileKind, text: TileText, tile: Tile, precision: str) -> None:
+    write_tile_kind(text, kind, tile, precision)
+
+
+def _whole_rows(text: TileText, tile: Tile) -> None:
+    text.add(
+        f"m = tile * {tile.rows} + tl.arange(0, {tile.rows})",
+        "live = m < n",
+        "rows = start + m",
+        "states = state_row + m",
+    )
+
+
+def _column_loop(text: TileText, tile: Tile, n_columns: int) -> None:
+    text.add(f"for c0 in range(0, {n_columns}, {tile.columns}):")
+    text.depth += 1
+    text.add(
+        f"cols = c0 + tl.arange(0, {tile.columns})",
+        f"within = live[:, None] & (cols < {n_columns})[None, :]",
+    )
+
+
+@write_kind.register
+def _softmax(kind: SoftmaxKind, text: TileText, tile: Tile, precision: str) -> None:
+    _whole_rows(text, tile)
+    row = kind.logits.row
+    assert isinstance(row, Row)
+    index, _ = text.row(row)
+    text.add(
+        f"top = tl.full(({tile.rows},), float('-inf'), tl.float32)",
+        f"total = tl.zeros(({tile.rows},), tl.float32)",
+    )
+    _logits_loop(text, kind, tile, index)
+    text.add(
+        "above = tl.maximum(top, tl.max(x, 1))",
+        "total = total * tl.exp(top - above) + tl.sum(tl.exp(x - above[:, None]), 1)",
+        "top = above",
+    )
+    text.depth -= 1
+    label = text.begin(kind.label)
+    text.add(
+        "log_sum = top + tl.log(total)", f"label = tl.load({label} + rows, mask=live, other=0)"
+    )
+    if kind.loss is not None:
+        at = f"{index} * {kind.logits.width} + {kind.logits.start} + label"
+        text.add(
+            f"picked = tl.load({text.pointer(kind.logits.array)} + {at}, mask=live, other=0.0)"
+        )
+        if kind.bias is not None:
+            text.add(f"picked += tl.load({text.pointer(kind.bias)} + label, mask=live, other=0.0)")
+        _store_column(text, kind.loss, "log_sum - picked")
+    if kind.log_sum is not None:
+        _store_column(text, kind.log_sum, "log_sum")
+    if kind.gradient is None and kind.biased is None:
+        return
+    if kind.dy is not None:
+        dy_row = kind.dy.row
+        assert isinstance(dy_row, Row)
+        dy_index, _ = text.row(dy_row)
+        at = f"{dy_index} * {kind.dy.width} + {kind.dy.start}"
+        text.add(f"dy = tl.load({text.pointer(kind.dy.array)} + {at}, mask=live, other=0.0)")
+    for written in (kind.gradient, kind.biased):
+        if written is not None:
+            out_row = written.row
+            assert isinstance(out_row, Row)
+            text.row(out_row)  # its index, if it has one, before the loop
+    _logits_loop(text, kind, tile, index)
+    if kind.biased is not None:
+        _store_within(text, kind.biased, "x")
+    if kind.gradient is not None:
+        hot = "tl.where(cols[None, :] == label[:, None], 1.0, 0.0)"
+        text.add(f"g = tl.exp(x - log_sum[:, None]) - {hot}")
+        if kind.dy is not None:
+            text.add("g = g * dy[:, None]")
+        _store_within(text, kind.gradient, "g")
+    text.depth -= 1
+
+
+def _logits_loop(text: TileText, kind: SoftmaxKind, tile: Tile, index: str) -> None:
+    """Begin a loop that has a block of logits in x; what is outside counts as nothing."""
+    _column_loop(text, tile, kind.n_classes)
+    element = text.element(kind.logits, index, kind.n_classes)
+    text.add(f"x = tl.load({element}, mask=within, other=0.0)")
+    if kind.bias is not None:
+        mask = f"mask=cols < {kind.n_classes}, other=0.0"
+        text.add(f"x += tl.load({text.pointer(kind.bias)} + cols, {mask})[None, :]")
+    text.add(f"x = tl.where((cols < {kind.n_classes})[None, :], x, float('-inf'))")
+
+
+def _store_column(text: TileText, columns: Columns, value: str) -> None:
+    assert isinstance(columns.row, Row)
+    index, mask = text.row(columns.row)
+    at = f"{index} * {columns.width} + {columns.start}"
+    text.add(f"tl.store({text.pointer(columns.array)} + {at}, {value}, mask={mask})")
+
+
+def _store_within(text: TileText, columns: Columns, value: str) -> None:
+    assert isinstance(columns.row, Row)
+    index, _ = text.row(columns.row)
+    text.add(f"tl.store({text.element(columns, index, 1)}, {value}, mask=within)")
+
+
+@write_kind.register
+def _row_sum(kind: RowSumKind, text: TileText, tile: Tile, precision: str) -> None:
+    _whole_rows(text, tile)
+    row = kind.x.row
+    assert isinstance(row, Row)
+    index, _ = text.row(row)
+    text.add(f"total = tl.zeros(({tile.rows},), tl.float32)")
+    _column_loop(text, tile, kind.n_columns)
+    element = text.element(kind.x, index, kind.n_columns)
+    text.add(f"total += tl.sum(tl.load({element}, mask=within, other=0.0), 1)")
+    text.depth -= 1
+    _store_column(text, kind.out, "total")
+
+
+@write_kind.register
+def _total(kind: TotalKind, text: TileText, tile: Tile, precision: str) -> None:
+    text.add(
+        f"count = tl.load({text.begin(kind.count)})",
+        f"total = tl.zeros(({FLAT},), tl.float32)",
+        f"for m0 in range(0, count, {FLAT}):",
+    )
+    text.depth += 1
+    text.add(f"rows = m0 + tl.arange(0, {FLAT})", "live = rows < count")
+    assert isinstance(kind.x.row, Row)
+    index, mask = text.row(kind.x.row)
+    at = f"{index} * {kind.x.width} + {kind.x.start}"
+    text.add(f"total += tl.load({text.pointer(kind.x.array)} + {at}, mask={mask}, other=0.0)")
+    text.depth -= 1
+    text.add(f"tl.store({text.pointer(kind.totals)} + {kind.place}, tl.sum(total, 0))")
+
+
+@write_kind.register
+def _matrix(kind: MatrixKind, text: TileText, tile: Tile, precision: str) -> None:
+    width = matrix_width(kind)
+    inside = write_head(text, width, tile)
+    x_row, y_row = kind.x.row, kind.y.row
+    assert isinstance(x_row, Row)
+    assert isinstance(y_row, Row)
+    (x_index, x_mask), (y_index, y_mask) = text.row(x_row), text.row(y_row)
+    x, y = text.pointer(kind.x.array), text.pointer(kind.y.array)
+    if kind.form is MatrixForm.OUTER:
+        left = text.element(kind.x, x_index, width, cols=f"cols // {kind.n_columns}")
+        right = text.element(kind.y, y_index, width, cols=f"cols % {kind.n_columns}")
+        text.add(
+            f"v = tl.load({left}, mask={text.mask(x_mask, inside)}, other=0.0)",
+            f"v = v * tl.load({right}, mask={text.mask(y_mask, inside)}, other=0.0)",
+        )
+    else:
+        transposed = kind.form is MatrixForm.APPLY_TRANSPOSED
+        at = f"cols * {kind.k} + k" if transposed else f"k * {kind.n_columns} + cols"
+        matrix = f"{y} + {y_index}[:, None] * {kind.y.width} + ({kind.y.start} + {at})[None, :]"
+        vector = f"{x} + {x_index} * {kind.x.width} + {kind.x.start} + k"
+        text.add(
+            f"v = tl.zeros(({tile.rows}, {tile.columns}), tl.float32)",
+            f"for k in range(0, {kind.k}):",
+        )
+        text.depth += 1
+        text.add(
+            f"xk = tl.load({vector}, mask={x_mask}, other=0.0)",
+            f"v += xk[:, None] * tl.load({matrix}, mask={text.mask(y_mask, inside)}, other=0.0)",
+        )
+        text.depth -= 1
+    text.store(kind.out, "v", width, inside)
+
+
+@write_kind.register
+def _sum(kind: SumKind, text: TileText, tile: Tile, precision: str) -> None:
+    """A block of a gradient: a loop over the rows of each function that adds to it."""
+    across = -(-kind.width // tile.columns)
+    text.add(
+        f"j = (tile % {across}) * {tile.columns} + tl.arange(0, {tile.columns})",
+        f"in_j = j < {kind.width}",
+    )
+    if kind.height:
+        text.add(
+            f"i = (tile // {across}) * {tile.rows} + tl.arange(0, {tile.rows})",
+            f"in_i = i < {kind.height}",
+            f"total = tl.zeros(({tile.rows}, {tile.columns}), tl.float32)",
+        )
+    else:
+        text.add(f"total = tl.zeros(({tile.columns},), tl.float32)")
+    for summand in kind.summands:
+        _add_rows(text, kind, summand, tile, precision)
+    out = text.pointer(kind.gradient)
+    if kind.height:
+        place = f"{out} + ({kind.row} + i)[:, None] * {kind.leading} + ({kind.column} + j)[None, :]"
+        mask = "in_i[:, None] & in_j[None, :]"
+    else:
+        place, mask = f"{out} + {kind.column} + j", "in_j"
+    if kind.adds:
+        text.add(f"total += tl.load({place}, mask={mask}, other=0.0)")
+    text.add(f"tl.store({place}, total, mask={mask})")
+
+
+def _add_rows(text: TileText, kind: SumKind, summand: Summand, tile: Tile, precision: str) -> None:
+    name, dy, x = text.own("q"), summand.dy, summand.x
+    if summand.count is None:
+        text.add(f"count{name} = n", f"first{name} = start", f"first_state{name} = state_row")
+    else:
+        count = f"tl.load({text.begin(summand.count)})"
+        zero = "start * 0"
+        text.add(f"count{name} = {count}", f"first{name} = {zero}", f"first_state{name} = {zero}")
+    text.add(f"for m0 in range(0, count{name} * {summand.per_row}, {tile.inner}):")
+    text.depth += 1
+    text.add(f"m = m0 + tl.arange(0, {tile.inner})", f"live = m < count{name} * {summand.per_row}")
+    if summand.per_row > 1:
+        text.add(f"part = m % {summand.per_row}", f"m = m // {summand.per_row}")
+    text.add(f"rows = first{name} + m", f"states = first_state{name} + m")
+    text.forget_rows()
+    assert isinstance(dy.row, Row)
+    index, mask = text.row(dy.row)
+    part = f" + part[:, None] * {kind.width}" if summand.per_row > 1 else ""
+    at = f"{text.pointer(dy.array)} + {index}[:, None] * {dy.width}{part}"
+    at += f" + ({dy.start} + j)[None, :]"
+    text.add(f"right = tl.load({at}, mask={mask}[:, None] & in_j[None, :], other=0.0)")
+    if x is None:
+        text.add("total += tl.sum(right, 0)")
+    else:
+        assert isinstance(x.row, Row)
+        index, mask = text.row(x.row)
+        part = f" + part[None, :] * {kind.height}" if summand.per_row > 1 else ""
+        at = f"{text.pointer(x.array)} + {index}[None, :] * {x.width}{part}"
+        at += f" + ({x.start} + i)[:, None]"
+        text.add(
+            f"left = tl.load({at}, mask={mask}[None, :] & in_i[:, None], other=0.0)",
+            f'total = tl.dot(left, right, total, input_precision="{precision}")',
+        )
+    text.depth -= 1
+    text.forget_rows()
+
+
+def _flat(text: TileText, n_rows: int, width: int) -> None:
+    text.add(
+        f"at = tile * {FLAT} + tl.arange(0, {FLAT})",
+        f"live = at < {n_rows * width}",
+        f"row = at // {width}",
+        f"column = at % {width}",
+    )
+
+
+@write_kind.register
+def _copy(kind: CopyKind, text: TileText, tile: Tile, precision: str) -> None:
+    _flat(text, kind.n_rows, kind.width)
+    source, out = text.pointer(kind.source), text.pointer(kind.out)
+    value = f"{source} + row * {kind.source_leading} + {kind.source_column} + column"
+    place = f"{out} + row * {kind.out_leading} + {kind.out_column} + column"
+    text.add(f"x = tl.load({value}, mask=live, other=0.0)", f"tl.store({place}, x, mask=live)")
+
+
+@write_kind.register
+def _step(kind: StepKind, text: TileText, tile: Tile, precision: str) -> None:
+    _flat(text, kind.n_rows, kind.width)
+    parameter, gradient = text.pointer(kind.parameter), text.pointer(kind.gradient)
+    place = f"{parameter} + row * {kind.leading} + {kind.column} + column"
+    value = f"{gradient} + row * {kind.gradient_leading} + {kind.gradient_column} + column"
+    text.add(
+        f"g = tl.load({value}, mask=live, other=0.0)",
+        f"w = tl.load({place}, mask=live, other=0.0)",
+        f"tl.store({place}, w - tl.load(rate) * g, mask=live)",
+    )
+
+
+@write_kind.register
+def _table_step(kind: TableStepKind, text: TileText, tile: Tile, precision: str) -> None:
+    inside = write_head(text, kind.width, tile)
+    shape = f"({tile.rows}, {tile.columns})"
+    text.operand("g", Load(kind.dy), kind.width, shape, inside)
+    text.add(f"word = tl.load({text.begin(kind.words)} + rows, mask=live, other=0)")
+    place = f"{text.pointer(kind.table)} + word[:, None] * {kind.width} + cols[None, :]"
+    mask = text.mask("live", inside)
+    text.add(
+        f"w = tl.load({place}, mask={mask}, other=0.0)",
+        f"tl.store({place}, w - tl.load(rate) * g, mask={mask})",
+    )

@@ -1,0 +1,274 @@
+"""Where the values of one vertex function lie on the device.
+
+Children's states, looked-up rows and values spread to edges are never copied: they are read
+through an index, where they are. Every other value has the columns that its plan gives it, in a
+buffer with a row for every row of the function, so that nothing is overwritten before it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from harness.engine.backends.cuda.arrays import (
+    SHARED,
+    BufferOf,
+    ChildOf,
+    Composed,
+    OwnerOf,
+    ParameterOf,
+    PullOf,
+    StateRowOf,
+)
+from harness.engine.backends.cuda.kinds import (
+    Base,
+    Columns,
+    Constant,
+    Load,
+    LoadParameter,
+    Operand,
+    Row,
+)
+from harness.engine.lowering.plan import (
+    STAGES,
+    CopyStep,
+    ElementwiseStep,
+    MatmulStep,
+    Memory,
+    OperatorStep,
+    Plan,
+    Ref,
+    ScatterAddStep,
+    SinkStep,
+    SoftmaxLossStep,
+    Step,
+    state_buffer,
+)
+from harness.vertex.operators import EDGE
+
+CONSTANTS = {"zeros": 0.0, "ones": 1.0}
+# Operators whose result a kernel makes of its operand wherever it reads it.
+READ_THROUGH = ("lookup", "spread")
+Piece = tuple[Columns, int]  # columns, and how many
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Columns that a step reads from memory; (stage, place) is the step's.
+
+    alone: whether it is position by position, so that constants need no memory.
+    """
+
+    stage: str
+    place: int
+    ref: Ref
+    alone: bool
+
+
+def readings_of(plan: Plan) -> list[Reading]:
+    """All that the steps of a plan read."""
+    return [
+        Reading(stage, place, ref, isinstance(step, ElementwiseStep))
+        for stage in STAGES
+        for place, step in enumerate(plan.steps(stage))
+        for ref in _read_by(plan, step)
+    ]
+
+
+def _read_by(plan: Plan, step: Step) -> Iterator[Ref]:
+    nodes: tuple[int, ...] = ()
+    if isinstance(step, ElementwiseStep):
+        nodes = tuple(k for i in step.nodes for k in plan.nodes[i].inputs if k not in step.nodes)
+    elif isinstance(step, OperatorStep | SinkStep):
+        nodes = plan.nodes[step.node].inputs
+    elif isinstance(step, MatmulStep):
+        yield step.x
+        if step.accumulate:
+            yield step.out
+    elif isinstance(step, CopyStep | ScatterAddStep):
+        yield step.source
+    elif isinstance(step, SoftmaxLossStep):
+        yield step.logits
+    yield from (plan.refs[k] for k in nodes if k in plan.refs)
+
+
+def overlap(one: Ref, other: Ref) -> bool:
+    """Whether two refs have columns in common."""
+    apart = one.start + one.width <= other.start or other.start + other.width <= one.start
+    return one.buffer == other.buffer and not apart
+
+
+def inside(one: Ref, other: Ref) -> bool:
+    """Whether all columns of one are columns of the other."""
+    starts = other.start <= one.start
+    return one.buffer == other.buffer and starts and _end(one) <= _end(other)
+
+
+def _end(ref: Ref) -> int:
+    return ref.start + ref.width
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadThrough:
+    """Columns that are never written, where they are read instead, and what must be there first."""
+
+    ref: Ref
+    columns: Columns
+    of: Ref | None
+
+
+@dataclass(slots=True)
+class Places:
+    """Finds the values of one plan."""
+
+    type_id: int
+    plan: Plan
+    readings: list[Reading] = field(init=False)
+    _read_through: list[_ReadThrough] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.readings = readings_of(self.plan)
+        self._read_through = []
+        for stage in STAGES:
+            for step in self.plan.steps(stage):
+                if isinstance(step, OperatorStep) and self.plan.nodes[step.node].op in READ_THROUGH:
+                    self._try_to_read_through(step.node)
+
+    # --- memory ---
+
+    def out(self, ref: Ref) -> Columns:
+        """Where a ref's own columns lie."""
+        buffer = self.plan.buffers[ref.buffer]
+        in_states = buffer.memory in (Memory.STATE, Memory.GRADIENT)
+        array = BufferOf(SHARED if ref.buffer.is_shared else self.type_id, ref.buffer)
+        return Columns(array, Row(Base.STATES if in_states else Base.ROWS), buffer.width, ref.start)
+
+    def pieces(self, ref: Ref) -> list[Piece]:
+        """Where the values of a ref are read: in several places where it spans several."""
+        if ref.buffer.is_gathered:
+            return self._children(ref)
+        found: list[Piece] = []
+        at, end = ref.start, _end(ref)
+        for one in sorted(self._read_through, key=lambda one: one.ref.start):
+            if not overlap(one.ref, ref):
+                continue
+            if at < one.ref.start:
+                found.append((self.out(Ref(ref.buffer, at, 1)), one.ref.start - at))
+                at = one.ref.start
+            width = min(_end(one.ref), end) - at
+            found.append((one.columns.moved(at - one.ref.start), width))
+            at += width
+        if at < end:
+            found.append((self.out(Ref(ref.buffer, at, 1)), end - at))
+        return found
+
+    def piece(self, ref: Ref) -> Columns | None:
+        """Where the values of a ref are read, if that is one place."""
+        pieces = self.pieces(ref)
+        return pieces[0][0] if len(pieces) == 1 else None
+
+    def _children(self, ref: Ref) -> list[Piece]:
+        slots = self.plan.gathered(ref.buffer)
+        n_slots = 1 if slots is None else len(slots)
+        width = self.plan.buffers[ref.buffer].width // n_slots
+        array = BufferOf(SHARED, state_buffer(ref.buffer.of))
+        found, at = [], ref.start
+        while at < _end(ref):
+            slot, column = divmod(at, width)
+            row = Row(through=ChildOf(self.type_id, slots), stride=n_slots, at=slot)
+            n_columns = min(width - column, _end(ref) - at)
+            found.append((Columns(array, row, width, column), n_columns))
+            at += n_columns
+        return found
+
+    # --- operands ---
+
+    def operand(self, i: int, first_column: int = 0) -> Operand | None:
+        """How a value is read position by position; None: from memory, in more places than one.
+
+        first_column: of a vector that is added to every row.
+        """
+        node = self.plan.nodes[i]
+        if node.op in CONSTANTS:
+            return Constant(CONSTANTS[node.op])
+        if node.op == "parameter":
+            return LoadParameter(ParameterOf(node.name), first_column)
+        if node.op in ("gather", "gather_each") and i not in self.plan.refs:
+            return Load(self._child(i))
+        columns = self.piece(self.plan.refs[i])
+        return None if columns is None else Load(columns)
+
+    def _child(self, i: int) -> Columns:
+        """A child's state that is read where it lies."""
+        node = self.plan.nodes[i]
+        slots = None if node.op == "gather_each" else self.plan.slots[node.name]
+        n_slots, at = (1, 0) if slots is None else (len(slots), slots.index(node.index))
+        row = Row(through=ChildOf(self.type_id, slots), stride=n_slots, at=at)
+        return Columns(BufferOf(SHARED, state_buffer(node.name)), row, node.width, 0)
+
+    def child_rows(self, i: int) -> Columns:
+        """The states of all children, edge by edge, wherever a plan has them."""
+        if i in self.plan.refs:
+            columns = self.piece(self.plan.refs[i])
+            assert columns is not None
+            return columns
+        return self._child(i)
+
+    # --- what is read through an index ---
+
+    def is_read_through(self, i: int) -> bool:
+        """Whether the result of an operator is never written."""
+        return any(one.ref == self.plan.refs[i] for one in self._read_through)
+
+    def behind(self, ref: Ref) -> list[Ref]:
+        """What must be in memory for a ref to be read: itself, and what is read instead."""
+        others = [one.of for one in self._read_through if overlap(one.ref, ref)]
+        return [ref, *(other for of in others if of is not None for other in self.behind(of))]
+
+    def _try_to_read_through(self, i: int) -> None:
+        ref, node = self.plan.refs[i], self.plan.nodes[i]
+        kept = [self.plan.refs[k] for k in self.plan.pushes if k in self.plan.refs]
+        if ref.buffer.is_shared or any(overlap(ref, other) for other in kept):
+            return
+        read = [reading.ref for reading in self.readings if overlap(reading.ref, ref)]
+        if any(not inside(other, ref) for other in read) or self._is_added_to(ref):
+            return
+        columns = self.looked_up(i) if node.op == "lookup" else self.spread(i)
+        if columns is not None:
+            of = None if node.op == "lookup" else self.plan.refs.get(node.inputs[0])
+            self._read_through.append(_ReadThrough(ref, columns, of))
+
+    def _is_added_to(self, ref: Ref) -> bool:
+        steps = (step for stage in STAGES for step in self.plan.steps(stage))
+        products = (step for step in steps if isinstance(step, MatmulStep))
+        return any(step.accumulate and overlap(step.out, ref) for step in products)
+
+    def looked_up(self, i: int) -> Columns:
+        """Rows of a table."""
+        table, pulled = (self.plan.nodes[k] for k in self.plan.nodes[i].inputs)
+        row = Row(through=PullOf(self.type_id, pulled.name))
+        return Columns(ParameterOf(table.name), row, table.shape[1], 0)
+
+    def spread(self, i: int) -> Columns | None:
+        """Rows of an edge's vertex, or what these are read through; None if in several places."""
+        (x,) = self.plan.nodes[i].inputs
+        columns = self.piece(self.plan.refs[x]) if x in self.plan.refs else self._child(x)
+        if columns is None or not isinstance(columns.row, Row):
+            return None
+        row = columns.row
+        owner = OwnerOf(self.type_id, in_states=row.base is Base.STATES)
+        through = owner if row.through is None else Composed(owner, row.through, row.stride, row.at)
+        return replace(columns, row=Row(through=through))
+
+    # --- rows of whole functions ---
+
+    def whole(self, columns: Columns) -> Columns:
+        """The same columns for rows of the function, wherever its states lie."""
+        if columns.row == Row(Base.STATES):
+            row = Row(through=StateRowOf(self.type_id))
+            return Columns(columns.array, row, columns.width, columns.start)
+        return columns
+
+    def on_edges(self, i: int) -> bool:
+        """Whether a value has a row an edge."""
+        return self.plan.nodes[i].domain == EDGE

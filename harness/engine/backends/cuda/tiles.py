@@ -1,0 +1,90 @@
+"""How much of a kind one program computes at a time, and how many tiles a range of rows has."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from harness.engine.backends.cuda.kinds import (
+    CopyKind,
+    Kind,
+    MatrixKind,
+    RowSumKind,
+    SoftmaxKind,
+    StepKind,
+    SumKind,
+    TableStepKind,
+    TileKind,
+    TotalKind,
+)
+
+FLAT = 1024  # elements of a tile that is not cut into rows and columns
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Rows, columns, and how much of the inner dimension at a time; all powers of two.
+
+    spread: the inner dimension is cut over the threads of a program and summed at the end, which
+    keeps them busy where rows are few.
+    """
+
+    rows: int
+    columns: int
+    inner: int
+    spread: bool = False
+
+    def __post_init__(self) -> None:
+        for size in (self.rows, self.columns, self.inner):
+            if size < 1 or size & (size - 1):
+                raise ValueError(f"a tile of {self}: sizes are powers of two")
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Tiles of every form of kind; few: of products up to so many rows, with tiles of their own."""
+
+    products: Tile = Tile(64, 32, 32)
+    few_rows: Tile = Tile(4, 8, 64, spread=True)
+    few: int = 16
+    plain: Tile = Tile(16, 64, 1)
+    sums: Tile = Tile(64, 64, 32)
+    wide_rows: Tile = Tile(4, 256, 1)
+
+    def of(self, kind: Kind) -> Tile:
+        """The tile of a kind where rows are many."""
+        if isinstance(kind, TileKind):
+            return self.products if kind.products else self.plain
+        if isinstance(kind, SumKind):
+            return self.sums
+        if isinstance(kind, SoftmaxKind | RowSumKind):
+            return self.wide_rows
+        return self.plain
+
+    def has_variant(self, kind: Kind) -> bool:
+        """Whether a kind also comes with tiles for few rows."""
+        return isinstance(kind, TileKind) and bool(kind.products)
+
+
+def n_tiles(kind: Kind, tile: Tile, n: int) -> int:
+    """How many tiles n rows have."""
+    if isinstance(kind, TileKind):
+        return math.ceil(n * kind.per_row / tile.rows) * math.ceil(kind.width / tile.columns)
+    if isinstance(kind, SumKind):
+        down = math.ceil(max(1, kind.height) / tile.rows)
+        return (down if kind.height else 1) * math.ceil(kind.width / tile.columns)
+    if isinstance(kind, SoftmaxKind | RowSumKind):
+        return math.ceil(n / tile.rows)
+    if isinstance(kind, TotalKind):
+        return 1  # so that the order of additions is always the same
+    if isinstance(kind, MatrixKind | TableStepKind):
+        width = kind.width if isinstance(kind, TableStepKind) else matrix_width(kind)
+        return math.ceil(n / tile.rows) * math.ceil(width / tile.columns)
+    if isinstance(kind, CopyKind | StepKind):
+        return math.ceil(kind.n_rows * kind.width / FLAT)
+    raise TypeError(f"{type(kind).__name__} is no kind")
+
+
+def matrix_width(kind: MatrixKind) -> int:
+    """Columns of what a kind with a matrix a vertex computes."""
+    return kind.k * kind.n_columns if kind.form == "outer" else kind.n_columns

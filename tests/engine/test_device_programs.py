@@ -1,0 +1,248 @@
+"""Programs of the CUDA backend: what is wrong in them is found, whatever walks them.
+
+tests/support/walked_backend.py walks them with NumPy; test_backends.py holds it, and Triton's
+interpreter, against the oracle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import harness.engine.engine
+from harness.engine.backend import Arrangement
+from harness.engine.backends.cuda.arrays import ChildOf
+from harness.engine.backends.cuda.kinds import Columns, Kind, Product, Row, TileKind
+from harness.engine.backends.cuda.launching import BUCKETS, bucket_of
+from harness.engine.backends.cuda.memory import joined
+from harness.engine.backends.cuda.model import ModelKinds
+from harness.engine.backends.cuda.module import WORDS
+from harness.engine.backends.cuda.program import Phase
+from harness.engine.backends.cuda.stages import PlacedKind
+from harness.engine.backends.cuda.tiles import Tile
+from harness.oracle import run_reference
+from tests.engine.test_backends import Setting
+from tests.support.engine_models import EXAMPLES
+from tests.support.walked_backend import WalkedBackend
+
+Change = Callable[[TileKind], TileKind]
+
+
+class Sabotaged(WalkedBackend):
+    """Kinds are changed before they are written, phases before they run."""
+
+    change: Change = staticmethod(lambda kind: kind)
+    change_phases: Callable[[list[Phase]], list[Phase]] = staticmethod(lambda phases: phases)
+    n_changed = 0
+
+    def _write_kernels(self) -> ModelKinds:
+        kinds = super()._write_kernels()
+        stages = {
+            stage: {t: [self._changed(one) for one in found] for t, found in of_type.items()}
+            for stage, of_type in kinds.stages.items()
+        }
+        return replace(kinds, stages=stages)
+
+    def _changed(self, one: PlacedKind) -> PlacedKind:
+        if not isinstance(one.kind, TileKind):
+            return one
+        changed = type(self).change(one.kind)
+        type(self).n_changed += changed != one.kind
+        return replace(one, kind=changed)
+
+    def _upload(self) -> None:
+        """What runs is not what was written: the words are of no matter to the walk."""
+
+    def arrange(self, rows: Arrangement) -> None:
+        super().arrange(rows)
+        for kernel, phases in self._phases.items():
+            self._phases[kernel] = type(self).change_phases(phases)
+
+
+@pytest.fixture
+def sabotaged(monkeypatch: pytest.MonkeyPatch) -> type[Sabotaged]:
+    """A backend of this test alone."""
+
+    class Mine(Sabotaged):
+        pass
+
+    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: Mine)
+    return Mine
+
+
+def is_right(name: str) -> bool:
+    """Whether loss and gradients of a mini-batch are the oracle's, and no rule is broken."""
+    setting = Setting(name)
+    try:
+        loss = setting.train(setting.instances)
+    except (AssertionError, IndexError):  # written twice, or rows that there are not
+        return False
+    oracle = run_reference(EXAMPLES[name][0], setting.weights, setting.instances, "train")
+    found = setting.backend.gradients()
+    pairs = [(loss, oracle.loss), *((found[k], g) for k, g in oracle.gradients.items())]
+    return all(np.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in pairs)
+
+
+def without_a_product(kind: TileKind) -> TileKind:
+    return replace(kind, products=kind.products[:-1])
+
+
+def of_the_other_child(kind: TileKind) -> TileKind:
+    return replace(kind, products=tuple(map(_other_child, kind.products)))
+
+
+def _other_child(product: Product) -> Product:
+    row = product.x.row
+    if not isinstance(row, Row) or not isinstance(row.through, ChildOf) or row.stride == 1:
+        return product
+    turned = replace(row, at=(row.at + 1) % row.stride)
+    return replace(product, x=replace(product.x, row=turned))
+
+
+def of_the_other_slot(kind: TileKind) -> TileKind:
+    """The gradient of one child from the block of the matrix that the other was multiplied with."""
+    return replace(
+        kind,
+        products=tuple(replace(p, row=0) if p.transposed and p.row else p for p in kind.products),
+    )
+
+
+def without_a_mask(kind: TileKind) -> TileKind:
+    """Rows that nobody reads take the gradient of row 0."""
+
+    def unmasked(columns: Columns) -> Columns:
+        row = columns.row
+        is_optional = isinstance(row, Row) and row.optional
+        return replace(columns, row=Row(row.base)) if is_optional else columns
+
+    products = tuple(replace(p, x=unmasked(p.x)) for p in kind.products)
+    return replace(kind, products=products)
+
+
+def of_the_next_column(kind: TileKind) -> TileKind:
+    """A gate's columns, one too far to the left."""
+    return replace(
+        kind,
+        products=tuple(replace(p, column=p.column - 1) if p.column else p for p in kind.products),
+    )
+
+
+def without_a_store(kind: TileKind) -> TileKind:
+    return replace(kind, stores=kind.stores[1:])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        without_a_product, of_the_other_child, of_the_other_slot, without_a_mask,
+        of_the_next_column, without_a_store,
+    ],
+    ids=lambda change: change.__name__,
+)  # fmt: skip
+def test_a_wrong_kernel_is_found(sabotaged: type[Sabotaged], change: Change) -> None:
+    assert is_right("tree_lstm")
+    sabotaged.change = staticmethod(change)
+    assert not is_right("tree_lstm")
+    assert sabotaged.n_changed > 0
+
+
+def test_phases_that_do_not_wait_are_found(sabotaged: type[Sabotaged]) -> None:
+    def merged(phases: list[Phase]) -> list[Phase]:
+        return [
+            [one for phase in phases[k : k + 2] for one in phase] for k in range(0, len(phases), 2)
+        ]
+
+    sabotaged.change_phases = staticmethod(merged)
+    assert not is_right("tree_lstm")
+
+
+@pytest.mark.parametrize("name", ["tree_lstm", "lattice_lstm", "child_sum"])
+def test_the_order_of_a_phase_is_of_no_matter(sabotaged: type[Sabotaged], name: str) -> None:
+    sabotaged.change_phases = staticmethod(lambda phases: [phase[::-1] for phase in phases])
+    assert is_right(name)
+
+
+# --- words ---
+
+
+def test_words_say_where_every_row_is_once() -> None:
+    """Decoded from the words alone: the instructions of a stage cover each function's rows."""
+    setting = backend_of("tree_lstm")
+    backend: Any = setting.backend
+    numbers = backend._numbers["forward"]
+    words = numbers.words(backend._phases["forward"])
+    n_phases = int(words[0])
+    bounds = words[1 : 2 + n_phases]
+    table = words[2 + n_phases :].reshape(-1, WORDS)
+    assert len(table) == bounds[-1]
+    assert (np.diff(bounds) > 0).all()
+    covered: dict[Kind, list[tuple[int, int]]] = {}
+    for number, start, n, _, n_tiles, *rest in table.tolist():
+        assert n_tiles > 0
+        assert rest == [0, 0, 0]
+        kind = numbers.module.entries[number].kind
+        covered.setdefault(kind, []).append((start, start + n))
+    for ranges in covered.values():
+        ends = sorted(ranges)
+        assert ends[0][0] == 0
+        assert all(a[1] == b[0] for a, b in pairwise(ends))
+
+
+def backend_of(name: str) -> Setting:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
+        setting = Setting(name)
+        setting.train(setting.instances)
+        return setting
+
+
+@pytest.mark.parametrize(
+    ("name", "forward", "backward"),
+    [
+        ("tree_lstm", 1, 1),
+        ("tree_fc_fold", 1, 1),
+        ("lattice_lstm", 1, 1),
+        ("tree_gru", 2, 2),
+        ("lattice_gru", 2, 2),
+        ("gated_lattice_lstm", 2, 2),
+        ("chain_gru", 2, 2),
+    ],
+)
+def test_a_level_has_few_phases(name: str, forward: int, backward: int) -> None:
+    """In either direction: one where no product reads what the level itself computes, else two."""
+    backend: Any = backend_of(name).backend
+    for stage, most in (("batch", forward), ("backward", backward)):
+        for type_id, found in backend._kinds.stages[stage].items():
+            if type_id > 0 and found:
+                assert max(one.phase for one in found) + 1 <= most, (stage, type_id)
+
+
+def test_a_mini_batch_is_one_upload() -> None:
+    setting = backend_of("tree_lstm")
+    backend = setting.backend
+    assert isinstance(backend, WalkedBackend)
+    before = backend.n_uploads
+    setting.train(setting.instances)
+    setting.engine.update(0.1)
+    assert backend.n_uploads == before + 1
+
+
+def test_arrays_lie_behind_their_places() -> None:
+    arrays = [np.array(a, dtype=np.int32) for a in ([7, 8], [], [9])]
+    assert joined(arrays).tolist() == [3, 5, 5, 7, 8, 9]
+
+
+def test_a_bucket_has_room() -> None:
+    for n in (1, 4, 5, 100, BUCKETS[-1], BUCKETS[-1] + 1):
+        assert bucket_of(n) >= n
+    assert bucket_of(5) == 8
+
+
+def test_a_tile_has_sizes_that_are_powers_of_two() -> None:
+    with pytest.raises(ValueError, match="powers of two"):
+        Tile(48, 32, 32)

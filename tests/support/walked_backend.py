@@ -1,0 +1,294 @@
+"""The CUDA backend's programs, walked by NumPy instead of Triton.
+
+All instructions of a phase see the memory as it was before the phase, and no element may be written
+twice in it: a kind that reads what another of its phase writes finds what was there before, which
+is NaN where nothing was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import singledispatchmethod
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from harness.contracts.model import Weights
+from harness.engine.backends.cuda import backend as cuda
+from harness.engine.backends.cuda.arrays import FloatArray, WordArray, Words
+from harness.engine.backends.cuda.kinds import (
+    Base,
+    Columns,
+    Constant,
+    CopyKind,
+    Kind,
+    LoadParameter,
+    MatrixForm,
+    MatrixKind,
+    Operand,
+    Row,
+    RowList,
+    RowSumKind,
+    SoftmaxKind,
+    StepKind,
+    SumKind,
+    TableStepKind,
+    TileKind,
+    TotalKind,
+)
+from harness.engine.backends.cuda.memory import Memory
+from harness.engine.backends.cuda.program import Phase, Rows
+from harness.engine.switches import Switches
+
+Values = NDArray[np.float32]
+NAMES: dict[str, Any] = {
+    "tl": SimpleNamespace(where=np.where, exp=np.exp, log=np.log, sqrt=np.sqrt),
+    "tanh": np.tanh,
+    "sigmoid": lambda x: (0.5 * np.tanh(0.5 * x) + 0.5).astype(np.float32),
+}
+
+
+class PoisonedMemory(Memory):
+    """Everything that was never written is NaN."""
+
+    def empty(self, *shape: int) -> torch.Tensor:
+        return torch.full(shape, float("nan"))
+
+
+class WalkedBackend(cuda.Backend):
+    """Runs programs phase by phase with NumPy."""
+
+    @classmethod
+    def why_not(cls, switches: Switches, device: str) -> str | None:
+        return None
+
+    def load(self, weights: Weights) -> None:
+        self._memory = PoisonedMemory(weights, self._device)
+
+    def _start(self, *kernels: str) -> None:
+        for kernel in kernels:
+            for phase in self._phases[kernel]:
+                Walk(self._memory, self._words).phase(phase)
+                self.tally.n_launches += 1
+
+
+@dataclass
+class Walk:
+    """One phase: reads first, then all writes."""
+
+    memory: Memory
+    words: Mapping[WordArray, Words]
+    writes: list[tuple[Values, Any, Values]] = field(default_factory=list)
+
+    def phase(self, phase: Phase) -> None:
+        for one in phase:
+            self._run(one.kind, one.rows)
+        seen: dict[int, NDArray[np.bool_]] = {}
+        for array, place, values in self.writes:
+            address = array.__array_interface__["data"][0]
+            written = seen.setdefault(address, np.zeros(array.shape, dtype=bool))
+            target = np.broadcast_arrays(*place)
+            flat = np.ravel_multi_index(target, array.shape).ravel()
+            assert len(np.unique(flat)) == len(flat), "an instruction writes an element twice"
+            assert not written[place].any(), "two instructions of a phase write an element"
+            written[place] = True
+            array[place] = values
+
+    # --- arrays ---
+
+    def array(self, array: FloatArray) -> Values:
+        found: Values = self.memory.tensor(array).numpy()
+        return found.reshape(-1, found.shape[-1]) if found.ndim > 1 else found
+
+    def base(self, base: Base, rows: Rows) -> Words:
+        first = rows.start if base is Base.ROWS else rows.state_row
+        return np.arange(first, first + rows.n, dtype=np.int32)
+
+    def index(self, row: Row, rows: Rows) -> Words:
+        at = self.base(row.base, rows)
+        return at if row.through is None else self.words[row.through][at * row.stride + row.at]
+
+    def block(
+        self, columns: Columns, rows: Rows, width: int, part: NDArray[Any] | None = None
+    ) -> Values:
+        """Columns of rows (n, width); with parts, of every row of a matrix a vertex."""
+        array = self.array(columns.array)
+        assert array.ndim == 2
+        assert array.shape[1] == columns.width
+        if isinstance(columns.row, RowList):
+            return self._listed(array, columns, columns.row, rows, width)
+        index = self.index(columns.row, rows)
+        cols = columns.start + np.arange(width)
+        if part is not None:
+            index = index.repeat(part.max() + 1)
+            return array[index[:, None], (part * width)[:, None] + cols[None, :]]
+        found = array[np.maximum(index, 0)][:, cols].copy()
+        if columns.row.optional:
+            found[index < 0] = 0.0
+        else:
+            assert (index >= 0).all()
+        return found
+
+    def _listed(
+        self, array: Values, columns: Columns, row: RowList, rows: Rows, width: int
+    ) -> Values:
+        starts, base = self.words[row.starts], self.base(row.base, rows)
+        found = np.zeros((rows.n, width), dtype=np.float32)
+        for k, r in enumerate(base):
+            items = np.arange(starts[r], starts[r + 1])
+            mine = items if row.items is None else self.words[row.items][items]
+            found[k] = array[mine, columns.start : columns.start + width].sum(0)
+        return found
+
+    def operand(self, operand: Operand, rows: Rows, width: int, part: Any = None) -> Values:
+        if isinstance(operand, Constant):
+            return np.float32(operand.value)  # type: ignore[return-value]
+        if isinstance(operand, LoadParameter):
+            cols = np.arange(width) % operand.period if operand.period else np.arange(width)
+            return self.array(operand.array)[operand.start + cols][None, :]
+        return self.block(operand.columns, rows, 1 if operand.same else width, part)
+
+    def store(
+        self, columns: Columns, rows: Rows, values: Values, width: int, part: Any = None
+    ) -> None:
+        assert isinstance(columns.row, Row)
+        index = self.index(columns.row, rows)
+        cols = columns.start + np.arange(width)[None, :]
+        if part is not None:
+            index = index.repeat(part.max() + 1)
+            cols = cols + (part * width)[:, None]
+        values = np.broadcast_to(values, (len(index), width))
+        self.writes.append((self.array(columns.array), (index[:, None], cols), values))
+
+    # --- kinds ---
+
+    @singledispatchmethod
+    def _run(self, kind: Kind, rows: Rows) -> None:
+        raise TypeError(type(kind))
+
+    @_run.register
+    def _tile(self, kind: TileKind, rows: Rows) -> None:
+        part = np.tile(np.arange(kind.per_row), rows.n) if kind.per_row > 1 else None
+        values: dict[str, Any] = {}
+        n = rows.n * kind.per_row
+        for name, operands in kind.sums:
+            values[name] = np.zeros((n, kind.width), dtype=np.float32)
+            for one in operands:
+                values[name] = values[name] + self.operand(one, rows, kind.width, part)
+        for p in kind.products:
+            x = self.block(p.x, rows, p.k, part)
+            weight = self.array(p.weight)
+            assert weight.shape[1] == p.leading
+            height, width = (kind.width, p.k) if p.transposed else (p.k, kind.width)
+            block = weight[p.row : p.row + height, p.column : p.column + width]
+            assert block.shape == (height, width)
+            values[p.into] = values[p.into] + x @ (block.T if p.transposed else block)
+        for name, one in kind.loads:
+            values[name] = self.operand(one, rows, kind.width, part)
+        for line in kind.lines:
+            values[line.name] = eval(line.expression, NAMES, values)
+        for store in kind.stores:
+            self.store(store.columns, rows, values[store.name], kind.width, part)
+
+    @_run.register
+    def _softmax(self, kind: SoftmaxKind, rows: Rows) -> None:
+        x = self.block(kind.logits, rows, kind.n_classes)
+        if kind.bias is not None:
+            x = x + self.array(kind.bias)[None, :]
+        top = x.max(1, keepdims=True)
+        log_sum = top + np.log(np.exp(x - top).sum(1, keepdims=True))
+        label = self.words[kind.label][self.base(Base.ROWS, rows)]
+        if kind.loss is not None:
+            self.store(kind.loss, rows, log_sum - x[np.arange(rows.n), label][:, None], 1)
+        if kind.log_sum is not None:
+            self.store(kind.log_sum, rows, log_sum, 1)
+        if kind.biased is not None:
+            self.store(kind.biased, rows, x, kind.n_classes)
+        if kind.gradient is not None:
+            gradient = np.exp(x - log_sum)
+            gradient[np.arange(rows.n), label] -= 1.0
+            if kind.dy is not None:
+                gradient = gradient * self.block(kind.dy, rows, 1)
+            self.store(kind.gradient, rows, gradient, kind.n_classes)
+
+    @_run.register
+    def _row_sum(self, kind: RowSumKind, rows: Rows) -> None:
+        total = self.block(kind.x, rows, kind.n_columns).sum(1, keepdims=True)
+        self.store(kind.out, rows, total, 1)
+
+    @_run.register
+    def _total(self, kind: TotalKind, rows: Rows) -> None:
+        mine = Rows(0, int(self.words[kind.count][0]))
+        total = self.block(kind.x, mine, 1).sum()
+        self.writes.append((self.array(kind.totals), (np.array([kind.place]),), total))
+
+    @_run.register
+    def _matrix(self, kind: MatrixKind, rows: Rows) -> None:
+        x = self.block(kind.x, rows, kind.k)
+        if kind.form is MatrixForm.OUTER:
+            y = self.block(kind.y, rows, kind.n_columns)
+            made = (x[:, :, None] * y[:, None, :]).reshape(rows.n, -1)
+            self.store(kind.out, rows, made, kind.k * kind.n_columns)
+            return
+        matrix = self.block(kind.y, rows, kind.k * kind.n_columns)
+        if kind.form is MatrixForm.APPLY:
+            made = np.einsum("nk,nkj->nj", x, matrix.reshape(rows.n, kind.k, kind.n_columns))
+        else:
+            made = np.einsum("nk,njk->nj", x, matrix.reshape(rows.n, kind.n_columns, kind.k))
+        self.store(kind.out, rows, made, kind.n_columns)
+
+    @_run.register
+    def _sum(self, kind: SumKind, rows: Rows) -> None:
+        shape = (kind.height, kind.width) if kind.height else (kind.width,)
+        total: Values = np.zeros(shape, dtype=np.float32)
+        for one in kind.summands:
+            mine = rows if one.count is None else Rows(0, int(self.words[one.count][0]))
+            part = np.tile(np.arange(one.per_row), mine.n) if one.per_row > 1 else None
+            if not mine.n:
+                continue
+            dy = self.block(one.dy, mine, kind.width, part)
+            if one.x is None:
+                total = total + dy.sum(0)
+            else:
+                total = total + self.block(one.x, mine, kind.height, part).T @ dy
+        gradient = self.array(kind.gradient)
+        columns = kind.column + np.arange(kind.width)
+        down = (kind.row + np.arange(kind.height))[:, None]
+        place = (down, columns[None, :]) if kind.height else (columns,)
+        before = gradient[place] if kind.adds else np.float32(0.0)
+        self.writes.append((gradient, place, total + before))
+
+    def _moved(
+        self, kind: CopyKind | StepKind, out: FloatArray, value: Callable[[Any], Values]
+    ) -> None:
+        column = kind.out_column if isinstance(kind, CopyKind) else kind.column
+        array = self.array(out)
+        columns = column + np.arange(kind.width)
+        down = np.arange(kind.n_rows)[:, None]
+        place = (columns,) if array.ndim == 1 else (down, columns[None, :])
+        self.writes.append((array, place, value(place)))
+
+    @_run.register
+    def _copy(self, kind: CopyKind, rows: Rows) -> None:
+        source = self.array(kind.source)
+        columns = slice(kind.source_column, kind.source_column + kind.width)
+        self._moved(kind, kind.out, lambda _: source[..., columns].copy())
+
+    @_run.register
+    def _step(self, kind: StepKind, rows: Rows) -> None:
+        parameter, gradient = self.array(kind.parameter), self.array(kind.gradient)
+        columns = slice(kind.gradient_column, kind.gradient_column + kind.width)
+        rate = self.memory.rate.numpy()[0]
+        self._moved(kind, kind.parameter, lambda at: parameter[at] - rate * gradient[..., columns])
+
+    @_run.register
+    def _table_step(self, kind: TableStepKind, rows: Rows) -> None:
+        table, words = self.array(kind.table), self.words[kind.words]
+        assert len(words) == rows.n
+        place = (words[:, None], np.arange(kind.width)[None, :])
+        gradient = self.block(kind.dy, rows, kind.width)
+        self.writes.append((table, place, table[place] - self.memory.rate.numpy()[0] * gradient))
