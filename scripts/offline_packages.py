@@ -31,6 +31,7 @@ from harness.values.places import ROOT
 OF_THE_MACHINE = ("numpy", "torch", "triton")
 EXTRAS = ("plots", "pipeline", "test")
 BUILDS = ("setuptools>=77", "wheel")  # this project itself, in place
+WITHOUT_WHEELS = ("antlr4-python3-runtime",)  # pure Python, of which a wheel is built here
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 MOST_BYTES = 60_000_000
 
@@ -77,17 +78,15 @@ def collect(folder: Path, python: str) -> str:
     """
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [str(_without_marker(one)) for one in requirements()]
-    command = [
-        *(sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(folder)),
+    pinned = ("--constraint", str(_pinned(folder)))
+    _pip("wheel", "--no-deps", "--wheel-dir", str(folder), *pinned, *WITHOUT_WHEELS)
+    _pip(
+        *("download", "--dest", str(folder), "--find-links", str(folder)),
         *("--only-binary", ":all:", "--python-version", python, "--implementation", "cp"),
         *(word for platform in PLATFORMS for word in ("--platform", platform)),
-        *("--constraint", str(_pinned(folder)), *wanted, *BUILDS),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
+        *(*pinned, *wanted, *BUILDS),
+    )
     (folder / "pinned.txt").unlink()
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or ["nothing"]
-        raise ConfigError(f"pip download for Python {python} failed: {said[-1]}")
     for path in folder.glob("*.whl"):
         if _name_of(path) in OF_THE_MACHINE:
             path.unlink()
@@ -95,6 +94,15 @@ def collect(folder: Path, python: str) -> str:
     if sum(sizes) > MOST_BYTES:
         raise ConfigError(f"{sum(sizes)} bytes of wheels are more than {MOST_BYTES} in {folder}")
     return f"{len(sizes)} wheels of {sum(sizes) / 1e6:.1f} MB for Python {python} in {folder}"
+
+
+def _pip(command: str, *words: str) -> None:
+    """Raise ConfigError with the last line of what pip says where it fails."""
+    whole = [sys.executable, "-m", "pip", command, "--quiet", *words]
+    done = subprocess.run(whole, capture_output=True, text=True)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["nothing"]
+        raise ConfigError(f"pip {command} failed: {said[-1]}")
 
 
 def _pinned(folder: Path) -> Path:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
-from harness.engine.backend import Arrangement, Run, choose_backend, passed_over
+from harness.engine.backend import Arrangement, Backend, Run, choose_backend, passed_over
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import Plan
 from harness.engine.rows.geometry import OutputRows, output_geometries, space_of_type, type_geometry
@@ -32,7 +32,7 @@ class Engine:
     outputs: functions that are read from MiniBatch.outputs after the last batch (of each round,
     where the graph has rounds), the k-th of them where MiniBatch.output_ids is k; none where
     outputs are vertices themselves.
-    weights: initial float32 values.
+    weights: initial float32 values. kind: the backend, where it is not to be chosen.
 
     Raises UnsupportedTrial where the backend cannot run what is asked.
     """
@@ -47,9 +47,10 @@ class Engine:
         *,
         train: bool,
         threads: int = 1,
+        kind: type[Backend] | None = None,
     ) -> None:
-        self.backend = choose_backend(switches, device)(switches, device, threads)
-        self.instead_of = passed_over(switches, device)
+        self.backend = (kind or choose_backend(switches, device))(switches, device, threads)
+        self.instead_of = "" if kind else passed_over(switches, device)
         self.switches = self.backend.switches
         self.functions, self.train = functions, train
         self.backend.load(weights)

@@ -22,6 +22,7 @@ from harness.engine.backend import (
     backend_class,
     backend_names,
     choose_backend,
+    passed_over,
 )
 from harness.engine.backends.compiled import backend as compiled
 from harness.engine.engine import Engine
@@ -122,6 +123,26 @@ def test_abilities_without_fusion_read_no_children() -> None:
 def test_a_backend_that_is_none_is_told_with_those_that_are() -> None:
     with pytest.raises(ConfigError, match="backend=cude is unknown; choose one of auto, compiled"):
         choose_backend(Switches(backend="cude"), "cpu")
+
+
+def test_a_device_takes_the_first_backend_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says why it is not the first."""
+    for name in backend_names():
+        monkeypatch.setattr(backend_class(name), "why_not", classmethod(lambda *_: None))
+    assert choose_backend(Switches(), "cuda") is backend_class("cuda")
+    assert passed_over(Switches(), "cuda") == ""
+    monkeypatch.setattr(backend_class("cuda"), "why_not", classmethod(lambda *_: "no such GPU"))
+    assert choose_backend(Switches(), "cuda") is backend_class("stepwise")
+    assert passed_over(Switches(), "cuda") == "backend=cuda: no such GPU"
+    monkeypatch.setattr(backend_class("stepwise"), "why_not", classmethod(lambda *_: "no torch"))
+    with pytest.raises(UnsupportedTrial, match="no such GPU; backend=stepwise: no torch"):
+        choose_backend(Switches(), "cuda")
+
+
+def test_what_was_passed_over_is_in_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "instead_of" not in Setting("tree_lstm").engine.facts()
+    monkeypatch.setattr(harness.engine.engine, "passed_over", lambda *_: "backend=cuda: busy")
+    assert Setting("tree_lstm").engine.facts()["instead_of"] == "backend=cuda: busy"
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

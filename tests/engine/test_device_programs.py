@@ -23,8 +23,8 @@ from harness.engine.backends.cuda.memory import joined
 from harness.engine.backends.cuda.model import ModelKinds
 from harness.engine.backends.cuda.module import WORDS
 from harness.engine.backends.cuda.program import Phase
-from harness.engine.backends.cuda.stages import PlacedKind
-from harness.engine.backends.cuda.tiles import Tile
+from harness.engine.backends.cuda.stage import PlacedKind
+from harness.engine.backends.cuda.tiles import MANY, Tile, Tiling
 from harness.oracle import run_reference
 from tests.engine.test_backends import Setting
 from tests.support.engine_models import EXAMPLES
@@ -246,3 +246,11 @@ def test_a_bucket_has_room() -> None:
 def test_a_tile_has_sizes_that_are_powers_of_two() -> None:
     with pytest.raises(ValueError, match="powers of two"):
         Tile(48, 32, 32)
+
+
+def test_tiles_are_for_any_number_of_rows() -> None:
+    tile = Tile(16, 16, 16)
+    with pytest.raises(ValueError, match="give them in order"):
+        Tiling(products=((16, tile),))
+    tiling = Tiling(products=((16, tile), (64, tile), (MANY, tile)))
+    assert [tiling.variant(n) for n in (1, 16, 17, 64, 65, 10**6)] == [0, 0, 1, 1, 2, 2]

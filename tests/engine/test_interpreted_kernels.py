@@ -16,7 +16,7 @@ from harness.contracts.model import Model, ModelSizes, Weights, initial_weights
 from harness.contracts.policy import load_policy
 from harness.engine.backends.cuda import backend as cuda
 from harness.engine.backends.cuda.backend import Backend
-from harness.engine.backends.cuda.tiles import Tile, Tiling
+from harness.engine.backends.cuda.tiles import MANY, Tile, Tiling
 from harness.engine.engine import Engine
 from harness.engine.switches import Switches
 from harness.granularity.vertices import VertexModel
@@ -34,9 +34,7 @@ from tests.support.walked_backend import PoisonedMemory, WalkedBackend
 
 # Tiles so small that few values fit any; products of more than two rows are of the other kind.
 SMALL = Tiling(
-    products=Tile(16, 16, 16),
-    few_rows=Tile(2, 4, 8, spread=True),
-    few=2,
+    products=((2, Tile(2, 4, 8, spread=True)), (MANY, Tile(16, 16, 16))),
     plain=Tile(8, 4, 1),
     sums=Tile(16, 16, 16),
     wide_rows=Tile(4, 2, 1),

@@ -104,5 +104,5 @@ def test_a_folder_that_is_too_large_is_told(
 
 def test_what_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "run", Downloads(tmp_path, {}, code=1))
-    with pytest.raises(ConfigError, match=r"for Python 3\.12 failed: no matching x"):
+    with pytest.raises(ConfigError, match="pip wheel failed: no matching x"):
         collect(tmp_path, "3.12")

@@ -22,7 +22,8 @@ from harness.engine.backends.cuda.kinds import (
 )
 from harness.engine.backends.cuda.places import Places
 from harness.engine.backends.cuda.pulls import find_pulls
-from harness.engine.backends.cuda.stages import PlacedKind, StageWriter
+from harness.engine.backends.cuda.stage import PlacedKind, Stage
+from harness.engine.backends.cuda.stages import StageWriter
 from harness.engine.backends.cuda.sums import sums_of_all, table_steps
 from harness.engine.lowering.plan import STAGES, Plan
 from harness.errors import UnsupportedTrial
@@ -90,7 +91,7 @@ def kinds_of(
     for stage in STAGES:
         for type_id, mine in places.items():
             left_out = pulls.left_out[type_id] if stage == "backward" else frozenset[int]()
-            writer = StageWriter(mine, stage, pulls.terms, left_out, fuse, leading)
+            writer = StageWriter(Stage(mine, stage, fuse), pulls.terms, left_out, leading)
             stages[stage][type_id] = writer.write()
             if stage == "backward_lazy":
                 sums_after = max(sums_after, writer.sums_after)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from harness.engine.backends.cuda.arrays import FloatArray, WordArray
 from harness.engine.backends.cuda.expressions import FUNCTIONS
+from harness.engine.backends.cuda.kind_text import write_kind
 from harness.engine.backends.cuda.kinds import Kind
-from harness.engine.backends.cuda.other_text import write_kind
 from harness.engine.backends.cuda.text import Names, TileText
 from harness.engine.backends.cuda.tiles import Tile, Tiling
 
@@ -50,15 +50,13 @@ class Module:
 def write_module(
     kinds: Sequence[Kind], tiling: Tiling, precision: str, words: dict[WordArray, int]
 ) -> Module:
-    """Write all kinds, equal ones once, those of products also for few rows.
+    """Write all kinds, equal ones once, those of products for few rows and for many.
 
     words: places in the header, which all modules of a model share, to be added to.
     """
-    entries = []
+    entries: list[Entry] = []
     for kind in dict.fromkeys(kinds):
-        entries.append(Entry(kind, tiling.of(kind)))
-        if tiling.has_variant(kind):
-            entries.append(Entry(kind, tiling.few_rows))
+        entries += [Entry(kind, tile) for tile in tiling.of(kind)]
     names = Names(words=words)
     text = [HEADER, FUNCTIONS]
     branches: list[str] = []

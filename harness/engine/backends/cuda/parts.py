@@ -108,7 +108,7 @@ def _moved(operand: Operand, by: int) -> Operand:
     return Load(operand.columns.moved(by)) if isinstance(operand, Load) else operand
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Sum:
     """A value in the making.
 

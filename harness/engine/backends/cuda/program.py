@@ -10,7 +10,7 @@ import numpy as np
 from harness.engine.backends.cuda.arrays import Words
 from harness.engine.backends.cuda.kinds import CopyKind, Kind, TileKind
 from harness.engine.backends.cuda.module import WORDS, Module
-from harness.engine.backends.cuda.stages import PlacedKind
+from harness.engine.backends.cuda.stage import PlacedKind
 from harness.engine.backends.cuda.tiles import Tiling, n_tiles
 from harness.engine.rows.geometry import TypeGeometry
 from harness.engine.rows.rounds import ALL_ROWS
@@ -38,14 +38,14 @@ Phase = list[Instruction]
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What a module calls its kinds: for many rows, and for few.
+    """What a module calls its kinds, those for few rows first.
 
     by_id: of the kind itself, not of its value, whose hash takes longer than all the rest.
     """
 
     module: Module
     tiling: Tiling
-    by_id: Mapping[int, tuple[int, int]]
+    by_id: Mapping[int, Sequence[int]]
 
     @classmethod
     def of(cls, module: Module, tiling: Tiling, kinds: Iterable[Kind]) -> Numbers:
@@ -53,8 +53,7 @@ class Numbers:
         numbers: dict[Kind, list[int]] = {}
         for number, entry in enumerate(module.entries):
             numbers.setdefault(entry.kind, []).append(number)
-        by_id = {id(kind): (numbers[kind][0], numbers[kind][-1]) for kind in kinds}
-        return cls(module, tiling, by_id)
+        return cls(module, tiling, {id(kind): numbers[kind] for kind in kinds})
 
     def words(self, phases: Sequence[Phase]) -> Words:
         """Phases as the words of a program."""
@@ -68,9 +67,9 @@ class Numbers:
         return np.concatenate([head, table.ravel()])
 
     def _instruction(self, one: Instruction) -> tuple[int, int, int, int, int]:
-        many, few = self.by_id[id(one.kind)]
+        numbers = self.by_id[id(one.kind)]
         n_rows = one.rows.n * (one.kind.per_row if isinstance(one.kind, TileKind) else 1)
-        number = few if n_rows <= self.tiling.few else many
+        number = numbers[self.tiling.variant(n_rows)] if len(numbers) > 1 else numbers[0]
         tiles = n_tiles(one.kind, self.module.entries[number].tile, one.rows.n)
         return number, one.rows.start, one.rows.n, one.rows.state_row, tiles
 

@@ -18,6 +18,7 @@ from harness.engine.backends.cuda.kinds import (
     TotalKind,
 )
 
+MANY = 2**31 - 1  # rows
 FLAT = 1024  # elements of a tile that is not cut into rows and columns
 
 
@@ -42,28 +43,39 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """Tiles of every form of kind; few: of products up to so many rows, with tiles of their own."""
+    """Tiles of every form of kind.
 
-    products: Tile = Tile(64, 32, 32)
-    few_rows: Tile = Tile(4, 8, 64, spread=True)
-    few: int = 16
+    products: of kinds with products, each for up to so many rows, the last for any number: a level
+    of few rows has too few large tiles to keep all processors busy.
+    """
+
+    products: tuple[tuple[int, Tile], ...] = (
+        (16, Tile(4, 8, 64, spread=True)),
+        (256, Tile(16, 32, 32)),
+        (MANY, Tile(64, 32, 32)),
+    )
     plain: Tile = Tile(16, 64, 1)
     sums: Tile = Tile(64, 64, 32)
     wide_rows: Tile = Tile(4, 256, 1)
 
-    def of(self, kind: Kind) -> Tile:
-        """The tile of a kind where rows are many."""
-        if isinstance(kind, TileKind):
-            return self.products if kind.products else self.plain
-        if isinstance(kind, SumKind):
-            return self.sums
-        if isinstance(kind, SoftmaxKind | RowSumKind):
-            return self.wide_rows
-        return self.plain
+    def __post_init__(self) -> None:
+        limits = [limit for limit, _ in self.products]
+        if limits != sorted(set(limits)) or limits[-1:] != [MANY]:
+            raise ValueError(f"tiles for up to {limits} rows; give them in order, {MANY} last")
 
-    def has_variant(self, kind: Kind) -> bool:
-        """Whether a kind also comes with tiles for few rows."""
-        return isinstance(kind, TileKind) and bool(kind.products)
+    def of(self, kind: Kind) -> tuple[Tile, ...]:
+        """The tiles of a kind, those for few rows first."""
+        if isinstance(kind, TileKind):
+            return tuple(t for _, t in self.products) if kind.products else (self.plain,)
+        if isinstance(kind, SumKind):
+            return (self.sums,)
+        if isinstance(kind, SoftmaxKind | RowSumKind):
+            return (self.wide_rows,)
+        return (self.plain,)
+
+    def variant(self, n_rows: int) -> int:
+        """Which of several tiles is for so many rows."""
+        return next(k for k, (limit, _) in enumerate(self.products) if n_rows <= limit)
 
 
 def n_tiles(kind: Kind, tile: Tile, n: int) -> int:

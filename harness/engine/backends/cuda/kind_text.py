@@ -1,11 +1,10 @@
-"""Text of the other kinds: losses, sums over rows and columns, a matrix a vertex, updates."""
+"""Text of every kind: gradients of parameters, a matrix a vertex and updates here."""
 
 from __future__ import annotations
 
 from functools import singledispatch
 
 from harness.engine.backends.cuda.kinds import (
-    Columns,
     CopyKind,
     Kind,
     Load,
@@ -21,6 +20,7 @@ from harness.engine.backends.cuda.kinds import (
     TileKind,
     TotalKind,
 )
+from harness.engine.backends.cuda.row_text import write_row_sum, write_softmax, write_total
 from harness.engine.backends.cuda.text import TileText
 from harness.engine.backends.cuda.tile_text import write_head, write_tile_kind
 from harness.engine.backends.cuda.tiles import FLAT, Tile, matrix_width
@@ -37,133 +37,19 @@ def _tiles(kind: TileKind, text: TileText, tile: Tile, precision: str) -> None:
     write_tile_kind(text, kind, tile, precision)
 
 
-def _whole_rows(text: TileText, tile: Tile) -> None:
-    text.add(
-        f"m = tile * {tile.rows} + tl.arange(0, {tile.rows})",
-        "live = m < n",
-        "rows = start + m",
-        "states = state_row + m",
-    )
-
-
-def _column_loop(text: TileText, tile: Tile, n_columns: int) -> None:
-    text.add(f"for c0 in range(0, {n_columns}, {tile.columns}):")
-    text.depth += 1
-    text.add(
-        f"cols = c0 + tl.arange(0, {tile.columns})",
-        f"within = live[:, None] & (cols < {n_columns})[None, :]",
-    )
-
-
 @write_kind.register
 def _softmax(kind: SoftmaxKind, text: TileText, tile: Tile, precision: str) -> None:
-    _whole_rows(text, tile)
-    row = kind.logits.row
-    assert isinstance(row, Row)
-    index, _ = text.row(row)
-    text.add(
-        f"top = tl.full(({tile.rows},), float('-inf'), tl.float32)",
-        f"total = tl.zeros(({tile.rows},), tl.float32)",
-    )
-    _logits_loop(text, kind, tile, index)
-    text.add(
-        "above = tl.maximum(top, tl.max(x, 1))",
-        "total = total * tl.exp(top - above) + tl.sum(tl.exp(x - above[:, None]), 1)",
-        "top = above",
-    )
-    text.depth -= 1
-    label = text.begin(kind.label)
-    text.add(
-        "log_sum = top + tl.log(total)", f"label = tl.load({label} + rows, mask=live, other=0)"
-    )
-    if kind.loss is not None:
-        at = f"{index} * {kind.logits.width} + {kind.logits.start} + label"
-        text.add(
-            f"picked = tl.load({text.pointer(kind.logits.array)} + {at}, mask=live, other=0.0)"
-        )
-        if kind.bias is not None:
-            text.add(f"picked += tl.load({text.pointer(kind.bias)} + label, mask=live, other=0.0)")
-        _store_column(text, kind.loss, "log_sum - picked")
-    if kind.log_sum is not None:
-        _store_column(text, kind.log_sum, "log_sum")
-    if kind.gradient is None and kind.biased is None:
-        return
-    if kind.dy is not None:
-        dy_row = kind.dy.row
-        assert isinstance(dy_row, Row)
-        dy_index, _ = text.row(dy_row)
-        at = f"{dy_index} * {kind.dy.width} + {kind.dy.start}"
-        text.add(f"dy = tl.load({text.pointer(kind.dy.array)} + {at}, mask=live, other=0.0)")
-    for written in (kind.gradient, kind.biased):
-        if written is not None:
-            out_row = written.row
-            assert isinstance(out_row, Row)
-            text.row(out_row)  # its index, if it has one, before the loop
-    _logits_loop(text, kind, tile, index)
-    if kind.biased is not None:
-        _store_within(text, kind.biased, "x")
-    if kind.gradient is not None:
-        hot = "tl.where(cols[None, :] == label[:, None], 1.0, 0.0)"
-        text.add(f"g = tl.exp(x - log_sum[:, None]) - {hot}")
-        if kind.dy is not None:
-            text.add("g = g * dy[:, None]")
-        _store_within(text, kind.gradient, "g")
-    text.depth -= 1
-
-
-def _logits_loop(text: TileText, kind: SoftmaxKind, tile: Tile, index: str) -> None:
-    """Begin a loop that has a block of logits in x; what is outside counts as nothing."""
-    _column_loop(text, tile, kind.n_classes)
-    element = text.element(kind.logits, index, kind.n_classes)
-    text.add(f"x = tl.load({element}, mask=within, other=0.0)")
-    if kind.bias is not None:
-        mask = f"mask=cols < {kind.n_classes}, other=0.0"
-        text.add(f"x += tl.load({text.pointer(kind.bias)} + cols, {mask})[None, :]")
-    text.add(f"x = tl.where((cols < {kind.n_classes})[None, :], x, float('-inf'))")
-
-
-def _store_column(text: TileText, columns: Columns, value: str) -> None:
-    assert isinstance(columns.row, Row)
-    index, mask = text.row(columns.row)
-    at = f"{index} * {columns.width} + {columns.start}"
-    text.add(f"tl.store({text.pointer(columns.array)} + {at}, {value}, mask={mask})")
-
-
-def _store_within(text: TileText, columns: Columns, value: str) -> None:
-    assert isinstance(columns.row, Row)
-    index, _ = text.row(columns.row)
-    text.add(f"tl.store({text.element(columns, index, 1)}, {value}, mask=within)")
+    write_softmax(kind, text, tile)
 
 
 @write_kind.register
 def _row_sum(kind: RowSumKind, text: TileText, tile: Tile, precision: str) -> None:
-    _whole_rows(text, tile)
-    row = kind.x.row
-    assert isinstance(row, Row)
-    index, _ = text.row(row)
-    text.add(f"total = tl.zeros(({tile.rows},), tl.float32)")
-    _column_loop(text, tile, kind.n_columns)
-    element = text.element(kind.x, index, kind.n_columns)
-    text.add(f"total += tl.sum(tl.load({element}, mask=within, other=0.0), 1)")
-    text.depth -= 1
-    _store_column(text, kind.out, "total")
+    write_row_sum(kind, text, tile)
 
 
 @write_kind.register
 def _total(kind: TotalKind, text: TileText, tile: Tile, precision: str) -> None:
-    text.add(
-        f"count = tl.load({text.begin(kind.count)})",
-        f"total = tl.zeros(({FLAT},), tl.float32)",
-        f"for m0 in range(0, count, {FLAT}):",
-    )
-    text.depth += 1
-    text.add(f"rows = m0 + tl.arange(0, {FLAT})", "live = rows < count")
-    assert isinstance(kind.x.row, Row)
-    index, mask = text.row(kind.x.row)
-    at = f"{index} * {kind.x.width} + {kind.x.start}"
-    text.add(f"total += tl.load({text.pointer(kind.x.array)} + {at}, mask={mask}, other=0.0)")
-    text.depth -= 1
-    text.add(f"tl.store({text.pointer(kind.totals)} + {kind.place}, tl.sum(total, 0))")
+    write_total(kind, text)
 
 
 @write_kind.register
