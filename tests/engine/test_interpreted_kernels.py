@@ -119,7 +119,7 @@ def test_a_matrix_of_every_vertex(mode: str, interpreted: None) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "lattice_lstm", "matrices"])
+@pytest.mark.parametrize("name", ["tree_lstm", "child_sum"])
 @pytest.mark.parametrize("switches", ONE_BY_ONE.values(), ids=ONE_BY_ONE)
 def test_every_switch_in_the_interpreter(
     name: str, switches: dict[str, Any], interpreted: None
