@@ -9,7 +9,6 @@ min_version("9.18")
 
 container: "docker://python:3.11"
 
-include: "workflow/rules/waking.smk"
 include: "workflow/rules/common.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/show.smk"

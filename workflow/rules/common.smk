@@ -23,6 +23,7 @@ from harness.planning.pipeline_keys import check_keys
 from harness.planning.run_plan import VARIABLE
 from harness.planning.running import begin_run
 from harness.planning.sittings import keep_true, sittings_of
+from harness.planning.waking import let_sleep
 from harness.records.measured import sitting_path
 from harness.trials.sources import SourceHashes, hash_contents
 from harness.values.places import CONF_DIR
@@ -84,6 +85,7 @@ def steps_of(jobs):
 RUNNING = [] # what says so, as long as this process lives
 
 onstart:
+    let_sleep(workflow)
     if PENDING:
         RUNNING.append(begin_run(RESULTS))
         jobs = list(workflow.dag.needrun_jobs())
