@@ -53,12 +53,12 @@ WORKLOADS = (
     ("tree_gru", "sst", 256, "train"),
     ("tree_fc", "complete_trees", 256, "train"),
     ("mv_rnn", "sst", 64, "train"),
-    ("var_lstm", "ptb", 512, "train"),
-    ("bilstm", "wikiner", 256, "train"),
-    ("parser", "ud_ewt", 200, "train"),
+    ("var_lstm", "ptb_dev", 512, "train"),
+    ("bilstm", "wikiner_dev", 256, "train"),
+    ("parser", "ud_ewt_dev", 200, "train"),
     ("lattice_lstm", "weibo_lattice", 128, "infer"),
     ("lattice_gru", "weibo_lattice", 128, "infer"),
-    ("seq2seq", "iwslt15", 256, "infer"),
+    ("seq2seq", "iwslt15_dev", 256, "infer"),
 )
 
 
