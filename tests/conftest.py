@@ -21,6 +21,10 @@ BESIDE = ROOT.parent / "shared" / "data"  # where real corpora lie beside some c
 if "BENCH_DATA" not in os.environ and BESIDE.is_dir():
     os.environ["BENCH_DATA"] = str(BESIDE)
 
+# Without a GPU Triton interprets kernels, which it decides when it is first imported, by whomever.
+if not Path("/dev/nvidia0").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 # The same examples at every run, so that main does not turn red by chance; new ones are drawn by
 # pytest --hypothesis-profile=explore, and what it finds becomes a test of its own.
 settings.register_profile("repeatable", derandomize=True)

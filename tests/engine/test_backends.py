@@ -15,7 +15,6 @@ import pytest
 
 import harness.engine.engine
 from harness.contracts.model import Model, initial_weights
-from harness.contracts.policy import load_policy
 from harness.engine.backend import (
     Arrangement,
     Backend,
@@ -25,23 +24,20 @@ from harness.engine.backend import (
     passed_over,
 )
 from harness.engine.backends.compiled import backend as compiled
-from harness.engine.engine import Engine
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.rows.geometry import TypeGeometry
 from harness.engine.rows.layout import TypeRows
 from harness.engine.rows.rounds import ALL_ROWS
 from harness.engine.switches import Switches
 from harness.errors import ConfigError, UnsupportedTrial
-from harness.granularity.vertices import VertexModel
 from harness.oracle import run_reference
-from harness.policies.parts.rounds import schedule_in_rounds
-from harness.values.graph import MiniBatch
 from harness.values.instances import int_array
 from harness.vertex.operators import OPERATORS
 from tests.support.awkward_models import PushesPart, ShiftedParts
 from tests.support.counting_backend import CountingBackend
-from tests.support.engine_models import BINARY, EXAMPLES, example
+from tests.support.engine_models import BINARY, EXAMPLES
 from tests.support.engine_runs import disagreements, interpreted_kernels, prepared, run
+from tests.support.engine_setting import Setting
 from tests.support.lattices import lattice
 from tests.support.sketch_models import SIZES
 from tests.support.walked_backend import WalkedBackend
@@ -58,38 +54,11 @@ def kind(
 ) -> Iterator[type[Backend]]:
     """A backend that the engine takes; its generated code, if any, runs as plain Python."""
     found = KINDS[request.param]
-    if found is KINDS["cuda"]:
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
     if found.why_not(Switches(), "cpu") is not None:
         pytest.skip(f"{request.param} cannot run here")
     monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: found)
     with interpreted_kernels() if found is compiled.Backend else nullcontext():
         yield found
-
-
-class Setting:
-    """An engine with a model on it, mini-batch by mini-batch."""
-
-    def __init__(self, name: str, switches: Switches | None = None, n_outputs: int = 1) -> None:
-        model, self.instances, self.weights = example(name)
-        self.model = VertexModel(model, share_equal_inputs=False, outputs="stage")
-        assert self.model.output is not None
-        outputs = [self.model.output] * n_outputs
-        self.engine = Engine(
-            self.model.functions, outputs, self.weights, switches or Switches(), "cpu", train=True
-        )
-        self.backend = self.engine.backend
-
-    def arrange(self, mini_batch: MiniBatch) -> None:
-        schedule = schedule_in_rounds(load_policy("agenda"), mini_batch.graph)
-        self.engine.arrange(mini_batch, schedule)
-
-    def train(self, instances: list[Any]) -> float:
-        self.arrange(self.model.mini_batch(instances))
-        self.engine.forward()
-        loss = self.engine.loss()
-        self.engine.backward()
-        return loss
 
 
 # --- what it can do, and says ---
@@ -225,11 +194,8 @@ def test_several_values_may_be_pushed(kind: type[Backend]) -> None:
 @pytest.mark.parametrize("model", [PushesPart(SIZES), ShiftedParts(SIZES)], ids=lambda m: m.name)
 @pytest.mark.parametrize("lazy", [True, False])
 @pytest.mark.parametrize("backend", backend_names())
-def test_parts_of_a_value_are_pushed_and_added(
-    backend: str, lazy: bool, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_of_a_value_are_pushed_and_added(backend: str, lazy: bool, model: Model) -> None:
     """Of a value that only its own stage reads, and whose columns a result may take."""
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
     weights = initial_weights(model, 7)
     switches = Switches(backend=backend, lazy_batching=lazy)
     if (reason := backend_class(backend).why_not(switches, "cpu")) is not None:

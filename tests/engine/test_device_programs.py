@@ -26,8 +26,8 @@ from harness.engine.backends.cuda.program import Phase
 from harness.engine.backends.cuda.stage import PlacedKind
 from harness.engine.backends.cuda.tiles import MANY, Tile, Tiling
 from harness.oracle import run_reference
-from tests.engine.test_backends import Setting
 from tests.support.engine_models import EXAMPLES
+from tests.support.engine_setting import Setting
 from tests.support.walked_backend import WalkedBackend
 
 Change = Callable[[TileKind], TileKind]

@@ -52,7 +52,6 @@ class SmallTiles(Backend):
 
 @pytest.fixture
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
     if (reason := Backend.why_not(Switches(), "cpu")) is not None:
         pytest.skip(reason)
     monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: SmallTiles)
