@@ -23,7 +23,7 @@ from plots.numbers.presentation import read_presentation
 REFERENCE = ROOT / "results" / "reference"
 FOLDERS = sorted({path.parent for path in REFERENCE.rglob("*.xz")})
 DRAWN = [folder for folder in FOLDERS if (folder / "tables").exists()]  # others are records alone
-MOST_BYTES = 4 * 1000**2
+MOST_BYTES = 6 * 1000**2  # all of medium, with every sample
 ALLOWED = re.compile(
     r"[^/]+/README\.md"
     r"|[^/]+/[^/]+/(README\.md|records\.jsonl\.xz|counts\.jsonl\.xz|records\.csv)"
@@ -32,7 +32,7 @@ ALLOWED = re.compile(
 )
 
 
-def test_there_is_no_more_than_four_megabytes() -> None:
+def test_there_is_no_more_than_six_megabytes() -> None:
     everything = [REFERENCE, *REFERENCE.rglob("*")]
     assert sum(path.lstat().st_size for path in everything) <= MOST_BYTES
 
