@@ -31,7 +31,7 @@ from harness.values.places import ROOT
 OF_THE_MACHINE = ("numpy", "torch", "triton")
 EXTRAS = ("plots", "pipeline", "test")
 BUILDS = ("setuptools>=77", "wheel")  # this project itself, in place
-WITHOUT_WHEELS = ("antlr4-python3-runtime",)  # pure Python, of which a wheel is built here
+WITHOUT_WHEELS = ("antlr4-python3-runtime", "connection-pool")  # pure Python: built here
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 MOST_BYTES = 60_000_000
 
