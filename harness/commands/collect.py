@@ -11,6 +11,7 @@ by default results/raw. Rows that may stand in one table have the same `group`.
 from __future__ import annotations
 
 import argparse
+import lzma
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ from harness.records.whole_files import check_writable, replace_whole
 from harness.terminal.argument_parser import OneLineParser
 
 HERE = (Path("results/raw"),)
-CSV = "records.csv"
+CSV = "records.csv.xz"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -93,7 +94,7 @@ def pack(places: Sequence[Path], folder: Path, *, latest: bool) -> str:
     check_writable(folder, "--pack")
     if records:
         pack_records(folder / RECORDS, records)
-        replace_whole(folder / CSV, to_csv(_shown(records)))
+        replace_whole(folder / CSV, lzma.compress(to_csv(_shown(records)).encode()))
     if counts:
         pack_counts(folder / COUNTS, counts)
     return f"{len(records)} records and {len(counts)} counts packed in {folder}"
@@ -142,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Records to one CSV, to packed files, or back from packed files.",
         epilog="bench-collect --pack FOLDER writes records.jsonl.xz (a sorted line of JSON for each"
         " record, all samples kept), counts.jsonl.xz (records of batch counts, where there are any)"
-        " and records.csv. bench-collect FOLDER --unpack RESULTS lays them out again as"
+        " and records.csv.xz. bench-collect FOLDER --unpack RESULTS lays them out again as"
         " RESULTS/raw/TRIAL/rN.json and RESULTS/raw/counts/COUNT.json, where bench and Snakemake go"
         " on with them; a record that is there with other content is never overwritten. Superseded"
         " records are left out.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def test_what_was_measured_goes_on_after_packing_and_unpacking(
     assert bench.main([*SWEEP, f"results_dir={here}"]) == 0
     assert schedule.main([*COUNT, f"records={here}/raw/counts"]) == 0
     assert run(here / "raw", "--pack", packed) == 0
-    assert sorted(content_of(packed)) == [COUNTS, "records.csv", RECORDS]
+    assert sorted(content_of(packed)) == [COUNTS, "records.csv.xz", RECORDS]
     assert run(packed, "--unpack", there) == 0
     assert content_of(there / "raw").keys() == content_of(here / "raw").keys()
     capsys.readouterr()
@@ -81,7 +82,8 @@ def test_a_packed_file_is_a_place_like_any_other(
     for place in (tmp_path / "packed", tmp_path / "packed" / RECORDS):
         assert run(place) == 0
         assert capsys.readouterr().out == table
-    assert (tmp_path / "packed" / "records.csv").read_text() == table
+    packed = (tmp_path / "packed" / "records.csv.xz").read_bytes()
+    assert lzma.decompress(packed).decode() == table
     assert run(tmp_path / "packed", tmp_path / "raw") == 0
     assert capsys.readouterr().out == table
 

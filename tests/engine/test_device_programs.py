@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import harness.engine.engine
 from harness.engine.backend import Arrangement
 from harness.engine.backends.cuda.arrays import ChildOf
+from harness.engine.backends.cuda.expressions import EXPRESSIONS
 from harness.engine.backends.cuda.kinds import Columns, Kind, Product, Row, TileKind
 from harness.engine.backends.cuda.launching import BUCKETS, bucket_of
 from harness.engine.backends.cuda.memory import joined
@@ -25,10 +27,12 @@ from harness.engine.backends.cuda.module import WORDS
 from harness.engine.backends.cuda.program import Phase
 from harness.engine.backends.cuda.stage import PlacedKind
 from harness.engine.backends.cuda.tiles import MANY, Tile, Tiling
+from harness.engine.backends.stepwise.kernels import ELEMENTWISE
 from harness.oracle import run_reference
+from harness.vertex.operators import Node
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_setting import Setting
-from tests.support.walked_backend import WalkedBackend
+from tests.support.walked_backend import NAMES, WalkedBackend
 
 Change = Callable[[TileKind], TileKind]
 
@@ -254,3 +258,17 @@ def test_tiles_are_for_any_number_of_rows() -> None:
         Tiling(products=((16, tile),))
     tiling = Tiling(products=((16, tile), (64, tile), (MANY, tile)))
     assert [tiling.variant(n) for n in (1, 16, 17, 64, 65, 10**6)] == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("op", EXPRESSIONS)
+def test_an_expression_is_what_torch_computes(op: str) -> None:
+    """Of the backend's own table, against the stepwise backend's."""
+    rng = np.random.default_rng(5)
+    x, y = (rng.uniform(0.2, 0.9, (4, 3)).astype(np.float32) for _ in range(2))
+    x[0], y[0] = (-x[0], -y[0]) if "relu" in op or op in ("tanh", "sigmoid") else (x[0], y[0])
+    y = y[0] if op == "bias" else y
+    node = Node(op, (0, 1), (3,), value=0.75)
+    out = torch.empty(4, 3)
+    ELEMENTWISE[op](node, [torch.from_numpy(x), torch.from_numpy(y)], out)
+    text = EXPRESSIONS[op].format("x", "y", value=node.value, sum="x + y")
+    np.testing.assert_allclose(eval(text, NAMES, {"x": x, "y": y}), out.numpy(), rtol=1e-5)

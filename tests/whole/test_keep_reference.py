@@ -63,7 +63,7 @@ def test_a_folder_of_results_becomes_a_committed_one_again_and_again(
     assert keep_reference.main([str(choices.results_dir), str(folder)]) == 0
     first = content_of(folder)
     assert {f"tables/{TABLE}_systems.md", f"tables/{TABLE}_strategies.csv"} <= first.keys()
-    assert {"README.md", "records.csv", "records.jsonl.xz"} <= first.keys()
+    assert {"README.md", "records.csv.xz", "records.jsonl.xz"} <= first.keys()
     assert not {name for name in first if "outdated" in name or name.endswith((".pdf", ".html"))}
     assert b"Made-up CPU" in first["README.md"]
     assert f"| `{TABLE}` |".encode() in first["README.md"]
