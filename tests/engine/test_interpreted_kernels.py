@@ -22,10 +22,10 @@ from harness.models.mv_rnn import MVRNN
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
 from harness.oracle import run_reference
+from tests.support.drawn_trees import trees
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import ONE_BY_ONE, disagreements, prepared, run
 from tests.support.lattices import LATTICES
-from tests.support.sketch_trees import trees
 from tests.support.walked_backend import PoisonedMemory, WalkedBackend
 
 # Tiles so small that few values fit any; products of more than two rows are of the other kind.

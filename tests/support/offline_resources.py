@@ -19,7 +19,7 @@ from harness.engine.switches import Switches
 from harness.granularity.vertices import VertexModel
 from harness.models.tree_lstm import TreeLSTM
 from harness.policies.parts.rounds import schedule_in_rounds
-from tests.support.sketch_trees import trees
+from tests.support.drawn_trees import trees
 
 HIDDEN_SIZE = 64
 

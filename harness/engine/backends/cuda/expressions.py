@@ -1,6 +1,6 @@
 """Elementwise operators as expressions of generated kernels, and the functions they call.
 
-The backend's own table of operators: tests hold every entry against NumPy's.
+The backend's own table of operators: tests hold every entry against torch's.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ up in registers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Protocol
@@ -160,6 +160,3 @@ def parameter_shape(places: Places, name: str) -> Sequence[int]:
     """Shape of a parameter of a plan."""
     nodes = places.plan.nodes
     return next(node.shape for node in nodes if node.op == "parameter" and node.name == name)
-
-
-Pulled = Mapping[str, tuple[Terms, ...]]  # by state

@@ -20,7 +20,7 @@ from harness.engine.backends.cuda.arrays import (
     WordArray,
 )
 from harness.engine.backends.cuda.kinds import Base, Columns, Load, Row, RowList
-from harness.engine.backends.cuda.parts import ProductPart, Terms
+from harness.engine.backends.cuda.parts import ProductPart, Terms, parameter_shape
 from harness.engine.backends.cuda.places import Places, inside, overlap
 from harness.engine.lowering.plan import MatmulStep, Ref, ScatterAddStep
 from harness.errors import UnsupportedTrial
@@ -89,7 +89,7 @@ def _left_to_children(places: Places, step: ScatterAddStep) -> dict[int, MatmulS
     if not _are_all_of(step, list(writers.values())):
         return None
     for one in writers.values():
-        shape = next(n.shape for n in plan.nodes if n.op == "parameter" and n.name == one.parameter)
+        shape = parameter_shape(places, one.parameter)
         if one.bias is not None or one.x.width != (shape[1] if one.transposed else shape[0]):
             return None
         if any(not isinstance(columns.row, Row) for columns, _ in places.pieces(one.x)):
