@@ -134,7 +134,8 @@ def read_checked(path: Path, expected: str | None, fetch_name: str) -> tuple[byt
     except FileNotFoundError:
         raise DataError(
             f"{path} is missing; run `bench-data fetch {fetch_name}`, or point BENCH_DATA "
-            f"(data_root) at the folder that holds {path.parent.name}/"
+            f"(data_root) at the folder that holds {path.parent.name}/; a data set whose name ends "
+            "in _synthetic needs no file"
         ) from None
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}); check the file") from None
