@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,10 @@ if "BENCH_DATA" not in os.environ and BESIDE.is_dir():
 # Without a GPU Triton interprets kernels, which it decides when it is first imported, by whomever.
 if not Path("/dev/nvidia0").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+# Triton and TensorFlow each bring their own LLVM: loaded after TensorFlow, Triton's registers its
+# command line options a second time, and the process is aborted; the other way round both live.
+with suppress(ImportError):
+    importlib.import_module("triton")
 
 # The same examples at every run, so that main does not turn red by chance; new ones are drawn by
 # pytest --hypothesis-profile=explore, and what it finds becomes a test of its own.

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from harness.values.places import ROOT
 
@@ -60,3 +64,14 @@ def test_every_folder_is_a_package() -> None:
     assert {path.parent for path in FILES.values()} == {
         path.parent for path in FILES.values() if path.name == "__init__.py"
     }
+
+
+@pytest.mark.slow
+def test_triton_after_tensorflow_does_not_end_a_process_of_the_suite() -> None:
+    pytest.importorskip("triton")
+    pytest.importorskip("tensorflow")
+    program = "import tests.conftest, tensorflow, triton; print('both')"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "both\n"), ended.stderr[-500:]
