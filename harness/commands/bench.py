@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 from harness.errors import BenchError
@@ -16,7 +16,7 @@ from harness.terminal.measurement import complain, measure_all
 from harness.values.places import CONF_DIR
 from plots.numbers.presentation import read_presentation
 from plots.numbers.series import SYSTEMS
-from plots.words.best_peers import lines_of
+from plots.words import best_peers, ranking
 
 USAGE, FAULT, INTERRUPTED = 1, 2, 130
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for one in planned:
             admit(one.spec)
         experiments = {job.experiment for job in jobs if job.experiment}
-        none_refused = measure_all(planned, partial(best_peers, experiments=experiments))
+        none_refused = measure_all(planned, partial(comparison, experiments=experiments))
         return 0 if none_refused else USAGE
     except BenchError as error:
         complain(error)
@@ -46,11 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAULT
 
 
-def best_peers(records: Sequence[Record], experiments: Collection[str]) -> list[str]:
-    """For each experiment that compares systems, its best peer, its ceiling, and the ratios."""
+def comparison(records: Sequence[Record], experiments: Collection[str]) -> Iterator[str]:
+    """Experiments that compare systems: the best peer, the ceiling; without one: a ranking."""
+    if not experiments:
+        yield from ranking.lines_of(records)
     compared = (read_presentation(n, CONF_DIR).compare.get(SYSTEMS) for n in sorted(experiments))
     bases = [systems[0] for systems in compared if systems]
-    return [line for base in dict.fromkeys(bases) for line in lines_of(records, base, CONF_DIR)]
+    for base in dict.fromkeys(bases):
+        yield from best_peers.lines_of(records, base, CONF_DIR)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from harness.terminal.reporting import Reporter, outcome_words, summary, totals,
 from harness.trials.sources import source_sha256
 from harness.trials.spec import TrialSpec
 
-Closing = Callable[[Sequence[Record]], Sequence[str]]
+Closing = Callable[[Sequence[Record]], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Measurement:
     records_bad_data: bool
 
 
-def _nothing_more(_: Sequence[Record]) -> Sequence[str]:
+def _nothing_more(_: Sequence[Record]) -> Iterable[str]:
     return ()
 
 

@@ -1,0 +1,31 @@
+"""What `bench` says behind a sweep over systems or policies: who is how much faster than whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from harness.records.record import Record
+from plots.numbers.best_peer import ratio_words
+from plots.numbers.fastest import TIME, TIMED_INSTANCES, fastest_first
+from plots.numbers.points import Point, speedup_of
+from plots.words.workloads import by_workload
+
+
+def lines_of(records: Iterable[Record]) -> Iterator[str]:
+    """A line for each workload at which several have a number; ratios are paired by round."""
+    for workload, points in by_workload(records):
+        ranked = fastest_first(points, {str(point.settings["system"]) for point in points})
+        if len(ranked) < 2:
+            continue
+        (fastest, speed), *slower = ranked
+        over = [
+            f"{ratio_words(speedup_of(point, fastest, TIME, TIMED_INSTANCES))} x {_name(point)}"
+            for point, _ in slower
+        ]
+        first = f"{_name(fastest)} is the fastest with {speed.median:,.0f} instances/s"
+        yield f"{workload}: {first}: {', '.join(over)}"
+
+
+def _name(point: Point) -> str:
+    policy = point.settings.get("policy")
+    return f"{point.settings['system']}:{policy}" if policy else str(point.settings["system"])
