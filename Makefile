@@ -18,7 +18,9 @@ PYTEST := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m pytest -
 
 # A folder of wheels to install from, where there is no network; see make wheelhouse.
 OFFLINE ?=
+# What that machine has: its Python, and the file with what pip freeze says there.
 BOX_PYTHON ?= 3.12
+BOX_PACKAGES ?=
 MINUTES ?= 9
 
 .PHONY: all try medium install test test-quick dynet-native wheelhouse gpu clean
@@ -38,9 +40,9 @@ medium: install
 install: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(if $(OFFLINE),--system-site-packages) $(VENV)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 ifdef OFFLINE
-	$(BIN)/python -m scripts.offline_packages install $(OFFLINE)
+	$(BIN)/python -m scripts.offline_packages install $(OFFLINE) --beside $(PYTHON)
 else
 	$(BIN)/python -m pip install --quiet -c constraints.txt --editable ".[$(EXTRAS)]"
 endif
@@ -58,9 +60,9 @@ dynet-native: install
 	PYTHON=$(BIN)/python bash scripts/build_dynet_native.sh
 
 # What a machine with a GPU and without a network lacks, for make install OFFLINE=wheelhouse there,
-# with a Python BOX_PYTHON and a PyTorch, Triton and NumPy of its own.
+# with a PyTorch, Triton and NumPy of its own.
 wheelhouse: install
-	$(BIN)/python -m scripts.offline_packages collect wheelhouse --python $(BOX_PYTHON)
+	$(BIN)/python -m scripts.offline_packages collect wheelhouse --python $(BOX_PYTHON) $(if $(BOX_PACKAGES),--box $(BOX_PACKAGES))
 
 # All that is to be done where there is a GPU, in steps: call it until every step is over.
 gpu: install
