@@ -19,6 +19,7 @@ from harness.vertex.program import VertexFunction
 
 Array = NDArray[np.float64]
 Values = dict[int, Any]
+Watch = Callable[[str, Node, int, Any], None]  # of function, operator, vertex and value
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,14 @@ def run_reference(
     instances: Sequence[Any],
     mode: str,
     relu_shift: float = 0.0,
+    watch: Watch | None = None,
 ) -> ReferenceResult:
     """Evaluate loss, outputs and (mode "train") gradients of a mini-batch in float64.
 
     relu_shift: moves the inputs of every relu by this part of the largest of its vertex, to see
-    what rounding there could change.
+    what rounding there could change. watch: sees every value when it is computed.
     """
-    return _Reference(model, weights, model.mini_batch(instances), relu_shift).run(mode)
+    return _Reference(model, weights, model.mini_batch(instances), relu_shift, watch).run(mode)
 
 
 def has_relu(model: Model) -> bool:
@@ -112,6 +114,7 @@ class _Reference:
     weights: Mapping[str, NDArray[Any]]
     batch: MiniBatch
     relu_shift: float
+    watch: Watch | None
     states: list[dict[str, Array]] = field(init=False)
     state_gradients: list[dict[str, Array]] = field(init=False)
     parameter_gradients: dict[str, Array] = field(init=False)
@@ -127,9 +130,8 @@ class _Reference:
         for vertex, vertex_type in enumerate(self.batch.graph.types):
             function = types[vertex_type]
             assert function is not None  # a vertex of an unknown type cannot be traced
-            forward.append(
-                self._forward(function, vertex, self.batch.graph.args_of(vertex).tolist())
-            )
+            args = self.batch.graph.args_of(vertex).tolist()
+            forward.append(self._forward(function, vertex, args))
         output = functions["output"]
         values = [self._forward(output, v, [v]) for v in self.batch.outputs]
         loss = sum(float(v[output.loss][0]) for v in values) if output.loss is not None else 0.0
@@ -140,11 +142,11 @@ class _Reference:
         self._start_backward(n)
         gradients = {name: differentiate(f) for name, f in functions.items()}
         for vertex, value in zip(self.batch.outputs, values, strict=True):
-            self._backward(gradients["output"], value, vertex, [vertex])
+            self._backward("output", gradients["output"], value, vertex, [vertex])
         for vertex in reversed(range(n)):
             name = self.batch.graph.type_names[self.batch.graph.types[vertex]]
             args = self.batch.graph.args_of(vertex).tolist()
-            self._backward(gradients[name], forward[vertex], vertex, args)
+            self._backward(name, gradients[name], forward[vertex], vertex, args)
         return ReferenceResult(loss, outputs, self.parameter_gradients)
 
     def _start_backward(self, n: int) -> None:
@@ -157,6 +159,8 @@ class _Reference:
         values: Values = {}
         for i, node in enumerate(function.nodes):
             values[i] = self._evaluate(node, values, vertex, args)
+            if self.watch is not None:
+                self.watch(function.name, node, vertex, values[i])
         for state, node_id in function.scatter:
             self.states[vertex][state] = values[node_id].reshape(-1)
         return values
@@ -184,14 +188,18 @@ class _Reference:
         return KERNELS[node.op](node, *(values[i] for i in node.inputs))
 
     def _backward(
-        self, gradient: Gradient, values: Values, vertex: int, args: Sequence[int]
+        self, name: str, gradient: Gradient, values: Values, vertex: int, args: Sequence[int]
     ) -> None:
         for i in range(gradient.n_forward, len(gradient.nodes)):
             node = gradient.nodes[i]
-            if OPERATORS[node.op].sink:
+            is_sink = OPERATORS[node.op].sink
+            if is_sink:
                 self._accumulate(node, [values[k] for k in node.inputs])
             else:
                 values[i] = self._evaluate(node, values, vertex, args)
+            if self.watch is not None:
+                value = self.parameter_gradients[node.name] if is_sink else values[i]
+                self.watch(f"gradient of {name}", node, vertex, value)
         for source, i in gradient.gathers:
             gather = gradient.nodes[source]
             if gather.op == "gather":

@@ -45,11 +45,15 @@ MAX_CHECK_VERTICES = 1024  # keeps the oracle's one-vertex-at-a-time answer near
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Outcome of a check; `reason` says what deviates first."""
+    """Outcome of a check; `reason` says what deviates first.
+
+    is_finite: whether that is a number, and should be one.
+    """
 
     status: Literal["ok", "failed", "skipped"]
     max_rel_err: float | None = None
     reason: str | None = None
+    is_finite: bool = True
 
 
 def run_once(system: System, instances: Sequence[Any], *, update: bool) -> System:
@@ -144,16 +148,18 @@ def compare(found: Result, answer: Answer) -> Verdict:
     if missing:
         return Verdict("failed", None, f"no gradient of {', '.join(missing)}")
     errors: list[float] = []
-    reason = None
+    reason, is_finite = None, True
     for name, ours, truth, slack in _pairs(found, answer):
         if ours.shape != truth.shape:
             return Verdict("failed", None, f"{name} has shape {ours.shape}, expected {truth.shape}")
         errors.append(relative_error(ours, truth))
         if reason is None and not agrees(ours, truth, slack):
-            reason = f"{name} deviates by {errors[-1]:.2g} of its largest entry"
+            is_finite = bool(np.all(np.isfinite(ours)) and np.all(np.isfinite(truth)))
+            by = f"deviates by {errors[-1]:.2g} of its largest entry"
+            reason = f"{name} {by if is_finite else 'is not finite'}"
     finite = [error for error in errors if np.isfinite(error)]
     worst = max(finite) if len(finite) == len(errors) else None
-    return Verdict("ok" if reason is None else "failed", worst, reason)
+    return Verdict("ok" if reason is None else "failed", worst, reason, is_finite)
 
 
 def proves_nothing(answer: Answer) -> bool:

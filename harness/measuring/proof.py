@@ -11,7 +11,7 @@ What it does in the timed passes is seen by the witness.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from harness.contracts.system import System
@@ -26,6 +26,7 @@ from harness.measuring.check import (
     run_once,
 )
 from harness.measuring.clock_readers import clock_fault
+from harness.measuring.origin import origin_of_not_finite
 from harness.measuring.whole import fingerprint_of, not_finite, parts_fault, step_of_whole_fault
 from harness.records.fingerprint import Fingerprint, difference
 from harness.trials.ids import n_lookups
@@ -53,7 +54,7 @@ class Claim:
 
 
 class Proof(NamedTuple):
-    """The verdict, and the fingerprint where the check on a few instances was passed."""
+    """The verdict; the fingerprint where a few instances were right and all mini-batches finite."""
 
     verdict: Verdict
     fingerprint: Fingerprint | None = None
@@ -70,15 +71,21 @@ def prove(
     fault = clock_fault(claim.adapter)
     if fault is not None:
         return Proof(Verdict("failed", None, fault))
+    workload = claim.workload
     verdict = check_answer(system, claim.instances, answer)
+    if not verdict.is_finite:
+        origin = origin_of_not_finite(workload.model, workload.weights, claim.instances, claim.mode)
+        verdict = replace(verdict, reason=f"{verdict.reason}; {origin}")
     if verdict.status == "failed":
         return Proof(verdict)
-    workload = claim.workload
     fault = changed(system, workload.weights)
     if claim.is_first:
         fault = fault or parts_fault(system, workload.mini_batches[0], len(claim.instances))
     found = fingerprint_of(system, workload, claim.name)
-    fault = fault or not_finite(found) or changed(system, workload.weights)
+    lost = _not_finite(found, claim)
+    if lost is not None:  # such a fingerprint is not kept: JSON has no word for NaN
+        return Proof(Verdict("failed", verdict.max_rel_err, fault or lost))
+    fault = fault or changed(system, workload.weights)
     if fault is None:
         found, fault = _confirmed(system, workload, found, ask, others)
     if fault is None and claim.mode == "train":
@@ -90,6 +97,17 @@ def prove(
     if fault is not None:
         return Proof(Verdict("failed", verdict.max_rel_err, fault), found)
     return Proof(verdict, found)
+
+
+def _not_finite(found: Fingerprint, claim: Claim) -> str | None:
+    """What of the timed mini-batches is no number, and where that comes from; None if all is."""
+    lost = not_finite(found)
+    if lost is None:
+        return None
+    workload = claim.workload
+    of = workload.mini_batches[lost.mini_batch]
+    origin = origin_of_not_finite(workload.model, workload.weights, of, claim.mode)
+    return f"{lost.words}; {origin}"
 
 
 def _confirmed(

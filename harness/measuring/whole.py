@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -94,15 +94,22 @@ def fingerprint_of(system: System, workload: Workload, name: str) -> Fingerprint
     )
 
 
-def not_finite(fingerprint: Fingerprint) -> str | None:
-    """What of a fingerprint is no number, in words; None if all is."""
+class NotFinite(NamedTuple):
+    """What is no number, in words, and of which mini-batch."""
+
+    words: str
+    mini_batch: int
+
+
+def not_finite(fingerprint: Fingerprint) -> NotFinite | None:
+    """What of a fingerprint is no number; None if all is."""
     for k, loss in enumerate(fingerprint.losses):
         if not np.isfinite(loss):
-            return f"the loss of mini-batch {k} is {loss}"
+            return NotFinite(f"the loss of mini-batch {k} is {loss}", k)
     for name, sketches in fingerprint.sketches.items():
         for k, found in enumerate(sketches):
             if not np.all(np.isfinite(found)):
-                return f"{name} of mini-batch {k} is not finite"
+                return NotFinite(f"{name} of mini-batch {k} is not finite", k)
     return None
 
 

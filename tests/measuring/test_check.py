@@ -148,7 +148,7 @@ def test_zeros_are_expected_where_the_truth_is_zero() -> None:
         (None, None),
         ("wrong_loss", "loss deviates"),
         ("wrong_gradient", "gradient of embedding deviates"),
-        ("nan", "outputs deviates"),
+        ("nan", "outputs is not finite"),
         ("no_update", "one step changes embedding otherwise than by its gradient, by 1 of it"),
         ("bias_not_updated", "one step changes b otherwise than by its gradient, by 1 of it"),
         ("stale_outputs", "one step changes the outputs"),

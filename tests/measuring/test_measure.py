@@ -14,9 +14,11 @@ from harness.measuring import worker
 from harness.measuring.launch import worker_environment
 from harness.measuring.worker import main
 from harness.trials.spec import USAGE_EXIT, TrialSpec
+from tests.support import fake_systems
 from tests.support.measured import measure
 
 MakeSpec = Callable[..., TrialSpec]
+ORACLE_IS_FINITE = "the oracle is finite there, so the model is not at fault"
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
@@ -107,6 +109,15 @@ def test_a_wrong_result_has_no_time(make_spec: MakeSpec, tmp_path: Path, fault: 
     assert record.check.status == "failed"
     assert record.reason is not None
     assert (record.samples_s, record.instances_per_s) == ((), None)
+    assert record.reason.endswith(ORACLE_IS_FINITE) == (fault == "nan")
+
+
+def test_a_timed_mini_batch_that_is_no_number_says_where_that_comes_from(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake_systems.Adapter, "last_loss", lambda _: float("nan"))
+    record = measure(make_spec(), tmp_path)
+    assert record.reason == f"the loss of mini-batch 0 is nan; {ORACLE_IS_FINITE}"
 
 
 @pytest.mark.parametrize(

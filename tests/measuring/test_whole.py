@@ -110,9 +110,9 @@ def test_what_is_no_number_is_named(spec: TrialSpec, workload: Workload) -> None
     found = fingerprint_of(prepared("Honest", spec, workload), workload, "w")
     sketches = {**found.sketches, "outputs": ((1.0, 0.0, np.inf),)}
     lost = found.model_copy(update={"losses": (1.0, np.nan, 2.0)})
-    assert not_finite(lost) == "the loss of mini-batch 1 is nan"
+    assert not_finite(lost) == ("the loss of mini-batch 1 is nan", 1)
     wild = found.model_copy(update={"sketches": sketches})
-    assert not_finite(wild) == "outputs of mini-batch 0 is not finite"
+    assert not_finite(wild) == ("outputs of mini-batch 0 is not finite", 0)
 
 
 def test_a_workload_is_inputs_weights_mode_and_step(spec: TrialSpec, workload: Workload) -> None:
