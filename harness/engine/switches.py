@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 from harness.errors import ConfigError
+from harness.values.precision import EXACT, PRECISIONS
 from harness.vertex.subgraph.plan import LAYOUTS as SUBGRAPH_LAYOUTS
 
 LAYOUTS = ("read_order", "policy", *SUBGRAPH_LAYOUTS)
@@ -16,6 +17,7 @@ CHOICES = {
     "outputs": ("stage", "vertices"),
     "loop": ("compiled", "python"),
     "blas": ("auto", "openblas", "torch"),
+    "precision": PRECISIONS,
 }
 
 
@@ -46,6 +48,8 @@ class Switches:
     loop: "compiled" runs a stage of all batches in one call; "python" makes a call of every batch.
     blas: what multiplies in compiled code. "auto": oneDNN where there are several rows, else
         OpenBLAS; "openblas": it alone; "torch": the MKL that is inside PyTorch.
+    precision: of products on CUDA. "ieee": float32; "tf32x3": nearly so, by three products of
+        tensor cores; "tf32", "bf16": not, and out of comparisons (harness.values.precision).
     profile: also tell which share of forward and backward goes on moving data, for a table of that;
         the counter is read around such steps, so that the trial's own time is for nothing else.
     """
@@ -62,6 +66,7 @@ class Switches:
     backend: str = "auto"
     loop: str = "compiled"
     blas: str = "auto"
+    precision: str = EXACT
     profile: bool = False
 
     def __post_init__(self) -> None:

@@ -1,8 +1,8 @@
 """No time without agreement: a system's answers against the float64 oracle's.
 
 Rule, per array (loss, outputs, gradient of each parameter): the largest deviation is at most
-TOLERANCE of the array's largest entry; or else the root mean square of the deviation is at most
-RMS_TOLERANCE of the array's own, which half precision is not (2e-4). Where the input of a relu is
+Tolerance.array of the array's largest entry; or else the root mean square of the deviation is at
+most as much of the array's own, which half precision is not (2e-4). Where the input of a relu is
 within float32 rounding of zero, oracle and system may take different sides, which changes some
 entries of a gradient by more than rounding: from the deviation of each entry is taken first what
 the oracle's own gradient changes there when its relus open a little further or less
@@ -32,13 +32,12 @@ from harness.contracts.model import Model
 from harness.contracts.system import Parameters, Result, System
 from harness.measuring.answer import Answer, Array
 from harness.measuring.clock import PhaseClock
+from harness.values.precision import EXACT, TOLERANCES, Tolerance
 
-TOLERANCE = 1e-4
-RMS_TOLERANCE = 1e-4
+FLOAT32 = TOLERANCES[EXACT]
 ROUNDING = 2.0**-24  # of an entry, in each addition to it
 N_ADDITIONS = 4  # in a step, to an entry that no table holds, at most
 CHANGE_TOLERANCE = 0.05  # of the change of the loss or the outputs by one step
-NOISE = 2e-6  # of the loss or the outputs: float32 sums of hundreds of terms
 NOISE_GROWTH = 4.0  # deviation of the outputs' change, over that of the outputs before the step
 MAX_CHECK_VERTICES = 1024  # keeps the oracle's one-vertex-at-a-time answer near a second
 
@@ -66,9 +65,11 @@ def run_once(system: System, instances: Sequence[Any], *, update: bool) -> Syste
     return system
 
 
-def check_answer(system: System, instances: Sequence[Any], answer: Answer) -> Verdict:
+def check_answer(
+    system: System, instances: Sequence[Any], answer: Answer, tolerance: Tolerance = FLOAT32
+) -> Verdict:
     """Run the check mini-batch without an update, and compare."""
-    return compare(run_once(system, instances, update=False).result(), answer)
+    return compare(run_once(system, instances, update=False).result(), answer, tolerance)
 
 
 def check_step(system: System, instances: Sequence[Any], answer: Answer, step: Step) -> str | None:
@@ -80,8 +81,8 @@ def check_step(system: System, instances: Sequence[Any], answer: Answer, step: S
     if fault is not None:
         return fault
     after = run_once(system, instances, update=False).result()
-    fault = _loss_fault(after.loss - found.loss, answer)
-    return fault or _outputs_fault(before, np.asarray(after.outputs), answer)
+    fault = _loss_fault(after.loss - found.loss, answer, step.tolerance)
+    return fault or _outputs_fault(before, np.asarray(after.outputs), answer, step.tolerance)
 
 
 def changed(system: System, weights: Parameters) -> str | None:
@@ -118,6 +119,7 @@ class Step:
     rate: float
     n_lookups: Mapping[str, NDArray[np.intp]]
     slack: Mapping[str, Array] = field(default_factory=dict)
+    tolerance: Tolerance = FLOAT32
 
     def rounding_of(self, name: str) -> Array:
         """How far float32 can be off in each entry."""
@@ -136,13 +138,13 @@ def step_fault(system: System, step: Step) -> str | None:
         start = np.asarray(step.before[name], np.float64)
         change = (start - np.asarray(after[name], np.float64)) / step.rate
         slack = step.slack.get(name, 0.0) + step.rounding_of(name) / step.rate
-        if not agrees(change, gradient, slack):
+        if not agrees(change, gradient, slack, step.tolerance):
             error = relative_error(change, np.asarray(gradient, np.float64))
             return f"one step changes {name} otherwise than by its gradient, by {error:.2g} of it"
     return reason
 
 
-def compare(found: Result, answer: Answer) -> Verdict:
+def compare(found: Result, answer: Answer, tolerance: Tolerance = FLOAT32) -> Verdict:
     """Judge one result by the rule of this module."""
     missing = sorted(set(answer.gradients) - set(found.gradients))
     if missing:
@@ -153,7 +155,7 @@ def compare(found: Result, answer: Answer) -> Verdict:
         if ours.shape != truth.shape:
             return Verdict("failed", None, f"{name} has shape {ours.shape}, expected {truth.shape}")
         errors.append(relative_error(ours, truth))
-        if reason is None and not agrees(ours, truth, slack):
+        if reason is None and not agrees(ours, truth, slack, tolerance):
             is_finite = bool(np.all(np.isfinite(ours)) and np.all(np.isfinite(truth)))
             by = f"deviates by {errors[-1]:.2g} of its largest entry"
             reason = f"{name} {by if is_finite else 'is not finite'}"
@@ -167,16 +169,18 @@ def proves_nothing(answer: Answer) -> bool:
     return not any(np.any(array) for array in (answer.outputs, *answer.gradients.values()))
 
 
-def agrees(found: Array, truth: Array, slack: Array | float = 0.0) -> bool:
+def agrees(
+    found: Array, truth: Array, slack: Array | float = 0.0, tolerance: Tolerance = FLOAT32
+) -> bool:
     """Return whether an array passes the rule of this module; NaN and infinity never do."""
     if not np.all(np.isfinite(found)):
         return False
-    if relative_error(found, truth) <= TOLERANCE:
+    if relative_error(found, truth) <= tolerance.array:
         return True
     deviation = np.maximum(np.abs(found - truth) - slack, 0.0)
-    if np.max(deviation) <= TOLERANCE * np.max(np.abs(truth)):
+    if np.max(deviation) <= tolerance.array * np.max(np.abs(truth)):
         return True
-    return _rms(deviation) <= RMS_TOLERANCE * _rms(truth)
+    return _rms(deviation) <= tolerance.array * _rms(truth)
 
 
 def relative_error(found: Array, truth: Array) -> float:
@@ -195,20 +199,20 @@ def _pairs(found: Result, answer: Answer) -> Iterator[tuple[str, Array, Array, A
         yield f"gradient of {name}", np.asarray(found.gradients[name]), truth, slack
 
 
-def _loss_fault(change: float, answer: Answer) -> str | None:
+def _loss_fault(change: float, answer: Answer, tolerance: Tolerance) -> str | None:
     assert answer.loss_after_step is not None
     expected = answer.loss_after_step - answer.loss
-    allowed = CHANGE_TOLERANCE * abs(expected) + NOISE * abs(answer.loss)
+    allowed = CHANGE_TOLERANCE * abs(expected) + tolerance.noise * abs(answer.loss)
     if abs(change - expected) <= allowed:
         return None
     return f"one step changes the loss by {change:.3g}, expected {expected:.3g}"
 
 
-def _outputs_fault(before: Array, after: Array, answer: Answer) -> str | None:
+def _outputs_fault(before: Array, after: Array, answer: Answer, tolerance: Tolerance) -> str | None:
     assert answer.outputs_after_step is not None
     expected = answer.outputs_after_step - answer.outputs
     deviation = _rms((after - answer.outputs_after_step) - (before - answer.outputs))
-    noise = NOISE * _rms(answer.outputs) + NOISE_GROWTH * _rms(before - answer.outputs)
+    noise = tolerance.noise * _rms(answer.outputs) + NOISE_GROWTH * _rms(before - answer.outputs)
     if deviation <= CHANGE_TOLERANCE * _rms(expected) + noise:
         return None
     return (

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from harness.contracts.system import System
 from harness.measuring.answer import Answer
 from harness.measuring.check import (
+    FLOAT32,
     Step,
     Verdict,
     changed,
@@ -31,6 +32,7 @@ from harness.measuring.whole import fingerprint_of, not_finite, parts_fault, ste
 from harness.records.fingerprint import Fingerprint, difference
 from harness.trials.ids import n_lookups
 from harness.trials.workload import Workload
+from harness.values.precision import Tolerance
 
 Ask = Callable[[Sequence[Any]], Answer]  # the oracle, of instances at the initial weights
 
@@ -42,6 +44,7 @@ class Claim:
     adapter: its module. instances: those that the oracle answers for. name: of the workload, as
     fingerprints have it. rate: of a step. is_first: whether this is the trial's first round; what
     parts and whole steps show (3, 5) no other round can change, and systems do not know theirs.
+    tolerance: of the precision that the trial asks for; nothing that a system says changes it.
     """
 
     adapter: str
@@ -51,6 +54,7 @@ class Claim:
     mode: str
     rate: float
     is_first: bool
+    tolerance: Tolerance = FLOAT32
 
 
 class Proof(NamedTuple):
@@ -72,7 +76,7 @@ def prove(
     if fault is not None:
         return Proof(Verdict("failed", None, fault))
     workload = claim.workload
-    verdict = check_answer(system, claim.instances, answer)
+    verdict = check_answer(system, claim.instances, answer, claim.tolerance)
     if not verdict.is_finite:
         origin = origin_of_not_finite(workload.model, workload.weights, claim.instances, claim.mode)
         verdict = replace(verdict, reason=f"{verdict.reason}; {origin}")
@@ -80,20 +84,23 @@ def prove(
         return Proof(verdict)
     fault = changed(system, workload.weights)
     if claim.is_first:
-        fault = fault or parts_fault(system, workload.mini_batches[0], len(claim.instances))
+        fault = fault or parts_fault(
+            system, workload.mini_batches[0], len(claim.instances), claim.tolerance
+        )
     found = fingerprint_of(system, workload, claim.name)
     lost = _not_finite(found, claim)
     if lost is not None:  # such a fingerprint is not kept: JSON has no word for NaN
         return Proof(Verdict("failed", verdict.max_rel_err, fault or lost))
     fault = fault or changed(system, workload.weights)
     if fault is None:
-        found, fault = _confirmed(system, workload, found, ask, others)
+        found, fault = _confirmed(system, claim, found, ask, others)
     if fault is None and claim.mode == "train":
         n_rows = n_lookups(workload.model, claim.instances)
         step = Step(workload.weights, answer.gradients, claim.rate, n_rows, answer.slack)
+        step = replace(step, tolerance=claim.tolerance)
         fault = check_step(system, claim.instances, answer, step)
         if claim.is_first:
-            fault = fault or step_of_whole_fault(system, workload, claim.rate)
+            fault = fault or step_of_whole_fault(system, workload, claim.rate, claim.tolerance)
     if fault is not None:
         return Proof(Verdict("failed", verdict.max_rel_err, fault), found)
     return Proof(verdict, found)
@@ -112,7 +119,7 @@ def _not_finite(found: Fingerprint, claim: Claim) -> str | None:
 
 def _confirmed(
     system: System,
-    workload: Workload,
+    claim: Claim,
     found: Fingerprint,
     ask: Ask,
     others: Sequence[Fingerprint],
@@ -123,9 +130,10 @@ def _confirmed(
     if not at:
         return found, None
     k = min(at)
-    mini_batch = workload.mini_batches[k]
+    mini_batch = claim.workload.mini_batches[k]
     answer = ask(mini_batch)
-    verdict = compare(run_once(system, mini_batch, update=False).result(), answer)
+    result = run_once(system, mini_batch, update=False).result()
+    verdict = compare(result, answer, claim.tolerance)
     if verdict.status == "failed":
         reason = f"mini-batch {k} is not as other systems and the oracle have it: {verdict.reason}"
         return found, reason

@@ -16,18 +16,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.contracts.system import System
-from harness.measuring.check import Step, run_once, step_fault
+from harness.measuring.check import FLOAT32, Step, run_once, step_fault
 from harness.measuring.sketch import added, kept, sketches_of
-from harness.records.fingerprint import TOLERANCE, Fingerprint, Sketch
+from harness.records.fingerprint import Fingerprint, Sketch
 from harness.trials.ids import n_lookups
 from harness.trials.workload import Workload
+from harness.values.precision import EXACT, Tolerance, is_exact
 
 # Numbers of outputs and gradients of a pass that are sketched: DyNet copies them one by one, in a
 # second. What does not fit is left out, but for the first mini-batch.
 MAX_NUMBERS = 2**24
 
 
-def parts_fault(system: System, instances: Sequence[Any], n_at_once: int) -> str | None:
+def parts_fault(
+    system: System, instances: Sequence[Any], n_at_once: int, tolerance: Tolerance = FLOAT32
+) -> str | None:
     """What is wrong with a whole mini-batch, compared with its parts; None if nothing is.
 
     n_at_once: instances of the smallest parts. Those of more than a few are made of, and compared
@@ -36,11 +39,13 @@ def parts_fault(system: System, instances: Sequence[Any], n_at_once: int) -> str
     """
     n_parts = -(-len(instances) // n_at_once)
     between = n_at_once * math.isqrt(n_parts)
-    fault = _sum_fault(system, instances, between)
-    return fault or _sum_fault(system, instances[:between], n_at_once)
+    fault = _sum_fault(system, instances, between, tolerance)
+    return fault or _sum_fault(system, instances[:between], n_at_once, tolerance)
 
 
-def _sum_fault(system: System, instances: Sequence[Any], n_at_once: int) -> str | None:
+def _sum_fault(
+    system: System, instances: Sequence[Any], n_at_once: int, tolerance: Tolerance
+) -> str | None:
     parts = [instances[k : k + n_at_once] for k in range(0, len(instances), n_at_once)]
     if len(parts) < 2:
         return None
@@ -48,7 +53,7 @@ def _sum_fault(system: System, instances: Sequence[Any], n_at_once: int) -> str 
     sums = added(list(_sketched_parts(system, parts)))
     for name, found in whole.items():
         error = max(abs(a - b) for a, b in zip(found[1:], sums[name], strict=True))
-        if not error <= TOLERANCE * found[0]:
+        if not error <= tolerance.array * found[0]:
             return (
                 f"{name} of {len(instances)} instances deviates by"
                 f" {error / max(found[0], 1e-30):.2g} from that of their parts of {n_at_once}"
@@ -113,19 +118,26 @@ def not_finite(fingerprint: Fingerprint) -> NotFinite | None:
     return None
 
 
-def workload_sha256(workload: Workload, mode: str, learning_rate: float) -> str:
-    """Hash what decides a fingerprint: mini-batches, model, initial weights, mode and step."""
+def workload_sha256(
+    workload: Workload, mode: str, learning_rate: float, precision: str = EXACT
+) -> str:
+    """Hash what decides a fingerprint: mini-batches, model, initial weights, mode and step.
+
+    Results of a lower precision are their own workload, since no exact system has the like.
+    """
     model = workload.model
     options = sorted(model.options.items())
     text = f"{workload.inputs_sha256} {type(model).__module__} {options} {mode} {learning_rate!r}"
-    digest = hashlib.sha256(text.encode())
+    digest = hashlib.sha256(f"{text}{'' if is_exact(precision) else precision}".encode())
     for name, value in workload.weights.items():
         digest.update(f"{name} {value.shape}".encode())
         digest.update(np.ascontiguousarray(value).data)
     return digest.hexdigest()[:16]
 
 
-def step_of_whole_fault(system: System, workload: Workload, rate: float) -> str | None:
+def step_of_whole_fault(
+    system: System, workload: Workload, rate: float, tolerance: Tolerance = FLOAT32
+) -> str | None:
     """What is wrong with a step of a timed mini-batch, by the system's own gradients; or None.
 
     Those are proved by then, and the weights may have been updated before.
@@ -135,6 +147,7 @@ def step_of_whole_fault(system: System, workload: Workload, rate: float) -> str 
     result = run_once(system, instances, update=False).result()
     gradients = {name: np.array(gradient) for name, gradient in result.gradients.items()}
     run_once(system, instances, update=True)
-    step = Step(before, gradients, rate, n_lookups(workload.model, instances))
+    n_rows = n_lookups(workload.model, instances)
+    step = Step(before, gradients, rate, n_rows, tolerance=tolerance)
     fault = step_fault(system, step)
     return None if fault is None else f"of {len(instances)} instances, {fault}"

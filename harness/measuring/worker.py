@@ -51,6 +51,7 @@ from harness.records.sample_warnings import sample_warnings
 from harness.trials.sources import harness_versions
 from harness.trials.spec import DATA_EXIT, USAGE_EXIT, TrialSpec
 from harness.trials.workload import Workload, load_workload
+from harness.values.precision import TOLERANCES, is_exact
 
 Others = Callable[[str], Sequence[Fingerprint]]
 
@@ -162,10 +163,11 @@ def _claim(spec: TrialSpec, workload: Workload) -> Claim:
         adapter=spec.adapter,
         workload=workload,
         instances=choose_check_instances(workload.model, workload.check_instances, n_wanted),
-        name=workload_sha256(workload, spec.mode, rate),
+        name=workload_sha256(workload, spec.mode, rate, spec.precision),
         mode=spec.mode,
         rate=rate,
         is_first=spec.round == 0,
+        tolerance=TOLERANCES[spec.precision],
     )
 
 
@@ -235,6 +237,7 @@ def _time(
         *disturbances,
         *(("diverged",) if diverged else ()),
         *(("compiled_in_passes",) if n_in_passes else ()),
+        *(() if is_exact(spec.precision) else ("lower_precision",)),
     )
     if system.computes:
         _hear(witness, n_warm, workload, findings)

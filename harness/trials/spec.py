@@ -13,6 +13,7 @@ from typing import Any
 from harness.contracts.corpus import ORDERS
 from harness.contracts.policy import LearningSettings, is_learned
 from harness.errors import ConfigError
+from harness.values.precision import EXACT, PRECISIONS
 
 MODES = ("train", "infer")
 DEVICES = ("cpu", "cuda")
@@ -133,6 +134,12 @@ class TrialSpec:
     def n_mini_batches(self) -> int:
         """How many mini-batches the fixed list has."""
         return self.timing.n_instances // self.batch_size or self.timing.n_mini_batches
+
+    @property
+    def precision(self) -> str:
+        """How exact products are asked to be; words that are none of ours loosen no check."""
+        asked = str(self.system_options.get("precision", EXACT))
+        return asked if asked in PRECISIONS else EXACT
 
     @property
     def identity(self) -> dict[str, Any]:

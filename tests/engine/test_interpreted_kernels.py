@@ -22,6 +22,7 @@ from harness.models.mv_rnn import MVRNN
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
 from harness.oracle import run_reference
+from harness.values.precision import TOLERANCES
 from tests.support.drawn_trees import trees
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import ONE_BY_ONE, disagreements, prepared, run
@@ -64,12 +65,13 @@ def wrong(
     switches: Switches | None = None,
     mode: str = "train",
     policy: str = "agenda",
+    tolerance: float = TOLERANCE,
 ) -> list[str]:
     """What of one mini-batch is not the oracle's."""
     weights = initial_weights(model, 7)
     adapter = prepared(model, weights, switches, policy, mode)
     oracle = run_reference(model, weights, instances, mode)
-    return disagreements(run(adapter, instances), oracle, TOLERANCE)
+    return disagreements(run(adapter, instances), oracle, tolerance)
 
 
 @pytest.mark.parametrize("hidden_size", [5, 20, 37])
@@ -79,6 +81,13 @@ def test_sizes_need_not_fit_tiles(
 ) -> None:
     sizes = ModelSizes(hidden_size, {"words": 11, "classes": 5}, embedding_size=hidden_size)
     assert wrong(kind(sizes), trees(sizes, (1, 9, 4))) == []
+
+
+def test_lower_precision_rounds_the_factors_of_products(interpreted: None) -> None:
+    sizes = ModelSizes(20, {"words": 11, "classes": 5})
+    model, of = TreeLSTM(sizes), trees(sizes, (9, 7))
+    assert wrong(model, of, Switches(precision="bf16")) != []
+    assert wrong(model, of, Switches(precision="bf16"), tolerance=TOLERANCES["bf16"].array) == []
 
 
 @pytest.mark.slow

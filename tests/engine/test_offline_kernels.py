@@ -24,11 +24,10 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def resources() -> Any:
+def resources_at(precision: str) -> Any:
     """What the kernels of Tree-LSTM in training take of an H200."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.offline_resources"],
+        [sys.executable, "-m", "tests.support.offline_resources", precision],
         cwd=ROOT,
         env={k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"},
         capture_output=True,
@@ -36,6 +35,18 @@ def resources() -> Any:
         check=True,
     )
     return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def resources() -> Any:
+    return resources_at("ieee")
+
+
+@pytest.mark.parametrize("precision", ["bf16"])  # half a minute each; the others compile, too
+def test_kernels_of_every_precision_fit_an_h200(precision: str) -> None:
+    for found in resources_at(precision).values():
+        assert 0 < found["n_registers"] <= MOST_REGISTERS
+        assert found["shared_bytes"] <= MOST_SHARED_BYTES
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -15,8 +15,8 @@ from harness.contracts.model import ModelSizes
 from harness.contracts.system import Counters, Result, System, load_adapter
 from harness.measuring.answer import Answer, oracle_answer
 from harness.measuring.check import (
+    FLOAT32,
     MAX_CHECK_VERTICES,
-    TOLERANCE,
     Step,
     agrees,
     check_answer,
@@ -129,7 +129,7 @@ def test_slack_is_rounding_where_no_relu_is_near_zero(make_spec: MakeSpec) -> No
     answer = ask(load_workload(make_spec()), make_spec())
     assert set(answer.slack) == set(answer.gradients)
     for name, slack in answer.slack.items():
-        assert np.max(slack) < TOLERANCE * np.max(np.abs(answer.gradients[name])), name
+        assert np.max(slack) < FLOAT32.array * np.max(np.abs(answer.gradients[name])), name
 
 
 def test_models_without_relu_have_no_slack(make_spec: MakeSpec) -> None:

@@ -1,11 +1,14 @@
 """Compiles the kernels of Tree-LSTM in training for an H200, and prints what they take as JSON.
 
+    python -m tests.support.offline_resources PRECISION
+
 In a process of its own: Triton either compiles or interprets, as it was first imported.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -37,7 +40,7 @@ def main() -> None:
     assert model.output is not None
     weights = initial_weights(TreeLSTM(sizes), 1)
     outputs = [model.output]
-    switches = Switches()
+    switches = Switches(precision=sys.argv[1])
     engine = Engine(model.functions, outputs, weights, switches, "cpu", train=True, kind=Unstarted)
     mini_batch = model.mini_batch(trees(sizes, (5, 7)))
     engine.arrange(mini_batch, schedule_in_rounds(load_policy("agenda"), mini_batch.graph))

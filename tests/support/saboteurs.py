@@ -26,6 +26,7 @@ class SabotageOptions:
 
     sabotage: str = "Honest"
     of: str = "W"
+    precision: str = "ieee"  # what the trial asks for, and nothing here heeds
 
 
 class Honest(System):

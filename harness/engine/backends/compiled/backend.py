@@ -25,6 +25,7 @@ from harness.engine.rows.rounds import ALL_ROWS
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
 from harness.values.instances import IntArray
+from harness.values.precision import EXACT
 
 # A loop of all functions takes seconds to compile; where more keep joining, each has its own.
 MAX_TIMES_GROWN = 3
@@ -52,6 +53,8 @@ class Backend(backend.Backend):
             return f"its kernels are for the CPU, not for device={device}; use backend=stepwise"
         if switches.profile and not cycles.READABLE:
             return "profile=true reads a counter of x86 processors, which this is not"
+        if switches.precision != EXACT:
+            return f"precision={switches.precision} is for backend=cuda; leave it out"
         try:
             blas.library_of(switches.blas)
         except UnsupportedTrial as error:

@@ -35,7 +35,6 @@ OTHER_OPERATORS = (
     *("lookup", "spread", "expand", "sum_elements", "sum_edges"),
     *("pick_neg_log_softmax", "softmax_minus_one_hot", *(form.value for form in MatrixForm)),
 )
-PRECISION = "ieee"
 INDEPENDENT = ("eager", "lazy", "backward_lazy")  # stages of all rows, in which none waits
 PROGRAMS_PER_PROCESSOR = 2
 N_PROGRAMS_INTERPRETED = 2  # in Triton's interpreter, which runs one after the other
@@ -129,7 +128,7 @@ class Backend(backend.Backend):
         self._places, self._numbers, self._kernels = {}, {}, {}
         for kernel in KERNELS:
             mine = kinds.of_kernel(kernel)
-            module = write_module(mine, self.tiling, PRECISION, self._places)
+            module = write_module(mine, self.tiling, self.switches.precision, self._places)
             self._numbers[kernel] = Numbers.of(module, self.tiling, mine)
         return kinds
 
@@ -285,7 +284,7 @@ class Backend(backend.Backend):
     def facts(self) -> dict[str, str]:
         """How kernels are started, and how exact products are."""
         calls = "graphs" if isinstance(self._launcher, Graphs) else "one launch a phase"
-        found = {"backend": "cuda", "calls": calls, "precision": PRECISION}
+        found = {"backend": "cuda", "calls": calls, "precision": self.switches.precision}
         return found | ({"interpreted": "true"} if self._device.type == "cpu" else {})
 
     def versions(self) -> dict[str, str]:

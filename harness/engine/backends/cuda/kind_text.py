@@ -22,7 +22,7 @@ from harness.engine.backends.cuda.kinds import (
 )
 from harness.engine.backends.cuda.row_text import write_row_sum, write_softmax, write_total
 from harness.engine.backends.cuda.text import TileText
-from harness.engine.backends.cuda.tile_text import write_head, write_tile_kind
+from harness.engine.backends.cuda.tile_text import dot_text, write_head, write_tile_kind
 from harness.engine.backends.cuda.tiles import FLAT, Tile, matrix_width
 
 
@@ -146,7 +146,7 @@ def _add_rows(text: TileText, kind: SumKind, summand: Summand, tile: Tile, preci
         at += f" + ({x.start} + i)[:, None]"
         text.add(
             f"left = tl.load({at}, mask={mask}[None, :] & in_i[:, None], other=0.0)",
-            f'total = tl.dot(left, right, total, input_precision="{precision}")',
+            dot_text("total", "left", "right", precision),
         )
     text.depth -= 1
     text.forget_rows()

@@ -123,4 +123,12 @@ def _write_product(
     if tile.spread:
         text.add(f"w{into} += a[:, :, None] * w[None, :, :]")
     else:
-        text.add(f'{into} = tl.dot(a, w, {into}, input_precision="{precision}")')
+        text.add(dot_text(into, "a", "w", precision))
+
+
+def dot_text(into: str, left: str, right: str, precision: str) -> str:
+    """Add a product to a float32 tile, its factors rounded as a precision's name says."""
+    if precision == "bf16":
+        factors = (f"{one}.to(tl.bfloat16).to(ROUNDED)" for one in (left, right))
+        return f"{into} = tl.dot({', '.join(factors)}, {into})"
+    return f'{into} = tl.dot({left}, {right}, {into}, input_precision="{precision}")'

@@ -20,6 +20,7 @@ from harness.engine.lowering.plan import BufferName, Plan, Ref, Role
 from harness.engine.rows.rounds import ALL_ROWS
 from harness.engine.switches import Switches
 from harness.values.instances import IntArray
+from harness.values.precision import EXACT
 
 # Operators that are steps of their own kind, or only names of values.
 OTHER_OPERATORS = (
@@ -49,6 +50,8 @@ class Backend(backend.Backend):
             return "profile=true counts inside compiled code; use backend=compiled on a CPU"
         if switches.blas == "openblas":
             return "torch multiplies with libraries of its own; use blas=auto"
+        if switches.precision != EXACT:
+            return f"precision={switches.precision} is for backend=cuda; leave it out"
         if device == "cuda" and not torch.cuda.is_available():
             return "torch sees no CUDA device here; use device=cpu"
         return None
