@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from harness.errors import ConfigError
+from harness.values.regular_files import check_regular
 
 _QUICK = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -18,7 +19,9 @@ def read_mapping(path: Path, *keys: str) -> dict[str, Any]:
         content = _load(path)
     except yaml.YAMLError as error:
         raise ConfigError(yaml_fault(error)) from error
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}; give a file") from error
+    except (UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {error}; correct the file") from error
     if not isinstance(content, dict):
         found = "is empty" if content is None else f"holds a {type(content).__name__}"
@@ -31,6 +34,7 @@ def read_mapping(path: Path, *keys: str) -> dict[str, Any]:
 
 def _load(path: Path) -> Any:
     """Read by libyaml where PyYAML has it, 8 times faster; what is wrong PyYAML itself tells."""
+    check_regular(path)
     try:
         with path.open(encoding="utf-8") as file:
             return yaml.load(file, Loader=_QUICK)

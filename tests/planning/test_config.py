@@ -13,7 +13,8 @@ from omegaconf import OmegaConf
 
 from harness.contracts.policy import LearningSettings
 from harness.errors import ConfigError
-from harness.planning.compose import Composer, as_recorded, choices_of, plain_of, quote_null
+from harness.planning.compose import Composer, as_recorded, plain_of, quote_null
+from harness.planning.conf_files import choices_of
 from harness.planning.grid import expand, experiment_names
 from harness.planning.resolve import spec_of, specs_of
 from harness.planning.rounds import order_of_round
