@@ -98,11 +98,11 @@ def hydra_errors() -> Iterator[None]:
         raise ConfigError(yaml_fault(error)) from error
     except UnicodeDecodeError as error:  # which does not know its file
         raise ConfigError(f"a file of conf/ is not UTF-8: {error}; correct the file") from error
-    except OSError as error:
-        raise ConfigError(f"{error.filename} cannot be read: {error.strerror}") from error
     # Hydra and OmegaConf tell some of what is wrong with an input by an error of Python itself.
     except (HydraException, OmegaConfBaseException, ValueError, RecursionError) as error:
         raise ConfigError(one_line(error)) from error
+    except OSError as error:
+        raise ConfigError(f"{error.filename} cannot be read: {error.strerror}") from error
 
 
 class Composer:
