@@ -48,8 +48,13 @@ def check_dotted(text: str, conf_dir: Path = CONF_DIR) -> None:
     """Raise ConfigError for an override as grids have it, its value in YAML, that is wrong."""
     key, value = _checked_key(text), text.partition("=")[2]
     if "=" in text and _LEFT_OPEN not in value:
-        parsed = OmegaConf.from_dotlist([f"value={value}"])
-        _check_value(key, OmegaConf.to_container(parsed)["value"], text, conf_dir)  # type: ignore[call-overload, index]
+        _check_value(key, _in_yaml(value), text, conf_dir)
+
+
+def _in_yaml(value: str) -> Any:
+    """A value as a grid's override has it; nothing stays a text, which YAML takes for null."""
+    parsed: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={value}"]))
+    return parsed["value"] if value.strip() else ""
 
 
 @cache
@@ -94,13 +99,15 @@ def _check_value(key: str, said: Any, text: str, conf_dir: Path) -> None:
     if isinstance(value, str) and _LEFT_OPEN in value:
         return
     if key in GROUPS:
-        if not isinstance(value, str):
+        if not isinstance(value, str) or "/" in value:  # a name, not a path to a file
             known = ", ".join(choices_of(key, conf_dir))
             raise ConfigError(f"{text} names no {key}; choose one of: {known}, or leave {key} out")
         check_name(key, value, conf_dir)
     elif isinstance(value, dict) and is_dataclass(hint):
         for name, below in value.items():
             _check_value(_checked_key(f"{key}.{name}"), below, text, conf_dir)
+    elif value == "" and key in types_of_keys():
+        raise ConfigError(f"{key} is empty; give a value, or leave {key} out")
     elif not _fits(value, hint, text):
         raise ConfigError(f"{text} is not allowed; give {' or '.join(words_of(hint))}")
     group, _, name = key.partition(".")
