@@ -28,7 +28,13 @@ from harness.values.path_texts import check_path_text
 CHOICES = {"granularity": ("vertex", "operator"), "outputs": ("vertices", "stage")}
 NUMBERS = ("offset", "learn_offset", "n_following")
 PATHS = ("save_policy", "out", "records")
-NOT_COUNTED = ("system", "experiment", "scale", "rounds", "round")  # keys of `bench` that change no count
+NOT_COUNTED = (
+    "system",
+    "experiment",
+    "scale",
+    "rounds",
+    "round",
+)  # keys of `bench` that change no count
 MOST_DIGITS = 9
 MOST_FOLLOWING = 100_000  # mini-batches, each of which is scheduled
 

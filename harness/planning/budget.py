@@ -29,7 +29,9 @@ def seconds_of(text: str) -> float:
     parts = {unit: float(n) for unit, n in found.groupdict().items() if n} if found else {}
     seconds = sum(n * _SECONDS[unit] for unit, n in parts.items())
     if not 0 < seconds <= YEAR_S:
-        raise ConfigError(f"budget={text} is no length of time; write 45m, 1h30m or 90s, a year at most")
+        raise ConfigError(
+            f"budget={text} is no length of time; write 45m, 1h30m or 90s, a year at most"
+        )
     return seconds
 
 

@@ -32,9 +32,7 @@ def check_n_trials(overrides: Iterable[Override], conf_dir: Path) -> None:
             raise ConfigError(f"{override.input_line} names no value; give at least one")
         n_trials *= n_values
     if n_trials > MOST_TRIALS:
-        raise ConfigError(
-            f"the sweep has {n_trials:.6g} trials; give one of at most {MOST_TRIALS}"
-        )
+        raise ConfigError(f"the sweep has {n_trials:.6g} trials; give one of at most {MOST_TRIALS}")
 
 
 def _n_values(override: Override, conf_dir: Path) -> float:

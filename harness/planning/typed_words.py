@@ -130,4 +130,6 @@ def _fits(value: Any, hint: Any, text: str) -> bool:
         return isinstance(value, bool) and text.strip().lower().endswith(("true", "false"))
     if kind is str and isinstance(value, bool | int | float):
         return str(value) in text
-    return isinstance(value, (int, float) if kind is float else kind) and not isinstance(value, bool)
+    return isinstance(value, (int, float) if kind is float else kind) and not isinstance(
+        value, bool
+    )

@@ -11,7 +11,6 @@ from harness.errors import ConfigError
 from harness.values.regular_files import check_regular
 
 
-
 class _Unique:
     """Refuses a key that is there twice, of which YAML's own loaders keep the last."""
 

@@ -93,7 +93,10 @@ def test_right_ones_are_not() -> None:
         (["system=~"], "'system=~' is not understood; write KEY=VALUE"),
         (["-m", "batch_size=2,,4"], "is not understood"),
         (["-m", "batch_size=range(1,1e9)"], f"give one of at most {MOST_TRIALS}"),
-        (["-m", "batch_size=range(1,200)", "hidden_size=range(1,200)"], "the sweep has 39601 trials"),
+        (
+            ["-m", "batch_size=range(1,200)", "hidden_size=range(1,200)"],
+            "the sweep has 39601 trials",
+        ),
         (["-m", "batch_size=range(0)"], "batch_size=range(0) names no value"),
         (["-m", "model=glob(zz*)"], "model=glob(zz*) names no value"),
         (["-m", "batch_size=2,'4'"], "give a whole number"),
@@ -107,7 +110,9 @@ def test_what_was_found_what_is_allowed_and_what_to_do(
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.parametrize("text", ["force=off", "batch_size='8'", "experiment=null", "learning.file="])
+@pytest.mark.parametrize(
+    "text", ["force=off", "batch_size='8'", "experiment=null", "learning.file="]
+)
 def test_grids_and_counts_are_held_to_the_same(text: str) -> None:
     """They are composed in another way, in which YAML would take off for false."""
     with pytest.raises(ConfigError, match="not allowed|names no|is empty"):
