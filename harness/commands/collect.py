@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(arguments)
         _check_paths(options)
         _check_flags(options)
-        places = options.places or HERE
+        places = options.places
         if options.pack is not None:
             print(pack(places, options.pack, latest=options.latest), file=sys.stderr)
         elif options.unpack is not None:
@@ -121,9 +121,12 @@ def _check_paths(options: argparse.Namespace) -> None:
             setattr(options, flag, Path(getattr(options, flag)))
     for place in options.places:
         check_path_text("PLACE", place)
-    options.places = [Path(place) for place in options.places]
+    options.places_said = bool(options.places)
+    options.places = [Path(place) for place in options.places] or list(HERE)
     for place in options.places:
-        if place.exists() and not place.is_dir():
+        if not place.exists():
+            raise RecordError(_nothing_in([place]))
+        if not place.is_dir():
             _check_file(place)
 
 
@@ -140,7 +143,7 @@ def _check_flags(options: argparse.Namespace) -> None:
     packs = options.pack is not None or options.unpack is not None
     if packs and options.out is not None:
         raise ConfigError("--out writes a table, and --pack and --unpack do not; leave one out")
-    if options.unpack is not None and not options.places:
+    if options.unpack is not None and not options.places_said:
         raise ConfigError("--unpack needs what to unpack; name a packed file or its folder")
     if options.unpack is not None and options.latest:
         raise ConfigError("--unpack lays everything out; leave --latest out, or give it to --pack")

@@ -1,4 +1,4 @@
-"""How the pipeline says that its input is wrong: one line and exit code 1, as every command does."""
+"""How the pipeline says that its input is wrong: one line and exit code 1, as all commands do."""
 
 from __future__ import annotations
 

@@ -34,16 +34,16 @@ def test_what_is_drawn_is_the_same_again_and_meets_every_key() -> None:
 
 
 def test_wrong_command_lines_are_refused_in_one_line(tmp_path: Path) -> None:
-    accepted = []
+    accepted, long = [], []
     results = f"results_dir={tmp_path / 'results'}"
     for text in dict.fromkeys(wrong_overrides(SEED, N_OVERRIDES)):
         try:
             plan(parse(["system=null", results, text]), [text])
         except ConfigError as error:
-            assert "\n" not in str(error), text
+            long += [text] if "\n" in str(error) else []
         else:
             accepted.append(text)
-    assert accepted == []
+    assert accepted == long == []
     assert not (tmp_path / "results").exists()
 
 
@@ -115,9 +115,9 @@ def test_what_was_found_what_is_allowed_and_what_to_do(
 )
 def test_grids_and_counts_are_held_to_the_same(text: str) -> None:
     """They are composed in another way, in which YAML would take off for false."""
-    with pytest.raises(ConfigError, match="not allowed|names no|is empty"):
+    with pytest.raises(ConfigError, match=r"not allowed|names no|is empty"):
         Composer().compose(["system=null", text])
-    with pytest.raises(ConfigError, match="not allowed|names no|is empty"):
+    with pytest.raises(ConfigError, match=r"not allowed|names no|is empty"):
         Composer().plain(["system=null", text])
 
 
