@@ -37,8 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 when all was written, 1 with one line when it cannot be."""
     try:
         options = _parser().parse_args(arguments)
-        _check_paths(options)
         _check_flags(options)
+        _check_paths(options)
         places = options.places
         if options.pack is not None:
             print(pack(places, options.pack, latest=options.latest), file=sys.stderr)
@@ -121,11 +121,8 @@ def _check_paths(options: argparse.Namespace) -> None:
             setattr(options, flag, Path(getattr(options, flag)))
     for place in options.places:
         check_path_text("PLACE", place)
-    options.places_said = bool(options.places)
     options.places = [Path(place) for place in options.places] or list(HERE)
     for place in options.places:
-        if not place.exists():
-            raise RecordError(_nothing_in([place]))
         if not place.is_dir():
             _check_file(place)
 
@@ -143,7 +140,7 @@ def _check_flags(options: argparse.Namespace) -> None:
     packs = options.pack is not None or options.unpack is not None
     if packs and options.out is not None:
         raise ConfigError("--out writes a table, and --pack and --unpack do not; leave one out")
-    if options.unpack is not None and not options.places_said:
+    if options.unpack is not None and not options.places:
         raise ConfigError("--unpack needs what to unpack; name a packed file or its folder")
     if options.unpack is not None and options.latest:
         raise ConfigError("--unpack lays everything out; leave --latest out, or give it to --pack")

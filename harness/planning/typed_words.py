@@ -68,7 +68,7 @@ def _types_below(kind: type[Any], above: str) -> Iterator[tuple[str, Any]]:
     for field in fields(kind):
         hint, key = hints[field.name], f"{above}{field.name}"
         yield key, hint
-        if is_dataclass(hint):
+        if isinstance(hint, type) and is_dataclass(hint):
             yield from _types_below(hint, f"{key}.")
 
 

@@ -32,7 +32,7 @@ def only_line(said: pytest.CaptureResult[str]) -> str:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "no records in results/raw"),
+        ([], "results/raw cannot be read (No such file or directory); name a record"),
         (["--nope"], "see `bench-collect --help`"),
         ([""], "PLACE is empty"),
         (["--out", ""], "--out is empty"),
