@@ -9,9 +9,12 @@ min_version("9.18")
 
 container: "docker://python:3.11"
 
-include: "workflow/rules/common.smk"
-include: "workflow/rules/measure.smk"
-include: "workflow/rules/show.smk"
+from harness.planning.refusal import ends_in_one_line
+
+with ends_in_one_line(): # whatever of --config or conf/ is wrong
+    include: "workflow/rules/common.smk"
+    include: "workflow/rules/measure.smk"
+    include: "workflow/rules/show.smk"
 
 # Where all experiments count batches there is no trial, and so no table of them.
 TRIALS_CSV = [f"{RESULTS}/records.csv"] if any(PLANS.values()) else []

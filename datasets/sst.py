@@ -65,7 +65,7 @@ def _read(root: Path, split: str, sha256: Checksums) -> tuple[list[str], str]:
     content, digest = read_checked(path, checksum_of(sha256, split), NAME)
     text = decoded(content, str(path))
     # Not splitlines(), which also splits at characters that a word may contain.
-    lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
+    lines = text.rstrip("\n").split("\n")
     if lines == [""]:
         raise DataError(f"{path} is empty; it needs one tree a line, or run `bench-data fetch sst`")
     return lines, digest

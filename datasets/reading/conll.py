@@ -38,7 +38,7 @@ def read_sentences(content: bytes, place: str) -> list[Sentence]:
     sentences: list[Sentence] = []
     open_: list[tuple[str, str]] = []
     # Not splitlines(), which also splits at characters that a sentence may contain.
-    for number, line in enumerate([*text.replace("\r\n", "\n").split("\n"), ""], 1):
+    for number, line in enumerate([*text.split("\n"), ""], 1):
         if line:
             match = LINE.fullmatch(line)
             if match is None:

@@ -8,7 +8,7 @@ Whole numbers between blanks, one line each:
     0                      state 0: no incoming arcs
     1 0 232                state 1: one arc, from state 0, with id 232
     2 1 341 0 916          state 2: two arcs; the first is its character, others are words
-                           a blank line ends the lattice
+                           a blank line ends the lattice; without it a number may be cut
 
 The whole file is read and checked at once, by a few passes of NumPy over its bytes.
 """
@@ -21,6 +21,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from datasets.reading.parts import decoded
 from harness.errors import DataError
 from harness.values.instances import IntArray, Lattice, int_array
 
@@ -69,7 +70,7 @@ def read_lattices(content: bytes, place: str, n_tags: int) -> LatticeTable:
 
     Raises DataError with file, line and reason where the content is not in the format.
     """
-    file = _read_numbers(content.replace(b"\r\n", b"\n"), place)
+    file = _read_numbers(decoded(content, place).encode(), place)
     heads = _find_lattices(file)
     n_states = file.numbers[file.first[heads]]
     tags = _check_tags(file, heads, n_states, n_tags)

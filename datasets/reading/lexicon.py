@@ -13,7 +13,9 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from datasets.reading.parts import decoded
 from harness.errors import DataError
+from harness.values.regular_files import read_regular
 
 PACKAGE = "jieba"
 FILE = "jieba/dict.txt"
@@ -67,13 +69,13 @@ def _read() -> Lexicon:
         ) from None
     path = Path(str(package.locate_file(FILE)))
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
     except OSError as error:
         raise DataError(
             f"{path} cannot be read ({error.strerror}); run `pip install --force-reinstall"
             f" {PACKAGE}`"
         ) from None
-    words = (line.partition(" ")[0] for line in content.decode("utf-8").split("\n"))
+    words = (line.partition(" ")[0] for line in decoded(content, str(path)).split("\n"))
     return Lexicon(
         name=f"{PACKAGE} {package.version}",
         words=frozenset(word for word in words if len(word) > 1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,7 @@ def lines_of(content: bytes, place: str) -> list[str]:
 
     Raises DataError where there is none, or with the line where it is not UTF-8.
     """
-    text = decoded(content, place).replace("\r\n", "\n")
+    text = decoded(content, place)
     # Not splitlines(), which also splits at characters that a word may contain.
     lines = text.removesuffix("\n").split("\n")
     if lines == [""]:
@@ -65,21 +66,30 @@ def lines_of(content: bytes, place: str) -> list[str]:
 
 
 def decoded(content: bytes, place: str) -> str:
-    """Return the text of a file's bytes.
+    """Return the text of a file's bytes, its lines ended by a line feed.
 
-    Raises DataError with the line where it is not UTF-8, or has a NUL character: UTF-16 has many,
-    and much of it passes for UTF-8.
+    The one rule of all corpora: UTF-8, where a byte order mark before the first line is passed over
+    and a carriage return before a line feed belongs to the line's end.
+
+    Raises DataError with the line where it is not UTF-8, has a NUL character (UTF-16 has many, and
+    much of it passes for UTF-8), or a carriage return alone: it may end lines or stand in a word.
     """
-    wrong, found = content.find(b"\0"), "a NUL character"
+    content = content.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        wrong, found = error.start, "not UTF-8 text"
-    else:
-        if wrong < 0:
-            return text
+        raise _not_text(content, place, error.start, "not UTF-8 text") from None
+    for sign, name in (("\0", "a NUL character"), ("\r", "a carriage return alone")):
+        if sign in text:
+            raise _not_text(content, place, content.index(sign.encode()), name)
+    return text
+
+
+def _not_text(content: bytes, place: str, wrong: int, found: str) -> DataError:
     line = content.count(b"\n", 0, wrong) + 1
-    raise DataError(f"{place}:{line}: {found}; save the file as UTF-8")
+    return DataError(
+        f"{place}:{line}: {found}; save the file as UTF-8, its lines ended by a line feed"
+    )
 
 
 def part_of(split: str, vocabulary: str) -> str:

@@ -26,6 +26,8 @@ from harness.records.record import Record
 from harness.records.tidy import Row, to_csv, to_rows
 from harness.records.whole_files import check_writable, replace_whole
 from harness.terminal.argument_parser import OneLineParser
+from harness.values.path_texts import check_path_text
+from harness.values.regular_files import check_regular
 
 HERE = (Path("results/raw"),)
 CSV = "records.csv.xz"
@@ -36,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _parser().parse_args(arguments)
         _check_flags(options)
-        places = options.places or HERE
+        _check_paths(options)
+        places = options.places
         if options.pack is not None:
             print(pack(places, options.pack, latest=options.latest), file=sys.stderr)
         elif options.unpack is not None:
@@ -110,6 +113,29 @@ def _unpack(places: Sequence[Path], folder: Path) -> str:
     return f"{n_new} records laid out below {folder / 'raw'}; {n_held - n_new} were there"
 
 
+def _check_paths(options: argparse.Namespace) -> None:
+    """Refuse what no path is, and places that are neither a folder nor a file that ends."""
+    for flag in ("out", "pack", "unpack"):
+        if getattr(options, flag) is not None:
+            check_path_text(f"--{flag}", getattr(options, flag))
+            setattr(options, flag, Path(getattr(options, flag)))
+    for place in options.places:
+        check_path_text("PLACE", place)
+    options.places = [Path(place) for place in options.places] or list(HERE)
+    for place in options.places:
+        if not place.is_dir():
+            _check_file(place)
+
+
+def _check_file(place: Path) -> None:
+    try:
+        check_regular(place)
+    except OSError as error:
+        raise RecordError(
+            f"{place} cannot be read ({error.strerror}); name a record, a packed file or a folder"
+        ) from error
+
+
 def _check_flags(options: argparse.Namespace) -> None:
     packs = options.pack is not None or options.unpack is not None
     if packs and options.out is not None:
@@ -151,18 +177,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "places",
         nargs="*",
-        type=Path,
         metavar="PLACE",
         help="a packed file (*.xz) or a folder that holds some, a record, or a folder that is"
         " searched for records; results/raw if left out",
     )
-    parser.add_argument("--out", type=Path, help="file to write; standard output if left out")
+    parser.add_argument("--out", help="file to write; standard output if left out")
     parser.add_argument(
         "--latest", action="store_true", help="where code or versions changed, keep the newest"
     )
     either = parser.add_mutually_exclusive_group()
-    either.add_argument("--pack", type=Path, metavar="FOLDER", help="write packed files there")
-    either.add_argument("--unpack", type=Path, metavar="RESULTS", help="lay records out there")
+    either.add_argument("--pack", metavar="FOLDER", help="write packed files there")
+    either.add_argument("--unpack", metavar="RESULTS", help="lay records out there")
     return parser
 
 

@@ -15,7 +15,8 @@ from harness.machine.gpus import has_cuda_device
 from harness.machine.quiet import Finding, look_for_disturbance
 from harness.measuring.interpreter import interpreter_of, what_it_lacks, why_not_startable
 from harness.measuring.launch import worker_environment
-from harness.planning.compose import Composer, choices_of
+from harness.planning.compose import Composer
+from harness.planning.conf_files import choices_of
 from harness.planning.kinds import KnownSystem, read_systems
 from harness.planning.resolve import datasets_of, spec_of
 from harness.planning.yaml_files import read_mapping

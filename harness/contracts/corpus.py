@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.home import SPLITS
+from harness.contracts.options import check_options
 from harness.errors import ConfigError, DataError
 from harness.values.instances import Instance
 from harness.values.lengths import length_of
@@ -22,7 +24,6 @@ from harness.values.seeded import shuffled
 Indices = NDArray[np.int64]
 
 ORDERS = ("shuffled", "file", "length")
-OPTION_WORDS = {int: "an integer", bool: "true or false", str: "a text"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,38 +76,38 @@ def load_corpus(loader: str, split: str, root: Path | None, **options: Any) -> C
 
     Raises ConfigError for an unknown loader, split or option, DataError for unusable data.
     """
+    if split not in SPLITS:
+        raise ConfigError(f"split={split} is unknown; choose one of {', '.join(SPLITS)}")
+    check_loader_options(loader, options)
+    return _function_of(loader)(split, root, **options)
+
+
+def check_loader_options(loader: str, options: Mapping[str, Any]) -> None:
+    """Raise ConfigError for an unknown loader, and for an option that it does not take."""
+    check_options("dataset", loader_options(loader), options, loader)
+
+
+@functools.cache
+def loader_options(loader: str) -> Mapping[str, Any]:
+    """The type of each option that a loader takes behind split and root, by its name."""
+    function = _function_of(loader)
+    hints = get_type_hints(function)
+    return {name: hints.get(name) for name in list(inspect.signature(function).parameters)[2:]}
+
+
+def _function_of(loader: str) -> Callable[..., Corpus]:
     try:
         module = importlib.import_module(loader)
     except ModuleNotFoundError as error:
-        if error.name != loader:
+        if error.name is None or not f"{loader}.".startswith(f"{error.name}."):
             raise
         raise ConfigError(
             f"dataset.loader={loader} is not a module; name one such as datasets.sst"
         ) from None
-    if split not in SPLITS:
-        raise ConfigError(f"split={split} is unknown; choose one of {', '.join(SPLITS)}")
     load: Callable[..., Corpus] | None = getattr(module, "load", None)
     if load is None:
         raise ConfigError(f"{loader} has no function load(split, root, **options); write one")
-    _check_options(loader, list(inspect.signature(load).parameters.values())[2:], options)
-    return load(split, root, **options)
-
-
-def _check_options(
-    loader: str, allowed: Sequence[inspect.Parameter], options: Mapping[str, Any]
-) -> None:
-    """Raise ConfigError for an option that the loader lacks, or one of another kind."""
-    defaults = {parameter.name: parameter.default for parameter in allowed}
-    for name, value in options.items():
-        if name not in defaults:
-            raise ConfigError(
-                f"dataset.options.{name} is unknown to {loader}; it takes {', '.join(defaults)}"
-            )
-        kind = type(defaults[name])
-        if kind in OPTION_WORDS and type(value) is not kind:
-            raise ConfigError(
-                f"dataset.options.{name}={value} is not allowed; give {OPTION_WORDS[kind]}"
-            )
+    return load
 
 
 def mini_batches(

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import ConfigError
+from harness.values.bounds import LARGEST_SIZE, check_count
 from harness.values.graph import MiniBatch
 from harness.vertex.program import VertexFunction
 from harness.vertex.tracing import trace
@@ -71,6 +72,8 @@ class Model(ABC):
 
     Vertex functions are methods named after the entries of `vertex_types` (and `output`), written
     with harness.vertex; `state` gives the width of every state that they scatter to their parents.
+
+    Raises ConfigError for an option called a `_size` that is below 0 or too large for an array.
     """
 
     name: ClassVar[str]
@@ -78,6 +81,8 @@ class Model(ABC):
     vertex_types: tuple[str, ...]
 
     def __init__(self, sizes: ModelSizes, **options: Any) -> None:
+        for name in (option for option in options if option.endswith("_size")):
+            check_count(f"model.options.{name}", options[name], 0, LARGEST_SIZE)
         self.sizes = sizes
         self.options = options
 

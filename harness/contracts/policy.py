@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Protocol
 
 from harness.errors import ConfigError
+from harness.values.bounds import LARGEST_SEED, check_count
 from harness.values.graph import Graph
 from harness.values.instances import IntArray, int_array
 from harness.values.places import ROOT
@@ -60,12 +61,8 @@ class LearningSettings:
                 raise ConfigError(
                     f"learning.{name}={value} is not allowed; choose one of {', '.join(allowed)}"
                 )
-        for name, lowest in (("trials", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if value < lowest:
-                raise ConfigError(
-                    f"learning.{name}={value} is not allowed; give a value of at least {lowest}"
-                )
+        check_count("learning.trials", self.trials, 1)
+        check_count("learning.seed", self.seed, 0, LARGEST_SEED)
 
 
 def workload_name(model: str, granularity: str, outputs: str) -> str:

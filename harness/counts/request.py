@@ -21,11 +21,22 @@ from harness.planning.resolve import spec_of
 from harness.records.whole_files import check_suffix
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import build_model
+from harness.values.bounds import check_count
 from harness.values.graph import Graph, MiniBatch
+from harness.values.path_texts import check_path_text
 
 CHOICES = {"granularity": ("vertex", "operator"), "outputs": ("vertices", "stage")}
 NUMBERS = ("offset", "learn_offset", "n_following")
 PATHS = ("save_policy", "out", "records")
+NOT_COUNTED = (
+    "system",
+    "experiment",
+    "scale",
+    "rounds",
+    "round",
+)  # keys of `bench` that change no count
+MOST_DIGITS = 9
+MOST_FOLLOWING = 100_000  # mini-batches, each of which is scheduled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +108,12 @@ def parse_request(settings: Sequence[str], composer: Composer | None = None) -> 
     """
     own, overrides = _own_and_others(settings)
     for key in NUMBERS:
-        if not own[key].isdecimal():
-            raise ConfigError(f"{key}={own[key]} is not allowed; give a whole number of at least 0")
+        if not (own[key].isdecimal() and len(own[key]) <= MOST_DIGITS):
+            raise ConfigError(
+                f"{key}={own[key]} is not allowed; give a whole number of at least 0 with at most"
+                f" {MOST_DIGITS} digits"
+            )
+    check_count("n_following", int(own["n_following"]), 0, MOST_FOLLOWING)
     for key, choices in CHOICES.items():
         if own[key] not in choices:
             raise ConfigError(f"{key}={own[key]} is unknown; choose one of {', '.join(choices)}")
@@ -143,8 +158,14 @@ def _own_and_others(settings: Sequence[str]) -> tuple[dict[str, str], list[str]]
         key, equals, value = setting.partition("=")
         if not equals:
             raise ConfigError(f"{setting} is not understood; give key=value, such as batch_size=8")
+        if key in PATHS:
+            check_path_text(key, value)
+        if key in NOT_COUNTED:
+            raise ConfigError(f"{setting}: counts have no {key}; leave it out")
         if key in own:
             own[key] = value
+            if not value:
+                raise ConfigError(f"{key} is empty; give a value, or leave {key} out")
         else:
             others.append(setting)
     own["learn_offset"] = own["learn_offset"] or own["offset"]

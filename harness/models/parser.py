@@ -17,6 +17,7 @@ from harness.errors import ConfigError
 from harness.models.parts.chains import Block, chains, joined, plain, pulled, reading, recurrence
 from harness.models.parts.lstm import first_step, from_input, lstm_parameters, step
 from harness.values.arrays import IntArray
+from harness.values.bounds import check_count
 from harness.values.graph import MiniBatch
 from harness.values.instances import ParsedSentence
 from harness.values.transitions import N_FEATURES, RIGHT, SHIFT
@@ -47,6 +48,8 @@ class Parser(Model):
         self, sizes: ModelSizes, tag_size: int = 25, mlp_size: int = 100, **options: Any
     ) -> None:
         super().__init__(sizes, tag_size=tag_size, mlp_size=mlp_size, **options)
+        check_count("model.options.tag_size", tag_size, 1)
+        check_count("model.options.mlp_size", mlp_size, 1)
         if sizes.hidden_size % 2:
             raise ConfigError(
                 f"hidden_size={sizes.hidden_size} is odd; the parser gives each direction half"

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from harness.errors import ConfigError
 from harness.planning.durations import words_of
+from harness.values.bounds import YEAR_S
 
 _PARTS = re.compile(
     r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s)?"
@@ -27,8 +28,10 @@ def seconds_of(text: str) -> float:
     found = _PARTS.fullmatch(text.strip())
     parts = {unit: float(n) for unit, n in found.groupdict().items() if n} if found else {}
     seconds = sum(n * _SECONDS[unit] for unit, n in parts.items())
-    if seconds <= 0:
-        raise ConfigError(f"budget={text} is no length of time; write 45m, 1h30m or 90s")
+    if not 0 < seconds <= YEAR_S:
+        raise ConfigError(
+            f"budget={text} is no length of time; write 45m, 1h30m or 90s, a year at most"
+        )
     return seconds
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.errors import ConfigError
 from harness.planning.claims import BOUND, Answer, Claim, Wanted
-from harness.planning.compose import choices_of
+from harness.planning.conf_files import choices_of
 from harness.planning.grid import EXPERIMENT, Settings, expand
 from harness.planning.sweep import Sweep
 

@@ -13,22 +13,19 @@ from typing import Any
 import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.errors import ConfigError
+from harness.planning.conf_files import GROUPS, NAMED
 from harness.planning.plain_values import PlainValues
 from harness.planning.schema import BenchConfig, register_schema
-from harness.planning.yaml_files import yaml_fault
+from harness.planning.typed_words import check_dotted
+from harness.planning.yaml_files import read_mapping, yaml_fault
 from harness.values.places import CONF_DIR
 
 CONFIG_NAME = "bench"
-
-
-NAMED = ("system", "model", "dataset")  # groups whose files say their own name
-GROUPS = (*NAMED, "experiment")
-
 
 POLICY_OPTION = "system.options.policy="
 
@@ -74,6 +71,11 @@ _NOISE = ("full_key:", "object_type=", "reference_type=", "Set the environment v
 
 def one_line(error: Exception) -> str:
     """Return what Hydra or OmegaConf say as one line: what was found, what is allowed."""
+    if isinstance(error, OverrideParseException):
+        return (
+            f"{error.override!r} is not understood; write KEY=VALUE, and quotes around a value that"
+            " has other signs than letters, digits and - _ . / : + %, as in KEY='\"a, b\"'"
+        )
     unknown = _UNKNOWN_CHOICE.search(str(error))
     if unknown:
         known = ", ".join(unknown["known"].split())
@@ -96,8 +98,11 @@ def hydra_errors() -> Iterator[None]:
         raise ConfigError(yaml_fault(error)) from error
     except UnicodeDecodeError as error:  # which does not know its file
         raise ConfigError(f"a file of conf/ is not UTF-8: {error}; correct the file") from error
-    except (HydraException, OmegaConfBaseException) as error:
+    # Hydra and OmegaConf tell some of what is wrong with an input by an error of Python itself.
+    except (HydraException, OmegaConfBaseException, ValueError, RecursionError) as error:
         raise ConfigError(one_line(error)) from error
+    except OSError as error:
+        raise ConfigError(f"{error.filename} cannot be read: {error.strerror}") from error
 
 
 class Composer:
@@ -114,11 +119,12 @@ class Composer:
         self._first: dict[tuple[str, ...], tuple[str, ...]] = {}  # by the groups that it chooses
         self._parts: dict[tuple[str, ...], DictConfig | None] = {}
         self._parsed: dict[str, Any] = {}
+        self._checked: set[str] = set()
         self._plain_values = PlainValues(self.compose)
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         """Compose what `bench OVERRIDES` would; raises ConfigError for a wrong override."""
-        groups, values = _split(overrides)
+        groups, values = self._split(overrides)
         with hydra_errors():
             if any(map(_is_hydra_s, values)):
                 return self._by_hydra(tuple(map(as_recorded, overrides)))
@@ -128,12 +134,27 @@ class Composer:
 
     def plain(self, overrides: Sequence[str]) -> dict[str, Any]:
         """What compose(overrides) resolves to, as plain values; raises ConfigError as it does."""
-        groups, values = _split(overrides)
+        groups, values = self._split(overrides)
         found = None
         if not any(map(_is_hydra_s, values)):
             with hydra_errors():
                 found = self._plain_values.of(groups, values)
         return plain_of(self.compose(overrides)) if found is None else found
+
+    def _split(self, overrides: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+        """Choices of groups, and values; each override is checked when it is first met.
+
+        Groups in one order, so that choices which experiments write in another are the same ones.
+        """
+        overrides = [as_recorded(text) for text in overrides]
+        with hydra_errors():
+            for text in dict.fromkeys(overrides):
+                if text not in self._checked:
+                    check_dotted(text, self._conf_dir)
+                    self._checked.add(text)
+        chosen = [text for text in overrides if text.partition("=")[0] in GROUPS]
+        groups = tuple(sorted(chosen, key=lambda text: text.partition("=")[0]))
+        return groups, [text for text in overrides if text.partition("=")[0] not in GROUPS]
 
     def _copy_of(self, groups: tuple[str, ...]) -> DictConfig:
         """What Hydra makes of a choice of groups; pickled, which copies 2.5 times faster."""
@@ -187,7 +208,6 @@ class Composer:
         content = OmegaConf.load(path)
         if "defaults" in content or "@package" in path.read_text(encoding="utf-8"):
             return None
-        check_name(name, chosen, self._conf_dir)
         below = OmegaConf.structured(type(getattr(BenchConfig(), name)))
         try:
             below.merge_with(content)
@@ -209,11 +229,9 @@ class Composer:
         if overrides not in self._composed:
             register_schema()
             GlobalHydra.instance().clear()
+            read_mapping(self._conf_dir / f"{CONFIG_NAME}.yaml")  # which names the file
             with initialize_config_dir(str(self._conf_dir), version_base="1.3"):
                 self._composed[overrides] = compose(CONFIG_NAME, overrides=list(overrides))
-            for text in overrides:
-                group, _, choice = text.partition("=")
-                check_name(group, choice.strip("'"), self._conf_dir)
         return self._composed[overrides]
 
 
@@ -223,17 +241,6 @@ def plain_of(config: DictConfig) -> dict[str, Any]:
         plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     found: dict[str, Any] = plain
     return found
-
-
-def _split(overrides: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
-    """Choices of groups, and values.
-
-    Groups in one order, so that choices which experiments write in another are the same ones.
-    """
-    overrides = [as_recorded(text) for text in overrides]
-    chosen = [text for text in overrides if text.partition("=")[0] in GROUPS]
-    groups = tuple(sorted(chosen, key=lambda text: text.partition("=")[0]))
-    return groups, [text for text in overrides if text.partition("=")[0] not in GROUPS]
 
 
 def _is_hydra_s(value: str) -> bool:
@@ -255,22 +262,3 @@ def _update(nested: dict[str, Any], more: dict[str, Any]) -> None:
             _update(below, value)
         else:
             nested[key] = copy.deepcopy(value)
-
-
-def check_name(group: str, choice: str, conf_dir: Path = CONF_DIR) -> None:
-    """Raise ConfigError where a file of a group says another name than its own.
-
-    A record would bear the name of a system that it is not of.
-    """
-    path = conf_dir / group / f"{choice}.yaml"
-    if group not in NAMED or not path.is_file():
-        return
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    found = content.get("name") if isinstance(content, dict) else None
-    if found != choice:
-        raise ConfigError(f"{path} says name: {found}; write name: {choice}, as the file is called")
-
-
-def choices_of(group: str, conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
-    """Names that a group of the configuration offers."""
-    return tuple(sorted(path.stem for path in (conf_dir / group).glob("*.yaml")))

@@ -10,15 +10,23 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from harness.contracts.corpus import check_loader_options
 from harness.contracts.policy import LearningSettings, check_policy_name
 from harness.errors import ConfigError
-from harness.planning.compose import Composer, choices_of, plain_of
+from harness.planning.compose import Composer, plain_of
+from harness.planning.conf_files import choices_of
+from harness.planning.grid import SCALES
 from harness.planning.kinds import known_system
 from harness.planning.schema import BenchConfig
 from harness.planning.yaml_files import read_mapping
 from harness.trials.spec import BAD_DATA, Limits, Timing, TrialSpec
 from harness.trials.workload import build_model
+from harness.values.bounds import check_count
+from harness.values.path_texts import check_path_text
 from harness.values.places import CONF_DIR
+from harness.values.regular_files import read_regular
+
+MOST_ROUNDS = 1000
 
 
 def spec_of(config: DictConfig, command: str = "") -> TrialSpec:
@@ -33,6 +41,15 @@ def spec_of(config: DictConfig, command: str = "") -> TrialSpec:
 def spec_from(plain: Mapping[str, Any], command: str = "") -> TrialSpec:
     """Resolve a configuration's plain values; raises ConfigError as spec_of does."""
     _refuse_unknown_keys(plain, BenchConfig())
+    for name in ("results_dir", "data_root", "out"):
+        if plain[name] is not None:
+            check_path_text(name, plain[name])
+    if plain["rounds"] is not None:
+        check_count("rounds", plain["rounds"], 1, MOST_ROUNDS)
+    if plain["scale"] is not None and plain["scale"] not in SCALES:
+        raise ConfigError(
+            f"scale={plain['scale']} is not allowed; choose one of {', '.join(SCALES)}"
+        )
     if plain["bad_data"] not in BAD_DATA:
         raise ConfigError(
             f"bad_data={plain['bad_data']} is not allowed; choose one of {', '.join(BAD_DATA)}"
@@ -72,8 +89,9 @@ def _learning(plain: Mapping[str, Any]) -> LearningSettings:
         )
     if settings.file is None:
         return settings
+    check_path_text("learning.file", settings.file)
     try:
-        digest = hashlib.sha256(Path(settings.file).read_bytes()).hexdigest()
+        digest = hashlib.sha256(read_regular(Path(settings.file))).hexdigest()
     except OSError as error:
         raise ConfigError(
             f"learning.file={settings.file} cannot be read: {error.strerror}; name a saved policy"
@@ -94,6 +112,7 @@ def _refuse_unknown_keys(plain: Mapping[str, Any], schema: Any, above: str = "")
 
 
 def _check(spec: TrialSpec, instance_kind: str) -> None:
+    check_loader_options(spec.loader, spec.dataset_options)
     if spec.policy is not None:
         check_policy_name(spec.policy)
     if spec.policy is not None and "policy" not in spec.system_options:

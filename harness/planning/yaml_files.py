@@ -8,8 +8,35 @@ from typing import Any
 import yaml
 
 from harness.errors import ConfigError
+from harness.values.regular_files import check_regular
 
-_QUICK = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+class _Unique:
+    """Refuses a key that is there twice, of which YAML's own loaders keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Build a mapping; raises ConstructorError, as OmegaConf does."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen and isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(
+                    "while constructing a mapping",
+                    node.start_mark,
+                    f"found duplicate key {key.value}",
+                    key.start_mark,
+                )
+            if isinstance(key, yaml.ScalarNode):
+                seen.add(key.value)
+        built: dict[Any, Any] = super().construct_mapping(node, deep)  # type: ignore[misc]
+        return built
+
+
+class _Slow(_Unique, yaml.SafeLoader):
+    """PyYAML's own, which tells best what is wrong."""
+
+
+class _Quick(_Unique, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """By libyaml where PyYAML has it: 8 times faster."""
 
 
 def read_mapping(path: Path, *keys: str) -> dict[str, Any]:
@@ -18,7 +45,9 @@ def read_mapping(path: Path, *keys: str) -> dict[str, Any]:
         content = _load(path)
     except yaml.YAMLError as error:
         raise ConfigError(yaml_fault(error)) from error
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}; give a file") from error
+    except (UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {error}; correct the file") from error
     if not isinstance(content, dict):
         found = "is empty" if content is None else f"holds a {type(content).__name__}"
@@ -30,13 +59,14 @@ def read_mapping(path: Path, *keys: str) -> dict[str, Any]:
 
 
 def _load(path: Path) -> Any:
-    """Read by libyaml where PyYAML has it, 8 times faster; what is wrong PyYAML itself tells."""
+    """Read quickly; what is wrong the slow loader tells."""
+    check_regular(path)
     try:
         with path.open(encoding="utf-8") as file:
-            return yaml.load(file, Loader=_QUICK)
+            return yaml.load(file, Loader=_Quick)
     except yaml.YAMLError:
         with path.open(encoding="utf-8") as file:
-            return yaml.safe_load(file)
+            return yaml.load(file, Loader=_Slow)
 
 
 def yaml_fault(error: yaml.YAMLError) -> str:

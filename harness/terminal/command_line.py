@@ -24,21 +24,22 @@ from harness.errors import ConfigError
 from harness.planning.artefacts import choices_from, measuring_order, plan_artefact
 from harness.planning.compose import (
     CONFIG_NAME,
-    NAMED,
     Composer,
     as_recorded,
-    check_name,
     hydra_errors,
     sweep_of_one,
 )
-from harness.planning.resolve import spec_of, specs_of
+from harness.planning.conf_files import NAMED, check_name
+from harness.planning.resolve import MOST_ROUNDS, spec_of, specs_of
 from harness.planning.rounds import order_of_round
 from harness.planning.same_instances import shared_n_instances
 from harness.planning.schema import register_schema
+from harness.planning.typed_words import check_typed
 from harness.records.record import record_path
 from harness.records.whole_files import check_suffix, check_writable
 from harness.terminal.measurement import Measurement
 from harness.trials.spec import TrialSpec
+from harness.values.bounds import check_count
 from harness.values.places import CONF_DIR
 
 # What an experiment decides by itself, or what does not belong to a single trial.
@@ -75,6 +76,8 @@ def parse(arguments: Sequence[str]) -> list[Job]:
     entry = hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name=CONFIG_NAME)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         typed = [as_recorded(argument) for argument in arguments if argument not in _SWEEP]
+        with hydra_errors():
+            check_typed(typed)
         if len(typed) < len(arguments):
             # First, as argparse wants it; the folder is where Hydra notes a sweep's settings.
             typed = ["-m", *map(sweep_of_one, typed), f"hydra.sweep.dir={folder}"]
@@ -152,8 +155,7 @@ def _measurements(job: Job, command: str) -> list[Measurement]:
         specs, n_rounds = experiment_trials(
             job.experiment, config.scale, config.rounds, _passed_on(job.overrides)
         )
-    if n_rounds < 1:
-        raise ConfigError(f"rounds={n_rounds} is not allowed; give a value of at least 1")
+    check_count("rounds", n_rounds, 1, MOST_ROUNDS)
     rounds = range(first, first + n_rounds)
     return [_measurement(config, spec.with_round(r), command) for r in rounds for spec in specs]
 

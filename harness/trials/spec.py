@@ -11,8 +11,19 @@ from functools import cached_property
 from typing import Any
 
 from harness.contracts.corpus import ORDERS
+from harness.contracts.home import SPLITS
 from harness.contracts.policy import LearningSettings, is_learned
 from harness.errors import ConfigError
+from harness.values.bounds import (
+    LARGEST_COUNT,
+    LARGEST_MEMORY_BYTES,
+    LARGEST_RATE,
+    LARGEST_SEED,
+    LARGEST_SIZE,
+    YEAR_S,
+    check_count,
+    check_number,
+)
 from harness.values.precision import EXACT, PRECISIONS
 
 MODES = ("train", "infer")
@@ -23,16 +34,28 @@ USAGE_EXIT, DATA_EXIT = 64, 65
 BAD_DATA = ("refuse", "record")  # what becomes of a trial on unusable data
 
 
-def _check_at_least(owner: object, lowest: float, *names: str) -> None:
+def _check_counts(
+    owner: object, lowest: int, *names: str, above: str = "", highest: int = LARGEST_COUNT
+) -> None:
     for name in names:
-        value = getattr(owner, name)
-        if value < lowest:
-            raise ConfigError(f"{name}={value} is not allowed; give a value of at least {lowest}")
+        check_count(f"{above}{name}", getattr(owner, name), lowest, highest)
 
 
 def _check_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ConfigError(f"{name}={value} is not allowed; choose one of {', '.join(allowed)}")
+
+
+def _check_names(owner: object, *names: str) -> None:
+    for name in names:
+        if not getattr(owner, name):
+            raise ConfigError(f"{name} is empty; give a name, or leave {name} out")
+
+
+def check_module_name(key: str, name: str) -> None:
+    """Raise ConfigError for a text that cannot be the dotted name of a module."""
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ConfigError(f"{key}={name} is not allowed; name a module, such as datasets.sst")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +72,8 @@ class Timing:
     Then passes without and with a mark behind each phase take turns, until min_seconds of timed
     work and min_passes without marks are reached, or max_seconds are over (one of either kind is
     always made).
+
+    Raises ConfigError for a value out of range.
     """
 
     min_seconds: float = 2.0
@@ -62,9 +87,11 @@ class Timing:
     n_check_instances: int = 4
 
     def __post_init__(self) -> None:
-        _check_at_least(self, 0, "min_seconds", "max_seconds", "n_warmup", "n_instances")
-        _check_at_least(self, 0, "max_warmup", "max_warmup_s")
-        _check_at_least(self, 1, "n_mini_batches", "min_passes", "n_check_instances")
+        for name in ("min_seconds", "max_seconds", "max_warmup_s"):
+            check_number(f"timing.{name}", getattr(self, name), 0, YEAR_S)
+        _check_counts(self, 0, "n_warmup", "n_instances", "max_warmup", above="timing.")
+        _check_counts(self, 1, "n_mini_batches", "min_passes", above="timing.")
+        _check_counts(self, 1, "n_check_instances", above="timing.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +102,10 @@ class Limits:
     memory_bytes: int = 0  # 0: four fifths of the machine's memory
 
     def __post_init__(self) -> None:
-        if self.time_s <= 0:
+        check_number("limits.time_s", self.time_s, 0, YEAR_S)
+        if self.time_s == 0:
             raise ConfigError(f"limits.time_s={self.time_s} is not allowed; give seconds above 0")
-        _check_at_least(self, 0, "memory_bytes")
+        check_count("limits.memory_bytes", self.memory_bytes, 0, LARGEST_MEMORY_BYTES)
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots: it remembers its trial_id
@@ -121,8 +149,17 @@ class TrialSpec:
         _check_one_of("mode", self.mode, MODES)
         _check_one_of("device", self.device, DEVICES)
         _check_one_of("order", self.order, ORDERS)
-        _check_at_least(self, 1, "batch_size", "hidden_size", "threads")
-        _check_at_least(self, 0, "embedding_size", "seed", "round", "learning_rate")
+        _check_one_of("split", self.split, SPLITS)
+        _check_names(self, "system", "model", "dataset", "data_root")
+        for key, module in (("system.adapter", self.adapter), ("dataset.loader", self.loader)):
+            check_module_name(key, module)
+        check_module_name("model.model", self.model_module)
+        _check_counts(self, 1, "batch_size", "hidden_size", highest=LARGEST_SIZE)
+        _check_counts(self, 0, "embedding_size", highest=LARGEST_SIZE)
+        _check_counts(self, 1, "threads")
+        _check_counts(self, 0, "round")
+        _check_counts(self, 0, "seed", highest=LARGEST_SEED)
+        check_number("learning_rate", self.learning_rate, 0, LARGEST_RATE)
         n_instances = self.timing.n_instances
         if n_instances % self.batch_size:
             raise ConfigError(

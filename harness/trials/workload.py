@@ -6,11 +6,11 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from harness.contracts.corpus import inputs_sha256, load_corpus, mini_batches
 from harness.contracts.model import Model, ModelSizes, Weights, initial_weights, model_class
-from harness.errors import ConfigError
+from harness.contracts.options import check_options
 from harness.trials.ids import check_ids
 from harness.trials.spec import TrialSpec
 
@@ -43,14 +43,15 @@ def build_model(spec: TrialSpec, data_sizes: Mapping[str, int]) -> Model:
         embedding_size=spec.embedding_size,
         dataset=spec.dataset,
     )
-    taken = inspect.signature(kind.__init__).parameters
-    named = [name for name in taken if name not in ("self", "sizes", "options")]
-    unknown = sorted(set(spec.model_options) - set(named))
-    if unknown:
-        allowed = ", ".join(named) or "no options"
-        message = f"model {spec.model} does not know the option {', '.join(unknown)}"
-        raise ConfigError(f"{message}; it takes {allowed}")
+    check_options("model", model_options(kind), spec.model_options, f"model {spec.model}")
     return kind(sizes, **spec.model_options)
+
+
+def model_options(kind: type[Model]) -> dict[str, Any]:
+    """The type of each option that a model takes, by its name."""
+    taken = inspect.signature(kind.__init__).parameters
+    hints = get_type_hints(kind.__init__)
+    return {name: hints.get(name) for name in taken if name not in ("self", "sizes", "options")}
 
 
 def load_workload(spec: TrialSpec) -> Workload:

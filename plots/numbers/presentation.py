@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ConfigError
-from harness.planning.compose import choices_of
+from harness.planning.conf_files import choices_of
 from harness.planning.grid import read_experiment
 from harness.planning.kinds import read_selection
 from harness.values.places import ROOT

@@ -9,6 +9,7 @@ from typing import Any
 from harness.contracts.model import Model, Weights
 from harness.contracts.policy import (
     Policy,
+    check_policy_name,
     compile_policy,
     is_learned,
     learn_policy,
@@ -16,10 +17,10 @@ from harness.contracts.policy import (
     workload_name,
 )
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
-from harness.engine.backend import Backend, choose_backend
+from harness.engine.backend import Backend, backend_names, choose_backend
 from harness.engine.engine import Engine
 from harness.engine.switches import Switches
-from harness.errors import ScheduleError, UnsupportedTrial
+from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
 from harness.granularity.operators import OperatorModel
 from harness.granularity.vertices import VertexModel
 from harness.policies.parts.bound import lower_bound
@@ -32,9 +33,20 @@ DEFAULT_POLICY = "frontier"
 
 @dataclass(frozen=True, slots=True)
 class CoreOptions(Switches):
-    """The engine's switches and `policy`, the preset's own, which RunSettings.policy overrides."""
+    """The engine's switches and `policy`, the preset's own, which RunSettings.policy overrides.
+
+    Raises ConfigError for a switch that is wrong, and for a policy or a backend that is none.
+    """
 
     policy: str = DEFAULT_POLICY
+
+    def __post_init__(self) -> None:
+        Switches.__post_init__(self)  # super() knows no class that has slots
+        check_policy_name(self.policy)
+        if self.backend not in (known := ("auto", *backend_names())):
+            raise ConfigError(
+                f"backend={self.backend} is unknown; choose one of {', '.join(known)}"
+            )
 
     @property
     def switches(self) -> Switches:

@@ -103,7 +103,7 @@ def test_complete_trees_have_256_leaves_by_default() -> None:
         ({"n_leaves": 12}, "n_leaves=12 is not allowed; give a power of two"),
         ({"n_leaves": 0}, "n_leaves=0"),
         ({"n_leaves": -8}, "n_leaves=-8"),
-        ({"n_leaves": "many"}, "n_leaves=many is not allowed; give an integer"),
+        ({"n_leaves": "many"}, "n_leaves=many is not allowed; give a whole number"),
         ({"n_instances": 0}, "n_instances=0"),
         ({"n_trees": 3}, "n_trees is unknown .* n_leaves, n_instances, seed"),
     ],

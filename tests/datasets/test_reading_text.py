@@ -26,7 +26,10 @@ def test_text_in_utf_16_is_named(name: str, encoding: str, tmp_path: Path) -> No
     files, suffix = FILES[name]
     coded = {file: text.encode(encoding) for file, text in files.items()}
     write(tmp_path / name, coded, suffix)
-    with pytest.raises(DataError, match=r":1: a NUL character; save the file as UTF-8$") as caught:
+    with pytest.raises(
+        DataError,
+        match=r":1: a NUL character; save the file as UTF-8, its lines ended by a line feed$",
+    ) as caught:
         load(name, tmp_path)
     assert "\n" not in str(caught.value)
 

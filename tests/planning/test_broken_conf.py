@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from harness.commands import doctor
 from harness.errors import ConfigError
 from harness.planning.artefacts import Choices, plan_artefact
 from harness.planning.compose import Composer
+from harness.planning.yaml_files import read_mapping
 from harness.values.places import CONF_DIR
 
 BROKEN = {
@@ -106,3 +108,22 @@ def test_files_that_are_read_without_hydra_say_so_too(
     choices = Choices("smoke", "cpu", 1, tmp_path, tmp_path, conf_dir)
     with pytest.raises(ConfigError, match=r"sst\.yaml"):
         plan_artefact("cavs_fig8d", choices, Composer(conf_dir))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+@pytest.mark.parametrize("file", ["bench.yaml", "system/null.yaml", "model/tree_fc.yaml"])
+def test_what_is_no_file_is_told_and_not_waited_for(conf_dir: Path, file: str, kind: str) -> None:
+    path = conf_dir / file
+    path.unlink()
+    os.mkfifo(path) if kind == "pipe" else path.mkdir()
+    with pytest.raises(ConfigError) as fault:
+        Composer(conf_dir).compose(["system=null", "model=tree_fc", "dataset=complete_trees"])
+    assert str(fault.value).startswith(f"{path} cannot be read: it is a {kind}")
+
+
+@pytest.mark.parametrize("group", ["system", "model", "dataset", "experiment"])
+def test_a_key_that_is_there_twice_is_told_by_every_reader(conf_dir: Path, group: str) -> None:
+    path = min((conf_dir / group).glob("*.yaml"))
+    path.write_text(path.read_text(encoding="utf-8") + "\nname: a\nname: b\n")
+    with pytest.raises(ConfigError, match=f"{path.name}, line .* found duplicate key name"):
+        read_mapping(path)

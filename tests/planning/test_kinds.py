@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from harness.errors import ConfigError
-from harness.planning.compose import Composer, choices_of
+from harness.planning.compose import Composer
+from harness.planning.conf_files import choices_of
 from harness.planning.grid import expand
 from harness.planning.kinds import KINDS, read_selection, read_systems
 from harness.planning.resolve import spec_of

@@ -27,7 +27,8 @@ from harness.granularity.operators import OperatorModel
 from harness.granularity.output_vertices import cut_output, with_output_vertices
 from harness.granularity.released import released_graph
 from harness.oracle import run_reference
-from harness.planning.compose import Composer, choices_of
+from harness.planning.compose import Composer
+from harness.planning.conf_files import choices_of
 from harness.planning.resolve import spec_of
 from harness.policies.parts.bound import lower_bound
 from harness.policies.parts.rounds import first_round, schedule_in_rounds

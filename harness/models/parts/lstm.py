@@ -7,7 +7,7 @@ Cummins, ICANN 1999), whose bias begins at 1.
 from __future__ import annotations
 
 from harness.contracts.model import ParameterSpec
-from harness.errors import ConfigError
+from harness.values.bounds import check_count
 from harness.vertex import Symbol, VertexTracer, sigmoid, tanh
 
 
@@ -58,8 +58,10 @@ def layer_suffix(layer: int) -> str:
     return "" if layer == 1 else f"_{layer}"
 
 
+MOST_LAYERS = 64  # each has vertex types and kernels of its own
+
+
 def checked_layers(layers: int) -> int:
-    """Return the number of layers; raises ConfigError unless it is at least 1."""
-    if type(layers) is not int or layers < 1:
-        raise ConfigError(f"model.options.layers={layers} is not allowed; give 1 or more")
+    """Return the number of layers; raises ConfigError unless it is 1 to MOST_LAYERS."""
+    check_count("model.options.layers", layers, 1, MOST_LAYERS)
     return layers

@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.errors import ConfigError
 from harness.policies.fsm.machine import SCHEMA_VERSION, StateMachine
+from harness.values.regular_files import read_regular
 
 
 def load_machine(file: Path, encoding: str, workload: str) -> StateMachine:
@@ -38,7 +39,7 @@ def load_machine(file: Path, encoding: str, workload: str) -> StateMachine:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = json.loads(read_regular(file).decode())
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
     except ValueError as error:

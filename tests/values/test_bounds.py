@@ -1,0 +1,58 @@
+"""Numbers, paths and files of a user: what is refused, and in which words."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from harness.errors import ConfigError
+from harness.values.bounds import check_count, check_number
+from harness.values.path_texts import check_path_text
+from harness.values.regular_files import read_regular
+
+
+@pytest.mark.parametrize("value", [0, 5])
+def test_a_count_may_be_at_its_bounds(value: int) -> None:
+    check_count("n", value, 0, 5)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (-1, "n=-1 is not allowed; give a value of at least 0"),
+        (6, "n=6 is not allowed; give a value of at least 0 and at most 5"),
+        (1.0, "n=1.0 is not allowed; give a whole number"),
+        (True, "n=True is not allowed; give a whole number"),
+        ("1", "n=1 is not allowed; give a whole number"),
+    ],
+)
+def test_what_a_count_may_not_be(value: object, words: str) -> None:
+    with pytest.raises(ConfigError) as fault:
+        check_count("n", value, 0, 5)
+    assert str(fault.value) == words
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), -0.1, 5.1, True, "1"])
+def test_what_a_number_may_not_be(value: object) -> None:
+    check_number("x", 1, 0, 5)
+    with pytest.raises(ConfigError, match="is not allowed; give a"):
+        check_number("x", value, 0, 5)
+
+
+@pytest.mark.parametrize("text", ["", "a\0b", "x" * 256, "é" * 128, "/x" * 1800])
+def test_what_no_path_is(text: str) -> None:
+    check_path_text("out", "x" * 255)
+    with pytest.raises(ConfigError, match=r"^out"):
+        check_path_text("out", text)
+
+
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    assert read_regular(tmp_path / "file") == b"x"
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe", Path("/dev/zero"), tmp_path / "none", Path("a\0b")):
+        with pytest.raises(OSError, match=r".") as fault:
+            read_regular(path)
+        assert fault.value.strerror

@@ -1,0 +1,57 @@
+"""A pipeline whose configuration is wrong: one line, exit code 1, nothing measured."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.pipelines import HERE, needs_flock, snakemake
+
+pytestmark = [needs_flock, pytest.mark.slow]
+BROKEN = "name: [a\n"
+
+
+def only_line(folder: Path, *config: str) -> str:
+    """What Snakemake says behind the line that names its profile."""
+    said = {text.partition("=")[0] for text in config}
+    others = [text for text in HERE if text.partition("=")[0] not in said]
+    done = snakemake(folder, "all", "--dry-run", config=[*others, *config])
+    assert done.returncode == 1
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if "profile" not in line]
+    assert len(lines) == 1, lines
+    assert not (folder / "results").exists()
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("skale=paper", "snakemake: --config skale is unknown, did you mean scale?"),
+        ("threads=0", "snakemake: --config threads=0 is not allowed; give a value of at least 1"),
+        ("scale=", "snakemake: --config scale= is empty"),
+        ("budget=45", "snakemake: budget=45 is no length of time"),
+        ("records=nowhere", "snakemake: records=nowhere does not exist"),
+    ],
+)
+def test_a_wrong_key_or_value(folder: Path, config: str, words: str) -> None:
+    assert only_line(folder, config).startswith(words)
+
+
+@pytest.mark.parametrize(
+    "file", ["bench", "experiment/small_table", "system/null", "model/tree_lstm", "dataset/sst"]
+)
+def test_a_broken_file(folder: Path, file: str) -> None:
+    path = folder / "conf" / f"{file}.yaml"
+    path.write_text(BROKEN)
+    line = only_line(folder)
+    assert line.startswith("snakemake: ")
+    assert f"{path}, line 2 is not YAML: " in line
+
+
+def test_a_pipe_is_not_waited_for(folder: Path) -> None:
+    path = folder / "conf/model/tree_lstm.yaml"
+    path.unlink()
+    os.mkfifo(path)
+    assert f"{path} cannot be read: it is a pipe or a device" in only_line(folder)
