@@ -1,0 +1,124 @@
+"""Runs of `bench` and of the pipeline that take seconds, as commands, and what they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from harness.values.places import CONF_DIR, ROOT
+from scripts.campaign_parts.kept import Kept
+from scripts.campaign_parts.place import Place, python
+
+BENCH = "harness.commands.bench"
+TINY = (
+    "model=tree_fc",
+    "dataset=complete_trees",
+    "dataset.options.n_leaves=4",
+    "hidden_size=4",
+    "batch_size=2",
+    "timing.min_seconds=0",
+    "timing.n_mini_batches=1",
+    "timing.min_passes=1",
+)
+MISBEHAVING = (
+    "system=reference",
+    "system.name=misbehaving",
+    "system.adapter=scripts.campaign_parts.misbehaving",
+)
+SNAKEMAKE_CONFIG = ("scale=smoke", "device=cpu", "conf_dir=conf", "data_root=no_data")
+LOG = "measured.log"
+LIMIT_S = 120.0  # of a command that takes seconds
+
+
+def bench(place: Place, *overrides: str, sweep: bool = False) -> list[str]:
+    """`bench` on the tiniest trial, with records in the place."""
+    flags = ["-m"] if sweep else []
+    return python(BENCH, *flags, *TINY, f"results_dir={place.results}", *overrides)
+
+
+def logged_sweep(place: Place, pause_s: float) -> list[str]:
+    """Two systems in two rounds; one notes when it measures, and takes its time."""
+    log = f"+system.options.log={LOG}"  # relative: names of records hold a hash of all options
+    pauses = f"+system.options.pause_s={pause_s},{pause_s + 0.001}"
+    return bench(place, *MISBEHAVING, log, pauses, "rounds=2", sweep=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One measurement, from its beginning to the last that is known of it."""
+
+    pid: int
+    begin_s: float
+    end_s: float
+
+
+def spans(log: Path) -> list[Span]:
+    """The measurements that the logged system noted; a killed one has no length."""
+    begins: dict[int, float] = {}
+    ends: dict[int, float] = {}
+    for line in log.read_text().splitlines() if log.exists() else ():
+        what, pid, at = line.split()
+        (begins if what == "begin" else ends)[int(pid)] = float(at)
+    return [Span(pid, at, ends.get(pid, at)) for pid, at in begins.items()]
+
+
+def overlapping(found: Sequence[Span]) -> tuple[Span, Span] | None:
+    """Two measurements that ran beside each other."""
+    ordered = sorted(found, key=lambda span: span.begin_s)
+    pairs = zip(ordered, ordered[1:], strict=False)
+    return next((pair for pair in pairs if pair[1].begin_s < pair[0].end_s), None)
+
+
+def expected_of(place: Place) -> frozenset[str]:
+    """Names of the records that are there, as those that a run without faults leaves."""
+    return frozenset(Kept.of(place.results).complete)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """One artefact of two systems and two batch sizes, in two rounds."""
+
+    folder: Path
+    systems: Sequence[str] = ("null", "reference")
+    timing: Mapping[str, int] = field(
+        default_factory=lambda: {
+            "timing.min_seconds": 0,
+            "timing.n_mini_batches": 1,
+            "timing.min_passes": 1,
+        }
+    )
+
+    def write(self) -> None:
+        """Write the configuration of the pipeline: the repository's, with this artefact alone."""
+        conf = self.folder / "conf"
+        conf.mkdir(parents=True)
+        for path in CONF_DIR.iterdir():
+            if path.name != "experiment":
+                (conf / path.name).symlink_to(path)
+        (conf / "experiment").mkdir()
+        text = yaml.safe_dump(self._artefact())
+        (conf / "experiment" / "small_table.yaml").write_text(text, encoding="utf-8")
+
+    def command(self, *arguments: str) -> list[str]:
+        """How Snakemake measures and draws it."""
+        start = python("snakemake", "--snakefile", str(ROOT / "Snakefile"))
+        return [*start, "draw_small_table", *arguments, "--config", *SNAKEMAKE_CONFIG]
+
+    def _artefact(self) -> dict[str, object]:
+        base = {"model": "tree_lstm", "dataset": "sst", "hidden_size": 4, **self.timing}
+        blocks = [{"system": list(self.systems), "batch_size": [1, 2]}]
+        return {
+            "title": "Tree-LSTM in miniature",
+            "paper": "none",
+            "draw": "plots.tables.speedups",
+            "quantities": ["computation_s", "overall_speedup"],
+            "axis": "batch_size",
+            "axis_label": "batch size",
+            "epoch": {"n_instances": 100, "words": "100 trees"},
+            "compare": {"systems": list(self.systems)},
+            "published": {"table": "cavs_short_table1", "model": "tree_lstm"},
+            "scales": {"smoke": {"rounds": 2, "base": base, "blocks": blocks}},
+        }
