@@ -62,7 +62,8 @@ def litter(results: Path) -> list[str]:
     """Files that are half-written or empty; locks are empty and hidden."""
     if not results.is_dir():
         return []
-    files = [path for path in results.rglob("*") if path.is_file() and not path.is_symlink()]
+    every = (path for path in results.rglob("*") if path.suffix != ".log")  # a log may be empty
+    files = [path for path in every if path.is_file() and not path.is_symlink()]
     return sorted(
         path.relative_to(results).as_posix()
         for path in files

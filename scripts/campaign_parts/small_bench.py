@@ -46,30 +46,20 @@ def logged_sweep(place: Place, pause_s: float) -> list[str]:
     return bench(place, *MISBEHAVING, log, pauses, "rounds=2", sweep=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """One measurement, from its beginning to the last that is known of it."""
+def beside_each_other(log: Path) -> tuple[str, str] | None:
+    """The processes of two measurements that the logged system noted in turns, None where none is.
 
-    pid: int
-    begin_s: float
-    end_s: float
-
-
-def spans(log: Path) -> list[Span]:
-    """The measurements that the logged system noted; a killed one has no length."""
-    begins: dict[int, float] = {}
-    ends: dict[int, float] = {}
-    for line in log.read_text().splitlines() if log.exists() else ():
-        what, pid, at = line.split()
-        (begins if what == "begin" else ends)[int(pid)] = float(at)
-    return [Span(pid, at, ends.get(pid, at)) for pid, at in begins.items()]
+    A process's first line is its beginning; whatever stands before its last line happened beside it.
+    """
+    pids = [line.rpartition(" ")[2] for line in _lines(log)]
+    for place, pid in enumerate(pids):
+        if place and pids[place - 1] != pid and pid in pids[:place]:
+            return pid, pids[place - 1]
+    return None
 
 
-def overlapping(found: Sequence[Span]) -> tuple[Span, Span] | None:
-    """Two measurements that ran beside each other."""
-    ordered = sorted(found, key=lambda span: span.begin_s)
-    pairs = zip(ordered, ordered[1:], strict=False)
-    return next((pair for pair in pairs if pair[1].begin_s < pair[0].end_s), None)
+def _lines(log: Path) -> list[str]:
+    return log.read_text(encoding="utf-8").splitlines() if log.exists() else []
 
 
 def expected_of(place: Place) -> frozenset[str]:

@@ -33,10 +33,9 @@ from scripts.campaign_parts.small_bench import (
     LIMIT_S,
     LOG,
     Pipeline,
+    beside_each_other,
     expected_of,
     logged_sweep,
-    overlapping,
-    spans,
 )
 
 N_CASES = 50
@@ -157,10 +156,10 @@ def _hang(ended: Ended) -> Outcome | None:
 
 
 def _beside(place: Place) -> Outcome | None:
-    pair = overlapping(spans(place.folder / LOG))
+    pair = beside_each_other(place.folder / LOG)
     if pair is None:
         return None
-    return Outcome("measured_twice", f"processes {pair[0].pid} and {pair[1].pid} measured at once")
+    return Outcome("measured_twice", f"processes {pair[0]} and {pair[1]} measured at once")
 
 
 def _kill(line: list[str], case: Case, place: Place) -> Ended:
