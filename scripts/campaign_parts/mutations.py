@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 BOM = b"\xef\xbb\xbf"
 HUGE = (b"99999999999999999999", b"2147483648", b"-1", b"1e309", b"4294967296", b"00", b"\xd9\xa3")
@@ -120,3 +122,33 @@ MUTATIONS: dict[str, Callable[[bytes, random.Random], bytes]] = {
 def mutated(content: bytes, name: str, seed: int) -> bytes:
     """A file's bytes after the mutation of this name."""
     return MUTATIONS[name](content, random.Random(seed))
+
+
+def _fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _endless(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def _circle(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path)
+
+
+# What stands in the place of a file.
+INSTEAD: dict[str, Callable[[Path], None]] = {
+    "missing": Path.unlink,
+    "fifo": _fifo,
+    "folder": _folder,
+    "endless": _endless,
+    "circle": _circle,
+}

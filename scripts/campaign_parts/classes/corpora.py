@@ -16,53 +16,78 @@ from typing import Any
 from scripts.campaign_parts.case import OK, Case, Outcome, Run
 from scripts.campaign_parts.child import Child, a_child
 from scripts.campaign_parts.corpus_files import CorpusFiles, corpora
-from scripts.campaign_parts.mutations import MUTATIONS, mutated
+from scripts.campaign_parts.mutations import INSTEAD, MUTATIONS, mutated
 from scripts.campaign_parts.place import Place
 from scripts.campaign_parts.well_formed import IllFormed, n_instances
 
 N_CASES = 2000
 READER = "scripts.campaign_parts.reads_corpora"
-LIMIT_S = 20.0  # the first answer waits for imports
+FIRST_LIMIT_S, LIMIT_S = 60.0, 8.0  # the first answer waits for imports
+N_VERSIONS = 8  # of the undamaged files
 SAME_TEXT = ("bom", "cr")  # of which the check of its own says nothing
 
 
 def does(number: int, rng: random.Random) -> dict[str, Any]:
-    """Which file of which corpus is damaged in which way."""
-    every = corpora()
+    """Which file of which corpus is damaged in which way; `version` tells the undamaged one."""
+    version = rng.randrange(N_VERSIONS)
+    every = corpora(version)
     name = list(every)[number % len(every)]
-    mutation = list(MUTATIONS)[number // len(every) % len(MUTATIONS)]
+    by_turns = number // len(every)
+    # Once for each corpus what stands in the place of a file is none; all others are damaged.
+    kinds = list(INSTEAD) if by_turns < len(INSTEAD) else list(MUTATIONS)
     file = rng.choice(every[name].damaged)
-    return {"corpus": name, "file": file, "mutation": mutation, "by": rng.randrange(2**32)}
+    mutation = kinds[by_turns % len(kinds)]
+    by = rng.randrange(2**32)
+    return {"corpus": name, "version": version, "file": file, "mutation": mutation, "by": by}
 
 
 @contextmanager
 def runner(folder: Path) -> Iterator[Run]:
     """One process reads all files."""
-    every = corpora()
+    versions = [corpora(version) for version in range(N_VERSIONS)]
+    whole: dict[tuple[str, int], dict[str, Any]] = {}
     with a_child(READER, Place(folder, folder / "cache")) as child:
-        whole = {
-            name: _read(child, one, one.files, folder / "whole" / name)
-            for name, one in every.items()
-        }
 
         def run(case: Case, place: Path) -> Outcome:
-            one = every[case.does["corpus"]]
-            file = case.does["file"]
-            damaged = mutated(one.files[file], case.does["mutation"], case.does["by"])
-            files = {**one.files, file: damaged}
-            answer = _read(child, one, files, place)
-            return judged(case.does, files, answer, whole[case.does["corpus"]])
+            does = case.does
+            name, file, version = does["corpus"], does["file"], does["version"]
+            one = versions[version][name]
+            if (name, version) not in whole:
+                write(one.files, place / "whole")
+                whole[name, version] = _read(child, one, place / "whole", FIRST_LIMIT_S)
+            files = dict(one.files)
+            write(files, place / "root")
+            if does["mutation"] in INSTEAD:
+                INSTEAD[does["mutation"]](place / "root" / file)
+                return fault_of_no_file(_read(child, one, place / "root", LIMIT_S), file)
+            files[file] = mutated(files[file], does["mutation"], does["by"])
+            write(files, place / "root")
+            answer = _read(child, one, place / "root", LIMIT_S)
+            return judged(does, files, answer, whole[name, version])
 
         yield run
 
 
-def _read(
-    child: Child, one: CorpusFiles, files: Mapping[str, bytes], root: Path
-) -> dict[str, Any]:
+def write(files: Mapping[str, bytes], root: Path) -> None:
+    """Write the files of a corpus below a data root."""
     for name, content in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(content)
-    return child.ask({"loader": one.loader, "root": str(root)}, LIMIT_S)
+
+
+def _read(child: Child, one: CorpusFiles, root: Path, limit_s: float) -> dict[str, Any]:
+    return child.ask({"loader": one.loader, "root": str(root)}, limit_s)
+
+
+def fault_of_no_file(answer: Mapping[str, Any], file: str) -> Outcome:
+    """What stands in the place of a file is refused, and named."""
+    fault = _fault_of_answer(answer)
+    if fault is not None:
+        return fault
+    if "refused" not in answer:
+        return Outcome("accepted", "what is no file was read as one")
+    is_named = Path(file).name in answer["refused"]
+    return OK if is_named else Outcome("other", f"refused without its name: {answer['refused']}")
 
 
 def judged(
