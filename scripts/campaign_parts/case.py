@@ -91,11 +91,12 @@ def found_classes(package: ModuleType = classes) -> dict[str, CaseClass]:
 
 
 def cases_of(name: str, kind: CaseClass, seed: int, share: float) -> list[Case]:
-    """The cases of a class, or a share of them spread evenly; at least one."""
-    numbers = [n for n in range(kind.N_CASES) if int((n + 1) * share) > int(n * share)]
+    """The cases of a class, or a share of them, at least one; which ones the seed decides."""
+    n_wanted = max(1, round(kind.N_CASES * share))
+    numbers = sorted(_rng(seed, name, "share").sample(range(kind.N_CASES), n_wanted))
     return [
         Case(name, number, seed, kind.does(number, _rng(seed, name, str(number))))
-        for number in numbers or [0]
+        for number in numbers
     ]
 
 

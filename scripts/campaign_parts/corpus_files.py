@@ -50,7 +50,9 @@ def corpora(seed: int = 0) -> dict[str, CorpusFiles]:
             "datasets.weibo_lattice", {"lattice/train.txt": _lattices(rng)}, ("lattice/train.txt",)
         ),
         "weibo_lexicon": CorpusFiles(
-            "datasets.weibo_lexicon", {"weibo/train.conll": _characters(rng)}, ("weibo/train.conll",)
+            "datasets.weibo_lexicon",
+            {"weibo/train.conll": _characters(rng)},
+            ("weibo/train.conll",),
         ),
     }
 

@@ -65,7 +65,7 @@ def fault_of_survivors(place: Place, grace_s: float = GRACE_S) -> Outcome | None
 
 
 def fault_of_leftovers(place: Place, *, temporary: bool = True) -> Outcome | None:
-    """Processes and half-written files that a case left; temporary: of the temporary folder, too."""
+    """Processes and half-written files that a case left; temporary: in its tmp, too."""
     survivors = fault_of_survivors(place)
     if survivors is not None:
         return survivors

@@ -23,7 +23,9 @@ def _flip(content: bytes, rng: random.Random) -> bytes:
 def _byte(content: bytes, rng: random.Random) -> bytes:
     """Put a byte in that matters in some format."""
     at = rng.randrange(len(content) + 1)
-    return content[:at] + rng.choice([b"(", b")", b"\t", b" ", b"\n", b"|", b"0", b"#"]) + content[at:]
+    return (
+        content[:at] + rng.choice([b"(", b")", b"\t", b" ", b"\n", b"|", b"0", b"#"]) + content[at:]
+    )
 
 
 def _truncate(content: bytes, rng: random.Random) -> bytes:

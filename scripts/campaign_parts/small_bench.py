@@ -49,7 +49,7 @@ def logged_sweep(place: Place, pause_s: float) -> list[str]:
 def beside_each_other(log: Path) -> tuple[str, str] | None:
     """The processes of two measurements that the logged system noted in turns, None where none is.
 
-    A process's first line is its beginning; whatever stands before its last line happened beside it.
+    Whatever stands between a process's first line and its last happened beside it.
     """
     pids = [line.rpartition(" ")[2] for line in _lines(log)]
     for place, pid in enumerate(pids):

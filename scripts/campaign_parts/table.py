@@ -28,8 +28,8 @@ class Facts:
     @property
     def line(self) -> str:
         """All of them in one line."""
-        n_wanted = sum(self.n_wanted.values())
-        return f"{self.date}, {self.machine}, seed {self.seed}, share {self.share:g}: {n_wanted} cases."
+        how_much = f"seed {self.seed}, share {self.share:g}: {sum(self.n_wanted.values())} cases"
+        return f"{self.date}, {self.machine}, {how_much}."
 
 
 def facts_now(seed: int, share: float, n_wanted: Mapping[str, int]) -> Facts:

@@ -139,7 +139,7 @@ def options() -> list[Option]:
 def wrong_value(value: Any, rng: random.Random) -> str:
     """A value of another type, or a misspelt word."""
     if isinstance(value, bool):
-        return rng.choice(["perhaps", "5", "off_"])
+        return rng.choice(["perhaps", "5", "None", "off_"])
     if isinstance(value, int | float):
         return rng.choice(["abc", "nan", "[1]", "-7"])
     return rng.choice([f"{value}x", str(value)[:-1] or "x", "5", "none_"])
@@ -200,8 +200,6 @@ DATA_OF_MODEL = (
     (("seq2seq",), "iwslt15_synthetic"),
     (("parser",), "ud_ewt_synthetic"),
 )
-
-
 
 
 def schedule_line(rng: random.Random) -> tuple[list[str], str]:

@@ -13,12 +13,12 @@ TREE_TOKEN = re.compile(r"[()]|[^()]+")
 NUMBER = re.compile(r"[0-9]{1,9}")
 
 
-class IllFormed(Exception):
+class IllFormedError(Exception):
     """Files that are not in their format."""
 
 
 def n_instances(name: str, files: Files) -> int:
-    """How many instances the files of a corpus hold; raises IllFormed."""
+    """How many instances the files of a corpus hold; raises IllFormedError."""
     return CHECKS[name]({place: _text(content) for place, content in files.items()})
 
 
@@ -26,14 +26,14 @@ def _text(content: bytes) -> str:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise IllFormed("not UTF-8") from error
+        raise IllFormedError("not UTF-8") from error
     _need("\0" not in text, "a NUL character")
     return text.replace("\r\n", "\n")
 
 
 def _need(is_so: bool, otherwise: str) -> None:
     if not is_so:
-        raise IllFormed(otherwise)
+        raise IllFormedError(otherwise)
 
 
 def _lines(text: str) -> list[str]:

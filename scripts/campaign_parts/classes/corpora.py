@@ -18,7 +18,7 @@ from scripts.campaign_parts.child import Child, a_child
 from scripts.campaign_parts.corpus_files import CorpusFiles, corpora
 from scripts.campaign_parts.mutations import INSTEAD, MUTATIONS, mutated
 from scripts.campaign_parts.place import Place
-from scripts.campaign_parts.well_formed import IllFormed, n_instances
+from scripts.campaign_parts.well_formed import IllFormedError, n_instances
 
 N_CASES = 2000
 READER = "scripts.campaign_parts.reads_corpora"
@@ -107,7 +107,7 @@ def judged(
         return OK if is_same else Outcome("accepted", "the same text is read as other instances")
     try:
         wanted = n_instances(does["corpus"], files)
-    except IllFormed as error:
+    except IllFormedError as error:
         taken = "refused" not in answer
         return Outcome("accepted", f"{error}, but it was read") if taken else OK
     if "refused" in answer:
