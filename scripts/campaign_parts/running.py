@@ -49,7 +49,7 @@ def run_cases(
                 state.add(done)
                 tell(done)
     return {
-        name: [done for case in cases if (done := state.of(case)) is not None]
+        name: [known for case in cases if (known := state.of(case)) is not None]
         for name, cases in wanted.items()
     }
 

@@ -48,10 +48,9 @@ def is_clean(found: Found, n_wanted: Mapping[str, int]) -> bool:
 
 def markdown(found: Found, facts: Facts) -> str:
     """A row a class, with a column for each verdict that was given."""
-    counts = {name: Counter(one.outcome.verdict for one in cases) for name, cases in found.items()}
-    given = Counter[str]()
-    for one in counts.values():
-        given += one
+    every = [one for cases in found.values() for one in cases]
+    counts = {name: _counts(cases) for name, cases in found.items()}
+    given = _counts(every)
     shown = [verdict for verdict in VERDICTS if verdict in given or verdict not in HARMLESS]
     shown = list(dict.fromkeys(("ok", *shown)))
     heads = ["class", "cases", *(verdict.replace("_", " ") for verdict in shown), "minutes"]
@@ -59,11 +58,14 @@ def markdown(found: Found, facts: Facts) -> str:
         _row(name, len(found[name]), facts.n_wanted[name], counts[name], shown, _minutes(cases))
         for name, cases in found.items()
     ]
-    every = [one for cases in found.values() for one in cases]
     n_wanted = sum(facts.n_wanted.values())
     rows.append(_row("all", len(every), n_wanted, given, shown, _minutes(every)))
     lines = ["| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows)]
     return "\n".join([facts.line, "", *lines])
+
+
+def _counts(cases: Sequence[Done]) -> Counter[str]:
+    return Counter(one.outcome.verdict for one in cases)
 
 
 def _row(
@@ -87,7 +89,7 @@ def as_plain(found: Found, facts: Facts) -> dict[str, Any]:
     ]
     classes = {
         name: {
-            "verdicts": dict(Counter(one.outcome.verdict for one in cases)),
+            "verdicts": dict(_counts(cases)),
             "seconds": sum(one.seconds for one in cases),
         }
         for name, cases in found.items()

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
+from unittest.mock import patch
 
 from hydra.core.global_hydra import GlobalHydra
 
@@ -26,14 +27,12 @@ def _measures_nothing(*_: object) -> bool:
     return True
 
 
-bench.measure_all = _measures_nothing
-
-
 def answer(question: dict[str, Any]) -> dict[str, Any]:
     """Run a command in this process, in the folder of its own."""
     os.chdir(question["folder"])
     out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
+    stopped = patch.object(bench, "measure_all", _measures_nothing)
+    with stopped, redirect_stdout(out), redirect_stderr(err):
         try:
             code: Any = COMMANDS[question["command"]](question["arguments"])
         except SystemExit as stop:

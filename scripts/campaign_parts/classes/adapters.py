@@ -61,7 +61,9 @@ def _faults() -> list[Fault]:
         for what in ("memory", "enomem", "numpy")
         for method in early
     ]
-    found += [Fault(f"raise:{what}", "prepare", ("crash",)) for what in ("unicode", "keyboard")]
+    found += [
+        Fault(f"raise:{what}", "prepare", ("crash",)) for what in ("unicode", "surrogate", "stop")
+    ]
     found += [Fault(f"exit:{code}", "prepare", ("crash",)) for code in EXIT_CODES]
     found += [Fault(f"sys_exit:{code}", "prepare", ("crash",)) for code in (0, 64, 65)]
     found += [Fault(f"signal:{number}", "run", ("crash",)) for number in SIGNALS]
