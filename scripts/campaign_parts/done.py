@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from scripts.campaign_parts.case import Case, Outcome
 
@@ -51,15 +52,15 @@ def _key(case: Case) -> tuple[str, int, int]:
 
 
 def _read(path: Path) -> list[Done]:
-    """All whole lines: a campaign that was killed may have left half of one."""
+    """All whole lines; half of one, which a killed campaign may have left, is cut off."""
     if not path.exists():
         return []
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            plain = json.loads(line)
-        except ValueError:
-            continue
-        case, outcome = Case(**plain["case"]), Outcome(**plain["outcome"])
-        found.append(Done(case, outcome, plain["seconds"]))
-    return found
+    text = path.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        path.write_text(whole, encoding="utf-8")
+    return [_done_of(json.loads(line)) for line in whole.splitlines()]
+
+
+def _done_of(plain: dict[str, Any]) -> Done:
+    return Done(Case(**plain["case"]), Outcome(**plain["outcome"]), plain["seconds"])

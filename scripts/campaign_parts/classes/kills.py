@@ -87,7 +87,7 @@ def runner(folder: Path) -> Iterator[Run]:
         name = case.does["command"]
         if name not in commands:  # the pipeline takes its time
             commands[name] = _undisturbed(_pipeline, _write, folder / name, cache)
-        return _killed(commands[name], case, Place(place, cache))
+        return killed(commands[name], case, Place(place, cache))
 
     yield run
 
@@ -123,7 +123,7 @@ def _undisturbed(
     return Command(line, prepare, expected_of(place))
 
 
-def _killed(command: Command, case: Case, place: Place) -> Outcome:
+def killed(command: Command, case: Case, place: Place) -> Outcome:
     """Kill, look at what is left, and give the same command again."""
     command.prepare(place)
     killed = _kill(command.line(place), case, place)
