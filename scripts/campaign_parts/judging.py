@@ -13,7 +13,6 @@ from scripts.campaign_parts.kept import Kept, litter
 from scripts.campaign_parts.place import Ended, Place
 
 STACK = re.compile(r"^Traceback \(most recent call last\)|^  File \"[^\"]+\", line \d+", re.M)
-GRACE_S = 3.0  # for processes to notice that their parent is gone
 
 
 def first_fault(*outcomes: Outcome | None) -> Outcome:
@@ -52,9 +51,9 @@ def fault_of_records(place: Place, before: Kept, expected: Collection[str]) -> O
     return None
 
 
-def fault_of_survivors(place: Place, grace_s: float = GRACE_S) -> Outcome | None:
+def fault_of_survivors(place: Place) -> Outcome | None:
     """Processes of a case that live on, which are ended."""
-    survivors = place.survivors(grace_s)
+    survivors = place.survivors()
     if not survivors:
         return None
     words = str(survivors[0].pid)

@@ -38,11 +38,13 @@ class Ended:
 class Place:
     """A folder for the results, temporary files and working folder of one case.
 
-    cache: the user's cache, which cases may share.
+    cache: the user's cache, which cases may share. grace_s: how long processes may take to notice
+    that their parent is gone.
     """
 
     folder: Path
     cache: Path
+    grace_s: float = 3.0
 
     @property
     def results(self) -> Path:
@@ -121,14 +123,16 @@ class Place:
             return file.read(MOST_TEXT).decode(errors="replace")
         return ""
 
-    def survivors(self, grace_s: float = 0.0) -> list[psutil.Process]:
+    def survivors(self) -> list[psutil.Process]:
         """Processes of this case that live longer than the grace."""
-        until = time.monotonic() + grace_s
-        while (found := [p for p in psutil.process_iter() if self._is_ours(p)]) and (
-            time.monotonic() < until
-        ):
+        until = time.monotonic() + self.grace_s
+        while (found := self.processes()) and time.monotonic() < until:
             time.sleep(POLL_S)
         return found
+
+    def processes(self) -> list[psutil.Process]:
+        """Processes of this case that live now."""
+        return [process for process in psutil.process_iter() if self._is_ours(process)]
 
     def _is_ours(self, process: psutil.Process) -> bool:
         try:
@@ -139,7 +143,7 @@ class Place:
 
     def end_all(self) -> None:
         """End all processes of this case."""
-        while found := self.survivors():
+        while found := self.processes():
             for process in found:
                 with suppress(psutil.NoSuchProcess):
                     process.send_signal(signal.SIGKILL)

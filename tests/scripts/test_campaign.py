@@ -137,7 +137,9 @@ def test_a_case_that_fails_itself_is_told_and_the_others_run(tmp_path: Path) -> 
     told: list[Done] = []
     kind = Noted(outcomes={2: Outcome("lost")}, fails_at=4)
     run_cases({"a": kind}, EVER, State(tmp_path / "state.jsonl"), told.append)
-    assert [one.outcome.verdict for one in told] == ["ok"] * 2 + ["lost", "ok", "other"] + ["ok"] * 5
+    assert [one.outcome.verdict for one in told] == ["ok"] * 2 + ["lost", "ok", "other"] + [
+        "ok"
+    ] * 5
     assert told[4].outcome.words == "the case itself failed: ZeroDivisionError: odd"
 
 

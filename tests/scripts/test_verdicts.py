@@ -30,7 +30,7 @@ DETACHED = "import subprocess; subprocess.Popen(['sleep', '600'], start_new_sess
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     (tmp_path / "case").mkdir()
-    return Place(tmp_path / "case", tmp_path / "cache")
+    return Place(tmp_path / "case", tmp_path / "cache", grace_s=0.2)
 
 
 def verdict_of(outcome: Outcome | None) -> str | None:
@@ -67,11 +67,11 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(place: Place) ->
 
 def test_a_process_that_lives_on_is_found_wherever_it_hides(place: Place) -> None:
     place.run([sys.executable, "-c", DETACHED], 60)
-    fault = fault_of_survivors(place, grace_s=0.1)
+    fault = fault_of_survivors(place)
     assert verdict_of(fault) == "leftover"
     assert fault is not None
     assert "sleep 600" in fault.words
-    assert fault_of_survivors(place, grace_s=0.1) is None
+    assert fault_of_survivors(place) is None
 
 
 def test_files_that_are_left_are_found(place: Place) -> None:
@@ -182,7 +182,6 @@ def test_what_a_kill_brings_to_light(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, verdict: str, signal_: str
 ) -> None:
     monkeypatch.setattr(kills, "LIMIT_S", 3.0)
-    monkeypatch.setattr("scripts.campaign_parts.judging.GRACE_S", 0.2)
 
     def line(place: Place) -> list[str]:
         return python("tests.support.odd_bench", str(place.results), fault)
@@ -196,7 +195,7 @@ def test_what_a_kill_brings_to_light(
         "again_at_once": False,
     }
     command = Command(line, lambda _: None, RECORDS)
-    place = Place(tmp_path / "case", tmp_path / "cache")
+    place = Place(tmp_path / "case", tmp_path / "cache", grace_s=0.2)
     place.folder.mkdir()
     outcome = killed(command, Case("kills", 0, 0, does), place)
     assert outcome.verdict == verdict, outcome.words

@@ -1,6 +1,6 @@
 """In place of `bench` in tests of the campaign: two records, and a fault of one's choice.
 
-    python -m tests.support.odd_bench RESULTS FAULT
+python -m tests.support.odd_bench RESULTS FAULT
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from scripts.campaign_parts.place import Ended, Place, python
 SYSTEMS = tuple(sorted(path.stem for path in (CONF_DIR / "system").glob("*.yaml")))
 N_CASES = len(SYSTEMS)
 N_STEPS = 3200
-MOST_S = 45.0  # of stepping; slow systems make fewer steps in it
+MOST_S = 40.0  # of stepping; slow systems make fewer steps in it
 LIMIT_S = 200.0  # with imports and compiling
 GROWTH_BYTES = 24 * 2**20
 
