@@ -93,7 +93,8 @@ class Place:
                 stderr=err,
                 start_new_session=True,
             )
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+        with suppress(ProcessLookupError):  # it is over already
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
         return process
 
     def _open(self, name: str, kind: str, path: Path | None = None) -> IO[bytes]:
@@ -110,6 +111,9 @@ class Place:
         except subprocess.TimeoutExpired:
             self.end_all()
             process.wait()
+        except BaseException:  # the campaign itself is ended
+            self.end_all()
+            raise
         seconds = time.monotonic() - begin
         return Ended(returncode, self._said(name, "out"), self._said(name, "err"), seconds)
 

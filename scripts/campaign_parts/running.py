@@ -55,7 +55,8 @@ def run_cases(
 
 
 def _run_class(kind: CaseClass, waiting: Sequence[Case], plan: Plan) -> Iterator[Done]:
-    with _folder("campaign-class-") as shared, kind.runner(shared) as run:
+    with _folder("campaign-class-") as shared, contextlib.ExitStack() as stack:
+        run = _entered(stack, kind, shared)
         for case in waiting:
             if plan.now() >= plan.until_s:
                 return
@@ -63,6 +64,19 @@ def _run_class(kind: CaseClass, waiting: Sequence[Case], plan: Plan) -> Iterator
             with _folder("campaign-") as folder:
                 outcome = _outcome(run, case, folder)
             yield Done(case, outcome, plan.now() - begin)
+
+
+def _entered(stack: contextlib.ExitStack, kind: CaseClass, shared: Path) -> Run:
+    """What runs the cases of a class; where that cannot be prepared, each of them says so."""
+    try:
+        return stack.enter_context(kind.runner(shared))
+    except Exception as error:
+        fault = error
+
+    def fail(case: Case, folder: Path) -> Outcome:
+        raise RuntimeError(f"no case of this class can run: {fault}") from fault
+
+    return fail
 
 
 def _outcome(run: Run, case: Case, folder: Path) -> Outcome:

@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from scripts import campaign
 from scripts.campaign_parts import classes
-from scripts.campaign_parts.case import Case, Outcome, cases_of, found_classes
+from scripts.campaign_parts.case import Case, Outcome, Run, cases_of, found_classes
 from scripts.campaign_parts.done import Done, State
 from scripts.campaign_parts.running import Plan, run_cases
 from scripts.campaign_parts.table import Facts, is_clean, markdown
@@ -141,6 +142,18 @@ def test_a_case_that_fails_itself_is_told_and_the_others_run(tmp_path: Path) -> 
         "ok"
     ] * 5
     assert told[4].outcome.words == "the case itself failed: ZeroDivisionError: odd"
+
+
+def test_a_class_that_cannot_be_prepared_is_told_for_each_of_its_cases(tmp_path: Path) -> None:
+    class Unprepared(Noted):
+        def runner(self, folder: Path) -> AbstractContextManager[Run]:
+            raise OSError("no disk")
+
+    classes = {"a": Unprepared(), "b": Noted()}
+    found = run_cases(classes, EVER, State(tmp_path / "state.jsonl"), nothing)
+    assert {one.outcome.verdict for one in found["a"]} == {"other"}
+    assert found["a"][0].outcome.words.endswith("no case of this class can run: no disk")
+    assert {one.outcome.verdict for one in found["b"]} == {"ok"}
 
 
 def test_the_table_counts_and_says_what_did_not_run() -> None:

@@ -65,6 +65,20 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(place: Place) ->
     assert place.survivors() == []
 
 
+def test_a_campaign_that_is_interrupted_ends_what_it_started(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = place.start([sys.executable, "-c", "import time; time.sleep(600)"])
+
+    def interrupted(timeout: float) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(process, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        place.wait(process, 60)
+    assert place.processes() == []
+
+
 def test_a_process_that_lives_on_is_found_wherever_it_hides(place: Place) -> None:
     place.run([sys.executable, "-c", DETACHED], 60)
     fault = fault_of_survivors(place)

@@ -177,18 +177,17 @@ def _kill(line: list[str], case: Case, place: Place) -> Ended:
 
 
 def _await_moment(process: subprocess.Popen[bytes], case: Case, place: Place) -> None:
-    moment, nth = case.does["moment"], case.does["nth"]
-    if moment == "any":
-        return
-    until = time.monotonic() + NEVER_S
+    nth, until = case.does["nth"], time.monotonic() + NEVER_S
     workers: set[int] = set()
-    while process.poll() is None and time.monotonic() < until:
-        if moment == "worker_starts":
+    has_come = {
+        # Not before: what happens to Python while it starts is not ours.
+        "any": place.results.exists,
+        "worker_starts": lambda: len(workers) >= nth,
+        "record_written": lambda: len(list(place.results.glob("raw/*/*r*.json*"))) >= nth,
+    }[case.does["moment"]]
+    while process.poll() is None and time.monotonic() < until and not has_come():
+        if case.does["moment"] == "worker_starts":
             workers |= _workers_of(process.pid)
-            if len(workers) >= nth:
-                return
-        elif len(list(place.results.glob("raw/*/*r*.json*"))) >= nth:
-            return
         time.sleep(POLL_S)
 
 
