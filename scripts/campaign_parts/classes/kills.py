@@ -179,12 +179,13 @@ def _kill(line: list[str], case: Case, place: Place) -> Ended:
 def _await_moment(process: subprocess.Popen[bytes], case: Case, place: Place) -> None:
     nth, until = case.does["nth"], time.monotonic() + NEVER_S
     workers: set[int] = set()
-    has_come = {
+    moments: dict[str, Callable[[], bool]] = {
         # Not before: what happens to Python while it starts is not ours.
         "any": place.results.exists,
         "worker_starts": lambda: len(workers) >= nth,
         "record_written": lambda: len(list(place.results.glob("raw/*/*r*.json*"))) >= nth,
-    }[case.does["moment"]]
+    }
+    has_come = moments[case.does["moment"]]
     while process.poll() is None and time.monotonic() < until and not has_come():
         if case.does["moment"] == "worker_starts":
             workers |= _workers_of(process.pid)
