@@ -32,14 +32,6 @@ def fault_of_ending(ended: Ended, codes: Collection[int]) -> Outcome | None:
     return None
 
 
-def fault_of_refusal(ended: Ended) -> Outcome | None:
-    """More or less than one line where something was refused, and nothing else was to be said."""
-    lines = [line for line in ended.stderr.splitlines() if line.strip()]
-    if ended.returncode == 1 and len(lines) != 1:
-        return Outcome("other", f"{len(lines)} lines for one refusal; {last_line(ended)}")
-    return None
-
-
 def fault_of_records(place: Place, before: Kept, expected: Collection[str]) -> Outcome | None:
     """What became of complete records, and whether all that were wanted are there in the end."""
     after = Kept.of(place.results)

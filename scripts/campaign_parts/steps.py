@@ -37,7 +37,10 @@ WORKLOADS = (  # the first that a system runs
     ("model=lattice_lstm", "dataset=lattice_synthetic", FEW_WORDS),
     ("model=cell", "dataset=complete_trees", "dataset.options.n_leaves=2", "mode=infer"),
 )
-SIZES = ("hidden_size=8", "batch_size=2", "timing.n_mini_batches=2", "learning_rate=1e-4")
+SIZES = (
+    *("hidden_size=8", "batch_size=2", "timing.n_mini_batches=2"),
+    *("learning_rate=1e-4", "learning.trials=50"),
+)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -216,6 +216,20 @@ def test_what_a_kill_brings_to_light(
     assert place.survivors() == []
 
 
+@pytest.mark.parametrize(
+    ("ended", "verdict"),
+    [
+        (Ended(143, "", "[1/4] null  ok\nbench: 1 record is kept\n", 0.0), None),
+        (Ended(143, "", "[1/4] null  ok\n", 0.0), "other"),
+        (Ended(143, "", "bench: one\nbench: two\n", 0.0), "other"),
+        (Ended(-15, "", "bench: one\n", 0.0), "other"),
+        (Ended(0, "", "", 0.0), None),
+    ],
+)
+def test_told_to_stop_a_command_says_one_line(ended: Ended, verdict: str | None) -> None:
+    assert verdict_of(kills.fault_of_end(ended, "SIGTERM")) == verdict
+
+
 def test_what_a_command_said_is_in_the_words(place: Place) -> None:
     fault = fault_of_ending(Ended(7, "out", "first\nlast words\n\n", 0.0), (0,))
     assert fault == Outcome("other", "exit code 7, not 0; last words")

@@ -5,13 +5,13 @@ python -m tests.support.odd_bench RESULTS FAULT
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 PAUSE_S = 0.4
@@ -22,6 +22,11 @@ def record(path: Path, word: str = "first") -> None:
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps({"status": "ok", "word": word}))
     temporary.replace(path)
+
+
+def stop(*_: object) -> NoReturn:
+    print("bench: ended by SIGTERM", file=sys.stderr)
+    sys.exit(143)
 
 
 def main(results: Path, fault: str) -> int:
@@ -48,7 +53,5 @@ def main(results: Path, fault: str) -> int:
 
 
 if __name__ == "__main__":
-    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
-        signal.signal(number, lambda *_, code=code: sys.exit(code))
-    with contextlib.suppress(KeyboardInterrupt):
-        sys.exit(main(Path(sys.argv[1]), sys.argv[2]))
+    signal.signal(signal.SIGTERM, stop)
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))

@@ -22,7 +22,7 @@ SYSTEMS = tuple(sorted(path.stem for path in (CONF_DIR / "system").glob("*.yaml"
 N_CASES = len(SYSTEMS)
 N_STEPS = 3200
 MOST_S = 40.0  # of stepping; slow systems make fewer steps in it
-LIMIT_S = 200.0  # with imports and compiling
+LIMIT_S = 120.0  # with imports and compiling
 GROWTH_BYTES = 24 * 2**20
 
 

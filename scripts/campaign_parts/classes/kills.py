@@ -126,10 +126,10 @@ def _undisturbed(
 def killed(command: Command, case: Case, place: Place) -> Outcome:
     """Kill, look at what is left, and give the same command again."""
     command.prepare(place)
-    killed = _kill(command.line(place), case, place)
+    first = _kill(command.line(place), case, place)
     is_bench = case.does["command"] == "bench"
     told = case.does["signal"] != "SIGKILL"
-    faults = [fault_of_ending(killed, EXITS[case.does["signal"]]) if is_bench else _hang(killed)]
+    faults = [fault_of_end(first, case.does["signal"]) if is_bench else _hang(first)]
     if is_bench and not case.does["again_at_once"]:
         # Nobody can tidy files up after a kill -9 but the next run.
         faults.append(fault_of_leftovers(place) if told else fault_of_survivors(place))
@@ -148,6 +148,16 @@ def killed(command: Command, case: Case, place: Place) -> Outcome:
 def _gravity(outcome: Outcome) -> int:
     order = ("lost", "measured_twice", "leftover", "hang", "traceback")
     return order.index(outcome.verdict) if outcome.verdict in order else len(order)
+
+
+def fault_of_end(ended: Ended, name: str) -> Outcome | None:
+    """How `bench` ends when it is told to: one line of its own, and the code of the signal."""
+    fault = fault_of_ending(ended, EXITS[name])
+    if fault is not None or name == "SIGKILL" or ended.returncode == 0:
+        return fault
+    words = [line for line in ended.stderr.splitlines() if line.strip() and line[0] != "["]
+    is_said = len(words) == 1 and words[0].startswith("bench: ")
+    return None if is_said else Outcome("other", f"{len(words)} lines after {name}, not one")
 
 
 def _hang(ended: Ended) -> Outcome | None:
