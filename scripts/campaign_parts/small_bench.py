@@ -58,6 +58,11 @@ def beside_each_other(log: Path) -> tuple[str, str] | None:
     return None
 
 
+def n_noted(log: Path) -> int:
+    """How often the logged system has noted something."""
+    return len(_lines(log))
+
+
 def _lines(log: Path) -> list[str]:
     return log.read_text(encoding="utf-8").splitlines() if log.exists() else []
 

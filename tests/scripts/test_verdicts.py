@@ -216,6 +216,15 @@ def test_what_a_kill_brings_to_light(
     assert place.survivors() == []
 
 
+@pytest.mark.slow
+def test_a_worker_that_measures_on_without_its_parent_is_told(place: Place) -> None:
+    patient = Place(place.folder, place.cache, grace_s=30.0)
+    patient.run(python("tests.support.odd_bench", str(place.results), "orphan"), 60)
+    fault = kills.fault_of_orphans(patient)
+    assert fault == Outcome("leftover", "a worker measured on after its parent was gone")
+    assert kills.fault_of_orphans(patient) is None
+
+
 @pytest.mark.parametrize(
     ("ended", "verdict"),
     [

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
+LATE = [sys.executable, "-c", "import time; time.sleep(1.5); open('measured.log', 'a').write('x')"]
 PAUSE_S = 0.4
 
 
@@ -35,6 +36,8 @@ def main(results: Path, fault: str) -> int:
     (results / "began").write_text("yes")
     if fault == "leftover":
         subprocess.Popen(SLEEPER, start_new_session=True)
+    if fault == "orphan" and not began:
+        subprocess.Popen(LATE, start_new_session=True)
     if fault == "hang" and began:
         time.sleep(600)
     first = results / "raw" / "a" / "r0.json"

@@ -36,6 +36,7 @@ from scripts.campaign_parts.small_bench import (
     beside_each_other,
     expected_of,
     logged_sweep,
+    n_noted,
 )
 
 N_CASES = 50
@@ -132,7 +133,7 @@ def killed(command: Command, case: Case, place: Place) -> Outcome:
     faults = [fault_of_end(first, case.does["signal"]) if is_bench else _hang(first)]
     if is_bench and not case.does["again_at_once"]:
         # Nobody can tidy files up after a kill -9 but the next run.
-        faults.append(fault_of_leftovers(place) if told else fault_of_survivors(place))
+        faults += [fault_of_orphans(place), fault_of_leftovers(place) if told else None]
     before = Kept.of(place.results)
     again = place.run(command.line(place), LIMIT_S)
     faults += [
@@ -143,6 +144,15 @@ def killed(command: Command, case: Case, place: Place) -> Outcome:
     ]
     worst = sorted((one for one in faults if one is not None), key=_gravity)
     return first_fault(*worst)
+
+
+def fault_of_orphans(place: Place) -> Outcome | None:
+    """Processes that outlive their parent, or that measure on before they end by themselves."""
+    n_before = n_noted(place.folder / LOG)
+    survivors = fault_of_survivors(place)
+    if survivors is None and n_noted(place.folder / LOG) > n_before:
+        return Outcome("leftover", "a worker measured on after its parent was gone")
+    return survivors
 
 
 def _gravity(outcome: Outcome) -> int:
