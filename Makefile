@@ -2,6 +2,7 @@
 # make medium: the same at a scale worth looking at.
 # make test: the test suite, style and types among it.
 # make test-quick: the part of it to run at every change.  All install what they need.
+# make campaign: what becomes of records and commands when things go wrong, see docs/faults.md.
 PYTHON ?= $(firstword $(shell command -v python3.11 python3))
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,7 +24,7 @@ BOX_PYTHON ?= 3.12
 BOX_PACKAGES ?=
 MINUTES ?= 9
 
-.PHONY: all try medium install test test-quick dynet-native wheelhouse gpu clean
+.PHONY: all try medium install test test-quick campaign dynet-native wheelhouse gpu clean
 
 all: install
 	$(BIN)/snakemake all $(if $(CONFIG),--config $(CONFIG)) $(SNAKEMAKE)
@@ -54,6 +55,12 @@ test: install
 
 test-quick: install
 	$(PYTEST) -m "not slow and not dynet"
+
+# Faults injected into commands, their disks, caches and inputs: about 40 minutes on 2 cores, and its
+# table goes into docs/faults.md. An interrupted one goes on. CAMPAIGN="--share 0.1": a tenth of it.
+CAMPAIGN ?= --write
+campaign: install
+	$(BIN)/python -m scripts.campaign $(CAMPAIGN)
 
 # Real DyNet built from source, which headline ratios are taken against; needs a C++ compiler.
 dynet-native: install

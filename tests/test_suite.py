@@ -12,7 +12,7 @@ import pytest
 from harness.values.places import ROOT
 
 TESTS = ROOT / "tests"
-HOUSE = ("systems", "datasets", "plots")  # and every folder of harness/
+HOUSE = ("systems", "datasets", "plots", "scripts")  # and every folder of harness/
 # Folders that mirror none: tests of pages, code that tests share, tests of everything together.
 OTHERS = {"docs", "support", "whole"}
 FILES = {str(path.relative_to(ROOT)): path for path in sorted(TESTS.rglob("*.py"))}

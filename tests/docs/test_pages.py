@@ -13,6 +13,7 @@ from harness.planning.grid import experiment_names
 from harness.records.record import STATUSES, Record
 from harness.values.places import ROOT
 from scripts import draw_answers, draw_artefacts
+from scripts.campaign_parts.case import found_classes
 from scripts.marked_page import END, MarkedPage
 
 DOCS = ROOT / "docs"
@@ -48,6 +49,12 @@ def test_every_value_of_a_switch_is_named(name: str) -> None:
 
 def test_every_word_in_place_of_a_number_is_explained() -> None:
     assert set(STATUSES) - {"ok"} <= first_cells("measuring.md")
+
+
+def test_every_class_of_the_campaign_is_promised_with_its_number_of_cases() -> None:
+    text = (DOCS / "faults.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (\d+) \|", text, re.MULTILINE)
+    assert {name: int(n) for name, n in rows} == {n: c.N_CASES for n, c in found_classes().items()}
 
 
 def test_the_answers_of_the_readme_are_those_of_the_committed_records() -> None:

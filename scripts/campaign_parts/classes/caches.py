@@ -1,0 +1,180 @@
+"""Cache entries of every kind that are damaged, not ours, or cannot be written, before a run.
+
+Promised: what cannot be read is made anew, code that another user may have written is not run, and
+the numbers are those of a run with a good cache.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from scripts.campaign_parts.case import Case, Outcome, Run
+from scripts.campaign_parts.judging import fault_of_ending, first_fault
+from scripts.campaign_parts.kept import Kept
+from scripts.campaign_parts.place import Place
+from scripts.campaign_parts.small_bench import bench
+
+LIMIT_S = 300.0  # without any cache all is compiled anew
+NOBODY = 65534
+ENGINE = ("system=vertex", "force=true")
+MARKER = "poison.ran"
+# Entries of a kind, as a pattern below the case's folder.
+KINDS = {
+    "answers_of_source": "cache/*/source/*",
+    "generated_code": "cache/*/kernels/*.py",
+    "machine_code_index": "cache/**/*.nbi",
+    "machine_code": "cache/**/*.nbc",
+    "answers_of_oracle": "results/.oracle/*.npz",
+}
+DAMAGES = ("emptied", "truncated", "flipped", "a_folder", "dangling", "unwritable", "all_emptied")
+N_CASES = len(KINDS) * len(DAMAGES) + 2  # two more: a foreign cache, and none at all
+
+
+def does(number: int, rng: random.Random) -> dict[str, Any]:
+    """Which kind of entry is damaged in which way."""
+    if number >= len(KINDS) * len(DAMAGES):
+        whole = ("foreign", "no_cache")[number - len(KINDS) * len(DAMAGES)]
+        return {"kind": "whole_cache", "damage": whole}
+    return {
+        "kind": list(KINDS)[number % len(KINDS)],
+        "damage": DAMAGES[number // len(KINDS)],
+        "pick": rng.random(),
+        "at": rng.random(),
+    }
+
+
+@contextmanager
+def runner(folder: Path) -> Iterator[Run]:
+    """Fill a cache once, which every case gets a copy of."""
+    warm = Place(folder / "warm", folder / "warm" / "cache")
+    warm.folder.mkdir()
+    for _ in range(2):  # the second run finds what the first has left
+        ended = warm.run(bench(warm, *ENGINE), LIMIT_S)
+        if ended.returncode != 0:
+            raise RuntimeError(f"the run fails with a good cache: {ended.stderr[-300:]}")
+    wanted = _fingerprint(warm)
+
+    def run(case: Case, at: Path) -> Outcome:
+        for name in ("cache", "results"):
+            shutil.copytree(warm.folder / name, at / name, symlinks=True)
+        shutil.rmtree(at / "results" / "raw")
+        place = Place(at, at / "cache")
+        refused = damage(case, at)
+        if refused is not None:
+            return refused
+        ended = place.run(bench(place, *ENGINE), LIMIT_S)
+        return first_fault(fault_of_ending(ended, (0,)), _fault_of_poison(at), _same(place, wanted))
+
+    yield run
+
+
+def _fingerprint(place: Place) -> tuple[str, str]:
+    """The status and the fingerprint of the one record."""
+    kept = Kept.of(place.results)
+    (content,) = kept.complete.values()
+    record = json.loads(content)
+    return record["status"], json.dumps(_of_one_pass(record["fingerprint"]), sort_keys=True)
+
+
+def _of_one_pass(fingerprint: Any) -> Any:
+    """Without the losses of passes, of which there are as many as there is time for."""
+    if isinstance(fingerprint, dict):
+        return {key: value for key, value in fingerprint.items() if key != "pass_losses"}
+    return fingerprint
+
+
+def _same(place: Place, wanted: tuple[str, str]) -> Outcome | None:
+    found = _fingerprint(place)
+    if found == wanted:
+        return None
+    if found[0] != "ok":
+        reason = json.loads(next(iter(Kept.of(place.results).complete.values())))["reason"]
+        return Outcome("other", f"the record says {found[0]}: {' '.join(str(reason).split())}")
+    return Outcome("accepted", "other numbers than with a good cache")
+
+
+def _fault_of_poison(at: Path) -> Outcome | None:
+    ran = (at / MARKER).exists()
+    return Outcome("accepted", "code from another user's cache was run") if ran else None
+
+
+def damage(case: Case, at: Path) -> Outcome | None:
+    """Damage what the case says; an outcome where that cannot be done here."""
+    kind, what = case.does["kind"], case.does["damage"]
+    if kind == "whole_cache":
+        return _foreign(at) if what == "foreign" else _no_cache(at)
+    entries = sorted(path for path in at.glob(KINDS[kind]) if path.is_file())
+    if not entries:
+        return Outcome("skipped", f"this run leaves no {kind} in a cache")
+    some = entries if what == "all_emptied" else [entries[int(case.does["pick"] * len(entries))]]
+    for path in some:
+        _DAMAGES[what](path, case.does["at"])
+    return None
+
+
+def _foreign(at: Path) -> Outcome | None:
+    """Another user's files, which would write a marker if they were run."""
+    if os.geteuid() != 0:
+        return Outcome("skipped", "only root can give files away")
+    for path in at.glob(KINDS["generated_code"]):
+        path.write_text(f"open({str(at / MARKER)!r}, 'w').close()\n{path.read_text()}")
+    for path in [at / "cache", *(at / "cache").rglob("*")]:
+        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        if path.is_dir():
+            path.chmod(0o777)
+    return None
+
+
+def _no_cache(at: Path) -> Outcome | None:
+    """A file where the folder should be: nothing can be kept."""
+    shutil.rmtree(at / "cache")
+    (at / "cache").mkdir()
+    (at / "cache" / "dynamic-batching-benchmark").write_text("in the way\n")
+    return None
+
+
+def _emptied(path: Path, _: float) -> None:
+    path.write_bytes(b"")
+
+
+def _truncated(path: Path, at: float) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: int(at * len(content))])
+
+
+def _flipped(path: Path, at: float) -> None:
+    content = bytearray(path.read_bytes())
+    content[int(at * len(content))] ^= 0x10
+    path.write_bytes(bytes(content))
+
+
+def _a_folder(path: Path, _: float) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _dangling(path: Path, _: float) -> None:
+    path.unlink()
+    path.symlink_to(path.parent / "nowhere" / "at" / "all")
+
+
+def _unwritable(path: Path, _: float) -> None:
+    path.chmod(0)
+
+
+_DAMAGES: dict[str, Callable[[Path, float], None]] = {
+    "emptied": _emptied,
+    "all_emptied": _emptied,
+    "truncated": _truncated,
+    "flipped": _flipped,
+    "a_folder": _a_folder,
+    "dangling": _dangling,
+    "unwritable": _unwritable,
+}

@@ -1,0 +1,60 @@
+"""In place of `bench` in tests of the campaign: two records, and a fault of one's choice.
+
+python -m tests.support.odd_bench RESULTS FAULT
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
+LATE = [sys.executable, "-c", "import time; time.sleep(1.5); open('measured.log', 'a').write('x')"]
+PAUSE_S = 0.4
+
+
+def record(path: Path, word: str = "first") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps({"status": "ok", "word": word}))
+    temporary.replace(path)
+
+
+def stop(*_: object) -> NoReturn:
+    print("bench: ended by SIGTERM", file=sys.stderr)
+    sys.exit(143)
+
+
+def main(results: Path, fault: str) -> int:
+    began = (results / "began").exists()
+    results.mkdir(parents=True, exist_ok=True)
+    (results / "began").write_text("yes")
+    if fault == "leftover":
+        subprocess.Popen(SLEEPER, start_new_session=True)
+    if fault == "orphan" and not began:
+        subprocess.Popen(LATE, start_new_session=True)
+    if fault == "hang" and began:
+        time.sleep(600)
+    first = results / "raw" / "a" / "r0.json"
+    if began and fault == "lost":
+        first.unlink(missing_ok=True)
+        (results / "raw" / "b").mkdir(exist_ok=True)
+    if not first.exists() and not (began and fault == "lost"):
+        record(first)
+    if began and fault == "measured_twice":
+        record(first, "second")
+    if began and fault == "traceback":
+        raise ValueError("odd")
+    time.sleep(PAUSE_S)
+    record(results / "raw" / "b" / "r0.json")
+    return 0
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, stop)
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))
