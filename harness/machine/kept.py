@@ -17,21 +17,27 @@ AS_IT_LIES = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def kept(path: Path) -> bytes | None:
-    """Return what `keep` wrote to a file; None for whatever else is there, damaged or not.
+    """Return what `keep` wrote to a file; None for whatever else is there, damaged or not."""
+    stored = read_ours(path)
+    if stored is None:
+        return None
+    content = stored[N_CHECKSUM_BYTES:]
+    return content if stored[:N_CHECKSUM_BYTES] == _checksum(path, content) else None
 
-    Only a regular file of this user's counts that nobody else can write, since code may be loaded
-    from what it holds.
+
+def read_ours(path: Path) -> bytes | None:
+    """Return what is in a regular file of this user's that nobody else can write; else None.
+
+    Code may be loaded from it.
     """
     try:
         with os.fdopen(os.open(path, AS_IT_LIES), "rb") as file:
             facts = os.fstat(file.fileno())
-            if not stat.S_ISREG(facts.st_mode) or why_not_ours(facts) is not None:
-                return None
-            stored = file.read()
+            if stat.S_ISREG(facts.st_mode) and why_not_ours(facts) is None:
+                return file.read()
     except OSError:
         return None
-    content = stored[N_CHECKSUM_BYTES:]
-    return content if stored[:N_CHECKSUM_BYTES] == _checksum(path, content) else None
+    return None
 
 
 def keep(path: Path, content: bytes) -> None:

@@ -10,7 +10,7 @@ import hashlib
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.serialize import dumps
@@ -51,7 +51,7 @@ class _Nowhere:
 class _Results(CompileResultCacheImpl):
     """numba's way to pack and unpack what it compiled."""
 
-    _locator_classes: ClassVar[list[type[object]]] = [_Nowhere]
+    _locator_classes: list[type[object]] = [_Nowhere]  # noqa: RUF012 - as numba declares it
 
 
 class MachineCode(FunctionCache):
