@@ -5,13 +5,10 @@ Code is loaded from some of them, so a folder is used only where nobody else can
 
 from __future__ import annotations
 
-import atexit
 import functools
 import os
-import shutil
 import stat
 import sys
-import tempfile
 from pathlib import Path
 
 NAME = "dynamic-batching-benchmark"
@@ -39,21 +36,6 @@ def cache_folder(name: str) -> Path | None:
     except (OSError, RuntimeError):  # RuntimeError: there is no home
         return None
     return folder if os.access(folder, os.W_OK) else None
-
-
-def folder_of_files(name: str) -> Path:
-    """As `cache_folder`, for libraries that must have one: else a folder for this process alone.
-
-    Raises OSError where no temporary folder can be made either.
-    """
-    return cache_folder(name) or _own_folder(name)
-
-
-@functools.cache
-def _own_folder(name: str) -> Path:
-    folder = tempfile.mkdtemp(prefix=f"{NAME}-{name}-")  # with mode 0700
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
 
 
 def why_not_ours(facts: os.stat_result) -> str | None:

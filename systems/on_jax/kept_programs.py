@@ -7,7 +7,6 @@ later process; it writes entries in place, where another process may find half o
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import jax
 from jax._src import compilation_cache
@@ -23,7 +22,7 @@ OPTIONS = {
 }
 
 
-class KeptPrograms(CacheInterface):  # type: ignore[misc]
+class KeptPrograms(CacheInterface):
     """What JAX asks for a compiled program, by the hash of all that it was compiled from."""
 
     def __init__(self, folder: str) -> None:
@@ -48,5 +47,5 @@ def keep_programs() -> None:
     compilation_cache.get_file_cache = _kept_below
 
 
-def _kept_below(folder: str) -> tuple[Any, str]:
-    return KeptPrograms(folder), folder
+def _kept_below(path: str) -> tuple[CacheInterface, str]:
+    return KeptPrograms(path), path

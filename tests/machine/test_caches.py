@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from harness.machine import caches
-from harness.machine.caches import NAME, cache_folder, folder_of_files, forget_the_oldest
+from harness.machine.caches import NAME, cache_folder, forget_the_oldest
 
 Output = pytest.CaptureFixture[str]
 
@@ -20,7 +18,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "home" / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(home))
     caches._say_once.cache_clear()
-    caches._own_folder.cache_clear()
     return home
 
 
@@ -83,23 +80,6 @@ def test_where_none_can_be_made_there_is_none(home: Path, capsys: Output, in_the
     assert cache_folder("things") is None
     assert capsys.readouterr().err == ""
     assert blocked.read_text() == "a file"
-
-
-def test_libraries_get_a_folder_that_goes_with_the_process(home: Path) -> None:
-    assert folder_of_files("things") == home / NAME / "things"
-    home.joinpath(NAME).chmod(0o777)
-    own = folder_of_files("things")
-    assert own == folder_of_files("things")
-    assert home not in own.parents
-    assert mode(own) == 0o700
-    program = (
-        "from harness.machine.caches import folder_of_files as f\n"
-        "print(f('a')); (f('a') / 'x').touch()"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert not Path(done.stdout.strip()).exists()
 
 
 def test_of_too_many_files_the_older_half_goes(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from harness.machine.caches import folder_of_files
+from harness.machine.process_folder import folder_of_files
 
 FOLDER = "triton"
 MANAGER = "harness.engine.backends.cuda.kept_kernels:KeptKernels"
