@@ -22,9 +22,11 @@ OFFLINE ?=
 # What that machine has: its Python, and the file with what pip freeze says there.
 BOX_PYTHON ?= 3.12
 BOX_PACKAGES ?=
+# A file of packages with their hashes, to install no others; make hashes HASHES=FILE writes one.
+HASHES ?=
 MINUTES ?= 9
 
-.PHONY: all try medium install test test-quick campaign dynet-native wheelhouse gpu clean
+.PHONY: all try medium install test test-quick campaign dynet-native hashes wheelhouse gpu clean
 
 all: install
 	$(BIN)/snakemake all $(if $(CONFIG),--config $(CONFIG)) $(SNAKEMAKE)
@@ -44,10 +46,17 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 ifdef OFFLINE
 	$(BIN)/python -m scripts.offline_packages install $(OFFLINE) --beside $(PYTHON)
+else ifdef HASHES
+	$(BIN)/python -m scripts.hashed_packages install $(HASHES)
 else
 	$(BIN)/python -m pip install --quiet -c constraints.txt --editable ".[$(EXTRAS)]"
 endif
 	touch $@
+
+# Of what make install takes here, for make install HASHES=FILE on machines as this one.
+hashes:
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m scripts.hashed_packages write $(if $(HASHES),$(HASHES),$(error say HASHES=FILE)) --extras $(EXTRAS)
 
 # Property tests draw the same examples every time; new ones: pytest --hypothesis-profile=explore
 test: install

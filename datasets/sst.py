@@ -25,6 +25,7 @@ HOME = Archive(
     url="https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",
     folder="sst",
     members={split: f"trees/{split}.txt" for split in ("train", "dev", "test")},
+    n_bytes={"train": 2160058, "dev": 280825, "test": 559614},
 )
 
 

@@ -25,6 +25,7 @@ HOME = Files(
     url="https://raw.githubusercontent.com/gulang2019/ED-Batch/"
     "7d257ff12656c84fefb56406e36bafb04c7f479f/benchmark/data/lattice/{name}.txt",
     folder="lattice",
+    n_bytes={"train": 733904, "dev": 85429, "test": 211583},
 )
 
 

@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code (1 after a printed line for an error of the user)."""
     try:
         options = _parser().parse_args(arguments)
-        root = Path(options.data_root)
+        root = _root(options.data_root)
         if options.command == "list":
             _list(root)
         elif options.command == "fetch":
@@ -56,6 +56,15 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("name")
     one.add_argument("--split", choices=SPLITS, default="train")
     return parser
+
+
+def _root(given: str) -> Path:
+    root = Path(given)
+    try:
+        root.exists()
+    except OSError as error:  # a name that is too long, a folder that may not be searched
+        raise ConfigError(f"{root}: {error.strerror}; choose another --data-root") from None
+    return root
 
 
 def _names() -> list[str]:

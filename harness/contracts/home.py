@@ -14,6 +14,8 @@ from harness.values.regular_files import read_regular
 SPLITS = ("train", "dev", "test")
 GIT_BLOB = "git-blob:"  # begins a checksum that is git's name of the file, not its SHA-256
 
+MOST_BYTES = 1 << 26  # of a download whose size is not known: the largest here has half of it
+
 Checksums = Mapping[str, str | None] | None  # per part, see Home; None switches a check off
 
 
@@ -22,17 +24,26 @@ class Archive:
     """The official home of a corpus: a zip file, the folder for it and its member per split.
 
     A loader module that needs a download holds one, or Files, as HOME; datasets.fetch reads it.
+
+    n_bytes: how long each split's file is, where known.
+    most_bytes: how long the archive can be, and a file of it whose length is not known.
     """
 
     url: str
     folder: str
     members: Mapping[str, str]
     note: str = ""
+    n_bytes: Mapping[str, int] = field(default_factory=dict)
+    most_bytes: int = MOST_BYTES
 
     @property
     def origins(self) -> dict[str, str]:
         """Say where the file of each split is from."""
         return {split: f"{member} from {self.url}" for split, member in self.members.items()}
+
+    def bound_bytes(self, part: str, *, checked: bool) -> int:
+        """How long the file of a split can be; checked: a checksum allows no other length."""
+        return self.n_bytes.get(part, self.most_bytes) if checked else self.most_bytes
 
     def path(self, root: Path, part: str) -> Path:
         """Where the file of a split lies below the data root."""
@@ -52,6 +63,7 @@ class Files:
     names: what each part is called there; a part is a split, or one of the files that splits need.
     suffix: here a part's file is called after the part, with this behind; None: as there.
     note: what to know when a download fails.
+    n_bytes: how long each part's file is, where known; most_bytes: how long another can be.
     """
 
     url: str
@@ -59,11 +71,17 @@ class Files:
     suffix: str | None = ".txt"
     note: str = ""
     names: Mapping[str, str] = field(default_factory=lambda: dict(zip(SPLITS, SPLITS, strict=True)))
+    n_bytes: Mapping[str, int] = field(default_factory=dict)
+    most_bytes: int = MOST_BYTES
 
     @property
     def origins(self) -> dict[str, str]:
         """Return the address of each part."""
         return {part: self.url.replace("{name}", name) for part, name in self.names.items()}
+
+    def bound_bytes(self, part: str, *, checked: bool) -> int:
+        """How long the file of a part can be; checked: a checksum allows no other length."""
+        return self.n_bytes.get(part, self.most_bytes) if checked else self.most_bytes
 
     def path(self, root: Path, part: str) -> Path:
         """Where the file of a part lies below the data root; raises DataError for no part of it."""

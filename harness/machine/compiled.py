@@ -17,8 +17,8 @@ import llvmlite
 import numba
 import numpy as np
 from numba.core import types
-from numba.core.caching import FunctionCache, IndexDataCacheFile
 
+from harness.machine.machine_code import MachineCode
 from harness.machine.source_code import code_sha256, compiled_in
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -45,7 +45,7 @@ def stamp_of(names: tuple[str, ...]) -> str:
         seen.add(name)
         waiting += _taken_from(name)
     for name in sorted(seen):
-        path = sys.modules[name].__file__
+        path = _file_of(name)
         digest.update(code_sha256(Path(path)) if path else b"")
         constants = {k: v for k, v in vars(sys.modules[name]).items() if not k.startswith("__")}
         kept = sorted((k, repr(v)) for k, v in constants.items() if isinstance(v, CONSTANTS))
@@ -58,21 +58,14 @@ def _taken_from(name: str) -> list[str]:
 
     By its text, since of a number or a set that was imported nothing tells where it came from.
     """
-    path, package = sys.modules[name].__file__, name.partition(".")[0]
+    path, package = _file_of(name), name.partition(".")[0]
     homes = compiled_in(Path(path), name) if path else ()
     return [home for home in homes if home.partition(".")[0] == package and home in sys.modules]
 
 
-class _StampedCache(FunctionCache):
-    """numba's cache of one function, stale as soon as anything that it can inline changes."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)  # type: ignore[no-untyped-call]
-        self._cache_file = IndexDataCacheFile(  # type: ignore[no-untyped-call]
-            cache_path=self._cache_path,
-            filename_base=self._impl.filename_base,
-            source_stamp=stamp_of((function.__module__,)),
-        )
+def _file_of(name: str) -> str | None:
+    """Where a module's text lies; generated ones lie nowhere, and are named after their text."""
+    return getattr(sys.modules[name], "__file__", None)
 
 
 def compiled(function: Function) -> Function:
@@ -91,11 +84,7 @@ def compiled_with(*, constants: bool = True, **options: Any) -> Callable[[Functi
         dispatcher = numba.njit(**options)(function)
         if not constants:
             _take_no_constants(dispatcher)
-        try:
-            dispatcher._cache = _StampedCache(function)
-        except RuntimeError:
-            # No folder can be written: it is compiled anew in each process.
-            return cast(Function, dispatcher)
+        dispatcher._cache = MachineCode(function, stamp_of((function.__module__,)))
         return cast(Function, dispatcher)
 
     return compile_it

@@ -9,15 +9,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.machine.caches import cache_folder
+from harness.machine.caches import cache_folder, forget_the_oldest
+from harness.machine.kept import keep, kept
 
 FOLDER = "source"
-MOST_ANSWERS = 20_000  # then all are forgotten: old ones of edited files would never be
+MOST_ANSWERS = 20_000  # then the older half is forgotten
 Answer = Any  # of texts and lists, as JSON has them
 
 
@@ -47,12 +47,12 @@ def _looked_up(function: Callable[[bytes, str], Answer], content: bytes, word: s
     for part in (function.__qualname__.encode(), word.encode(), content):
         digest.update(hashlib.sha256(part).digest())
     place = folder / digest.hexdigest()
-    try:
-        return json.loads(place.read_bytes())
-    except (OSError, ValueError):  # not there, or cut off
-        answer = function(content, word)
-        _keep(place, json.dumps(answer))
-        return answer
+    stored = kept(place)
+    if stored is not None:
+        return json.loads(stored)
+    answer = function(content, word)
+    keep(place, json.dumps(answer).encode())
+    return answer
 
 
 @functools.cache
@@ -62,22 +62,8 @@ def _code_of(file: str) -> bytes:
 
 @functools.cache
 def answers_folder() -> Path | None:
-    """Where answers are kept; None where no folder can be written."""
+    """Where answers are kept; None where no folder can be used."""
     folder = cache_folder(FOLDER)
-    try:
-        answers = [] if folder is None else list(folder.iterdir())
-        for path in answers if len(answers) > MOST_ANSWERS else ():
-            path.unlink(missing_ok=True)
-    except OSError:
-        return None
+    if folder is not None:
+        forget_the_oldest(folder, MOST_ANSWERS)
     return folder
-
-
-def _keep(place: Path, text: str) -> None:
-    """Write an answer whole: others may read it at any moment."""
-    try:
-        with tempfile.NamedTemporaryFile("w", dir=place.parent, delete=False) as file:
-            file.write(text)
-        Path(file.name).replace(place)
-    except OSError:  # a full disk: it is worked out again
-        return

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.corpus import inputs_sha256
 from harness.contracts.model import Model, Weights
+from harness.machine.kept import keep, kept
 from harness.oracle import has_relu, run_reference
 from harness.trials.sources import hash_files, imported_files
 
@@ -47,14 +47,18 @@ def oracle_answer(
     learning_rate: float,
     cache_dir: Path | None,
 ) -> Answer:
-    """Ask the oracle, or its cache: an answer is stored under a hash of all it depends on."""
+    """Ask the oracle, or its cache: an answer is stored under a hash of all it depends on.
+
+    What is stored and damaged is asked for again.
+    """
     if cache_dir is None:
         return _ask(model, weights, instances, mode, learning_rate)
-    path = cache_dir / f"{_key(model, weights, instances, mode, learning_rate)}.npz"
-    answer = _read(path)
-    if answer is None:
-        answer = _ask(model, weights, instances, mode, learning_rate)
-        _write(path, answer)
+    path = cache_dir / _key(model, weights, instances, mode, learning_rate)
+    stored = kept(path)
+    if stored is not None:
+        return _unpacked(stored)
+    answer = _ask(model, weights, instances, mode, learning_rate)
+    keep(path, _packed(answer))
     return answer
 
 
@@ -87,7 +91,7 @@ def _key(
     model: Model, weights: Weights, instances: Sequence[Any], mode: str, learning_rate: float
 ) -> str:
     module = type(model).__module__
-    code = hash_files(imported_files([run_reference.__module__, module]))
+    code = hash_files(imported_files([run_reference.__module__, module, __name__]))
     options = sorted(model.options.items())
     digest = hashlib.sha256(f"{code} {module} {options} {mode} {learning_rate!r}".encode())
     for name, value in weights.items():
@@ -97,8 +101,8 @@ def _key(
     return digest.hexdigest()
 
 
-def _write(path: Path, answer: Answer) -> None:
-    """Store rows of gradients that are not zero: an embedding's gradient has few of them."""
+def _packed(answer: Answer) -> bytes:
+    """Hold rows of gradients that are not zero: an embedding's gradient has few of them."""
     arrays: dict[str, Array | NDArray[np.intp]] = {"outputs": answer.outputs}
     after = np.nan if answer.loss_after_step is None else answer.loss_after_step
     arrays["losses"] = np.array([answer.loss, after])
@@ -111,28 +115,25 @@ def _write(path: Path, answer: Answer) -> None:
             arrays[f"rows.{group}.{name}"] = rows
             arrays[f"values.{group}.{name}"] = table[rows]
             arrays[f"shape.{group}.{name}"] = np.array(value.shape)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp.npz")
-    np.savez(temporary, **arrays)  # type: ignore[arg-type]
-    temporary.replace(path)
+    packed = io.BytesIO()
+    np.savez(packed, **arrays)  # type: ignore[arg-type]
+    return packed.getvalue()
 
 
-def _read(path: Path) -> Answer | None:
-    try:
-        with np.load(path) as stored:
-            loss, after = (float(value) for value in stored["losses"])
-            found: dict[str, dict[str, Array]] = {"gradient": {}, "slack": {}}
-            for key in stored:
-                kind, _, place = key.partition(".")
-                group, _, name = place.partition(".")
-                if kind == "shape":
-                    shape = tuple(stored[key])
-                    table = np.zeros((shape[0], int(np.prod(shape[1:], dtype=int))))
-                    table[stored[f"rows.{place}"]] = stored[f"values.{place}"]
-                    found[group][name] = table.reshape(shape)
-            outputs = stored["outputs"]
-            outputs_after = None if np.isnan(after) else stored["outputs_after_step"]
-    except (OSError, ValueError, KeyError, BadZipFile):
-        return None
-    after_step = None if np.isnan(after) else after
+def _unpacked(content: bytes) -> Answer:
+    with np.load(io.BytesIO(content)) as stored:
+        loss, after = (float(value) for value in stored["losses"])
+        found: dict[str, dict[str, Array]] = {"gradient": {}, "slack": {}}
+        for key in stored:
+            kind, _, place = key.partition(".")
+            group, _, name = place.partition(".")
+            if kind == "shape":
+                shape = tuple(stored[key])
+                table = np.zeros((shape[0], int(np.prod(shape[1:], dtype=int))))
+                table[stored[f"rows.{place}"]] = stored[f"values.{place}"]
+                found[group][name] = table.reshape(shape)
+        outputs = stored["outputs"]
+        stepped = "outputs_after_step" in stored
+        outputs_after = stored["outputs_after_step"] if stepped else None
+    after_step = after if stepped else None
     return Answer(loss, outputs, found["gradient"], after_step, outputs_after, found["slack"])

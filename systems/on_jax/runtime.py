@@ -23,11 +23,10 @@ from harness.contracts.system import (
     System,
     why_not_written,
 )
-from harness.machine.caches import cache_folder
+from systems.on_jax.kept_programs import keep_programs
 from systems.on_jax.parts.plan import Plan
 
 MODELS = "systems.on_jax.models"
-PROGRAMS = "jax"  # the folder of compiled ones: a Tree-LSTM's take half a minute to compile
 ON_CPU = {"PJRT_NPROC": "{threads}", "NPROC": "{threads}"}  # read when XLA's client is made
 
 
@@ -246,11 +245,7 @@ def _prepare_process(settings: RunSettings) -> None:
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     set_option: Callable[[str, Any], None] = jax.config.update
     set_option("jax_default_matmul_precision", "highest")  # no TF32
-    folder = cache_folder(PROGRAMS)
-    if folder is not None:
-        set_option("jax_compilation_cache_dir", str(folder))
-        set_option("jax_persistent_cache_min_compile_time_secs", 0.2)
-        set_option("jax_persistent_cache_min_entry_size_bytes", -1)
+    keep_programs()
     if settings.device == "cpu":
         set_option("jax_platforms", "cpu")  # a GPU is left alone
 

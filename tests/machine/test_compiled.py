@@ -35,7 +35,11 @@ RUN = (
 
 def run_copy(folder: Path) -> list[str]:
     """Call the function in a fresh process; returns its value, cache hits and cache misses."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+    paths = {
+        "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
+    environment = os.environ | paths
     done = subprocess.run(
         [sys.executable, "-c", RUN], capture_output=True, text=True, check=True, env=environment
     )

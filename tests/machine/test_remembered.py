@@ -11,6 +11,7 @@ import pytest
 from harness.machine import remembered as module
 from harness.machine.caches import NAME
 from harness.machine.remembered import answers_folder, remembered
+from tests.support.damages import DAMAGES
 
 CALLS: list[bytes] = []
 
@@ -62,13 +63,18 @@ def test_what_works_it_out_is_part_of_the_key(
     assert len(CALLS) == 2
 
 
-def test_a_damaged_answer_is_replaced(tmp_path: Path, own_folder: Path) -> None:
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_answer_is_replaced(tmp_path: Path, own_folder: Path, damage: str) -> None:
     path = write(tmp_path / "a.txt", "one", 1)
     remembered(words_of)(path, "")
     (answer,) = own_folder.iterdir()
-    answer.write_text('["on')
+    whole = answer.read_bytes()
+    remembered(words_of)(path, "!")
+    other = next(place for place in own_folder.iterdir() if place != answer)
+    DAMAGES[damage](answer, other)
     assert remembered(words_of)(path, "") == ["one"]
-    assert answer.read_text() == '["one"]'
+    assert len(CALLS) == 3
+    assert answer.read_bytes() == whole
 
 
 def test_where_nothing_can_be_kept_it_is_worked_out(
@@ -90,4 +96,4 @@ def test_too_many_answers_are_forgotten(
         remembered(words_of)(write(tmp_path / f"{k}.txt", str(k), 1), "")
     answers_folder.cache_clear()  # the next process
     remembered(words_of)(write(tmp_path / "3.txt", "3", 1), "")
-    assert len(list(own_folder.iterdir())) == 1
+    assert len(list(own_folder.iterdir())) == 1 + 1  # the newest and the new one

@@ -33,13 +33,15 @@ class FakeResponse:
         content: bytes,
         length: int | str | None = None,
         failure: BaseException | None = None,
+        encoding: str = "",
     ) -> None:
         told = str(len(content) if length is None else length)
-        self.headers = {"Content-Length": told} if told else {}
+        headers = {"Content-Length": told, "Content-Encoding": encoding}
+        self.headers = {name: text for name, text in headers.items() if text}
         self._content = io.BytesIO(content)
         self._failure = failure
 
-    def read(self, n_bytes: int, /) -> bytes:
+    def read1(self, n_bytes: int, /) -> bytes:
         chunk = self._content.read(min(n_bytes, 50))
         if not chunk and self._failure:
             raise self._failure
@@ -47,7 +49,10 @@ class FakeResponse:
 
 
 def serving(
-    content: bytes, length: int | str | None = None, failure: BaseException | None = None
+    content: bytes,
+    length: int | str | None = None,
+    failure: BaseException | None = None,
+    encoding: str = "",
 ) -> Opener:
     """Return an opener that answers every address with `content`.
 
@@ -57,7 +62,7 @@ def serving(
     def opener(url: str, timeout_s: float) -> AbstractContextManager[Response]:
         assert url.startswith("https://")
         assert timeout_s > 0
-        return nullcontext(FakeResponse(content, length, failure))
+        return nullcontext(FakeResponse(content, length, failure, encoding))
 
     return opener
 

@@ -75,8 +75,8 @@ def interpreted_kernels() -> Iterator[None]:
 
 
 def _interpreted(source: str, entry: str) -> Callable[..., None]:
-    body = source.split("@numba.njit", 1)[1].split("\n", 1)[1]
-    lines = [line for line in body.splitlines() if not line.startswith("@numba.njit")]
+    body = source.split("@compiled_with", 1)[1].split("\n", 1)[1]
+    lines = [line for line in body.splitlines() if not line.startswith("@compiled_with")]
     one, half = np.float32(1.0), np.float32(0.5)
     names: dict[str, Any] = {
         "math": math,

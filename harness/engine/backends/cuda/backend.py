@@ -15,6 +15,7 @@ from harness.engine import backend
 from harness.engine.backend import EVERY, Arrangement, Loss, Run
 from harness.engine.backends.cuda.arrays import Reader, WordArray, Words
 from harness.engine.backends.cuda.expressions import EXPRESSIONS
+from harness.engine.backends.cuda.kernel_cache import use_own_kernel_cache
 from harness.engine.backends.cuda.kinds import Kind, MatrixForm, TableStepKind
 from harness.engine.backends.cuda.launching import Graphs, Launch, Launcher, PhaseByPhase
 from harness.engine.backends.cuda.memory import Memory, Staging, joined
@@ -222,6 +223,7 @@ class Backend(backend.Backend):
     def _launch(self, name: str) -> Launch:
         module = self._numbers[name].module
         if name not in self._kernels:
+            use_own_kernel_cache()
             self._kernels[name] = load_generated(module.text, "run")
             self._n_programs += 1
         memory = self._memory

@@ -14,6 +14,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from harness.engine.backends.cuda.kernel_cache import use_own_kernel_cache
 from harness.engine.backends.cuda.launching import OPTIONS
 from harness.engine.backends.cuda.module import Module
 from harness.engine.generated import load_generated
@@ -38,6 +39,7 @@ def resources_of(module: Module, architecture: str) -> Resources:
 
     Raises KeyError for an unknown architecture.
     """
+    use_own_kernel_cache()
     source = ASTSource(*_typed(module))
     target = GPUTarget("cuda", ARCHITECTURES[architecture], WARP_SIZE)
     compiled: Any = triton.compile(source, target=target, options=dict(OPTIONS))

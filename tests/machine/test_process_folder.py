@@ -1,0 +1,81 @@
+"""Folders of one process: deleted at its end, or by the next one where it was killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.machine import process_folder as module
+from harness.machine.caches import NAME
+from harness.machine.process_folder import folder_of_files, folder_of_process
+
+PROGRAM = """
+import sys
+from harness.machine.process_folder import folder_of_process
+folder = folder_of_process("things")
+(folder / "file").touch()
+print(folder, flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder_of_process.cache_clear()
+    yield tmp_path / "cache"
+    folder_of_process.cache_clear()
+
+
+def started() -> tuple[subprocess.Popen[str], Path]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ.copy(),
+    )
+    assert process.stdout is not None
+    folder = Path(process.stdout.readline().strip())
+    assert (folder / "file").exists()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    return process, folder
+
+
+def test_it_goes_with_the_process() -> None:
+    process, folder = started()
+    process.communicate("\n", timeout=60)
+    assert process.returncode == 0
+    assert not folder.exists()
+
+
+def test_what_the_killed_left_goes_and_what_the_living_have_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (killed, left), (living, held) = started(), started()
+    killed.kill()
+    killed.communicate(timeout=60)
+    first = folder_of_process("things")
+    assert left.exists(), "a young one may not be locked yet"
+    monkeypatch.setattr(module, "YOUNG_S", -1)
+    folder_of_process.cache_clear()
+    second = folder_of_process("things")
+    assert not left.exists()
+    assert (held / "file").exists()
+    assert first.exists()
+    assert second not in (first, held)
+    living.communicate("\n", timeout=60)
+
+
+def test_libraries_get_a_folder_of_the_cache_or_of_the_process(home: Path) -> None:
+    assert folder_of_files("things") == home / NAME / "things"
+    (home / NAME).chmod(0o777)
+    own = folder_of_files("things")
+    assert own == folder_of_files("things")
+    assert home not in own.parents
+    assert own.stat().st_mode & 0o777 == 0o700
