@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from harness.errors import DataError
+from harness.machine.regular_files import read_regular
 
 PACKAGE = "jieba"
 FILE = "jieba/dict.txt"
@@ -67,7 +68,7 @@ def _read() -> Lexicon:
         ) from None
     path = Path(str(package.locate_file(FILE)))
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
     except OSError as error:
         raise DataError(
             f"{path} cannot be read ({error.strerror}); run `pip install --force-reinstall"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.errors import DataError
+from harness.machine.regular_files import read_regular
 
 SPLITS = ("train", "dev", "test")
 GIT_BLOB = "git-blob:"  # begins a checksum that is git's name of the file, not its SHA-256
@@ -130,7 +131,7 @@ def read_checked(path: Path, expected: str | None, fetch_name: str) -> tuple[byt
     Raises DataError when the file is missing, cannot be read, or has another checksum.
     """
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
     except FileNotFoundError:
         raise DataError(
             f"{path} is missing; run `bench-data fetch {fetch_name}`, or point BENCH_DATA "

@@ -18,9 +18,9 @@ from harness.counts.plan import PlannedCount
 from harness.counts.request import Request
 from harness.counts.row import AnyCount, Failure, find_count, write_count
 from harness.counts.worker import Outcome, failed_count, work
+from harness.machine.regular_files import drop_leftovers
 from harness.measuring.child_process import POLL_S, death_reason, memory_excess, timeout_reason
 from harness.planning.counter import counting_sha256
-from harness.records.whole_files import drop_leftovers
 
 # A forked child has imported everything already.
 _FORK = multiprocessing.get_context("fork")

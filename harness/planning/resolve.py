@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 
 from harness.contracts.policy import LearningSettings, check_policy_name
 from harness.errors import ConfigError
+from harness.machine.regular_files import read_regular
 from harness.planning.compose import Composer, choices_of, plain_of
 from harness.planning.kinds import known_system
 from harness.planning.schema import BenchConfig
@@ -73,7 +74,7 @@ def _learning(plain: Mapping[str, Any]) -> LearningSettings:
     if settings.file is None:
         return settings
     try:
-        digest = hashlib.sha256(Path(settings.file).read_bytes()).hexdigest()
+        digest = hashlib.sha256(read_regular(Path(settings.file))).hexdigest()
     except OSError as error:
         raise ConfigError(
             f"learning.file={settings.file} cannot be read: {error.strerror}; name a saved policy"

@@ -35,14 +35,15 @@ from harness.planning.resolve import spec_of, specs_of
 from harness.planning.rounds import order_of_round
 from harness.planning.same_instances import shared_n_instances
 from harness.planning.schema import register_schema
-from harness.records.record import record_path
-from harness.records.whole_files import check_suffix, check_writable
+from harness.records.output_paths import Output, check_suffix, check_writable
+from harness.records.record import is_record, record_path
 from harness.terminal.measurement import Measurement
 from harness.trials.spec import TrialSpec
 from harness.values.places import CONF_DIR
 
 # What an experiment decides by itself, or what does not belong to a single trial.
 _SWEEP = ("-m", "--multirun")
+OUT = Output("out=", "a record", is_record)
 _NOT_PASSED_ON = ("experiment", "scale", "rounds", "round", "out", "force", "bad_data")
 
 
@@ -124,7 +125,7 @@ def plan(jobs: Sequence[Job], arguments: Sequence[str]) -> list[Measurement]:
     unique = list({(one.path, one.spec.trial_id, one.spec.round): one for one in planned}.values())
     if len({one.path for one in unique}) < len(unique):
         raise ConfigError("out names one file for several records; leave it out or make it differ")
-    for folder in dict.fromkeys(_folder_to_check(one) for one in unique):
+    for folder in dict.fromkeys(one.folder for one in unique):
         check_writable(folder)
     return unique
 
@@ -184,14 +185,10 @@ def _passed_on(overrides: Sequence[str]) -> list[str]:
 def _measurement(config: DictConfig, spec: TrialSpec, command: str) -> Measurement:
     results = Path(config.results_dir)
     path = record_path(results, spec) if config.out is None else Path(config.out)
-    if path.is_dir():
-        raise ConfigError(f"out={path} is a folder; give the name of a file")
-    check_suffix(path, "a record is", ".json")
+    if config.out is not None:
+        OUT.check_kind(path)
+        check_suffix(path, "a record is", ".json")
+        OUT.check(path)
     log = results / "logs" / f"{spec.trial_id}.r{spec.round}.log"
     keeps = config.bad_data == "record"
     return Measurement(replace(spec, command=command), path, log, bool(config.force), keeps)
-
-
-def _folder_to_check(one: Measurement) -> Path:
-    # A record's own folder is made when it is written; here the folder of all of them is tried.
-    return one.path.parent.parent if one.path.parent.name == one.spec.trial_id else one.path.parent

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ConfigError
+from harness.machine.regular_files import read_regular
 from harness.policies.fsm.machine import SCHEMA_VERSION, StateMachine
 
 
@@ -36,9 +37,18 @@ def load_machine(file: Path, encoding: str, workload: str) -> StateMachine:
         raise ConfigError(f"{file} is not a saved policy: {error}") from None
 
 
+def is_saved_policy(content: bytes) -> bool:
+    """Whether the content of a file is a policy that was saved, of whatever workload."""
+    try:
+        values = json.loads(content)
+    except ValueError:
+        return False
+    return isinstance(values, dict) and {"schema_version", "workload"} <= values.keys()
+
+
 def _read(file: Path) -> dict[str, Any]:
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = json.loads(read_regular(file).decode("utf-8"))
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
     except ValueError as error:
