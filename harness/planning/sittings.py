@@ -11,8 +11,8 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,4 +130,7 @@ def _drop_unknown(sittings: Iterable[Sitting], results_dir: Path) -> None:
     known = {sitting.file(results_dir).parent for sitting in sittings}
     for folder in sitting_path(results_dir, "any", 0).parents[1].glob("*"):
         if folder not in known:
-            shutil.rmtree(folder)
+            for file in folder.glob("[0-9]*.json"):
+                file.unlink()
+            with suppress(OSError):  # what else is in it is not ours
+                folder.rmdir()

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from harness.errors import OutputError
+from harness.records.whole_files import writing
 
 
 class WatchedFolders:
@@ -32,12 +33,14 @@ class WatchedFolders:
         self._open.close()
 
     def check(self, folder: Path) -> None:
-        """Raise OutputError where a folder was deleted, moved or replaced since the first call."""
+        """Raise OutputError where a folder was deleted, moved or replaced since the first call.
+
+        That makes the folder where it is not there.
+        """
         if folder not in self._known:
-            try:
+            with writing(folder):
+                folder.mkdir(parents=True, exist_ok=True)
                 descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            except OSError as error:
-                raise OutputError(_gone(folder, str(error.strerror))) from error
             self._open.callback(os.close, descriptor)
             self._known[folder] = os.fstat(descriptor)
         try:
