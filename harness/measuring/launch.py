@@ -99,15 +99,15 @@ def run_worker(spec: TrialSpec, path: Path, log: Path, *, records_bad_data: bool
         try:
             ending = _supervise(command, spec, log)
         except OSError as error:  # a file that is no program
-            log.unlink(missing_ok=True)
+            _drop(log)
             return _write_unsupported(spec, path, no_python(spec, str(error.strerror)), started_at)
     last_line = _last_line(log)
     if ending.returncode == OUTPUT_EXIT:
-        log.unlink(missing_ok=True)
+        _drop(log)
         raise OutputError(last_line or f"{path} cannot be written; make room, and run it again")
     wrong_data = ending.returncode == DATA_EXIT
     if ending.returncode == USAGE_EXIT or (wrong_data and not records_bad_data):
-        log.unlink(missing_ok=True)
+        _drop(log)
         raise (DataError if wrong_data else BenchError)(last_line)
     # A worker may fail after its record, while its framework shuts down: the record stands.
     record = find_record(path) if _stamp(path) != before else None
@@ -115,7 +115,7 @@ def run_worker(spec: TrialSpec, path: Path, log: Path, *, records_bad_data: bool
         record = _record_of_death(spec, ending, last_line, started_at)
         write_record(path, record)
     if record.status != "crash":
-        log.unlink(missing_ok=True)
+        _drop(log)
     return record
 
 
@@ -129,7 +129,7 @@ def _write_unsupported(spec: TrialSpec, path: Path, reason: str, started_at: str
 def _stamp(path: Path) -> tuple[int, int] | None:
     try:
         status = path.stat()
-    except FileNotFoundError:
+    except OSError:
         return None
     return status.st_ino, status.st_mtime_ns
 
@@ -205,11 +205,16 @@ def _record_of_death(spec: TrialSpec, ending: Ending, last_line: str, started_at
     return record_of(spec, findings, harness_versions(), started_at)
 
 
+def _drop(log: Path) -> None:
+    with suppress(OSError):  # its folder may be gone
+        log.unlink()
+
+
 def _last_line(log: Path) -> str:
     """What it said last; nothing where its log is gone."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    except FileNotFoundError:
+    except OSError:
         return ""
     filled = [" ".join(line.split()) for line in lines if line.strip()]
     return filled[-1][:500] if filled else ""

@@ -42,14 +42,14 @@ def test_what_snakemake_would_misread_is_refused_in_one_line(key: str, name: str
 
 
 def test_the_environment_is_asked_where_nothing_is_said() -> None:
-    with pytest.raises(ConfigError, match="^data_root="):
+    with pytest.raises(ConfigError, match=r"^data_root="):
         check_places({}, {"BENCH_DATA": "{x}"})
     check_places({"data_root": "data"}, {"BENCH_DATA": "{x}"})
 
 
 @pytest.mark.parametrize("value", [{"a": "b"}, ["a"]])
 def test_what_is_no_text_is_refused(value: object) -> None:
-    with pytest.raises(ConfigError, match="^results_dir=.* is read as YAML, and is no text"):
+    with pytest.raises(ConfigError, match=r"^results_dir=.* is read as YAML, and is no text"):
         check_places({"results_dir": value}, {})
 
 

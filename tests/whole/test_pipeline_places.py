@@ -47,7 +47,7 @@ def drawn_in(results: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_in_places_of_any_name(nasty: Path) -> None:
-    """Measured, counted and drawn; then drawn again from records whose folder begins with a dash."""
+    """Measured, counted and drawn; then drawn from records whose folder begins with a dash."""
     conf, results, data = (f"{NASTY}{name}" for name in ("conf", "results", "data"))
     said = ["scale=smoke", "device=cpu", f"conf_dir={conf}"]
     done = snakemake(nasty, "all", config=[*said, f"results_dir={results}", f"data_root={data}"])
