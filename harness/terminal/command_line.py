@@ -10,7 +10,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -150,8 +150,9 @@ def _measurements(job: Job, command: str) -> list[Measurement]:
         if config.out is not None:
             raise ConfigError("out names one record, an experiment has many; give results_dir")
         first = 0
+        places = {"data_root": config.data_root, "results_dir": config.results_dir}
         specs, n_rounds = experiment_trials(
-            job.experiment, config.scale, config.rounds, _passed_on(job.overrides)
+            job.experiment, config.scale, config.rounds, _passed_on(job.overrides), places
         )
     if n_rounds < 1:
         raise ConfigError(f"rounds={n_rounds} is not allowed; give a value of at least 1")
@@ -160,14 +161,19 @@ def _measurements(job: Job, command: str) -> list[Measurement]:
 
 
 def experiment_trials(
-    name: str, scale: str | None, rounds: int | None, extra: Sequence[str] = ()
+    name: str,
+    scale: str | None,
+    rounds: int | None,
+    extra: Sequence[str] = (),
+    places: Mapping[str, str] | None = None,
 ) -> tuple[list[TrialSpec], int]:
     """Return an artefact's trials, as the pipeline plans them, and their number of rounds.
 
     scale: None means "paper" where CUDA is present, else "smoke". extra: overrides of every trial.
+    places: folders as they are called, which overrides may have in quotes.
     """
     said = dict(text.split("=", 1) for text in extra if "=" in text)
-    choices = choices_from({**said, "scale": scale}, os.environ)
+    choices = choices_from({**said, **(places or {}), "scale": scale}, os.environ)
     trials = measuring_order(plan_artefact(name, choices, Composer()))
     if not trials:
         raise ConfigError(
