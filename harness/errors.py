@@ -21,5 +21,9 @@ class RecordError(BenchError):
     """A record cannot be read, does not match its schema, or may not share a table."""
 
 
+class OutputError(BenchError):
+    """A file cannot be written now (the disk is full, its folder gone); nor can those of others."""
+
+
 class UnsupportedTrial(BenchError):  # noqa: N818 - an outcome that is recorded, not a fault
     """This system cannot run this trial here; the message is the reason that the record keeps."""

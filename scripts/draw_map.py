@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+from harness.records.whole_files import replace_whole
 from harness.values.places import ROOT
 from scripts.marked_page import MarkedPage
 from tests.support.layers import LAYERS, MODULES, PACKAGES, imported_at_run_time, reachable
@@ -249,7 +250,7 @@ def table() -> str:
 
 def main() -> None:
     """Write both."""
-    PICTURE.write_text(svg(), encoding="utf-8")
+    replace_whole(PICTURE, svg())
     PAGE.write(table())
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.records.whole_files import replace_whole
 from harness.values.places import CONF_DIR, ROOT
 
 FOLDER = ROOT / "results" / "gpu"
@@ -109,7 +110,7 @@ def work(
             is_over = status != 124 and not (step.goes_on and LEFT in text)
             before = found[step.name] = Done(status, spent, is_over)
             record = {"status": status, "seconds": spent, "is_over": is_over}
-            (folder / f"{step.name}.json").write_text(json.dumps(record))
+            replace_whole(folder / f"{step.name}.json", json.dumps(record))
             if is_over or status:
                 break
     return found

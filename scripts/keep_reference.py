@@ -22,6 +22,7 @@ from typing import Any
 
 from harness.commands.collect import pack
 from harness.commands.draw import draw_held
+from harness.counts.places import packed_files
 from harness.errors import BenchError, ConfigError
 from harness.planning.grid import SCALES
 from harness.records.whole_files import replace_whole
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> list[str]:
     """Write the committed folder, and return in words what is in it."""
+    _check_folder(folder)
     places = [raw if (raw := place / "raw").is_dir() else place for place in results]
     words = [pack(places, folder, latest=True)]
     with tempfile.TemporaryDirectory() as drawn:
@@ -63,6 +65,14 @@ def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> li
     left_out = [name for name in found.drawn if name not in names]
     note = f"left out, since most records are missing (--partial keeps them): {', '.join(left_out)}"
     return [*words, *found.lines, *([note] if left_out else [])]
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise ConfigError for a folder of something else, whose pictures would be deleted."""
+    if folder.is_dir() and any(folder.iterdir()) and not packed_files(folder):
+        raise ConfigError(
+            f"{folder} is there and holds no packed records, so it stays; give another folder"
+        )
 
 
 def _replace_drawings(drawn: Path, folder: Path) -> None:

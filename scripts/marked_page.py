@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.records.whole_files import replace_whole
+
 END = "<!-- until here -->\n"
 
 
@@ -32,7 +34,7 @@ class MarkedPage:
 
     def write(self, part: str) -> None:
         """Put a part in the place of the one that stands there."""
-        self.path.write_text(self.with_part(part), encoding="utf-8")
+        replace_whole(self.path, self.with_part(part))
 
     def _text(self) -> str:
         return self.path.read_text(encoding="utf-8")

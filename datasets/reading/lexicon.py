@@ -15,7 +15,7 @@ from pathlib import Path
 
 from datasets.reading.parts import decoded
 from harness.errors import DataError
-from harness.values.regular_files import read_regular
+from harness.machine.regular_files import read_regular
 
 PACKAGE = "jieba"
 FILE = "jieba/dict.txt"

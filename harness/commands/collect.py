@@ -19,18 +19,21 @@ from pathlib import Path
 from harness.counts.places import COUNTS, counts_in, held_in, pack_counts, unpack
 from harness.counts.places import records_in as all_records_in
 from harness.errors import BenchError, ConfigError, RecordError
+from harness.machine.regular_files import check_regular
 from harness.records.agreement import judged
 from harness.records.comparable import check_builds, latest_builds
-from harness.records.packed import RECORDS, pack_records
+from harness.records.output_paths import Output, check_writable
+from harness.records.packed import RECORDS, is_packed, pack_records
 from harness.records.record import Record
-from harness.records.tidy import Row, to_csv, to_rows
-from harness.records.whole_files import check_writable, replace_whole
+from harness.records.tidy import Row, is_table, to_csv, to_rows
+from harness.records.whole_files import replace_whole
 from harness.terminal.argument_parser import OneLineParser
 from harness.values.path_texts import check_path_text
-from harness.values.regular_files import check_regular
 
 HERE = (Path("results/raw"),)
 CSV = "records.csv.xz"
+OUT = Output("--out ", "a table of records", is_table)
+PACKED = Output("--pack ", "a packed file", is_packed)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif options.out is None:
             sys.stdout.write(collect(places, latest=options.latest))
         else:
-            _write(options.out, collect(places, latest=options.latest))
+            OUT.check(options.out)
+            replace_whole(options.out, collect(places, latest=options.latest))
     except BenchError as error:
         print(f"bench-collect: {error}", file=sys.stderr)
         return 1
@@ -94,7 +98,10 @@ def pack(places: Sequence[Path], folder: Path, *, latest: bool) -> str:
                 f"{folder / name} is there, but none of its kind is in {_words(places)}; delete it,"
                 " or choose another folder"
             )
-    check_writable(folder, "--pack")
+    for name in (RECORDS, CSV) if records else ():
+        PACKED.check(folder / name)
+    if counts:
+        PACKED.check(folder / COUNTS)
     if records:
         pack_records(folder / RECORDS, records)
         replace_whole(folder / CSV, lzma.compress(to_csv(_shown(records)).encode()))
@@ -152,15 +159,6 @@ def _nothing_in(places: Sequence[Path]) -> str:
 
 def _words(places: Sequence[Path]) -> str:
     return ", ".join(str(place) for place in places)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        replace_whole(path, text)
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written ({error.strerror}); choose another --out"
-        ) from error
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -16,6 +16,7 @@ from harness.contracts.extras import check_extra
 from harness.errors import BenchError, ConfigError
 from harness.planning.artefacts import choices_from, plan_artefact
 from harness.planning.compose import Composer
+from harness.planning.pipeline_places import setting
 from harness.terminal.command_line import parse, plan
 from harness.terminal.measurement import complain, measure_all
 from plots.numbers.gather import gather
@@ -50,7 +51,7 @@ def look(results_dir: Path) -> bool:
     """Measure what is missing, draw it, print table and sentence; False: a trial is refused."""
     check_extra("plots")
     said = {"scale": "smoke", "device": "cpu", "results_dir": str(results_dir)}
-    words = [f"experiment={NAME}", *(f"{key}={value}" for key, value in said.items())]
+    words = [f"experiment={NAME}", *(setting(key, value) for key, value in said.items())]
     measured = measure_all(plan(parse(words), words))
     choices = choices_from(said, os.environ)
     trials = plan_artefact(NAME, choices, Composer(choices.conf_dir))

@@ -7,17 +7,25 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.errors import BenchError
 from plots.writing.report import write_report
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write one page from the sheets that `draw` left, in the order given."""
+    """Write one page from the sheets that `draw` left, in the order given.
+
+    Returns 0, or 1 with one line where it cannot be written.
+    """
     parser = argparse.ArgumentParser(prog="python -m harness.commands.report", description=__doc__)
     parser.add_argument("out", type=Path, help="the HTML file")
     parser.add_argument("sheets", type=Path, nargs="+", help="artefacts/<name>.json")
     parser.add_argument("--results-dir", type=Path, default=Path("results"))
     options = parser.parse_args(arguments)
-    write_report(options.sheets, options.results_dir, options.out)
+    try:
+        write_report(options.sheets, options.results_dir, options.out)
+    except BenchError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 

@@ -14,12 +14,13 @@ from harness.contracts.policy import is_learned, load_policy
 from harness.counts.in_turn import count_in_turn, planned_counts
 from harness.counts.plan import PlannedCount
 from harness.counts.request import Request, Source
-from harness.counts.row import AnyCount, write_count_rows
+from harness.counts.row import AnyCount, are_count_rows, write_count_rows
 from harness.counts.sweep_requests import parse_requests
 from harness.counts.worker import Outcome
 from harness.errors import BenchError, ConfigError
+from harness.policies.fsm.file import is_saved_policy
 from harness.policies.parts.rounds import schedule_in_rounds
-from harness.records.whole_files import check_writable
+from harness.records.output_paths import Output, check_writable
 from harness.terminal.argument_parser import OneLineParser
 from harness.terminal.count_table import table_of
 from harness.terminal.reporting import totals
@@ -69,6 +70,8 @@ def _refuse_what_does_not_fit(requests: Sequence[Request], flags: argparse.Names
             f"--show-policy shows what was learned, but none of policy={','.join(policies)} is"
             " learned; add one, such as fsm_sort"
         )
+    for output, path in _outputs(requests[0], flags):
+        output.check(path)
     if flags.draw_policy is not None:
         requests[0].the_learned_policy("--draw-policy")
         _drawing_for("state_machine", flags.draw_policy)
@@ -76,6 +79,21 @@ def _refuse_what_does_not_fit(requests: Sequence[Request], flags: argparse.Names
         request = requests[0]
         picture = _drawing_for("graph", flags.draw)
         picture.check_drawable(Source(request).at(request.offset).plain)
+
+
+def _outputs(request: Request, flags: argparse.Namespace) -> list[tuple[Output, Path]]:
+    """All files that are asked for; only that of the rows may lie in a folder that is not there."""
+    rows = Output("out=", "batch counts", are_count_rows)
+    policy = Output("save_policy=", "a saved policy", is_saved_policy, makes_folder=False)
+    graph = Output("--draw ", "a picture", _is_picture, makes_folder=False)
+    machine = Output("--draw-policy ", "a picture", _is_picture, makes_folder=False)
+    asked = [(rows, request.out), (policy, request.save_policy)]
+    asked += [(graph, flags.draw), (machine, flags.draw_policy)]
+    return [(output, path) for output, path in asked if path is not None]
+
+
+def _is_picture(content: bytes) -> bool:
+    return content.startswith((b"\x89PNG", b"%PDF")) or b"<svg" in content[:2000]
 
 
 def _count(requests: Sequence[Request], flags: argparse.Namespace) -> Counted:

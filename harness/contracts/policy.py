@@ -112,7 +112,7 @@ class LearnedPolicy(Protocol):
         """Schedule a graph, and tell which states were met."""
 
     def save(self, file: Path) -> None:
-        """Write it as JSON; raises ConfigError where that cannot be done."""
+        """Write it as JSON; raises OutputError where that cannot be done."""
 
     def describe(self) -> str:
         """Print it in words, one state a line."""

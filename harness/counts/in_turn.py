@@ -18,9 +18,11 @@ from harness.counts.plan import PlannedCount
 from harness.counts.request import Request
 from harness.counts.row import AnyCount, Failure, find_count, write_count
 from harness.counts.worker import Outcome, failed_count, work
+from harness.machine.regular_files import drop_leftovers
 from harness.measuring.child_process import POLL_S, death_reason, memory_excess, timeout_reason
 from harness.planning.counter import counting_sha256
-from harness.records.whole_files import drop_leftovers
+from harness.records.output_paths import check_room
+from harness.records.watched_folders import WatchedFolders
 
 # A forked child has imported everything already.
 _FORK = multiprocessing.get_context("fork")
@@ -49,7 +51,8 @@ def count_in_turn(
 
     records: folder of the records; None keeps none. anew: counts what has a good record, too.
 
-    Returns an outcome for each, in order, and how many were kept.
+    Returns an outcome for each, in order, and how many were kept. Raises OutputError where records
+    cannot be kept.
     """
     outcomes: dict[int, Outcome] = {}
     if records is not None and not anew:
@@ -57,12 +60,17 @@ def count_in_turn(
         outcomes = {place: Outcome(row=row) for place, row in found.items() if row is not None}
     n_kept = len(outcomes)
     waiting = [place for place in range(len(planned)) if place not in outcomes]
-    while waiting:
-        for outcome in _counted_by_a_child([planned[place] for place in waiting]):
-            place = waiting.pop(0)
-            outcomes[place] = outcome
-            if records is not None and outcome.row is not None:
-                write_count(planned[place].record_path(records), outcome.row)
+    with WatchedFolders() as folders:
+        if waiting and records is not None:
+            check_room(records)
+            folders.check(records)
+        while waiting:
+            for outcome in _counted_by_a_child([planned[place] for place in waiting]):
+                place = waiting.pop(0)
+                outcomes[place] = outcome
+                if records is not None and outcome.row is not None:
+                    folders.check(records)
+                    write_count(planned[place].record_path(records), outcome.row)
     return [outcomes[place] for place in range(len(planned))], n_kept
 
 

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from harness.contracts.policy import LearningSettings
-from harness.errors import ConfigError, RecordError
+from harness.errors import RecordError
+from harness.machine.regular_files import read_regular
 from harness.records.record import LIMITED, TRIED_AGAIN
 from harness.records.whole_files import replace_whole, write_whole
 from harness.trials.spec import Limits
@@ -143,6 +144,7 @@ class FailedCount(CountLabels):
 
 AnyCount = CountRow | FailedCount
 _ONE: TypeAdapter[AnyCount] = TypeAdapter(Annotated[AnyCount, Field(discriminator="status")])
+CSV_COLUMNS = {b"count_id", b"source_sha256"}  # among others
 _ROWS: TypeAdapter[tuple[AnyCount, ...]] = TypeAdapter(
     tuple[Annotated[AnyCount, Field(discriminator="status")], ...]
 )
@@ -151,7 +153,7 @@ _ROWS: TypeAdapter[tuple[AnyCount, ...]] = TypeAdapter(
 def read_count_rows(path: Path) -> tuple[AnyCount, ...]:
     """Read and validate one file; raises RecordError naming the file and the first fault."""
     try:
-        return _ROWS.validate_json(path.read_bytes())
+        return _ROWS.validate_json(read_regular(path))
     except OSError as error:
         raise RecordError(f"{path} cannot be read ({error.strerror}); count again") from error
     except ValidationError as error:
@@ -169,13 +171,21 @@ def _no_counts(path: Path, error: ValidationError) -> RecordError:
 def write_count_rows(path: Path, rows: Sequence[AnyCount]) -> None:
     """Write rows, as CSV where the file's name says so, else as a JSON list; whole or not at all.
 
-    Raises ConfigError where that cannot be done.
+    Raises OutputError where that cannot be done.
     """
     values = [row.to_dict() for row in rows]
+    replace_whole(path, _csv(values) if path.suffix == ".csv" else _json(values))
+
+
+def are_count_rows(content: bytes) -> bool:
+    """Whether the content of a file is rows, as CSV or JSON."""
+    if set(content.partition(b"\n")[0].split(b",")) >= CSV_COLUMNS:
+        return True
     try:
-        replace_whole(path, _csv(values) if path.suffix == ".csv" else _json(values))
-    except OSError as error:
-        raise ConfigError(f"out={path} cannot be written: {error.strerror}") from error
+        _ROWS.validate_json(content)
+    except ValidationError:
+        return False
+    return True
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -205,7 +215,7 @@ def parse_count(text: bytes) -> AnyCount:
 def read_count(path: Path) -> AnyCount:
     """Read and validate the record of one count; raises RecordError naming the file and fault."""
     try:
-        return parse_count(path.read_bytes())
+        return parse_count(read_regular(path))
     except OSError as error:
         raise RecordError(f"{path} cannot be read ({error.strerror}); count again") from error
     except ValidationError as error:

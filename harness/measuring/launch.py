@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import BenchError, DataError
+from harness.errors import BenchError, DataError, OutputError
+from harness.machine.regular_files import drop_leftovers
 from harness.measuring.child_process import (
     LEFT_OUT,
     POLL_S,
@@ -29,9 +30,9 @@ from harness.measuring.interpreter import (
     why_not_startable,
 )
 from harness.records.record import Record, Status, find_record, now_text, write_record
-from harness.records.whole_files import drop_leftovers
+from harness.records.whole_files import writing
 from harness.trials.sources import WORKER, harness_versions
-from harness.trials.spec import DATA_EXIT, USAGE_EXIT, TrialSpec
+from harness.trials.spec import DATA_EXIT, OUTPUT_EXIT, USAGE_EXIT, TrialSpec
 from harness.values.places import ROOT
 
 _THREAD_VARIABLES = (
@@ -80,7 +81,7 @@ def run_worker(spec: TrialSpec, path: Path, log: Path, *, records_bad_data: bool
     records_bad_data: whether data that is wrong leaves a record, too.
 
     Raises BenchError, with the worker's own line, when the configuration is wrong, DataError when
-    data is and leaves no record.
+    data is and leaves no record, OutputError when the record or the log cannot be written.
     """
     started_at = now_text()
     drop_leftovers(path)
@@ -88,7 +89,9 @@ def run_worker(spec: TrialSpec, path: Path, log: Path, *, records_bad_data: bool
     if not_startable is not None:
         return _write_unsupported(spec, path, not_startable, started_at)
     before = _stamp(path)
-    log.parent.mkdir(parents=True, exist_ok=True)
+    with writing(log):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.touch()
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         spec_path = Path(folder) / "spec.json"
         spec_path.write_text(json.dumps(spec.to_dict()), encoding="utf-8")
@@ -96,12 +99,15 @@ def run_worker(spec: TrialSpec, path: Path, log: Path, *, records_bad_data: bool
         try:
             ending = _supervise(command, spec, log)
         except OSError as error:  # a file that is no program
-            log.unlink(missing_ok=True)
+            _drop(log)
             return _write_unsupported(spec, path, no_python(spec, str(error.strerror)), started_at)
     last_line = _last_line(log)
+    if ending.returncode == OUTPUT_EXIT:
+        _drop(log)
+        raise OutputError(last_line or f"{path} cannot be written; make room, and run it again")
     wrong_data = ending.returncode == DATA_EXIT
     if ending.returncode == USAGE_EXIT or (wrong_data and not records_bad_data):
-        log.unlink()
+        _drop(log)
         raise (DataError if wrong_data else BenchError)(last_line)
     # A worker may fail after its record, while its framework shuts down: the record stands.
     record = find_record(path) if _stamp(path) != before else None
@@ -109,7 +115,7 @@ def run_worker(spec: TrialSpec, path: Path, log: Path, *, records_bad_data: bool
         record = _record_of_death(spec, ending, last_line, started_at)
         write_record(path, record)
     if record.status != "crash":
-        log.unlink(missing_ok=True)
+        _drop(log)
     return record
 
 
@@ -123,7 +129,7 @@ def _write_unsupported(spec: TrialSpec, path: Path, reason: str, started_at: str
 def _stamp(path: Path) -> tuple[int, int] | None:
     try:
         status = path.stat()
-    except FileNotFoundError:
+    except OSError:
         return None
     return status.st_ino, status.st_mtime_ns
 
@@ -199,7 +205,16 @@ def _record_of_death(spec: TrialSpec, ending: Ending, last_line: str, started_at
     return record_of(spec, findings, harness_versions(), started_at)
 
 
+def _drop(log: Path) -> None:
+    with suppress(OSError):  # its folder may be gone
+        log.unlink()
+
+
 def _last_line(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    """What it said last; nothing where its log is gone."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return ""
     filled = [" ".join(line.split()) for line in lines if line.strip()]
     return filled[-1][:500] if filled else ""

@@ -2,9 +2,9 @@
 
     python -m harness.measuring.worker SPEC.json RECORD.json
 
-Exit codes: 0, a record was written; USAGE_EXIT, DATA_EXIT, the configuration or the data is wrong,
-which one line on standard error tells. For anything else that ends this process its parent writes
-the record.
+Exit codes: 0, a record was written; USAGE_EXIT, DATA_EXIT, OUTPUT_EXIT, the configuration or the
+data is wrong, or the record cannot be written, which one line on standard error tells. For anything
+else that ends this process its parent writes the record.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from harness.contracts.system import RunSettings, System, load_adapter
-from harness.errors import BenchError, DataError, ScheduleError, UnsupportedTrial
+from harness.errors import BenchError, DataError, OutputError, ScheduleError, UnsupportedTrial
 from harness.machine.disturbance import Disturbance
 from harness.machine.memory import (
     forget_peak_memory,
@@ -49,7 +49,7 @@ from harness.records.fingerprint import Fingerprint
 from harness.records.record import CheckVerdict, now_text, path_of, write_record
 from harness.records.sample_warnings import sample_warnings
 from harness.trials.sources import harness_versions
-from harness.trials.spec import DATA_EXIT, USAGE_EXIT, TrialSpec
+from harness.trials.spec import DATA_EXIT, OUTPUT_EXIT, USAGE_EXIT, TrialSpec
 from harness.trials.workload import Workload, load_workload
 from harness.values.precision import TOLERANCES, is_exact
 
@@ -74,7 +74,11 @@ def main(arguments: Sequence[str]) -> int:
     except BenchError as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return DATA_EXIT if isinstance(error, DataError) else USAGE_EXIT
-    write_record(record_path, record_of(spec, findings, versions, started_at))
+    try:
+        write_record(record_path, record_of(spec, findings, versions, started_at))
+    except OutputError as error:
+        print(error, file=sys.stderr)
+        return OUTPUT_EXIT
     return 0
 
 

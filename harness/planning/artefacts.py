@@ -16,6 +16,7 @@ from harness.planning.claims import Claim, read_claims
 from harness.planning.compose import Composer
 from harness.planning.counter import counting_sha256
 from harness.planning.grid import EXPERIMENT, Settings, expand, override_text
+from harness.planning.pipeline_places import setting
 from harness.planning.resolve import spec_from
 from harness.planning.sweep import Sweep
 from harness.planning.yaml_files import read_mapping
@@ -103,18 +104,15 @@ def _planned(
     settings: Sequence[Settings], rounds: int, choices: Choices, composer: Composer
 ) -> Iterator[PlannedTrial]:
     """Resolve points of a grid, with stand-ins for data sets that are not there."""
-    extra = {
-        "device": choices.device,
-        "threads": choices.threads,
-        "data_root": choices.data_root,
-        "results_dir": choices.results_dir,
-    }
+    extra = {"device": choices.device, "threads": choices.threads}
+    places = {"data_root": choices.data_root, "results_dir": choices.results_dir}
     named = {str(one["dataset"]) for one in settings}
     available = {dataset: _available(dataset, choices) for dataset in named}
     for one in settings:
         chosen = {**one, "dataset": available[str(one["dataset"])]}
         # What an experiment says itself wins: some compare on the CPU wherever they run.
-        overrides = tuple(override_text(key, value) for key, value in (extra | chosen).items())
+        texts = (override_text(key, value) for key, value in (extra | chosen).items())
+        overrides = (*(setting(key, path) for key, path in places.items()), *texts)
         yield PlannedTrial(spec_from(composer.plain(overrides)), chosen, overrides, rounds)
 
 

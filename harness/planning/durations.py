@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from harness.machine.regular_files import read_regular
 from harness.trials.spec import TrialSpec
 
 # Seconds of a process beside what it is asked to time: means of 400 records at medium scale, behind
@@ -71,7 +72,7 @@ def timed_in(results_dir: Path, cpu: str) -> Iterator[Timed]:
     """What the records of a folder say that were measured on this kind of CPU."""
     for path in (results_dir / "raw").glob("*/r[0-9]*.json"):
         try:
-            content = json.loads(path.read_bytes())
+            content = json.loads(read_regular(path))
             if content["machine"]["cpu"] == cpu and content["status"] == "ok":
                 trial, seconds = content["trial"], _seconds_of(content) + STARTED_S
                 names = (trial["system"], trial["model"], trial["mode"])

@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from harness.contracts.corpus import check_loader_options
 from harness.contracts.policy import LearningSettings, check_policy_name
 from harness.errors import ConfigError
+from harness.machine.regular_files import read_regular
 from harness.planning.compose import Composer, plain_of
 from harness.planning.conf_files import choices_of
 from harness.planning.grid import SCALES
@@ -24,7 +25,6 @@ from harness.trials.workload import build_model
 from harness.values.bounds import check_count
 from harness.values.path_texts import check_path_text
 from harness.values.places import CONF_DIR
-from harness.values.regular_files import read_regular
 
 MOST_ROUNDS = 1000
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.machine.regular_files import read_regular
 from harness.records.whole_files import replace_whole
 
 VARIABLE = "BENCH_RUN_PLAN"  # of the environment: where it lies
@@ -60,7 +61,7 @@ class RunPlan:
 def read_run_plan(path: Path) -> RunPlan | None:
     """Read a plan; None where there is none that can be read, and so nothing to say."""
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_regular(path))
         return RunPlan(content["started"], content["until"], content["seconds"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -11,18 +11,18 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import ConfigError
 from harness.planning.artefacts import PlannedTrial, measuring_order
 from harness.planning.budget import Step
 from harness.planning.rounds import in_rounds, point_of
 from harness.planning.running import while_none_runs
 from harness.records.measured import sitting_path, write_measured
 from harness.records.record import path_of
+from harness.records.whole_files import writing
 
 MOST_TRIALS = 32  # a command line has their specs, and 128 KiB for them
 
@@ -102,20 +102,15 @@ def keep_true(
 
     As old as the newest of its records: what was drawn of those is not drawn again, what was drawn
     before is. Nothing happens while a run goes on, which counts on what is there. Raises
-    ConfigError where the folder cannot be written.
+    OutputError where the folder cannot be written.
     """
     if not results_dir.is_dir():
         return
-    try:
-        with while_none_runs(results_dir) as is_alone:
-            if is_alone:
-                _drop_unknown(sittings, results_dir)
-                for sitting in sittings:
-                    _keep_true(sitting, results_dir, any(map(is_lacking, sitting.steps)))
-    except OSError as error:
-        raise ConfigError(
-            f"{results_dir} cannot be written ({error.strerror}); choose another results_dir"
-        ) from error
+    with writing(results_dir), while_none_runs(results_dir) as is_alone:
+        if is_alone:
+            _drop_unknown(sittings, results_dir)
+            for sitting in sittings:
+                _keep_true(sitting, results_dir, any(map(is_lacking, sitting.steps)))
 
 
 def _keep_true(sitting: Sitting, results_dir: Path, lacks: bool) -> None:
@@ -135,4 +130,7 @@ def _drop_unknown(sittings: Iterable[Sitting], results_dir: Path) -> None:
     known = {sitting.file(results_dir).parent for sitting in sittings}
     for folder in sitting_path(results_dir, "any", 0).parents[1].glob("*"):
         if folder not in known:
-            shutil.rmtree(folder)
+            for file in folder.glob("[0-9]*.json"):
+                file.unlink()
+            with suppress(OSError):  # what else is in it is not ours
+                folder.rmdir()

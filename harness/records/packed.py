@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from harness.errors import RecordError
+from harness.machine.regular_files import read_regular
 from harness.records.record import SCHEMA_VERSION, Record, path_of
 from harness.records.whole_files import replace_whole
 
@@ -36,6 +37,11 @@ def write_packed(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     replace_whole(path, lzma.compress(text.encode(), lzma.FORMAT_XZ, preset=preset))
 
 
+def is_packed(content: bytes) -> bool:
+    """Whether the content of a file is one that is packed as these are."""
+    return content.startswith(b"\xfd7zXZ\0")
+
+
 def read_packed(path: Path) -> list[bytes]:
     """Return the lines of a packed file.
 
@@ -43,7 +49,7 @@ def read_packed(path: Path) -> list[bytes]:
     """
     decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ)
     try:
-        lines = decompressor.decompress(path.read_bytes()).split(b"\n")
+        lines = decompressor.decompress(read_regular(path)).split(b"\n")
     except OSError as error:
         raise RecordError(
             f"{path} cannot be read ({error.strerror}); name a file that bench-collect --pack wrote"

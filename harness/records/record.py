@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.contracts.system import PHASES, Phase
 from harness.errors import RecordError
+from harness.machine.regular_files import read_regular
 from harness.records.fingerprint import Fingerprint
 from harness.records.whole_files import write_whole
 from harness.trials.spec import TrialSpec
@@ -158,7 +159,7 @@ def path_of(results_dir: Path, trial_id: str, round_: int | str) -> Path:
 def read_record(path: Path) -> Record:
     """Read and validate one record; raises RecordError naming the file and the first fault."""
     try:
-        return Record.model_validate_json(path.read_bytes())
+        return Record.model_validate_json(read_regular(path))
     except OSError as error:
         raise RecordError(f"{path} cannot be read ({error.strerror}); measure it again") from error
     except ValidationError as error:
@@ -166,6 +167,15 @@ def read_record(path: Path) -> Record:
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         message = f"{path} is not a record of schema {SCHEMA_VERSION}: {where}: {first['msg']}"
         raise RecordError(f"{message}; delete it and measure again") from error
+
+
+def is_record(content: bytes) -> bool:
+    """Whether the content of a file is a record."""
+    try:
+        Record.model_validate_json(content)
+    except ValidationError:
+        return False
+    return True
 
 
 def find_record(path: Path) -> Record | None:
@@ -177,7 +187,10 @@ def find_record(path: Path) -> Record | None:
 
 
 def write_record(path: Path, record: Record) -> None:
-    """Write a record; one that was there and no longer answers moves to superseded/ beside it."""
+    """Write a record; one that was there and no longer answers moves to superseded/ beside it.
+
+    Raises OutputError where that cannot be done.
+    """
     write_whole(path, record.model_dump_json(indent=1) + "\n")
 
 

@@ -14,6 +14,7 @@ from harness.records.record import Record
 from harness.records.stats import relative_spread, round_warnings
 
 Row = dict[str, Any]
+OURS = {b"trial_id", b"instances_per_s", b"inputs_sha256"}  # columns, among others
 
 
 def to_rows(records: Sequence[Record]) -> list[Row]:
@@ -63,6 +64,11 @@ def to_row(record: Record, n_rounds: int) -> Row:
 def _options(record: Record) -> dict[str, Any]:
     names = ("system_options", "model_options", "dataset_options", "timing", "learning_rate")
     return {name: record.config.get(name) for name in names}
+
+
+def is_table(content: bytes) -> bool:
+    """Whether the content of a file is such a CSV: its first line names our columns."""
+    return set(content.partition(b"\n")[0].split(b",")) >= OURS
 
 
 def to_csv(rows: Sequence[Row]) -> str:

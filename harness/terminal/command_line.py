@@ -10,7 +10,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -35,8 +35,8 @@ from harness.planning.rounds import order_of_round
 from harness.planning.same_instances import shared_n_instances
 from harness.planning.schema import register_schema
 from harness.planning.typed_words import check_typed
-from harness.records.record import record_path
-from harness.records.whole_files import check_suffix, check_writable
+from harness.records.output_paths import Output, check_suffix, check_writable
+from harness.records.record import is_record, record_path
 from harness.terminal.measurement import Measurement
 from harness.trials.spec import TrialSpec
 from harness.values.bounds import check_count
@@ -44,6 +44,7 @@ from harness.values.places import CONF_DIR
 
 # What an experiment decides by itself, or what does not belong to a single trial.
 _SWEEP = ("-m", "--multirun")
+OUT = Output("out=", "a record", is_record)
 _NOT_PASSED_ON = ("experiment", "scale", "rounds", "round", "out", "force", "bad_data")
 
 
@@ -127,7 +128,7 @@ def plan(jobs: Sequence[Job], arguments: Sequence[str]) -> list[Measurement]:
     unique = list({(one.path, one.spec.trial_id, one.spec.round): one for one in planned}.values())
     if len({one.path for one in unique}) < len(unique):
         raise ConfigError("out names one file for several records; leave it out or make it differ")
-    for folder in dict.fromkeys(_folder_to_check(one) for one in unique):
+    for folder in dict.fromkeys(one.folder for one in unique):
         check_writable(folder)
     return unique
 
@@ -152,8 +153,9 @@ def _measurements(job: Job, command: str) -> list[Measurement]:
         if config.out is not None:
             raise ConfigError("out names one record, an experiment has many; give results_dir")
         first = 0
+        places = {"data_root": config.data_root, "results_dir": config.results_dir}
         specs, n_rounds = experiment_trials(
-            job.experiment, config.scale, config.rounds, _passed_on(job.overrides)
+            job.experiment, config.scale, config.rounds, _passed_on(job.overrides), places
         )
     check_count("rounds", n_rounds, 1, MOST_ROUNDS)
     rounds = range(first, first + n_rounds)
@@ -161,14 +163,19 @@ def _measurements(job: Job, command: str) -> list[Measurement]:
 
 
 def experiment_trials(
-    name: str, scale: str | None, rounds: int | None, extra: Sequence[str] = ()
+    name: str,
+    scale: str | None,
+    rounds: int | None,
+    extra: Sequence[str] = (),
+    places: Mapping[str, str] | None = None,
 ) -> tuple[list[TrialSpec], int]:
     """Return an artefact's trials, as the pipeline plans them, and their number of rounds.
 
     scale: None means "paper" where CUDA is present, else "smoke". extra: overrides of every trial.
+    places: folders as they are called, which overrides may have in quotes.
     """
     said = dict(text.split("=", 1) for text in extra if "=" in text)
-    choices = choices_from({**said, "scale": scale}, os.environ)
+    choices = choices_from({**said, **(places or {}), "scale": scale}, os.environ)
     trials = measuring_order(plan_artefact(name, choices, Composer()))
     if not trials:
         raise ConfigError(
@@ -186,14 +193,10 @@ def _passed_on(overrides: Sequence[str]) -> list[str]:
 def _measurement(config: DictConfig, spec: TrialSpec, command: str) -> Measurement:
     results = Path(config.results_dir)
     path = record_path(results, spec) if config.out is None else Path(config.out)
-    if path.is_dir():
-        raise ConfigError(f"out={path} is a folder; give the name of a file")
-    check_suffix(path, "a record is", ".json")
+    if config.out is not None:
+        OUT.check_kind(path)
+        check_suffix(path, "a record is", ".json")
+        OUT.check(path)
     log = results / "logs" / f"{spec.trial_id}.r{spec.round}.log"
     keeps = config.bad_data == "record"
     return Measurement(replace(spec, command=command), path, log, bool(config.force), keeps)
-
-
-def _folder_to_check(one: Measurement) -> Path:
-    # A record's own folder is made when it is written; here the folder of all of them is tried.
-    return one.path.parent.parent if one.path.parent.name == one.spec.trial_id else one.path.parent

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import BenchError
+from harness.errors import BenchError, OutputError
 from harness.measuring.launch import run_worker
+from harness.records.output_paths import check_room
 from harness.records.record import Record, find_record, trial_of
+from harness.records.watched_folders import WatchedFolders
 from harness.terminal.reporting import Reporter, outcome_words, summary, totals, trial_words
 from harness.trials.sources import source_sha256
 from harness.trials.spec import TrialSpec
@@ -27,6 +29,12 @@ class Measurement:
     force: bool
     records_bad_data: bool
 
+    @property
+    def folder(self) -> Path:
+        """Where room for the record is looked for: that of all records, or that of `out`."""
+        is_own = self.path.parent.name == self.spec.trial_id  # made when the record is written
+        return self.path.parent.parent if is_own else self.path.parent
+
 
 def _nothing_more(_: Sequence[Record]) -> Iterable[str]:
     return ()
@@ -35,16 +43,22 @@ def _nothing_more(_: Sequence[Record]) -> Iterable[str]:
 def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more) -> bool:
     """Measure what has no valid record yet, and return whether none was refused.
 
-    A trial that fails does not stop the others. closing: what else is said of all records.
+    A trial that fails does not stop the others. closing: what else is said of all records. Raises
+    OutputError where a record cannot be kept, since those of the trials behind it could not be.
     """
     records: list[Record] = []
     n_kept = n_refused = 0
-    with Reporter(len(planned)) as reporter:
+    with Reporter(len(planned)) as reporter, WatchedFolders() as folders:
         for one in planned:
             words = trial_words(trial_of(one.spec))
             reporter.starts(words)
             try:
+                folders.check(one.folder)
                 record, kept = measure_or_keep(one)
+                folders.check(one.folder)
+            except OutputError:
+                reporter.ends(f"{words}  not kept")
+                raise
             except BenchError as error:
                 n_refused += 1
                 reporter.ends(f"{words}  refused")
@@ -63,11 +77,15 @@ def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more
 
 
 def measure_or_keep(one: Measurement) -> tuple[Record, bool]:
-    """Return the record of a measurement, and whether it was there already."""
+    """Return the record of a measurement, and whether it was there already.
+
+    Raises OutputError, before anything is measured, where there is no room for it.
+    """
     if not one.force:
         record = find_record(one.path)
         if record is not None and record.answers(one.spec, source_sha256(one.spec)):
             return record, True
+    check_room(one.folder)
     keeps = one.records_bad_data
     return run_worker(one.spec, one.path, one.log, records_bad_data=keeps), False
 

@@ -30,7 +30,7 @@ MODES = ("train", "infer")
 DEVICES = ("cpu", "cuda")
 DEFAULT_ORDER = "shuffled"
 # How a worker says that the configuration, or the data, is wrong: EX_USAGE, EX_DATAERR of sysexits.
-USAGE_EXIT, DATA_EXIT = 64, 65
+USAGE_EXIT, DATA_EXIT, OUTPUT_EXIT = 64, 65, 66
 BAD_DATA = ("refuse", "record")  # what becomes of a trial on unusable data
 
 

@@ -20,7 +20,8 @@ from harness.errors import ConfigError
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
 from plots.drawing.graph_layout import place
-from plots.drawing.style import FIXED_METADATA, use_style
+from plots.drawing.saving import save_picture
+from plots.drawing.style import use_style
 from plots.drawing.words import write_words
 
 MAX_VERTICES = 300
@@ -50,7 +51,8 @@ def draw_schedules(
 
     reasons: why further policies have no schedule; each has a panel that says so.
 
-    Raises ConfigError for a graph that no page can show, or a file that cannot be written.
+    Raises ConfigError for a graph that no page can show, OutputError for a file that cannot be
+    written.
     """
     check_drawable(graph)
     use_style()
@@ -66,13 +68,7 @@ def draw_schedules(
         axes.set_title(f"{name}: no schedule")
     figure.suptitle(f"{title}\nnumber: batch in order of execution; shape: type of the vertex")
     figure.legend(handles=_legend(graph), loc="outside lower center", ncols=6)
-    metadata = FIXED_METADATA.get(path.suffix, {"Date": None, "Creator": None})
-    try:
-        figure.savefig(path, metadata=metadata)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written ({error.strerror}); choose another") from None
-    finally:
-        plt.close(figure)
+    save_picture(figure, path)
 
 
 def _panels(n_panels: int, width: float, height: float) -> tuple[Figure, list[Axes]]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from harness.contracts.policy import LearnedPolicy
@@ -22,7 +23,8 @@ from harness.errors import ConfigError
 from harness.policies.fsm.machine import StateMachine
 from harness.policies.parts.rounds import run_in_rounds
 from harness.values.graph import Graph
-from plots.drawing.style import FIXED_METADATA, use_style
+from plots.drawing.saving import save_picture
+from plots.drawing.style import use_style
 
 MAX_STATES = 20  # rows that a page shows readably; the least visited others share one
 UNSEEN, OTHERS, END = -1, -2, -3
@@ -85,25 +87,21 @@ def visits_of(machine: StateMachine, graph: Graph) -> Visits:
 def draw_machine(machine: LearnedPolicy, graph: Graph, path: Path) -> None:
     """Write the states that a machine goes through on a graph; the suffix names the format.
 
-    Raises ConfigError for a policy that is no state machine, or a file that cannot be written.
+    Raises ConfigError for a policy that is no state machine, OutputError for a file that cannot be
+    written.
     """
     if not isinstance(machine, StateMachine):
         raise ConfigError("only a state machine can be drawn; choose policy=fsm_sort, for example")
     use_style()
     visits = visits_of(machine, graph)
     picture = _picture(machine, visits)
-    figure = picture.axes.figure
     for state in visits.states:
         _draw_state(picture, state)
     for (source, target), count in visits.transitions.items():
         _draw_transition(picture, source, target, count)
-    metadata = FIXED_METADATA.get(path.suffix, {"Date": None, "Creator": None})
-    try:
-        figure.savefig(path, metadata=metadata)  # type: ignore[union-attr]
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written ({error.strerror}); choose another") from None
-    finally:
-        plt.close("all")
+    figure = picture.axes.figure
+    assert isinstance(figure, Figure), "axes of a page, not of a part of one"
+    save_picture(figure, path)
 
 
 def _picture(machine: StateMachine, visits: Visits) -> _Picture:

@@ -1,4 +1,4 @@
-"""The look of figures: one style sheet, one look per system, equal files for equal data."""
+"""The look of figures: one style sheet, one look per system."""
 
 from __future__ import annotations
 
@@ -10,14 +10,8 @@ from pathlib import Path
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import yaml
-from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
-# No dates and no program versions inside: equal data give equal bytes.
-FIXED_METADATA: dict[str, dict[str, str | None]] = {
-    ".pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
-    ".png": {"Software": None},
-}
 # For systems that looks.yaml does not name: eight colours of Paul Tol's, then those of looks.yaml.
 SPARE_COLORS = (
     *("#332288", "#44AA99", "#999933", "#882255", "#117733", "#DDCC77", "#CC6677", "#88CCEE"),
@@ -82,13 +76,3 @@ def _turned(values: tuple[str, ...], start: int) -> tuple[str, ...]:
     """The same values from another start on."""
     first = start % len(values)
     return values[first:] + values[:first]
-
-
-def save_figure(figure: Figure, stem: Path) -> tuple[Path, ...]:
-    """Write STEM.pdf and STEM.png; equal figures give equal files."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = tuple(stem.with_suffix(suffix) for suffix in FIXED_METADATA)
-    for path in paths:
-        figure.savefig(path, metadata=FIXED_METADATA[path.suffix])
-    plt.close(figure)
-    return paths

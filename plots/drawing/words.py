@@ -9,7 +9,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-from plots.drawing.style import FIXED_METADATA, use_style
+from plots.drawing.saving import save_picture
+from plots.drawing.style import use_style
 
 WIDTH_IN, HEIGHT_IN, CHARACTER_IN = 6.2, 1.6, 0.075
 
@@ -20,8 +21,7 @@ def draw_words(reasons: Mapping[str, str], path: Path, title: str) -> None:
     figure, axes = plt.subplots(figsize=(WIDTH_IN, HEIGHT_IN), layout="constrained")
     write_words(axes, "\n".join(f"{name}: {why}" for name, why in reasons.items()), WIDTH_IN)
     figure.suptitle(title)
-    figure.savefig(path, metadata=FIXED_METADATA[path.suffix])
-    plt.close(figure)
+    save_picture(figure, path)
 
 
 def write_words(axes: Axes, words: str, width_in: float) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from plots.drawing.graph import draw_schedules
-from plots.drawing.style import FIXED_METADATA
+from plots.drawing.saving import FIXED_METADATA
 from plots.drawing.words import draw_words
 from plots.numbers.artefact import Artefact
 from plots.numbers.counted_graph import CountedGraph, counted_graph, failures
@@ -21,7 +21,6 @@ from plots.words.notes import title_of
 def make(artefact: Artefact, results_dir: Path) -> None:
     """Write figures/<name>.pdf, .png and .csv, a row per policy and vertex."""
     (stem,) = artefact.presentation.stems
-    (results_dir / stem).parent.mkdir(parents=True, exist_ok=True)
     shown, failed = counted_graph(artefact), failures(artefact)
     reasons = {policy: f"{row.status}: {row.reason}" for policy, row in failed.items()}
     for suffix in FIXED_METADATA:

@@ -29,7 +29,7 @@ from plots.drawing.frame import (
     write_statuses,
 )
 from plots.drawing.rows import Room, frame, placed
-from plots.drawing.style import save_figure
+from plots.drawing.saving import save_figure
 from plots.numbers.artefact import Artefact
 from plots.numbers.points import Measured, Point, measure_of
 from plots.numbers.series import GROUP_TITLES, Mark, Panel, Series, all_x

@@ -19,7 +19,7 @@ from matplotlib.patches import Patch
 
 from harness.counts.row import AnyCount, CountRow
 from plots.drawing.frame import HEAD_IN, LINE_IN, head_and_foot, wrapped_notes
-from plots.drawing.style import save_figure
+from plots.drawing.saving import save_figure
 from plots.numbers.artefact import Artefact
 from plots.numbers.tidy import write_rows
 from plots.words.count_cells import any_good, released_counts, word_for

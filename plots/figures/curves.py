@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from plots.drawing.curves import draw_curves
-from plots.drawing.style import save_figure
+from plots.drawing.saving import save_figure
 from plots.numbers.artefact import Artefact
 from plots.numbers.lines import write_lines
 from plots.numbers.panels import panels_of

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from plots.drawing.frame import head_and_foot
 from plots.drawing.phases import BAR_IN, TOGETHER, TOTAL, Bar, draw_bars, legend_of_parts
 from plots.drawing.rows import Room, frame, placed
-from plots.drawing.style import save_figure
+from plots.drawing.saving import save_figure
 from plots.numbers.artefact import Artefact
 from plots.numbers.points import NOT_PLANNED, PER_INSTANCE, Point, measure_of
 from plots.numbers.published_rows import read_published_rows

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from plots.drawing.saving import save_figure
 from plots.drawing.shares import draw_shares
-from plots.drawing.style import save_figure
 from plots.numbers.artefact import Artefact
 from plots.numbers.lines import write_lines
 from plots.numbers.panels import panels_of

@@ -10,8 +10,8 @@ from pathlib import Path
 from harness.errors import ConfigError
 from harness.policies.fsm.machine import StateMachine
 from harness.values.graph import Graph
+from plots.drawing.saving import FIXED_METADATA
 from plots.drawing.state_machine import draw_machine, visits_of
-from plots.drawing.style import FIXED_METADATA
 from plots.drawing.words import draw_words
 from plots.numbers.artefact import Artefact
 from plots.numbers.counted_graph import counted_graph, failures
@@ -23,7 +23,6 @@ def make(artefact: Artefact, results_dir: Path) -> None:
     """Write figures/<name>.pdf, .png and .csv, a row per transition that is drawn."""
     (stem,) = artefact.presentation.stems
     policy = artefact.presentation.show["policy"]
-    (results_dir / stem).parent.mkdir(parents=True, exist_ok=True)
     paths = [results_dir / f"{stem}{suffix}" for suffix in FIXED_METADATA]
     shown, failed = counted_graph(artefact), failures(artefact)
     if shown is None or policy in failed:

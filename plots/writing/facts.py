@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 
 from plots.numbers.artefact import Artefact
+from plots.numbers.tidy import write_cells
 
 COLUMNS = ("measured_on", "versions")
 
@@ -18,10 +19,8 @@ def add_facts(artefact: Artefact, path: Path) -> None:
     if not rows or "system" not in rows[0] or not facts:
         return
     place = rows[0].index("system")
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*rows[0], *COLUMNS])
-        writer.writerows([*row, *facts.get(row[place], ("", ""))] for row in rows[1:])
+    told = ([*row, *facts.get(row[place], ("", ""))] for row in rows[1:])
+    write_cells(path, [*rows[0], *COLUMNS], told)
 
 
 def facts_of(artefact: Artefact) -> dict[str, tuple[str, str]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import jinja2
 
+from harness.records.whole_files import replace_whole
 from plots.numbers.series import GROUP_TITLES
 from plots.writing.report_answers import read_answers
 from plots.writing.small_picture import size_of, small_picture
@@ -51,8 +52,7 @@ def write_report(sheet_paths: Sequence[Path], results_dir: Path, path: Path) -> 
         counts=_counts,
         pairs=_pairs,
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
+    replace_whole(path, page)
 
 
 def measured_words(

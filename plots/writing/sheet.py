@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from harness.records.whole_files import replace_whole
 from plots.numbers.artefact import Artefact
 from plots.words.notes import notes_of, subtitle_of, title_of
 
@@ -58,6 +59,5 @@ def versions_of(artefact: Artefact) -> dict[str, dict[str, str]]:
 def write_sheet(artefact: Artefact, results_dir: Path, command: str) -> None:
     """Write artefacts/<name>.json."""
     path = results_dir / "artefacts" / f"{artefact.name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(sheet_of(artefact, command), indent=1, ensure_ascii=False) + "\n"
-    path.write_text(text, encoding="utf-8")
+    replace_whole(path, text)

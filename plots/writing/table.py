@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from plots.drawing.style import save_figure
+from harness.records.whole_files import replace_whole
+from plots.drawing.saving import save_figure
 from plots.drawing.table import draw_table
 from plots.numbers.table import Table
 from plots.numbers.tidy import Row, write_rows
@@ -20,7 +21,7 @@ def write_table(table: Table, path: Path) -> None:
         (".md", to_markdown(table)),
         (".html", to_html(table)),
     ):
-        path.with_suffix(suffix).write_text(text, encoding="utf-8")
+        replace_whole(path.with_suffix(suffix), text)
 
 
 def write_table_and_rows(table: Table, rows: Sequence[Row], path: Path) -> None:

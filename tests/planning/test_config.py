@@ -16,6 +16,7 @@ from harness.errors import ConfigError
 from harness.planning.compose import Composer, as_recorded, plain_of, quote_null
 from harness.planning.conf_files import choices_of
 from harness.planning.grid import expand, experiment_names
+from harness.planning.pipeline_places import setting
 from harness.planning.resolve import spec_of, specs_of
 from harness.planning.rounds import order_of_round
 from harness.terminal.command_line import experiment_trials, parse, plan
@@ -291,3 +292,14 @@ def test_a_policy_has_one_name_however_it_is_typed(composer: Composer) -> None:
         assert spec_of(config).policy == "depth"
     swept = parse(["-m", "system=cavs,vertex", "system.options.policy=depth,agenda"])
     assert [job.config.policy for job in swept] == ["depth", "agenda"] * 2
+
+
+def test_a_place_in_quotes_is_looked_into(tmp_path: Path) -> None:
+    """As everywhere: what lies there is measured, and no stand-in for it."""
+    place = tmp_path / "it's (a) $(touch x) ; place"
+    (place / "sst").mkdir(parents=True)
+    typed = ["experiment=headline_tree_lstm", "scale=smoke", "device=cpu", "rounds=1"]
+    typed += [setting("data_root", place), setting("results_dir", tmp_path / "its #results")]
+    specs = [one.spec for one in plan(parse(typed), typed)]
+    assert {(spec.dataset, spec.data_root) for spec in specs} == {("sst", str(place))}
+    assert {Path(spec.cache_dir).parent for spec in specs} == {tmp_path / "its #results"}

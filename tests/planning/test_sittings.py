@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import ConfigError
+from harness.errors import OutputError
 from harness.planning import sittings as module
 from harness.planning.artefacts import PlannedTrial
 from harness.planning.budget import Step
@@ -163,5 +163,5 @@ def test_where_no_results_are_none_are_made(plans: Plans, tmp_path: Path) -> Non
 
 def test_a_folder_that_cannot_be_written_is_one_line(first: Sitting, tmp_path: Path) -> None:
     (tmp_path / "sittings").write_text("in the way")
-    with pytest.raises(ConfigError, match=r"cannot be written .*; choose another results_dir"):
+    with pytest.raises(OutputError, match=r"cannot be written .*; what was kept before stays"):
         keep_true([first], tmp_path, nothing)

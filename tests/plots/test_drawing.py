@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,11 +29,9 @@ def coarse_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures of few pixels, and empty PDFs: what they show is tested elsewhere."""
     save = Figure.savefig
 
-    def savefig(figure: Figure, path: Path, **options: Any) -> None:
-        if path.suffix == ".png":
-            save(figure, path, dpi=30, **options)
-        else:
-            path.touch()
+    def savefig(figure: Figure, file: BytesIO, **options: Any) -> None:
+        if options["format"] == "png":
+            save(figure, file, dpi=30, **options)
 
     monkeypatch.setattr(Figure, "savefig", savefig)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.contracts.policy import LearningSettings, learn_policy, load_policy
-from harness.errors import ConfigError
+from harness.errors import ConfigError, OutputError
 from harness.granularity.operators import operator_graph
 from harness.policies.fsm.machine import StateMachine
 from harness.values.schedule import check_schedule
@@ -90,7 +90,7 @@ def test_a_file_that_is_no_machine_is_refused(
 
 
 def test_a_machine_cannot_be_saved_in_a_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be written"):
+    with pytest.raises(OutputError, match="cannot be written"):
         learn().save(tmp_path / "no_such" / "machine.json")
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError, RecordError
+from harness.machine.regular_files import drop_leftovers
 from harness.planning.artefacts import PlannedTrial
+from harness.records.output_paths import check_writable
 from harness.records.record import (
     Record,
     find_record,
@@ -19,7 +21,6 @@ from harness.records.record import (
     record_path,
     write_record,
 )
-from harness.records.whole_files import check_writable, drop_leftovers
 from harness.trials.spec import Limits, TrialSpec
 
 MakeRecord = Callable[..., Record]
@@ -101,6 +102,10 @@ def test_a_writer_that_dies_leaves_the_old_record(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", die)
+        with pytest.raises(KeyboardInterrupt):
+            write_record(path, make_record(instances_per_s=1.0))
+        assert list(tmp_path.iterdir()) == [path], "who is interrupted clears up"
+        patch.setattr(Path, "unlink", lambda *_, **__: None)  # who is killed does not
         with pytest.raises(KeyboardInterrupt):
             write_record(path, make_record(instances_per_s=1.0))
     assert read_record(path) == old

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
+from harness.machine.regular_files import read_regular
 from harness.values.bounds import check_count, check_number
 from harness.values.path_texts import check_path_text
-from harness.values.regular_files import read_regular
 
 
 @pytest.mark.parametrize("value", [0, 5])

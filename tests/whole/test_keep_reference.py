@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -52,13 +53,14 @@ def choices(tmp_path: Path) -> Choices:
 def test_a_folder_of_results_becomes_a_committed_one_again_and_again(
     choices: Choices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def savefig(_figure: Figure, path: Path, **_options: object) -> None:
-        Image.new("RGB", (20, 10)).save(path) if path.suffix == ".png" else path.touch()
+    def savefig(_figure: Figure, file: BytesIO, **options: object) -> None:
+        if options["format"] == "png":
+            Image.new("RGB", (20, 10)).save(file, "png")
 
     monkeypatch.setattr(Figure, "savefig", savefig)
     write_made_up_records(plan_artefact(TABLE, choices, Composer(choices.conf_dir)), choices)
     folder = tmp_path / "some-machine" / "smoke"
-    (folder / "tables").mkdir(parents=True)
+    assert keep_reference.main([str(choices.results_dir), str(folder)]) == 0
     (folder / "tables" / "outdated.md").touch()
     assert keep_reference.main([str(choices.results_dir), str(folder)]) == 0
     first = content_of(folder)
@@ -76,6 +78,18 @@ def test_a_folder_of_results_becomes_a_committed_one_again_and_again(
     assert {name: more[name] for name in first if name != "README.md"} == {
         name: text for name, text in first.items() if name != "README.md"
     }
+
+
+def test_a_folder_of_something_else_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "mine.png").write_bytes(b"mine")
+    (tmp_path / "README.md").write_bytes(b"mine")
+    before = content_of(tmp_path)
+    assert keep_reference.main([str(tmp_path / "none"), str(tmp_path)]) == 1
+    assert "holds no packed records, so it stays" in capsys.readouterr().err
+    assert content_of(tmp_path) == before
 
 
 def test_what_cannot_be_kept_is_told_in_one_line(

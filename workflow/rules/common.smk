@@ -1,7 +1,6 @@
 # What there is to do, worked out once: the grids of conf/experiment on this machine.
 import functools
 import os
-import shlex
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from harness.planning.budget import Step
 from harness.planning.grid import expand, experiment_names
 from harness.planning.pending import pending_of
 from harness.planning.pipeline_keys import check_keys
+from harness.planning.pipeline_places import check_places, setting, word
 from harness.planning.run_plan import VARIABLE
 from harness.planning.running import begin_run
 from harness.planning.sittings import keep_true, sittings_of
@@ -31,6 +31,7 @@ from plots.numbers.drawable import drawable
 from plots.numbers.presentation import read_presentation
 
 check_keys(config)
+check_places(config, os.environ)
 check_extra("plots") # not after an hour of measuring
 # With records=PLACE nothing is measured: what was measured elsewhere is drawn, whatever is here.
 PLACE = config.get("records")
@@ -125,10 +126,12 @@ CODE_SHA256 = hash_contents(
      for path in Path(workflow.basedir, folder).rglob("*.py")}
 )
 READS_CODE = {name for name in PLANS if read_presentation(name, CHOICES.conf_dir).reads_code}
+# Commands are lists of words, which rules quote for the shell (:q): a path may be called anything.
 # The python that runs Snakemake also measures and draws, whether or not it is on the path.
-PYTHON = f"{shlex.quote(sys.executable)} -m"
-SAME_CHOICES = " ".join(
-    f"--{key}={shlex.quote(str(value))}"
+PYTHON = [sys.executable, "-m"]
+ALONE = ["flock", word(RESULTS / ".measuring"), *PYTHON]
+SAME_CHOICES = [
+    f"--{key}={value}"
     for key, value in {
         "scale": CHOICES.scale,
         "device": CHOICES.device,
@@ -138,7 +141,7 @@ SAME_CHOICES = " ".join(
         "conf-dir": CHOICES.conf_dir,
         **({"records": PLACE} if PLACE else {}),
     }.items()
-)
+]
 
 
 def records_of(names):

@@ -10,14 +10,14 @@ rule sitting:
     params:
         specs=specs_of,
         sources=sources_of,
-        measure=f"flock {RESULTS}/.measuring {PYTHON} harness.commands.measure",
-        results=f"--results-dir {shlex.quote(str(RESULTS))}",
+        measure=[*ALONE, "harness.commands.measure"],
+        results=f"--results-dir={RESULTS}",
     threads: workflow.cores # it owns the machine: nothing else runs beside it
     priority: lambda wildcards: len(PLACES) - PLACES.get((wildcards.sitting, wildcards.round), len(PLACES))
     message:
         "measure {wildcards.sitting}, round {wildcards.round}"
     shell:
-        "{params.measure} {params.specs:q} --round {wildcards.round} {params.results} --done {output:q}"
+        "{params.measure:q} {params.specs:q} --round {wildcards.round} {params.results:q} --done={output:q}"
         " 3>&2 &> {log:q}" # 3: what is said past the log
 
 # Batch counts: exact, so once; alone on the machine, since learning is timed. bench-schedule keeps a
@@ -30,12 +30,12 @@ rule counts:
     params:
         settings=lambda wildcards: SWEEPS[wildcards.sweep].overrides,
         source=lambda wildcards: sweep_sha256(SWEEPS[wildcards.sweep], COMPOSER, SOURCES),
-        bench_schedule=f"flock {RESULTS}/.measuring {PYTHON} harness.commands.schedule",
-        data=f"data_root={CHOICES.data_root}",
+        bench_schedule=[*ALONE, "harness.commands.schedule"],
+        data=setting("data_root", CHOICES.data_root),
         records=f"records={RESULTS}/raw/counts",
     threads: workflow.cores
     message:
         "count {wildcards.sweep}"
     shell:
-        "{params.bench_schedule} {params.settings:q} {params.data:q} {params.records:q} bad_data=record"
-        " out={output:q} &> {log}"
+        "{params.bench_schedule:q} {params.settings:q} {params.data:q} {params.records:q} bad_data=record"
+        " out={output:q} &> {log:q}"

@@ -13,7 +13,7 @@ for name, plan in PLANS.items():
         log:
             f"{RESULTS}/logs/draw_{name}.log",
         params:
-            draw=f"{PYTHON} harness.commands.draw {name} {SAME_CHOICES}",
+            draw=[*PYTHON, "harness.commands.draw", name, *SAME_CHOICES],
             source=DRAWING_SHA256,
             code=CODE_SHA256 if name in READS_CODE else "",
             # Records that it has outdated are gone; what needs them has to be drawn again.
@@ -21,7 +21,7 @@ for name, plan in PLANS.items():
         message:
             f"draw {name}"
         shell:
-            "{params.draw} &> {log}"
+            "{params.draw:q} &> {log:q}"
 
 # Every number of every trial in one tidy table, for analyses of one's own.
 rule collect:
@@ -32,11 +32,11 @@ rule collect:
     log:
         f"{RESULTS}/logs/collect.log",
     params:
-        collect=f"{PYTHON} harness.commands.collect {shlex.quote(str(PLACE or RESULTS / 'raw'))} --latest",
+        collect=[*PYTHON, "harness.commands.collect", word(PLACE or RESULTS / "raw"), "--latest"],
     message:
         "write {output}"
     shell:
-        "{params.collect} --out {output} &> {log}"
+        "{params.collect:q} --out={output:q} &> {log:q}"
 
 rule report:
     input:
@@ -46,11 +46,10 @@ rule report:
     log:
         f"{RESULTS}/logs/report.log",
     params:
-        report=f"{PYTHON} harness.commands.report",
+        report=[*PYTHON, "harness.commands.report", f"--results-dir={RESULTS}", "--"],
         sheets=[f"{RESULTS}/artefacts/{name}.json" for name in PLANS],
-        results=f"--results-dir {RESULTS}",
         source=DRAWING_SHA256,
     message:
         "write {output}"
     shell:
-        "{params.report} {output} {params.sheets} {params.results} &> {log}"
+        "{params.report:q} {output:q} {params.sheets:q} &> {log:q}"

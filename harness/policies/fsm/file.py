@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ConfigError
+from harness.machine.regular_files import read_regular
 from harness.policies.fsm.machine import SCHEMA_VERSION, StateMachine
-from harness.values.regular_files import read_regular
 
 
 def load_machine(file: Path, encoding: str, workload: str) -> StateMachine:
@@ -35,6 +35,15 @@ def load_machine(file: Path, encoding: str, workload: str) -> StateMachine:
         raise ConfigError(f"{file} is not a saved policy: {type(error).__name__} {error}") from None
     except ConfigError as error:
         raise ConfigError(f"{file} is not a saved policy: {error}") from None
+
+
+def is_saved_policy(content: bytes) -> bool:
+    """Whether the content of a file is a policy that was saved, of whatever workload."""
+    try:
+        values = json.loads(content)
+    except ValueError:
+        return False
+    return isinstance(values, dict) and {"schema_version", "workload"} <= values.keys()
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from harness.contracts.policy import FALLBACKS, VARIANTS, LearnedRun
-from harness.errors import ConfigError
+from harness.errors import ConfigError, OutputError
+from harness.machine.regular_files import replace_regular
 from harness.policies.fsm.encoding import ENCODINGS
 from harness.policies.fsm.run import run
 from harness.policies.fsm.states import UNSEEN, States, states_of
@@ -104,16 +105,18 @@ class StateMachine:
         return LearnedRun(schedule=Schedule(order, starts), decided=int_array(decided))
 
     def save(self, file: Path) -> None:
-        """Write the machine as JSON; raises ConfigError where that cannot be done."""
+        """Write the machine as JSON; raises OutputError where that cannot be done."""
         values = {item.name: getattr(self, item.name) for item in fields(self) if item.init} | {
             "states": list(zip(self.states, self.choices, strict=True))
         }
         del values["choices"]
         head = {"schema_version": SCHEMA_VERSION}
         try:
-            file.write_text(json.dumps(head | values) + "\n", encoding="utf-8")
+            replace_regular(file, f"{json.dumps(head | values)}\n".encode())
         except OSError as error:
-            raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
+            raise OutputError(
+                f"{file} cannot be written ({error.strerror}); make room, or choose another file"
+            ) from error
 
     def describe(self) -> str:
         """Print the machine in words, one state a line, in the order in which they were met."""

@@ -1,0 +1,286 @@
+"""No room, or no folder any more: one line, exit code 1, what was kept stays, the rest goes on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import harness.counts.in_turn
+import harness.records.output_paths
+import harness.terminal.measurement
+from harness.commands.bench import main as bench
+from harness.commands.schedule import main as schedule
+from harness.counts.row import AnyCount
+from harness.measuring.launch import ROOT
+from harness.records.record import Record, read_record, write_record
+from harness.trials.spec import TrialSpec
+from tests.support.odd_places import everything_in
+
+WORK = (
+    "model=tree_fc",
+    "dataset=complete_trees",
+    "dataset.options.n_leaves=4",
+    "batch_size=2",
+    "timing.min_seconds=0",
+    "timing.n_mini_batches=2",
+)
+SWEEP = ("-m", "system=null", "hidden_size=4,5,6", *WORK)
+COUNTS = ("model=tree_fc", "dataset=complete_trees", "dataset.options.n_leaves=4", "batch_size=2")
+MakeRecord = Callable[..., Record]
+Measured = list[int]  # hidden sizes
+
+
+def no_room() -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture
+def measured(make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Measured:
+    """What was measured: here in no time, and in this process."""
+    found: Measured = []
+
+    def run(spec: TrialSpec, path: Path, *_: object, **__: object) -> Record:
+        found.append(spec.hidden_size)
+        write_record(path, make_record(spec, source_sha256="same"))
+        return read_record(path)
+
+    monkeypatch.setattr(harness.terminal.measurement, "run_worker", run)
+    monkeypatch.setattr(harness.terminal.measurement, "source_sha256", lambda _: "same")
+    return found
+
+
+def last_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """What is said behind the lines of trials, which is one line; nothing but it is on stdout."""
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = (one for one in said.err.splitlines() if not one.startswith("["))
+    return line
+
+
+def sizes_in(results: Path) -> list[int]:
+    return sorted(read_record(path).trial.hidden_size for path in results.rglob("r0.json"))
+
+
+def after(n_trials: int, measured: Measured, act: Callable[[], None]) -> Callable[..., None]:
+    """What acts once so many were measured."""
+    return lambda *_: act() if len(measured) >= n_trials else None
+
+
+def test_a_disk_that_is_full_ends_the_sweep_and_keeps_what_there_was(
+    tmp_path: Path,
+    measured: Measured,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail() -> None:
+        raise no_room()
+
+    command = [*SWEEP, f"results_dir={tmp_path}"]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", after(2, measured, fail))
+        assert bench(command) == 1
+    line = last_line(capsys)
+    assert line.startswith(f"bench: {tmp_path}/raw/")
+    assert "r0.json cannot be written (No space left on device); what was kept before stays" in line
+    assert measured == [4, 5], "the third would be lost, too"
+    assert sizes_in(tmp_path) == [4]
+    assert all(path.stat().st_size for path in everything_in(tmp_path) if path.is_file())
+    assert not list(tmp_path.rglob("*.tmp"))
+    assert bench(command) == 0
+    assert measured == [4, 5, 5, 6], "what was kept is not measured again"
+    assert capsys.readouterr().out == "3 records: 3 ok; 1 kept\n"
+
+
+def test_nothing_is_measured_where_there_is_no_room(
+    tmp_path: Path,
+    measured: Measured,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(**_: object) -> None:
+        raise no_room()
+
+    command = [*SWEEP, f"results_dir={tmp_path}"]
+    with monkeypatch.context() as patch:
+        patch.setattr(harness.records.output_paths.tempfile, "TemporaryFile", fail)
+        assert bench(command) == 1
+        line = last_line(capsys)
+        assert line.endswith("(No space left on device); choose another results_dir or out")
+    assert measured == []
+
+
+def test_room_is_looked_for_before_each_trial(
+    tmp_path: Path,
+    measured: Measured,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    room = harness.terminal.measurement.check_room
+
+    def check(folder: Path) -> None:
+        with monkeypatch.context() as patch:
+            if measured:
+                patch.setattr(harness.records.output_paths, "ROOM_BYTES", 10**15)
+                patch.setattr(harness.records.output_paths, "_write_as_much", fail)
+            room(folder)
+
+    def fail(*_: object, **__: object) -> None:
+        raise no_room()
+
+    monkeypatch.setattr(harness.terminal.measurement, "check_room", check)
+    assert bench([*SWEEP, f"results_dir={tmp_path}"]) == 1
+    assert "(No space left on device); what was kept before stays" in last_line(capsys)
+    assert measured == [4]
+    assert sizes_in(tmp_path) == [4]
+
+
+@pytest.mark.parametrize("place", ["", "raw"])
+@pytest.mark.parametrize("what", ["deleted", "replaced", "moved", "made anew"])
+def test_a_folder_that_goes_away_ends_the_sweep(
+    what: str,
+    place: str,
+    tmp_path: Path,
+    measured: Measured,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    results = tmp_path / "results"
+    folder = results / place
+
+    def act() -> None:
+        monkeypatch.setattr(os, "fsync", lambda _: None)
+        if what == "moved":
+            folder.rename(tmp_path / "elsewhere")
+        else:
+            shutil.rmtree(folder)
+        if what == "replaced":
+            folder.touch()
+        if what == "made anew":
+            folder.mkdir()
+
+    monkeypatch.setattr(os, "fsync", after(2, measured, act))
+    assert bench([*SWEEP, f"results_dir={results}"]) == 1
+    line = last_line(capsys)
+    assert "cannot be written" in line or "was deleted, moved or replaced" in line
+    assert measured == [4, 5]
+    if what == "moved":
+        assert sizes_in(tmp_path / "elsewhere") == [4]
+    if what == "replaced":
+        folder.unlink()
+    assert bench([*SWEEP, f"results_dir={results}"]) == 0
+    assert sizes_in(results) == [4, 5, 6]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["delete", "replace", "full"])
+def test_a_worker_that_loses_its_place(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The process that measures finds no room or no folder: its parent tells that once."""
+    results = tmp_path / "results"
+    system = ("system=reference", "system.name=fake", "hidden_size=4,5")
+    adapter = "system.adapter=tests.support.vanishing_places"
+    options = (f"+system.options.what={what}", f"+system.options.folder={results}")
+    assert bench(["-m", *WORK, *system, adapter, *options, f"results_dir={results}"]) == 1
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    first, line = said.err.splitlines()
+    assert first.endswith("not kept")
+    expected = "File too large" if what == "full" else str(results)
+    assert expected in line
+    left = [path for path in everything_in(tmp_path) if path.is_file()]
+    assert not [path for path in left if path.suffix == ".tmp" or "logs" in path.parts]
+    assert {path.name for path in left if path.suffix == ".json"} <= {"r0.json"}
+
+
+@pytest.mark.parametrize("what", ["full", "deleted"])
+def test_counts_that_cannot_be_kept_end_the_run(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = tmp_path / "counts"
+    write, written = harness.counts.in_turn.write_count, []
+
+    def act(path: Path, row: AnyCount) -> None:
+        if what == "full" and written:
+            patch.setattr(os, "fsync", fail)
+        write(path, row)
+        written.append(path)
+        if what == "deleted":
+            shutil.rmtree(records)
+            records.mkdir()
+
+    def fail(_: int) -> None:
+        raise no_room()
+
+    command = [*COUNTS, "policy=agenda,depth,unbatched", f"records={records}"]
+    with monkeypatch.context() as patch:
+        patch.setattr(harness.counts.in_turn, "write_count", act)
+        assert schedule(command) == 1
+    line = last_line(capsys)
+    assert line.startswith("bench-schedule: ")
+    assert ("No space left on device" if what == "full" else "was deleted, moved") in line
+    kept = [path for path in everything_in(records) if path.is_file()]
+    assert len(kept) == (what == "full")
+    assert len(written) == 1
+    assert schedule(command) == 0
+
+
+@pytest.mark.parametrize("output", ["out", "save_policy", "--draw", "--draw-policy"])
+def test_an_output_that_finds_no_room_leaves_nothing(
+    output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / {"out": "a.json", "save_policy": "a"}.get(output, "a.png")
+    words = [output, str(file)] if output.startswith("--") else [f"{output}={file}"]
+
+    def fail(_: int) -> None:
+        raise no_room()
+
+    monkeypatch.setattr(os, "fsync", fail)
+    assert schedule([*COUNTS, "policy=fsm_sort", "learning.trials=5", *words]) == 1
+    assert f"{file} cannot be written (No space left on device)" in last_line(capsys)
+    assert everything_in(tmp_path) == set()
+
+
+FULL = """
+set -e
+mount -t tmpfs -o size=600k none "$1"
+head -c 328k /dev/zero > "$1/filler"
+shift
+"$@" || echo "first exit $?"
+find "$RESULTS" -name "*.tmp" -o -type f -empty -not -name "*.lock"
+find "$RESULTS/raw" -name "r*.json" -exec sha256sum {} + | sort > "$KEPT"
+rm "$RESULTS/filler"
+"$@" || echo "second exit $?"
+sha256sum --check --quiet "$KEPT" && echo "kept $(wc -l < "$KEPT")"
+"""
+
+
+@pytest.mark.slow
+def test_a_disk_that_really_is_full(tmp_path: Path) -> None:
+    """A small file system of its own, which only the superuser may mount."""
+    trial = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], check=False)
+    if os.geteuid() != 0 or trial.returncode:
+        pytest.skip("nothing can be mounted here")
+    results, command = tmp_path / "results", [sys.executable, "-m", "harness.commands.bench"]
+    results.mkdir()
+    sweep = [*SWEEP, "rounds=2", f"results_dir={results}"]
+    done = subprocess.run(
+        ["unshare", "-m", "bash", "-c", FULL, "full", str(results), *command, *sweep],
+        env={**os.environ, "RESULTS": str(results), "KEPT": str(tmp_path / "kept"),
+             "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("No space left on device") == 1
+    first, totals, kept = done.stdout.splitlines()
+    assert first == "first exit 1"
+    n_kept = int(kept.removeprefix("kept "))
+    assert 0 < n_kept < 6
+    assert totals == f"6 records: 6 ok; {n_kept} kept"

@@ -1,0 +1,205 @@
+"""Where commands write: nothing that is there and not theirs is moved, replaced or waited for."""
+
+from __future__ import annotations
+
+import lzma
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import harness.commands.schedule
+import harness.terminal.measurement
+from harness.commands.bench import main as bench
+from harness.commands.collect import main as collect
+from harness.commands.schedule import main as schedule
+from harness.records.record import Record, read_record, write_record
+from tests.support.in_time import in_time
+from tests.support.odd_places import IMPOSSIBLE, THERE, everything_in, state
+
+WORKLOAD = (
+    "model=tree_fc",
+    "dataset=complete_trees",
+    "dataset.options.n_leaves=4",
+    "batch_size=2",
+    "hidden_size=8",
+)
+TIMING = ("timing.min_seconds=0", "timing.n_mini_batches=2")
+ODD = {**THERE, **IMPOSSIBLE}
+
+
+def _bench(out: Path) -> int:
+    results = f"results_dir={out.parents[1] / 'results'}"
+    return bench(["system=null", *WORKLOAD, *TIMING, results, f"out={out}"])
+
+
+def _pack(file: Path) -> int:
+    return collect([str(file.parents[1] / "results"), "--pack", str(file.parent)])
+
+
+def _collect(out: Path) -> int:
+    return collect([str(out.parents[1] / "results"), "--out", str(out)])
+
+
+def _schedule(*words: str) -> int:
+    return schedule([*WORKLOAD, "policy=fsm_sort", "learning.trials=5", *words])
+
+
+# By what is asked for: the name of the file, and the command that writes it.
+OUTPUTS: dict[str, tuple[str, Callable[[Path], int]]] = {
+    "bench out": ("r0.json", _bench),
+    "schedule out": ("rows.json", lambda path: _schedule(f"out={path}")),
+    "schedule csv": ("rows.csv", lambda path: _schedule(f"out={path}")),
+    "save_policy": ("policy", lambda path: _schedule(f"save_policy={path}")),
+    "draw": ("graph.png", lambda path: _schedule("--draw", str(path))),
+    "draw-policy": ("machine.svg", lambda path: _schedule("--draw-policy", str(path))),
+    "collect out": ("records.csv", _collect),
+    "collect pack": ("records.jsonl.xz", _pack),
+    "collect pack csv": ("records.csv.xz", _pack),
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path, make_record: Callable[..., Record]) -> Path:
+    """An empty folder beside one with a record."""
+    record = make_record()
+    write_record(tmp_path / "results" / "raw" / record.trial_id / "r0.json", record)
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_what_is_there_stays_and_one_line_says_so(
+    output: str,
+    odd: str,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name, run = OUTPUTS[output]
+    make, words = ODD[odd]
+    make(place / name)
+    before, others = state(place / name), everything_in(place)
+    # Before anything is measured or counted.
+    monkeypatch.setattr(harness.terminal.measurement, "run_worker", None)
+    monkeypatch.setattr(harness.commands.schedule, "count_in_turn", None)
+    with in_time(60):
+        assert run(place / name) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert words in said.err
+    assert str(place / name) in said.err
+    assert state(place / name) == before
+    assert everything_in(place) == others
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser makes devices")
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_a_device_itself_stays(
+    output: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, run = OUTPUTS[output]
+    try:
+        os.mknod(place / name, 0o020666, os.makedev(1, 7))  # as /dev/full
+    except PermissionError:
+        pytest.skip("devices cannot be made here")
+    before = state(place / name)
+    with in_time(60):
+        assert run(place / name) == 1
+    assert "is a device" in capsys.readouterr().err
+    assert state(place / name) == before
+    assert everything_in(place) == {place / name}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_what_a_command_wrote_it_writes_again(output: str, place: Path) -> None:
+    """Also in the place of an empty file, and through a symbolic link, which stays."""
+    name, run = OUTPUTS[output]
+    target = place / f"target_{name}"
+    target.touch()
+    (place / name).symlink_to(target)
+    assert run(place / name) == 0
+    assert (place / name).is_symlink()
+    assert target.stat().st_size > 0
+    assert run(place / name) == 0, "over what it wrote itself"
+    assert not list(place.rglob("*.tmp"))
+
+
+def test_what_a_link_leads_to_may_not_be_there_yet(place: Path) -> None:
+    (place / "records.csv").symlink_to(place / "new.csv")
+    assert _collect(place / "records.csv") == 0
+    assert (place / "records.csv").is_symlink()
+    assert b"trial_id" in (place / "new.csv").read_bytes()
+
+
+def test_a_record_of_other_work_is_kept_beside(place: Path) -> None:
+    out = place / "r0.json"
+    assert _bench(out) == 0
+    old = out.read_bytes()
+    results = f"results_dir={place}"
+    assert bench(["system=null", *WORKLOAD, *TIMING, results, f"out={out}", "seed=7"]) == 0
+    assert read_record(out).trial.seed == 7
+    (kept,) = (place / "superseded").iterdir()
+    assert kept.read_bytes() == old
+
+
+def test_a_fifo_as_a_record_is_neither_read_nor_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["system=null", *WORKLOAD, *TIMING, f"results_dir={tmp_path}"]
+    assert bench(command) == 0
+    (record,) = tmp_path.glob("raw/*/r0.json")
+    record.unlink()
+    os.mkfifo(record)
+    before = state(record)
+    capsys.readouterr()
+    with in_time(60):
+        assert bench(command) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert "it is a FIFO, not a file" in said[-1]
+    assert len(said) == 2
+    assert state(record) == before
+    with in_time(60):
+        assert collect([str(tmp_path)]) == 1
+    assert "it is a FIFO, not a file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("odd", ["fifo", "folder", "full"])
+def test_what_is_no_file_is_not_collected(
+    odd: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("r0.json", "records.jsonl.xz"):
+        make, _ = ODD[odd]
+        make(tmp_path / name)
+        with in_time(60):
+            assert collect([str(tmp_path / name)]) == 1
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("odd", ["fifo", "folder", "full"])
+def test_what_is_no_file_is_no_corpus_and_no_policy(
+    odd: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ptb").mkdir()
+    make, words = ODD[odd]
+    make(tmp_path / "ptb" / "train.txt")
+    corpus = ["dataset=ptb", "model=var_lstm", f"data_root={tmp_path}", "batch_size=1"]
+    with in_time(60):
+        assert schedule([*corpus, "policy=depth"]) == 1
+    assert words in capsys.readouterr().err
+    file = f"learning.file={tmp_path / 'ptb' / 'train.txt'}"
+    with in_time(60):
+        assert schedule([*WORKLOAD, "policy=fsm_sort", file]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_packed_files_replace_those_of_another_time(place: Path) -> None:
+    assert _pack(place / "records.jsonl.xz") == 0
+    shutil.copy(place / "records.csv.xz", place / "records.jsonl.xz")
+    assert _pack(place / "records.jsonl.xz") == 0
+    assert b"trial_id" in lzma.decompress((place / "records.jsonl.xz").read_bytes())

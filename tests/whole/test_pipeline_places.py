@@ -1,0 +1,77 @@
+"""The pipeline in folders that are called anything: no shell acts on their names."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.records.record import read_record
+from tests.support.pipelines import SYSTEMS, experiment, needs_flock, snakemake
+
+pytestmark = needs_flock
+
+NASTY = "a b'\"$(touch hacked);`touch hacked`&touch hacked|*#~\\"
+
+
+@pytest.fixture
+def nasty(folder: Path) -> Path:
+    """A working folder whose configuration has an awkward name, with a trial and a count."""
+    place = folder / "conf" / "experiment"
+    (place / "small_curves.yaml").unlink()
+    table = experiment("plots.tables.speedups", ["computation_s", "overall_speedup"])
+    scale = {"rounds": 1, "blocks": [{"system": SYSTEMS, "batch_size": 1}]}
+    table["scales"]["smoke"] |= scale  # type: ignore[index]
+    counts = {"model": "tree_lstm", "dataset": "sst", "batch_size": 2, "policy": ["depth"]}
+    counted = {
+        "title": "Counts in miniature",
+        "paper": "none",
+        "draw": "plots.tables.policies",
+        "show": {"graph": "vertex"},
+        "scales": {"smoke": {"counts": [{**counts, "timing.min_seconds": 0}]}},
+    }
+    (place / "small_table.yaml").write_text(yaml.safe_dump(table))
+    (place / "small_counts.yaml").write_text(yaml.safe_dump(counted))
+    (folder / "conf").rename(folder / f"{NASTY}conf")
+    return folder
+
+
+def drawn_in(results: Path) -> None:
+    assert (results / "report.html").stat().st_size > 0
+    assert (results / "records.csv").stat().st_size > 0
+    assert "depth" in (results / "tables/small_counts.md").read_text()
+    assert (results / "tables/small_table_systems.md").stat().st_size > 0
+
+
+@pytest.mark.slow
+def test_a_run_in_places_of_any_name(nasty: Path) -> None:
+    """Measured, counted and drawn; then drawn from records whose folder begins with a dash."""
+    conf, results, data = (f"{NASTY}{name}" for name in ("conf", "results", "data"))
+    said = ["scale=smoke", "device=cpu", f"conf_dir={conf}"]
+    done = snakemake(nasty, "all", config=[*said, f"results_dir={results}", f"data_root={data}"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    drawn_in(nasty / results)
+    records = [read_record(path) for path in (nasty / results).glob("raw/*/r0.json")]
+    assert {record.status for record in records} == {"ok"}
+    assert {record.config["data_root"] for record in records} == {data}
+    assert {path.name for path in nasty.iterdir()} == {".snakemake", conf, results}
+    again = snakemake(nasty, "all", config=[*said, f"results_dir={results}", f"data_root={data}"])
+    assert "Nothing to be done" in again.stdout + again.stderr
+
+    place, drawn = f"-r{NASTY}", f"-o{NASTY}"
+    shutil.move(nasty / results / "raw", nasty / place)
+    config = [f"conf_dir={conf}", f"records={place}", f"results_dir={drawn}"]
+    done = snakemake(nasty, "all", config=config)
+    assert done.returncode == 0, done.stdout + done.stderr
+    drawn_in(nasty / drawn)
+    assert {path.name for path in nasty.iterdir()} == {".snakemake", conf, results, place, drawn}
+
+
+@pytest.mark.slow
+def test_a_name_that_snakemake_would_misread_is_refused(folder: Path) -> None:
+    done = snakemake(folder, "all", "--dry-run", config=["conf_dir=conf", "results_dir=a{x}b"])
+    assert done.returncode == 1
+    assert "which Snakemake does not take in the name of a file" in done.stdout + done.stderr
+    assert not (folder / "a{x}b").exists()
