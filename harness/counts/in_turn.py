@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -19,6 +20,7 @@ from harness.counts.request import Request
 from harness.counts.row import AnyCount, Failure, find_count, write_count
 from harness.counts.worker import Outcome, failed_count, work
 from harness.measuring.child_process import POLL_S, death_reason, memory_excess, timeout_reason
+from harness.measuring.household import Members, household
 from harness.planning.counter import counting_sha256
 from harness.records.whole_files import drop_leftovers
 
@@ -79,29 +81,32 @@ def _kept(planned: PlannedCount, records: Path) -> AnyCount | None:
 def _counted_by_a_child(planned: list[PlannedCount]) -> Iterator[Outcome]:
     """Yield outcomes in order until all are there or the child has ended; at least one."""
     receiver, sender = _FORK.Pipe(duplex=False)
-    child = _FORK.Process(target=work, args=(planned, sender))
-    child.start()
-    sender.close()
-    try:
-        for one in planned:
-            outcome = _next(receiver, child, one)
-            if isinstance(outcome, Outcome):
-                yield outcome
-                continue
-            yield Outcome(row=failed_count(one, *outcome))
-            return
-    finally:
-        child.kill()
-        child.join()
-        receiver.close()
+    child = _FORK.Process(target=work, args=(planned, sender, os.getpid()))
+    with household() as members:
+        child.start()
+        sender.close()
+        try:
+            for one in planned:
+                outcome = _next(receiver, child, members, one)
+                if isinstance(outcome, Outcome):
+                    yield outcome
+                    continue
+                yield Outcome(row=failed_count(one, *outcome))
+                return
+        finally:
+            child.kill()
+            child.join()
+            receiver.close()
 
 
-def _next(receiver: Connection, child: ForkProcess, one: PlannedCount) -> Outcome | Ending:
+def _next(
+    receiver: Connection, child: ForkProcess, members: Members, one: PlannedCount
+) -> Outcome | Ending:
     """Wait for an outcome, for the child's end, or for the first limit that it passes."""
     limits = one.request.spec.limits
     deadline = time.monotonic() + limits.time_s
     while not receiver.poll(min(POLL_S, max(0.0, deadline - time.monotonic()))):
-        excess = memory_excess(child.pid or 0, limits)
+        excess = memory_excess(members(), limits)
         if excess is not None:
             return "oom", excess
         if time.monotonic() > deadline:
