@@ -7,10 +7,10 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from harness.contracts.model import model_class
-from harness.errors import BenchError
 from harness.machine.facts import Machine, describe_machine
 from harness.machine.gpus import has_cuda_device
 from harness.machine.quiet import Finding, look_for_disturbance
@@ -24,6 +24,7 @@ from harness.planning.kinds import KnownSystem, read_systems
 from harness.planning.resolve import datasets_of, spec_of
 from harness.planning.yaml_files import read_mapping
 from harness.terminal.argument_parser import OneLineParser
+from harness.terminal.ending import run_command
 from harness.trials.spec import Limits, TrialSpec
 from harness.values.places import CONF_DIR
 
@@ -45,18 +46,17 @@ class Answer:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the findings; 0 unless the configuration itself is broken."""
+    typed = sys.argv[1:] if arguments is None else list(arguments)
+    return run_command("bench-doctor", partial(_doctor, typed), typed)
+
+
+def _doctor(typed: Sequence[str]) -> int:
     parser = OneLineParser(prog="bench-doctor", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    try:
-        options = parser.parse_args(arguments)
-        answers = ask_all()
-    except BenchError as error:
-        print(f"bench-doctor: {error}", file=sys.stderr)
-        return 1
+    show = to_json if parser.parse_args(typed).json else to_text
+    answers = ask_all()
     machine = describe_machine()
-    findings = look_for_disturbance(machine)
-    show = to_json if options.json else to_text
-    print(show(machine, answers, findings))
+    print(show(machine, answers, look_for_disturbance(machine)))
     return 0
 
 

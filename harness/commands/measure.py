@@ -14,42 +14,41 @@ import json
 import os
 import sys
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from harness.errors import BenchError
 from harness.planning.durations import words_of
 from harness.planning.run_plan import VARIABLE, RunPlan, read_run_plan
 from harness.records.measured import write_measured
 from harness.records.record import path_of, read_record
-from harness.terminal.measurement import Measurement, complain, measure_all
+from harness.terminal.argument_parser import OneLineParser
+from harness.terminal.ending import USAGE, run_command
+from harness.terminal.measurement import Measurement, measure_all
 from harness.terminal.reporting import outcome_words, trial_words
 from harness.trials.spec import TrialSpec
 
-USAGE, INTERRUPTED = 1, 130
 TERMINAL = 3  # the descriptor that the pipeline opens for it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 when what there was time for has a record, 1 where a trial is refused."""
-    parser = ArgumentParser(prog="measure", description=__doc__)
+    typed = sys.argv[1:] if arguments is None else list(arguments)
+    return run_command("bench", partial(_sitting, typed), again="the same run of snakemake")
+
+
+def _sitting(typed: Sequence[str]) -> int:
+    parser = OneLineParser(prog="measure", description=__doc__)
     parser.add_argument("specs", nargs="+", type=json.loads)
     parser.add_argument("--round", type=int, required=True)
     parser.add_argument("--results-dir", type=Path, required=True)
     parser.add_argument("--done", type=Path, required=True)
-    given = parser.parse_args(arguments)
+    given = parser.parse_args(typed)
     plan = read_run_plan(Path(os.environ.get(VARIABLE, "")))
-    try:
-        planned = [_planned(values, given) for values in given.specs]
-        are_measured = [_measure(one, plan) for one in planned]
-    except BenchError as error:
-        complain(error)
-        return USAGE
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    if not all(are_measured):
+    planned = [_planned(values, given) for values in given.specs]
+    if not all([_measure(one, plan) for one in planned]):
         return USAGE
     write_measured(given.done, [one.path for one in planned if one.path.exists()])
     return 0

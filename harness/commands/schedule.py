@@ -7,6 +7,7 @@ import importlib
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -17,40 +18,36 @@ from harness.counts.request import Request, Source
 from harness.counts.row import AnyCount, write_count_rows
 from harness.counts.sweep_requests import parse_requests
 from harness.counts.worker import Outcome
-from harness.errors import BenchError, ConfigError
+from harness.errors import ConfigError
 from harness.policies.parts.rounds import schedule_in_rounds
 from harness.records.whole_files import check_writable
 from harness.terminal.argument_parser import OneLineParser
 from harness.terminal.count_table import table_of
+from harness.terminal.ending import USAGE, complain, run_command, tell
 from harness.terminal.reporting import totals
 
 PICTURES = (".pdf", ".png", ".svg")
-USAGE, INTERRUPTED = 1, 130
+NAME = "bench-schedule"
 Counted = list[tuple[PlannedCount, Outcome]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 when every count has a row (a failed one, too, which says so), 1 for wrong input."""
-    try:
-        flags = _parser().parse_args(arguments)
-        requests = parse_requests(flags.settings)
-        _refuse_what_does_not_fit(requests, flags)
-        counted = _count(requests, flags)
-        _draw_and_save(counted, flags)
-        _write_and_print(counted, flags)
-    except BenchError as error:
-        _complain(str(error))
-        return USAGE
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    typed = sys.argv[1:] if arguments is None else list(arguments)
+    return run_command(NAME, partial(_schedule, typed), typed)
+
+
+def _schedule(typed: Sequence[str]) -> int:
+    flags = _parser().parse_args(typed)
+    requests = parse_requests(flags.settings)
+    _refuse_what_does_not_fit(requests, flags)
+    counted = _count(requests, flags)
+    _draw_and_save(counted, flags)
+    _write_and_print(counted, flags)
     refusals = dict.fromkeys(one.refusal for _, one in counted if one.refusal is not None)
     for refusal in refusals:
-        _complain(refusal)
+        complain(refusal, NAME)
     return USAGE if refusals else 0
-
-
-def _complain(line: str) -> None:
-    print(f"bench-schedule: {line}", file=sys.stderr)
 
 
 def _refuse_what_does_not_fit(requests: Sequence[Request], flags: argparse.Namespace) -> None:
@@ -89,7 +86,7 @@ def _count(requests: Sequence[Request], flags: argparse.Namespace) -> Counted:
     )
     if first.records is not None:
         statuses = [one.row.status for one in outcomes if one.row is not None]
-        print(totals(statuses, n_kept, len(outcomes) - len(statuses)), file=sys.stderr)
+        tell(totals(statuses, n_kept, len(outcomes) - len(statuses)))
     return list(zip(planned, outcomes, strict=True))
 
 
@@ -144,7 +141,7 @@ def _parts(counted: Counted, *, show_policy: bool) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
-        prog="bench-schedule",
+        prog=NAME,
         description=__doc__,
         epilog="Columns with (ED) count the graph that ED-Batch's release makes of the mini-batch,"
         " get and parameter nodes included. Learned policies learn on the mini-batch itself, or on"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import BenchError
 from harness.measuring.launch import run_worker
 from harness.records.record import Record, find_record, trial_of
+from harness.terminal.ending import complain
 from harness.terminal.reporting import Reporter, outcome_words, summary, totals, trial_words
 from harness.trials.sources import source_sha256
 from harness.trials.spec import TrialSpec
@@ -39,7 +40,7 @@ def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more
     """
     records: list[Record] = []
     n_kept = n_refused = 0
-    with Reporter(len(planned)) as reporter:
+    with _counting_what_is_kept(planned), Reporter(len(planned)) as reporter:
         for one in planned:
             words = trial_words(trial_of(one.spec))
             reporter.starts(words)
@@ -62,16 +63,24 @@ def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more
     return n_refused == 0
 
 
+@contextmanager
+def _counting_what_is_kept(planned: Sequence[Measurement]) -> Iterator[None]:
+    """Have an interruption say how many records are there; they are whole or not there at all."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        n_there = sum(one.path.exists() for one in planned)
+        stop.add_note(f"{n_there} of {len(planned)} records are kept")
+        raise
+
+
 def measure_or_keep(one: Measurement) -> tuple[Record, bool]:
     """Return the record of a measurement, and whether it was there already."""
     if not one.force:
         record = find_record(one.path)
         if record is not None and record.answers(one.spec, source_sha256(one.spec)):
+            if record.status != "crash":
+                one.log.unlink(missing_ok=True)  # of a run that was killed behind its record
             return record, True
     keeps = one.records_bad_data
     return run_worker(one.spec, one.path, one.log, records_bad_data=keeps), False
-
-
-def complain(error: BenchError) -> None:
-    """Say what is wrong in one line."""
-    print(f"bench: {' '.join(str(error).split())}", file=sys.stderr)
