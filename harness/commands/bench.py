@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -10,7 +11,7 @@ from harness.planning.admit import admit
 from harness.records.record import Record
 from harness.terminal.command_line import parse, plan
 from harness.terminal.ending import USAGE, run_command
-from harness.terminal.measurement import measure_all
+from harness.terminal.measurement import in_turn, measure_all
 from harness.values.places import CONF_DIR
 from plots.numbers.presentation import read_presentation
 from plots.numbers.series import SYSTEMS
@@ -29,7 +30,8 @@ def _bench(typed: Sequence[str]) -> int:
     for one in planned:
         admit(one.spec)
     experiments = {job.experiment for job in jobs if job.experiment}
-    none_refused = measure_all(planned, partial(best_peers, experiments=experiments))
+    with in_turn(planned, shlex.join(["bench", *typed])):
+        none_refused = measure_all(planned, partial(best_peers, experiments=experiments))
     return 0 if none_refused else USAGE
 
 

@@ -19,7 +19,7 @@ from harness.planning.artefacts import choices_from, plan_artefact
 from harness.planning.compose import Composer
 from harness.terminal.command_line import parse, plan
 from harness.terminal.ending import USAGE, run_command
-from harness.terminal.measurement import measure_all
+from harness.terminal.measurement import in_turn, measure_all
 from plots.numbers.gather import gather
 from plots.words.first_look import lines_of
 from plots.writing.artefact import draw_artefact
@@ -50,7 +50,9 @@ def look(results_dir: Path) -> bool:
     check_extra("plots")
     said = {"scale": "smoke", "device": "cpu", "results_dir": str(results_dir)}
     words = [f"experiment={NAME}", *(f"{key}={value}" for key, value in said.items())]
-    measured = measure_all(plan(parse(words), words))
+    planned = plan(parse(words), words)
+    with in_turn(planned, "bench-try"):
+        measured = measure_all(planned)
     choices = choices_from(said, os.environ)
     trials = plan_artefact(NAME, choices, Composer(choices.conf_dir))
     artefact = gather(NAME, choices, trials)

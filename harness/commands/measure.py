@@ -20,12 +20,13 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from harness.measuring.turns import turns
 from harness.planning.durations import words_of
 from harness.planning.run_plan import VARIABLE, RunPlan, read_run_plan
 from harness.records.measured import write_measured
 from harness.records.record import path_of, read_record
 from harness.terminal.argument_parser import OneLineParser
-from harness.terminal.ending import USAGE, run_command
+from harness.terminal.ending import USAGE, complain, run_command
 from harness.terminal.measurement import Measurement, measure_all
 from harness.terminal.reporting import outcome_words, trial_words
 from harness.trials.spec import TrialSpec
@@ -48,7 +49,9 @@ def _sitting(typed: Sequence[str]) -> int:
     given = parser.parse_args(typed)
     plan = read_run_plan(Path(os.environ.get(VARIABLE, "")))
     planned = [_planned(values, given) for values in given.specs]
-    if not all([_measure(one, plan) for one in planned]):
+    with turns({given.results_dir}, f"a sitting of snakemake, {given.done}", _say_who):
+        are_measured = [_measure(one, plan) for one in planned]
+    if not all(are_measured):
         return USAGE
     write_measured(given.done, [one.path for one in planned if one.path.exists()])
     return 0
@@ -58,7 +61,13 @@ def _planned(values: dict[str, object], given: Namespace) -> Measurement:
     spec = TrialSpec.from_dict(values).with_round(given.round)
     path = path_of(given.results_dir, spec.trial_id, spec.round)
     log = given.results_dir / "logs" / f"{spec.trial_id}.r{spec.round}.log"
-    return Measurement(spec, path, log, force=False, records_bad_data=True)
+    results = given.results_dir
+    return Measurement(spec, results, path, log, force=False, records_bad_data=True)
+
+
+def _say_who(line: str) -> None:
+    complain(line)
+    tell(line)
 
 
 def _measure(one: Measurement, plan: RunPlan | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -19,6 +20,7 @@ from harness.counts.row import AnyCount, write_count_rows
 from harness.counts.sweep_requests import parse_requests
 from harness.counts.worker import Outcome
 from harness.errors import ConfigError
+from harness.measuring.turns import turns
 from harness.policies.parts.rounds import schedule_in_rounds
 from harness.records.whole_files import check_writable
 from harness.terminal.argument_parser import OneLineParser
@@ -41,7 +43,7 @@ def _schedule(typed: Sequence[str]) -> int:
     flags = _parser().parse_args(typed)
     requests = parse_requests(flags.settings)
     _refuse_what_does_not_fit(requests, flags)
-    counted = _count(requests, flags)
+    counted = _count(requests, flags, shlex.join([NAME, *typed]))
     _draw_and_save(counted, flags)
     _write_and_print(counted, flags)
     refusals = dict.fromkeys(one.refusal for _, one in counted if one.refusal is not None)
@@ -75,15 +77,23 @@ def _refuse_what_does_not_fit(requests: Sequence[Request], flags: argparse.Names
         picture.check_drawable(Source(request).at(request.offset).plain)
 
 
-def _count(requests: Sequence[Request], flags: argparse.Namespace) -> Counted:
+def _results_dirs(records: Path | None) -> list[Path]:
+    """What runs take turns on: a pipeline's counts lie in raw/counts of its folder of results."""
+    if records is None:
+        return []
+    is_of_pipeline = records.parts[-2:] == ("raw", "counts")
+    return [records.parent.parent if is_of_pipeline else records]
+
+
+def _count(requests: Sequence[Request], flags: argparse.Namespace, who: str) -> Counted:
     """Count what has no record yet; whoever wants a learned policy itself has it learned again."""
     planned, first = planned_counts(requests), requests[0]
     shows = flags.show_policy or flags.draw is not None or flags.draw_policy is not None
     if first.records is not None:
         check_writable(first.records, "records")
-    outcomes, n_kept = count_in_turn(
-        planned, first.records, anew=shows or first.force or first.save_policy is not None
-    )
+    anew = shows or first.force or first.save_policy is not None
+    with turns(_results_dirs(first.records), who, partial(complain, name=NAME)):
+        outcomes, n_kept = count_in_turn(planned, first.records, anew=anew)
     if first.records is not None:
         statuses = [one.row.status for one in outcomes if one.row is not None]
         tell(totals(statuses, n_kept, len(outcomes) - len(statuses)))

@@ -59,13 +59,24 @@ def count_in_turn(
         outcomes = {place: Outcome(row=row) for place, row in found.items() if row is not None}
     n_kept = len(outcomes)
     waiting = [place for place in range(len(planned)) if place not in outcomes]
-    while waiting:
-        for outcome in _counted_by_a_child([planned[place] for place in waiting]):
-            place = waiting.pop(0)
-            outcomes[place] = outcome
-            if records is not None and outcome.row is not None:
-                write_count(planned[place].record_path(records), outcome.row)
+    try:
+        while waiting:
+            for outcome in _counted_by_a_child([planned[place] for place in waiting]):
+                place = waiting.pop(0)
+                outcomes[place] = outcome
+                if records is not None and outcome.row is not None:
+                    write_count(planned[place].record_path(records), outcome.row)
+    except KeyboardInterrupt as stop:
+        stop.add_note(_what_is_kept(planned, records))
+        raise
     return [outcomes[place] for place in range(len(planned))], n_kept
+
+
+def _what_is_kept(planned: Sequence[PlannedCount], records: Path | None) -> str:
+    if records is None:
+        return "nothing is kept without records=FOLDER"
+    n_there = sum(one.record_path(records).exists() for one in planned)
+    return f"{n_there} of {len(planned)} counts are kept"
 
 
 def _kept(planned: PlannedCount, records: Path) -> AnyCount | None:

@@ -31,8 +31,8 @@ def household() -> Iterator[Members]:
             _end_all(lambda: _descendants() - before)
 
 
-def end_marked(variable: str, value: str) -> int:
-    """End this user's processes that were started with a variable of the environment as given.
+def end_marked(variable: str, word: str) -> int:
+    """End this user's processes in whose environment a variable has the word, when they started.
 
     Returns how many there were. This process and what it was started by are left alone.
     """
@@ -40,15 +40,17 @@ def end_marked(variable: str, value: str) -> int:
     found = {
         process
         for process in psutil.process_iter()
-        if process.pid not in spared and _has(process, variable, value)
+        if process.pid not in spared and _has(process, variable, word)
     }
     _end_all(lambda: {process for process in found if process.is_running()})
     return len(found)
 
 
-def _has(process: psutil.Process, variable: str, value: str) -> bool:
+def _has(process: psutil.Process, variable: str, word: str) -> bool:
     try:
-        return process.uids().real == os.getuid() and process.environ().get(variable) == value
+        if process.uids().real != os.getuid():
+            return False
+        return word in process.environ().get(variable, "").split()
     except (psutil.Error, OSError):  # it has ended, or nobody may look
         return False
 

@@ -189,7 +189,9 @@ def _measurement(config: DictConfig, spec: TrialSpec, command: str) -> Measureme
     check_suffix(path, "a record is", ".json")
     log = results / "logs" / f"{spec.trial_id}.r{spec.round}.log"
     keeps = config.bad_data == "record"
-    return Measurement(replace(spec, command=command), path, log, bool(config.force), keeps)
+    return Measurement(
+        replace(spec, command=command), results, path, log, bool(config.force), keeps
+    )
 
 
 def _folder_to_check(one: Measurement) -> Path:

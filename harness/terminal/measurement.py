@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import BenchError
 from harness.measuring.launch import run_worker
+from harness.measuring.turns import turns
 from harness.records.record import Record, find_record, trial_of
 from harness.terminal.ending import complain
 from harness.terminal.reporting import Reporter, outcome_words, summary, totals, trial_words
@@ -20,9 +21,13 @@ Closing = Callable[[Sequence[Record]], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One trial's round to be measured, and where its record goes."""
+    """One trial's round to be measured, and where its record goes.
+
+    results_dir: the folder that runs take turns on.
+    """
 
     spec: TrialSpec
+    results_dir: Path
     path: Path
     log: Path
     force: bool
@@ -31,6 +36,14 @@ class Measurement:
 
 def _nothing_more(_: Sequence[Record]) -> Sequence[str]:
     return ()
+
+
+def in_turn(planned: Sequence[Measurement], who: str) -> AbstractContextManager[None]:
+    """Be the only one that measures into these folders; who: the command, for those who wait.
+
+    Raises BenchError where another run does not end in time.
+    """
+    return turns({one.results_dir for one in planned}, who, complain)
 
 
 def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more) -> bool:
