@@ -56,8 +56,8 @@ def look(results_dir: Path) -> bool:
     choices = choices_from(said, os.environ)
     trials = plan_artefact(NAME, choices, Composer(choices.conf_dir))
     artefact = gather(NAME, choices, trials)
-    print("", *lines_of(artefact), sep="\n")
     draw_artefact(artefact, results_dir, "make try")
+    print("", *lines_of(artefact), sep="\n")
     print(f"\nwhere the time goes: {results_dir / 'figures' / NAME}.png; all of it: make all")
     return measured
 

@@ -7,9 +7,9 @@ import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import TextIO
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
+from typing import Any, TextIO, cast
 
 from harness.errors import BenchError
 from harness.terminal.stopping import Stopped, stoppable
@@ -31,10 +31,11 @@ def run_command(
     again: the command that goes on after a signal; name and typed where it is None.
     """
     _fill_closed_streams()
+    output = _Output(sys.stdout)
     try:
-        with stoppable():
+        with stoppable(), redirect_stdout(cast(TextIO, output)):
             code = _code_of(work)
-            sys.stdout.flush()  # so that a fault of the output is told here, not when Python ends
+            output.flush()  # so that a fault of the output is told here, not when Python ends
         return code
     except BenchError as error:
         complain(error, name)
@@ -46,11 +47,12 @@ def run_command(
         words = (f"ended by {signal.Signals(number).name}", *notes, goes_on)
         tell(f"{name}: {'; '.join(words)}")
         return OF_SIGNALS + number
-    except BrokenPipeError:
-        _mute(sys.stdout)
-        return 0
     except OSError as error:
-        tell(f"{name}: {_what_cannot_be_written(error)}; {KEPT}")
+        if error is output.fault:
+            _mute(sys.stdout)
+            if isinstance(error, BrokenPipeError):
+                return 0
+        tell(f"{name}: {_what_fails(error, output)}; {KEPT}")
         return USAGE
     except Exception:
         traceback.print_exc()
@@ -78,11 +80,35 @@ def _code_of(work: Callable[[], int]) -> int:
         return int(stop.code or 0)
 
 
-def _what_cannot_be_written(error: OSError) -> str:
-    try:
-        sys.stdout.flush()  # what could not be written is still there, and fails again
-    except OSError:
-        _mute(sys.stdout)
+class _Output:
+    """Standard output that knows its own faults from those of other files."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.fault: OSError | None = None
+
+    def write(self, text: str) -> int:
+        with self._remembering():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with self._remembering():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @contextmanager
+    def _remembering(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.fault = error
+            raise
+
+
+def _what_fails(error: OSError, output: _Output) -> str:
+    if error is output.fault:
         return f"standard output cannot be written ({error.strerror})"
     reason = error.strerror or " ".join(str(error).split())
     return reason if error.filename is None else f"{error.filename}: {reason}"

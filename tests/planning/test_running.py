@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import os
 import signal
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -120,16 +119,22 @@ def test_where_there_is_no_cache_the_lock_lies_in_the_folder(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with turn(tmp_path, "first", 0.0, print), pytest.raises(BenchError, match="first"):
-        holder = turn(tmp_path, "second", 0.0, print)
-        holder.__enter__()
+    with (
+        turn(tmp_path, "first", 0.0, print),
+        pytest.raises(BenchError, match="first"),
+        turn(tmp_path, "second", 0.0, print),
+    ):
+        pass
 
 
 def test_a_run_of_the_pipeline_and_a_turn_do_not_wait_for_each_other(tmp_path: Path) -> None:
     """Its jobs take turns themselves."""
-    with begin_run(tmp_path), turn(tmp_path, "a job", 0.0, print):
-        with while_none_runs(tmp_path) as is_alone:
-            assert not is_alone
+    with (
+        begin_run(tmp_path),
+        turn(tmp_path, "a job", 0.0, print),
+        while_none_runs(tmp_path) as is_alone,
+    ):
+        assert not is_alone
     with while_none_runs(tmp_path) as is_alone:
         assert is_alone
-    assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
