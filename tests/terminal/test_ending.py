@@ -138,3 +138,16 @@ def test_output_that_nobody_takes(
         assert "".join(lines).startswith(words)
     if n_letters == 10 and not unbuffered:
         assert file.read_text() == "kept"
+
+
+def test_a_command_that_is_interrupted_while_it_is_imported_says_one_line() -> None:
+    program = "import harness.commands, os, signal, time; os.kill(os.getpid(), 2); time.sleep(9)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == "interrupted before it began; nothing was changed\n"
+    assert done.returncode == -signal.SIGINT, "130, as shells tell it"
