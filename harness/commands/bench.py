@@ -2,48 +2,37 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 import sys
-import traceback
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
-from harness.errors import BenchError
 from harness.planning.admit import admit
 from harness.records.record import Record
 from harness.terminal.command_line import parse, plan
-from harness.terminal.measurement import complain, measure_all
+from harness.terminal.ending import USAGE, run_command
+from harness.terminal.measurement import in_turn, measure_all
 from harness.values.places import CONF_DIR
 from plots.numbers.presentation import read_presentation
 from plots.numbers.series import SYSTEMS
 from plots.words import best_peers, ranking
 
-USAGE, FAULT, INTERRUPTED = 1, 2, 130
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 when every trial left a record, 1 for wrong input, 2 for a fault of the harness."""
     typed = sys.argv[1:] if arguments is None else list(arguments)
-    try:
-        jobs = parse(typed)
-        planned = plan(jobs, typed)
-        for one in planned:
-            admit(one.spec)
-        experiments = {job.experiment for job in jobs if job.experiment}
+    return run_command("bench", partial(_bench, typed), typed)
+
+
+def _bench(typed: Sequence[str]) -> int:
+    jobs = parse(typed)
+    planned = plan(jobs, typed)
+    for one in planned:
+        admit(one.spec)
+    experiments = {job.experiment for job in jobs if job.experiment}
+    with in_turn(planned, shlex.join(["bench", *typed])):
         none_refused = measure_all(planned, partial(comparison, experiments=experiments))
-        return 0 if none_refused else USAGE
-    except BenchError as error:
-        complain(error)
-        return USAGE
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has seen enough, as in `bench --help | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except Exception:
-        traceback.print_exc()
-        print("bench: a fault of the harness; please report the lines above", file=sys.stderr)
-        return FAULT
+    return 0 if none_refused else USAGE
 
 
 def comparison(records: Sequence[Record], experiments: Collection[str]) -> Iterator[str]:

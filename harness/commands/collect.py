@@ -14,11 +14,12 @@ import argparse
 import lzma
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from harness.counts.places import COUNTS, counts_in, held_in, pack_counts, unpack
 from harness.counts.places import records_in as all_records_in
-from harness.errors import BenchError, ConfigError, RecordError
+from harness.errors import ConfigError, RecordError
 from harness.machine.regular_files import check_regular
 from harness.records.agreement import judged
 from harness.records.comparable import check_builds, latest_builds
@@ -28,6 +29,7 @@ from harness.records.record import Record
 from harness.records.tidy import Row, is_table, to_csv, to_rows
 from harness.records.whole_files import replace_whole
 from harness.terminal.argument_parser import OneLineParser
+from harness.terminal.ending import run_command, tell
 from harness.values.path_texts import check_path_text
 
 HERE = (Path("results/raw"),)
@@ -38,23 +40,24 @@ PACKED = Output("--pack ", "a packed file", is_packed)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 when all was written, 1 with one line when it cannot be."""
-    try:
-        options = _parser().parse_args(arguments)
-        _check_flags(options)
-        _check_paths(options)
-        places = options.places
-        if options.pack is not None:
-            print(pack(places, options.pack, latest=options.latest), file=sys.stderr)
-        elif options.unpack is not None:
-            print(_unpack(places, options.unpack), file=sys.stderr)
-        elif options.out is None:
-            sys.stdout.write(collect(places, latest=options.latest))
-        else:
-            OUT.check(options.out)
-            replace_whole(options.out, collect(places, latest=options.latest))
-    except BenchError as error:
-        print(f"bench-collect: {error}", file=sys.stderr)
-        return 1
+    typed = sys.argv[1:] if arguments is None else list(arguments)
+    return run_command("bench-collect", partial(_collect, typed), typed)
+
+
+def _collect(typed: Sequence[str]) -> int:
+    options = _parser().parse_args(typed)
+    _check_flags(options)
+    _check_paths(options)
+    places = options.places
+    if options.pack is not None:
+        tell(pack(places, options.pack, latest=options.latest))
+    elif options.unpack is not None:
+        tell(_unpack(places, options.unpack))
+    elif options.out is None:
+        sys.stdout.write(collect(places, latest=options.latest))
+    else:
+        OUT.check(options.out)
+        replace_whole(options.out, collect(places, latest=options.latest))
     return 0
 
 

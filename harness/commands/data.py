@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +14,28 @@ from datasets.facts import facts
 from datasets.fetch import faults, fetch, is_complete
 from harness.contracts.corpus import load_corpus
 from harness.contracts.home import SPLITS, Checksums, Home, checksum_of, home_of
-from harness.errors import BenchError, ConfigError
+from harness.errors import ConfigError
 from harness.planning.yaml_files import read_mapping
 from harness.terminal.argument_parser import OneLineParser
+from harness.terminal.ending import run_command
 from harness.values.places import CONF_DIR
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code (1 after a printed line for an error of the user)."""
-    try:
-        options = _parser().parse_args(arguments)
-        root = _root(options.data_root)
-        if options.command == "list":
-            _list(root)
-        elif options.command == "fetch":
-            _fetch(options.name, root)
-        else:
-            _describe(options.name, options.split, root)
-    except BenchError as error:
-        print(f"bench-data: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("bench-data: interrupted, nothing was placed", file=sys.stderr)
-        return 130
+    typed = sys.argv[1:] if arguments is None else list(arguments)
+    return run_command("bench-data", partial(_data, typed), typed)
+
+
+def _data(typed: Sequence[str]) -> int:
+    options = _parser().parse_args(typed)
+    root = _root(options.data_root)
+    if options.command == "list":
+        _list(root)
+    elif options.command == "fetch":
+        _fetch(options.name, root)
+    else:
+        _describe(options.name, options.split, root)
     return 0
 
 
@@ -119,6 +119,9 @@ def _fetch(name: str, root: Path) -> None:
     print(f"downloading {home.url}", file=sys.stderr)
     try:
         fetch(home, sha256, root, progress=_show_progress)
+    except KeyboardInterrupt as stop:
+        stop.add_note("nothing was placed")
+        raise
     finally:
         if sys.stderr.isatty():
             print(file=sys.stderr)

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 
 from harness.contracts.model import model_class
-from harness.errors import BenchError
 from harness.machine.facts import Machine, describe_machine
 from harness.machine.gpus import has_cuda_device
 from harness.machine.quiet import Finding, look_for_disturbance
+from harness.measuring.child_process import death_reason
 from harness.measuring.interpreter import interpreter_of, what_it_lacks, why_not_startable
 from harness.measuring.launch import worker_environment
+from harness.measuring.output import last_line
+from harness.measuring.supervise import Ending, supervise
 from harness.planning.compose import Composer
 from harness.planning.conf_files import choices_of
 from harness.planning.kinds import KnownSystem, read_systems
 from harness.planning.resolve import datasets_of, spec_of
 from harness.planning.yaml_files import read_mapping
 from harness.terminal.argument_parser import OneLineParser
-from harness.trials.spec import TrialSpec
+from harness.terminal.ending import run_command
+from harness.trials.spec import Limits, TrialSpec
 from harness.values.places import CONF_DIR
 
-PROBE_TIMEOUT_S = 120
+PROBE = "harness.measuring.probe"
+PROBE_LIMITS = Limits(time_s=120.0)
 NO_CUDA = "no NVIDIA device is visible"
 FIRST_MODEL = "tree_lstm"
 _SMALL = ("batch_size=1", "hidden_size=8", "mode=infer")
@@ -41,18 +47,17 @@ class Answer:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the findings; 0 unless the configuration itself is broken."""
+    typed = sys.argv[1:] if arguments is None else list(arguments)
+    return run_command("bench-doctor", partial(_doctor, typed), typed)
+
+
+def _doctor(typed: Sequence[str]) -> int:
     parser = OneLineParser(prog="bench-doctor", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    try:
-        options = parser.parse_args(arguments)
-        answers = ask_all()
-    except BenchError as error:
-        print(f"bench-doctor: {error}", file=sys.stderr)
-        return 1
+    show = to_json if parser.parse_args(typed).json else to_text
+    answers = ask_all()
     machine = describe_machine()
-    findings = look_for_disturbance(machine)
-    show = to_json if options.json else to_text
-    print(show(machine, answers, findings))
+    print(show(machine, answers, look_for_disturbance(machine)))
     return 0
 
 
@@ -88,24 +93,26 @@ def ask(specs: Sequence[TrialSpec]) -> list[Answer]:
     reason = why_not_startable(specs[0])
     if reason is not None:
         return _all(specs, reason)
-    try:
-        done = subprocess.run(
-            [interpreter_of(specs[0]), "-m", "harness.measuring.probe"],
-            input=json.dumps([spec.to_dict() for spec in specs]),
-            capture_output=True,
-            text=True,
-            timeout=PROBE_TIMEOUT_S,
-            env=worker_environment(specs[0]),
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return _all(specs, f"its import takes more than {PROBE_TIMEOUT_S} s")
-    if done.returncode != 0:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        last = lines[-1] if lines else str(done.returncode)
-        return _all(specs, what_it_lacks(specs[0], last) or f"its import fails: {last}")
-    reasons = json.loads(done.stdout.splitlines()[-1])
+    first = specs[0]
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        asked, answered, log = (Path(folder) / name for name in ("specs", "answers", "log"))
+        asked.write_text(json.dumps([spec.to_dict() for spec in specs]), encoding="utf-8")
+        probe = (PROBE, str(asked), str(answered))
+        environment = worker_environment(first)
+        ending = supervise(interpreter_of(first), probe, environment, PROBE_LIMITS, log)
+        if ending.returncode != 0 or not answered.exists():
+            return _all(specs, _why_not(first, ending, last_line(log)))
+        reasons = json.loads(answered.read_text(encoding="utf-8"))
     return [Answer(s.system, s.device, r) for s, r in zip(specs, reasons, strict=True)]
+
+
+def _why_not(spec: TrialSpec, ending: Ending, last_words: str) -> str:
+    if ending.status == "timeout":
+        return f"its import takes more than {PROBE_LIMITS.time_s:g} s"
+    if ending.returncode is None or ending.reason is not None:
+        return f"its import fails: {ending.reason}"
+    why = death_reason(ending.returncode, last_words)
+    return what_it_lacks(spec, last_words) or f"its import fails: {why}"
 
 
 def _all(specs: Sequence[TrialSpec], reason: str) -> list[Answer]:

@@ -11,32 +11,36 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from harness.contracts.extras import check_extra
-from harness.errors import BenchError
 from harness.planning.artefacts import choices_from, plan_artefact, plan_counts
 from harness.planning.compose import Composer
+from harness.terminal.argument_parser import OneLineParser
+from harness.terminal.ending import run_command
 from plots.numbers.drawable import Drawable, drawable
 from plots.numbers.gather import gather
 from plots.writing.artefact import draw_artefact
 
 OPTIONS = ("scale", "device", "threads", "data-root", "results-dir", "conf-dir", "records")
+DRAWS_AGAIN = "the same run of snakemake"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the artefact's records, draw it, and write what the report needs."""
-    options = vars(parse(arguments))
-    try:
-        draw(options.pop("name"), options)
-    except BenchError as error:
-        print(error, file=sys.stderr)
-        return 1
+    typed = sys.argv[1:] if arguments is None else list(arguments)
+    return run_command("draw", partial(_draw, typed), again=DRAWS_AGAIN)
+
+
+def _draw(typed: Sequence[str]) -> int:
+    options = vars(parse(typed))
+    draw(options.pop("name"), options)
     return 0
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Options mean what they mean in `snakemake --config`."""
-    parser = argparse.ArgumentParser(prog="python -m harness.commands.draw", description=__doc__)
+    parser = OneLineParser(prog="python -m harness.commands.draw", description=__doc__)
     parser.add_argument("name", help="an artefact: a file of conf/experiment")
     for option in OPTIONS:
         parser.add_argument(f"--{option}")

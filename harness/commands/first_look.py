@@ -10,34 +10,33 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from harness.contracts.extras import check_extra
-from harness.errors import BenchError, ConfigError
+from harness.errors import ConfigError
 from harness.planning.artefacts import choices_from, plan_artefact
 from harness.planning.compose import Composer
 from harness.planning.pipeline_places import setting
 from harness.terminal.command_line import parse, plan
-from harness.terminal.measurement import complain, measure_all
+from harness.terminal.ending import USAGE, run_command
+from harness.terminal.measurement import in_turn, measure_all
 from plots.numbers.gather import gather
 from plots.words.first_look import lines_of
 from plots.writing.artefact import draw_artefact
 
 NAME = "first_look"
-USAGE, INTERRUPTED = 1, 130
 RESULTS = "results_dir="
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 when all was measured and drawn, 1 where the machine or a word refuses it."""
     typed = sys.argv[1:] if arguments is None else list(arguments)
-    try:
-        return 0 if look(_results_dir(typed)) else USAGE
-    except BenchError as error:
-        complain(error)
-        return USAGE
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    return run_command("bench-try", partial(_try, typed), typed)
+
+
+def _try(typed: Sequence[str]) -> int:
+    return 0 if look(_results_dir(typed)) else USAGE
 
 
 def _results_dir(typed: Sequence[str]) -> Path:
@@ -52,12 +51,14 @@ def look(results_dir: Path) -> bool:
     check_extra("plots")
     said = {"scale": "smoke", "device": "cpu", "results_dir": str(results_dir)}
     words = [f"experiment={NAME}", *(setting(key, value) for key, value in said.items())]
-    measured = measure_all(plan(parse(words), words))
+    planned = plan(parse(words), words)
+    with in_turn(planned, "bench-try"):
+        measured = measure_all(planned)
     choices = choices_from(said, os.environ)
     trials = plan_artefact(NAME, choices, Composer(choices.conf_dir))
     artefact = gather(NAME, choices, trials)
-    print("", *lines_of(artefact), sep="\n")
     draw_artefact(artefact, results_dir, "make try")
+    print("", *lines_of(artefact), sep="\n")
     print(f"\nwhere the time goes: {results_dir / 'figures' / NAME}.png; all of it: make all")
     return measured
 

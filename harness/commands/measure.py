@@ -14,41 +14,43 @@ import json
 import os
 import sys
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from harness.errors import BenchError
+from harness.measuring.turns import turns
 from harness.planning.durations import words_of
 from harness.planning.run_plan import VARIABLE, RunPlan, read_run_plan
 from harness.records.measured import write_measured
 from harness.records.record import path_of, read_record
-from harness.terminal.measurement import Measurement, complain, measure_all
+from harness.terminal.argument_parser import OneLineParser
+from harness.terminal.ending import USAGE, complain, run_command
+from harness.terminal.measurement import Measurement, measure_all
 from harness.terminal.reporting import outcome_words, trial_words
 from harness.trials.spec import TrialSpec
 
-USAGE, INTERRUPTED = 1, 130
 TERMINAL = 3  # the descriptor that the pipeline opens for it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 when what there was time for has a record, 1 where a trial is refused."""
-    parser = ArgumentParser(prog="measure", description=__doc__)
+    typed = sys.argv[1:] if arguments is None else list(arguments)
+    return run_command("bench", partial(_sitting, typed), again="the same run of snakemake")
+
+
+def _sitting(typed: Sequence[str]) -> int:
+    parser = OneLineParser(prog="measure", description=__doc__)
     parser.add_argument("specs", nargs="+", type=json.loads)
     parser.add_argument("--round", type=int, required=True)
     parser.add_argument("--results-dir", type=Path, required=True)
     parser.add_argument("--done", type=Path, required=True)
-    given = parser.parse_args(arguments)
+    given = parser.parse_args(typed)
     plan = read_run_plan(Path(os.environ.get(VARIABLE, "")))
-    try:
-        planned = [_planned(values, given) for values in given.specs]
+    planned = [_planned(values, given) for values in given.specs]
+    with turns({given.results_dir}, f"a sitting of snakemake, {given.done}", _say_who):
         are_measured = [_measure(one, plan) for one in planned]
-    except BenchError as error:
-        complain(error)
-        return USAGE
-    except KeyboardInterrupt:
-        return INTERRUPTED
     if not all(are_measured):
         return USAGE
     write_measured(given.done, [one.path for one in planned if one.path.exists()])
@@ -59,7 +61,13 @@ def _planned(values: dict[str, object], given: Namespace) -> Measurement:
     spec = TrialSpec.from_dict(values).with_round(given.round)
     path = path_of(given.results_dir, spec.trial_id, spec.round)
     log = given.results_dir / "logs" / f"{spec.trial_id}.r{spec.round}.log"
-    return Measurement(spec, path, log, force=False, records_bad_data=True)
+    results = given.results_dir
+    return Measurement(spec, results, path, log, force=False, records_bad_data=True)
+
+
+def _say_who(line: str) -> None:
+    complain(line)
+    tell(line)
 
 
 def _measure(one: Measurement, plan: RunPlan | None) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -17,41 +19,38 @@ from harness.counts.request import Request, Source
 from harness.counts.row import AnyCount, are_count_rows, write_count_rows
 from harness.counts.sweep_requests import parse_requests
 from harness.counts.worker import Outcome
-from harness.errors import BenchError, ConfigError
+from harness.errors import ConfigError
+from harness.measuring.turns import turns
 from harness.policies.fsm.file import is_saved_policy
 from harness.policies.parts.rounds import schedule_in_rounds
 from harness.records.output_paths import Output, check_writable
 from harness.terminal.argument_parser import OneLineParser
 from harness.terminal.count_table import table_of
+from harness.terminal.ending import USAGE, complain, run_command, tell
 from harness.terminal.reporting import totals
 
 PICTURES = (".pdf", ".png", ".svg")
-USAGE, INTERRUPTED = 1, 130
+NAME = "bench-schedule"
 Counted = list[tuple[PlannedCount, Outcome]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 when every count has a row (a failed one, too, which says so), 1 for wrong input."""
-    try:
-        flags = _parser().parse_args(arguments)
-        requests = parse_requests(flags.settings)
-        _refuse_what_does_not_fit(requests, flags)
-        counted = _count(requests, flags)
-        _draw_and_save(counted, flags)
-        _write_and_print(counted, flags)
-    except BenchError as error:
-        _complain(str(error))
-        return USAGE
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    typed = sys.argv[1:] if arguments is None else list(arguments)
+    return run_command(NAME, partial(_schedule, typed), typed)
+
+
+def _schedule(typed: Sequence[str]) -> int:
+    flags = _parser().parse_args(typed)
+    requests = parse_requests(flags.settings)
+    _refuse_what_does_not_fit(requests, flags)
+    counted = _count(requests, flags, shlex.join([NAME, *typed]))
+    _draw_and_save(counted, flags)
+    _write_and_print(counted, flags)
     refusals = dict.fromkeys(one.refusal for _, one in counted if one.refusal is not None)
     for refusal in refusals:
-        _complain(refusal)
+        complain(refusal, NAME)
     return USAGE if refusals else 0
-
-
-def _complain(line: str) -> None:
-    print(f"bench-schedule: {line}", file=sys.stderr)
 
 
 def _refuse_what_does_not_fit(requests: Sequence[Request], flags: argparse.Namespace) -> None:
@@ -96,18 +95,26 @@ def _is_picture(content: bytes) -> bool:
     return content.startswith((b"\x89PNG", b"%PDF")) or b"<svg" in content[:2000]
 
 
-def _count(requests: Sequence[Request], flags: argparse.Namespace) -> Counted:
+def _results_dirs(records: Path | None) -> list[Path]:
+    """What runs take turns on: a pipeline's counts lie in raw/counts of its folder of results."""
+    if records is None:
+        return []
+    is_of_pipeline = records.parts[-2:] == ("raw", "counts")
+    return [records.parent.parent if is_of_pipeline else records]
+
+
+def _count(requests: Sequence[Request], flags: argparse.Namespace, who: str) -> Counted:
     """Count what has no record yet; whoever wants a learned policy itself has it learned again."""
     planned, first = planned_counts(requests), requests[0]
     shows = flags.show_policy or flags.draw is not None or flags.draw_policy is not None
     if first.records is not None:
         check_writable(first.records, "records")
-    outcomes, n_kept = count_in_turn(
-        planned, first.records, anew=shows or first.force or first.save_policy is not None
-    )
+    anew = shows or first.force or first.save_policy is not None
+    with turns(_results_dirs(first.records), who, partial(complain, name=NAME)):
+        outcomes, n_kept = count_in_turn(planned, first.records, anew=anew)
     if first.records is not None:
         statuses = [one.row.status for one in outcomes if one.row is not None]
-        print(totals(statuses, n_kept, len(outcomes) - len(statuses)), file=sys.stderr)
+        tell(totals(statuses, n_kept, len(outcomes) - len(statuses)))
     return list(zip(planned, outcomes, strict=True))
 
 
@@ -162,7 +169,7 @@ def _parts(counted: Counted, *, show_policy: bool) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
-        prog="bench-schedule",
+        prog=NAME,
         description=__doc__,
         epilog="Columns with (ED) count the graph that ED-Batch's release makes of the mini-batch,"
         " get and parameter nodes included. Learned policies learn on the mini-batch itself, or on"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -20,6 +21,7 @@ from harness.counts.row import AnyCount, Failure, find_count, write_count
 from harness.counts.worker import Outcome, failed_count, work
 from harness.machine.regular_files import drop_leftovers
 from harness.measuring.child_process import POLL_S, death_reason, memory_excess, timeout_reason
+from harness.measuring.household import Members, household
 from harness.planning.counter import counting_sha256
 from harness.records.output_paths import check_room
 from harness.records.watched_folders import WatchedFolders
@@ -60,18 +62,29 @@ def count_in_turn(
         outcomes = {place: Outcome(row=row) for place, row in found.items() if row is not None}
     n_kept = len(outcomes)
     waiting = [place for place in range(len(planned)) if place not in outcomes]
-    with WatchedFolders() as folders:
-        if waiting and records is not None:
-            check_room(records)
-            folders.check(records)
-        while waiting:
-            for outcome in _counted_by_a_child([planned[place] for place in waiting]):
-                place = waiting.pop(0)
-                outcomes[place] = outcome
-                if records is not None and outcome.row is not None:
-                    folders.check(records)
-                    write_count(planned[place].record_path(records), outcome.row)
+    try:
+        with WatchedFolders() as folders:
+            if waiting and records is not None:
+                check_room(records)
+                folders.check(records)
+            while waiting:
+                for outcome in _counted_by_a_child([planned[place] for place in waiting]):
+                    place = waiting.pop(0)
+                    outcomes[place] = outcome
+                    if records is not None and outcome.row is not None:
+                        folders.check(records)
+                        write_count(planned[place].record_path(records), outcome.row)
+    except KeyboardInterrupt as stop:
+        stop.add_note(_what_is_kept(planned, records))
+        raise
     return [outcomes[place] for place in range(len(planned))], n_kept
+
+
+def _what_is_kept(planned: Sequence[PlannedCount], records: Path | None) -> str:
+    if records is None:
+        return "nothing is kept without records=FOLDER"
+    n_there = sum(one.record_path(records).exists() for one in planned)
+    return f"{n_there} of {len(planned)} counts are kept"
 
 
 def _kept(planned: PlannedCount, records: Path) -> AnyCount | None:
@@ -87,29 +100,32 @@ def _kept(planned: PlannedCount, records: Path) -> AnyCount | None:
 def _counted_by_a_child(planned: list[PlannedCount]) -> Iterator[Outcome]:
     """Yield outcomes in order until all are there or the child has ended; at least one."""
     receiver, sender = _FORK.Pipe(duplex=False)
-    child = _FORK.Process(target=work, args=(planned, sender))
-    child.start()
-    sender.close()
-    try:
-        for one in planned:
-            outcome = _next(receiver, child, one)
-            if isinstance(outcome, Outcome):
-                yield outcome
-                continue
-            yield Outcome(row=failed_count(one, *outcome))
-            return
-    finally:
-        child.kill()
-        child.join()
-        receiver.close()
+    child = _FORK.Process(target=work, args=(planned, sender, os.getpid()))
+    with household() as members:
+        child.start()
+        sender.close()
+        try:
+            for one in planned:
+                outcome = _next(receiver, child, members, one)
+                if isinstance(outcome, Outcome):
+                    yield outcome
+                    continue
+                yield Outcome(row=failed_count(one, *outcome))
+                return
+        finally:
+            child.kill()
+            child.join()
+            receiver.close()
 
 
-def _next(receiver: Connection, child: ForkProcess, one: PlannedCount) -> Outcome | Ending:
+def _next(
+    receiver: Connection, child: ForkProcess, members: Members, one: PlannedCount
+) -> Outcome | Ending:
     """Wait for an outcome, for the child's end, or for the first limit that it passes."""
     limits = one.request.spec.limits
     deadline = time.monotonic() + limits.time_s
     while not receiver.poll(min(POLL_S, max(0.0, deadline - time.monotonic()))):
-        excess = memory_excess(child.pid or 0, limits)
+        excess = memory_excess(members(), limits)
         if excess is not None:
             return "oom", excess
         if time.monotonic() > deadline:

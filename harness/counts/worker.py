@@ -18,7 +18,8 @@ from harness.counts.plan import PlannedCount
 from harness.counts.request import Request, Source
 from harness.counts.row import AnyCount, CountRow, FailedCount, Failure
 from harness.errors import BenchError, DataError, ScheduleError, UnsupportedTrial
-from harness.measuring.child_process import die_with_parent, is_out_of_memory
+from harness.measuring.child_process import is_out_of_memory
+from harness.measuring.lifeline import die_with_parent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +100,11 @@ def _scheduler(workload: _Workload, policy: str) -> Scheduler:
     return scheduler(policy, request.spec.learning, request.workload, train)
 
 
-def work(planned: Sequence[PlannedCount], sender: Connection) -> None:
+def work(planned: Sequence[PlannedCount], sender: Connection, parent_pid: int) -> None:
     """Count everything, one after the other, and send each outcome."""
-    die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    die_with_parent(parent_pid)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the parent ends this process
     counter = Counter()
     for one in planned:
         sender.send(counter.outcome(one))

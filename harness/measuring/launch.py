@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import site
-import subprocess
 import tempfile
-import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import BenchError, DataError, OutputError
 from harness.machine.regular_files import drop_leftovers
-from harness.measuring.child_process import (
-    LEFT_OUT,
-    POLL_S,
-    death_reason,
-    memory_excess,
-    timeout_reason,
-)
+from harness.measuring.child_process import LEFT_OUT, death_reason, tells_of_memory
 from harness.measuring.findings import Findings, record_of
 from harness.measuring.interpreter import (
     interpreter_of,
@@ -29,10 +18,13 @@ from harness.measuring.interpreter import (
     what_it_lacks,
     why_not_startable,
 )
+from harness.measuring.output import last_line
+from harness.measuring.refusal import Refusal, read_refusal
+from harness.measuring.supervise import Ending, supervise
 from harness.records.record import Record, Status, find_record, now_text, write_record
 from harness.records.whole_files import writing
 from harness.trials.sources import WORKER, harness_versions
-from harness.trials.spec import DATA_EXIT, OUTPUT_EXIT, USAGE_EXIT, TrialSpec
+from harness.trials.spec import TrialSpec
 from harness.values.places import ROOT
 
 _THREAD_VARIABLES = (
@@ -65,15 +57,6 @@ _KERNEL_VARIABLES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a worker ended; `limit` names the one that the parent ended it for."""
-
-    returncode: int
-    limit: Status | None
-    reason: str | None
-
-
 def run_worker(spec: TrialSpec, path: Path, log: Path, *, records_bad_data: bool = False) -> Record:
     """Measure a trial's round in a fresh process and return the record it left at `path`.
 
@@ -81,41 +64,54 @@ def run_worker(spec: TrialSpec, path: Path, log: Path, *, records_bad_data: bool
     records_bad_data: whether data that is wrong leaves a record, too.
 
     Raises BenchError, with the worker's own line, when the configuration is wrong, DataError when
-    data is and leaves no record, OutputError when the record or the log cannot be written.
+    data is and leaves no record, OutputError when the record or the log cannot be written. Whatever
+    it raises, an interruption too, leaves no process, no log and nothing half-written.
     """
     started_at = now_text()
     drop_leftovers(path)
     not_startable = why_not_startable(spec)
     if not_startable is not None:
         return _write_unsupported(spec, path, not_startable, started_at)
-    before = _stamp(path)
     with writing(log):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.touch()
+    try:
+        record = _measured(spec, path, log, started_at, records_bad_data)
+    except BaseException:
+        with suppress(OSError):  # the folder may be what is wrong
+            drop_leftovers(path)
+        _drop(log)
+        raise
+    if record.status != "crash":
+        _drop(log)
+    return record
+
+
+def _drop(log: Path) -> None:
+    with suppress(OSError):  # its folder may be gone
+        log.unlink()
+
+
+def _measured(
+    spec: TrialSpec, path: Path, log: Path, started_at: str, records_bad_data: bool
+) -> Record:
+    before = _stamp(path)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         spec_path = Path(folder) / "spec.json"
         spec_path.write_text(json.dumps(spec.to_dict()), encoding="utf-8")
-        command = [interpreter_of(spec), "-m", WORKER, str(spec_path), str(path.resolve())]
-        try:
-            ending = _supervise(command, spec, log)
-        except OSError as error:  # a file that is no program
-            _drop(log)
-            return _write_unsupported(spec, path, no_python(spec, str(error.strerror)), started_at)
-    last_line = _last_line(log)
-    if ending.returncode == OUTPUT_EXIT:
-        _drop(log)
-        raise OutputError(last_line or f"{path} cannot be written; make room, and run it again")
-    wrong_data = ending.returncode == DATA_EXIT
-    if ending.returncode == USAGE_EXIT or (wrong_data and not records_bad_data):
-        _drop(log)
-        raise (DataError if wrong_data else BenchError)(last_line)
+        worker = (WORKER, str(spec_path), str(path.resolve()))
+        ending = supervise(interpreter_of(spec), worker, worker_environment(spec), spec.limits, log)
+        refusal = read_refusal(spec_path, ending.returncode)
+    drop_leftovers(path)  # of a worker that was ended while it wrote
+    if refusal is not None and not (refusal.of == "data" and records_bad_data):
+        refusal.throw()
     # A worker may fail after its record, while its framework shuts down: the record stands.
     record = find_record(path) if _stamp(path) != before else None
     if record is None:
-        record = _record_of_death(spec, ending, last_line, started_at)
+        status, reason = _death(spec, ending, refusal, last_line(log))
+        findings = Findings(status=status, reason=reason)
+        record = record_of(spec, findings, harness_versions(), started_at)
         write_record(path, record)
-    if record.status != "crash":
-        _drop(log)
     return record
 
 
@@ -153,68 +149,20 @@ def worker_environment(spec: TrialSpec) -> dict[str, str]:
     return given | threads | fixed | {LEFT_OUT: " ".join(left_out)}
 
 
-def _supervise(command: list[str], spec: TrialSpec, log: Path) -> Ending:
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=worker_environment(spec),
-            start_new_session=True,  # so that a limit ends the worker's children, too
-        )
-        try:
-            limit, reason = _watch(process, spec)
-        finally:
-            _end_group(process)
-    return Ending(process.returncode, limit, reason)
-
-
-def _watch(process: subprocess.Popen[bytes], spec: TrialSpec) -> tuple[Status | None, str | None]:
-    """Wait for the worker to end, or for the first limit that it passes."""
-    deadline = time.monotonic() + spec.limits.time_s
-    while True:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=min(POLL_S, max(0.0, deadline - time.monotonic())))
-            return None, None
-        excess = memory_excess(process.pid, spec.limits)
-        if excess is not None:
-            return "oom", excess
-        if time.monotonic() > deadline:
-            return "timeout", timeout_reason(spec.limits)
-
-
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    # Also after a worker's own end: what it started must not run beside the next trial.
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _record_of_death(spec: TrialSpec, ending: Ending, last_line: str, started_at: str) -> Record:
+def _death(
+    spec: TrialSpec, ending: Ending, refusal: Refusal | None, last_line: str
+) -> tuple[Status, str]:
+    """Why there is no record of the worker's, as a status and in one line."""
+    if ending.returncode is None:
+        if ending.status == "oom":
+            return "oom", f"the worker cannot be started: {ending.reason}"
+        return "unsupported", no_python(spec, str(ending.reason))
     lacks = what_it_lacks(spec, last_line)
-    if lacks is None and spec.python is not None and ending.limit is None and not last_line:
+    if lacks is None and spec.python is not None and ending.status is None and not last_line:
         lacks = no_python(spec, f"ended with exit code {ending.returncode} without a word")
     if lacks is not None:
-        findings = Findings(status="unsupported", reason=lacks)
-    elif ending.returncode == DATA_EXIT:
-        findings = Findings(status="bad_data", reason=last_line)
-    else:
-        reason = ending.reason or death_reason(ending.returncode, last_line)
-        findings = Findings(status=ending.limit or "crash", reason=reason)
-    return record_of(spec, findings, harness_versions(), started_at)
-
-
-def _drop(log: Path) -> None:
-    with suppress(OSError):  # its folder may be gone
-        log.unlink()
-
-
-def _last_line(log: Path) -> str:
-    """What it said last; nothing where its log is gone."""
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError:
-        return ""
-    filled = [" ".join(line.split()) for line in lines if line.strip()]
-    return filled[-1][:500] if filled else ""
+        return "unsupported", lacks
+    if refusal is not None:
+        return "bad_data", refusal.line
+    reason = ending.reason or death_reason(ending.returncode, last_line)
+    return ending.status or ("oom" if tells_of_memory(last_line) else "crash"), reason

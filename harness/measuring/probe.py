@@ -1,14 +1,16 @@
 """Asks the systems of one adapter, in their own process, what they can run here.
 
-    python -m harness.measuring.probe    (a JSON list of specs on standard input)
+    python -m harness.measuring.probe SPECS.json ANSWERS.json
 
-The answer, on standard output's last line, is a JSON list: null, or the reason why not.
+SPECS.json is a JSON list of specs, ANSWERS.json becomes one: null, or the reason why not.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from harness.contracts.system import load_adapter
@@ -28,12 +30,13 @@ def reason_not_to_run(values: dict[str, Any]) -> str | None:
         return " ".join(str(error).split())
 
 
-def main() -> int:
-    """Answer for each spec read."""
-    answers = [reason_not_to_run(values) for values in json.load(sys.stdin)]
-    print("\n" + json.dumps(answers))
+def main(arguments: Sequence[str]) -> int:
+    """Answer for each spec of the first file, in the second."""
+    specs, answers = (Path(argument) for argument in arguments)
+    reasons = [reason_not_to_run(values) for values in json.loads(specs.read_text("utf-8"))]
+    answers.write_text(json.dumps(reasons), encoding="utf-8")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -2,9 +2,10 @@
 
     python -m harness.measuring.worker SPEC.json RECORD.json
 
-Exit codes: 0, a record was written; USAGE_EXIT, DATA_EXIT, OUTPUT_EXIT, the configuration or the
-data is wrong, or the record cannot be written, which one line on standard error tells. For anything
-else that ends this process its parent writes the record.
+Its parent starts it through harness/measuring/begin.py. Exit codes: 0, a record was written;
+USAGE_EXIT, DATA_EXIT, OUTPUT_EXIT, the configuration or the data is wrong, or the record cannot be
+written, which one line on standard error and a file beside SPEC.json tell. For anything else that
+ends this process its parent writes the record.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from harness.contracts.system import RunSettings, System, load_adapter
-from harness.errors import BenchError, DataError, OutputError, ScheduleError, UnsupportedTrial
+from harness.errors import BenchError, OutputError, ScheduleError, UnsupportedTrial
 from harness.machine.disturbance import Disturbance
 from harness.machine.memory import (
     forget_peak_memory,
@@ -30,7 +31,7 @@ from harness.machine.memory import (
 )
 from harness.measuring.answer import Answer, oracle_answer
 from harness.measuring.check import Verdict, choose_check_instances, proves_nothing
-from harness.measuring.child_process import LEFT_OUT, die_with_parent, is_out_of_memory
+from harness.measuring.child_process import LEFT_OUT, is_out_of_memory
 from harness.measuring.clock import empty_sample_s, timed
 from harness.measuring.findings import Findings, record_of
 from harness.measuring.honest_passes import pass_losses, passes_fault
@@ -42,6 +43,7 @@ from harness.measuring.passes import (
     warm_up,
 )
 from harness.measuring.proof import Claim, prove
+from harness.measuring.refusal import refusal_of, write_refusal
 from harness.measuring.whole import workload_sha256
 from harness.measuring.witness import Witness
 from harness.records.agreement import fingerprints_beside
@@ -49,7 +51,7 @@ from harness.records.fingerprint import Fingerprint
 from harness.records.record import CheckVerdict, now_text, path_of, write_record
 from harness.records.sample_warnings import sample_warnings
 from harness.trials.sources import harness_versions
-from harness.trials.spec import DATA_EXIT, OUTPUT_EXIT, USAGE_EXIT, TrialSpec
+from harness.trials.spec import TrialSpec
 from harness.trials.workload import Workload, load_workload
 from harness.values.precision import TOLERANCES, is_exact
 
@@ -58,7 +60,6 @@ Others = Callable[[str], Sequence[Fingerprint]]
 
 def main(arguments: Sequence[str]) -> int:
     """Measure the spec in the first file and write the record to the second."""
-    die_with_parent()
     spec_path, record_path = (Path(argument) for argument in arguments)
     spec = TrialSpec.from_dict(json.loads(spec_path.read_text(encoding="utf-8")))
     started_at = now_text()
@@ -72,14 +73,19 @@ def main(arguments: Sequence[str]) -> int:
         versions = harness_versions()
         findings.end("wrong_result", str(error))
     except BenchError as error:
-        print(" ".join(str(error).split()), file=sys.stderr)
-        return DATA_EXIT if isinstance(error, DataError) else USAGE_EXIT
+        return _refuse(spec_path, error)
     try:
         write_record(record_path, record_of(spec, findings, versions, started_at))
     except OutputError as error:
-        print(error, file=sys.stderr)
-        return OUTPUT_EXIT
+        return _refuse(spec_path, error)
     return 0
+
+
+def _refuse(spec_path: Path, error: BenchError) -> int:
+    refusal = refusal_of(error)
+    print(refusal.line, file=sys.stderr)
+    write_refusal(spec_path, refusal)
+    return refusal.exit_code
 
 
 def measure(spec: TrialSpec, findings: Findings, others: Others) -> dict[str, str]:
@@ -90,24 +96,30 @@ def measure(spec: TrialSpec, findings: Findings, others: Others) -> dict[str, st
     Raises UnsupportedTrial, ConfigError and DataError; any other fault of the system ends the
     process, save running out of memory, which is a finding.
     """
-    workload = load_workload(spec)
-    findings.inputs_sha256 = workload.inputs_sha256
-    findings.n_mini_batches = len(workload.mini_batches)
-    findings.n_instances = workload.n_instances
     try:
-        adapter = load_adapter(spec.adapter)
-        settings = run_settings(spec)
-        adapter.options_of(settings)  # what is wrong is told before what is unsupported
-        reason = adapter.skip(workload.model, settings)
-        if reason is not None:
-            raise UnsupportedTrial(reason)
-        system = adapter(settings)
-        _check_and_time(spec, workload, system, findings, others)
-    except (MemoryError, RuntimeError) as error:
+        return _measure(spec, findings, others)
+    except BenchError:
+        raise
+    except Exception as error:
         if not is_out_of_memory(error):
             raise
         findings.end("oom", f"{type(error).__name__}: {error}")
         return harness_versions()
+
+
+def _measure(spec: TrialSpec, findings: Findings, others: Others) -> dict[str, str]:
+    workload = load_workload(spec)
+    findings.inputs_sha256 = workload.inputs_sha256
+    findings.n_mini_batches = len(workload.mini_batches)
+    findings.n_instances = workload.n_instances
+    adapter = load_adapter(spec.adapter)
+    settings = run_settings(spec)
+    adapter.options_of(settings)  # what is wrong is told before what is unsupported
+    reason = adapter.skip(workload.model, settings)
+    if reason is not None:
+        raise UnsupportedTrial(reason)
+    system = adapter(settings)
+    _check_and_time(spec, workload, system, findings, others)
     return harness_versions() | system.versions()
 
 

@@ -1,18 +1,29 @@
-"""Whether a run of the pipeline is going on in a folder of results.
+"""Who is at work on a folder of results: locks that the system takes back with their process.
 
-Snakemake works without its own lock (profiles/default), so that a killed run leaves none behind;
-this one the system takes back with the process.
+Their files lie in the user's cache, named by machine and folder, since what two runs on one machine
+disturb is each other's time, and since a network's folders may know no locks. Snakemake works
+without its own (profiles/default), so that a killed run leaves none behind.
 """
 
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
-from contextlib import contextmanager
+import hashlib
+import math
+import os
+import platform
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-NAME = ".run"
+from harness.errors import BenchError
+from harness.machine.caches import cache_folder
+
+LOOK_S = 0.5  # between looks whether a turn is over
+MOST_LETTERS = 200  # of the command that holds a turn, where it is named
 
 
 def begin_run(results_dir: Path) -> TextIO:
@@ -21,7 +32,7 @@ def begin_run(results_dir: Path) -> TextIO:
     Several may.
     """
     results_dir.mkdir(parents=True, exist_ok=True)
-    file = (results_dir / NAME).open("w")
+    file = _lock_file(results_dir, "run").open("w")
     fcntl.flock(file, fcntl.LOCK_SH)
     return file
 
@@ -29,10 +40,82 @@ def begin_run(results_dir: Path) -> TextIO:
 @contextmanager
 def while_none_runs(results_dir: Path) -> Iterator[bool]:
     """Whether none goes on here; none begins before the block ends, where that is so."""
-    with (results_dir / NAME).open("w") as file:
+    with _lock_file(results_dir, "run").open("w") as file:
+        yield _is_locked_now(file)
+
+
+@contextmanager
+def turn(
+    results_dir: Path, who: str, patience_s: float, say: Callable[[str], None]
+) -> Iterator[str]:
+    """Be the only one on this machine that measures into a folder, while the block lasts.
+
+    who: the command that others are told of. patience_s: how long to wait for another's turn, after
+    a line that says whose it is; infinite is allowed.
+
+    Gives the turn's name, the same for each turn of the folder. Raises BenchError where another
+    does not end in time.
+    """
+    path = _lock_file(results_dir, "turn")
+    with _waited_for(path, results_dir, patience_s, say) as file:
+        file.truncate(0)
+        file.write(f"{who[:MOST_LETTERS]} (process {os.getpid()}, since {time.strftime('%H:%M')})")
+        file.flush()
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-        else:
-            yield True
+            yield path.name
+        finally:
+            path.unlink(missing_ok=True)  # before it is free: whoever waits looks for it anew
+
+
+def _waited_for(
+    path: Path, results_dir: Path, patience_s: float, say: Callable[[str], None]
+) -> TextIO:
+    deadline_s = time.monotonic() + patience_s
+    has_said = False
+    while True:
+        file = path.open("a+")
+        if _is_locked_now(file):
+            if _is_there(file, path):
+                return file
+            file.close()  # of a turn that has just ended
+            continue
+        file.seek(0)
+        holder = file.read() or "another run"
+        file.close()
+        if time.monotonic() >= deadline_s:
+            raise BenchError(
+                f"{results_dir} is still measured into by {holder}; wait until that has ended, end"
+                " it, or choose another results_dir"
+            )
+        if not has_said:
+            say(f"{results_dir} is measured into by {holder}; waiting{_bound_words(patience_s)}")
+            has_said = True
+        time.sleep(LOOK_S)
+
+
+def _bound_words(patience_s: float) -> str:
+    return "" if math.isinf(patience_s) else f" for at most {patience_s:g} s"
+
+
+def _is_locked_now(file: TextIO) -> bool:
+    """Take the lock, unless another has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_there(file: TextIO, path: Path) -> bool:
+    """Whether a file that was opened is still the one of that name."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    return False
+
+
+def _lock_file(results_dir: Path, what: str) -> Path:
+    """Where a lock of a folder lies: in the folder itself where there is no cache to write to."""
+    place = str(results_dir.resolve())
+    name = f"{platform.node()}-{hashlib.sha256(place.encode()).hexdigest()[:16]}.{what}"
+    folder = cache_folder("locks") or results_dir
+    return folder / re.sub(r"[^\w.-]", "_", name)

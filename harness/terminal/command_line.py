@@ -199,4 +199,6 @@ def _measurement(config: DictConfig, spec: TrialSpec, command: str) -> Measureme
         OUT.check(path)
     log = results / "logs" / f"{spec.trial_id}.r{spec.round}.log"
     keeps = config.bad_data == "record"
-    return Measurement(replace(spec, command=command), path, log, bool(config.force), keeps)
+    return Measurement(
+        replace(spec, command=command), results, path, log, bool(config.force), keeps
+    )

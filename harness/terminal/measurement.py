@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import BenchError, OutputError
 from harness.measuring.launch import run_worker
+from harness.measuring.turns import turns
 from harness.records.output_paths import check_room
 from harness.records.record import Record, find_record, trial_of
 from harness.records.watched_folders import WatchedFolders
+from harness.terminal.ending import complain
 from harness.terminal.reporting import Reporter, outcome_words, summary, totals, trial_words
 from harness.trials.sources import source_sha256
 from harness.trials.spec import TrialSpec
@@ -21,9 +23,13 @@ Closing = Callable[[Sequence[Record]], Iterable[str]]
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One trial's round to be measured, and where its record goes."""
+    """One trial's round to be measured, and where its record goes.
+
+    results_dir: the folder that runs take turns on.
+    """
 
     spec: TrialSpec
+    results_dir: Path
     path: Path
     log: Path
     force: bool
@@ -40,6 +46,14 @@ def _nothing_more(_: Sequence[Record]) -> Iterable[str]:
     return ()
 
 
+def in_turn(planned: Sequence[Measurement], who: str) -> AbstractContextManager[None]:
+    """Be the only one that measures into these folders; who: the command, for those who wait.
+
+    Raises BenchError where another run does not end in time.
+    """
+    return turns({one.results_dir for one in planned}, who, complain)
+
+
 def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more) -> bool:
     """Measure what has no valid record yet, and return whether none was refused.
 
@@ -48,7 +62,11 @@ def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more
     """
     records: list[Record] = []
     n_kept = n_refused = 0
-    with Reporter(len(planned)) as reporter, WatchedFolders() as folders:
+    with (
+        _counting_what_is_kept(planned),
+        Reporter(len(planned)) as reporter,
+        WatchedFolders() as folders,
+    ):
         for one in planned:
             words = trial_words(trial_of(one.spec))
             reporter.starts(words)
@@ -76,6 +94,17 @@ def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more
     return n_refused == 0
 
 
+@contextmanager
+def _counting_what_is_kept(planned: Sequence[Measurement]) -> Iterator[None]:
+    """Have an interruption say how many records are there; they are whole or not there at all."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        n_there = sum(one.path.exists() for one in planned)
+        stop.add_note(f"{n_there} of {len(planned)} records are kept")
+        raise
+
+
 def measure_or_keep(one: Measurement) -> tuple[Record, bool]:
     """Return the record of a measurement, and whether it was there already.
 
@@ -84,12 +113,9 @@ def measure_or_keep(one: Measurement) -> tuple[Record, bool]:
     if not one.force:
         record = find_record(one.path)
         if record is not None and record.answers(one.spec, source_sha256(one.spec)):
+            if record.status != "crash":
+                one.log.unlink(missing_ok=True)  # of a run that was killed behind its record
             return record, True
     check_room(one.folder)
     keeps = one.records_bad_data
     return run_worker(one.spec, one.path, one.log, records_bad_data=keeps), False
-
-
-def complain(error: BenchError) -> None:
-    """Say what is wrong in one line."""
-    print(f"bench: {' '.join(str(error).split())}", file=sys.stderr)

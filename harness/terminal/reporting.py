@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from harness.records.record import Record, Trial
 from harness.records.stats import relative_spread
+from harness.terminal.ending import tell
 
 
 def trial_words(trial: Trial) -> str:
@@ -149,4 +149,4 @@ class Reporter:
             self._console.print(line, markup=False, highlight=False)
             self._progress.refresh()
         else:
-            print(line, file=sys.stderr, flush=True)
+            tell(line)

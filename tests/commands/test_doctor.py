@@ -47,3 +47,17 @@ def test_every_system_is_asked_about_a_model_that_it_runs() -> None:
 def test_an_interpreter_that_is_not_there_is_said_of_its_systems(make_spec: MakeSpec) -> None:
     (answer,) = doctor.ask([make_spec(system="elsewhere", python="/no/python")])
     assert str(answer.reason).startswith("system.python=/no/python does not start")
+
+
+@pytest.mark.parametrize(
+    ("adapter", "reason"),
+    [
+        ("tests.support.dies_at_import", "its import fails: killed by signal 40 (SIGRTMIN+6)"),
+        ("tests.support.no_memory", "its import fails: "),
+    ],
+)
+def test_a_system_that_ends_its_process_is_told_of(
+    make_spec: MakeSpec, adapter: str, reason: str
+) -> None:
+    (answer,) = doctor.ask([make_spec(system="odd", adapter=adapter)])
+    assert str(answer.reason).startswith(reason)

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from harness.counts.row import AnyCount, CountRow, read_count_rows
 from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
 from harness.trials.spec import Limits
 from tests.support.faulty_counts import COUNT, N_ROWS, Fault, have_depth_fail, planned_with, raise_
+from tests.support.misbehaving import detach
 
 
 def allocate_without_end() -> None:
@@ -128,3 +130,25 @@ def test_wrong_input_of_one_policy_is_refused_and_the_others_are_counted(
         "4 records: 4 ok; 0 kept; 2 refused",
         "bench-schedule: this is not allowed; give another",
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux gives orphans to who asks for them")
+def test_what_a_policy_leaves_behind_ends_with_the_counting(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pid_file = tmp_path / "pid"
+    have_depth_fail(monkeypatch, lambda: detach(pid_file, bare=True))
+    outcomes, _ = count_in_turn(planned_with(Limits(time_s=600.0)))
+    assert {outcome.row.status for outcome in outcomes if outcome.row} == {"ok"}
+    assert not psutil.pid_exists(int(pid_file.read_text()))
+
+
+@pytest.mark.slow
+def test_a_real_time_signal_is_a_crash_of_one_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    have_depth_fail(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGRTMIN + 6))
+    outcomes, _ = count_in_turn(planned_with(Limits(time_s=600.0)))
+    rows = [outcome.row for outcome in outcomes if outcome.row is not None]
+    reasons = {row.reason for row in rows if not isinstance(row, CountRow)}
+    assert reasons == {"killed by signal 40 (SIGRTMIN+6)"}
+    assert len(rows) == N_ROWS

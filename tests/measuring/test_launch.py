@@ -166,3 +166,40 @@ def test_a_worker_dies_with_its_parent(make_spec: MakeSpec, tmp_path: Path) -> N
     worker = int(pid_file.read_text())
     assert wait_for(lambda: not psutil.pid_exists(worker))
     assert not (tmp_path / "r0.json").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
+@pytest.mark.parametrize("is_killed_at_once", [True, False])
+def test_a_worker_whose_parent_ended_before_it_could_ask_ends_at_once(
+    make_spec: MakeSpec, tmp_path: Path, is_killed_at_once: bool
+) -> None:
+    """The parent is gone before the worker's Python is up, or as it is; it may not measure."""
+    (tmp_path / "spec.json").write_text(json.dumps(make_spec().to_dict()))
+    record = tmp_path / "r0.json"
+    worker = ["harness.measuring.worker", str(tmp_path / "spec.json"), str(record)]
+    program = (
+        "import os, subprocess, sys, time;"
+        "from harness.measuring.supervise import BEGIN;"
+        f"command = [sys.executable, '-m', BEGIN, str(os.getpid()), *{worker}];"
+        "print(subprocess.Popen(command, start_new_session=True).pid, flush=True);"
+        f"time.sleep({0 if is_killed_at_once else 0.2});"
+        "os.kill(os.getpid(), 9)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    parent = subprocess.run(
+        [sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, check=False
+    )
+    # The pipe that it printed to is over: nobody holds it any more, and nothing was measured.
+    assert parent.returncode == -signal.SIGKILL
+    worker_pid = int(parent.stdout)
+    assert wait_for(lambda: not psutil.pid_exists(worker_pid))
+    assert not record.exists()
+
+
+def test_a_worker_started_through_a_script_lives_while_its_ancestor_does(
+    make_spec: MakeSpec, tmp_path: Path
+) -> None:
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\n{sys.executable} "$@"\nexit $?\n')
+    script.chmod(0o755)
+    assert run(make_spec(python=str(script)), tmp_path).status == "ok"

@@ -129,7 +129,6 @@ READS_CODE = {name for name in PLANS if read_presentation(name, CHOICES.conf_dir
 # Commands are lists of words, which rules quote for the shell (:q): a path may be called anything.
 # The python that runs Snakemake also measures and draws, whether or not it is on the path.
 PYTHON = [sys.executable, "-m"]
-ALONE = ["flock", word(RESULTS / ".measuring"), *PYTHON]
 SAME_CHOICES = [
     f"--{key}={value}"
     for key, value in {

@@ -1,7 +1,7 @@
 # A round of the trials of one point, one fresh process after the other, alone on the machine.
 #
 # Records are no output: what measures keeps those that are valid and sets outdated ones aside, and no failed
-# job takes one along. flock: after a kill, a sitting that still runs ends before the next begins.
+# job takes one along. Each waits for its turn: after a kill, a sitting that still runs ends before the next begins.
 rule sitting:
     output:
         str(sitting_path(RESULTS, "{sitting}", "{round}")),
@@ -10,7 +10,7 @@ rule sitting:
     params:
         specs=specs_of,
         sources=sources_of,
-        measure=[*ALONE, "harness.commands.measure"],
+        measure=[*PYTHON, "harness.commands.measure"],
         results=f"--results-dir={RESULTS}",
     threads: workflow.cores # it owns the machine: nothing else runs beside it
     priority: lambda wildcards: len(PLACES) - PLACES.get((wildcards.sitting, wildcards.round), len(PLACES))
@@ -30,7 +30,7 @@ rule counts:
     params:
         settings=lambda wildcards: SWEEPS[wildcards.sweep].overrides,
         source=lambda wildcards: sweep_sha256(SWEEPS[wildcards.sweep], COMPOSER, SOURCES),
-        bench_schedule=[*ALONE, "harness.commands.schedule"],
+        bench_schedule=[*PYTHON, "harness.commands.schedule"],
         data=setting("data_root", CHOICES.data_root),
         records=f"records={RESULTS}/raw/counts",
     threads: workflow.cores

@@ -1,0 +1,80 @@
+"""What a child process prints, on its way to a log that stays small, whatever it prints."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from io import FileIO
+from pathlib import Path
+
+KEPT_BYTES = 512 * 2**10  # of the first words, and as many of the last
+_CHUNK_BYTES = 64 * 2**10  # what a pipe holds
+
+
+class BoundedLog:
+    """A file with the first KEPT_BYTES of what is written to it and, once it is over, the last."""
+
+    def __init__(self, file: FileIO) -> None:
+        self._file = file
+        self._room = KEPT_BYTES
+        self._last = bytearray()
+        self._n_left_out = 0
+
+    def write(self, data: bytes) -> None:
+        """Keep what is among the first or the last; raises OSError where the disk is full."""
+        self._to_file(data[: self._room])
+        self._last += data[self._room :]
+        self._room -= min(self._room, len(data))
+        excess = max(0, len(self._last) - KEPT_BYTES)
+        del self._last[:excess]
+        self._n_left_out += excess
+
+    def finish(self) -> None:
+        """Write the last words behind the first."""
+        if self._n_left_out:
+            self._to_file(f"\n[{self._n_left_out} bytes are left out here]\n".encode())
+        self._to_file(bytes(self._last))
+
+    def _to_file(self, data: bytes) -> None:
+        while data:
+            data = data[self._file.write(data) or 0 :]
+
+
+class Output:
+    """The reading end of the pipe that a child prints to.
+
+    It is read while the parent waits, in the same thread: a child that prints without end can
+    neither fill a disk nor keep the parent from looking at its limits.
+    """
+
+    def __init__(self, pipe: int, log: BoundedLog) -> None:
+        os.set_blocking(pipe, False)
+        self._pipe, self._log = pipe, log
+        self._poll = select.poll()
+        self._poll.register(pipe, select.POLLIN)
+        self._is_over = False
+
+    def take(self, until_s: float) -> None:
+        """Take what comes until then, by time.monotonic, asleep between; less where all is said."""
+        while not self._is_over and (left_s := until_s - time.monotonic()) > 0:
+            if self._poll.poll(left_s * 1e3):
+                self._take_chunk()
+
+    def take_rest(self) -> None:
+        """Take what the pipe still holds, and wait for no more."""
+        while not self._is_over and self._poll.poll(0):
+            self._take_chunk()
+        self._log.finish()
+
+    def _take_chunk(self) -> None:
+        data = os.read(self._pipe, _CHUNK_BYTES)
+        self._is_over = not data
+        self._log.write(data)
+
+
+def last_line(log: Path) -> str:
+    """The last words of a process, in one line; empty where it printed none."""
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    filled = [" ".join(line.split()) for line in lines if line.strip()]
+    return filled[-1][:500] if filled else ""

@@ -1,0 +1,62 @@
+"""How a worker tells its parent why it will not go on: in a file of their own.
+
+An exit code alone is not believed, since whatever runs in the worker may end it with any.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, NoReturn
+
+from harness.errors import BenchError, DataError, OutputError
+from harness.trials.spec import DATA_EXIT, OUTPUT_EXIT, USAGE_EXIT
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What is wrong, in one line: the configuration, the data, or the place of the record."""
+
+    of: Literal["config", "data", "place"]
+    line: str
+
+    @property
+    def exit_code(self) -> int:
+        """The worker's."""
+        return {"config": USAGE_EXIT, "data": DATA_EXIT, "place": OUTPUT_EXIT}[self.of]
+
+    def throw(self) -> NoReturn:
+        """Raise as an error of the parent: BenchError, DataError or OutputError."""
+        kinds = {"config": BenchError, "data": DataError, "place": OutputError}
+        raise kinds[self.of](self.line)
+
+
+def refusal_of(error: BenchError) -> Refusal:
+    """What an error says, in one line."""
+    if isinstance(error, OutputError):
+        return Refusal("place", one_line(error))
+    return Refusal("data" if isinstance(error, DataError) else "config", one_line(error))
+
+
+def one_line(error: BaseException) -> str:
+    """An error's message in one line."""
+    return " ".join(str(error).split())
+
+
+def write_refusal(spec_path: Path, refusal: Refusal) -> None:
+    """Leave it where the parent looks: beside the spec."""
+    _beside(spec_path).write_text(json.dumps(asdict(refusal)), encoding="utf-8")
+
+
+def read_refusal(spec_path: Path, exit_code: int | None) -> Refusal | None:
+    """What a worker left that ended with this exit code; None where it refused nothing."""
+    path = _beside(spec_path)
+    if not path.exists():
+        return None
+    refusal = Refusal(**json.loads(path.read_text(encoding="utf-8")))
+    return refusal if refusal.exit_code == exit_code else None
+
+
+def _beside(spec_path: Path) -> Path:
+    return spec_path.with_name("refusal.json")

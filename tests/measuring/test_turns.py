@@ -1,0 +1,97 @@
+"""A run ends what one before it left on its folder, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.measuring.turns import MARK, turns
+from harness.planning.run_plan import VARIABLE
+from harness.values.places import ROOT
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+# A run that leaves a process behind, which is in no group or session of its own, when it is killed.
+KILLED = """
+import os, subprocess, sys
+from pathlib import Path
+from harness.measuring.turns import turns
+with turns([Path(sys.argv[1])], "killed", print):
+    left = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    Path(sys.argv[2]).write_text(str(left.pid))
+    os.kill(os.getpid(), 9)
+"""
+
+
+def left_by_a_killed_run(results: Path, pid_file: Path) -> int:
+    command = [sys.executable, "-c", KILLED, str(results), str(pid_file)]
+    ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    return int(pid_file.read_text())
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Iterator[int]:
+    pid = left_by_a_killed_run(tmp_path / "results", tmp_path / "pid")
+    yield pid
+    if is_running(pid):
+        os.kill(pid, signal.SIGKILL)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] != "Z"
+
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at Linux's processes")
+
+
+def test_what_a_killed_run_left_is_ended_by_the_next_on_its_folder(
+    left: int, tmp_path: Path
+) -> None:
+    with turns([tmp_path / "other"], "bench", print):
+        assert is_running(left), "it may belong to another run"
+    with turns([tmp_path / "other", tmp_path / "results"], "bench", print):
+        assert not is_running(left)
+
+
+def test_children_are_marked_for_all_folders_while_a_turn_lasts(tmp_path: Path) -> None:
+    assert MARK not in os.environ
+    with turns([tmp_path / "a", tmp_path / "b"], "bench", print):
+        assert len(set(os.environ[MARK].split())) == 2
+    assert MARK not in os.environ
+
+
+def test_a_job_of_the_pipeline_waits_as_long_as_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class EnoughError(Exception):
+        pass
+
+    def sleep(_: float) -> None:
+        raise EnoughError
+
+    monkeypatch.setenv(VARIABLE, "a plan")
+    monkeypatch.setattr(time, "sleep", sleep)
+    said: list[str] = []
+    with (
+        turns([tmp_path], "first", print),
+        pytest.raises(EnoughError),
+        turns([tmp_path], "second", said.append),
+    ):
+        pass
+    assert said[0].endswith("; waiting")

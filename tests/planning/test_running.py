@@ -1,0 +1,140 @@
+"""Turns on a folder of results: one at a time, named, and free again with their process."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import signal
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from harness.errors import BenchError
+from harness.planning import running
+from harness.planning.running import begin_run, turn, while_none_runs
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def hold(results: Path, who: str, ready: Connection) -> None:
+    with turn(results, who, 0.0, print):
+        ready.send(True)
+        signal.pause()
+
+
+def holder_of(results: Path, who: str) -> multiprocessing.Process:
+    """A process in whose turn the folder is."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.Process(target=hold, args=(results, who, sender), daemon=True)
+    process.start()
+    assert receiver.recv()
+    return process
+
+
+def test_another_turn_is_refused_in_a_line_that_says_whose_it_is(tmp_path: Path) -> None:
+    holder = holder_of(tmp_path / "results", "bench -m system=vertex")
+    said: list[str] = []
+    with (
+        pytest.raises(BenchError) as refused,
+        turn(tmp_path / "elsewhere" / ".." / "results", "bench", 0.0, said.append),
+    ):
+        pass
+    line = str(refused.value)
+    assert f"bench -m system=vertex (process {holder.pid}, since " in line
+    assert "choose another results_dir" in line
+    assert "\n" not in line
+    assert not said, "whoever does not wait says so once"
+    with turn(tmp_path / "other", "bench", 0.0, said.append):
+        pass
+    holder.kill()
+    holder.join()
+
+
+def test_a_turn_that_is_waited_for_begins_when_the_other_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = holder_of(tmp_path, "bench x")
+    said: list[str] = []
+
+    def end_holder(_: float) -> None:
+        assert len(said) == 1
+        holder.kill()  # as kill -9 does: the system takes the lock back
+        holder.join()
+
+    monkeypatch.setattr(running.time, "sleep", end_holder)
+    with turn(tmp_path, "bench y", math.inf, said.append):
+        assert not holder.is_alive()
+    assert said == [f"{tmp_path} is measured into by {said[0].partition(' by ')[2]}"]
+    assert "bench x" in said[0]
+    assert said[0].endswith("; waiting")
+
+
+def test_a_wait_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(100))
+    monkeypatch.setattr(running.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(running.time, "sleep", lambda _: None)
+    said: list[str] = []
+    with (
+        turn(tmp_path, "first", 0.0, said.append),
+        pytest.raises(BenchError, match="first"),
+        turn(tmp_path, "second", 5.0, said.append),
+    ):
+        pass
+    assert [line.rpartition("; ")[2] for line in said] == ["waiting for at most 5 s"]
+
+
+def test_turns_leave_no_file(tmp_path: Path, own_cache: Path) -> None:
+    for _ in range(2):
+        with turn(tmp_path / "results", "bench", 0.0, print) as name:
+            assert [path.name for path in own_cache.rglob("*.turn")] == [name]
+    assert not list(own_cache.rglob("*.turn"))
+
+
+def test_whoever_waited_for_a_file_that_is_gone_takes_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is taken away between being opened and being locked, as a turn ends just then."""
+    is_locked_now, took = running._is_locked_now, []
+
+    def lock(file: object) -> bool:
+        if not took:
+            took.append(Path(str(file.name)))  # type: ignore[attr-defined]
+            took[0].unlink()
+        return is_locked_now(file)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(running, "_is_locked_now", lock)
+    with turn(tmp_path, "bench", 0.0, print):
+        assert took[0].exists()
+        with pytest.raises(BenchError), turn(tmp_path, "another", 0.0, print):
+            pass
+
+
+def test_where_there_is_no_cache_the_lock_lies_in_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with (
+        turn(tmp_path, "first", 0.0, print),
+        pytest.raises(BenchError, match="first"),
+        turn(tmp_path, "second", 0.0, print),
+    ):
+        pass
+
+
+def test_a_run_of_the_pipeline_and_a_turn_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    """Its jobs take turns themselves."""
+    with (
+        begin_run(tmp_path),
+        turn(tmp_path, "a job", 0.0, print),
+        while_none_runs(tmp_path) as is_alone,
+    ):
+        assert not is_alone
+    with while_none_runs(tmp_path) as is_alone:
+        assert is_alone
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

@@ -1,0 +1,153 @@
+"""The one way in which commands end: code, line, and nothing said behind it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.errors import ConfigError
+from harness.terminal.ending import run_command
+from harness.terminal.stopping import STOPS, Stopped, stoppable
+from harness.values.places import ROOT
+
+
+def raising(error: BaseException) -> Callable[[], int]:
+    def work() -> int:
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (ConfigError("a=1\nis wrong"), 1, "bench: a=1 is wrong"),
+        (OSError(errno.ENOSPC, "No space left", "/x/r0.json"), 1, "bench: /x/r0.json: No space"),
+        (OSError("odd"), 1, "bench: odd; what was measured is kept"),
+        (KeyboardInterrupt(), 130, "bench: ended by SIGINT; to go on: bench 'a b'"),
+        (Stopped(signal.SIGHUP), 129, "bench: ended by SIGHUP; to go on: bench 'a b'"),
+    ],
+)
+def test_what_stops_a_command_is_one_line(
+    error: BaseException, code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command("bench", raising(error), ["a b"]) == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(words)
+    assert said.err.count("\n") == 1
+
+
+def test_a_fault_of_ours_is_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command("bench", raising(TypeError("odd"))) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("Traceback")
+    assert lines[-1] == "bench: a fault of the harness; please report the lines above"
+
+
+def test_notes_say_what_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    stop = Stopped(signal.SIGTERM)
+    stop.add_note("3 of 5 records are kept")
+    assert run_command("bench", raising(stop), again="make") == 143
+    assert capsys.readouterr().err == (
+        "bench: ended by SIGTERM; 3 of 5 records are kept; to go on: make\n"
+    )
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_a_signal_that_comes_twice_interrupts_once(number: int) -> None:
+    """What the first set going, such as removing a folder, is not interrupted by the second."""
+    before = signal.getsignal(number)
+    undone = []
+
+    def work() -> None:
+        try:
+            os.kill(os.getpid(), number)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            undone.append(True)
+
+    with pytest.raises(Stopped) as stop, stoppable():
+        work()
+    assert stop.value.number == number
+    assert undone
+    assert signal.getsignal(number) is before
+
+
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with stoppable():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+# Prints more than streams hold back, then does what is left to do.
+PROGRAM = """
+import sys
+from pathlib import Path
+from harness.terminal.ending import run_command, tell
+def work():
+    tell("progress")
+    file = open(sys.argv[1], "w")  # where a stream is closed, it must not get its number
+    print("x" * int(sys.argv[2]))
+    file.write("kept")
+    file.close()
+    return 0
+sys.exit(run_command("bench", work))
+"""
+FULL = "bench: standard output cannot be written (No space left on device); what was measured is"
+CLOSED = "bench: standard output cannot be written (Bad file descriptor); what was measured is kept"
+
+
+@pytest.mark.parametrize(("n_letters", "unbuffered"), [(10, ""), (100_000, ""), (10, "1")])
+@pytest.mark.parametrize(
+    ("to", "code", "words"),
+    [
+        (">/dev/full", 1, FULL),
+        (">&-", 1, CLOSED),
+        ("| true", 0, ""),
+        ("2>&-", 0, None),
+        ("2>/dev/full", 0, None),
+        ("<&- >&- 2>&-", 1, None),
+    ],
+)
+def test_output_that_nobody_takes(
+    to: str, code: int, words: str | None, n_letters: int, unbuffered: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    script = f'set -o pipefail; {sys.executable} -c "$PROGRAM" {file} {n_letters} {to}'
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PROGRAM": PROGRAM}
+    environment["PYTHONUNBUFFERED"] = unbuffered
+    done = subprocess.run(
+        ["bash", "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    if words is not None:
+        progress, *lines = done.stderr.splitlines()
+        assert progress == "progress"
+        assert len(lines) == (1 if words else 0)
+        assert "".join(lines).startswith(words)
+    if n_letters == 10 and not unbuffered:
+        assert file.read_text() == "kept"
+
+
+def test_a_command_that_is_interrupted_while_it_is_imported_says_one_line() -> None:
+    program = "import harness.commands, os, signal, time; os.kill(os.getpid(), 2); time.sleep(9)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == "interrupted before it began; nothing was changed\n"
+    assert done.returncode == -signal.SIGINT, "130, as shells tell it"
