@@ -10,11 +10,15 @@ from harness.machine.kept import keep, kept
 
 
 def unpack_kept(entry: Path, folder: Path) -> None:
-    """Write the files of an entry below a folder; none where there is no intact one."""
+    """Write the files of an entry below a folder; none where there is no intact one.
+
+    What is there already stays: a library may be loaded, and what changed under it would crash.
+    """
     content = kept(entry)
     if content is not None:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
-            packed.extractall(folder)
+            names = [name for name in packed.namelist() if not (folder / name).exists()]
+            packed.extractall(folder, names)
 
 
 def keep_packed(folder: Path, entry: Path) -> None:

@@ -43,3 +43,12 @@ def test_of_a_damaged_entry_no_file_is_taken(tmp_path: Path, damage: str) -> Non
     keep_packed(tmp_path / "filled", tmp_path / "entry")
     unpack_kept(tmp_path / "entry", tmp_path / "new")
     assert files_of(tmp_path / "new") == FILES
+
+
+def test_what_is_there_already_stays(tmp_path: Path) -> None:
+    fill(tmp_path / "filled")
+    keep_packed(tmp_path / "filled", tmp_path / "entry")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "a.so").write_bytes(b"loaded")
+    unpack_kept(tmp_path / "entry", tmp_path / "new")
+    assert files_of(tmp_path / "new") == FILES | {"a.so": b"loaded"}
