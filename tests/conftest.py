@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -54,6 +55,16 @@ def data_root() -> Path:
 def _hydra_forgets() -> Iterator[None]:
     yield
     GlobalHydra.instance().clear()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _signals_as_a_terminal_gives_them() -> Iterator[None]:
+    """Also under nohup or in the background of a script, where some are ignored from the start."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def _try(typed: Sequence[str]) -> int:
 def _results_dir(typed: Sequence[str]) -> Path:
     unknown = [word for word in typed if not word.startswith(RESULTS)]
     if unknown:
-        raise ConfigError(f"bench-try takes {RESULTS}FOLDER alone, not {unknown[0]}")
+        raise ConfigError(f"{RESULTS}FOLDER is all it takes, not {unknown[0]}")
     return Path(typed[-1].removeprefix(RESULTS) if typed else "results")
 
 

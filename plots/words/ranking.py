@@ -12,8 +12,12 @@ from plots.words.workloads import by_workload
 
 
 def lines_of(records: Iterable[Record]) -> Iterator[str]:
-    """A line for each workload at which several have a number; ratios are paired by round."""
-    for workload, points in by_workload(records):
+    """A line for each workload at which several have a number; ratios are paired by round.
+
+    What computes nothing, and so is not checked, is no rival.
+    """
+    rivals = [one for one in records if one.check is None or one.check.status != "skipped"]
+    for workload, points in by_workload(rivals):
         ranked = fastest_first(points, {str(point.settings["system"]) for point in points})
         if len(ranked) < 2:
             continue

@@ -42,7 +42,7 @@ def only_line(said: pytest.CaptureResult[str]) -> str:
         ([TOO_LONG], "at most 3500 bytes"),
         (["empty", "--out", TOO_LONG], "at most 3500 bytes"),
         (["a\0b"], "has a NUL character"),
-        (["pipe"], "pipe cannot be read (it is a pipe or a device, no file)"),
+        (["pipe"], "pipe cannot be read (it is a FIFO, not a file)"),
         (["/dev/zero"], "/dev/zero cannot be read"),
     ],
 )
@@ -76,7 +76,7 @@ def test_collect(
         (["save_policy="], "save_policy is empty"),
         ([f"records={TOO_LONG}"], "at most 3500 bytes"),
         (["learning.file="], "learning.file is empty"),
-        (["learning.file=pipe", "policy=fsm_sort"], "it is a pipe or a device, no file"),
+        (["learning.file=pipe", "policy=fsm_sort"], "it is a FIFO, not a file"),
         (["~batch_size=1"], "every trial needs batch_size"),
         (["timing.min_seconds=.nan"], "timing.min_seconds=nan is not allowed"),
     ],

@@ -70,7 +70,7 @@ def test_what_an_extra_would_install_is_named_before_work_begins(
     assert first_look.main([f"results_dir={tmp_path / 'results'}"]) == 1
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("bench: no-such-package not installed; run pip install ")
+    assert said.err.startswith("bench-try: no-such-package not installed; run pip install ")
     assert said.err.count("\n") == 1
     assert not (tmp_path / "results").exists()
 

@@ -169,7 +169,7 @@ def test_wrong_input_is_one_line_and_no_record(
     changes: dict[str, object],
     words: str,
 ) -> None:
-    (tmp_path / "spec.json").write_text(json.dumps(make_spec(**changes).to_dict()))
+    (tmp_path / "spec.json").write_text(json.dumps(make_spec().to_dict() | changes))
     arguments = [str(tmp_path / "spec.json"), str(tmp_path / "r0.json")]
     assert main(arguments) == USAGE_EXIT
     error = capsys.readouterr().err

@@ -33,7 +33,7 @@ def time() -> FakeTime:
 
 
 def timed_of(time: FakeTime, costs: Sequence[Sequence[float]], **timing: Any) -> Timed:
-    values = {"min_seconds": 0.0, "min_passes": 1, "max_seconds": 1e9} | timing
+    values = {"min_seconds": 0.0, "min_passes": 1, "max_seconds": 1e7} | timing
     return time_passes(Scripted(time), costs, Timing(**values), now_ns=time)
 
 
@@ -66,7 +66,7 @@ def test_max_seconds_end_it_after_one_pass_of_either_kind(time: FakeTime) -> Non
 
 
 def test_a_system_that_takes_no_time_does_not_run_for_ever(time: FakeTime) -> None:
-    assert sum(n_passes_of(timed_of(time, [(0, 0)], min_seconds=1e9), 1)) == MAX_PASSES
+    assert sum(n_passes_of(timed_of(time, [(0, 0)], min_seconds=1e7), 1)) == MAX_PASSES
 
 
 class Device(Scripted):
@@ -99,7 +99,7 @@ class Slowing(Scripted):
 
 
 def test_a_drift_meets_both_kinds_of_passes_alike(time: FakeTime) -> None:
-    timing = Timing(min_seconds=0, min_passes=50, max_seconds=1e9)
+    timing = Timing(min_seconds=0, min_passes=50, max_seconds=1e7)
     runs = time_passes(Slowing(time), [(0, 0)], timing, now_ns=time)
     means = [np.mean([sample.total_s for sample in kind]) for kind in (runs.whole, runs.marked)]
     assert means[0] == pytest.approx(means[1], rel=0.01)
@@ -120,7 +120,7 @@ class WarmingUp(Scripted):
 
 
 def warmed(time: FakeTime, passes_ms: Sequence[float], **timing: Any) -> WarmUp:
-    values = {"max_warmup_s": 1e9} | timing
+    values = {"max_warmup_s": 1e7} | timing
     return warm_up(WarmingUp(time, passes_ms), [(0, 0)], Timing(**values), now_ns=time)
 
 
@@ -152,7 +152,7 @@ def test_warm_up_has_bounds(time: FakeTime) -> None:
 
 def test_counters_are_those_of_the_first_pass(time: FakeTime) -> None:
     system = Scripted(time)
-    found = warm_up(system, [(1, 1), (1, 1)], Timing(max_warmup_s=1e9), now_ns=time)
+    found = warm_up(system, [(1, 1), (1, 1)], Timing(max_warmup_s=1e7), now_ns=time)
     assert found.n_passes == 3
     assert [one.n_batches for one in found.counters] == [4, 8]  # events so far
     assert system.events.count("run") == 6

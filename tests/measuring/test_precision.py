@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.records.record import Record
-from harness.trials.spec import TrialSpec
-from tests.measuring.test_sabotage import spec_of
 from tests.support.measured import measure
-
-MakeSpec = Callable[..., TrialSpec]
+from tests.support.sabotaged import MakeSpec, spec_of
 
 
 def measured(make_spec: MakeSpec, folder: Path, precision: str, kind: str, of: str) -> Record:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +14,8 @@ from harness.records.agreement import judged
 from harness.records.record import Record, record_path
 from harness.trials.spec import Timing, TrialSpec
 from tests.support.measured import measure, measure_at
+from tests.support.sabotaged import MakeSpec, spec_of
 
-MakeSpec = Callable[..., TrialSpec]
-SABOTEURS = "tests.support.saboteurs"
 PARAMETERS = ("embedding", "W", "b_leaf", "U", "b", "F_1", "F_2", "b_f", "W_out")
 
 
@@ -94,20 +92,6 @@ SABOTAGES = [
     Sabotage("UpdatesAlways", "", "train", "no run was asked to update", ("changed", *STEPS)),
     Sabotage("UpdatesALittle", "", "train", "no run was asked to update", ("changed",)),
 ]
-
-
-def spec_of(make_spec: MakeSpec, kind: str, of: str = "W", mode: str = "train") -> TrialSpec:
-    return make_spec(
-        system=kind,
-        adapter=SABOTEURS,
-        system_options={"sabotage": kind, "of": of},
-        model="tree_lstm",
-        model_module="harness.models.tree_lstm",
-        batch_size=6,
-        dataset_options={"n_leaves": 4, "n_instances": 24, "seed": 0},
-        timing=Timing(min_seconds=0.0, n_mini_batches=2, min_passes=2),
-        mode=mode,
-    )
 
 
 def name_of(sabotage: Sabotage) -> str:

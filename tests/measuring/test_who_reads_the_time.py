@@ -11,11 +11,16 @@ CLOCK = "harness/measuring/clock.py"
 FOLDERS = ("harness", "systems", "datasets")
 # What reads the time and measures nothing that a table shows.
 ALLOWED = {
+    "datasets/fetch.py": "a server that sends too slowly",
     "harness/commands/measure.py": "how long a run of the pipeline still takes",
     "harness/counts/in_turn.py": "the time limit of a count",
     "harness/machine/disturbance.py": "how much others ran while a trial was timed, from outside",
+    "harness/machine/process_folder.py": "how old a folder is that another process left",
     "harness/machine/quiet.py": "waits while it watches the machine",
-    "harness/measuring/launch.py": "the time limit of a worker",
+    "harness/measuring/household.py": "how long a process is waited for that was ended",
+    "harness/measuring/output.py": "until when what a worker prints is waited for",
+    "harness/measuring/supervise.py": "the time limit of a worker",
+    "harness/planning/running.py": "how long another run is waited for",
     "harness/planning/pending.py": "when a run of the pipeline began, and until when",
 }
 

@@ -127,10 +127,10 @@ def test_generalisation_tells_unseen_states_of_learned_policies_only(choices: Ch
 
 
 def test_learned_policies_show_the_spread_over_their_seeds(choices: Choices) -> None:
-    artefact = counted("policies_batch_counts", choices)
+    artefact = counted("policies_batch_counts", replace(choices, scale="medium"))
     table = table_of_policies.table_of(artefact)
     found = artefact.counts_with(
-        model="tree_fc", granularity="vertex", batch_size=4, policy="fsm_max"
+        model="tree_fc", granularity="vertex", batch_size=16, policy="fsm_max"
     )
     n_batches = sorted(row.n_batches for row in found if isinstance(row, CountRow))
     assert len(n_batches) == 5

@@ -70,5 +70,5 @@ def test_a_doubt_is_passed_on(choices: Choices, composer: Composer) -> None:
 def test_a_word_that_it_does_not_take_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["batch_size=3"]) == 1
     assert capsys.readouterr().err == (
-        "bench: bench-try takes results_dir=FOLDER alone, not batch_size=3\n"
+        "bench-try: results_dir=FOLDER is all it takes, not batch_size=3\n"
     )

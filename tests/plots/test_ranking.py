@@ -38,3 +38,8 @@ def test_workloads_are_never_compared_and_failures_take_no_part() -> None:
     failed = plain_record(0, {"status": "crash", "reason": "made up"}, system="cavs", batch_size=2)
     alone = [*records_of({"vertex": 300}, batch_size=2), *records_of({"dynet": 1}, batch_size=4)]
     assert list(lines_of([*alone, failed])) == []
+
+
+def test_what_computes_nothing_is_no_rival() -> None:
+    nothing = plain_record(0, {"check": {"status": "skipped"}}, system="null")
+    assert list(lines_of([*records_of({"vertex": 300}), nothing])) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +162,7 @@ def test_moving_and_computing_are_parts_of_the_computation(choices: Choices) -> 
         seconds = 0.35 if told else 0.25
         return changes | {"instances_per_s": n / seconds, "warnings": ("busy",) if told else ()}
 
-    artefact = planned("cavs_table2", choices, change)
+    artefact = planned("cavs_table2", replace(choices, scale="medium"), change)
     published = read_published_rows("cavs_table2")
     table = table_of_moving.table_of(artefact, published)
     n_batches = 8544 / 64

@@ -54,4 +54,4 @@ def test_a_pipe_is_not_waited_for(folder: Path) -> None:
     path = folder / "conf/model/tree_lstm.yaml"
     path.unlink()
     os.mkfifo(path)
-    assert f"{path} cannot be read: it is a pipe or a device" in only_line(folder)
+    assert f"{path} cannot be read: it is a FIFO" in only_line(folder)
