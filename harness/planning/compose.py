@@ -102,6 +102,8 @@ def hydra_errors() -> Iterator[None]:
     except (HydraException, OmegaConfBaseException, ValueError, RecursionError) as error:
         raise ConfigError(one_line(error)) from error
     except OSError as error:
+        if error.filename is None:  # of writing: Hydra keeps notes of a sweep in a temporary folder
+            raise
         raise ConfigError(f"{error.filename} cannot be read: {error.strerror}") from error
 
 

@@ -156,7 +156,6 @@ def test_what_cannot_be_measured_has_a_status_and_a_reason(
     [
         ({"dataset_options": {"n_leaves": 3}}, "n_leaves"),
         ({"dataset_options": {"leaves": 4}}, "leaves"),
-        ({"split": "tset"}, "split=tset"),
         ({"adapter": "systems.no_such_system"}, "systems.no_such_system is not a module"),
         ({"adapter": "harness.contracts.system"}, "no class Adapter"),
         ({"model_options": {"variant": "odd"}}, "odd is unknown"),

@@ -20,6 +20,7 @@ ALLOWED = {
     "harness/measuring/household.py": "how long a process is waited for that was ended",
     "harness/measuring/output.py": "until when what a worker prints is waited for",
     "harness/measuring/supervise.py": "the time limit of a worker",
+    "harness/terminal/stopping.py": "whether a signal that comes twice is meant twice",
     "harness/planning/running.py": "how long another run is waited for",
     "harness/planning/pending.py": "when a run of the pipeline began, and until when",
 }

@@ -118,7 +118,8 @@ def test_what_is_no_file_is_told_and_not_waited_for(conf_dir: Path, file: str, k
     os.mkfifo(path) if kind == "pipe" else path.mkdir()
     with pytest.raises(ConfigError) as fault:
         Composer(conf_dir).compose(["system=null", "model=tree_fc", "dataset=complete_trees"])
-    assert str(fault.value).startswith(f"{path} cannot be read: it is a {kind}")
+    found = {"pipe": "FIFO"}.get(kind, kind)
+    assert str(fault.value).startswith(f"{path} cannot be read: it is a {found}")
 
 
 @pytest.mark.parametrize("group", ["system", "model", "dataset", "experiment"])
