@@ -16,20 +16,11 @@ import yaml
 
 from harness.planning.schema import BenchConfig
 from harness.values.places import CONF_DIR
+from scripts.campaign_parts.small_bench import TINY
 
 RIGHT, WRONG, EITHER = "right", "wrong", "either"
 GROUPS = ("system", "model", "dataset")
-BASE = (
-    "system=null",
-    "model=tree_fc",
-    "dataset=complete_trees",
-    "dataset.options.n_leaves=4",
-    "hidden_size=4",
-    "batch_size=2",
-    "timing.min_seconds=0",
-    "timing.n_mini_batches=1",
-    "timing.min_passes=1",
-)
+BASE = ("system=null", *TINY)
 WORDS = {  # of the keys that take one of a few
     "mode": ("train", "infer"),
     "device": ("cpu",),

@@ -15,17 +15,9 @@ from harness.commands.bench import main
 from harness.commands.schedule import main as count
 from harness.records.record import read_record
 from tests.support.sentence_files import write
+from tests.support.tiny_trials import TINY
 
-TINY = (
-    "system=null",
-    "model=tree_fc",
-    "dataset=complete_trees",
-    "dataset.options.n_leaves=4",
-    "batch_size=2",
-    "hidden_size=8",
-    "timing.min_seconds=0",
-    "timing.n_mini_batches=2",
-)
+NULL = ("system=null", *TINY)
 
 UNKNOWN = [
     (["system=dinet"], ["system=dinet is unknown", "choose one of", "null", "reference"]),
@@ -73,7 +65,7 @@ def refused(overrides: Sequence[str], tmp_path: Path, capsys: pytest.CaptureFixt
     """Run bench, and return its only line after the line of the trial, if one was started."""
     results = tmp_path / "results"
     chosen = {text.partition("=")[0] for text in overrides}
-    base = [text for text in TINY if text.partition("=")[0] not in chosen]
+    base = [text for text in NULL if text.partition("=")[0] not in chosen]
     assert main([*base, f"results_dir={results}", *overrides]) == 1
     said = capsys.readouterr()
     assert said.out == ""
@@ -103,7 +95,7 @@ def test_hydra_s_own_switch_changes_nothing(
 
 def test_a_missing_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     overrides = ["dataset=sst", "model=tree_lstm", f"data_root={tmp_path}/nowhere"]
-    base = [text for text in TINY if not text.startswith(("dataset", "model"))]
+    base = [text for text in NULL if not text.startswith(("dataset", "model"))]
     assert main([*base, f"results_dir={tmp_path}/results", *overrides]) == 1
     trial, line = capsys.readouterr().err.splitlines()
     assert trial.endswith("refused")
@@ -114,7 +106,7 @@ def test_a_missing_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def faulty(tmp_path: Path) -> list[str]:
     """Arguments of a trial on a text with an empty sentence."""
     write(tmp_path / "data" / "ptb", {"train": "a word\n\nanother\n"}, ".txt")
-    base = [text for text in TINY if not text.startswith(("dataset", "model"))]
+    base = [text for text in NULL if not text.startswith(("dataset", "model"))]
     chosen = ["dataset=ptb", "model=var_lstm", "dataset.options.sha256=null"]
     return [*base, *chosen, f"data_root={tmp_path}/data", f"results_dir={tmp_path}/results"]
 
@@ -194,7 +186,7 @@ def test_a_folder_that_cannot_be_written(
     (tmp_path / "file").write_text("in the way")
     place = tmp_path / "file" / "below"
     value = f"out={place}/r0.json" if key == "out" else f"results_dir={place}"
-    assert main([*TINY, f"results_dir={tmp_path}/results", value]) == 1
+    assert main([*NULL, f"results_dir={tmp_path}/results", value]) == 1
     said = capsys.readouterr()
     assert said.err.count("\n") == 1
     assert "cannot be written" in said.err
@@ -226,7 +218,7 @@ def test_a_fault_of_the_harness_is_told_apart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness.terminal.measurement.run_worker", None)
-    assert main([*TINY, f"results_dir={tmp_path}"]) == 2
+    assert main([*NULL, f"results_dir={tmp_path}"]) == 2
     assert "a fault of the harness" in capsys.readouterr().err
 
 

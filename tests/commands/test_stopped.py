@@ -19,21 +19,13 @@ from harness.commands.bench import main as bench
 from harness.records.measured import sitting_path
 from harness.trials.spec import TrialSpec
 from harness.values.places import ROOT
+from tests.support.tiny_trials import TINY
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="workers end with their parent on Linux"),
 ]
 MakeSpec = Callable[..., TrialSpec]
-TINY = (
-    "model=tree_fc",
-    "dataset=complete_trees",
-    "dataset.options.n_leaves=4",
-    "batch_size=2",
-    "hidden_size=8",
-    "timing.min_seconds=0",
-    "timing.n_mini_batches=2",
-)
 ODD = ("system=reference", "system.name=odd", "system.adapter=tests.support.misbehaving")
 
 
