@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import tomllib
@@ -21,10 +20,10 @@ from typing import Any
 
 from harness.errors import BenchError, ConfigError
 from harness.values.places import ROOT
+from scripts.pip_command import pip
 
 HEADER = "# Written by scripts/hashed_packages.py: what make install takes on a platform as here.\n"
 BUILDS = ("setuptools==", "wheel==")  # begin the lines of what builds the others
-MOST_WORDS = 60  # of what pip says
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{n_packages} packages in {flags.file}")
         else:
             install(flags.file)
-            _pip("install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+            pip("install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
             print(f"installed, each package with its hash in {flags.file}")
     except BenchError as error:
         print(f"hashed_packages: {error}", file=sys.stderr)
@@ -63,7 +62,7 @@ def write(file: Path, wanted: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         options = ("--dry-run", "--ignore-installed", "-c", str(ROOT / "constraints.txt"))
-        _pip("install", *options, "--report", str(report), *wanted)
+        pip("install", *options, "--report", str(report), *wanted)
         found = json.loads(report.read_text())["install"]
     lines = sorted(_line(package) for package in found if not _is_folder(package))
     file.write_text(HEADER + "".join(lines), encoding="utf-8")
@@ -104,16 +103,8 @@ def install(file: Path, *options: str) -> None:
         listed.write("\n".join(builds))
         listed.flush()
         if builds:
-            _pip("install", *hashed, listed.name)
-    _pip("install", *hashed, str(file))
-
-
-def _pip(command: str, *words: str) -> None:
-    whole = [sys.executable, "-m", "pip", command, "--quiet", *words]
-    done = subprocess.run(whole, capture_output=True, text=True)
-    if done.returncode:
-        said = done.stderr[max(done.stderr.find("ERROR:"), 0) :].split()
-        raise ConfigError(f"pip {command} failed: {' '.join(said[:MOST_WORDS])}")
+            pip("install", *hashed, listed.name)
+    pip("install", *hashed, str(file))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ except ModuleNotFoundError:  # nothing is installed yet: as pip itself has it
 
 from harness.errors import BenchError, ConfigError
 from harness.values.places import ROOT
+from scripts.pip_command import pip
 
 OF_THE_MACHINE = ("numpy", "torch", "triton")
 EXTRAS = ("plots", "pipeline", "test")
@@ -135,8 +136,8 @@ def collect(folder: Path, python: str, box: Box) -> str:
 def _download(folder: Path, python: str, box: Box) -> None:
     wanted = [str(_without_marker(one)) for one in requirements() if not _has(box, one)]
     pinned = ("--constraint", str(_pinned(folder, box)))
-    _pip("wheel", "--no-deps", "--wheel-dir", str(folder), *pinned, *WITHOUT_WHEELS)
-    _pip(
+    pip("wheel", "--no-deps", "--wheel-dir", str(folder), *pinned, *WITHOUT_WHEELS)
+    pip(
         *("download", "--dest", str(folder), "--find-links", str(folder)),
         *("--only-binary", ":all:", "--python-version", python, "--implementation", "cp"),
         *(word for platform in PLATFORMS for word in ("--platform", platform)),
@@ -169,15 +170,6 @@ def _requires(wheel: Path) -> Iterator[Requirement]:
             one = Requirement(line.partition(":")[2].strip())
             if one.marker is None or one.marker.evaluate({"extra": ""}):
                 yield one
-
-
-def _pip(command: str, *words: str) -> None:
-    """Raise ConfigError with the last line of what pip says where it fails."""
-    whole = [sys.executable, "-m", "pip", command, "--quiet", *words]
-    done = subprocess.run(whole, capture_output=True, text=True)
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or ["nothing"]
-        raise ConfigError(f"pip {command} failed: {said[-1]}")
 
 
 def _pinned(folder: Path, box: Box) -> Path:
