@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -32,6 +33,8 @@ FOLDER = ROOT / "results" / "campaign"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 when all cases ran and kept what is promised, 1 otherwise."""
     flags = _parser().parse_args(arguments)
+    # A shell starts what it puts in the background with SIGINT ignored, and children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     every = found_classes()
     classes = {name: kind for name, kind in every.items() if name in (flags.only or every)}
     state = State(flags.folder / f"seed-{flags.seed}.jsonl")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 
 from harness.contracts.model import model_class
 from harness.machine.facts import Machine, describe_machine
 from harness.machine.gpus import has_cuda_device
+from harness.machine.process_folder import temporary_folder
 from harness.machine.quiet import Finding, look_for_disturbance
 from harness.measuring.child_process import death_reason
 from harness.measuring.interpreter import interpreter_of, what_it_lacks, why_not_startable
@@ -94,8 +93,8 @@ def ask(specs: Sequence[TrialSpec]) -> list[Answer]:
     if reason is not None:
         return _all(specs, reason)
     first = specs[0]
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        asked, answered, log = (Path(folder) / name for name in ("specs", "answers", "log"))
+    with temporary_folder() as folder:
+        asked, answered, log = (folder / name for name in ("specs", "answers", "log"))
         asked.write_text(json.dumps([spec.to_dict() for spec in specs]), encoding="utf-8")
         probe = (PROBE, str(asked), str(answered))
         environment = worker_environment(first)

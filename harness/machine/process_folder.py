@@ -1,4 +1,4 @@
-"""Folders for libraries that must have files: one of a process alone, or the user's cache."""
+"""Folders that go with the process that made them, also where it was killed; the user's cache."""
 
 from __future__ import annotations
 
@@ -9,11 +9,27 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from harness.machine.caches import NAME, cache_folder
 
 YOUNG_S = 60  # a folder is locked as soon as it is made, but not in the same moment
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder with mode 0700 for as long as the block lasts; deletes what the killed left.
+
+    Raises OSError where none can be made.
+    """
+    folder, lock = _locked_folder(Path(tempfile.gettempdir()), "run")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
 
 
 @functools.cache
@@ -23,11 +39,8 @@ def folder_of_process(name: str) -> Path:
     What a killed process left is deleted by the next one that asks. Raises OSError where no folder
     can be made.
     """
-    parent = cache_folder(f"{name}_of_processes")
-    for left in parent.iterdir() if parent else ():
-        _delete_unless_held(left)
-    folder = Path(tempfile.mkdtemp(prefix=f"{NAME}-{name}-", dir=parent))
-    _lock(folder)  # as long as the process lives
+    parent = cache_folder(f"{name}_of_processes") or Path(tempfile.gettempdir())
+    folder, _ = _locked_folder(parent, name)  # as long as the process lives
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
@@ -40,9 +53,20 @@ def folder_of_files(name: str) -> Path:
     return cache_folder(name) or folder_of_process(name)
 
 
+def _locked_folder(parent: Path, name: str) -> tuple[Path, int]:
+    """Make a folder; return it and what to close to unlock it."""
+    for left in parent.glob(f"{NAME}-*"):
+        _delete_unless_held(left)
+    folder = Path(tempfile.mkdtemp(prefix=f"{NAME}-{name}-", dir=parent))
+    lock = _lock(folder)
+    if lock is None:
+        raise BlockingIOError(f"{folder} was just made and another process holds it")
+    return folder, lock
+
+
 def _lock(folder: Path) -> int | None:
     """Lock a folder; returns what to close to unlock it, None where another process has."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -53,10 +77,11 @@ def _lock(folder: Path) -> int | None:
 
 def _delete_unless_held(folder: Path) -> None:
     try:
-        if time.time() - folder.stat().st_mtime < YOUNG_S:
+        facts = folder.lstat()
+        if facts.st_uid != os.geteuid() or time.time() - facts.st_mtime < YOUNG_S:
             return
         held = _lock(folder)
-    except OSError:  # another process deleted it
+    except OSError:  # another process deleted it, or it is no folder
         return
     if held is not None:
         shutil.rmtree(folder, ignore_errors=True)

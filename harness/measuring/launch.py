@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import site
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from harness.machine.process_folder import temporary_folder
 from harness.machine.regular_files import drop_leftovers
 from harness.measuring.child_process import LEFT_OUT, death_reason, tells_of_memory
 from harness.measuring.findings import Findings, record_of
@@ -96,8 +96,8 @@ def _measured(
     spec: TrialSpec, path: Path, log: Path, started_at: str, records_bad_data: bool
 ) -> Record:
     before = _stamp(path)
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        spec_path = Path(folder) / "spec.json"
+    with temporary_folder() as folder:
+        spec_path = folder / "spec.json"
         spec_path.write_text(json.dumps(spec.to_dict()), encoding="utf-8")
         worker = (WORKER, str(spec_path), str(path.resolve()))
         ending = supervise(interpreter_of(spec), worker, worker_environment(spec), spec.limits, log)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from harness.errors import ConfigError
+from harness.machine.process_folder import temporary_folder
 from harness.planning.artefacts import choices_from, measuring_order, plan_artefact
 from harness.planning.compose import (
     CONFIG_NAME,
@@ -75,7 +75,7 @@ def parse(arguments: Sequence[str]) -> list[Job]:
 
     register_schema()
     entry = hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name=CONFIG_NAME)
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+    with temporary_folder() as folder:
         typed = [as_recorded(argument) for argument in arguments if argument not in _SWEEP]
         with hydra_errors():
             check_typed(typed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,20 @@ import pytest
 
 from harness.machine import process_folder as module
 from harness.machine.caches import NAME
-from harness.machine.process_folder import folder_of_files, folder_of_process
+from harness.machine.process_folder import (
+    folder_of_files,
+    folder_of_process,
+    temporary_folder,
+)
+
+IN_A_BLOCK = """
+import sys
+from harness.machine.process_folder import temporary_folder
+with temporary_folder() as folder:
+    (folder / "file").touch()
+    print(folder, flush=True)
+    sys.stdin.readline()
+"""
 
 PROGRAM = """
 import sys
@@ -32,9 +46,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder_of_process.cache_clear()
 
 
-def started() -> tuple[subprocess.Popen[str], Path]:
+def started(program: str = PROGRAM) -> tuple[subprocess.Popen[str], Path]:
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", program],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -79,3 +93,35 @@ def test_libraries_get_a_folder_of_the_cache_or_of_the_process(home: Path) -> No
     assert own == folder_of_files("things")
     assert home not in own.parents
     assert own.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_next_block_deletes_what_killed_processes_left_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # as read anew
+    (killed, left), (living, held) = started(IN_A_BLOCK), started(IN_A_BLOCK)
+    assert left.parent == tmp_path
+    killed.kill()
+    killed.communicate(timeout=60)
+    strangers = tmp_path / "bench-of-a-user"
+    strangers.mkdir()
+    linked = tmp_path / f"{NAME}-linked"
+    linked.symlink_to(strangers)
+    (strangers / "file").touch()
+    monkeypatch.setattr(module, "YOUNG_S", -1)
+    with temporary_folder() as folder:
+        assert folder.parent == tmp_path
+        assert not left.exists()
+        assert (held / "file").exists()
+        assert (strangers / "file").exists()
+    assert not folder.exists()
+    living.communicate("\n", timeout=60)
+    assert not held.exists()
+
+
+def test_a_block_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(FileNotFoundError), temporary_folder() as folder:
+        (folder / "nowhere" / "file").touch()
+    assert list(tmp_path.iterdir()) == []

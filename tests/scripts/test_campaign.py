@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -205,3 +207,17 @@ def test_the_command_writes_its_table_and_json_and_tells_what_is_broken(
     assert [one["outcome"]["words"] for one in plain["broken"]] == ["a record"]
     assert campaign.main([*folder, "--only", "b", "--again"]) == 0
     assert kinds["b"].ran == [*range(10), *range(10)]
+
+
+def test_cases_hear_sigint_where_a_shell_had_the_campaign_ignore_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    monkeypatch.setattr(campaign, "found_classes", lambda: {"a": Noted()})
+    asks = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+    try:
+        campaign.main(["--folder", str(tmp_path)])
+        ignores = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ignores.stdout.strip() == "False"
