@@ -78,7 +78,11 @@ def _run(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray) -> Ready:
     chained, level = chains_of(types, arg_start, args, n_types)
     reach = np.full((n_types, len(chained)), np.int32(NONE))
     wait, active = np.zeros(n_types, np.int32), np.empty(n_types, np.int32)
-    score, held, others = np.empty(n_types), np.empty(n_types), np.empty(n_types)
+    score, counts, part = (
+        np.empty(n_types),
+        np.empty((4, len(chained)), np.int32),
+        np.empty(len(chained)),
+    )
     ready = start_from_outputs(types, arg_start, args, n_types)
     queue, head, tail, end = ready.queue, ready.head, ready.tail, ready.first[1:]
     seen = head.copy()  # queue[head[t]:seen[t]] were ready before the last batch
@@ -96,7 +100,7 @@ def _run(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray) -> Ready:
                 best = t  # Safe: all that remain are ready.
         if best == NONE:
             best = most_urgent(
-                chained, reach, head, tail, end, wait, cost, active, score, held, others
+                chained, reach, head, tail, end, wait, cost, active, score, counts, part
             )  # fmt: skip
         reach[best] = NONE
         commit(ready, best)

@@ -23,14 +23,14 @@ def align(
 
     The one whose batches read from fewer other batches is taken; early batches may also be fewer.
     """
-    order, starts = in_batches(batch_of, n_batches)
     early, n_early = as_early(batch_of, n_batches, types, arg_start, args)
     early_order, early_starts = in_batches(early, n_early)
+    if n_early < n_batches:  # as in lattices of operators, where counting what is read takes longer
+        return early_order, early_starts
+    order, starts = in_batches(batch_of, n_batches)
     late_sources = n_sources(batch_of, order, starts, arg_start, args)
     early_sources = n_sources(early, early_order, early_starts, arg_start, args)
-    if (n_early, early_sources) < (n_batches, late_sources):
-        return early_order, early_starts
-    return order, starts
+    return (early_order, early_starts) if early_sources < late_sources else (order, starts)
 
 
 @compiled

@@ -40,7 +40,7 @@ class State(NamedTuple):
     """A schedule begun from the outputs; see urgency.py for reach, wait and score.
 
     seen (n_types,): ready.queue[ready.head[t]:seen[t]] were ready before the last batch.
-    scratch (2, n_types): of most_urgent.
+    counts (4, k), part (k,): scratch of most_urgent.
     spent (2,): batches beyond the lower bound so far, and the regret over scores passed over.
     placed (1,): hash of the set of vertices that are placed.
     """
@@ -50,7 +50,8 @@ class State(NamedTuple):
     seen: Ints
     wait: Ints
     score: np.ndarray
-    scratch: np.ndarray
+    counts: Ints
+    part: np.ndarray
     spent: np.ndarray
     placed: np.ndarray
 
@@ -142,8 +143,9 @@ def _first_state(types: Ints, arg_start: Ints, args: Ints, chains: Chains, n_typ
     ready = start_from_outputs(types, arg_start, args, n_types)
     return State(
         ready, np.full((n_types, len(chains.chained)), np.int32(NONE)), ready.head.copy(),
-        np.zeros(n_types, np.int32), np.zeros(n_types), np.empty((2, n_types)), np.zeros(2),
-        np.zeros(1, np.uint64),
+        np.zeros(n_types, np.int32), np.zeros(n_types),
+        np.empty((4, len(chains.chained)), np.int32), np.empty(len(chains.chained)),
+        np.zeros(2), np.zeros(1, np.uint64),
     )  # fmt: skip
 
 
@@ -168,7 +170,7 @@ def _copy(state: State) -> State:
     )  # fmt: skip
     return State(
         ready, state.reach.copy(), state.seen.copy(), state.wait.copy(), state.score,
-        state.scratch, state.spent.copy(), state.placed.copy(),
+        state.counts, state.part, state.spent.copy(), state.placed.copy(),
     )  # fmt: skip
 
 
@@ -218,7 +220,7 @@ def _best_type(state: State, chains: Chains, cost: np.ndarray, active: Ints) -> 
         return safe
     return most_urgent(
         chains.chained, state.reach, head, tail, end, state.wait, cost, active, score,
-        state.scratch[0], state.scratch[1],
+        state.counts, state.part,
     )  # fmt: skip
 
 

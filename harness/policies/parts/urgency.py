@@ -28,8 +28,8 @@ from harness.values.graph import NO_TYPE, UNBATCHABLE
 
 # Round numbers near the best of a random search on graphs of training files (docs).
 OTHERS, OWN, PROGRESS, READY, COST, WAIT, MOST_WAIT = 3.0, 0.5, 1.0, 0.75, 2.0, 0.1, 6
-HELD = (1.0, 0.5, 0.25, 0.125)  # by a type that reaches D_k, D_k - 1, ...
 NONE = -1
+LONGEST, N_ABOVE, N_LONGEST, HELD = range(4)  # what is counted of every chained type
 
 
 @compiled
@@ -53,7 +53,7 @@ def is_progress(k: int, own: int, reach: Ints) -> bool:
 @compiled
 def most_urgent(
     chained: Ints, reach: Ints, head: Ints, tail: Ints, end: Ints, wait: Ints, cost: np.ndarray,
-    active: Ints, score: np.ndarray, held: np.ndarray, others: np.ndarray,
+    active: Ints, score: np.ndarray, counts: Ints, part: np.ndarray,
 ) -> int:  # fmt: skip
     """Return a chained type that is safe, or else the ready type of the highest score.
 
@@ -64,60 +64,71 @@ def most_urgent(
         every type are on, NONE where there are none.
     head, tail, end (n_types,): a type has tail - head ready vertices, and end - head remaining.
     wait (n_types,): batches that each has been ready for. cost (n_types,): see above.
-    active, held, others (n_types,): scratch. score (n_types,): set to the scores of ready types,
-        infinity for a safe one.
+    active (n_types,), counts (4, k), part (k,): scratch. score (n_types,): set to the scores of
+        ready types, infinity for a safe one.
     """
     ready = active[: _ready_types(head, tail, active)]
-    for t in ready:
-        others[t] = 0.0
-        part = (tail[t] - head[t]) / (end[t] - head[t])
-        score[t] = READY * part - COST * cost[t] + WAIT * min(wait[t], MOST_WAIT)
+    _count_reach(reach, ready, counts)
     n_chains = 0
     for k in range(len(chained)):
-        own = chained[k]
-        longest, safe = _longest_chain(k, own, reach, ready)
-        if safe:
-            score[own] = np.inf
-            return int(own)
-        if longest > 0:
-            n_chains += 1
-            _share_out(k, own, longest, reach, ready, cost, held, score, others)
+        n_chains += counts[LONGEST, k] > 0
+        if counts[N_ABOVE, k] == 1 and reach[chained[k], k] > 0:
+            score[chained[k]] = np.inf
+            return int(chained[k])
     best = ready[0]
     for t in ready:
-        score[t] += OTHERS * others[t] / max(n_chains, 1)
+        ready_part = (tail[t] - head[t]) / (end[t] - head[t])
+        score[t] = READY * ready_part - COST * cost[t] + WAIT * min(wait[t], MOST_WAIT)
+        _share_of(t, reach, counts, chained, cost, part)
+        others = 0.0
+        for k in range(len(chained)):
+            if chained[k] != t:
+                others += part[k]
+                continue
+            score[t] += OWN * part[k]
+            if reach[t, k] == counts[LONGEST, k] > 0 and counts[N_LONGEST, k] == 1:
+                score[t] += PROGRESS * cost[t]
+        score[t] += OTHERS * others / max(n_chains, 1)
         if score[t] > score[best]:
             best = t
     return int(best)
 
 
 @compiled
-def _longest_chain(k: int, own: int, reach: Ints, ready: Ints) -> tuple[int, bool]:
-    """Return D_k, and whether only ready vertices of type own itself have one behind them."""
-    longest, safe = 0, reach[own, k] > 0
+def _count_reach(reach: Ints, ready: Ints, counts: Ints) -> None:
+    """Set, for every chained type, D_k, how many ready types reach k and D_k, and what is held.
+
+    Loops over k stand inside, where a row of reach lies together.
+    """
+    n_chained = counts.shape[1]
+    counts[:] = 0
     for t in ready:
-        longest = max(longest, reach[t, k])
-        safe = safe and (t == own or reach[t, k] == 0)
-    return longest, safe
+        for k in range(n_chained):
+            counts[LONGEST, k] = np.int32(max(counts[LONGEST, k], reach[t, k]))
+            counts[N_ABOVE, k] += reach[t, k] > 0
+    for t in ready:
+        for k in range(n_chained):
+            counts[N_LONGEST, k] += reach[t, k] == counts[LONGEST, k]
+            counts[HELD, k] += held(reach[t, k], counts[LONGEST, k])
 
 
 @compiled
-def _share_out(
-    k: int, own: int, longest: int, reach: Ints, ready: Ints, cost: np.ndarray, held: np.ndarray,
-    score: np.ndarray, others: np.ndarray,
-) -> None:  # fmt: skip
-    """Add what ready types hold of the k-th chained type to its score and others' sums."""
-    total = 0.0
-    for t in ready:
-        below = longest - reach[t, k]
-        held[t] = HELD[below] if below < len(HELD) and reach[t, k] > 0 else 0.0
-        total += held[t]
-    for t in ready:
-        if t == own:
-            score[t] += OWN * cost[own] * held[t] / total
-        else:
-            others[t] += cost[own] * held[t] / total
-    if is_progress(k, own, reach):
-        score[own] += PROGRESS * cost[own]
+def _share_of(
+    t: int, reach: Ints, counts: Ints, chained: Ints, cost: np.ndarray, part: np.ndarray
+) -> None:
+    """Set the part (k,) that a type has of what is held of every chained type, times its cost."""
+    for k in range(len(part)):
+        eighths = held(reach[t, k], counts[LONGEST, k])
+        part[k] = cost[chained[k]] * eighths / max(counts[HELD, k], 1)
+
+
+@compiled
+def held(reached: int, longest: int) -> int:
+    """What a type holds of k, in eighths: all if it reaches D_k, and half as much a level below."""
+    below = longest - reached
+    if reached <= 0 or below > 3:
+        return 0
+    return 8 >> below
 
 
 @compiled
