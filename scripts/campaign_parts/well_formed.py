@@ -172,7 +172,8 @@ def _end_of_lattice(rows: Sequence[Sequence[int]], at: int) -> int:
         _need(sources[0] == state - 1, "the first arc is not the character's")
         _need(all(source < state - 1 for source in sources[1:]), "an arc not from before")
     end = at + 2 + n
-    _need(end >= len(rows) or not rows[end], "no blank line")
+    # The last one's, too: without it, nothing tells that the last number is whole.
+    _need(end < len(rows) and not rows[end], "no blank line")
     return end + 1
 
 

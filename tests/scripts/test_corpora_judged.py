@@ -30,6 +30,7 @@ ILL_FORMED = [
     *[("wikiner", text) for text in ("", "a\n", "a|O  b|O\n", "|O\n", "a|\n", "a|O \n")],
     *[("ud_ewt", text) for text in ("", "1\ta\n", "# only\n\n", "\n\n")],
     *[("weibo_lattice", text) for text in ("", "0\n", "1\n2\n0 1\n0\n", "1\n2\n0 1\n0\n1 1 5\n\n")],
+    ("weibo_lattice", "1\n2\n0 1\n0\n1 0 5\n"),  # no blank line behind the last
     *[("weibo_lattice", text) for text in ("1\n2\n0 18\n0\n1 0 5\n\n", "1\n2\n0 1\n0\n1 0 x\n\n")],
     *[("weibo_lexicon", text) for text in ("", "\n\n", "a0 O\n", "a0\t\n", "a0\tO O\n", "\tO\n")],
 ]
