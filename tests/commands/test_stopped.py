@@ -20,6 +20,7 @@ from harness.records.measured import sitting_path
 from harness.trials.spec import TrialSpec
 from harness.values.places import ROOT
 from tests.support.tiny_trials import TINY
+from tests.support.warm_caches import with_own_locks
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,7 +38,7 @@ def running(
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "TMPDIR": str(folder / "tmp"),
-        "XDG_CACHE_HOME": str(folder / "cache"),
+        "XDG_CACHE_HOME": str(with_own_locks(folder / "cache")),
     }
     command = [sys.executable, "-m", module, *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams

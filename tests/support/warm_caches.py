@@ -1,0 +1,19 @@
+"""A cache of a test's own that need not compile again what the user's holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.machine.caches import NAME, cache_folder
+from harness.machine.machine_code import FOLDER as MACHINE_CODE
+from harness.machine.remembered import FOLDER as SOURCE
+
+
+def with_own_locks(home: Path) -> Path:
+    """Make `home` an XDG_CACHE_HOME with locks of its own, and the user's compiled code."""
+    (home / NAME).mkdir(mode=0o700, parents=True)
+    for name in (SOURCE, MACHINE_CODE):
+        of_user = cache_folder(name)
+        if of_user is not None:
+            (home / NAME / name).symlink_to(of_user)
+    return home
