@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from harness.values.places import ROOT
 
 SYSTEMS = ["null", "reference"]  # need no framework, and one of them computes
-needs_flock = pytest.mark.skipif(
-    not shutil.which("flock"), reason="the pipeline needs flock (util-linux)"
-)
 
 
 def experiment(draw: str, quantities: list[str], **base: object) -> dict[str, object]:

@@ -15,9 +15,7 @@ import yaml
 from harness.planning.rounds import order_of_round
 from harness.records.record import read_record
 from harness.trials.spec import TrialSpec
-from tests.support.pipelines import SYSTEMS, command, environment, needs_flock, records, snakemake
-
-pytestmark = needs_flock
+from tests.support.pipelines import SYSTEMS, command, environment, records, snakemake
 
 
 def superseded(folder: Path) -> list[Path]:

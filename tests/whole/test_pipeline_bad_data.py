@@ -9,9 +9,7 @@ import pytest
 import yaml
 
 from harness.records.record import read_record
-from tests.support.pipelines import needs_flock, records, snakemake
-
-pytestmark = needs_flock
+from tests.support.pipelines import records, snakemake
 
 WRONG = "(2 (1 a) (1 b)\n"  # one ")" too few
 

@@ -9,9 +9,7 @@ import pytest
 from harness.planning.durations import DRAWN_S, usual_s
 from harness.planning.yaml_files import read_mapping
 from harness.values.places import CONF_DIR
-from tests.support.pipelines import HERE, SYSTEMS, needs_flock, records, snakemake
-
-pytestmark = needs_flock
+from tests.support.pipelines import HERE, SYSTEMS, records, snakemake
 
 ADAPTERS = [read_mapping(CONF_DIR / "system" / f"{name}.yaml")["adapter"] for name in SYSTEMS]
 ROUND_S = 2 * sum(usual_s(adapter, 0.0) for adapter in ADAPTERS)  # of two batch sizes

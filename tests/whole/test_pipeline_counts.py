@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.pipelines import needs_flock, snakemake
-
-pytestmark = needs_flock
+from tests.support.pipelines import snakemake
 
 
 def counts_experiment(**limits: float) -> dict[str, object]:

@@ -12,9 +12,7 @@ from harness.planning.compose import Composer
 from harness.records.packed import RECORDS, pack_records
 from harness.records.record import trial_of
 from tests.support.made_up_records import MACHINE, made_up_record
-from tests.support.pipelines import needs_flock, snakemake
-
-pytestmark = needs_flock
+from tests.support.pipelines import snakemake
 
 
 @pytest.mark.slow

@@ -9,9 +9,7 @@ import pytest
 import yaml
 
 from harness.records.record import read_record
-from tests.support.pipelines import SYSTEMS, experiment, needs_flock, snakemake
-
-pytestmark = needs_flock
+from tests.support.pipelines import SYSTEMS, experiment, snakemake
 
 NASTY = "a b'\"$(touch hacked);`touch hacked`&touch hacked|*#~\\"
 

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pipelines import command, environment, needs_flock, snakemake
-
-pytestmark = needs_flock
+from tests.support.pipelines import command, environment, snakemake
 
 
 def test_dry_run_plans_every_trial_and_touches_nothing(folder: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pipelines import HERE, needs_flock, snakemake
+from tests.support.pipelines import HERE, snakemake
 
-pytestmark = [needs_flock, pytest.mark.slow]
+pytestmark = [pytest.mark.slow]
 BROKEN = "name: [a\n"
 
 
