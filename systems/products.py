@@ -152,7 +152,8 @@ class Adapter(System):
         for product, n in zip(self._products, self._n_rows, strict=False):
             n_passes = 2 + product.passes_on if self.settings.mode == "train" else 1
             n_flop += 2 * product.k * product.m * n * n_passes
-        return {"blas": self._multiplying.names, "last mini-batch": f"{n_flop / 1e9:.3g} GFLOP"}
+        work = {"last mini-batch": f"{n_flop / 1e9:.3g} GFLOP"}
+        return super().in_force() | {"blas": self._multiplying.names} | work
 
     def versions(self) -> dict[str, str]:
         """Of the compiler, and of the library that multiplies."""

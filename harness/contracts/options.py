@@ -42,6 +42,18 @@ def read_options(kind: type[Options], values: Mapping[str, Any], owner: str) -> 
     return kind(**values)
 
 
+def in_words(options: Any) -> dict[str, str]:
+    """Every option of a value of an option type, those left out included, as a record tells it."""
+    return {item.name: in_word(getattr(options, item.name)) for item in fields(options)}
+
+
+def in_word(value: object) -> str:
+    """One value as YAML writes it."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def check_options(
     group: str, allowed: Mapping[str, Any], values: Mapping[str, Any], owner: str
 ) -> None:

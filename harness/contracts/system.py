@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from harness.contracts.extras import how_to_install, why_too_old
 from harness.contracts.model import Model, Weights
-from harness.contracts.options import NoOptions, read_options
+from harness.contracts.options import NoOptions, in_words, read_options
 from harness.contracts.policy import LearningSettings
 from harness.errors import ConfigError, UnsupportedTrial
 
@@ -174,8 +174,8 @@ class System(ABC):
         """Wait until all work is done; called by the clock, also before `prepare`."""
 
     def in_force(self) -> dict[str, str]:
-        """Return how it ran, where that may differ from what was asked (see Record.in_force)."""
-        return {}
+        """Return its options as it honours them, and the way it took (see Record.in_force)."""
+        return in_words(self.options)
 
     def versions(self) -> dict[str, str]:
         """Framework build facts for the record (version, BLAS, source or wheel)."""

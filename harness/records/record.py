@@ -80,8 +80,8 @@ class Record(_Frozen):
     its times then include the counting.
     between_s: median seconds between two timed runs, in `load` above all; not in samples_s.
     fingerprint: what was computed of the timed mini-batches, in a few numbers.
-    in_force: options as the system honoured them, and the way it took (backend, libraries), where a
-    system can do otherwise than was asked.
+    in_force: options as the system honoured them, said or not, and the way it took (backend,
+    libraries).
     """
 
     schema_version: Literal[1] = 1

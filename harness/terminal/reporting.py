@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from harness.contracts.options import in_word
 from harness.records.record import Record, Trial
 from harness.records.stats import relative_spread
 from harness.terminal.ending import tell
@@ -61,9 +62,9 @@ def _way_words(record: Record) -> str:
     told = [name for name in ("backend", "blas", "calls") if name in record.in_force]
     way = [f"{name} {record.in_force[name]}" for name in told]
     lost = [
-        f"{name}={value}, though {str(asked[name]).lower()} was asked"
+        f"{name}={value}, though {in_word(asked[name])} was asked"
         for name, value in record.in_force.items()
-        if name in asked and str(asked[name]).lower() != value and name not in told
+        if name in asked and name not in told and in_word(asked[name]) not in (value, "auto")
     ]
     return ", ".join(["ran with " + ", ".join(way), *lost] if way else lost)
 

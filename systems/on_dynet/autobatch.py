@@ -173,6 +173,11 @@ class Adapter(DynetSystem):
             values = np.array(some.npvalue(), dtype=np.float32)
             yield values.reshape(len(values), -1).T
 
+    def in_force(self) -> dict[str, str]:
+        """Which build stands for build=auto."""
+        is_source = source_build(self.options.build) is not None
+        return super().in_force() | {"build": "source" if is_source else "wheel"}
+
     def versions(self) -> dict[str, str]:
         """Which build of DyNet this is; builds are not comparable with each other."""
         facts: dict[str, str] = {"dynet_autobatch": self.options.autobatch}

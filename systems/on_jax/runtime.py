@@ -181,7 +181,7 @@ class JaxSystem(System):
     def in_force(self) -> dict[str, str]:
         """How XLA runs."""
         precision = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
-        return {
+        return super().in_force() | {
             "matmul precision": str(precision),
             "threads of XLA": os.environ["PJRT_NPROC"],
             **({"memory": "taken as needed"} if self._device.platform != "cpu" else {}),

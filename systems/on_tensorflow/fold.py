@@ -66,4 +66,4 @@ class Adapter(TensorFlowSystem):
 
     def in_force(self) -> dict[str, str]:
         """How many processes weave."""
-        return {"workers": str(self._n_workers)}
+        return super().in_force() | {"workers": str(self._n_workers)}

@@ -70,7 +70,7 @@ class Adapter(LevelsAdapter):
 
     def in_force(self) -> dict[str, str]:
         """How much of what was compiled was found, and not compiled."""
-        return {
+        return super().in_force() | {
             "compiled_graphs_from_cache": str(counters["inductor"]["fxgraph_cache_hit"]),
         }
 

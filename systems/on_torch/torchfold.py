@@ -49,7 +49,7 @@ class Adapter(TorchSystem):
 
     def in_force(self) -> dict[str, str]:
         """How many nodes of the last mini-batch were equal to others, and so not computed."""
-        found = {"share_equal_nodes": str(self.options.share_equal_nodes).lower()}
+        found = super().in_force()
         if self._folded is not None:
             n_computed, n_added = self._folded.n_computed, self._folded.fold.total_nodes
             found["nodes_computed"] = f"{n_computed} of {n_added}"

@@ -19,6 +19,7 @@ import numpy as np
 import yaml
 
 from harness.contracts.model import Model, ModelSizes, Weights, initial_weights
+from harness.contracts.options import in_words
 from harness.contracts.system import Result, RunSettings, System
 from harness.measuring.clock import NullClock
 from harness.models.bilstm import BiLSTM
@@ -225,6 +226,8 @@ def run_case(
         system.learn(case.instances)
     for prefix in ("first", "again"):
         found |= evaluate(system, case.instances, prefix)
+    found["in force"] = json.dumps(system.in_force())
+    found["options"] = json.dumps(in_words(system.options))
     for number, instance in enumerate(case.instances):
         found |= evaluate(system, [instance], f"single{number}")
     system.load(case.instances)

@@ -37,6 +37,7 @@ OWN_FRAMEWORKS = {
 COMPILERS = {"systems.on_tensorflow.fold": {"numba"}}  # for the weaver, as Fold's is C++
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 ON_CUDA = (pytest.mark.gpu, NEEDS_CUDA)
+LEFT_OPEN = ("build", "workers")  # options with a value, auto or 0, that leaves the choice
 Found = Mapping[str, Any]
 
 pytestmark = pytest.mark.slow
@@ -167,6 +168,17 @@ def assert_equal(found: Mapping[str, Any], prefix: str, expected: ReferenceResul
 
 def test_loss_outputs_and_gradients(found: Found, case: str) -> None:
     assert_equal(found, "first", truth(case))
+
+
+def test_what_is_in_force_tells_every_option(found: Found) -> None:
+    """The engine's leave out those without an effect beside others, which its own tests look at."""
+    options, in_force = (json.loads(str(found[key])) for key in ("options", "in force"))
+    if "backend" in options:
+        pytest.skip("it is the engine")
+    assert set(options) <= set(in_force)
+    assert {name: in_force[name] for name in options if name not in LEFT_OPEN} == {
+        name: value for name, value in options.items() if name not in LEFT_OPEN
+    }
 
 
 def test_a_run_leaves_nothing_behind_for_the_next(found: Found, case: str) -> None:
