@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from harness.contracts.system import Counters, Result, System
+from harness.machine.kept import kept
 from scripts.campaign_parts import steps
 from scripts.campaign_parts.case import Case
 from scripts.campaign_parts.classes import adapters, caches, determinism, full_disks, kills
@@ -122,13 +124,8 @@ def test_a_trial_beside_a_good_one(tmp_path: Path, case: Case, verdict: str) -> 
 @pytest.fixture
 def warm(tmp_path: Path) -> Path:
     """A cache with one entry of each kind."""
-    entries = (
-        "cache/us/source/a",
-        "cache/us/kernels/k.py",
-        "cache/numba/x.nbi",
-        "cache/numba/x.nbc",
-    )
-    for name in (*entries, "results/.oracle/b.npz"):
+    for kind in caches.KINDS.values():
+        name = kind.pattern.replace("*", "a")
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"0123456789")
     return tmp_path
@@ -140,18 +137,28 @@ def test_an_entry_of_each_kind_is_damaged(warm: Path, kind: str, what: str) -> N
     before = {path: path.read_bytes() for path in warm.rglob("*") if path.is_file()}
     does = {"kind": kind, "damage": what, "pick": 0.5, "at": 0.5}
     assert caches.damage(Case("caches", 0, 0, does), warm) is None
-    (entry,) = warm.glob(caches.KINDS[kind])
+    (entry,) = warm.glob(caches.KINDS[kind].pattern)
     is_shut = entry.exists() and not entry.stat().st_mode & 0o777
     assert is_shut or not entry.is_file() or entry.read_bytes() != before[entry]
     others = {path for path in before if path != entry}
     assert all(path.read_bytes() == before[path] for path in others)
 
 
-def test_a_kind_that_is_not_there_is_skipped(tmp_path: Path) -> None:
-    does = {"kind": "generated_code", "damage": "emptied", "pick": 0.5, "at": 0.5}
+def test_a_kind_that_is_not_there_is_told(tmp_path: Path) -> None:
+    does = {"kind": "machine_code", "damage": "emptied", "pick": 0.5, "at": 0.5}
     outcome = caches.damage(Case("caches", 0, 0, does), tmp_path)
     assert outcome is not None
-    assert outcome.verdict == "skipped"
+    assert outcome.verdict == "other"
+
+
+def test_what_is_poisoned_would_leave_its_mark(warm: Path) -> None:
+    """Else nothing could be told from a mark that is missing."""
+    assert caches.poison(warm) == 1
+    (entry,) = warm.glob(caches.KINDS["machine_code"].pattern)
+    content = kept(entry)
+    assert content is not None
+    pickle.loads(content)
+    assert (warm / caches.MARKER).exists()
 
 
 def test_a_campaign_damages_every_kind_in_every_way() -> None:

@@ -8,30 +8,48 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.machine import machine_code, remembered
+from harness.machine.caches import NAME
+from harness.machine.kept import keep
 from scripts.campaign_parts.case import Case, Outcome, Run
 from scripts.campaign_parts.judging import fault_of_ending, first_fault
 from scripts.campaign_parts.kept import Kept
-from scripts.campaign_parts.place import Place
-from scripts.campaign_parts.small_bench import bench
+from scripts.campaign_parts.place import Place, python
 
 LIMIT_S = 300.0  # without any cache all is compiled anew
 NOBODY = 65534
-ENGINE = ("system=vertex", "force=true")
+BENCH = "harness.commands.bench"
+WORK = (
+    *("model=tree_lstm", "dataset=sst_synthetic", "hidden_size=4", "batch_size=2", "force=true"),
+    *("timing.min_seconds=0", "timing.n_mini_batches=1", "timing.min_passes=1"),
+)
+ENGINE = "vertex"
 MARKER = "poison.ran"
-# Entries of a kind, as a pattern below the case's folder.
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Entries, as a pattern below the case's folder, and a system whose runs leave some."""
+
+    pattern: str
+    system: str = ENGINE
+
+
 KINDS = {
-    "answers_of_source": "cache/*/source/*",
-    "generated_code": "cache/*/kernels/*.py",
-    "machine_code_index": "cache/**/*.nbi",
-    "machine_code": "cache/**/*.nbc",
-    "answers_of_oracle": "results/.oracle/*.npz",
+    "answers_of_source": Kind(f"cache/{NAME}/{remembered.FOLDER}/*"),
+    "machine_code": Kind(f"cache/{NAME}/{machine_code.FOLDER}/*"),
+    "answers_of_oracle": Kind("results/.oracle/*"),
+    "graphs_of_torch": Kind(f"cache/{NAME}/inductor/*", "torch_compiled"),
+    "programs_of_jax": Kind(f"cache/{NAME}/jax/*", "jax_scan"),
 }
 DAMAGES = ("emptied", "truncated", "flipped", "a_folder", "dangling", "unwritable", "all_emptied")
 N_CASES = len(KINDS) * len(DAMAGES) + 2  # two more: a foreign cache, and none at all
@@ -50,29 +68,57 @@ def does(number: int, rng: random.Random) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """What two runs of a system left, and what the record of the second says."""
+
+    place: Place
+    record: tuple[str, str]
+
+
 @contextmanager
 def runner(folder: Path) -> Iterator[Run]:
-    """Fill a cache once, which every case gets a copy of."""
-    warm = Place(folder / "warm", folder / "warm" / "cache")
-    warm.folder.mkdir()
-    for _ in range(2):  # the second run finds what the first has left
-        ended = warm.run(bench(warm, *ENGINE), LIMIT_S)
-        if ended.returncode != 0:
-            raise RuntimeError(f"the run fails with a good cache: {ended.stderr[-300:]}")
-    wanted = _fingerprint(warm)
+    """Fill a cache once for each system, of which every case gets a copy."""
+    warm: dict[str, Warm] = {}
 
     def run(case: Case, at: Path) -> Outcome:
+        kind = KINDS.get(case.does["kind"])
+        system = kind.system if kind else ENGINE
+        if system not in warm:
+            warm[system] = warmed(system, folder / system)
+        if warm[system].record[0] != "ok":
+            return Outcome("skipped", f"{system} does not run here")
         for name in ("cache", "results"):
-            shutil.copytree(warm.folder / name, at / name, symlinks=True)
+            shutil.copytree(warm[system].place.folder / name, at / name, symlinks=True)
         shutil.rmtree(at / "results" / "raw")
         place = Place(at, at / "cache")
         refused = damage(case, at)
         if refused is not None:
             return refused
-        ended = place.run(bench(place, *ENGINE), LIMIT_S)
-        return first_fault(fault_of_ending(ended, (0,)), _fault_of_poison(at), _same(place, wanted))
+        ended = place.run(command(place, system), LIMIT_S)
+        fault = _same(place, warm[system].record) if ended.returncode == 0 else None
+        return first_fault(fault_of_ending(ended, (0,)), _fault_of_poison(at), fault)
 
     yield run
+
+
+def warmed(system: str, folder: Path) -> Warm:
+    """Run a system twice: the second run finds what the first has left.
+
+    Raises RuntimeError where it fails.
+    """
+    place = Place(folder, folder / "cache")
+    folder.mkdir()
+    for _ in range(2):
+        ended = place.run(command(place, system), LIMIT_S)
+        if ended.returncode != 0:
+            raise RuntimeError(f"the run fails with a good cache: {ended.stderr[-300:]}")
+    return Warm(place, _fingerprint(place))
+
+
+def command(place: Place, system: str) -> list[str]:
+    """The run, with records in the place."""
+    return python(BENCH, *WORK, f"system={system}", f"results_dir={place.results}")
 
 
 def _fingerprint(place: Place) -> tuple[str, str]:
@@ -110,9 +156,9 @@ def damage(case: Case, at: Path) -> Outcome | None:
     kind, what = case.does["kind"], case.does["damage"]
     if kind == "whole_cache":
         return _foreign(at) if what == "foreign" else _no_cache(at)
-    entries = sorted(path for path in at.glob(KINDS[kind]) if path.is_file())
+    entries = sorted(path for path in at.glob(KINDS[kind].pattern) if path.is_file())
     if not entries:
-        return Outcome("skipped", f"this run leaves no {kind} in a cache")
+        return Outcome("other", f"this run leaves no {kind} in a cache: it is looked for elsewhere")
     some = entries if what == "all_emptied" else [entries[int(case.does["pick"] * len(entries))]]
     for path in some:
         _DAMAGES[what](path, case.does["at"])
@@ -120,11 +166,11 @@ def damage(case: Case, at: Path) -> Outcome | None:
 
 
 def _foreign(at: Path) -> Outcome | None:
-    """Another user's files, which would write a marker if they were run."""
+    """Another user's entries, intact, that would write a marker if they were loaded."""
     if os.geteuid() != 0:
         return Outcome("skipped", "only root can give files away")
-    for path in at.glob(KINDS["generated_code"]):
-        path.write_text(f"open({str(at / MARKER)!r}, 'w').close()\n{path.read_text()}")
+    if not poison(at):
+        return Outcome("other", "this run leaves no machine_code in a cache")
     for path in [at / "cache", *(at / "cache").rglob("*")]:
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
         if path.is_dir():
@@ -132,11 +178,30 @@ def _foreign(at: Path) -> Outcome | None:
     return None
 
 
+class _Marker:
+    """Unpickled, it writes the marker."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Path]]:
+        return Path.touch, (self._place,)
+
+
+def poison(at: Path) -> int:
+    """Put what writes the marker into every entry of machine code; returns how many there are."""
+    content = pickle.dumps((None, _Marker(at / MARKER)))
+    entries = list(at.glob(KINDS["machine_code"].pattern))
+    for path in entries:
+        keep(path, content)
+    return len(entries)
+
+
 def _no_cache(at: Path) -> Outcome | None:
     """A file where the folder should be: nothing can be kept."""
     shutil.rmtree(at / "cache")
     (at / "cache").mkdir()
-    (at / "cache" / "dynamic-batching-benchmark").write_text("in the way\n")
+    (at / "cache" / NAME).write_text("in the way\n")
     return None
 
 
