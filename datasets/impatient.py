@@ -147,7 +147,7 @@ def _watched(kind: type[http.client.HTTPConnection], deadline: Deadline) -> type
 class _Http(urllib.request.HTTPHandler):
     def __init__(self, deadline: Deadline) -> None:
         super().__init__()
-        self._connection = _watched(http.client.HTTPConnection, deadline)
+        self._connection: Any = _watched(http.client.HTTPConnection, deadline)
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(self._connection, req)
@@ -156,7 +156,7 @@ class _Http(urllib.request.HTTPHandler):
 class _Https(urllib.request.HTTPSHandler):
     def __init__(self, deadline: Deadline) -> None:
         super().__init__()
-        self._connection = _watched(http.client.HTTPSConnection, deadline)
+        self._connection: Any = _watched(http.client.HTTPSConnection, deadline)
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(self._connection, req, context=ssl.create_default_context())
