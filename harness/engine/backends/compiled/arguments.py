@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.engine.backends.compiled.memory import Memory
+from harness.engine.cpu_kernels.shares import all_apart
 from harness.engine.lowering.plan import BufferName, Slots
 from harness.engine.rows.layout import EMPTY
 
@@ -66,7 +67,7 @@ class GradientOf:
 
 @dataclass(frozen=True, slots=True)
 class WrittenOf:
-    """Whether the gradient of a parameter was written in this mini-batch (1,)."""
+    """Whether the gradient of a parameter was written in this mini-batch (n_threads,)."""
 
     name: str
 
@@ -111,8 +112,30 @@ class RunsOf:
 
 
 @dataclass(frozen=True, slots=True)
+class ApartOf:
+    """Whether the rows that each batch's gather reads differ, and those of all at once.
+
+    Nothing where one thread runs alone, which asks for none of it.
+    """
+
+    type_id: int
+    slots: Slots
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        geometry = memory.geometry(self.type_id)
+        if geometry is None or memory.parameters.n_threads == 1:
+            return EMPTY
+        gather, starts = geometry.gathers[self.slots], geometry.rows.starts
+        if self.slots is None:
+            return all_apart(gather.index, gather.edge_start[starts], 1)
+        return all_apart(gather.index, starts, len(self.slots))
+
+
+@dataclass(frozen=True, slots=True)
 class FilledOf:
-    """Whether a gather's buffer holds the rows of all batches, those read in place too (1,)."""
+    """Whether a gather's buffer holds the rows of all batches, those read in place too: of every
+    thread what it knows (n_threads,).
+    """
 
     type_id: int
     name: BufferName

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import llvmlite
 import numba
@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
 from harness.engine import backend
-from harness.engine.backend import EVERY, Arrangement
+from harness.engine.backend import EVERY, Arrangement, Run
 from harness.engine.backends.compiled.loop import CompiledLoop
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.parameters import Parameters
 from harness.engine.backends.compiled.source import WHOLE_STAGES
 from harness.engine.backends.compiled.steps import OPERATORS
 from harness.engine.cpu_kernels import blas, cycles, loss_kernels
+from harness.engine.cpu_kernels.team import Call, Team
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.layout import Index
@@ -40,7 +41,8 @@ class Backend(backend.Backend):
 
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         super().__init__(switches, device, threads)
-        self._multiplying = blas.multiplying(switches.blas, threads)
+        self._multiplying = blas.multiplying(switches.blas, 1)
+        self._team = Team(threads, self._multiplying.for_thread, self._multiplying.enter)
         self._plans: dict[int, Plan] = {}
         self._loops: dict[tuple[str, int | None], CompiledLoop] = {}
         self._n_times_grown = -1
@@ -63,7 +65,7 @@ class Backend(backend.Backend):
 
     def load(self, weights: Weights) -> None:
         """Copy the weights."""
-        self._parameters = Parameters(weights)
+        self._parameters = Parameters(weights, self._team.n)
         self._memory = Memory(self._parameters)
 
     def compile(self, plans: Mapping[int, Plan]) -> None:
@@ -91,27 +93,48 @@ class Backend(backend.Backend):
 
     def run(self, stage: str, batches: IntArray) -> None:
         """Run all batches in one call, or each function's by themselves."""
+        self.run_together([(stage, batches)])
+
+    def run_together(self, runs: Sequence[Run]) -> None:
+        """Run all stages without Python in between, but where every batch is to be a call."""
+        calls = [call for stage, batches in runs for call in self._calls(stage, batches)]
+        if self._path == "one call a batch":
+            for call in calls:
+                self._run([call])
+        else:
+            self._run(calls)
+
+    def _run(self, calls: Sequence[Call]) -> None:
+        tallies = self._team.tallies
+        for tally in tallies:
+            tally[:] = 0
+        self._team.run(calls)
+        self.tally.n_launches += int(tallies[0][0])
+        self.tally.bytes_copied += sum(int(tally[1]) for tally in tallies)
+        self.tally.n_moving_cycles += int(tallies[0][2])
+
+    def _calls(self, stage: str, batches: IntArray) -> Iterator[Call]:
         if stage in WHOLE_STAGES:
             batches = self._whole(stage, batches)
         if not len(batches):
             return
-        if self._path == "one call a stage":
-            self._loop(stage, None).run(batches, self.tally)
+        if self._path == "one call a pass":
+            yield self._loop(stage, None).call(batches)
             return
         if self._path == "one call a batch":
             cuts = np.arange(1, len(batches))
         else:
             cuts = np.flatnonzero(np.diff(batches[:, 0])) + 1
         for part in np.split(batches, cuts):
-            self._loop(stage, int(part[0, 0])).run(part, self.tally)
+            yield self._loop(stage, int(part[0, 0])).call(part)
 
     @property
     def _path(self) -> str:
-        """How many batches a call of compiled code runs."""
+        """What compiled code runs without Python in between."""
         if self.switches.loop == "python":
             return "one call a batch"
         too_many = self._n_times_grown > MAX_TIMES_GROWN
-        return "one call a run of one function" if too_many else "one call a stage"
+        return "one function at a time" if too_many else "one call a pass"
 
     def _loop(self, stage: str, type_id: int | None) -> CompiledLoop:
         key = (stage, type_id)
@@ -119,13 +142,8 @@ class Backend(backend.Backend):
             plans = self._plans if type_id is None else {type_id: self._plans[type_id]}
             having = {t: plan for t, plan in plans.items() if plan.steps(stage)}
             self._n_programs += 1
-            self._loops[key] = CompiledLoop(
-                having,
-                stage,
-                self._memory,
-                self._multiplying.scratch,
-                profile=self.switches.profile,
-            )
+            profile = self.switches.profile
+            self._loops[key] = CompiledLoop(having, stage, self._memory, profile=profile)
         return self._loops[key]
 
     def _whole(self, stage: str, batches: IntArray) -> IntArray:
@@ -192,7 +210,8 @@ class Backend(backend.Backend):
 
     def facts(self) -> dict[str, str]:
         """Which library multiplies, and how many batches a call runs."""
-        return {"backend": "compiled", "blas": self._multiplying.names, "calls": self._path}
+        facts = {"backend": "compiled", "blas": self._multiplying.names, "calls": self._path}
+        return facts | {"threads": self._team.words(self.threads)}
 
     def versions(self) -> dict[str, str]:
         """Of the compiler, and of the library that multiplies."""
@@ -200,5 +219,4 @@ class Backend(backend.Backend):
             "numba": numba.__version__,
             "llvmlite": llvmlite.__version__,
             "blas": self._multiplying.names,
-            "blas_threads": str(self._multiplying.n_threads),
         }

@@ -49,8 +49,8 @@ class Memory:
         """Take a mini-batch's rows, and let every buffer hold those of its kind."""
         self._rows = rows
         self.n_arranged += 1
-        for flag in self._filled.values():
-            flag[0] = 0
+        for flags in self._filled.values():
+            flags[:] = 0
         for type_id, geometry in rows.types.items():
             self._make_room(type_id, geometry)
         for key, matrix in self.buffers.items():
@@ -78,7 +78,7 @@ class Memory:
         """See FilledOf."""
         key = (type_id, name)
         if key not in self._filled:
-            self._filled[key] = np.zeros(1, dtype=np.int64)
+            self._filled[key] = np.zeros(self.parameters.n_threads, dtype=np.int64)
         return self._filled[key]
 
     def clear_gradients(self) -> None:
