@@ -50,8 +50,8 @@ def _team(n: int) -> Team:
 
 
 def _visits(n_threads: int, n: int) -> Call:
-    seen, places = np.zeros((n_threads, 2), np.float32), np.zeros(2, np.int64)
-    addresses.fill_all(places, [seen])
+    seen = np.zeros((n_threads, 2), np.float32)
+    places = np.array([addresses.address_of(seen), len(seen)], np.int64)
     return Call(_visit, [seen], places, np.zeros((n, 2), np.int32))
 
 

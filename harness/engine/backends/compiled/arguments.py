@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +18,23 @@ NO_ROWS: NDArray[np.int32] = np.zeros(1, dtype=np.int32)
 
 
 class Argument(Protocol):
-    """A frozen value; equal ones are one argument of the generated function."""
+    """A frozen value; equal ones are one argument of the generated function.
+
+    moves: whether every mini-batch has another array, or one that is to be brought up to date;
+    others move when memory grows.
+    """
+
+    moves: ClassVar[bool]
 
     def find(self, memory: Memory) -> NDArray[Any]:
-        """Return the array, which may move whenever a mini-batch is arranged."""
+        """Return the array, as it is in this mini-batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class BufferOf:
     """Rows of a buffer (n, width); type_id is 0 for buffers that all functions share."""
 
+    moves: ClassVar[bool] = False
     type_id: int
     name: BufferName
 
@@ -39,6 +46,7 @@ class BufferOf:
 class ParameterOf:
     """A parameter in its own shape."""
 
+    moves: ClassVar[bool] = False
     name: str
 
     def find(self, memory: Memory) -> NDArray[Any]:
@@ -49,6 +57,7 @@ class ParameterOf:
 class TransposedOf:
     """A copy of a matrix, rows and columns exchanged, as it is in this mini-batch."""
 
+    moves: ClassVar[bool] = True
     name: str
 
     def find(self, memory: Memory) -> NDArray[Any]:
@@ -59,6 +68,7 @@ class TransposedOf:
 class GradientOf:
     """The gradient of a parameter in its own shape; of no meaning until it was written."""
 
+    moves: ClassVar[bool] = False
     name: str
 
     def find(self, memory: Memory) -> NDArray[Any]:
@@ -69,6 +79,7 @@ class GradientOf:
 class WrittenOf:
     """Whether the gradient of a parameter was written in this mini-batch (n_threads,)."""
 
+    moves: ClassVar[bool] = False
     name: str
 
     def find(self, memory: Memory) -> NDArray[Any]:
@@ -79,6 +90,7 @@ class WrittenOf:
 class PullOf:
     """What the rows of a function pull from outside (n,)."""
 
+    moves: ClassVar[bool] = True
     type_id: int
     name: str
 
@@ -91,6 +103,7 @@ class PullOf:
 class IndexOf:
     """Rows of the children that a gather reads."""
 
+    moves: ClassVar[bool] = True
     type_id: int
     slots: Slots
 
@@ -103,6 +116,7 @@ class IndexOf:
 class RunsOf:
     """Where the rows of each batch's gather begin if they need no copy, and of all at once."""
 
+    moves: ClassVar[bool] = True
     type_id: int
     slots: Slots
 
@@ -118,6 +132,7 @@ class ApartOf:
     Nothing where one thread runs alone, which asks for none of it.
     """
 
+    moves: ClassVar[bool] = True
     type_id: int
     slots: Slots
 
@@ -137,6 +152,7 @@ class FilledOf:
     thread what it knows (n_threads,).
     """
 
+    moves: ClassVar[bool] = False
     type_id: int
     name: BufferName
 
@@ -148,6 +164,7 @@ class FilledOf:
 class EdgeStartOf:
     """Where the edges of every row begin (n + 1,)."""
 
+    moves: ClassVar[bool] = True
     type_id: int
 
     def find(self, memory: Memory) -> NDArray[Any]:
@@ -159,6 +176,7 @@ class EdgeStartOf:
 class StartsOf:
     """Where every batch's rows begin, and where the last one's end (n_batches + 1,)."""
 
+    moves: ClassVar[bool] = True
     type_id: int
 
     def find(self, memory: Memory) -> NDArray[Any]:
@@ -170,6 +188,7 @@ class StartsOf:
 class FirstRowOf:
     """Where every batch begins among the rows of the states (n_batches,)."""
 
+    moves: ClassVar[bool] = True
     type_id: int
 
     def find(self, memory: Memory) -> NDArray[Any]:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
 from harness.engine import backend
-from harness.engine.backend import EVERY, Arrangement, Run
+from harness.engine.backend import EVERY, Arrangement, Loss, Run
+from harness.engine.backends.compiled.found import Found
 from harness.engine.backends.compiled.loop import CompiledLoop
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.parameters import Parameters
@@ -45,6 +46,7 @@ class Backend(backend.Backend):
         self._team = Team(threads, self._multiplying.for_thread, self._multiplying.enter)
         self._plans: dict[int, Plan] = {}
         self._loops: dict[tuple[str, int | None], CompiledLoop] = {}
+        self._kinds: dict[tuple[int, str], tuple[bool, bool]] = {}
         self._n_times_grown = -1
         self._n_programs = 0
 
@@ -67,6 +69,7 @@ class Backend(backend.Backend):
         """Copy the weights."""
         self._parameters = Parameters(weights, self._team.n)
         self._memory = Memory(self._parameters)
+        self._found = Found(self._memory)
 
     def compile(self, plans: Mapping[int, Plan]) -> None:
         """Take more plans; code is written and compiled when a stage first runs."""
@@ -143,21 +146,30 @@ class Backend(backend.Backend):
             having = {t: plan for t, plan in plans.items() if plan.steps(stage)}
             self._n_programs += 1
             profile = self.switches.profile
-            self._loops[key] = CompiledLoop(having, stage, self._memory, profile=profile)
+            self._loops[key] = CompiledLoop(having, stage, self._found, profile=profile)
         return self._loops[key]
 
     def _whole(self, stage: str, batches: IntArray) -> IntArray:
         """Leave out functions without steps; batch by batch where states do not follow on."""
         found: list[tuple[int, int]] = []
         for type_id, position in batches.tolist():
-            plan, geometry = self._plans[type_id], self._memory.geometry(type_id)
-            if not plan.steps(stage) or geometry is None:
+            geometry = self._memory.geometry(type_id)
+            has_steps, addresses_states = self._kind_of(type_id, stage)
+            if not has_steps or geometry is None:
                 continue
-            if position == ALL_ROWS and not geometry.contiguous and plan.addresses_states(stage):
+            if position == ALL_ROWS and addresses_states and not geometry.contiguous:
                 found += [(type_id, b) for b in range(len(geometry.rows.first_row))]
             else:
                 found.append((type_id, position))
         return np.array(found, dtype=np.int32).reshape(-1, 2)
+
+    def _kind_of(self, type_id: int, stage: str) -> tuple[bool, bool]:
+        """Whether a function has steps in a stage, and whether these address states."""
+        key = (type_id, stage)
+        if key not in self._kinds:
+            plan = self._plans[type_id]
+            self._kinds[key] = bool(plan.steps(stage)), plan.addresses_states(stage)
+        return self._kinds[key]
 
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
         """Copy the columns."""
@@ -169,6 +181,19 @@ class Backend(backend.Backend):
         label = geometry.pulls[step.label][rows]
         rest = (self._rows_of(type_id, other, rows) for other in (step.loss, step.log_sum))
         return loss_kernels.logits_of(found, label, *rest)
+
+    def total(self, losses: Sequence[Loss]) -> float:
+        """Without copies of them."""
+        return sum(
+            float(part[rows].sum())
+            for type_id, ref, rows in losses
+            for part in self._whole_of(type_id, ref, rows)
+        )
+
+    def _whole_of(self, type_id: int, ref: Ref, rows: slice) -> list[NDArray[np.float32]]:
+        """Columns as one array where only some rows of it are wanted."""
+        found = self._memory.rows_of(type_id, ref)
+        return found if rows == EVERY or len(found) == 1 else [np.concatenate(found)]
 
     def _rows_of(self, type_id: int, ref: Ref, rows: slice) -> NDArray[np.float32]:
         found = self._memory.rows_of(type_id, ref)
