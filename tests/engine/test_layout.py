@@ -153,7 +153,8 @@ def _forward(adapter: Adapter, instances: Sequence[Any]) -> int:
 
 def _adapter(model: Model, layout: str, fusion: bool = False, policy: str = "frontier") -> Adapter:
     switches = Switches(layout=layout, fusion=fusion)
-    return prepared(model, initial_weights(model, 0), switches, policy)
+    with interpreted_kernels():
+        return prepared(model, initial_weights(model, 0), switches, policy)
 
 
 def _chain(length: int) -> Sketch:
