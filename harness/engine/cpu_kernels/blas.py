@@ -27,6 +27,7 @@ from harness.engine.cpu_kernels.foreign import call
 from harness.engine.cpu_kernels.libraries import (
     LIBRARY,
     ONEDNN,
+    OPENBLAS_PACKAGE,
     Library,
     OneDNN,
     one_thread,
@@ -114,8 +115,8 @@ def library_of(blas: str) -> Library:
         found, what = (
             LIBRARY,
             (
-                "no library with sgemm was found, neither NumPy's OpenBLAS nor one of the system's;"
-                " install NumPy from a wheel, or use backend=stepwise"
+                "no library with sgemm was found, neither a package's nor one of the system's;"
+                f" pip install {OPENBLAS_PACKAGE}, or use backend=stepwise"
             ),
         )
     if found is None:
