@@ -49,10 +49,18 @@ def _team(n: int) -> Team:
     return Team(n, chosen.for_thread, chosen.enter)
 
 
+class Visits:
+    """A call of _visit on an array."""
+
+    def __init__(self, n_threads: int) -> None:
+        self.function = _visit
+        self.arrays = [np.zeros((n_threads, 2), np.float32)]
+        self._places = np.array([addresses.address_of(self.arrays[0]), n_threads], np.int64)
+        self.places_address = addresses.address_of(self._places)
+
+
 def _visits(n_threads: int, n: int) -> Call:
-    seen = np.zeros((n_threads, 2), np.float32)
-    places = np.array([addresses.address_of(seen), len(seen)], np.int64)
-    return Call(_visit, [seen], places, np.zeros((n, 2), np.int32))
+    return Call(Visits(n_threads), np.zeros((n, 2), np.int32))
 
 
 def _own_threads() -> int:

@@ -41,7 +41,9 @@ class InterpretedTeam(Team):
         def make(context: InterpretedContext) -> None:
             try:
                 for call in calls:
-                    call.function(context, call.arrays, call.batches, len(call.batches))
+                    call.callee.function(
+                        context, call.callee.arrays, call.batches, len(call.batches)
+                    )
             except BaseException as error:
                 failed.append(error)
                 context.barrier.abort()

@@ -81,6 +81,7 @@ def update_rows(
 def descend(
     value: Any, gradient: Any, learning_rate: np.float32
 ) -> None:  # pragma: no cover - compiled
-    """One step of SGD on a whole parameter (k,)."""
-    for j in range(len(value)):
-        value[j] -= learning_rate * gradient[j]
+    """One step of SGD on a whole parameter of any shape."""
+    flat, slope = value.reshape(value.size), gradient.reshape(gradient.size)
+    for j in range(len(flat)):
+        flat[j] -= learning_rate * slope[j]

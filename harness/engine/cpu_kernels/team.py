@@ -11,8 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,17 +54,24 @@ _CALL_WORDS = 4
 NAME = "engine"  # of the threads
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Call:
-    """Of a function of compiled code (context, places, batches, n).
+class Callee(Protocol):
+    """What compiled code can call: function (context, places, batches, n), and its arguments.
 
-    arrays: its arguments; places: the table that says where these are. batches (n, 2): int32,
-    contiguous.
+    places_address: of the table that says where the arrays are.
     """
 
-    function: Any
-    arrays: Sequence[NDArray[Any]]
-    places: Table
+    @property
+    def function(self) -> Any: ...
+    @property
+    def arrays(self) -> Sequence[NDArray[Any]]: ...
+    @property
+    def places_address(self) -> int: ...
+
+
+class Call(NamedTuple):
+    """batches (n, 2): int32, contiguous."""
+
+    callee: Callee
     batches: NDArray[np.int32]
 
 
@@ -81,18 +87,18 @@ class Team:
         self._scratch = [scratch() for _ in range(self.n)]
         self.tallies = [np.zeros(64 // _BYTES * 2, np.int64)[:N_TALLY] for _ in range(self.n)]
         self._contexts = [self._context(thread) for thread in range(self.n)]
+        self._table: Table = np.zeros((8, _CALL_WORDS), dtype=np.int64)
         self._own_context = address_of(self._contexts[0])
         if self.n > 1:
             self._start(enter)
 
     def run(self, calls: Sequence[Call]) -> None:
         """Let every thread make all calls; they return when all are done."""
-        table = np.array(
-            [(c.function.address, address_of(c.places), address_of(c.batches), len(c.batches))
-             for c in calls],
-            dtype=np.int64,
-        )  # fmt: skip
-        _run(self._own_context, address_of(table), len(calls))
+        if len(calls) > len(self._table):
+            self._table = np.zeros((len(calls), _CALL_WORDS), dtype=np.int64)
+        for k, (callee, batches) in enumerate(calls):
+            _put(self._table, k, callee.function.address, callee.places_address, batches)
+        _run(self._own_context, self._table, len(calls))
 
     def parked(self) -> int:
         """How many threads wait in the kernel for something to do."""
@@ -148,8 +154,15 @@ def _tell(address: int, value: int) -> None:  # pragma: no cover - compiled
 
 
 @compiled_with(**INLINE)
-def _run(context: int, calls: int, n: int) -> None:  # pragma: no cover - compiled
+def _put(table: Any, k: int, function: int, places: int, batches: Any) -> None:  # pragma: no cover
+    table[k, 0], table[k, 1] = function, places
+    table[k, 2], table[k, 3] = batches.ctypes.data, len(batches)
+
+
+@compiled_with(**INLINE)
+def _run(context: int, table: Any, n: int) -> None:  # pragma: no cover - compiled
     """Make calls, the others at the same time."""
+    calls = table.ctypes.data
     if word(context, N_THREADS) > 1:
         team = word(context, TEAM)
         atomics.store(team + _BYTES * CALLS, calls)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.engine.backends.compiled.found import Found
 from harness.engine.backends.compiled.source import write_loop
+from harness.engine.cpu_kernels.addresses import address_of
 from harness.engine.cpu_kernels.team import Call
 from harness.engine.generated import load_generated
 from harness.engine.lowering.plan import Plan
@@ -22,16 +25,20 @@ class CompiledLoop:
     ) -> None:
         source = write_loop(plans, stage, profile=profile)
         self._found, self._numbers = found, found.add(source.arguments)
-        self._arrays = [found.arrays[k] for k in self._numbers]
         self._places = found.places[self._numbers]
         self._found_for = (0, 0)
-        self.function: Callable[..., None] = load_generated(source.text(self._arrays), "loop")
+        self.function: Callable[..., None] = load_generated(source.text(self.arrays), "loop")
+        self.places_address = address_of(self._places)
+
+    @property
+    def arrays(self) -> list[NDArray[Any]]:
+        """The arguments."""
+        return [self._found.arrays[k] for k in self._numbers]
 
     def call(self, batches: IntArray) -> Call:
         """The call that runs the stage of every (type, position) in order."""
         found_for = self._found.look()
         if found_for != self._found_for:  # a round needs them as often as a stage
-            self._arrays = [self._found.arrays[k] for k in self._numbers]
-            np.take(self._found.places, self._numbers, axis=0, out=self._places)
+            self._found.places.take(self._numbers, axis=0, out=self._places, mode="clip")
             self._found_for = found_for
-        return Call(self.function, self._arrays, self._places, np.ascontiguousarray(batches))
+        return Call(self, np.ascontiguousarray(batches))

@@ -94,8 +94,9 @@ class Memory:
     def clear_gradients(self) -> None:
         """Zero those of states; those of parameters are written over."""
         self.parameters.clear()
-        for key in self._gradients if self._rows is not None else ():
-            self.buffers[key][: self._rows.n_rows[key[1].of]].fill(0.0)
+        if self._rows is not None:
+            for key in self._gradients:
+                self.buffers[key][: self._rows.n_rows[key[1].of]].fill(0.0)
 
     def rows_of(self, type_id: int, ref: Ref) -> list[Matrix]:
         """Views of all rows of a function that hold these columns, batch by batch if need be."""

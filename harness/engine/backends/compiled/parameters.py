@@ -89,7 +89,7 @@ class Parameters:
         for name in self._holding():
             gradient = self._dense[name]
             if name not in self.packs:
-                descend(self.values[name].reshape(-1), gradient.reshape(-1), step)
+                descend(self.values[name], gradient, step)
                 continue
             for part, at in self.packs[name].places():
                 value = self.values[part.parameter][..., part.start : part.start + part.width]
