@@ -11,13 +11,20 @@ from harness.contracts.model import Weights
 from harness.engine.backend import Arrangement, Backend, Run, choose_backend, passed_over
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import Plan
-from harness.engine.rows.geometry import OutputRows, output_geometries, space_of_type, type_geometry
+from harness.engine.rows.geometry import (
+    OutputRows,
+    Reads,
+    output_geometries,
+    reads_of,
+    space_of_type,
+    type_geometry,
+)
 from harness.engine.rows.layout import Index, Layout, plan_layout
 from harness.engine.rows.rounds import ALL_ROWS, Round, all_at_once, plan_rounds
 from harness.engine.switches import Switches
 from harness.errors import ScheduleError, UnsupportedTrial
 from harness.values.graph import MiniBatch
-from harness.values.instances import IntArray
+from harness.values.instances import IntArray, int_array
 from harness.values.schedule import Schedule
 from harness.vertex.program import VertexFunction
 
@@ -55,9 +62,11 @@ class Engine:
         self.functions, self.train = functions, train
         self.backend.load(weights)
         self.plans: dict[int, Plan] = {}
+        self.reads: dict[int, Reads] = {}
         named = {-1 - k: function for k, function in enumerate(outputs)}
         self.output_ids = tuple(named)
         self._lower(named)
+        self.output_reads = dict(self.reads)
         self._lower(self.functions)
         self.n_lowered = len(self.functions)
         self.has_rounds = False
@@ -69,6 +78,7 @@ class Engine:
         for type_id, function in functions.items():
             if type_id not in self.plans:
                 self.plans[type_id] = lower(function, self.switches, abilities, self.train)
+                self.reads[type_id] = reads_of(self.plans[type_id])
         for plan in self.plans.values():
             missing = sorted({node.op for node in plan.nodes} - abilities.operators)
             if missing:
@@ -79,6 +89,7 @@ class Engine:
             frozenset(self.plans[t].states if t in self.plans else ()) for t in range(last + 1)
         ]
         self.space_of_type = space_of_type(written)
+        self._spaces = int_array(self.space_of_type)
         self.space_of_state = {
             state: self.space_of_type[t] for t, states in enumerate(written) for state in states
         }
@@ -98,13 +109,12 @@ class Engine:
             self._lower(self.functions)
             self.n_lowered = len(self.functions)
         reorder = self.switches.layout == "read_order"
-        layout = plan_layout(mini_batch, schedule, self.space_of_type, reorder=reorder)
+        layout = plan_layout(mini_batch, schedule, self._spaces, reorder=reorder)
         types = {
-            type_id: type_geometry(self.plans[type_id], mini_batch, layout, rows)
+            type_id: type_geometry(self.reads[type_id], mini_batch, layout, rows)
             for type_id, rows in layout.types.items()
         }
-        plans = {k: self.plans[k] for k in self.output_ids}
-        outputs = output_geometries(plans, mini_batch, layout)
+        outputs = output_geometries(self.output_reads, mini_batch, layout)
         types |= {k: rows.geometry for k, rows in outputs.items()}
         self.output_order: dict[int, Index] = {k: rows.order for k, rows in outputs.items()}
         n_rows = {state: layout.n_rows[space] for state, space in self.space_of_state.items()}

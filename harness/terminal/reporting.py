@@ -59,7 +59,7 @@ def summary(record: Record, path: Path) -> str:
 def _way_words(record: Record) -> str:
     """How it ran: what a switch does not say, and what was asked but is not in force."""
     asked = record.config.get("system_options", {})
-    told = [name for name in ("backend", "blas", "calls") if name in record.in_force]
+    told = [name for name in ("backend", "blas", "calls", "threads") if name in record.in_force]
     way = [f"{name} {record.in_force[name]}" for name in told]
     lost = [
         f"{name}={value}, though {in_word(asked[name])} was asked"

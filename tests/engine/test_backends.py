@@ -238,7 +238,7 @@ def test_what_has_no_effect_is_not_in_force(
 
 def test_a_function_without_rows_is_refused() -> None:
     none = np.zeros(0, dtype=np.int32)
-    geometry = TypeGeometry(TypeRows(none, np.zeros(1, dtype=np.int32), none), {}, {}, True)
+    geometry = TypeGeometry(TypeRows(none, np.zeros(1, dtype=np.int32), none), {}, {}, 0, True)
     with pytest.raises(ValueError, match=r"functions \[3\] have no rows"):
         Arrangement({3: geometry}, {})
 
