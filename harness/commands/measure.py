@@ -49,8 +49,8 @@ def _sitting(typed: Sequence[str]) -> int:
     given = parser.parse_args(typed)
     plan = read_run_plan(Path(os.environ.get(VARIABLE, "")))
     planned = [_planned(values, given) for values in given.specs]
-    with turns({given.results_dir}, f"a sitting of snakemake, {given.done}", _say_who):
-        are_measured = [_measure(one, plan) for one in planned]
+    with turns({given.results_dir}, f"a sitting of snakemake, {given.done}", say_who):
+        are_measured = [measure_in_time(one, plan) for one in planned]
     if not all(are_measured):
         return USAGE
     write_measured(given.done, [one.path for one in planned if one.path.exists()])
@@ -65,12 +65,13 @@ def _planned(values: dict[str, object], given: Namespace) -> Measurement:
     return Measurement(spec, results, path, log, force=False, records_bad_data=True)
 
 
-def _say_who(line: str) -> None:
+def say_who(line: str) -> None:
+    """Tell of another's turn that is waited for, in the log and past it."""
     complain(line)
     tell(line)
 
 
-def _measure(one: Measurement, plan: RunPlan | None) -> bool:
+def measure_in_time(one: Measurement, plan: RunPlan | None) -> bool:
     """Return whether the trial was not refused; what would end too late is left."""
     if plan is not None and not plan.fits(one.path, time.time()):
         tell(f"{one.spec.trial_id} r{one.spec.round}  left for the next run: the budget is over")

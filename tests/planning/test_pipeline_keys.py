@@ -14,7 +14,8 @@ def test_every_key_that_is_known_is_taken() -> None:
     given |= {"data_root": "data", "results_dir": "here"}
     check_keys(given | {"budget": "45m"})
     check_keys(given | {"records": "elsewhere"})
-    assert set(KEYS) == {*given, "budget", "records"}
+    check_keys({"nodes": {"name": "h200", "n_cpus": 16, "memory_gib": 120}})
+    assert set(KEYS) == {*given, "budget", "records", "nodes"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,95 @@
+"""What Slurm tells the head node before anything is measured: is there a partition, and who is in it.
+
+Of its commands only the output that scripts are meant to read (`--noheader`, `--format`) is read.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.errors import ConfigError
+
+NEEDED = ("sbatch", "srun", "squeue", "sinfo", "scancel")
+PATIENCE_S = 60.0
+
+
+def check_slurm(partition: str | None) -> None:
+    """Raise ConfigError where Slurm is not here, does not answer, or has no such partition."""
+    missing = [command for command in NEEDED if shutil.which(command) is None]
+    if missing:
+        raise ConfigError(
+            f"{missing[0]} is not on this machine: the profile slurm needs Slurm's commands; run"
+            " it on a head node, or leave --workflow-profile out to measure here"
+        )
+    known = partitions()
+    if partition is not None and partition not in known:
+        raise ConfigError(
+            f"nodes.partition={partition} is no partition of this cluster; choose one of"
+            f" {', '.join(known)}"
+        )
+
+
+def partitions() -> list[str]:
+    """Names of all partitions; raises ConfigError where Slurm does not answer."""
+    lines = _ask(["sinfo", "--noheader", "--format=%R"])
+    return list(dict.fromkeys(lines))
+
+
+def idle_nodes(partition: str | None) -> list[str]:
+    """Names of nodes that a job could begin on at once; of the usual partition where it is None."""
+    where = [] if partition is None else [f"--partition={partition}"]
+    return _ask(["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N", *where])
+
+
+def on_each(nodes: Sequence[str], partition: str | None, command: Sequence[str]) -> dict[str, str]:
+    """Run a command on each of some idle nodes, and return what it printed there.
+
+    A node that is taken by others meanwhile is left out.
+    """
+    where = [] if partition is None else [f"--partition={partition}"]
+    found = {}
+    for node in dict.fromkeys(nodes):
+        step = ["srun", *where, f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--immediate=20"]
+        done = _run([*step, *command])
+        if "Unable to allocate resources" not in done.stderr:
+            found[node] = done.stdout or done.stderr
+    return found
+
+
+def jobs_of_this_run(folder: Path) -> dict[str, str]:
+    """This user's jobs that were submitted from a working folder: by number, with their comments.
+
+    The comment names the rule and what it makes (see snakemake-executor-plugin-slurm).
+    """
+    lines = _ask(["squeue", f"--user={os.getuid()}", "--noheader", "--format=%i|%Z|%k"])
+    parts = [line.split("|", 2) for line in lines]
+    return {job: comment for job, where, comment in parts if Path(where) == folder.resolve()}
+
+
+def cancel(jobs: Sequence[str]) -> None:
+    """End jobs, whether they run or wait."""
+    if jobs:
+        _ask(["scancel", *jobs])
+
+
+def _ask(command: Sequence[str]) -> list[str]:
+    done = _run(command)
+    if done.returncode != 0:
+        fault = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+        raise ConfigError(f"{command[0]} fails: {fault}; mend it, or ask who runs the cluster")
+    return [line.strip() for line in done.stdout.splitlines() if line.strip()]
+
+
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(
+            f"{command[0]} does not answer within {PATIENCE_S:g} s; ask who runs the cluster"
+        ) from error
