@@ -22,7 +22,7 @@ def test_every_key_that_is_known_is_taken() -> None:
     ("key", "words"),
     [
         ("scal", "--config scal is unknown, did you mean scale?; known"),
-        ("nonsense", "is unknown; known"),
+        ("quirk", "is unknown; known"),
     ],
 )
 def test_an_unknown_one_is_said_with_those_that_are_known(key: str, words: str) -> None:

@@ -22,7 +22,7 @@ from harness.planning.nodes import check_executor, nodes_of
 from harness.planning.pending import pending_of
 from harness.planning.pipeline_keys import check_keys
 from harness.planning.pipeline_places import check_places, setting, word
-from harness.planning.run_plan import VARIABLE
+from harness.planning.run_plan import FILE, VARIABLE
 from harness.planning.running import begin_run
 from harness.planning.sittings import keep_true, sittings_of
 from harness.planning.waking import let_sleep
@@ -78,7 +78,7 @@ if PENDING:
 SITTING = {(one.name, str(one.round)): one for one in SITTINGS}
 PLACES = {key: place for place, key in enumerate(SITTING)}
 # Read by what measures: until when, and what else there is to do.
-RUN_PLAN = RESULTS / ".run_plan.json"
+RUN_PLAN = RESULTS / FILE
 
 def steps_of(jobs):
     """What jobs measure and count."""

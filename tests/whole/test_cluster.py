@@ -1,0 +1,142 @@
+"""The pipeline on a real Slurm of two nodes: what a node's death and a killed head node cost."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from harness.planning.at_work import at_work
+from harness.records.record import read_record
+from harness.values.places import ROOT
+from tests.support.pipelines import SYSTEMS, command, environment, experiment, records, snakemake
+from tests.support.small_slurm import (
+    NODES,
+    PARTITION,
+    SmallSlurm,
+    small_slurm,
+    wait_for,
+    why_no_slurm,
+)
+
+WHY_NOT = why_no_slurm()
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
+]
+SIZES, N_ROUNDS = list(range(1, 11)), 2  # 20 trials
+TIMES = re.compile(r"_s$|^started_at$|^warnings$|per_s|spread|memory|^(n_warmup|command|machine)$")
+DIGITS = re.compile(r"[\d.,e%+-]+")
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[SmallSlurm]:
+    pytest.importorskip("snakemake_executor_plugin_slurm")
+    with small_slurm() as started:
+        yield started
+
+
+@pytest.fixture
+def many(folder: Path) -> Path:
+    """A working folder with one artefact of 20 trials, and what the nodes are."""
+    place = folder / "conf" / "experiment"
+    (place / "small_curves.yaml").unlink()
+    content = yaml.safe_load((place / "small_table.yaml").read_text())
+    scale = content["scales"]["smoke"]
+    scale["rounds"] = N_ROUNDS
+    scale["blocks"] = [{"system": SYSTEMS, "batch_size": SIZES}]
+    (place / "small_table.yaml").write_text(yaml.safe_dump(content))
+    say_nodes(folder)
+    return folder
+
+
+def say_nodes(folder: Path, **changes: object) -> None:
+    nodes = {"name": "small", "n_cpus": psutil.cpu_count(), "memory_gib": 2, "block": "40s"}
+    content = {"nodes": {**nodes, "partition": PARTITION, **changes}}
+    (folder / "nodes.yaml").write_text(yaml.safe_dump(content))
+
+
+def on_slurm(*arguments: str) -> list[str]:
+    """How Snakemake is started on the head node."""
+    profile = ["--workflow-profile", str(ROOT / "profiles" / "slurm"), "--configfile", "nodes.yaml"]
+    quick = ["--latency-wait", "5", "--slurm-init-seconds-before-status-checks", "2"]
+    return command("all", *profile, *quick, "--slurm-status-command", "squeue", *arguments)
+
+
+def begin(slurm: SmallSlurm, folder: Path, log: str) -> subprocess.Popen[bytes]:
+    with (folder / log).open("wb") as file:
+        return subprocess.Popen(
+            on_slurm(),
+            cwd=folder,
+            env=slurm.environment(environment(folder)),
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def end(process: subprocess.Popen[bytes], folder: Path, log: str) -> str:
+    process.wait(timeout=500)
+    said = (folder / log).read_text(errors="replace")
+    assert process.returncode == 0, said[-5000:]
+    return said
+
+
+def without_times(folder: Path) -> list[dict[str, str]]:
+    """The table of all records but for what another run measures otherwise."""
+    with (folder / "results" / "records.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return [{k: v for k, v in row.items() if not TIMES.search(k)} for row in rows]
+
+
+def in_words(folder: Path) -> str:
+    """The artefact's table, its numbers left out."""
+    return DIGITS.sub("", (folder / "results/tables/small_table_systems.md").read_text())
+
+
+def test_a_dead_node_and_a_killed_head_cost_what_was_being_measured(
+    slurm: SmallSlurm, many: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    running = begin(slurm, many, "first.log")
+    n_steps = len(SYSTEMS) * len(SIZES) * N_ROUNDS
+    wait_for(lambda: len(records(many)) >= 4 and NODES[1] in slurm.busy_nodes(), "measuring")
+    slurm.kill_node(NODES[1])
+    at_death = records(many)
+
+    wait_for(lambda: len(records(many)) >= len(at_death) + 4, "measuring on the other node")
+    assert running.poll() is None
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    slurm.start_node(NODES[1])
+    wait_for(lambda: len(records(many)) > len(at_death) + 4, "a job that goes on without its head")
+    at_restart = records(many)
+    assert len(at_restart) < n_steps
+
+    running = begin(slurm, many, "second.log")
+    said = end(running, many, "second.log")
+    assert "jobs of a run that ended without them are cancelled" in said
+    found = records(many)
+    assert len(found) == n_steps
+    assert {read_record(path).status for path in found} == {"ok"}
+    for earlier in (at_death, at_restart):
+        assert {path: found[path] for path in earlier} == earlier, "nothing is measured twice"
+    assert not list((many / "results" / "raw").glob("*/superseded/*"))
+    assert set(slurm.node_of_each_job()) == set(NODES)
+    assert not list(at_work(many / "results")), "whoever ended is at work no more"
+
+    again = end(begin(slurm, many, "third.log"), many, "third.log")
+    assert "Nothing to be done" in again
+
+    os.rename(many / "results", many / "of_the_cluster")
+    assert snakemake(many, "all").returncode == 0
+    one_box = without_times(many), in_words(many)
+    os.rename(many / "results", many / "of_one_box")
+    os.rename(many / "of_the_cluster", many / "results")
+    assert (without_times(many), in_words(many)) == one_box
