@@ -10,32 +10,22 @@ min_version("9.18")
 
 container: "docker://python:3.11"
 
+import sys
+from pathlib import Path
+
+from harness.counts.places import kinds_in, packed_files
+from harness.planning.pipeline_keys import check_keys
 from harness.planning.refusal import ends_in_one_line
+
+with ends_in_one_line():
+    check_keys(config)
+# Of several kinds of machines, whose records bench-collect --merge packed; else none.
+KINDS = kinds_in(Path(config["records"])) if config.get("records") else []
 
 if workflow.remote_exec: # on a node of a cluster: what is to be done there, its head node planned
     include: "workflow/rules/on_node.smk"
     include: "workflow/rules/cluster_jobs.smk"
+elif KINDS:
+    include: "workflow/rules/kinds.smk"
 else:
-    with ends_in_one_line(): # whatever of --config or conf/ is wrong
-        include: "workflow/rules/common.smk"
-        if NODES:
-            include: "workflow/rules/on_head.smk"
-            include: "workflow/rules/cluster_jobs.smk"
-        else:
-            include: "workflow/rules/measure.smk"
-        include: "workflow/rules/show.smk"
-
-    # Where all experiments count batches there is no trial, and so no table of them.
-    TRIALS_CSV = [f"{RESULTS}/records.csv"] if any(PLANS.values()) else []
-
-    rule all:
-        default_target: True
-        input:
-            f"{RESULTS}/report.html",
-            TRIALS_CSV,
-            [] if PLACE else records_of(PLANS), # also where what is drawn of them is there
-
-    # Every table and figure, without the report.
-    rule draw_all:
-        input:
-            [f"{RESULTS}/{file}" for name in PLANS for file in FILES[name]],
+    include: "workflow/rules/one_kind.smk"

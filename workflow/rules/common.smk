@@ -20,7 +20,6 @@ from harness.planning.budget import Step
 from harness.planning.grid import expand, experiment_names
 from harness.planning.nodes import check_executor, nodes_of
 from harness.planning.pending import pending_of
-from harness.planning.pipeline_keys import check_keys
 from harness.planning.pipeline_places import check_places, setting, word
 from harness.planning.run_plan import FILE, VARIABLE
 from harness.planning.running import begin_run
@@ -32,7 +31,6 @@ from harness.values.places import CONF_DIR
 from plots.numbers.drawable import drawable
 from plots.numbers.presentation import read_presentation
 
-check_keys(config)
 check_places(config, os.environ)
 check_extra("plots") # not after an hour of measuring
 # With records=PLACE nothing is measured: what was measured elsewhere is drawn, whatever is here.
