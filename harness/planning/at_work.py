@@ -15,6 +15,7 @@ from harness.machine.regular_files import read_regular
 from harness.records.whole_files import replace_whole
 
 FOLDER = ".at_work"  # below the results
+NODE_NAMES = ("SLURMD_NODENAME", "BENCH_NODE")  # of Slurm, and of our jobs on Kubernetes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,8 @@ class AtWork:
 
 def node_name() -> str:
     """What the scheduler calls this machine; else its own name."""
-    return os.environ.get("SLURMD_NODENAME") or platform.node()
+    told = (os.environ.get(name) for name in NODE_NAMES)
+    return next(filter(None, told), platform.node())
 
 
 def job_name() -> str:

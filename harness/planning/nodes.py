@@ -11,7 +11,7 @@
       constraint: h200
       account: mine          # where the cluster wants one
       block: 30m             # about so long is a job that measures
-      scheduler: slurm       # or kubernetes: the name of Snakemake's executor
+      scheduler: slurm       # or kubernetes
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from harness.values.bounds import check_count, check_number
 GIB = 2**30
 LARGEST_GIB = 2**20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-SCHEDULERS = ("slurm", "kubernetes")
+SCHEDULERS = {"slurm": "slurm", "kubernetes": "cluster-generic"}  # and Snakemake's executors
 HERE = ("local", "dryrun", "touch")  # executors of Snakemake's that leave jobs on this machine
 _TEXTS = ("gpu", "cpu", "partition", "gres", "constraint", "account")
 # The system keeps some memory for itself, so that a node never has all that was built into it.
@@ -141,14 +141,13 @@ def nodes_of(config: Mapping[str, Any]) -> Nodes | None:
 
 def check_executor(nodes: Nodes | None, executor: str) -> None:
     """Raise ConfigError where Snakemake runs jobs elsewhere than was planned for."""
-    is_here = executor in HERE
-    if nodes is not None and executor != nodes.scheduler:
+    if nodes is not None and executor != SCHEDULERS[nodes.scheduler]:
         raise ConfigError(
             f"nodes of {nodes.scheduler} are planned for, but jobs run by the executor {executor};"
             f" give --workflow-profile profiles/{nodes.scheduler}, or leave nodes out"
         )
-    if nodes is None and not is_here:
+    if nodes is None and executor not in HERE:
         raise ConfigError(
             f"jobs run by the executor {executor}, but nothing says what its nodes are; give the"
-            f" key nodes, as profiles/slurm/nodes.yaml does"
+            " key nodes, as profiles/slurm/nodes.yaml does"
         )

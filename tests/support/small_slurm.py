@@ -96,11 +96,10 @@ class SmallSlurm:
     def kill_node(self, name: str) -> None:
         """As a node dies: its daemon and all that runs there, at once."""
         self._daemons.pop(name).kill()
-        for process in self._processes(name):
-            with suppress(psutil.Error):
-                process.kill()
+        _kill(list(self._processes(name)))
 
     def stop(self) -> None:
+        _kill(list(self._processes(None)))
         for process in self._daemons.values():
             process.terminate()
         for process in self._daemons.values():
@@ -108,9 +107,6 @@ class SmallSlurm:
                 process.wait(timeout=10)
             process.kill()
             process.wait()
-        for process in self._processes(None):
-            with suppress(psutil.Error):
-                process.kill()
 
     def environment(self, others: Mapping[str, str]) -> dict[str, str]:
         """For commands, and for a Snakemake that uses them."""
@@ -185,13 +181,15 @@ class SmallSlurm:
         )
 
     def _processes(self, node: str | None) -> Iterator[psutil.Process]:
-        """What its nodes started; None: all of them."""
+        """What its nodes started; None: all of them. Who started a job of a node comes first."""
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 found = process.environ()
                 where = {found.get(MARK), found.get("SLURMD_NODENAME")} - {None}
                 is_there = where if node is None else node in where
                 if is_there and found.get("SLURM_CONF") == str(self._conf):
+                    # It writes its title over its environment.
+                    yield from (p for p in process.parents() if p.name() == "slurmstepd")
                     yield process
 
 
@@ -207,6 +205,12 @@ def small_slurm() -> Iterator[SmallSlurm]:
     finally:
         slurm.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()
 
 
 def wait_for(condition: Callable[[], object], what: str, patience_s: float = 120.0) -> None:

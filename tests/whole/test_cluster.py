@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -71,15 +71,30 @@ def on_slurm(*arguments: str) -> list[str]:
     return command("all", *profile, *quick, "--slurm-status-command", "squeue", *arguments)
 
 
-def begin(slurm: SmallSlurm, folder: Path, log: str) -> subprocess.Popen[bytes]:
-    with (folder / log).open("wb") as file:
-        return subprocess.Popen(
-            on_slurm(),
-            cwd=folder,
-            env=slurm.environment(environment(folder)),
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        )
+Begin = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def begin(slurm: SmallSlurm) -> Iterator[Begin]:
+    """Starts Snakemake on the head node; none is left behind."""
+    begun = []
+
+    def begin_one(folder: Path, log: str, **more: str) -> subprocess.Popen[bytes]:
+        with (folder / log).open("wb") as file:
+            process = subprocess.Popen(
+                on_slurm(),
+                cwd=folder,
+                env=slurm.environment(environment(folder)) | more,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+        begun.append(process)
+        return process
+
+    yield begin_one
+    for process in begun:
+        process.kill()
+        process.wait()
 
 
 def end(process: subprocess.Popen[bytes], folder: Path, log: str) -> str:
@@ -102,9 +117,9 @@ def in_words(folder: Path) -> str:
 
 
 def test_a_dead_node_and_a_killed_head_cost_what_was_being_measured(
-    slurm: SmallSlurm, many: Path, tmp_path_factory: pytest.TempPathFactory
+    slurm: SmallSlurm, many: Path, begin: Begin
 ) -> None:
-    running = begin(slurm, many, "first.log")
+    running = begin(many, "first.log")
     n_steps = len(SYSTEMS) * len(SIZES) * N_ROUNDS
     wait_for(lambda: len(records(many)) >= 4 and NODES[1] in slurm.busy_nodes(), "measuring")
     slurm.kill_node(NODES[1])
@@ -119,7 +134,7 @@ def test_a_dead_node_and_a_killed_head_cost_what_was_being_measured(
     at_restart = records(many)
     assert len(at_restart) < n_steps
 
-    running = begin(slurm, many, "second.log")
+    running = begin(many, "second.log")
     said = end(running, many, "second.log")
     assert "jobs of a run that ended without them are cancelled" in said
     found = records(many)
@@ -131,7 +146,7 @@ def test_a_dead_node_and_a_killed_head_cost_what_was_being_measured(
     assert set(slurm.node_of_each_job()) == set(NODES)
     assert not list(at_work(many / "results")), "whoever ended is at work no more"
 
-    again = end(begin(slurm, many, "third.log"), many, "third.log")
+    again = end(begin(many, "third.log"), many, "third.log")
     assert "Nothing to be done" in again
 
     os.rename(many / "results", many / "of_the_cluster")
@@ -140,3 +155,56 @@ def test_a_dead_node_and_a_killed_head_cost_what_was_being_measured(
     os.rename(many / "results", many / "of_one_box")
     os.rename(many / "of_the_cluster", many / "results")
     assert (without_times(many), in_words(many)) == one_box
+
+
+def refusal(process: subprocess.Popen[bytes], folder: Path, log: str) -> str:
+    """The line with which a run that measures nothing ends."""
+    assert process.wait(timeout=120) == 1
+    assert not records(folder)
+    said = (folder / log).read_text()
+    assert "Traceback" not in said
+    (line,) = (line for line in said.splitlines() if line.startswith("snakemake: "))
+    return line
+
+
+def test_what_is_wrong_with_a_cluster_is_one_line(
+    slurm: SmallSlurm, many: Path, begin: Begin, tmp_path: Path
+) -> None:
+    say_nodes(many, partition="gpus")
+    line = refusal(begin(many, "0.log"), many, "0.log")
+    assert f"nodes.partition=gpus is no partition of this cluster; choose one of {PARTITION}" in line
+
+    say_nodes(many)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    line = refusal(begin(many, "1.log", PATH=str(empty)), many, "1.log")
+    assert "sbatch is not on this machine" in line
+
+    # A node that sees another folder in place of the results: its shell begins elsewhere.
+    blind = tmp_path / "blind"
+    blind.mkdir()
+    (blind / "srun").write_text("#!/bin/sh\necho no_folder\n")
+    (blind / "srun").chmod(0o755)
+    path = slurm.environment(environment(many))["PATH"]
+    line = refusal(begin(many, "2.log", PATH=f"{blind}:{path}"), many, "2.log")
+    assert "does not see" in line
+    assert "results_dir has to be a folder that the head node and all nodes share" in line
+
+
+def test_another_kind_of_machine_is_a_record_and_is_measured_once_it_is_right(
+    many: Path, begin: Begin
+) -> None:
+    place = many / "conf" / "experiment" / "small_table.yaml"
+    content = yaml.safe_load(place.read_text())
+    content["scales"]["smoke"] |= {"rounds": 1, "blocks": [{"system": SYSTEMS, "batch_size": 1}]}
+    place.write_text(yaml.safe_dump(content))
+    say_nodes(many, cpu="Z80")
+    end(begin(many, "0.log"), many, "0.log")
+    found = [read_record(path) for path in records(many)]
+    assert {record.status for record in found} == {"other_machine"}
+    assert all("not Z80" in str(record.reason) for record in found)
+    assert "other_machine" in (many / "results/tables/small_table_systems.md").read_text()
+
+    say_nodes(many)
+    end(begin(many, "1.log"), many, "1.log")
+    assert {read_record(path).status for path in records(many)} == {"ok"}

@@ -14,7 +14,7 @@ if ON_SLURM:
     check_slurm(NODES.partition)
 
 N_CPUS = NODES.n_cpus
-# A node measures for nobody else meanwhile.
+# A node measures for nobody else meanwhile; on Kubernetes profiles/kubernetes/job.yaml sees to that.
 SITTING_JOB = {
     **NODES.resources,
     "mem_mb": NODES.memory_mib,
