@@ -3,8 +3,8 @@
     bench-collect [PLACE ...] [--out FILE] [--latest]     # one CSV
     bench-collect [PLACE ...] --pack FOLDER [--latest]    # records and counts packed, and the CSV
     bench-collect PLACE ... --unpack RESULTS              # laid out again, for bench to go on with
-    bench-collect --merge PLACE ... --pack FOLDER         # of several machines, packed by their kind
-    bench-collect --status [RESULTS]                      # what a run of the pipeline does now, where
+    bench-collect --merge PLACE ... --pack FOLDER         # of several machines, packed by kind
+    bench-collect --status [RESULTS]                      # what a run of the pipeline does now
 
 A place is a packed file (*.xz) or a folder that holds such files, a record, or a folder of records,
 by default results/raw. Rows that may stand in one table have the same `group`.

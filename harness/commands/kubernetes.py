@@ -1,8 +1,8 @@
 """Submits, looks after and cancels jobs of Kubernetes for Snakemake, through kubectl.
 
-    python -m harness.commands.kubernetes submit TEMPLATE SCRIPT     # prints the job's name
-    python -m harness.commands.kubernetes status NAME                # running, success or failed
-    python -m harness.commands.kubernetes cancel NAME...
+python -m harness.commands.kubernetes submit TEMPLATE SCRIPT     # prints the job's name
+python -m harness.commands.kubernetes status NAME                # running, success or failed
+python -m harness.commands.kubernetes cancel NAME...
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _kubectl(words: Sequence[str], text: str = "") -> str:
         )
     except FileNotFoundError as error:
         raise ConfigError(
-            "kubectl is not on this machine; run this where it is, as in profiles/kubernetes/head.yaml"
+            "kubectl is not on this machine; run this where it is (profiles/kubernetes/head.yaml)"
         ) from error
     except subprocess.TimeoutExpired as error:
         raise ConfigError(f"kubectl does not answer within {PATIENCE_S:g} s") from error

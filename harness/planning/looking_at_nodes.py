@@ -49,7 +49,7 @@ def script(file: Path) -> str:
 
 
 def check_seen(found: Mapping[str, str], results_dir: Path) -> None:
-    """Raise ConfigError for what a node printed: one line, of the first that is not as it has to be.
+    """Raise ConfigError, in one line, for the first node that is not as it has to be.
 
     found: what each node printed.
     """

@@ -1,17 +1,17 @@
 """What a cluster's nodes are, as its profile says: planned for on the head node, checked on each.
 
-    nodes:                   # a file of profiles/, given to snakemake as --configfile
-      name: h200             # of this kind of node: a section of the report
-      n_cpus: 16             # that a job may use
-      memory_gib: 120        # of a job
-      gpu: NVIDIA H200       # in its driver's words, or a part of them; left out: trials run on the CPU
-      cpu: EPYC 9575F        # as bench-doctor says, or a part of it; left out: any
-      partition: gpu         # of Slurm
-      gres: gpu:1
-      constraint: h200
-      account: mine          # where the cluster wants one
-      block: 30m             # about so long is a job that measures
-      scheduler: slurm       # or kubernetes
+nodes:                   # a file of profiles/, given to snakemake as --configfile
+  name: h200             # of this kind of node: a section of the report
+  n_cpus: 16             # that a job may use
+  memory_gib: 120        # of a job
+  gpu: NVIDIA H200       # in its driver's words, or a part of them; left out: trials run on the CPU
+  cpu: EPYC 9575F        # as bench-doctor says, or a part of it; left out: any
+  partition: gpu         # of Slurm
+  gres: gpu:1
+  constraint: h200
+  account: mine          # where the cluster wants one
+  block: 30m             # about so long is a job that measures
+  scheduler: slurm       # or kubernetes
 """
 
 from __future__ import annotations
@@ -65,9 +65,8 @@ class Nodes:
                 raise ConfigError(f"nodes.{key}={value} is no text; quote it, or leave it out")
         seconds_of(str(self.block), "nodes.block")
         if self.scheduler not in SCHEDULERS:
-            raise ConfigError(
-                f"nodes.scheduler={self.scheduler} is unknown; choose one of {', '.join(SCHEDULERS)}"
-            )
+            known = ", ".join(SCHEDULERS)
+            raise ConfigError(f"nodes.scheduler={self.scheduler} is unknown; choose one of {known}")
 
     @property
     def device(self) -> str:

@@ -77,9 +77,7 @@ def turn(
 
 
 @contextmanager
-def turn_on_machine(
-    who: str, patience_s: float, say: Say, *, alone: bool = True
-) -> Iterator[str]:
+def turn_on_machine(who: str, patience_s: float, say: Say, *, alone: bool = True) -> Iterator[str]:
     """Be the only one of this user that measures on this machine; see `turn`.
 
     Raises BenchError, too, where no folder of this machine alone can be written.

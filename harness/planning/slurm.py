@@ -1,4 +1,4 @@
-"""What Slurm tells the head node before anything is measured: is there a partition, and who is in it.
+"""What Slurm tells the head node before anything is measured: which partitions, which nodes.
 
 Of its commands only the output that scripts are meant to read (`--noheader`, `--format`) is read.
 """

@@ -38,4 +38,4 @@ def status_lines(plan: RunPlan, working: Iterable[AtWork], now: float) -> Iterat
         doubt = ": its node may be dead" if one.is_overdue(now) else ""
         yield f"{one.node}  job {one.job}  {one.what}, for {for_s}{doubt}"
     if not working:
-        yield "no job on a node is at work; a run on one machine says in its own terminal what it does"
+        yield "no job on a node is at work; on one machine a run says in its terminal what it does"

@@ -169,7 +169,10 @@ def _part(
 ) -> dict[str, Any]:
     """A table as HTML where there is one, else the picture; and where all its numbers are."""
     table = results_dir / f"{stem}.html"
-    part: dict[str, Any] = {"csv": f"{folder}{stem}.csv", "marks": _counts_or_nothing(sheet["warnings"])}
+    part: dict[str, Any] = {
+        "csv": f"{folder}{stem}.csv",
+        "marks": _counts_or_nothing(sheet["warnings"]),
+    }
     if table.exists():
         heading = GROUP_TITLES.get(stem.rpartition("_")[2], "")
         return {**part, "heading": heading, "table": table.read_text(encoding="utf-8")}

@@ -1,4 +1,4 @@
-"""Jobs of Kubernetes: rendered from the profile's template, and as the API's own client reads them."""
+"""Jobs of Kubernetes: rendered from the profile's template, and read by the API's own client."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f'#!/bin/sh\necho "$@" >> {tmp_path}/words\n'
         f"test $1 = create && cat > {tmp_path}/created && exit\n"
         f"test $1 = delete && exit\n"
-        f'test -e {tmp_path}/said && exec cat {tmp_path}/said\n'
+        f"test -e {tmp_path}/said && exec cat {tmp_path}/said\n"
         'echo "Error from server (NotFound): jobs not found" >&2; exit 1\n'
     )
     program.chmod(0o755)

@@ -76,8 +76,11 @@ def test_what_a_node_lacks_is_one_line_before_anything_is_measured(
 
 def test_the_look_says_what_is_there(tmp_path: Path) -> None:
     """The script itself, as a shell on a node runs it."""
+
     def looked(file: Path) -> str:
-        done = subprocess.run(["sh", "-c", script(file)], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["sh", "-c", script(file)], capture_output=True, text=True, check=True
+        )
         return done.stdout
 
     file = tmp_path / "a folder's file"

@@ -198,7 +198,7 @@ def test_the_last_to_share_a_turn_takes_its_file_away(tmp_path: Path, own_cache:
 def test_a_machine_measures_one_trial_whatever_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock lies in a folder of the machine alone, not in the user's cache, which nodes share."""
+    """The lock lies in a folder of the machine alone; nodes share the user's cache."""
     (tmp_path / "memory").mkdir()
     monkeypatch.setattr(local_folder, "MEMORY", tmp_path / "memory")
     with turn_on_machine("a job", 0.0, print):
@@ -210,9 +210,11 @@ def test_a_machine_measures_one_trial_whatever_the_folder(
                 turn_on_machine("another", 0.0, print, alone=alone),
             ):
                 pass
-    with turn_on_machine("a count", 0.0, print, alone=False):
-        with turn_on_machine("a count more", 0.0, print, alone=False):
-            pass
+    with (
+        turn_on_machine("a count", 0.0, print, alone=False),
+        turn_on_machine("a count more", 0.0, print, alone=False),
+    ):
+        pass
 
 
 def test_where_a_machine_has_no_folder_of_its_own_it_is_told(

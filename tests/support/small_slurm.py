@@ -57,14 +57,19 @@ KillWait=2
 MinJobAge=3600
 PartitionName={partition} Nodes={nodes} Default=YES MaxTime=INFINITE State=UP
 """
-NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={n_cpus} RealMemory={mib} State=UNKNOWN\n"
+NODE = (
+    "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
+    " CPUs={n_cpus} RealMemory={mib} State=UNKNOWN\n"
+)
 
 
 def why_no_slurm() -> str | None:
     """What Slurm needs and this machine lacks; None where it can be started."""
     missing = [name for name in (*DAEMONS, *COMMANDS) if _which(name) is None]
     if missing:
-        return f"{missing[0]} is not installed (apt-get install munge slurmctld slurmd slurm-client)"
+        return (
+            f"{missing[0]} is not installed (apt-get install munge slurmctld slurmd slurm-client)"
+        )
     if os.geteuid() != 0:
         return "slurmd starts jobs as root only"
     return None
@@ -147,8 +152,8 @@ class SmallSlurm:
             size = {"n_cpus": psutil.cpu_count(), "mib": 4096}
             text += NODE.format(name=name, host=host, port=port, **size)
         self._conf.write_text(text)
-        # A step of Snakemake's passes on none of Slurm's variables, so that srun finds no slurm.conf
-        # but the machine's own.
+        # A step of Snakemake's drops most of Slurm's variables, SLURM_CONF too, so that srun would
+        # find no slurm.conf but the machine's own.
         (self._folder / "bin").mkdir()
         for name in COMMANDS:
             wrapper = self._folder / "bin" / name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import re
 import signal
 import subprocess
@@ -17,7 +16,7 @@ import yaml
 from harness.planning.at_work import at_work
 from harness.records.record import read_record
 from harness.values.places import ROOT
-from tests.support.pipelines import SYSTEMS, command, environment, experiment, records, snakemake
+from tests.support.pipelines import SYSTEMS, command, environment, records, snakemake
 from tests.support.small_slurm import (
     NODES,
     PARTITION,
@@ -149,11 +148,11 @@ def test_a_dead_node_and_a_killed_head_cost_what_was_being_measured(
     again = end(begin(many, "third.log"), many, "third.log")
     assert "Nothing to be done" in again
 
-    os.rename(many / "results", many / "of_the_cluster")
+    (many / "results").rename(many / "of_the_cluster")
     assert snakemake(many, "all").returncode == 0
     one_box = without_times(many), in_words(many)
-    os.rename(many / "results", many / "of_one_box")
-    os.rename(many / "of_the_cluster", many / "results")
+    (many / "results").rename(many / "of_one_box")
+    (many / "of_the_cluster").rename(many / "results")
     assert (without_times(many), in_words(many)) == one_box
 
 
@@ -172,7 +171,9 @@ def test_what_is_wrong_with_a_cluster_is_one_line(
 ) -> None:
     say_nodes(many, partition="gpus")
     line = refusal(begin(many, "0.log"), many, "0.log")
-    assert f"nodes.partition=gpus is no partition of this cluster; choose one of {PARTITION}" in line
+    assert (
+        f"nodes.partition=gpus is no partition of this cluster; choose one of {PARTITION}" in line
+    )
 
     say_nodes(many)
     empty = tmp_path / "empty"
