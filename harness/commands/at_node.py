@@ -11,27 +11,23 @@ it.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from harness.commands import schedule
-from harness.commands.measure import measure_in_time, say_who
 from harness.measuring.turns import patience_s, turns
 from harness.planning.at_work import Notice, node_name
 from harness.planning.orders import Order, check_code, read_order
 from harness.planning.run_plan import VARIABLE, read_run_plan
 from harness.planning.running import turn_on_machine
 from harness.records.measured import write_measured
-from harness.records.record import path_of, trial_of
 from harness.terminal.argument_parser import OneLineParser
 from harness.terminal.ending import USAGE, run_command
-from harness.terminal.measurement import Measurement
-from harness.terminal.reporting import trial_words
-from harness.trials.spec import TrialSpec
+from harness.terminal.in_a_run import measure_in_time, measurement, say_who
 
-GRACE_S = 60.0  # of a trial, beside its limit: its process starts and ends
+COUNTER = "harness.commands.schedule"
 MOST_COUNTING_S = 24 * 3600.0
 
 
@@ -56,7 +52,10 @@ def _at_node(typed: Sequence[str]) -> int:
 
 
 def _measure(order: Order, done: Path, notice: Notice) -> int:
-    planned = [[_measurement(spec, order) for spec in group] for group in order.trials]
+    planned = [
+        [measurement(spec, order.results_dir, order.nodes) for spec in group]
+        for group in order.trials
+    ]
     plan = read_run_plan(Path(os.environ.get(VARIABLE, "")))
     who = f"a job of snakemake, {done}"
     none_refused = True
@@ -64,26 +63,11 @@ def _measure(order: Order, done: Path, notice: Notice) -> int:
         notice.says("waits for its turn", patience_s())
         with turn_on_machine(who, patience_s(), say_who), turns({order.results_dir}, who, say_who):
             for one in group:
-                limit_s = one.spec.limits.time_s + GRACE_S
-                notice.says(trial_words(trial_of(one.spec)), limit_s)
-                none_refused &= measure_in_time(one, plan)
+                none_refused &= measure_in_time(one, plan, notice)
     if not none_refused:
         return USAGE
     write_measured(done, [one.path for group in planned for one in group if one.path.exists()])
     return 0
-
-
-def _measurement(spec: TrialSpec, order: Order) -> Measurement:
-    results = order.results_dir
-    return Measurement(
-        spec=spec,
-        results_dir=results,
-        path=path_of(results, spec.trial_id, spec.round),
-        log=results / "logs" / f"{spec.trial_id}.r{spec.round}.log",
-        force=False,
-        records_bad_data=True,
-        nodes=order.nodes,
-    )
 
 
 def _count(order: Order, notice: Notice) -> int:
@@ -91,7 +75,7 @@ def _count(order: Order, notice: Notice) -> int:
     notice.says("waits for its turn", patience_s())
     with turn_on_machine(who, patience_s(), say_who, alone=not order.shares_machine):
         notice.says(f"counts {order.count[0]}", MOST_COUNTING_S)
-        return schedule.main(order.count)
+        return subprocess.call([sys.executable, "-m", COUNTER, *order.count])
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ Of its commands only the output that scripts are meant to read (`--noheader`, `-
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from harness.errors import ConfigError
 
 NEEDED = ("sbatch", "srun", "squeue", "sinfo", "scancel")
 PATIENCE_S = 60.0
+LOOK_S = 0.5  # between looks whether jobs have ended
 
 
 def check_slurm(partition: str | None) -> None:
@@ -65,15 +66,27 @@ def jobs_of_this_run(folder: Path) -> dict[str, str]:
 
     The comment names the rule and what it makes (see snakemake-executor-plugin-slurm).
     """
-    lines = _ask(["squeue", f"--user={os.getuid()}", "--noheader", "--format=%i|%Z|%k"])
+    lines = _ask(["squeue", "--me", "--noheader", "--format=%i|%Z|%k"])
     parts = [line.split("|", 2) for line in lines]
     return {job: comment for job, where, comment in parts if Path(where) == folder.resolve()}
 
 
 def cancel(jobs: Sequence[str]) -> None:
-    """End jobs, whether they run or wait."""
-    if jobs:
-        _ask(["scancel", *jobs])
+    """End jobs, whether they run or wait, and wait for their end.
+
+    Raises ConfigError where one does not end, as on a node that does not answer.
+    """
+    if not jobs:
+        return
+    _ask(["scancel", *jobs])
+    deadline_s = time.monotonic() + PATIENCE_S
+    while left := set(_ask(["squeue", "--me", "--noheader", "--format=%i"])) & set(jobs):
+        if time.monotonic() > deadline_s:
+            raise ConfigError(
+                f"jobs {', '.join(sorted(left))} of an earlier run do not end within"
+                f" {PATIENCE_S:g} s; end them (scancel --signal=KILL), then begin again"
+            )
+        time.sleep(LOOK_S)
 
 
 def _ask(command: Sequence[str]) -> list[str]:

@@ -51,7 +51,7 @@ def prepare_nodes():
     """Look at the nodes, end what a run before left there, and leave orders for this one's jobs."""
     with ends_in_one_line():
         with while_none_runs(RESULTS) as is_alone:
-            if is_alone and ON_SLURM:
+            if is_alone:
                 end_lost_jobs()
         if ON_SLURM:
             look_at_nodes(NODES, RESULTS, say)
@@ -59,17 +59,22 @@ def prepare_nodes():
 
 
 def end_lost_jobs():
-    """A Snakemake that is killed leaves its jobs, which would measure what this run measures too."""
+    """A Snakemake that is killed leaves its jobs, which would measure what this run measures too.
+
+    On Kubernetes Snakemake itself finds them again.
+    """
+    forget_all(RESULTS)
+    if not ON_SLURM:
+        return
     ours = {f"sitting_wildcards_{name}_{part}" for name, part in SITTING}
     ours |= {f"counts_wildcards_{name}" for name in SWEEPS}
     lost = [
         job for job, comment in jobs_of_this_run(Path.cwd()).items()
         if comment.removeprefix("rule_") in ours
     ]
-    cancel(lost)
     if lost:
         say(f"{len(lost)} jobs of a run that ended without them are cancelled: {', '.join(lost)}")
-    forget_all(RESULTS)
+    cancel(lost)
 
 
 def write_orders():
