@@ -145,7 +145,7 @@ class SmallSlurm:
     def _write_conf(self) -> None:
         (self._folder / "state").mkdir()
         host = socket.gethostname()
-        ports = [_free_port() for _ in range(3)]
+        ports = [_free_port() for _ in range(1 + len(NODES))]
         values = {"host": host, "folder": self._folder, "port": ports[0], "user": "root"}
         text = CONF.format(**values, partition=PARTITION, nodes=",".join(NODES))
         for name, port in zip(NODES, ports[1:], strict=True):
