@@ -16,6 +16,7 @@ rule draw_all:
         [f"{RESULTS}/{kind}/report.html" for kind in KINDS],
 
 rule kind:
+    localrule: True # on a cluster, too
     input:
         lambda wildcards: packed_files(Path(config["records"], wildcards.kind)),
     output:
@@ -33,6 +34,7 @@ rule kind:
         "{params.snakemake:q} --cores 1 --config {params.config:q} &> {log:q}"
 
 rule report:
+    localrule: True
     input:
         [f"{RESULTS}/{kind}/report.html" for kind in KINDS],
     output:
