@@ -69,7 +69,7 @@ test-quick: install
 # The pipeline on a Slurm of its own, which it starts and stops: as root, where Debian's munge,
 # slurmctld, slurmd and slurm-client are installed; and what Kubernetes would be told.
 test-cluster:
-	$(MAKE) install EXTRAS=$(EXTRAS),cluster
+	$(MAKE) --always-make install EXTRAS=$(EXTRAS),cluster
 	$(BIN)/python -m pytest -m cluster
 
 # Faults injected into commands, their disks, caches and inputs: about 40 minutes on 2 cores, and its
