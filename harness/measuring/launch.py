@@ -71,7 +71,7 @@ def run_worker(spec: TrialSpec, path: Path, log: Path, *, records_bad_data: bool
     drop_leftovers(path)
     not_startable = why_not_startable(spec)
     if not_startable is not None:
-        return _write_unsupported(spec, path, not_startable, started_at)
+        return record_unmeasured(spec, path, "unsupported", not_startable)
     with writing(log):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.touch()
@@ -115,9 +115,9 @@ def _measured(
     return record
 
 
-def _write_unsupported(spec: TrialSpec, path: Path, reason: str, started_at: str) -> Record:
-    findings = Findings(status="unsupported", reason=reason)
-    record = record_of(spec, findings, harness_versions(), started_at)
+def record_unmeasured(spec: TrialSpec, path: Path, status: Status, reason: str) -> Record:
+    """Leave a record at `path` of a trial's round that is not even begun, and return it."""
+    record = record_of(spec, Findings(status=status, reason=reason), harness_versions(), now_text())
     write_record(path, record)
     return record
 

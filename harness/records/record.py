@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -19,11 +19,13 @@ from harness.records.whole_files import write_whole
 from harness.trials.spec import TrialSpec
 
 SCHEMA_VERSION = 1
-STATUSES = ("ok", "oom", "timeout", "crash", "unsupported", "wrong_result", "bad_data")
-Status = Literal["ok", "oom", "timeout", "crash", "unsupported", "wrong_result", "bad_data"]
+Status = Literal[
+    "ok", "oom", "timeout", "crash", "unsupported", "wrong_result", "bad_data", "other_machine"
+]
+STATUSES = get_args(Status)
 
 # Nothing was measured, and the cause (a killed process, a missing framework, a file) may be gone.
-TRIED_AGAIN = frozenset({"crash", "unsupported", "bad_data"})
+TRIED_AGAIN = frozenset({"crash", "unsupported", "bad_data", "other_machine"})
 LIMITED = frozenset({"oom", "timeout"})
 
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import BenchError, OutputError
-from harness.measuring.launch import run_worker
+from harness.machine.facts import describe_machine
+from harness.measuring.launch import record_unmeasured, run_worker
 from harness.measuring.turns import turns
+from harness.planning.nodes import Nodes
 from harness.records.output_paths import check_room
 from harness.records.record import Record, find_record, trial_of
 from harness.records.watched_folders import WatchedFolders
@@ -25,7 +27,7 @@ Closing = Callable[[Sequence[Record]], Iterable[str]]
 class Measurement:
     """One trial's round to be measured, and where its record goes.
 
-    results_dir: the folder that runs take turns on.
+    results_dir: the folder that runs take turns on. nodes: what the machine has to be; None: any.
     """
 
     spec: TrialSpec
@@ -34,6 +36,7 @@ class Measurement:
     log: Path
     force: bool
     records_bad_data: bool
+    nodes: Nodes | None = None
 
     @property
     def folder(self) -> Path:
@@ -117,5 +120,8 @@ def measure_or_keep(one: Measurement) -> tuple[Record, bool]:
                 one.log.unlink(missing_ok=True)  # of a run that was killed behind its record
             return record, True
     check_room(one.folder)
+    fault = None if one.nodes is None else one.nodes.why_not(describe_machine())
+    if fault is not None:
+        return record_unmeasured(one.spec, one.path, "other_machine", fault), False
     keeps = one.records_bad_data
     return run_worker(one.spec, one.path, one.log, records_bad_data=keeps), False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,27 @@ def test_a_count_that_fails_leaves_its_status_in_the_table(folder: Path) -> None
 
 def _cells(line: str) -> list[str]:
     return line.split("|") if line.startswith("|") else []
+
+
+@pytest.mark.slow
+def test_counts_run_beside_each_other_and_trials_alone(folder: Path) -> None:
+    """A trial takes all cores, and so does a count whose seconds are shown."""
+    (folder / "conf/experiment/small_curves.yaml").unlink()
+    content = counts_experiment()
+    mini_batch = {"model": "lattice_lstm", "dataset": "weibo_lattice", "policy": "depth"}
+    quick = [{**mini_batch, "batch_size": n, "timing.min_seconds": 0} for n in (2, 3)]
+    timed = {**mini_batch, "batch_size": 4, "timing.min_seconds": 0.01}
+    content["scales"] = {"smoke": {"counts": [*quick, timed]}}
+    (folder / "conf/experiment/small_counts.yaml").write_text(yaml.safe_dump(content))
+    done = snakemake(folder, "all", "--cores", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    begun = _begun_together(done.stdout + done.stderr)
+    assert ["count", "count"] in begun
+    assert all(together == ["measure"] for together in begun if "measure" in together)
+    assert sum(together == ["count"] for together in begun) == 1
+
+
+def _begun_together(said: str) -> list[list[str]]:
+    """What jobs do that Snakemake chose at once: the first word of each one's message."""
+    parts = said.split("Execute ")[1:]
+    return [re.findall(r"^Job \d+: (\w+)", part, re.MULTILINE) for part in parts]
