@@ -20,8 +20,9 @@ from harness.engine.backends.cuda.backend import Backend
 from harness.engine.backends.cuda.kinds import SumKind, TileKind
 from harness.engine.backends.cuda.launching import bucket_of
 from harness.engine.backends.cuda.model import KERNELS
-from harness.engine.backends.cuda.program import Instruction, Phase
-from harness.engine.backends.cuda.tiles import Tile, n_tiles
+from harness.engine.backends.cuda.preparation import Prepared
+from harness.engine.backends.cuda.program import Instruction, Phase, read_program
+from harness.engine.backends.cuda.tiles import Tile, cut_of, rows_per_vertex
 from harness.engine.engine import Engine
 from harness.engine.switches import Switches
 from harness.granularity.vertices import VertexModel
@@ -70,23 +71,23 @@ class Unstarted(Backend):
         """It runs nowhere, and so anywhere."""
         return None
 
-    def phases(self) -> Iterator[Phase]:
-        """Of all kernels of the mini-batch that was arranged last."""
-        for kernel in KERNELS:
-            yield from self._phases[kernel]
-
-    def n_phases(self) -> dict[str, int]:
-        """By kernel."""
-        return {kernel: len(self._phases[kernel]) for kernel in KERNELS}
+    def phases(self, kernel: str) -> list[Phase]:
+        """Of one kernel, of the mini-batch that was arranged last."""
+        module = self._preparation.modules[kernel]
+        return read_program(module, self._mini_batch.programs[KERNELS.index(kernel)])
 
     def words(self) -> Mapping[WordArray, Words]:
         """Indices of the last mini-batch."""
-        return self._words
+        return dict(zip(self._preparation.places, self._mini_batch.indices, strict=True))
 
     def uploaded_bytes(self) -> int:
         """Of indices and programs."""
-        programs = [self._numbers[kernel].words(self._phases[kernel]) for kernel in KERNELS]
-        return sum(words.nbytes for words in (*programs, *self._words.values()))
+        return sum(words.nbytes for words in self._mini_batch.arrays)
+
+    @property
+    def _mini_batch(self) -> Prepared:
+        assert self._prepared is not None
+        return self._prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +133,9 @@ def _mini_batches(spec: TrialSpec) -> Iterator[tuple[float, ...]]:
         engine.arrange(mini_batch, schedule)
         backend = engine.backend
         assert isinstance(backend, Unstarted)
-        phases = list(backend.phases())
-        by_kernel = backend.n_phases()
-        nodes = sum(bucket_of(n) for n in by_kernel.values() if n)
+        by_kernel = [backend.phases(kernel) for kernel in KERNELS]
+        phases = [phase for of_kernel in by_kernel for phase in of_kernel]
+        nodes = sum(bucket_of(len(of_kernel)) for of_kernel in by_kernel if of_kernel)
         replays = 1 + 2 * train
         words = backend.words()
         time_us = sum(phase_us(phase, words) for phase in phases) + (nodes - len(phases)) * NODE_US
@@ -159,13 +160,17 @@ def _compute_us(one: Instruction, words: Mapping[WordArray, Words]) -> float:
         inner = sum(product.k for product in one.kind.products)
         tile = tiling.products[tiling.variant(n)][1]
         if tile.spread:
-            return FEW_ROWS_US * inner * -(-n_tiles(one.kind, tile, one.rows.n) // N_RESIDENT)
+            return FEW_ROWS_US * inner * -(-_n_tiles(one, tile) // N_RESIDENT)
         return _waves_us(one, tile, 2 * inner)
     return _flop(one, words) / (FLOP_PER_US_AND_PROCESSOR * N_PROCESSORS)
 
 
+def _n_tiles(one: Instruction, tile: Tile) -> int:
+    return cut_of(one.kind, tile).n_tiles(one.rows.n * rows_per_vertex(one.kind))
+
+
 def _waves_us(one: Instruction, tile: Tile, flop_per_element: float) -> float:
-    waves = -(-n_tiles(one.kind, tile, one.rows.n) // N_PROCESSORS)
+    waves = -(-_n_tiles(one, tile) // N_PROCESSORS)
     return waves * tile.rows * tile.columns * flop_per_element / FLOP_PER_US_AND_PROCESSOR
 
 

@@ -106,6 +106,12 @@ class Backend(ABC):
         """How many programs were written and compiled so far; None where none ever is."""
         return None
 
+    def prepare(self, rows: Arrangement) -> None:  # noqa: B027 - nothing, unless work overlaps
+        """Begin with a mini-batch that is arranged next, while this one is computed.
+
+        All that this one runs was started by then; what it left can be read until `arrange`.
+        """
+
     @abstractmethod
     def arrange(self, rows: Arrangement) -> None:
         """Take the next mini-batch's rows, and make room for them.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import singledispatchmethod
+from functools import partial, singledispatchmethod
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,7 +41,9 @@ from harness.engine.backends.cuda.kinds import (
     TotalKind,
 )
 from harness.engine.backends.cuda.memory import Memory
-from harness.engine.backends.cuda.program import Phase, Rows
+from harness.engine.backends.cuda.model import KERNELS
+from harness.engine.backends.cuda.program import Phase, Rows, read_program
+from harness.engine.backends.cuda.streams import Stream
 from harness.engine.switches import Switches
 
 Values = NDArray[np.float32]
@@ -66,14 +68,33 @@ class WalkedBackend(cuda.Backend):
     def why_not(cls, switches: Switches, device: str) -> str | None:
         return None
 
-    def load(self, weights: Weights) -> None:
-        self._memory = PoisonedMemory(weights, self._device)
+    def _make_memory(self, weights: Weights) -> Memory:
+        return PoisonedMemory(weights, self._device)
+
+    def phases(self, kernel: str, words: Words) -> list[Phase]:
+        """A kernel's phases, read from what was uploaded."""
+        start = int(words[KERNELS.index(kernel)])
+        return read_program(self._preparation.modules[kernel], words[start:])
 
     def _start(self, *kernels: str) -> None:
+        assert self._prepared is not None
+        lengths = list(map(len, self._prepared.indices))
+        places = self._preparation.places
         for kernel in kernels:
-            for phase in self._phases[kernel]:
-                Walk(self._memory, self._words).phase(phase)
-                self.tally.n_launches += 1
+            self.tally.n_launches += self._prepared.n_phases(kernel)
+            work = partial(self._walk, kernel, self._staging.words.numpy(), places, lengths)
+            self._streams.do(Stream.COMPUTE, work)
+
+    def _walk(
+        self, kernel: str, words: Words, places: Mapping[WordArray, int], lengths: list[int]
+    ) -> None:
+        """What a GPU does when its turn comes: nothing but memory is read then."""
+        found = {
+            array: words[words[place] :][:n]
+            for (array, place), n in zip(places.items(), lengths, strict=True)
+        }
+        for phase in self.phases(kernel, words):
+            Walk(self._memory, found).phase(phase)
 
 
 @dataclass

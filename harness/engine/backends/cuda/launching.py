@@ -15,13 +15,15 @@ BUCKETS = (4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2
 OPTIONS = {"num_warps": 4, "num_stages": 2, "enable_fp_fusion": True}
 
 
+Kernel = Callable[..., Any]
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Launch:
-    """A kernel over all phases of the program in a slot of the header."""
+    """A kernel of the program in a slot of the header, with all that it is called with."""
 
-    kernel: Callable[..., Any]
+    kernel: Kernel
     slot: int
-    n_phases: int
     grid: int
     words: Tensor
     rate: Tensor
@@ -32,18 +34,19 @@ class Launch:
         kernel: Any = self.kernel
         kernel[(self.grid,)](self.words, self.slot, phase, self.rate, *self.floats, **OPTIONS)
 
-    @property
-    def addresses(self) -> tuple[int, ...]:
-        """Of everything that it is called with."""
-        return tuple(tensor.data_ptr() for tensor in (self.words, self.rate, *self.floats))
+
+Work = Sequence[tuple[Launch, int]]  # launches that belong together, and phases of each
 
 
 class Launcher(Protocol):
-    """Starts launches that belong together, in order; returns how many calls that took."""
+    """Starts launches that belong together, in order."""
 
     n_captures: int
 
-    def start(self, name: str, launches: Sequence[Launch]) -> int:
+    def n_calls(self, work: Work) -> int:
+        """How many calls that takes."""
+
+    def start(self, name: str, work: Work) -> None:
         """Start all phases of all of them; name: what they are, the same in every mini-batch."""
 
 
@@ -52,34 +55,41 @@ class PhaseByPhase:
 
     n_captures = 0
 
-    def start(self, name: str, launches: Sequence[Launch]) -> int:
+    def n_calls(self, work: Work) -> int:
+        """One a phase."""
+        return sum(n_phases for _, n_phases in work)
+
+    def start(self, name: str, work: Work) -> None:
         """Start them from Python."""
-        for launch in launches:
-            for phase in range(launch.n_phases):
+        for launch, n_phases in work:
+            for phase in range(n_phases):
                 launch.start(phase)
-        return sum(launch.n_phases for launch in launches)
 
 
 class Graphs:
     """One replay of a graph, captured once for every bucket of phases.
 
-    Captured anew when an array has moved, since a graph holds addresses.
+    Captured anew when a launch is another, since a graph holds addresses.
     """
 
     def __init__(self) -> None:
         self.n_captures = 0
-        self._graphs: dict[tuple[str, tuple[int, ...]], Any] = {}
-        self._addresses: dict[tuple[str, tuple[int, ...]], tuple[tuple[int, ...], ...]] = {}
+        self._graphs: dict[tuple[str, tuple[int, ...]], tuple[list[Launch], Any]] = {}
 
-    def start(self, name: str, launches: Sequence[Launch]) -> int:
-        """Replay a graph with room for all phases."""
-        key = (name, tuple(bucket_of(launch.n_phases) for launch in launches))
-        addresses = tuple(launch.addresses for launch in launches)
-        if self._addresses.get(key) != addresses:
-            self._graphs[key] = self._captured(launches, key[1])
-            self._addresses[key] = addresses
-        self._graphs[key].replay()
+    def n_calls(self, work: Work) -> int:
+        """One."""
         return 1
+
+    def start(self, name: str, work: Work) -> None:
+        """Replay a graph with room for all phases."""
+        buckets = tuple(bucket_of(n_phases) for _, n_phases in work)
+        launches = [launch for launch, _ in work]
+        captured, graph = self._graphs.get((name, buckets), ([], None))
+        if captured != launches:  # compared by identity: a launch is made anew when an array moves
+            graph = self._captured(launches, buckets)
+            self._graphs[name, buckets] = launches, graph
+        assert graph is not None
+        graph.replay()
 
     def _captured(self, launches: Sequence[Launch], buckets: Sequence[int]) -> Any:
         """Capture empty phases, after each kernel has been compiled and loaded by one of them."""
