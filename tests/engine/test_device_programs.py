@@ -22,7 +22,7 @@ from harness.engine.backends.cuda.expressions import EXPRESSIONS
 from harness.engine.backends.cuda.kinds import Columns, Kind, Product, Row, TileKind
 from harness.engine.backends.cuda.launching import BUCKETS, bucket_of
 from harness.engine.backends.cuda.model import ModelKinds
-from harness.engine.backends.cuda.module import WORDS
+from harness.engine.backends.cuda.module import WORDS, Module
 from harness.engine.backends.cuda.program import Phase
 from harness.engine.backends.cuda.stage import PlacedKind
 from harness.engine.backends.cuda.staging import starts_of
@@ -63,8 +63,8 @@ class Sabotaged(WalkedBackend):
         type(self).n_changed += changed != one.kind
         return replace(one, kind=changed)
 
-    def phases(self, kernel: str, words: Words) -> list[Phase]:
-        return type(self).change_phases(super().phases(kernel, words))
+    def phases(self, module: Module, words: Words) -> list[Phase]:
+        return type(self).change_phases(super().phases(module, words))
 
 
 @pytest.fixture

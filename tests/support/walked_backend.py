@@ -42,6 +42,7 @@ from harness.engine.backends.cuda.kinds import (
 )
 from harness.engine.backends.cuda.memory import Memory
 from harness.engine.backends.cuda.model import KERNELS
+from harness.engine.backends.cuda.module import Module
 from harness.engine.backends.cuda.program import Phase, Rows, read_program
 from harness.engine.backends.cuda.streams import Stream
 from harness.engine.switches import Switches
@@ -71,37 +72,47 @@ class WalkedBackend(cuda.Backend):
     def _make_memory(self, weights: Weights) -> Memory:
         return PoisonedMemory(weights, self._device)
 
-    def phases(self, kernel: str, words: Words) -> list[Phase]:
-        """A kernel's phases, read from what was uploaded."""
-        start = int(words[KERNELS.index(kernel)])
-        return read_program(self._preparation.modules[kernel], words[start:])
+    def phases(self, module: Module, words: Words) -> list[Phase]:
+        """Of a program, as it was uploaded."""
+        return read_program(module, words)
 
     def _start(self, *kernels: str) -> None:
+        """Bind what a launch binds: kernels and addresses; words are read when their turn comes."""
         assert self._prepared is not None
         lengths = list(map(len, self._prepared.indices))
-        places = self._preparation.places
+        places, words = self._preparation.places, self._staging.words.numpy()
+        indices = dict(zip(places, zip(places.values(), lengths, strict=True), strict=True))
         for kernel in kernels:
             self.tally.n_launches += self._prepared.n_phases(kernel)
-            work = partial(self._walk, kernel, self._staging.words.numpy(), places, lengths)
+            module = self._preparation.modules[kernel]
+            floats = {array: self._memory.tensor(array).numpy() for array in module.floats}
+            launch = Launch(module, KERNELS.index(kernel), floats, self._memory.rate.numpy())
+            work = partial(self._walk, launch, words, indices)
             self._streams.do(Stream.COMPUTE, work)
 
     def _walk(
-        self, kernel: str, words: Words, places: Mapping[WordArray, int], lengths: list[int]
+        self, launch: Launch, words: Words, indices: Mapping[WordArray, tuple[int, int]]
     ) -> None:
-        """What a GPU does when its turn comes: nothing but memory is read then."""
-        found = {
-            array: words[words[place] :][:n]
-            for (array, place), n in zip(places.items(), lengths, strict=True)
-        }
-        for phase in self.phases(kernel, words):
-            Walk(self._memory, found).phase(phase)
+        found = {array: words[words[place] :][:n] for array, (place, n) in indices.items()}
+        for phase in self.phases(launch.module, words[words[launch.slot] :]):
+            Walk(launch, found).phase(phase)
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """A kernel with the memory that it is started with."""
+
+    module: Module
+    slot: int
+    floats: Mapping[FloatArray, Values]
+    rate: Values
 
 
 @dataclass
 class Walk:
     """One phase: reads first, then all writes."""
 
-    memory: Memory
+    launch: Launch
     words: Mapping[WordArray, Words]
     writes: list[tuple[Values, Any, Values]] = field(default_factory=list)
 
@@ -122,7 +133,7 @@ class Walk:
     # --- arrays ---
 
     def array(self, array: FloatArray) -> Values:
-        found: Values = self.memory.tensor(array).numpy()
+        found = self.launch.floats[array]
         return found.reshape(-1, found.shape[-1]) if found.ndim > 1 else found
 
     def base(self, base: Base, rows: Rows) -> Words:
@@ -303,7 +314,7 @@ class Walk:
     def _step(self, kind: StepKind, rows: Rows) -> None:
         parameter, gradient = self.array(kind.parameter), self.array(kind.gradient)
         columns = slice(kind.gradient_column, kind.gradient_column + kind.width)
-        rate = self.memory.rate.numpy()[0]
+        rate = self.launch.rate[0]
         self._moved(kind, kind.parameter, lambda at: parameter[at] - rate * gradient[..., columns])
 
     @_run.register
@@ -312,4 +323,4 @@ class Walk:
         assert len(words) == rows.n
         place = (words[:, None], np.arange(kind.width)[None, :])
         gradient = self.block(kind.dy, rows, kind.width)
-        self.writes.append((table, place, table[place] - self.memory.rate.numpy()[0] * gradient))
+        self.writes.append((table, place, table[place] - self.launch.rate[0] * gradient))

@@ -52,6 +52,8 @@ class Backend(backend.Backend):
             return "torch multiplies with libraries of its own; use blas=auto"
         if switches.precision != EXACT:
             return f"precision={switches.precision} is for backend=cuda; leave it out"
+        if switches.streaming:
+            return "streaming=true is for backend=cuda; leave it out"
         if device == "cuda" and not torch.cuda.is_available():
             return "torch sees no CUDA device here; use device=cpu"
         return None
