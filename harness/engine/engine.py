@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,7 +78,7 @@ class Engine:
         self._lower(self.functions)
         self.n_lowered = len(self.functions)
         self.has_rounds = False
-        self._loss: float | None = None
+        self._losses: list[Callable[[], float]] = []
 
     def _lower(self, functions: Mapping[int, VertexFunction]) -> None:
         """Plan and compile the functions that have no plan yet, and number the row spaces anew."""
@@ -174,22 +174,20 @@ class Engine:
         """
         tally, begin = self.backend.tally, self.backend.ticks()
         tally.n_launches = tally.bytes_copied = 0
-        self._loss = None
+        self._losses = []
         if self.backend.runs_together:
             self.backend.run_together(self.laid_out.arrangement.forward)
         else:
-            self._loss = 0.0
             for one in self.laid_out.rounds:
                 self.backend.run_together(_runs_of(one))
-                self._loss += self.backend.total(one.losses)
+                self._losses.append(self.backend.later(one.losses))
         tally.n_cycles += self.backend.ticks() - begin
 
     def loss(self) -> float:
         """The loss of the last mini-batch, summed; waits for it where it is on a device."""
-        if self._loss is None:
-            losses = [loss for one in self.laid_out.rounds for loss in one.losses]
-            self._loss = self.backend.total(losses)
-        return self._loss
+        if self.backend.runs_together:
+            return self.backend.total([one for r in self.laid_out.rounds for one in r.losses])
+        return sum(loss() for loss in self._losses)
 
     def backward(self) -> None:
         """Run all batches in reverse, then the parameter gradients that were put off.

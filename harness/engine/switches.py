@@ -52,6 +52,8 @@ class Switches:
         tensor cores; "tf32", "bf16": not, and out of comparisons (harness.values.precision).
     streaming: on CUDA, the next mini-batch of a pass is constructed, scheduled and uploaded while
         this one is computed; otherwise before its own forward stage.
+    persistent: on CUDA, one launch runs all phases of a pass, whose programs meet behind each;
+        otherwise a graph has a launch for every phase.
     profile: also tell which share of forward and backward goes on moving data, for a table of that;
         the counter is read around such steps, so that the trial's own time is for nothing else.
     """
@@ -70,6 +72,7 @@ class Switches:
     blas: str = "auto"
     precision: str = EXACT
     streaming: bool = False
+    persistent: bool = False
     profile: bool = False
 
     def __post_init__(self) -> None:

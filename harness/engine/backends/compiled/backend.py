@@ -57,6 +57,8 @@ class Backend(backend.Backend):
             return f"precision={switches.precision} is for backend=cuda; leave it out"
         if switches.streaming:
             return "streaming=true is for backend=cuda: a CPU has no time to spare; leave it out"
+        if switches.persistent:
+            return "persistent=true is for backend=cuda; leave it out"
         try:
             blas.library_of(switches.blas)
         except UnsupportedTrial as error:

@@ -17,7 +17,14 @@ from harness.engine.backend import EVERY, Arrangement, Loss, Run
 from harness.engine.backends.cuda.expressions import EXPRESSIONS
 from harness.engine.backends.cuda.kernel_cache import use_own_kernel_cache
 from harness.engine.backends.cuda.kinds import MatrixForm
-from harness.engine.backends.cuda.launching import Graphs, Kernel, Launch, Launcher, PhaseByPhase
+from harness.engine.backends.cuda.launching import (
+    Graphs,
+    Kernel,
+    Launch,
+    Launcher,
+    Persistent,
+    PhaseByPhase,
+)
 from harness.engine.backends.cuda.memory import Memory
 from harness.engine.backends.cuda.model import KERNELS
 from harness.engine.backends.cuda.module import Module
@@ -61,7 +68,7 @@ class Backend(backend.Backend):
         super().__init__(switches, device, threads)
         self._device = torch.device(device)
         self._streams = self._queues()
-        self._launcher: Launcher = PhaseByPhase() if device == "cpu" else Graphs()
+        self._launcher = self._chosen_launcher()
         self._staging = Staging(self._device, self._streams, ahead=switches.streaming)
         self._plans: dict[int, Plan] = {}
         self._kernels: dict[str, tuple[Module, Kernel]] = {}
@@ -70,6 +77,11 @@ class Backend(backend.Backend):
         self._prepared: Prepared | None = None
         self._next: tuple[Prepared, Upload] | None = None
         self._n_programs = 0
+
+    def _chosen_launcher(self) -> Launcher:
+        if self.switches.persistent:
+            return Persistent(self._device)
+        return PhaseByPhase() if self._device.type == "cpu" else Graphs()
 
     def _queues(self) -> Streams:
         return CudaStreams() if self._device.type == "cuda" else AtOnce()
@@ -244,8 +256,8 @@ class Backend(backend.Backend):
 
     def facts(self) -> dict[str, str]:
         """How kernels are started, and how exact products are."""
-        calls = "graphs" if isinstance(self._launcher, Graphs) else "one launch a phase"
-        found = {"backend": "cuda", "calls": calls, "precision": self.switches.precision}
+        calls, precision = self._launcher.words, self.switches.precision
+        found = {"backend": "cuda", "calls": calls, "precision": precision}
         return found | ({"interpreted": "true"} if self._device.type == "cpu" else {})
 
     def versions(self) -> dict[str, str]:

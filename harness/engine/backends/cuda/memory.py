@@ -97,11 +97,11 @@ class Memory:
             n_rows, n_edges = geometry.rows.n, geometry.n_edges
             room = self._room.get(type_id, (0, 0))
             if n_rows > room[0] or n_edges > room[1]:
-                self._room[type_id] = (max(n_rows, room[0]), max(n_edges, room[1]))
                 for name, buffer in plans[type_id].buffers.items():
                     if not name.is_shared:
                         of_edges = buffer.domain == EDGE
                         self._grow(BufferOf(type_id, name), n_edges if of_edges else n_rows)
+                self._room[type_id] = (max(n_rows, room[0]), max(n_edges, room[1]))
         for key in self._shared:
             self._grow(key, rows.n_rows.get(key.name.of, 0))
 
@@ -115,8 +115,9 @@ class Memory:
                 f"{n_rows} rows of {width} are more than {MOST_ELEMENTS} elements of one array;"
                 " give a smaller batch_size"
             )
-        self.buffers[key] = self.empty(wanted, width)
         self.n_moves += 1
+        self.buffers[key] = self.empty(1, width)  # the old one goes first: both may not fit
+        self.buffers[key] = self.empty(wanted, width)
 
     def gradient(self, name: str) -> Tensor:
         """The place of a parameter's gradient."""

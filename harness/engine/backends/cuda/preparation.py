@@ -116,7 +116,13 @@ class Preparation:
         self.places, modules = {}, {}
         for kernel in KERNELS:
             mine = kinds.of_kernel(kernel)
-            module = write_module(mine, self._tiling, self._switches.precision, self.places)
+            module = write_module(
+                mine,
+                self._tiling,
+                self._switches.precision,
+                self.places,
+                persistent=self._switches.persistent,
+            )
             stages = kinds.stages_of(kernel) or {NO_RUN[0]: {}}
             modules[kernel] = module
             self._writers[kernel] = Writer.of(

@@ -69,7 +69,7 @@ class CudaStreams(Streams):
     """Torch's current stream computes, another copies."""
 
     def __init__(self) -> None:
-        self._copy: Any = torch.cuda.Stream()
+        self._copy: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def _stream(self, stream: Stream) -> Any:
         return self._copy if stream is Stream.COPY else torch.cuda.current_stream()
