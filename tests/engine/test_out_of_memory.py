@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,12 +32,18 @@ class Room:
     def __init__(self, allocate: Callable[..., torch.Tensor]) -> None:
         self.allocate, self.most_rows = allocate, MOST_ROWS
         self.n_refused = 0
+        self.before: Callable[[], None] = lambda: None  # of every array that is more than a place
+        self.given: list[weakref.ref[torch.Tensor]] = []
 
     def __call__(self, *shape: int) -> torch.Tensor:
+        if shape[0] > 1:
+            self.before()
         if shape[0] > self.most_rows:
             self.n_refused += 1
             raise torch.OutOfMemoryError(REFUSAL)
-        return self.allocate(*shape)
+        found = self.allocate(*shape)
+        self.given.append(weakref.ref(found))
+        return found
 
 
 @pytest.fixture
@@ -72,6 +80,28 @@ def test_what_fits_is_computed_after_what_did_not(
     assert room.n_refused == 2
     room.most_rows = 10**6
     assert is_right(setting, large, name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_array_is_given_up_before_a_larger_one_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, room: Room, kind: type[Backend]
+) -> None:
+    """Both together may not fit where the larger one does."""
+    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: kind)
+    room.most_rows = 10**6
+    setting = Setting("tree_lstm")
+    setting.train(setting.instances)
+    old = list(room.given)
+    seen: list[int] = []
+
+    def look() -> None:
+        seen.append(sum(one() is not None for one in old))
+
+    room.before = look
+    setting.train(setting.instances * 20)
+    look()
+    assert all(before > after for before, after in pairwise(seen[:-1]))
+    assert seen[-1] == seen[-2] < seen[0]  # nothing went only after what took its place was there
 
 
 @pytest.mark.parametrize(

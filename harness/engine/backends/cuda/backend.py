@@ -69,11 +69,12 @@ class Backend(backend.Backend):
         self._device = torch.device(device)
         self._streams = self._queues()
         self._launcher = self._chosen_launcher()
-        self._staging = Staging(self._device, self._streams, ahead=switches.streaming)
+        self._staging = Staging(
+            self._device, self._streams, self._forget_launches, ahead=switches.streaming
+        )
         self._plans: dict[int, Plan] = {}
         self._kernels: dict[str, tuple[Module, Kernel]] = {}
-        self._launches: dict[tuple[str, int], Launch] = {}
-        self._launches_for = (0, 0, 0)
+        self._launches: dict[tuple[str, int], tuple[Module, Launch]] = {}
         self._prepared: Prepared | None = None
         self._next: tuple[Prepared, Upload] | None = None
         self._n_programs = 0
@@ -112,6 +113,7 @@ class Backend(backend.Backend):
     def load(self, weights: Weights) -> None:
         """Copy the weights to the device."""
         self._memory = self._make_memory(weights)
+        self._memory.on_move = self._forget_launches
         self._preparation = Preparation(self._plans, self._memory, self.switches, self.tiling)
 
     def _make_memory(self, weights: Weights) -> Memory:
@@ -184,20 +186,20 @@ class Backend(backend.Backend):
     def _launch(self, name: str) -> Launch:
         """A kernel with all that it is called with, as long as no array moves."""
         memory, staging = self._memory, self._staging
-        state = (memory.n_moves, staging.n_moves, self._preparation.n_written)
-        if state != self._launches_for:
-            self._launches.clear()
-            self._launches_for = state
-        key = (name, staging.current)
-        if key not in self._launches:
-            module = self._preparation.modules[name]
+        key, module = (name, staging.current), self._preparation.modules[name]
+        known = self._launches.get(key)
+        if known is None or known[0] is not module:
             floats = tuple(memory.tensor(array) for array in module.floats)
             kernel, slot = self._kernel(name, module), KERNELS.index(name)
             launch = Launch(kernel, slot, self._grid(), staging.words, memory.rate, floats)
-            # Gradients get their places when they are first asked for, which is here.
-            self._launches_for = (memory.n_moves, *state[1:])
-            self._launches[key] = launch
-        return self._launches[key]
+            known = self._launches[key] = module, launch
+        return known[1]
+
+    def _forget_launches(self) -> None:
+        """Let go of all addresses, once nothing runs that has them."""
+        self._streams.synchronize()
+        self._launches.clear()
+        self._launcher.forget()
 
     def _kernel(self, name: str, module: Module) -> Kernel:
         known = self._kernels.get(name)

@@ -56,6 +56,9 @@ class Launcher(Protocol):
     def start(self, name: str, work: Work) -> None:
         """Start all phases of all of them; name: what they are, the same in every mini-batch."""
 
+    def forget(self) -> None:
+        """Let go of all launches, since arrays move."""
+
 
 class PhaseByPhase:
     """One launch a phase."""
@@ -72,6 +75,9 @@ class PhaseByPhase:
         for launch, n_phases in work:
             for phase in range(n_phases):
                 launch.start(phase)
+
+    def forget(self) -> None:
+        """There are none."""
 
 
 class Graphs:
@@ -100,6 +106,10 @@ class Graphs:
             self._graphs[name, buckets] = launches, graph
         assert graph is not None
         graph.replay()
+
+    def forget(self) -> None:
+        """A graph holds addresses."""
+        self._graphs.clear()
 
     def _captured(self, launches: Sequence[Launch], buckets: Sequence[int]) -> Any:
         """Capture empty phases, after each kernel has been compiled and loaded by one of them."""
@@ -163,6 +173,9 @@ class Persistent:
             self._barrier.zero_()
             grid = (self._grids[launch.kernel],)
             kernel[grid](*arguments, **OPTIONS, **COOPERATIVE)
+
+    def forget(self) -> None:
+        """There are none; a kernel's grid stays."""
 
     def _grid(self, launch: Launch, arguments: Sequence[Any]) -> int:
         """As many programs as were asked for, or as are resident; asks the compiled kernel."""

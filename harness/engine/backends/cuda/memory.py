@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ class Memory:
     """Arrays of one engine on one device.
 
     empty: makes room for floats; tests put values there that show where nothing was written.
-    n_moves: how often any array got another place.
+    on_move: called before an array gives up its place, so that nobody goes on holding it.
     """
 
     def __init__(self, weights: Weights, device: torch.device) -> None:
@@ -46,7 +46,7 @@ class Memory:
         self.widths: dict[BufferOf, int] = {}
         self.rate = torch.zeros(1, device=device)
         self.totals = torch.zeros(0, device=device)
-        self.n_moves = 0
+        self.on_move: Callable[[], None] = _nobody_holds_it
         self._shared: list[BufferOf] = []
         self._room: dict[int, tuple[int, int]] = {}  # rows and edges of a function that fit
 
@@ -91,8 +91,8 @@ class Memory:
     def arrange(self, rows: Arrangement, plans: Mapping[int, Plan], *, n_totals: int) -> None:
         """Make room for a mini-batch's rows, and for sums over all of it."""
         if n_totals > len(self.totals):
+            self.on_move()
             self.totals = self.empty(n_totals)
-            self.n_moves += 1
         for type_id, geometry in rows.types.items():
             n_rows, n_edges = geometry.rows.n, geometry.n_edges
             room = self._room.get(type_id, (0, 0))
@@ -115,7 +115,7 @@ class Memory:
                 f"{n_rows} rows of {width} are more than {MOST_ELEMENTS} elements of one array;"
                 " give a smaller batch_size"
             )
-        self.n_moves += 1
+        self.on_move()
         self.buffers[key] = self.empty(1, width)  # the old one goes first: both may not fit
         self.buffers[key] = self.empty(wanted, width)
 
@@ -123,7 +123,6 @@ class Memory:
         """The place of a parameter's gradient."""
         if name not in self.gradients:
             self.gradients[name] = self.empty(*self.parameters[name].shape)
-            self.n_moves += 1
         return self.gradients[name]
 
     def tensor(self, array: FloatArray) -> Tensor:
@@ -133,3 +132,7 @@ class Memory:
         if isinstance(array, ParameterOf):
             return self.parameters[array.name]
         return self.totals if isinstance(array, Totals) else self.gradient(array.name)
+
+
+def _nobody_holds_it() -> None:
+    """Until somebody says what to do."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -28,16 +28,18 @@ class Upload:
 class Staging:
     """Brings the words of a mini-batch to the device before they are needed.
 
+    on_move: called before words get another place on the device; has to wait for all work.
     ahead: whether words are uploaded while those of the last mini-batch are still read, by a stream
-    of their own and to a second buffer. n_uploads: copies so far. n_moves: how
-    often words got another place on the device. current: the buffer that is read.
+    of their own and to a second buffer. n_uploads: copies so far. current: the buffer that is read.
     The words' places on the device stay until they no longer fit.
     """
 
-    def __init__(self, device: torch.device, streams: Streams, *, ahead: bool) -> None:
-        self._device, self._streams = device, streams
+    def __init__(
+        self, device: torch.device, streams: Streams, on_move: Callable[[], None], *, ahead: bool
+    ) -> None:
+        self._device, self._streams, self._on_move = device, streams, on_move
         self._stream = Stream.COPY if ahead else Stream.COMPUTE
-        self.n_uploads = self.n_moves = self.current = 0
+        self.n_uploads = self.current = 0
         n_buffers = 2 if ahead else 1
         self.buffers = [torch.zeros(1, dtype=torch.int32, device=device) for _ in range(n_buffers)]
         self._pinned = [self._pinned_room(1) for _ in range(N_PINNED)]
@@ -76,12 +78,11 @@ class Staging:
     def _make_room(self, target: int, n: int) -> None:
         if n <= len(self.buffers[target]):
             return
-        self._streams.synchronize()  # what reads or writes memory that goes away
+        self._on_move()  # waits for what reads or writes memory that goes away
         self.buffers[target] = torch.zeros(
             int(n * GROWTH) + 1, dtype=torch.int32, device=self._device
         )
         self._released[target] = self._streams.mark(Stream.COMPUTE)  # its zeros are written there
-        self.n_moves += 1
 
     def _pinned_room(self, n: int) -> Tensor:
         return torch.zeros(n, dtype=torch.int32, pin_memory=self._device.type == "cuda")

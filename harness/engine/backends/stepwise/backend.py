@@ -79,6 +79,7 @@ class Backend(backend.Backend):
     def arrange(self, rows: Arrangement) -> None:
         """Upload the indices, in one copy, and make room."""
         self._rows = rows
+        self._parameters.clear()  # gradients of looked-up rows hold memory that may go
         indices = upload(rows.types, self._device)
         for type_id, geometry in rows.types.items():
             self._executors[type_id].bind(geometry, indices[type_id])
