@@ -132,6 +132,13 @@ class System(ABC):
     def load(self, instances: Sequence[Any]) -> None:
         """Take the next mini-batch, untimed; no graph work may happen here."""
 
+    def upcoming(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most look no further
+        """Hear, after `load` and untimed, of the mini-batch that is loaded next.
+
+        `run` may begin with it while it waits for a device: inside of its own time, and never for
+        more than the one mini-batch that follows in the same pass.
+        """
+
     @abstractmethod
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Process the loaded mini-batch, marking each phase when it ends.

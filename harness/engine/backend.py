@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -106,6 +106,12 @@ class Backend(ABC):
         """How many programs were written and compiled so far; None where none ever is."""
         return None
 
+    def prepare(self, rows: Arrangement) -> None:  # noqa: B027 - nothing, unless work overlaps
+        """Begin with a mini-batch that is arranged next, while this one is computed.
+
+        All that this one runs was started by then; what it left can be read until `arrange`.
+        """
+
     @abstractmethod
     def arrange(self, rows: Arrangement) -> None:
         """Take the next mini-batch's rows, and make room for them.
@@ -139,6 +145,11 @@ class Backend(ABC):
         Waits for what computes them.
         """
         return sum(float(self.read(*loss).sum()) for loss in losses)
+
+    def later(self, losses: Sequence[Loss]) -> Callable[[], float]:
+        """Return what gives the sum of these losses, as it is now; waits when it is called."""
+        found = self.total(losses)
+        return lambda: found
 
     @abstractmethod
     def clear_gradients(self) -> None:

@@ -50,6 +50,10 @@ class Switches:
         OpenBLAS; "openblas": it alone; "torch": the MKL that is inside PyTorch.
     precision: of products on CUDA. "ieee": float32; "tf32x3": nearly so, by three products of
         tensor cores; "tf32", "bf16": not, and out of comparisons (harness.values.precision).
+    streaming: on CUDA, the next mini-batch of a pass is constructed, scheduled and uploaded while
+        this one is computed; otherwise before its own forward stage.
+    persistent: on CUDA, one launch runs all phases of a pass, whose programs meet behind each;
+        otherwise a graph has a launch for every phase.
     profile: also tell which share of forward and backward goes on moving data, for a table of that;
         the counter is read around such steps, so that the trial's own time is for nothing else.
     """
@@ -67,6 +71,8 @@ class Switches:
     loop: str = "compiled"
     blas: str = "auto"
     precision: str = EXACT
+    streaming: bool = False
+    persistent: bool = False
     profile: bool = False
 
     def __post_init__(self) -> None:

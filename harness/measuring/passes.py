@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +43,7 @@ def warm_up(
     with collector_paused():
         while not _is_warm(timing, passes_s, (now_ns() - began) * 1e-9):
             seconds = 0.0
-            for mini_batch in mini_batches:
-                system.load(mini_batch)
+            for _ in loaded(system, mini_batches):
                 clock.start(marked=False)
                 system.run(clock)
                 seconds += clock.stop().total_s
@@ -52,6 +51,18 @@ def warm_up(
                     counters.append(system.counters())
             passes_s.append(seconds)
     return WarmUp(len(passes_s), tuple(counters))
+
+
+def loaded(system: System, mini_batches: Sequence[Sequence[Any]]) -> Iterator[None]:
+    """Load one mini-batch after the other, each with the one behind it named.
+
+    None behind the last: every pass prepares its own mini-batches, and all of them.
+    """
+    for k, mini_batch in enumerate(mini_batches):
+        system.load(mini_batch)
+        if k + 1 < len(mini_batches):
+            system.upcoming(mini_batches[k + 1])
+        yield
 
 
 def _is_warm(timing: Timing, passes_s: Sequence[float], elapsed_s: float) -> bool:
@@ -117,8 +128,7 @@ def time_passes(
         while not _enough(timing, n_passes, timed_s, (now_ns() - began) * 1e-9):
             is_marked = n_passes % 2 == 1
             samples = marked if is_marked else whole
-            for mini_batch in mini_batches:
-                system.load(mini_batch)
+            for _ in loaded(system, mini_batches):
                 clock.start(marked=is_marked)
                 system.run(clock)
                 samples.append(clock.stop())

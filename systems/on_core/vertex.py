@@ -18,7 +18,7 @@ from harness.contracts.policy import (
 )
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from harness.engine.backend import Backend, backend_names, choose_backend
-from harness.engine.engine import Engine
+from harness.engine.engine import Engine, LaidOut
 from harness.engine.switches import Switches
 from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
 from harness.granularity.operators import OperatorModel
@@ -26,7 +26,7 @@ from harness.granularity.vertices import VertexModel
 from harness.policies.parts.bound import lower_bound
 from harness.policies.parts.rounds import first_round, schedule_in_rounds
 from harness.values.graph import MiniBatch
-from harness.values.schedule import check_schedule
+from harness.values.schedule import Schedule, check_schedule
 
 DEFAULT_POLICY = "frontier"
 
@@ -75,6 +75,8 @@ class Adapter(System):
         if not is_learned(self.policy_name):
             self.policy: Policy = load_policy(self.policy_name)
         self._backend: Backend | None = None
+        self._following: Sequence[Any] | None = None
+        self._prepared: tuple[Sequence[Any], MiniBatch, Schedule, LaidOut] | None = None
         self._n_programs: int | None = None  # before the last run that was made to compile
 
     @classmethod
@@ -140,13 +142,24 @@ class Adapter(System):
     def load(self, instances: Sequence[Any]) -> None:
         """Take the instances as they are."""
         self.instances = instances
+        self._following = None
+
+    def upcoming(self, instances: Sequence[Any]) -> None:
+        """Take those of the next mini-batch, which `run` then prepares, with `streaming`."""
+        self._following = instances if self.switches.streaming else None
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
-        """Construct, schedule (policy and memory layout), forward, backward, update."""
-        self.mini_batch: MiniBatch = self.model.mini_batch(self.instances)
-        clock.mark("construct")
-        self.schedule = schedule_in_rounds(self.policy, self.mini_batch.graph)
-        self.engine.arrange(self.mini_batch, self.schedule)
+        """Construct, schedule (policy and memory layout), forward, backward, update.
+
+        With `streaming` the first two of the mini-batch behind it, once all of this one is started.
+        """
+        prepared, self._prepared = self._prepared, None
+        if prepared is None or prepared[0] is not self.instances:
+            self.mini_batch, self.schedule = self._scheduled(self.instances, clock)
+            self.engine.arrange(self.mini_batch, self.schedule)
+        else:
+            _, self.mini_batch, self.schedule, laid_out = prepared
+            self.engine.take(laid_out)
         clock.mark("schedule")
         self.engine.forward()
         clock.mark("forward")
@@ -156,6 +169,16 @@ class Adapter(System):
             if update:
                 self.engine.update(self.settings.learning_rate)
                 clock.mark("update")
+        if self._following is not None:
+            mini_batch, schedule = self._scheduled(self._following, clock)
+            laid_out = self.engine.prepare(mini_batch, schedule)
+            self._prepared = self._following, mini_batch, schedule, laid_out
+            clock.mark("schedule")
+
+    def _scheduled(self, instances: Sequence[Any], clock: Clock) -> tuple[MiniBatch, Schedule]:
+        mini_batch = self.model.mini_batch(instances)
+        clock.mark("construct")
+        return mini_batch, schedule_in_rounds(self.policy, mini_batch.graph)
 
     def result(self) -> Result:
         """Loss, outputs, gradients and counters of the last run, whose schedule is proved valid.

@@ -176,7 +176,7 @@ def test_outputs_may_be_read_by_several_functions(kind: type[Backend]) -> None:
         setting.engine.forward()
         losses.append(setting.engine.loss())
         setting.engine.backward()
-    assert len(two.engine.read) == 2
+    assert len(two.engine.laid_out.read) == 2
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
     np.testing.assert_allclose(one.engine.outputs(), two.engine.outputs(), rtol=1e-5, atol=1e-6)
     for key, gradient in one.backend.gradients().items():
@@ -186,7 +186,7 @@ def test_outputs_may_be_read_by_several_functions(kind: type[Backend]) -> None:
 def test_an_output_function_that_reads_nothing_is_left_out(kind: type[Backend]) -> None:
     setting = Setting("tree_lstm", n_outputs=2)
     setting.train(setting.instances)
-    assert [k for k, _ in setting.engine.read.tolist()] == [-1]
+    assert [k for k, _ in setting.engine.laid_out.read.tolist()] == [-1]
 
 
 def test_several_values_may_be_pushed(kind: type[Backend]) -> None:
@@ -273,7 +273,7 @@ def test_the_engine_makes_one_call_a_stage(monkeypatch: pytest.MonkeyPatch) -> N
     assert backend.calls["arrange"] == backend.calls["clear_gradients"] == 3
     forward = [(t, b) for stage, t, b in backend.batches if stage == "batch"]
     backward = [(t, b) for stage, t, b in backend.batches if stage == "backward"]
-    assert len(forward) == 3 * (len(setting.engine.layout.batches) + 1)
+    assert len(forward) == 3 * (len(setting.engine.laid_out.layout.batches) + 1)
     assert backward[: len(backward) // 3] == forward[: len(forward) // 3][::-1]
     whole = {b for stage, _, b in backend.batches if stage in ("eager", "lazy", "backward_lazy")}
     assert whole == {ALL_ROWS}

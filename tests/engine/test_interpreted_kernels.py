@@ -46,8 +46,8 @@ class SmallTiles(Backend):
 
     tiling = SMALL
 
-    def load(self, weights: Weights) -> None:
-        self._memory = PoisonedMemory(weights, self._device)
+    def _make_memory(self, weights: Weights) -> PoisonedMemory:
+        return PoisonedMemory(weights, self._device)
 
 
 @pytest.fixture

@@ -58,7 +58,8 @@ def all_switches(granularity: str) -> Iterator[Switches]:
     """Every combination of the other switches that training knows."""
     flags = [field.name for field in fields(Switches) if isinstance(field.default, bool)]
     # pre_gather_parameters: tests/vertex/test_columns.py; profile: test_moving_share.py
-    for other in ("fold_tables", "pre_gather_parameters", "profile"):
+    # streaming, persistent: of one backend, test_streaming.py and test_persistent.py
+    for other in ("fold_tables", "pre_gather_parameters", "profile", "streaming", "persistent"):
         flags.remove(other)
     for k, values in enumerate(itertools.product((True, False), repeat=len(flags))):
         for layout, loop in itertools.product(("read_order", "policy"), ("compiled", "python")):

@@ -15,7 +15,6 @@ from typing import Any
 from harness.contracts.model import ModelSizes, initial_weights
 from harness.contracts.policy import load_policy
 from harness.engine.backends.cuda.backend import Backend
-from harness.engine.backends.cuda.model import KERNELS
 from harness.engine.backends.cuda.offline import resources_of
 from harness.engine.engine import Engine
 from harness.engine.switches import Switches
@@ -45,7 +44,7 @@ def main() -> None:
     mini_batch = model.mini_batch(trees(sizes, (5, 7)))
     engine.arrange(mini_batch, schedule_in_rounds(load_policy("agenda"), mini_batch.graph))
     backend: Any = engine.backend
-    modules = {kernel: backend._numbers[kernel].module for kernel in KERNELS}
+    modules = backend._preparation.modules
     found = {kernel: asdict(resources_of(m, "sm_90")) for kernel, m in modules.items()}
     print(json.dumps(found))
 

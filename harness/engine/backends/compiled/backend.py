@@ -59,6 +59,10 @@ class Backend(backend.Backend):
             return "profile=true reads a counter of x86 processors, which this is not"
         if switches.precision != EXACT:
             return f"precision={switches.precision} is for backend=cuda; leave it out"
+        if switches.streaming:
+            return "streaming=true is for backend=cuda: a CPU has no time to spare; leave it out"
+        if switches.persistent:
+            return "persistent=true is for backend=cuda; leave it out"
         try:
             blas.library_of(switches.blas)
         except UnsupportedTrial as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
 from harness.engine import backend
-from harness.engine.backend import EVERY, Arrangement
+from harness.engine.backend import EVERY, Arrangement, Loss
 from harness.engine.backends.stepwise.executor import TypeExecutor
+from harness.engine.backends.stepwise.indices import upload
 from harness.engine.backends.stepwise.kernels import KERNELS
 from harness.engine.backends.stepwise.parameters import Parameters
 from harness.engine.backends.stepwise.workspace import Matrix
@@ -52,6 +53,10 @@ class Backend(backend.Backend):
             return "torch multiplies with libraries of its own; use blas=auto"
         if switches.precision != EXACT:
             return f"precision={switches.precision} is for backend=cuda; leave it out"
+        if switches.streaming:
+            return "streaming=true is for backend=cuda; leave it out"
+        if switches.persistent:
+            return "persistent=true is for backend=cuda; leave it out"
         if device == "cuda" and not torch.cuda.is_available():
             return "torch sees no CUDA device here; use device=cpu"
         return None
@@ -72,10 +77,12 @@ class Backend(backend.Backend):
                 )
 
     def arrange(self, rows: Arrangement) -> None:
-        """Upload the indices, and make room."""
+        """Upload the indices, in one copy, and make room."""
         self._rows = rows
+        self._parameters.clear()  # gradients of looked-up rows hold memory that may go
+        indices = upload(rows.types, self._device)
         for type_id, geometry in rows.types.items():
-            self._executors[type_id].bind(geometry)
+            self._executors[type_id].bind(geometry, indices[type_id])
         for name, matrix in self._states.items():
             matrix.ensure(rows.n_rows.get(name.of, 0))
 
@@ -91,6 +98,14 @@ class Backend(backend.Backend):
         """Copy to NumPy."""
         found: NDArray[np.float32] = self._executors[type_id].value(ref)[rows].cpu().numpy()
         return found.copy() if self._device.type == "cpu" else found
+
+    def later(self, losses: Sequence[Loss]) -> Callable[[], float]:
+        """Sum them up on the device, and read the sum when it is asked for."""
+        sums = [self._executors[type_id].value(ref)[rows].sum() for type_id, ref, rows in losses]
+        if not sums:
+            return lambda: 0.0
+        total = torch.stack(sums).sum()
+        return lambda: float(total)
 
     def clear_gradients(self) -> None:
         """Zero the gradients of states; those of parameters are written over."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from harness.engine.backend import Tally
 from harness.engine.backends.stepwise import arithmetic, movement
 from harness.engine.backends.stepwise.bound import Bound, Run
+from harness.engine.backends.stepwise.indices import TypeIndices
 from harness.engine.backends.stepwise.parameters import Parameters
 from harness.engine.backends.stepwise.workspace import Matrix
 from harness.engine.lowering.plan import (
@@ -51,9 +52,9 @@ class TypeExecutor:
         }
         self.touches_states = {stage: plan.addresses_states(stage) for stage in STAGES}
 
-    def bind(self, geometry: TypeGeometry) -> None:
+    def bind(self, geometry: TypeGeometry, indices: TypeIndices) -> None:
         """Take a mini-batch's rows."""
-        self.bound.bind(geometry)
+        self.bound.bind(geometry, indices)
 
     def run_batch(self, stage: str, batch: int) -> None:
         """Run a stage over the rows of one batch."""
