@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
@@ -9,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hypothesis import settings
 
 from harness.machine.memory import give_back_memory
+from harness.measuring import clock
 from harness.records.record import Record, trial_of
 from harness.trials.spec import Limits, Timing, TrialSpec
 from harness.values.places import ROOT
@@ -65,6 +68,24 @@ def _signals_as_a_terminal_gives_them() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _what_stays_is_not_looked_through() -> Iterator[None]:
+    """Keep the garbage collector from what lives as long as the process.
+
+    Once all tests are collected and all frameworks imported these are a million objects, which it
+    takes 0.6 s to look through; trials have it run three times each, and so does the end of a file.
+    A trial thaws what is frozen, which here it must not: the collector rests in it all the same.
+    """
+    gc.collect()
+    gc.freeze()
+    same = {name: getattr(gc, name) for name in ("isenabled", "enable", "disable", "collect")}
+    frozen = {"freeze": lambda: None, "unfreeze": lambda: None}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clock, "gc", SimpleNamespace(**same, **frozen))
+        yield
+    gc.unfreeze()
 
 
 @pytest.fixture
