@@ -69,7 +69,7 @@ ONLY = {
 }
 # Cases of large arrays are for DyNet, each of whose systems runs them, and for one system of each
 # other way to run a mini-batch. reference would compare the oracle with itself for 9 s.
-LARGE = ("vertex", "cavs", "fold", "torch_eager", "torch_levels", "torch_rnn")
+LARGE_TOO = ("vertex", "cavs", "fold", "torch_eager", "torch_levels", "torch_rnn")
 # Fewer loops to compile for each program, and fewer steps in each.
 SMALL = {
     "jax_scan": {"chunk": 16, "widths": 2},
@@ -256,7 +256,7 @@ def kernels_of(values: dict[str, Any], name: str) -> AbstractContextManager[None
 def is_large_elsewhere(values: dict[str, Any], name: str) -> bool:
     """Whether a case is one of large arrays, which other systems run."""
     of_dynet = values["adapter"].startswith("systems.on_dynet.")
-    return name.endswith("_large") and not of_dynet and values["name"] not in LARGE
+    return name.endswith("_large") and not of_dynet and values["name"] not in LARGE_TOO
 
 
 def run_all(values: dict[str, Any], device: str, overrides: dict[str, Any]) -> dict[str, Any]:
