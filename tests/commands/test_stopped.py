@@ -140,23 +140,32 @@ def test_two_runs_on_one_folder_measure_nothing_twice(tmp_path: Path) -> None:
     sweep = [*TINY, "system=reference,null", "rounds=2", f"results_dir={results}"]
     with running(tmp_path, "harness.commands.bench", ["-m", *sweep]) as first:
         wait_for(lambda: list((tmp_path / "cache").rglob("*.turn")), first)
+        first.send_signal(signal.SIGSTOP)  # until the second has come, however long that takes
         environment = os.environ | {
             "PYTHONPATH": str(ROOT),
             "XDG_CACHE_HOME": str(tmp_path / "cache"),
         }
-        second = subprocess.run(
-            [sys.executable, "-m", "harness.commands.bench", "-m", *sweep],
-            env=environment,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        said = tmp_path / "said"
+        with said.open("w") as file:
+            second = subprocess.Popen(
+                [sys.executable, "-m", "harness.commands.bench", "-m", *sweep],
+                env=environment,
+                cwd=tmp_path,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                text=True,
+            )
+        with second:
+            try:
+                wait_for(said.read_text, second)
+            finally:
+                first.send_signal(signal.SIGCONT)
+            second_said = second.communicate()[0]
         first_said = first.communicate()
         assert first.returncode == second.returncode == 0
     assert "; 0 kept" in first_said[0]
-    assert "4 records: 4 ok; 4 kept" in second.stdout
-    waits = second.stderr.splitlines()[0]
+    assert "4 records: 4 ok; 4 kept" in second_said
+    waits = said.read_text().splitlines()[0]
     assert waits.startswith(f"bench: {results} is measured into by bench -m ")
     assert f"(process {first.pid}, since " in waits
     assert not list(results.rglob("superseded"))
