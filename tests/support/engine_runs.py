@@ -69,23 +69,6 @@ def all_switches(granularity: str) -> Iterator[Switches]:
             yield Switches(granularity=granularity, layout=layout, loop=loop, **chosen)
 
 
-def switches_by_threes(granularity: str) -> list[Switches]:
-    """So many of all combinations that any values of any three switches meet in one of them.
-
-    The one that has most new ones comes next, so that they are always the same: 14 of 32.
-    """
-    threes = {
-        one: set(itertools.combinations(one.words().items(), 3))
-        for one in all_switches(granularity)
-    }
-    missing = set[Any]().union(*threes.values())
-    chosen: list[Switches] = []
-    while missing:
-        chosen.append(max(threes, key=lambda one: len(threes[one] & missing)))
-        missing -= threes[chosen[-1]]
-    return chosen
-
-
 @contextmanager
 def interpreted_kernels() -> Iterator[None]:
     """Run generated code as plain Python, since compiling it takes seconds."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
-from harness.values.places import CONF_DIR, ROOT
+from harness.values.places import ROOT
 
 SYSTEMS = ["null", "reference"]  # need no framework, and one of them computes
 
@@ -43,18 +40,6 @@ def experiment(draw: str, quantities: list[str], **base: object) -> dict[str, ob
             }
         },
     }
-
-
-def small_pipeline(folder: Path) -> Path:
-    """Put two artefacts, which share their trials, into a working folder."""
-    shutil.copytree(CONF_DIR, folder / "conf", ignore=shutil.ignore_patterns("experiment"))
-    place = folder / "conf" / "experiment"
-    place.mkdir()
-    curves = experiment("plots.figures.curves", ["epoch_s"])
-    table = experiment("plots.tables.speedups", ["computation_s", "overall_speedup"])
-    for name, content in (("small_curves", curves), ("small_table", table)):
-        (place / f"{name}.yaml").write_text(yaml.safe_dump(content))
-    return folder
 
 
 HERE = ("scale=smoke", "device=cpu", "conf_dir=conf", "data_root=no_data")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import signal
 import subprocess
 import time
@@ -16,14 +15,7 @@ import yaml
 from harness.planning.rounds import order_of_round
 from harness.records.record import read_record
 from harness.trials.spec import TrialSpec
-from tests.support.pipelines import (
-    SYSTEMS,
-    command,
-    environment,
-    records,
-    small_pipeline,
-    snakemake,
-)
+from tests.support.pipelines import SYSTEMS, command, environment, records, snakemake
 
 
 def superseded(folder: Path) -> list[Path]:
@@ -38,18 +30,11 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) ->
         time.sleep(0.02)
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working folder in which everything was measured and drawn: to be left as it is."""
-    folder = small_pipeline(tmp_path_factory.mktemp("finished"))
+@pytest.mark.slow
+def test_all_makes_every_table_and_figure_once(folder: Path) -> None:
     done = snakemake(folder, "all")
     assert done.returncode == 0, done.stdout + done.stderr
-    return folder
-
-
-@pytest.mark.slow
-def test_all_makes_every_table_and_figure_once(finished: Path) -> None:
-    results = finished / "results"
+    results = folder / "results"
     for suffix in ("pdf", "png", "csv"):
         assert (results / f"figures/small_curves.{suffix}").stat().st_size > 0
     for suffix in ("pdf", "png", "csv", "tex", "md", "html"):
@@ -58,7 +43,7 @@ def test_all_makes_every_table_and_figure_once(finished: Path) -> None:
     assert "synthetic" in page
     assert "Tree-LSTM in miniature" in page
 
-    first = records(finished)
+    first = records(folder)
     assert len(first) == len(SYSTEMS) * 2 * 2, "artefacts share their trials"
     in_time = [
         read_record(path) for path in sorted(first, key=lambda path: path.stat().st_mtime_ns)
@@ -70,15 +55,15 @@ def test_all_makes_every_table_and_figure_once(finished: Path) -> None:
         at = [r for r in in_time if (r.trial.round, r.trial.batch_size) == (round_, size)]
         specs = [TrialSpec.from_dict(record.config) for record in at]
         assert specs == order_of_round(specs, round_, lambda spec: spec), "as bench draws it"
-    again = snakemake(finished, "all")
+    again = snakemake(folder, "all")
     assert again.returncode == 0
     assert "Nothing to be done" in again.stdout + again.stderr
-    assert records(finished) == first
+    assert records(folder) == first
 
 
 @pytest.mark.slow
-def test_a_record_that_is_gone_is_measured_again_and_drawn(finished: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(finished, tmp_path / "copied")
+def test_a_record_that_is_gone_is_measured_again_and_drawn(folder: Path) -> None:
+    assert snakemake(folder, "all").returncode == 0
     first = records(folder)
     gone, *others = first
     gone.unlink()
