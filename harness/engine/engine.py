@@ -20,7 +20,7 @@ from harness.engine.rows.geometry import (
     type_geometry,
 )
 from harness.engine.rows.layout import Index, Layout, plan_layout
-from harness.engine.rows.rounds import ALL_ROWS, Round, all_at_once, plan_rounds
+from harness.engine.rows.rounds import ALL_ROWS, Around, Round, around, plan_rounds
 from harness.engine.switches import Switches
 from harness.errors import ScheduleError, UnsupportedTrial
 from harness.values.graph import MiniBatch
@@ -70,6 +70,7 @@ class Engine:
         self._lower(self.functions)
         self.n_lowered = len(self.functions)
         self.has_rounds = False
+        self._known_around: dict[tuple[int, ...], Around] = {}
         self._loss: float | None = None
 
     def _lower(self, functions: Mapping[int, VertexFunction]) -> None:
@@ -119,20 +120,25 @@ class Engine:
         self.output_order: dict[int, Index] = {k: rows.order for k, rows in outputs.items()}
         n_rows = {state: layout.n_rows[space] for state, space in self.space_of_state.items()}
         self.layout: Layout = layout
-        self.whole = np.array([(type_id, ALL_ROWS) for type_id in types], dtype=np.int32)
-        read = [(k, b) for k, rows in outputs.items() for b in self._going_back(rows)]
-        self.read = np.array(read, dtype=np.int32) if read else NO_BATCHES
         self.has_rounds = schedule.round_starts is not None
-        self.rounds = (
-            [all_at_once(self.plans, layout, outputs)]
-            if schedule.round_starts is None
-            else plan_rounds(self.plans, layout, schedule.round_starts, outputs)
-        )
+        same = self._around(tuple(types), outputs)
+        if schedule.round_starts is None:
+            self.rounds, self.read = [same.round_of(layout.batches)], same.read
+        else:
+            self.rounds = plan_rounds(self.plans, layout, schedule.round_starts, outputs)
+            back_again = [(k, b) for k, rows in outputs.items() for b in self._going_back(rows)]
+            self.read = np.array(back_again, dtype=np.int32) if back_again else NO_BATCHES
         self.runs_forward = [run for one in self.rounds for run in _runs_of(one)]
         back = np.concatenate([self.read, layout.batches[::-1]])
-        self.runs_backward = [("backward", back), ("backward_lazy", self.whole)]
+        self.runs_backward = [("backward", back), ("backward_lazy", same.whole)]
         backward = self.runs_backward if self.train else ()
         self.backend.arrange(Arrangement(types, n_rows, self.runs_forward, backward))
+
+    def _around(self, types: tuple[int, ...], output_ids: Iterable[int]) -> Around:
+        """What is the same for all mini-batches that have these functions."""
+        if types not in self._known_around:
+            self._known_around[types] = around(self.plans, types, output_ids)
+        return self._known_around[types]
 
     def _going_back(self, rows: OutputRows) -> Iterable[int]:
         """Batches of an output function in the backward stage, when all rounds are over."""
