@@ -21,7 +21,7 @@ from harness.engine.rows.geometry import (
     type_geometry,
 )
 from harness.engine.rows.layout import Index, Layout, plan_layout
-from harness.engine.rows.rounds import ALL_ROWS, Round, all_at_once, plan_rounds
+from harness.engine.rows.rounds import ALL_ROWS, Around, Round, around, plan_rounds
 from harness.engine.switches import Switches
 from harness.errors import ScheduleError, UnsupportedTrial
 from harness.values.graph import MiniBatch
@@ -88,6 +88,7 @@ class Engine:
         self.n_lowered = len(self.functions)
         self.has_rounds = False
         self._losses: list[Callable[[], float]] = []
+        self._known_around: dict[tuple[int, ...], Around] = {}
 
     def _lower(self, functions: Mapping[int, VertexFunction]) -> None:
         """Plan and compile the functions that have no plan yet, and number the row spaces anew."""
@@ -154,21 +155,26 @@ class Engine:
         outputs = output_geometries(self.output_reads, mini_batch, layout)
         types |= {k: rows.geometry for k, rows in outputs.items()}
         n_rows = {state: layout.n_rows[space] for state, space in self.space_of_state.items()}
-        whole = np.array([(type_id, ALL_ROWS) for type_id in types], dtype=np.int32)
-        read = [(k, b) for k, rows in outputs.items() for b in self._going_back(rows)]
-        rounds = (
-            [all_at_once(self.plans, layout, outputs)]
-            if schedule.round_starts is None
-            else plan_rounds(self.plans, layout, schedule.round_starts, outputs)
-        )
-        goes_back = np.array(read, dtype=np.int32) if read else NO_BATCHES
+        same = self._around(tuple(types), outputs)
+        if schedule.round_starts is None:
+            rounds, goes_back = [same.round_of(layout.batches)], same.read
+        else:
+            rounds = plan_rounds(self.plans, layout, schedule.round_starts, outputs)
+            read = [(k, b) for k, rows in outputs.items() for b in self._going_back(rows)]
+            goes_back = np.array(read, dtype=np.int32) if read else NO_BATCHES
         back = np.concatenate([goes_back, layout.batches[::-1]])
         forward = [run for one in rounds for run in _runs_of(one)]
-        backward = [("backward", back), ("backward_lazy", whole)] if self.train else []
+        backward = [("backward", back), ("backward_lazy", same.whole)] if self.train else []
         order = {k: rows.order for k, rows in outputs.items()}
         arrangement = Arrangement(types, n_rows, forward, backward)
         self.has_rounds = schedule.round_starts is not None
         return LaidOut(mini_batch, layout, order, rounds, goes_back, arrangement)
+
+    def _around(self, types: tuple[int, ...], output_ids: Iterable[int]) -> Around:
+        """What is the same for all mini-batches that have these functions."""
+        if types not in self._known_around:
+            self._known_around[types] = around(self.plans, types, output_ids)
+        return self._known_around[types]
 
     def _going_back(self, rows: OutputRows) -> Iterable[int]:
         """Batches of an output function in the backward stage, when all rounds are over."""

@@ -98,22 +98,27 @@ def output_geometries(
 
     reads: by id, the k-th below 0; see MiniBatch.output_ids.
     """
+    if mini_batch.output_ids is None:
+        read = {-1: reads[-1]} if -1 in reads and len(mini_batch.outputs) else {}
+        return {k: _output_rows(one, mini_batch, layout, None) for k, one in read.items()}
     found = {}
     for k, of_function in reads.items():
-        if mini_batch.output_ids is None:
-            mine = np.arange(len(mini_batch.outputs) if k == -1 else 0)
-        else:
-            mine = np.flatnonzero(mini_batch.output_ids == -1 - k)
+        mine = np.flatnonzero(mini_batch.output_ids == -1 - k)
         if len(mine):
             found[k] = _output_rows(of_function, mini_batch, layout, mine)
     return found
 
 
-def _output_rows(reads: Reads, mini_batch: MiniBatch, layout: Layout, mine: Index) -> OutputRows:
-    """In the order of the rows that are read, in which one round comes after the other."""
-    outputs = mini_batch.outputs[mine]
+def _output_rows(
+    reads: Reads, mini_batch: MiniBatch, layout: Layout, mine: Index | None
+) -> OutputRows:
+    """In the order of the rows that are read, in which one round comes after the other.
+
+    mine: which outputs the function reads; None: all.
+    """
+    outputs = mini_batch.outputs if mine is None else mini_batch.outputs[mine]
     index, by_row = _sort_by_row(layout.row[outputs], max(layout.n_rows))
-    vertices = outputs[by_row]
+    vertices, order = outputs[by_row], by_row if mine is None else mine[by_row]
     starts, rounds = _round_by_round(mini_batch.rounds, vertices)
     rows = TypeRows(vertices, starts, np.zeros(len(rounds), dtype=np.int32))
     gather = Gather(index, contiguous_runs(index, starts, 1), EMPTY)
@@ -121,10 +126,10 @@ def _output_rows(reads: Reads, mini_batch: MiniBatch, layout: Layout, mine: Inde
         pulls = {name: _pulled(mini_batch.pulls[name], vertices) for name in reads.pulls}
     else:
         own = mini_batch.output_pulls
-        pulls = {name: _pulled(own[name], mine[by_row]) for name in reads.pulls}
+        pulls = {name: _pulled(own[name], order) for name in reads.pulls}
     largest, _ = _sizes(starts, rows.first_row)
     geometry = TypeGeometry(rows, {(0,): gather}, pulls, largest, True, goes_back_at_once=True)
-    return OutputRows(geometry, mine[by_row], rounds)
+    return OutputRows(geometry, order, rounds)
 
 
 def _round_by_round(rounds: IntArray | None, vertices: IntArray) -> tuple[IntArray, IntArray]:
