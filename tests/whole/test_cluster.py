@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -180,6 +181,7 @@ def test_what_is_wrong_with_a_cluster_is_one_line(
     say_nodes(many)
     empty = tmp_path / "empty"
     empty.mkdir()
+    (empty / "which").symlink_to(str(shutil.which("which")))  # Snakemake's plugin asks it
     line = refusal(begin(many, "1.log", PATH=str(empty)), many, "1.log")
     assert "sbatch is not on this machine" in line
 
