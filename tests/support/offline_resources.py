@@ -1,6 +1,8 @@
 """Compiles the kernels of Tree-LSTM in training for an H200, and prints what they take as JSON.
 
-    python -m tests.support.offline_resources PRECISION
+    python -m tests.support.offline_resources PRECISION [KERNEL]
+
+With a kernel's name that one alone, as it is where one launch runs all phases.
 
 In a process of its own: Triton either compiles or interprets, as it was first imported.
 """
@@ -39,13 +41,15 @@ def main() -> None:
     assert model.output is not None
     weights = initial_weights(TreeLSTM(sizes), 1)
     outputs = [model.output]
-    switches = Switches(precision=sys.argv[1])
+    precision, *persistent = sys.argv[1:]
+    switches = Switches(precision=precision, persistent=bool(persistent))
     engine = Engine(model.functions, outputs, weights, switches, "cpu", train=True, kind=Unstarted)
     mini_batch = model.mini_batch(trees(sizes, (5, 7)))
     engine.arrange(mini_batch, schedule_in_rounds(load_policy("agenda"), mini_batch.graph))
     backend: Any = engine.backend
     modules = backend._preparation.modules
-    found = {kernel: asdict(resources_of(m, "sm_90")) for kernel, m in modules.items()}
+    wanted = persistent or modules
+    found = {kernel: asdict(resources_of(modules[kernel], "sm_90")) for kernel in wanted}
     print(json.dumps(found))
 
 
