@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from harness.engine.backends.cuda.launching import Processor
 from harness.engine.backends.cuda.model import KERNELS
 from harness.values.places import ROOT
 
@@ -24,10 +25,11 @@ pytestmark = [
 ]
 
 
-def resources_at(precision: str, *kernels: str) -> Any:
+def resources_at(precision: str, *kernels: str, launch: str = "by_phase") -> Any:
     """What these kernels of Tree-LSTM in training take of an H200."""
+    arguments = (precision, launch, *kernels)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.offline_resources", precision, *kernels],
+        [sys.executable, "-m", "tests.support.offline_resources", *arguments],
         cwd=ROOT,
         env={k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"},
         capture_output=True,
@@ -60,3 +62,12 @@ def test_a_kernel_fits_an_h200(resources: Any, kernel: str) -> None:
     assert 0 < found["n_registers"] <= MOST_REGISTERS
     assert found["spilled_bytes"] <= MOST_SPILLED_BYTES
     assert found["shared_bytes"] <= MOST_SHARED_BYTES
+
+
+def test_a_persistent_kernel_fits_an_h200_with_its_barrier() -> None:
+    """Two programs are resident on a processor, as its grid assumes; the shortest to compile."""
+    (found,) = resources_at("ieee", "update", launch="persistent").values()
+    assert 0 < found["n_registers"] <= MOST_REGISTERS
+    assert found["shared_bytes"] <= MOST_SHARED_BYTES
+    h200 = Processor(n_registers=65536, shared_bytes=228 * 1024, n_threads=2048)
+    assert h200.n_resident(found["n_registers"], found["shared_bytes"]) >= 2

@@ -1,6 +1,6 @@
 """Compiles the kernels of Tree-LSTM in training for an H200, and prints what they take as JSON.
 
-    python -m tests.support.offline_resources PRECISION KERNEL...
+    python -m tests.support.offline_resources PRECISION by_phase|persistent KERNEL...
 
 In a process of its own: Triton either compiles or interprets, as it was first imported.
 """
@@ -33,13 +33,13 @@ class Unstarted(Backend):
         pass
 
 
-def main(precision: str, *kernels: str) -> None:
+def main(precision: str, launch: str, *kernels: str) -> None:
     sizes = ModelSizes(HIDDEN_SIZE, {"words": 100, "classes": 5})
     model = VertexModel(TreeLSTM(sizes), share_equal_inputs=False, outputs="stage")
     assert model.output is not None
     weights = initial_weights(TreeLSTM(sizes), 1)
     outputs = [model.output]
-    switches = Switches(precision=precision)
+    switches = Switches(precision=precision, persistent=launch == "persistent")
     engine = Engine(model.functions, outputs, weights, switches, "cpu", train=True, kind=Unstarted)
     mini_batch = model.mini_batch(trees(sizes, (5, 7)))
     engine.arrange(mini_batch, schedule_in_rounds(load_policy("agenda"), mini_batch.graph))

@@ -127,12 +127,15 @@ class PersistentBackend(WalkedBackend):
         found = {array: words[words[place] :][:n] for array, (place, n) in indices.items()}
         turns, counter = Turns(self.n_programs, type(self).choose), [0]
 
+        seen: dict[int, int] = {}  # at a program's last look; one that looks again has to wait
+
         def atomic_add(barrier: list[int], by: int, **_: str) -> int:
-            before = barrier[0]
+            program = turns.program
+            turns.pause(waits=not by and seen.get(program) == barrier[0])
+            before = seen[program] = barrier[0]
             barrier[0] += by
             if by:
                 turns.wake()
-            turns.pause(waits=not by)
             return before
 
         tl = SimpleNamespace(

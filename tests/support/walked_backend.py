@@ -320,7 +320,8 @@ class Walk:
     @_run.register
     def _table_step(self, kind: TableStepKind, rows: Rows) -> None:
         table, words = self.array(kind.table), self.words[kind.words]
-        assert len(words) == rows.n
+        assert rows.start + rows.n <= len(words)
+        words = words[self.base(Base.ROWS, rows)]
         place = (words[:, None], np.arange(kind.width)[None, :])
         gradient = self.block(kind.dy, rows, kind.width)
         self.writes.append((table, place, table[place] - self.launch.rate[0] * gradient))

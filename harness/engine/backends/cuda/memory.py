@@ -97,6 +97,7 @@ class Memory:
             n_rows, n_edges = geometry.rows.n, geometry.n_edges
             room = self._room.get(type_id, (0, 0))
             if n_rows > room[0] or n_edges > room[1]:
+                self._room.pop(type_id, None)  # until all of it is there: memory may not suffice
                 for name, buffer in plans[type_id].buffers.items():
                     if not name.is_shared:
                         of_edges = buffer.domain == EDGE

@@ -67,8 +67,9 @@ class Reader:
         """The rows in which the gradients of these of its rows (or edges) lie; -1 stays."""
         if self.found_by is None or not len(own):
             return own
-        there = self.found_by.find(indices)[own * self.stride + self.place]
-        there[own < 0] = own[own < 0]
+        there, has_one = own.copy(), own >= 0
+        at = own[has_one] * self.stride + self.place
+        there[has_one] = self.found_by.find(indices)[at]
         return there
 
 

@@ -100,7 +100,9 @@ class Backend(backend.Backend):
         return found.copy() if self._device.type == "cpu" else found
 
     def later(self, losses: Sequence[Loss]) -> Callable[[], float]:
-        """Sum them up on the device, and read the sum when it is asked for."""
+        """On a device, sum them up there, and read the sum when it is asked for."""
+        if self._device.type == "cpu":
+            return super().later(losses)
         sums = [self._executors[type_id].value(ref)[rows].sum() for type_id, ref, rows in losses]
         if not sums:
             return lambda: 0.0

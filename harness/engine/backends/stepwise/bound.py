@@ -58,7 +58,7 @@ class Bound:
         self._scopes: list[Scope] | None = None
         self._first: dict[Slots, list[int]] = {}  # Gather.runs as plain numbers
         self._pieces: dict[tuple[int, int, int], Sequence[Tensor]] = {}  # views of every batch
-        self.room: tuple[int, ...] = (0, 0, 0)  # rows, rows of a batch, edges that fit
+        self.room = (0, 0, 0)  # rows, rows of a batch, edges that fit
 
     def bind(self, geometry: TypeGeometry, indices: TypeIndices) -> None:
         """Take a mini-batch's rows, and make room for them."""
@@ -75,13 +75,16 @@ class Bound:
         wanted = (n, largest, n_edges)
         if all(new <= old for new, old in zip(wanted, self.room, strict=True)):
             return
+        wanted = (max(n, self.room[0]), max(largest, self.room[1]), max(n_edges, self.room[2]))
+        n, largest, n_edges = wanted
+        self.room = (0, 0, 0)  # until all of it is there: memory may not suffice
         for name, matrix in self.space.own.items():
             buffer = self.plan.buffers[name]
             if buffer.domain == EDGE:
                 matrix.ensure(n_edges)
             else:
                 matrix.ensure(n if buffer.memory is Memory.SAVED else largest)
-        self.room = tuple(map(max, wanted, self.room))
+        self.room = wanted
 
     @property
     def scopes(self) -> list[Scope]:
