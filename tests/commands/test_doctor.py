@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from harness.commands import doctor
+from harness.machine.facts import describe_machine
+from harness.machine.quiet import Finding
 from harness.trials.spec import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
