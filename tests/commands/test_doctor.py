@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from harness.commands import doctor
+from harness.machine.facts import describe_machine
+from harness.machine.quiet import Finding
 from harness.measuring.interpreter import interpreter_of
 from harness.trials.spec import TrialSpec
 
@@ -34,7 +36,7 @@ def test_the_doctor_says_what_runs_and_why_not(
     assert "skipping  cpu   no: not on this machine" in text
     assert doctor.main(["--json"]) == 0
     content = json.loads(capsys.readouterr().out)
-    assert set(content) == {"machine", "systems", "disturbance", "quiet"}
+    assert set(content) == {"machine", "products", "systems", "disturbance", "quiet"}
 
 
 @pytest.mark.slow
@@ -75,3 +77,17 @@ def test_a_system_that_ends_its_process_is_told_of(
 ) -> None:
     (answer,) = doctor.ask([make_spec(system="odd", adapter=adapter)])
     assert str(answer.reason).startswith(reason)
+
+
+ANSWERS = [doctor.Answer("null", "cpu", None)]
+LACKING = Finding("products", "OpenBLAS 0.3 of NumPy's wheel", "pip install scipy-openblas64")
+
+
+def test_a_library_that_lacks_is_told_but_is_no_disturbance() -> None:
+    machine = describe_machine()
+    text = doctor.to_text(machine, ANSWERS, [Finding("swap used", "0 MiB")], LACKING)
+    assert "OpenBLAS 0.3 of NumPy's wheel  <- pip install scipy-openblas64" in text
+    assert text.endswith("  yes")
+    told = json.loads(doctor.to_json(machine, ANSWERS, [], LACKING))
+    assert told["products"]["advice"] == "pip install scipy-openblas64"
+    assert told["quiet"]
