@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.contracts.choice import Choice, Stopwatch
 from harness.contracts.extras import how_to_install, why_too_old
 from harness.contracts.model import Model, Weights
 from harness.contracts.options import NoOptions, read_options
@@ -93,6 +94,7 @@ class System(ABC):
     computes: bool = True  # False: does no arithmetic, so that there is nothing to check
     places_inputs: bool = False  # True: in `load`, where nothing but the arithmetic is measured
     learns: bool = False  # True: has a policy that `learn` must learn after `prepare`
+    chooses: bool = False  # True: has settings that `choose` must choose after `prepare`
 
     def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
@@ -114,6 +116,13 @@ class System(ABC):
 
     def learn(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most learn nothing
         """Learn a batching policy on one mini-batch, once, before the first load."""
+
+    def choose(self, mini_batches: Sequence[Sequence[Any]], stopwatch: Stopwatch) -> Choice:
+        """Choose how to run by running a few mini-batches, once, without a step of the weights.
+
+        stopwatch: the harness's, which alone reads the time.
+        """
+        raise NotImplementedError("it has nothing to choose")
 
     def compile_for(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most compile nothing
         """Trace and compile what this mini-batch will need, where that depends on its shapes.

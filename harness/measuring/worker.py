@@ -32,7 +32,7 @@ from harness.machine.memory import (
 from harness.measuring.answer import Answer, oracle_answer
 from harness.measuring.check import Verdict, choose_check_instances, proves_nothing
 from harness.measuring.child_process import LEFT_OUT, is_out_of_memory
-from harness.measuring.clock import empty_sample_s, timed
+from harness.measuring.clock import empty_sample_s, stopwatch_of, timed
 from harness.measuring.findings import Findings, record_of
 from harness.measuring.honest_passes import pass_losses, passes_fault
 from harness.measuring.passes import (
@@ -153,6 +153,10 @@ def _check_and_time(
     if system.learns:
         learn = partial(system.learn, workload.mini_batches[0])
         _, findings.learn_s = timed(learn, system.synchronize)
+    if system.chooses:
+        stopwatch = stopwatch_of(system.synchronize)
+        choose = partial(system.choose, workload.mini_batches, stopwatch)
+        findings.choice, findings.choose_s = timed(choose, system.synchronize)
     _compile(workload, system, findings)
     findings.in_force = in_force(system)
     verdict = Verdict("skipped")

@@ -114,7 +114,7 @@ def _refuse_unknown_keys(plain: Mapping[str, Any], schema: Any, above: str = "")
 def _check(spec: TrialSpec, instance_kind: str) -> None:
     check_loader_options(spec.loader, spec.dataset_options)
     if spec.policy is not None:
-        check_policy_name(spec.policy)
+        check_policy_name(spec.policy, may_choose=True)
     if spec.policy is not None and "policy" not in spec.system_options:
         raise ConfigError(
             f"policy={spec.policy}, but system={spec.system} batches in its own way; leave policy"

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from harness.contracts.choice import Choice
 from harness.contracts.system import PHASES, Phase
 from harness.errors import RecordError
 from harness.machine.regular_files import read_regular
@@ -67,6 +68,7 @@ class Record(_Frozen):
 
     phases_s: medians per mini-batch of runs with a mark behind each phase; null where the system
     cannot tell a phase apart.
+    choose_s, choice: with policy=auto, how long it took to choose, what was chosen, and of what.
     compile_s: of `prepare`, and of what mini-batches' shapes made the system compile before passes.
     n_compilations: programs traced or compiled; null where a system compiles none for shapes.
     n_warmup: passes before the timed ones. empty_sample_s: what the clock shows of doing nothing.
@@ -92,6 +94,8 @@ class Record(_Frozen):
     instances_per_s: float | None = None
     phases_s: dict[Phase, float | None] = Field(default_factory=no_phases)
     learn_s: float | None = None
+    choose_s: float | None = None
+    choice: Choice | None = None
     compile_s: float | None = None
     n_compilations: int | None = None
     n_warmup: int | None = None
