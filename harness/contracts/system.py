@@ -52,7 +52,8 @@ class Counters:
     """Hardware-independent work of the last run; None where a framework cannot tell.
 
     n_copies: those of the launches that only bring operands together. lower_bound: batches that no
-    policy gets below on the graph that was batched.
+    policy gets below on the graph that was batched. n_flop, bytes_touched: operations of floats in
+    forward and backward, and bytes that their steps read and write (engine/lowering/work.py).
     """
 
     n_batches: int | None = None
@@ -60,6 +61,8 @@ class Counters:
     bytes_copied: int | None = None
     n_copies: int | None = None
     lower_bound: int | None = None
+    n_flop: int | None = None
+    bytes_touched: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

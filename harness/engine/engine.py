@@ -122,7 +122,8 @@ class Engine:
         back = np.concatenate([self.read, layout.batches[::-1]])
         self.runs_backward = [("backward", back), ("backward_lazy", self.whole)]
         backward = self.runs_backward if self.train else ()
-        self.backend.arrange(Arrangement(types, n_rows, self.runs_forward, backward))
+        self.arranged = Arrangement(types, n_rows, self.runs_forward, backward)
+        self.backend.arrange(self.arranged)
 
     def _going_back(self, rows: OutputRows) -> Iterable[int]:
         """Batches of an output function in the backward stage, when all rounds are over."""

@@ -88,6 +88,8 @@ def record_of(
         bytes_copied=findings.counters.bytes_copied,
         n_copies=findings.counters.n_copies,
         lower_bound=findings.counters.lower_bound,
+        n_flop=findings.counters.n_flop,
+        bytes_touched=findings.counters.bytes_touched,
         moving_share=findings.moving_share,
         peak_memory_bytes=findings.peak_memory_bytes,
         baseline_memory_bytes=findings.baseline_memory_bytes,

@@ -78,6 +78,8 @@ class Record(_Frozen):
     n_batches, n_launches, bytes_copied, n_copies: means per mini-batch; null where a system cannot
     tell. n_copies: those of the launches that only bring operands together. lower_bound: batches
     that no policy gets below on those graphs, counted as n_batches are.
+    n_flop, bytes_touched: means per mini-batch, of forward and backward: floating-point operations,
+    and bytes that steps read and write, whatever a cache saves of them.
     moving_share: of forward and backward, what only moved data, where a trial was run to tell it;
     its times then include the counting.
     between_s: median seconds between two timed runs, in `load` above all; not in samples_s.
@@ -109,6 +111,8 @@ class Record(_Frozen):
     bytes_copied: float | None = None
     n_copies: float | None = None
     lower_bound: float | None = None
+    n_flop: float | None = None
+    bytes_touched: float | None = None
     moving_share: float | None = None
     peak_memory_bytes: int | None = None
     baseline_memory_bytes: int | None = None  # resident once all is imported, before `prepare`

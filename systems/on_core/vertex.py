@@ -21,6 +21,7 @@ from harness.contracts.policy import (
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from harness.engine.backend import Backend, backend_names, choose_backend
 from harness.engine.switches import Switches
+from harness.engine.work import arranged_work
 from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
 from harness.policies.parts.bound import lower_bound
 from harness.policies.parts.rounds import first_round
@@ -171,13 +172,16 @@ class Adapter(System):
         return self.engine.backend.weights()
 
     def counters(self) -> Counters:
-        """Batches and their lower bound, kernels and copied bytes of the last run."""
+        """Batches and their lower bound, kernels, copied bytes and work of the last run."""
         tally = self.engine.backend.tally
+        work = arranged_work(self.engine.plans, self.engine.arranged)
         return Counters(
             self.schedule.n_batches,
             tally.n_launches,
             tally.bytes_copied,
             lower_bound=lower_bound(self.mini_batch.graph),
+            n_flop=work.n_flop,
+            bytes_touched=work.n_bytes,
         )
 
     def moving_share(self) -> float | None:
