@@ -18,6 +18,7 @@ from harness.contracts.extras import how_to_install, why_too_old
 from harness.contracts.model import Model, Weights
 from harness.contracts.options import NoOptions, read_options
 from harness.contracts.policy import LearningSettings
+from harness.contracts.timeline import Part
 from harness.errors import ConfigError, UnsupportedTrial
 
 Parameters = Mapping[str, NDArray[np.floating[Any]]]
@@ -151,6 +152,14 @@ class System(ABC):
         In mode "train": construct, schedule, forward, backward and, if `update`, one step of plain
         SGD on the summed loss; in mode "infer": construct, schedule and forward (loss included).
         """
+
+    def run_in_parts(self, clock: Clock, part: Part) -> None:
+        """As `run`, with each batch, and each kernel that can be told apart, as a part of its own.
+
+        For a timeline, never for a time: parts by themselves take longer than together. Where a
+        system tells none apart its phases are all that the timeline shows.
+        """
+        self.run(clock)
 
     @abstractmethod
     def result(self) -> Result:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
+from harness.contracts.timeline import Part
 from harness.engine.backend import Arrangement, Backend, Run, choose_backend, passed_over
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import Plan
@@ -15,6 +18,7 @@ from harness.engine.rows.geometry import OutputRows, output_geometries, space_of
 from harness.engine.rows.layout import Index, Layout, plan_layout
 from harness.engine.rows.rounds import ALL_ROWS, Round, all_at_once, plan_rounds
 from harness.engine.switches import Switches
+from harness.engine.work import words_of_batch
 from harness.errors import ScheduleError, UnsupportedTrial
 from harness.values.graph import MiniBatch
 from harness.values.instances import IntArray
@@ -62,6 +66,7 @@ class Engine:
         self.n_lowered = len(self.functions)
         self.has_rounds = False
         self._loss: float | None = None
+        self._part: Part | None = None
 
     def _lower(self, functions: Mapping[int, VertexFunction]) -> None:
         """Plan and compile the functions that have no plan yet, and number the row spaces anew."""
@@ -141,11 +146,11 @@ class Engine:
         tally.n_launches = tally.bytes_copied = 0
         self._loss = None
         if self.backend.runs_together:
-            self.backend.run_together(self.runs_forward)
+            self._run_together(self.runs_forward)
         else:
             self._loss = 0.0
             for one in self.rounds:
-                self.backend.run_together(_runs_of(one))
+                self._run_together(_runs_of(one))
                 self._loss += self.backend.total(one.losses)
         tally.n_cycles += self.backend.ticks() - begin
 
@@ -163,8 +168,24 @@ class Engine:
         """
         begin = self.backend.ticks()
         self.backend.clear_gradients()
-        self.backend.run_together(self.runs_backward)
+        self._run_together(self.runs_backward)
         self.backend.tally.n_cycles += self.backend.ticks() - begin
+
+    def _run_together(self, runs: Sequence[Run]) -> None:
+        if self._part is None:
+            self.backend.run_together(runs)
+        else:
+            words = partial(words_of_batch, self.plans, self.arranged)
+            self.backend.run_in_parts(runs, self._part, words)
+
+    @contextmanager
+    def in_parts(self, part: Part) -> Iterator[None]:
+        """Run batch by batch meanwhile, each as a part of a timeline."""
+        self._part = part
+        try:
+            yield
+        finally:
+            self._part = None
 
     def update(self, learning_rate: float) -> None:
         """One step of plain SGD."""

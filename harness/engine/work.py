@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from harness.contracts.timeline import Details
 from harness.engine.backend import Arrangement
 from harness.engine.lowering.plan import Plan
-from harness.engine.lowering.work import work_of
+from harness.engine.lowering.work import words_of, work_of
 from harness.engine.rows.rounds import ALL_ROWS
 
 
@@ -42,20 +43,39 @@ def arranged_work(plans: Mapping[int, Plan], rows: Arrangement) -> TotalWork:
     return total
 
 
+def words_of_batch(
+    plans: Mapping[int, Plan], rows: Arrangement, stage: str, type_id: int, position: int
+) -> tuple[str, Details]:
+    """The name of a batch on a timeline, and its rows, steps and work."""
+    plan = plans[type_id]
+    n_rows, n_edges = _rows_and_edges(rows, type_id, position)
+    work = stage_work(plan, stage, n_rows, n_edges, 1)
+    steps = ", ".join(words_of(plan, step) for step in plan.steps(stage))
+    place = "all batches" if position == ALL_ROWS else f"batch {position}"
+    details: Details = {"stage": stage, "place": place, "rows": n_rows, "steps": steps}
+    details |= {"FLOP": work.n_flop, "bytes touched": work.n_bytes}
+    return f"{plan.name} x {n_rows}", details
+
+
 def _by_type(
     rows: Arrangement, batches: Iterable[tuple[int, int]]
-) -> Iterable[tuple[int, int, int, int]]:
+) -> Iterator[tuple[int, int, int, int]]:
     """Of each function: its rows, edges and batches in these."""
     found: dict[int, list[int]] = {}
     for type_id, position in batches:
-        geometry = rows.types[type_id]
-        whole = position == ALL_ROWS
-        starts, n_edges = geometry.rows.starts, geometry.n_edges
-        start, end = (0, geometry.rows.n) if whole else starts[position : position + 2].tolist()
-        if n_edges and not whole:
-            edge_start = geometry.gathers[None].edge_start
-            n_edges = int(edge_start[end] - edge_start[start])
         mine = found.setdefault(type_id, [0, 0, 0])
-        for k, n in enumerate((end - start, n_edges, 1)):
+        for k, n in enumerate((*_rows_and_edges(rows, type_id, position), 1)):
             mine[k] += n
-    return [(type_id, *sums) for type_id, sums in found.items()]  # type: ignore[misc]
+    for type_id, (n_rows, n_edges, n_batches) in found.items():
+        yield type_id, n_rows, n_edges, n_batches
+
+
+def _rows_and_edges(rows: Arrangement, type_id: int, position: int) -> tuple[int, int]:
+    geometry = rows.types[type_id]
+    if position == ALL_ROWS:
+        return geometry.rows.n, geometry.n_edges
+    start, end = geometry.rows.starts[position : position + 2].tolist()
+    if not geometry.n_edges:
+        return end - start, 0
+    edge_start = geometry.gathers[None].edge_start
+    return end - start, int(edge_start[end] - edge_start[start])

@@ -43,7 +43,7 @@ from harness.measuring.passes import (
     warm_up,
 )
 from harness.measuring.proof import Claim, prove
-from harness.measuring.refusal import refusal_of, write_refusal
+from harness.measuring.refusal import refuse
 from harness.measuring.whole import workload_sha256
 from harness.measuring.witness import Witness
 from harness.records.agreement import fingerprints_beside
@@ -73,19 +73,12 @@ def main(arguments: Sequence[str]) -> int:
         versions = harness_versions()
         findings.end("wrong_result", str(error))
     except BenchError as error:
-        return _refuse(spec_path, error)
+        return refuse(spec_path, error)
     try:
         write_record(record_path, record_of(spec, findings, versions, started_at))
     except OutputError as error:
-        return _refuse(spec_path, error)
+        return refuse(spec_path, error)
     return 0
-
-
-def _refuse(spec_path: Path, error: BenchError) -> int:
-    refusal = refusal_of(error)
-    print(refusal.line, file=sys.stderr)
-    write_refusal(spec_path, refusal)
-    return refusal.exit_code
 
 
 def measure(spec: TrialSpec, findings: Findings, others: Others) -> dict[str, str]:

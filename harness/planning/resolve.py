@@ -41,7 +41,7 @@ def spec_of(config: DictConfig, command: str = "") -> TrialSpec:
 def spec_from(plain: Mapping[str, Any], command: str = "") -> TrialSpec:
     """Resolve a configuration's plain values; raises ConfigError as spec_of does."""
     _refuse_unknown_keys(plain, BenchConfig())
-    for name in ("results_dir", "data_root", "out"):
+    for name in ("results_dir", "data_root", "out", "trace"):
         if plain[name] is not None:
             check_path_text(name, plain[name])
     if plain["rounds"] is not None:

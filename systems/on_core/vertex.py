@@ -19,6 +19,7 @@ from harness.contracts.policy import (
     workload_name,
 )
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
+from harness.contracts.timeline import Part
 from harness.engine.backend import Backend, backend_names, choose_backend
 from harness.engine.switches import Switches
 from harness.engine.work import arranged_work
@@ -150,6 +151,11 @@ class Adapter(System):
         if self.settings.mode == "train" and update:
             self.engine.update(self.settings.learning_rate)
             clock.mark("update")
+
+    def run_in_parts(self, clock: Clock, part: Part) -> None:
+        """Batch by batch, and kernel by kernel where the backend can."""
+        with self.engine.in_parts(part):
+            self.run(clock)
 
     def result(self) -> Result:
         """Loss, outputs, gradients and counters of the last run, whose schedule is proved valid.

@@ -71,9 +71,12 @@ class WalkedBackend(cuda.Backend):
 
     def _start(self, *kernels: str) -> None:
         for kernel in kernels:
-            for phase in self._phases[kernel]:
-                Walk(self._memory, self._words).phase(phase)
-                self.tally.n_launches += 1
+            for number in range(len(self._phases[kernel])):
+                self._start_phase(kernel, number)
+
+    def _start_phase(self, kernel: str, number: int) -> None:
+        Walk(self._memory, self._words).phase(self._phases[kernel][number])
+        self.tally.n_launches += 1
 
 
 @dataclass

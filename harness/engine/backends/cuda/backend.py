@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
+from harness.contracts.timeline import Details, Part
 from harness.engine import backend
-from harness.engine.backend import EVERY, Arrangement, Loss, Run
+from harness.engine.backend import EVERY, Arrangement, Loss, Naming, Run
 from harness.engine.backends.cuda.arrays import Reader, WordArray, Words
 from harness.engine.backends.cuda.expressions import EXPRESSIONS
 from harness.engine.backends.cuda.kernel_cache import use_own_kernel_cache
@@ -204,8 +205,20 @@ class Backend(backend.Backend):
 
     def run_together(self, runs: Sequence[Run]) -> None:
         """Start what was arranged: all of the forward, or all of the backward stages."""
-        backward = bool(runs) and runs[0][0].startswith("backward")
-        self._start(*(("backward", "backward_lazy") if backward else ("forward",)))
+        self._start(*_programs_of(runs))
+
+    def run_in_parts(self, runs: Sequence[Run], part: Part, words: Naming) -> None:
+        """What was arranged, one launch after the other, each a kernel of its phase's kinds."""
+        for name in _programs_of(runs):
+            for number, phase in enumerate(self._phases[name]):
+                kinds = dict.fromkeys(type(one.kind).__name__ for one in phase)
+                details: Details = {
+                    "kinds": ", ".join(kinds),
+                    "instructions": len(phase),
+                    "rows": sum(one.rows.n for one in phase),
+                }
+                with part("kernel", f"{name}, phase {number}", details):
+                    self._start_phase(name, number)
 
     def run(self, stage: str, batches: IntArray) -> None:
         """One stage by itself, with an upload of its own."""
@@ -219,6 +232,10 @@ class Backend(backend.Backend):
         if launches:
             n_calls = self._launcher.start(" ".join(kernels), launches)
             self.tally.n_launches += n_calls
+
+    def _start_phase(self, kernel: str, number: int) -> None:
+        self._launch(kernel).start(number)
+        self.tally.n_launches += 1
 
     def _launch(self, name: str) -> Launch:
         module = self._numbers[name].module
@@ -298,6 +315,12 @@ class Backend(backend.Backend):
         if self._device.type == "cuda":
             return int(torch.cuda.max_memory_allocated())
         return None
+
+
+def _programs_of(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Those of KERNELS that run what was arranged."""
+    backward = bool(runs) and runs[0][0].startswith("backward")
+    return ("backward", "backward_lazy") if backward else ("forward",)
 
 
 def is_interpreting() -> bool:
