@@ -35,7 +35,7 @@ from plots.words.figure_text import FigureText
 from plots.words.notes import notes_of, subtitle_of, title_of
 from plots.words.trial_cells import listed, numbers_of, points_with
 
-AXES_IN = 2.0
+AXES_IN, WIDTH_IN = 2.0, 5.0
 LEAST_TOP = 1.25  # of the y axis, so that noise does not look like a gain
 
 
@@ -53,7 +53,9 @@ def draw_gains(artefact: Artefact) -> Figure:
     text = FigureText(title_of(artefact), subtitle_of(artefact), "", "", notes_of(artefact))
     room = Room(AXES_IN, legend_height_in([panel]), between=0.55)
     figure = frame(text, 1, 1, room)
-    figure.set_size_inches(figure.get_size_inches() + (1.4, 0))  # for words around one panel
+    width, height = WIDTH_IN, figure.get_size_inches()[1]
+    figure.set_size_inches(width, height)  # for the words around a single panel
+    figure.subplots_adjust(left=0.62 / width, right=1 - 0.15 / width)
     for axes, one, _, _ in placed(figure, {"": [panel]}):
         axes.axhline(1.0, color="#888888", linewidth=0.8, zorder=0)
         draw_all_series(axes, one)
