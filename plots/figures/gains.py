@@ -28,14 +28,14 @@ from plots.drawing.frame import (
 from plots.drawing.rows import Room, frame, placed
 from plots.drawing.saving import save_figure
 from plots.numbers.artefact import Artefact
-from plots.numbers.points import Measured, speedup_of
+from plots.numbers.points import NOT_PLANNED, Measured, speedup_of
 from plots.numbers.series import GROUP_TITLES, STRATEGIES, Mark, Panel, Series, all_x
 from plots.numbers.tidy import Row, write_rows
 from plots.words.figure_text import FigureText
 from plots.words.notes import notes_of, subtitle_of, title_of
 from plots.words.trial_cells import listed, numbers_of, points_with
 
-AXES_IN, WIDTH_IN = 2.0, 5.0
+AXES_IN, WIDTH_IN = 2.0, 5.6
 LEAST_TOP = 1.25  # of the y axis, so that noise does not look like a gain
 
 
@@ -71,14 +71,19 @@ def draw_gains(artefact: Artefact) -> Figure:
 
 
 def panel_of(artefact: Artefact) -> Panel:
-    """A series for each gain, a mark for each x that the grid has."""
+    """A series for each gain that the grid has, a mark for each of its x."""
     gains: Mapping[str, Any] = artefact.presentation.show["gains"]
     series = []
     for words in gains:
         found = {x: gain_of(artefact, words, x) for x in xs_of(artefact)}
-        marks = [Mark(x, m.status, m.summary, m.warnings) for x, m in found.items()]
+        marks = [
+            Mark(x, m.status, m.summary, m.warnings)
+            for x, m in found.items()
+            if m.status != NOT_PLANNED
+        ]
         series.append(Series(words, words, tuple(marks)))
-    return Panel(STRATEGIES, GROUP_TITLES[STRATEGIES], tuple(series))
+    shown = tuple(one for one in series if one.marks)
+    return Panel(STRATEGIES, GROUP_TITLES[STRATEGIES], shown)
 
 
 def xs_of(artefact: Artefact) -> list[float]:

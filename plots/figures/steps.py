@@ -4,6 +4,7 @@ show:
   settings:                      # words of a group of bars: what its trials have
     Tree-LSTM: {model: tree_lstm}
   words: {fusion: kernel fusion} # of each step by its option; or left out
+  daggers: true                  # daggers warn, here as in tables
 
 The walk is the experiment's own (harness/planning/walks.py), whose trials are `along` it. Bars are
 the median time over that of the start, by round.
@@ -100,7 +101,10 @@ def draw_steps(artefact: Artefact) -> Figure:
             color = colors(bar.n_steps / max(1, len(words) - 1))
             _draw_bar(axes, place, len(words), bar, color)
         ticks.append(f"{group}\n{_from_to(bars)}")
+    shown = {bar.n_steps for group in groups for bar in bars_of(artefact, walk, group)}
     for n, label in enumerate(words):
+        if n not in shown:
+            continue
         color = colors(n / max(1, len(words) - 1))
         axes.bar(0, 0, color=color, hatch=HATCHES[n], edgecolor="white", linewidth=0, label=label)
     axes.set_xticks(range(len(groups)), ticks)
