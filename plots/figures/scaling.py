@@ -141,7 +141,7 @@ def rows_of(artefact: Artefact) -> Iterator[Row]:
                 named = {"quantity": quantity, "unit": unit, "axis": axis, "system": series.system}
                 for point in points_along(artefact, axis, series.system):
                     found = numbers_of(measure_of(point, quantity))
-                    yield named | {"x": point.settings.get(axis)} | found
+                    yield {**named, "x": point.settings.get(axis), **found}
                 law = law_of(series)
                 if law is not None:
                     exponent = {"value": law.exponent, "low": law.low, "high": law.high}
