@@ -96,8 +96,8 @@ def gain_of(artefact: Artefact, words: str, x: float) -> Measured:
     show = artefact.presentation.show
     at = {show["axis"]: int(x)}
     base, gained = show["base"] | at, show["base"] | show["gains"][words] | at
-    points = [next(iter(points_with(artefact, one)), None) for one in (base, gained)]
-    return speedup_of(*points, show["quantity"])
+    without, with_it = (next(iter(points_with(artefact, one)), None) for one in (base, gained))
+    return speedup_of(without, with_it, show["quantity"])
 
 
 def rows_of(artefact: Artefact) -> Iterator[Row]:
@@ -106,8 +106,4 @@ def rows_of(artefact: Artefact) -> Iterator[Row]:
     for words in show["gains"]:
         for x in xs_of(artefact):
             found = numbers_of(gain_of(artefact, words, x))
-            yield {
-                "gain": words,
-                show["axis"]: x,
-                "quantity": f"{show['quantity']} speed-up",
-            } | found
+            yield {**named, **numbers_of(gain_of(artefact, words, x))}

@@ -127,7 +127,7 @@ def rows_of(artefact: Artefact) -> Iterator[Row]:
             named |= {"granularity": point.settings.get(GRANULARITY, "vertex")}
             if point is line.auto:
                 named |= {"granularity": "", "chose": taken(point), "choose_s": _choose_s(point)}
-            yield named | {"quantity": TIME} | numbers_of(measure_of(point, TIME))
+            yield {**named, "quantity": TIME, **numbers_of(measure_of(point, TIME))}
         yield {"setting": line.words, "quantity": "behind the best (%)", **numbers_of(behind(line))}
 
 
