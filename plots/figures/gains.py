@@ -105,5 +105,5 @@ def rows_of(artefact: Artefact) -> Iterator[Row]:
     show = artefact.presentation.show
     for words in show["gains"]:
         for x in xs_of(artefact):
-            found = numbers_of(gain_of(artefact, words, x))
+            named = {"gain": words, show["axis"]: x, "quantity": f"{show['quantity']} speed-up"}
             yield {**named, **numbers_of(gain_of(artefact, words, x))}
