@@ -35,7 +35,7 @@ def to_row(record: Record, n_rounds: int) -> Row:
     row |= {"status": record.status, "reason": record.reason}
     row |= {"instances_per_s": record.instances_per_s if record.status == "ok" else None}
     row |= {f"{phase}_s": record.phases_s.get(phase) for phase in get_args(Phase)}
-    prepared = ("learn_s", "choose_s", "compile_s", "n_compilations")
+    prepared = ("learn_s", "compile_s", "n_compilations")
     counted = (
         *prepared,
         "n_batches",
@@ -44,8 +44,6 @@ def to_row(record: Record, n_rounds: int) -> Row:
         "bytes_copied",
         "n_copies",
         "moving_share",
-        "n_flop",
-        "bytes_touched",
     )
     memory = ("peak_memory_bytes", "baseline_memory_bytes")
     row |= {name: getattr(record, name) for name in (*counted, *memory)}
