@@ -31,6 +31,7 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return line
 
 
+@pytest.mark.slow
 def test_the_engine_shows_phases_batches_and_kernels(tmp_path: Path) -> None:
     assert bench(typed(tmp_path, *STEPWISE)) == 0
     events = checked((tmp_path / "timeline.json").read_text())
@@ -43,6 +44,7 @@ def test_the_engine_shows_phases_batches_and_kernels(tmp_path: Path) -> None:
     assert sum(batch["FLOP"] for batch in batches) == read_record(record_under(tmp_path)).n_flop
 
 
+@pytest.mark.slow
 def test_others_show_phases_and_a_kept_record_is_left_alone(tmp_path: Path) -> None:
     words = typed(tmp_path, "system=null")
     assert bench([word for word in words if not word.startswith("trace=")]) == 0
@@ -54,6 +56,7 @@ def test_others_show_phases_and_a_kept_record_is_left_alone(tmp_path: Path) -> N
     assert not list((tmp_path / "results" / "logs").glob("*"))
 
 
+@pytest.mark.slow
 def test_a_trial_that_does_not_run_has_no_timeline(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,6 +101,7 @@ def test_the_record_and_the_timeline_are_two_files(
     assert "is where the record goes" in refused(typed(tmp_path, "system=null", out), capsys)
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_meanwhile_costs_the_timeline_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
