@@ -10,8 +10,8 @@ import pytest
 import harness.measuring.launch
 from harness.commands.bench import main as bench
 from harness.records.record import read_record
-from tests.records.test_trace_events import checked
 from tests.support.tiny_trials import TINY
+from tests.support.trace_files import checked
 
 STEPWISE = ("system=vertex", "system.options.backend=stepwise")
 
