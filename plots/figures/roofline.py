@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from plots.drawing.frame import head_and_foot, legend_below, legend_height_in, log_y
 from plots.drawing.rows import Room, frame
 from plots.drawing.saving import save_figure
-from plots.drawing.style import looks_of
+from plots.drawing.style import SPARE_COLORS
 from plots.numbers.artefact import Artefact
 from plots.numbers.points import Measured, Point, measure_of
 from plots.numbers.series import Panel, Series
@@ -34,7 +34,8 @@ from plots.words.figure_text import FigureText
 from plots.words.notes import notes_of, subtitle_of, title_of
 from plots.words.trial_cells import numbers_of, points_with
 
-AXES_IN, ROOM = 3.0, 2.0
+AXES_IN, WIDTH_IN, ROOM = 3.0, 7.0, 2.0
+MARKERS = ("o", "s", "^", "D", "v", "P", "*", "X")  # told apart without their colours, too
 GFLOP, GBYTE, INTENSITY = "gflop_per_s", "gbyte_per_s", "flop_per_byte"
 X_LABEL = "operations of floats per byte that a step reads or writes"
 
@@ -66,7 +67,7 @@ def draw_roofline(artefact: Artefact) -> Figure:
     marks = {words: point for words, point in trials_of(artefact).items() if _told(point)}
     names = Panel("", "", tuple(Series(words, words, ()) for words in (*marks, "", "")))
     figure = frame(text, 1, 1, Room(AXES_IN, legend_height_in([names])))
-    width, height = 6.4, figure.get_size_inches()[1]
+    width, height = WIDTH_IN, figure.get_size_inches()[1]
     figure.set_size_inches(width, height)
     figure.subplots_adjust(left=0.62 / width, right=1 - 0.15 / width)
     (axes,) = figure.axes
@@ -74,16 +75,16 @@ def draw_roofline(artefact: Artefact) -> Figure:
     roofs = [roof for roof in roofs_of(artefact) if roof.height is not None]
     span = (min(intensities, default=1.0) / 4, max(intensities, default=1.0) * 4)
     _draw_roofs(axes, roofs, span)
-    for words, look in looks_of([*marks]).items():
-        point = marks[words]
+    for number, (words, point) in enumerate(marks.items()):
+        color = SPARE_COLORS[number % len(SPARE_COLORS)]
         warned = bool(point.warnings)
         axes.plot(
             _median(point, INTENSITY),
             _median(point, GFLOP),
-            marker=look.marker,
+            marker=MARKERS[number % len(MARKERS)],
             linestyle="none",
-            color=look.color,
-            markerfacecolor="white" if warned else look.color,
+            color=color,
+            markerfacecolor="white" if warned else color,
             label=words,
             zorder=3,
         )
