@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
+from harness.contracts.timeline import Details, Part
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.geometry import TypeGeometry
@@ -26,6 +27,7 @@ from harness.values.places import ROOT
 
 EVERY = slice(None)
 Run = tuple[str, IntArray]  # a stage, and its batches (type id, position) (k, 2)
+Naming = Callable[[str, int, int], tuple[str, Details]]  # of a stage's (type id, position)
 Loss = tuple[int, Ref, slice]  # of a function, where it is, and which of its rows count
 _FOLDER = ROOT / "harness" / "engine" / "backends"
 
@@ -131,6 +133,24 @@ class Backend(ABC):
         """Run all that Arrangement.forward holds, or all of Arrangement.backward."""
         for stage, batches in runs:
             self.run(stage, batches)
+
+    def run_in_parts(self, runs: Sequence[Run], part: Part, words: Naming) -> None:
+        """As run_together, each batch by itself as a part; for a timeline.
+
+        words: the name and details of a batch.
+        """
+        for stage, batches in runs:
+            for batch in batches:
+                name, details = words(stage, *batch.tolist())
+                with part("batch", name, details) as found:
+                    before = self.tally.n_launches, self.tally.bytes_copied
+                    self._run_batch_in_parts(stage, batch, part)
+                    found["kernels"] = self.tally.n_launches - before[0]
+                    found["bytes copied"] = self.tally.bytes_copied - before[1]
+
+    def _run_batch_in_parts(self, stage: str, batch: IntArray, part: Part) -> None:
+        """One batch (type id, position) (2,), its kernels as parts where they can be told apart."""
+        self.run(stage, batch[None])
 
     @abstractmethod
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
+from harness.contracts.timeline import Part
 from harness.engine.backend import Arrangement, Backend, Run, choose_backend, passed_over
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import Plan
@@ -23,6 +26,7 @@ from harness.engine.rows.geometry import (
 from harness.engine.rows.layout import Index, Layout, plan_layout
 from harness.engine.rows.rounds import ALL_ROWS, Around, Round, around, plan_rounds
 from harness.engine.switches import Switches
+from harness.engine.work import words_of_batch
 from harness.errors import ScheduleError, UnsupportedTrial
 from harness.values.graph import MiniBatch
 from harness.values.instances import IntArray, int_array
@@ -89,6 +93,7 @@ class Engine:
         self.has_rounds = False
         self._losses: list[Callable[[], float]] = []
         self._known_around: dict[tuple[int, ...], Around] = {}
+        self._part: Part | None = None
 
     def _lower(self, functions: Mapping[int, VertexFunction]) -> None:
         """Plan and compile the functions that have no plan yet, and number the row spaces anew."""
@@ -192,10 +197,10 @@ class Engine:
         tally.n_launches = tally.bytes_copied = 0
         self._losses = []
         if self.backend.runs_together:
-            self.backend.run_together(self.laid_out.arrangement.forward)
+            self._run_together(self.laid_out.arrangement.forward)
         else:
             for one in self.laid_out.rounds:
-                self.backend.run_together(_runs_of(one))
+                self._run_together(_runs_of(one))
                 self._losses.append(self.backend.later(one.losses))
         tally.n_cycles += self.backend.ticks() - begin
 
@@ -212,8 +217,24 @@ class Engine:
         """
         begin = self.backend.ticks()
         self.backend.clear_gradients()
-        self.backend.run_together(self.laid_out.arrangement.backward)
+        self._run_together(self.laid_out.arrangement.backward)
         self.backend.tally.n_cycles += self.backend.ticks() - begin
+
+    def _run_together(self, runs: Sequence[Run]) -> None:
+        if self._part is None:
+            self.backend.run_together(runs)
+        else:
+            words = partial(words_of_batch, self.plans, self.laid_out.arrangement)
+            self.backend.run_in_parts(runs, self._part, words)
+
+    @contextmanager
+    def in_parts(self, part: Part) -> Iterator[None]:
+        """Run batch by batch meanwhile, each as a part of a timeline."""
+        self._part = part
+        try:
+            yield
+        finally:
+            self._part = None
 
     def update(self, learning_rate: float) -> None:
         """One step of plain SGD."""

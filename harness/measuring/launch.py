@@ -8,6 +8,7 @@ import site
 from contextlib import suppress
 from pathlib import Path
 
+from harness.errors import BenchError
 from harness.machine.process_folder import temporary_folder
 from harness.machine.regular_files import drop_leftovers
 from harness.measuring.child_process import LEFT_OUT, death_reason, tells_of_memory
@@ -27,6 +28,7 @@ from harness.trials.sources import WORKER, harness_versions
 from harness.trials.spec import TrialSpec
 from harness.values.places import ROOT
 
+TRACER = "harness.measuring.tracer"
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -87,6 +89,37 @@ def run_worker(spec: TrialSpec, path: Path, log: Path, *, records_bad_data: bool
     return record
 
 
+def run_tracer(spec: TrialSpec, path: Path, log: Path) -> None:
+    """Write the timeline of a trial's first mini-batch to `path`, in a process of its own.
+
+    log: takes what it prints; kept only when it fails. Raises BenchError in one line, with nothing
+    written, where there is no timeline or it cannot be written.
+    """
+    with writing(log):
+        log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        ending, refusal = _run(TRACER, spec, path, log)
+    finally:
+        drop_leftovers(path)
+    if refusal is not None:
+        _drop(log)
+        refusal.throw()
+    if ending.returncode != 0:
+        reason = ending.reason or death_reason(ending.returncode or 0, last_line(log))
+        raise BenchError(f"trace={path} was not written: {reason}; {log} tells more")
+    _drop(log)
+
+
+def _run(module: str, spec: TrialSpec, path: Path, log: Path) -> tuple[Ending, Refusal | None]:
+    """Have a module make the file at `path` of a trial; how it ended, and what it refused."""
+    with temporary_folder() as folder:
+        spec_path = folder / "spec.json"
+        spec_path.write_text(json.dumps(spec.to_dict()), encoding="utf-8")
+        child = (module, str(spec_path), str(path.resolve()))
+        ending = supervise(interpreter_of(spec), child, worker_environment(spec), spec.limits, log)
+        return ending, read_refusal(spec_path, ending.returncode)
+
+
 def _drop(log: Path) -> None:
     with suppress(OSError):  # its folder may be gone
         log.unlink()
@@ -96,12 +129,7 @@ def _measured(
     spec: TrialSpec, path: Path, log: Path, started_at: str, records_bad_data: bool
 ) -> Record:
     before = _stamp(path)
-    with temporary_folder() as folder:
-        spec_path = folder / "spec.json"
-        spec_path.write_text(json.dumps(spec.to_dict()), encoding="utf-8")
-        worker = (WORKER, str(spec_path), str(path.resolve()))
-        ending = supervise(interpreter_of(spec), worker, worker_environment(spec), spec.limits, log)
-        refusal = read_refusal(spec_path, ending.returncode)
+    ending, refusal = _run(WORKER, spec, path, log)
     drop_leftovers(path)  # of a worker that was ended while it wrote
     if refusal is not None and not (refusal.of == "data" and records_bad_data):
         refusal.throw()

@@ -83,6 +83,8 @@ class MeanCounters:
     bytes_copied: float | None = None
     n_copies: float | None = None
     lower_bound: float | None = None
+    n_flop: float | None = None
+    bytes_touched: float | None = None
 
 
 def mean_counters(counters: Sequence[Counters]) -> MeanCounters:
@@ -93,6 +95,8 @@ def mean_counters(counters: Sequence[Counters]) -> MeanCounters:
         bytes_copied=_mean([one.bytes_copied for one in counters]),
         n_copies=_mean([one.n_copies for one in counters]),
         lower_bound=_mean([one.lower_bound for one in counters]),
+        n_flop=_mean([one.n_flop for one in counters]),
+        bytes_touched=_mean([one.bytes_touched for one in counters]),
     )
 
 

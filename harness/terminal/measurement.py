@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.errors import BenchError, OutputError
 from harness.machine.facts import describe_machine
-from harness.measuring.launch import record_unmeasured, run_worker
+from harness.measuring.launch import record_unmeasured, run_tracer, run_worker
 from harness.measuring.turns import turns
 from harness.planning.nodes import Nodes
 from harness.records.output_paths import check_room
@@ -28,6 +28,7 @@ class Measurement:
     """One trial's round to be measured, and where its record goes.
 
     results_dir: the folder that runs take turns on. nodes: what the machine has to be; None: any.
+    trace: where a timeline goes, if one is wanted.
     """
 
     spec: TrialSpec
@@ -37,6 +38,7 @@ class Measurement:
     force: bool
     records_bad_data: bool
     nodes: Nodes | None = None
+    trace: Path | None = None
 
     @property
     def folder(self) -> Path:
@@ -88,6 +90,8 @@ def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more
             records.append(record)
             n_kept += kept
             reporter.ends(f"{words}  {'kept: ' if kept else ''}{outcome_words(record)}")
+            if one.trace is not None:
+                n_refused += not _is_traced(one, one.trace, record)
     for words in closing(records):
         print(words)
     if len(planned) == 1 and records:
@@ -95,6 +99,19 @@ def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more
     elif len(planned) > 1:
         print(totals([record.status for record in records], n_kept, n_refused))
     return n_refused == 0
+
+
+def _is_traced(one: Measurement, trace: Path, record: Record) -> bool:
+    """Make the timeline of a trial that has its record; says in one line why there is none."""
+    try:
+        if record.status != "ok":
+            raise BenchError(f"trace={trace} is not written: the trial is {record.status}")
+        run_tracer(one.spec, trace, one.log)
+    except BenchError as error:
+        complain(error)
+        return False
+    print(f"timeline: {trace} (open it in ui.perfetto.dev)")
+    return True
 
 
 @contextmanager

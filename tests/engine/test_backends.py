@@ -5,8 +5,9 @@ A backend that joins harness/engine/backends/ is found by name and tested here w
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 import harness.engine.engine
 from harness.contracts.model import Model, initial_weights
+from harness.contracts.timeline import Details
 from harness.engine.backend import (
     Arrangement,
     Backend,
@@ -135,6 +137,41 @@ def test_it_agrees_with_the_oracle(kind: type[Backend], name: str) -> None:
         for key, gradient in oracle.gradients.items():
             scale = max(1e-3, float(np.abs(gradient).max(initial=0.0)))
             np.testing.assert_allclose(gradients[key] / scale, gradient / scale, atol=3e-5)
+
+
+@pytest.mark.parametrize("name", ["tree_lstm", "seq2seq"])
+def test_in_parts_it_does_the_same_work(kind: type[Backend], name: str) -> None:
+    """And tells of every batch, or of every launch where batches run together."""
+    if kind is KINDS["cuda"] and name not in INTERPRETED:
+        pytest.skip("interpreted, it takes seconds; its programs are walked")
+    setting, kinds, depth = Setting(name), Counter[str](), [0]
+
+    @contextmanager
+    def part(kind: str, name: str, details: Details) -> Iterator[Details]:
+        assert name
+        kinds[kind] += 1
+        depth[0] += 1
+        assert depth[0] <= 2, "kernels have no parts"
+        yield details
+        depth[0] -= 1
+
+    loss = setting.train(setting.instances)
+    gradients = setting.backend.gradients()
+    n_launches = setting.backend.tally.n_launches
+    with setting.engine.in_parts(part):
+        np.testing.assert_allclose(setting.train(setting.instances), loss, rtol=1e-6)
+    for key, gradient in setting.backend.gradients().items():
+        np.testing.assert_allclose(gradient, gradients[key], rtol=1e-5, atol=1e-7)
+    assert setting.backend.tally.n_launches == n_launches or kind.runs_together
+    if kind.runs_together:
+        assert kinds["kernel"] > 0
+    else:
+        arranged = setting.engine.laid_out.arrangement
+        runs = [*arranged.forward, *arranged.backward]
+        assert kinds["batch"] == sum(len(batches) for _, batches in runs)
+    n_before = kinds.total()
+    setting.train(setting.instances)
+    assert kinds.total() == n_before, "afterwards it runs as before"
 
 
 @pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "two_pulls"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import harness.engine.engine
-import systems.on_core.vertex
+import systems.on_core.prepared
 from harness.contracts.model import Model
 from harness.engine.engine import Engine
 from harness.engine.rows.rounds import ALL_ROWS, Round
@@ -74,7 +74,7 @@ def run_watched(adapter: Adapter, instances: list[Any]) -> list[set[int]]:
 
 def run_forward(adapter: Adapter) -> None:
     adapter.mini_batch = adapter.model.mini_batch(adapter.instances)
-    adapter.schedule = systems.on_core.vertex.schedule_in_rounds(
+    adapter.schedule = systems.on_core.prepared.schedule_in_rounds(
         adapter.policy, adapter.mini_batch.graph
     )
     adapter.engine.arrange(adapter.mini_batch, adapter.schedule)
@@ -123,7 +123,7 @@ def test_an_engine_that_batches_across_rounds_is_noticed(
     assert len(run_watched(adapter, instances)[0]) > 1
     # A policy that is shown all rounds at once.
     monkeypatch.setattr(
-        systems.on_core.vertex, "schedule_in_rounds", lambda policy, graph: policy(graph)
+        systems.on_core.prepared, "schedule_in_rounds", lambda policy, graph: policy(graph)
     )
     with pytest.raises(ScheduleError, match="has rounds; schedule it in rounds"):
         run(adapter, instances)
@@ -145,7 +145,7 @@ def test_a_schedule_that_claims_other_rounds_is_noticed(monkeypatch: pytest.Monk
         found = policy(graph)
         return replace(found, round_starts=np.arange(found.n_batches + 1))
 
-    monkeypatch.setattr(systems.on_core.vertex, "schedule_in_rounds", claims)
+    monkeypatch.setattr(systems.on_core.prepared, "schedule_in_rounds", claims)
     with pytest.raises(ScheduleError, match="runs in round"):
         run(adapter, EXAMPLES["seq2seq"][1])
 

@@ -77,24 +77,37 @@ class WalkedBackend(cuda.Backend):
         return read_program(module, words)
 
     def _start(self, *kernels: str) -> None:
-        """Bind what a launch binds: kernels and addresses; words are read when their turn comes."""
+        assert self._prepared is not None
+        for kernel in kernels:
+            self.tally.n_launches += self._prepared.n_phases(kernel)
+            self._streams.do(Stream.COMPUTE, partial(self._walk, *self._bound(kernel)))
+
+    def _start_phase(self, kernel: str, number: int) -> None:
+        self.tally.n_launches += 1
+        self._streams.do(Stream.COMPUTE, partial(self._walk, *self._bound(kernel), number))
+
+    def _bound(self, kernel: str) -> tuple[Launch, Words, Mapping[WordArray, tuple[int, int]]]:
+        """What a launch binds: kernels and addresses; words are read when their turn comes."""
         assert self._prepared is not None
         lengths = list(map(len, self._prepared.indices))
         places, words = self._preparation.places, self._staging.words.numpy()
         indices = dict(zip(places, zip(places.values(), lengths, strict=True), strict=True))
-        for kernel in kernels:
-            self.tally.n_launches += self._prepared.n_phases(kernel)
-            module = self._preparation.modules[kernel]
-            floats = {array: self._memory.tensor(array).numpy() for array in module.floats}
-            launch = Launch(module, KERNELS.index(kernel), floats, self._memory.rate.numpy())
-            work = partial(self._walk, launch, words, indices)
-            self._streams.do(Stream.COMPUTE, work)
+        module = self._preparation.modules[kernel]
+        floats = {array: self._memory.tensor(array).numpy() for array in module.floats}
+        launch = Launch(module, KERNELS.index(kernel), floats, self._memory.rate.numpy())
+        return launch, words, indices
 
     def _walk(
-        self, launch: Launch, words: Words, indices: Mapping[WordArray, tuple[int, int]]
+        self,
+        launch: Launch,
+        words: Words,
+        indices: Mapping[WordArray, tuple[int, int]],
+        number: int | None = None,
     ) -> None:
+        """Of all phases, or of one."""
         found = {array: words[words[place] :][:n] for array, (place, n) in indices.items()}
-        for phase in self.phases(launch.module, words[words[launch.slot] :]):
+        phases = self.phases(launch.module, words[words[launch.slot] :])
+        for phase in phases if number is None else phases[number : number + 1]:
             Walk(launch, found).phase(phase)
 
 

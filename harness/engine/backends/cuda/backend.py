@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
+from harness.contracts.timeline import Details, Part
 from harness.engine import backend
-from harness.engine.backend import EVERY, Arrangement, Loss, Run
+from harness.engine.backend import EVERY, Arrangement, Loss, Naming, Run
 from harness.engine.backends.cuda.expressions import EXPRESSIONS
 from harness.engine.backends.cuda.kernel_cache import use_own_kernel_cache
 from harness.engine.backends.cuda.kinds import MatrixForm
@@ -29,6 +30,7 @@ from harness.engine.backends.cuda.memory import Memory
 from harness.engine.backends.cuda.model import KERNELS
 from harness.engine.backends.cuda.module import Module
 from harness.engine.backends.cuda.preparation import Preparation, Prepared
+from harness.engine.backends.cuda.program import Phase, read_program
 from harness.engine.backends.cuda.results import Results
 from harness.engine.backends.cuda.staging import Staging, Upload
 from harness.engine.backends.cuda.streams import AtOnce, CudaStreams, Stream, Streams
@@ -163,8 +165,22 @@ class Backend(backend.Backend):
 
     def run_together(self, runs: Sequence[Run]) -> None:
         """Start what was arranged: all of the forward, or all of the backward stages."""
-        backward = bool(runs) and runs[0][0].startswith("backward")
-        self._start(*(("backward", "backward_lazy") if backward else ("forward",)))
+        self._start(*_programs_of(runs))
+
+    def run_in_parts(self, runs: Sequence[Run], part: Part, words: Naming) -> None:
+        """What was arranged, one launch after the other, each a kernel of its phase's kinds."""
+        assert self._prepared is not None
+        for name in _programs_of(runs):
+            words_of_program = self._prepared.programs[KERNELS.index(name)]
+            phases = read_program(self._preparation.modules[name], words_of_program)
+            if self.switches.persistent:
+                every = [one for phase in phases for one in phase]
+                with part("kernel", f"{name}, {len(phases)} phases", _details(every)):
+                    self._start(name)
+                continue
+            for number, phase in enumerate(phases):
+                with part("kernel", f"{name}, phase {number}", _details(phase)):
+                    self._start_phase(name, number)
 
     def run(self, stage: str, batches: IntArray) -> None:
         """One stage by itself, with an upload of its own."""
@@ -182,6 +198,10 @@ class Backend(backend.Backend):
             key = f"{' '.join(kernels)} {self._staging.current}"
             self._streams.do(Stream.COMPUTE, partial(self._launcher.start, key, work))
             self.tally.n_launches += self._launcher.n_calls(work)
+
+    def _start_phase(self, kernel: str, number: int) -> None:
+        self._streams.do(Stream.COMPUTE, partial(self._launch(kernel).start, number))
+        self.tally.n_launches += 1
 
     def _launch(self, name: str) -> Launch:
         """A kernel with all that it is called with, as long as no array moves."""
@@ -271,6 +291,19 @@ class Backend(backend.Backend):
         if self._device.type == "cuda":
             return int(torch.cuda.max_memory_allocated())
         return None
+
+
+def _details(phase: Phase) -> Details:
+    """What a launch does, for a timeline."""
+    kinds = dict.fromkeys(type(one.kind).__name__ for one in phase)
+    n_rows = sum(one.rows.n for one in phase)
+    return {"kinds": ", ".join(kinds), "instructions": len(phase), "rows": n_rows}
+
+
+def _programs_of(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Those of KERNELS that run what was arranged."""
+    backward = bool(runs) and runs[0][0].startswith("backward")
+    return ("backward", "backward_lazy") if backward else ("forward",)
 
 
 def is_interpreting() -> bool:

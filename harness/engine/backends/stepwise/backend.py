@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
+from harness.contracts.timeline import Part
 from harness.engine import backend
 from harness.engine.backend import EVERY, Arrangement, Loss
 from harness.engine.backends.stepwise.executor import TypeExecutor
@@ -93,6 +94,12 @@ class Backend(backend.Backend):
                 self._executors[type_id].run_all(stage)
             else:
                 self._executors[type_id].run_batch(stage, batch)
+
+    def _run_batch_in_parts(self, stage: str, batch: IntArray, part: Part) -> None:
+        """Every step is a kernel."""
+        executor = self._executors[int(batch[0])]
+        with executor.in_parts(part):
+            self.run(stage, batch[None])
 
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
         """Copy to NumPy."""
