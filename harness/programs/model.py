@@ -1,0 +1,73 @@
+"""A model whose graph is what its program calls: see docs/programs.md."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+from harness.contracts.model import Model, ModelSizes, traced_functions
+from harness.programs.decisions import key_of
+from harness.programs.recorder import RecordingOptions
+from harness.programs.recording import Recording
+from harness.programs.writer import Writer
+from harness.values.bounds import LARGEST_SEED, check_count
+from harness.values.graph import MiniBatch
+
+
+class ProgramModel(Model):
+    """Its methods named in `vertex_types` are blocks; `program` calls them for one instance.
+
+    copies: blocks that are called with several sets of weights, and the names of these; each
+    becomes a block NAME_SET of its own, whose weights are constant: the method gets the set's name
+    behind the tracer. seed: of the decisions.
+    """
+
+    copies: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    def __init__(self, sizes: ModelSizes, seed: int = 0, **options: Any) -> None:
+        check_count("model.options.seed", seed, 0, LARGEST_SEED)
+        super().__init__(sizes, seed=seed, **options)
+        self.seed, self.recorded_with = seed, RecordingOptions()
+        types = []
+        for name in type(self).vertex_types:
+            for weights in self.copies.get(name, ()):
+                setattr(self, f"{name}_{weights}", partial(_with_weights, self, name, weights))
+            types += [f"{name}_{weights}" for weights in self.copies.get(name, ())] or [name]
+        self.vertex_types = tuple(types)
+
+    @abstractmethod
+    def program(self, p: Writer, instance: Any) -> Any:
+        """Call the blocks that one instance needs; return the vertex, or those, that are read.
+
+        A generator where it waits for anything.
+        """
+
+    def key_of(self, instance: Any) -> int:
+        """The number of an instance, by which its decisions are drawn."""
+        return key_of(instance.words)
+
+    def recording_with(self, options: RecordingOptions) -> ProgramModel:
+        """The same model, recorded in another way."""
+        other = copy.copy(self)
+        other.recorded_with = options
+        other.__dict__.pop("recording", None)
+        return other
+
+    @functools.cached_property
+    def recording(self) -> Recording:
+        """What records its programs."""
+        functions = traced_functions(self)
+        options = self.recorded_with
+        return Recording(functions, self.vertex_types, self.key_of, self.seed, options)
+
+    def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
+        """Run the programs of all instances, and record them."""
+        return self.recording.mini_batch(self.program, instances)
+
+
+def _with_weights(model: ProgramModel, name: str, weights: str, v: Any) -> None:
+    getattr(model, name)(v, weights)

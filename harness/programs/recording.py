@@ -1,0 +1,136 @@
+"""From programs to a mini-batch: run them, and make one graph of what they called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.errors import ProgramError
+from harness.programs.blocks import BlockShape, block_shapes
+from harness.programs.counter import taken_apart
+from harness.programs.decisions import chance
+from harness.programs.fibers import Fibers, Pick, Program, Waiting, last_made
+from harness.programs.recorder import NewFlow, Recorder, RecordingOptions
+from harness.programs.taint import TAINTED, fed_in, static_depths
+from harness.values.arrays import IntArray, int_array
+from harness.values.graph import Graph, MiniBatch
+from harness.vertex.program import VertexFunction
+
+Key = Callable[[Any], int]
+
+
+class Recording:
+    """Records mini-batches of one model's programs.
+
+    functions: by name, `output` among them. types: names of those that are blocks. key_of: the
+    number of an instance, by which it decides.
+    """
+
+    def __init__(
+        self,
+        functions: Mapping[str, VertexFunction],
+        types: Sequence[str],
+        key_of: Key,
+        seed: int,
+        options: RecordingOptions,
+    ) -> None:
+        self.shapes: dict[str, BlockShape] = block_shapes(functions, types)
+        self.type_names = ("unbatchable", *types)
+        nodes = (node for function in functions.values() for node in function.nodes)
+        self.pulls = tuple(dict.fromkeys(node.name for node in nodes if node.op == "pull"))
+        self.options, self.key_of, self.seed = options, key_of, seed
+        n_types = len(self.type_names)
+        self.feeds = np.zeros((n_types, n_types), dtype=np.bool_)
+        self.static = self._static()
+
+    def _static(self) -> list[int]:
+        """Depth of every type that does not count; types not yet met count if they read any."""
+        found = static_depths(self.feeds) if self.options.hoisting else [TAINTED] * len(self.feeds)
+        for shape in self.shapes.values():
+            reads = bool(shape.operands) or shape.of_each is not None
+            if reads and not self.feeds[:, shape.type_id].any():
+                found[shape.type_id] = TAINTED
+        return found
+
+    def mini_batch(
+        self, program: Program, instances: Sequence[Any], pick: Pick = last_made
+    ) -> MiniBatch:
+        """Record the programs of all instances, again where blocks feed each other in a new way."""
+        while True:
+            recorder = self.recorder(len(instances))
+            keys = [self.key_of(instance) for instance in instances]
+
+            def answer(_: Recorder, waiting: Sequence[Waiting], keys: Sequence[int] = keys) -> Any:
+                return [self.decided(one, keys[one.instance]) for one in waiting]
+
+            try:
+                results = Fibers(recorder, answer, pick).run(program, instances)
+            except NewFlow:
+                self._learns(recorder)
+                continue
+            if not self._learns(recorder):
+                return self._joined(recorder, results)
+
+    def recorder(self, n_instances: int) -> Recorder:
+        """An empty one."""
+        return Recorder(self.shapes, self.pulls, self.static, self.options, n_instances)
+
+    def decided(self, one: Waiting, key: int) -> float:
+        """What a generator decides; raises ProgramError where the number itself is asked for."""
+        if one.wait.key is None:
+            raise ProgramError(
+                f"{one.wait.made_at} waits for a number that must be computed first; run it on"
+                " system=acrobat, or let p.chance decide, which can be recorded beforehand"
+            )
+        return chance(self.seed, key, *one.wait.key)
+
+    def _learns(self, recorder: Recorder) -> bool:
+        """Whether blocks feed each other in a way that changes what may be hoisted."""
+        n_types = len(self.type_names)
+        feeds = fed_in(recorder.types, recorder.arg_ends, recorder.args, n_types)
+        if recorder.new_flow is not None:
+            feeds[recorder.new_flow] = True
+        if not (feeds & ~self.feeds).any():
+            return False
+        self.feeds |= feeds
+        before, self.static = self.static, self._static()
+        return before != self.static
+
+    def _graph(self, recorder: Recorder) -> Graph:
+        rounds, phases, depths = taken_apart(recorder.counters)
+        return Graph(
+            types=int_array(recorder.types),
+            arg_start=int_array(recorder.arg_ends),
+            args=int_array(recorder.args),
+            type_names=self.type_names,
+            rounds=rounds if recorder.round else None,
+            phases=phases,
+            depths=depths,
+        )
+
+    def _joined(self, recorder: Recorder, results: Sequence[Any]) -> MiniBatch:
+        n = len(recorder.types)
+        return MiniBatch(
+            graph=self._graph(recorder),
+            pulls={name: _pulled(n, *given) for name, given in recorder.pulled.items()},
+            outputs=_outputs(results, n),
+            n_instances=len(results),
+        )
+
+
+def _pulled(n: int, vertices: list[int], values: list[int]) -> IntArray:
+    found = np.full(n, -1, dtype=np.int32)
+    found[vertices] = values
+    return found
+
+
+def _outputs(results: Sequence[Any], n: int) -> IntArray:
+    """What programs returned: a vertex, or a list of them, in its own order."""
+    found: list[int] = []
+    for result in results:
+        found += result if isinstance(result, list) else [result]
+    if any(type(vertex) is not int or not 0 <= vertex < n for vertex in found):
+        raise ProgramError("a program returns what no block computed; return a value, or a list")
+    return int_array(found)
