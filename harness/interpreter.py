@@ -70,7 +70,7 @@ class Interpreter(Writer):
         parameters: Parameters,
         key: int,
     ) -> None:
-        super().__init__()
+        super().__init__(is_checked=True)
         self._model, self._key = model, key
         for name in model.vertex_types:
             self.__dict__[name] = _block(functions[name], parameters)
@@ -91,9 +91,10 @@ class Interpreter(Writer):
         answer: Any = None
         while True:
             try:
-                request = self.taken(body.send(answer))
+                request = body.send(answer)
             except StopIteration as ended:
                 return ended.value
+            self.taken(request)
             if isinstance(request, Fork):
                 answer = [self._run(branch) for branch in request.branches]
             else:

@@ -18,13 +18,22 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 def chance(*key: int) -> float:
     """A number, uniform in [0, 1), that depends on the key's numbers alone."""
-    state = 0
+    return chance_from(0, key)
+
+
+def chance_from(state: int, key: tuple[int, ...]) -> float:
+    """The same, where the first numbers of the key are mixed already."""
+    return (mixed(state, *key) >> 11) * 2.0**-53
+
+
+def mixed(state: int, *key: int) -> int:
+    """What a state becomes by more numbers of a key."""
     for part in key:
-        state = (state ^ (part & _MASK)) + _GOLDEN & _MASK
-        state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
-        state = (state ^ (state >> 27)) * 0x94D049BB133111EB & _MASK
+        state = ((state ^ part) + _GOLDEN) & _MASK
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
         state ^= state >> 31
-    return (state >> 11) * 2.0**-53
+    return state
 
 
 def key_of(*arrays: IntArray) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from types import GeneratorType
 from typing import Any
 
@@ -26,37 +25,29 @@ Program = Callable[[Any, Any], Any]
 Pick = Callable[[int], int]  # which of n ready fibers goes on
 
 
-@dataclass(slots=True, eq=False)
 class Fiber:
     """One branch of one instance: where it is, and who waits for it.
 
-    counter: its depth. deepest: of its branches that have ended. results: of its branches.
+    send: goes on with its body. counter: its depth. deepest: of its branches that have ended.
+    results: of its branches. (A plain class: thousands are made for every mini-batch.)
     """
 
-    body: Body
-    instance: int
-    counter: int
-    parent: Fiber | None = None
-    place: int = 0
-    deepest: int = 0
-    n_branches: int = 0
-    results: list[Any] = field(default_factory=list)
+    __slots__ = (
+        *("body", "send", "instance", "counter", "parent"),
+        *("place", "deepest", "n_branches", "results"),
+    )
+
+    def __init__(
+        self, body: Body, instance: int, counter: int, parent: Fiber | None, place: int
+    ) -> None:
+        self.body, self.send, self.instance, self.counter = body, body.send, instance, counter
+        self.parent, self.place = parent, place
+        self.deepest = self.n_branches = 0
+        self.results: list[Any] = []
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A fiber and the number that it waits for."""
-
-    fiber: Fiber
-    wait: Wait
-
-    @property
-    def instance(self) -> int:
-        """Which instance's it is."""
-        return self.fiber.instance
-
-
-Answer = Callable[[Recorder, Sequence[Waiting]], Sequence[float]]
+Waiting = tuple[Fiber, Wait]
+Answer = Callable[[Sequence[Waiting]], Sequence[float]]
 
 
 def last_made(n: int) -> int:
@@ -89,7 +80,7 @@ class Fibers:
                 recorder.counter = recorder.base
                 result = program(recorder, instance)
                 if type(result) is GeneratorType:
-                    self._start(Fiber(result, k, recorder.counter))
+                    self._start(Fiber(result, k, recorder.counter, None, 0))
                 else:
                     self._results[k] = result
             self._run_all()
@@ -117,20 +108,23 @@ class Fibers:
     def _advance(self, fiber: Fiber, answer: Any) -> None:
         """Run one fiber until it ends or asks for what is not there yet."""
         recorder = self._recorder
-        recorder.counter = recorder.caught_up(fiber.counter)
-        send = fiber.body.send
+        counter = fiber.counter
+        recorder.counter = counter if counter >= recorder.floor else recorder.caught_up(counter)
+        send, taken = fiber.send, recorder.taken
         while True:
             try:
-                request = recorder.taken(send(answer))
+                request = send(answer)
             except StopIteration as ended:
                 self._end(fiber, ended.value)
                 return
+            taken(request)
             answer = None
-            if isinstance(request, Wait):
+            kind = type(request)
+            if kind is Wait:
                 if self._waits(fiber, request):
                     break
-                answer = self._numbers([Waiting(fiber, request)])[0]
-            elif isinstance(request, Fork):
+                answer = self._answer([(fiber, request)])[0]
+            elif kind is Fork:
                 if request.branches:
                     self._branch(fiber, request)
                     break
@@ -148,17 +142,16 @@ class Fibers:
                 f"{request.made_at} waits for a value of {of!r}, which no block computed; give what"
                 " a block returned"
             )
-        if recorder.is_computed(of):
-            return False
-        self._waiting.append(Waiting(fiber, request))
+        if recorder.counters[of] < recorder.floor:
+            return False  # an earlier round has computed it
+        self._waiting.append((fiber, request))
         return True
 
     def _branch(self, fiber: Fiber, request: Fork) -> None:
-        n = len(request.branches)
-        fiber.results, fiber.n_branches, fiber.deepest = [None] * n, n, self._recorder.counter
-        for place in reversed(range(n)):  # the first one ends up on top
-            body = request.branches[place]
-            self._start(Fiber(body, fiber.instance, fiber.deepest, fiber, place))
+        n, counter = len(request.branches), self._recorder.counter
+        fiber.results, fiber.n_branches, fiber.deepest = [None] * n, n, counter
+        for place in range(n - 1, -1, -1):  # the first one ends up on top
+            self._start(Fiber(request.branches[place], fiber.instance, counter, fiber, place))
 
     def _end(self, fiber: Fiber, result: Any) -> None:
         self._n_alive -= 1
@@ -175,14 +168,11 @@ class Fibers:
 
     def _next_round(self) -> None:
         """Compute what is recorded, and go on with everyone who waited."""
-        # In one order, whichever fibers came first.
         waiting, self._waiting = self._waiting, []
-        numbers = self._numbers(waiting)
-        self._recorder.round += 1
-        self._ready = [(one.fiber, n) for one, n in zip(waiting, numbers, strict=True)][::-1]
-
-    def _numbers(self, waiting: Sequence[Waiting]) -> Sequence[float]:
-        return self._answer(self._recorder, waiting)
+        numbers = self._answer(waiting)
+        self._recorder.next_round()
+        self._ready = [(fiber, n) for (fiber, _), n in zip(waiting, numbers, strict=True)]
+        self._ready.reverse()
 
     def _next_stage(self) -> None:
         """All have ended or come to a stage: those at the earliest go on."""

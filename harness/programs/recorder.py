@@ -41,10 +41,6 @@ class RecordingOptions:
     restart: bool = True
 
 
-class NewFlow(Exception):  # noqa: N818 - no fault: what was learned of the program is widened
-    """A block that was taken for untainted reads what no recording showed it to."""
-
-
 class Recorder(Writer):
     """Values are numbers of vertices, in the order of recording.
 
@@ -59,20 +55,22 @@ class Recorder(Writer):
         static: Sequence[int],
         options: RecordingOptions,
         n_instances: int,
+        *,
+        is_checked: bool,
     ) -> None:
-        super().__init__()
+        super().__init__(is_checked=is_checked)
         self.options, self.most_vertices = options, MOST_VERTICES * max(1, n_instances)
         self.base = 1 + max(static, default=TAINTED)  # hoisted blocks come before all others
-        self.counter, self.round = self.base, 0
+        self.counter, self.round, self.floor = self.base, 0, 0
         self.types: list[int] = []
         self.counters: list[int] = []
         self.arg_ends: list[int] = [0]
         self.args: list[int] = []
         self.pulled: dict[str, tuple[list[int], list[int]]] = {name: ([], []) for name in pulls}
-        self.new_flow: tuple[int, int] | None = None
         self._names, self._static = sorted(shapes), static
         for name, shape in shapes.items():
-            self.__dict__[name] = self._block(shape, static[shape.type_id])
+            block = self._checked_block if is_checked else self._block
+            self.__dict__[name] = block(shape)
 
     def __getattr__(self, name: str) -> Block:
         raise ProgramError(
@@ -80,52 +78,63 @@ class Recorder(Writer):
             f" {', '.join(self.__dict__['_names'])}"
         )
 
-    def _block(self, shape: BlockShape, static: int) -> Block:
+    def _block(self, shape: BlockShape) -> Block:
         """A function that records calls of a block; all that it needs is bound, to be fast."""
         types, counters, args, arg_ends = self.types, self.counters, self.args, self.arg_ends
-        operand_types, pulled_numbers, type_id = shape.operands, self.pulled, shape.type_id
-        n_slots = -1 if shape.of_each is not None else len(operand_types)
-        counts, needed, most = static == TAINTED, shape.pulls, self.most_vertices
+        pulled, type_id, most = self.pulled, shape.type_id, self.most_vertices
+        static = self._static[type_id]
+        counts = static == TAINTED
 
         def call(*operands: int, **numbers: int) -> int:
-            counter = self.counter if counts else self.round * ONE_ROUND + static
-            allowed = operand_types
-            if len(operands) != n_slots:
-                fitting = shape.allowed(len(operands))
-                allowed = self._refuse(shape, operands, counter) if fitting is None else fitting
-            try:
-                for operand, fits in zip(operands, allowed, strict=True):
-                    if counters[operand] >= counter or types[operand] not in fits:
-                        self._refuse(shape, operands, counter)
-            except (TypeError, IndexError):
-                self._refuse(shape, operands, counter)
             vertex = len(types)
-            if not needed <= numbers.keys() or vertex >= most:
-                self._refuse(shape, operands, counter, numbers)
+            if vertex >= most:
+                self._refuse(shape, operands, numbers)
             types.append(type_id)
-            counters.append(counter)
             args.extend(operands)
             arg_ends.append(len(args))
             if counts:
-                self.counter = counter + 1
-            for name, number in numbers.items():
-                if name not in pulled_numbers:
-                    self._refuse(shape, operands, counter, numbers)
-                vertices, values = pulled_numbers[name]
+                counters.append(self.counter)
+                self.counter += 1
+            else:
+                counters.append(self.floor + static)
+            for name in numbers:
+                vertices, values = pulled[name]
                 vertices.append(vertex)
-                values.append(number)
+                values.append(numbers[name])
             return vertex
 
         return call
 
+    def _checked_block(self, shape: BlockShape) -> Block:
+        """The same, with a look at every operand."""
+        plain = self._block(shape)
+
+        def call(*operands: Any, **numbers: int) -> Any:
+            fitting = shape.allowed(len(operands)) or ()
+            is_right = len(fitting) == len(operands) and shape.pulls <= numbers.keys()
+            is_right = is_right and numbers.keys() <= self.pulled.keys()
+            is_right = is_right and len(self.types) < self.most_vertices
+            counter = self._counter_of(shape)
+            for operand, fits in zip(operands, fitting, strict=False):
+                is_vertex = type(operand) is int and 0 <= operand < len(self.types)
+                is_right = is_right and is_vertex and self.types[operand] in fits
+                is_right = is_right and self.counters[operand] < counter
+            if not is_right:
+                self._refuse(shape, operands, numbers)
+            return plain(*operands, **numbers)
+
+        return call
+
+    def _counter_of(self, shape: BlockShape) -> int:
+        """The counter that a call of a block would have now."""
+        static = self._static[shape.type_id]
+        return self.counter if static == TAINTED else self.floor + static
+
     def _refuse(
-        self,
-        shape: BlockShape,
-        operands: Sequence[Any],
-        counter: int,
-        numbers: Mapping[str, int] | None = None,
+        self, shape: BlockShape, operands: Sequence[Any], numbers: Mapping[str, int]
     ) -> NoReturn:
         """Say what is wrong with a call, and on which line it stands."""
+        counter = self._counter_of(shape)
         where = f"{place_of(sys._getframe(2))} calls {shape.name}"
         allowed = shape.allowed(len(operands))
         if allowed is None:
@@ -141,9 +150,6 @@ class Recorder(Writer):
                     f"{where} with other shapes than traced: operand {k} lacks a state that it"
                     " reads; give it the value of a block that scatters all of them"
                 )
-            if self.counters[operand] >= counter and self._static[shape.type_id] != TAINTED:
-                self.new_flow = (self.types[operand], shape.type_id)
-                raise NewFlow
             if self.counters[operand] >= counter:
                 raise ProgramError(
                     f"{where} at depth {depth_of(counter)} of phase {phase_of(counter)}, but"
@@ -190,14 +196,14 @@ class Recorder(Writer):
         if self.options.ghosts:
             self.counter += n
 
-    def caught_up(self, counter: int) -> int:
-        """A fiber's counter in the round that is recorded now."""
-        if counter >= self.round * ONE_ROUND:
-            return counter
-        phase = phase_of(counter)
-        depth = self.base if self.options.restart else depth_of(counter)
-        return self.round * ONE_ROUND + phase * ONE_PHASE + depth
+    def next_round(self) -> None:
+        """What is recorded from now on runs behind all that was."""
+        self.round += 1
+        self.floor = self.round * ONE_ROUND
 
-    def is_computed(self, vertex: int) -> bool:
-        """Whether a vertex is of an earlier round."""
-        return self.counters[vertex] < self.round * ONE_ROUND
+    def caught_up(self, counter: int) -> int:
+        """A fiber's counter of an earlier round in the one that is recorded now."""
+        if counter >= self.floor:
+            return counter
+        depth = self.base if self.options.restart else depth_of(counter)
+        return self.floor + phase_of(counter) * ONE_PHASE + depth

@@ -7,17 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from harness.errors import ProgramError
+from harness.errors import ProgramError, ScheduleError
 from harness.programs.blocks import BlockShape, block_shapes
 from harness.programs.counter import taken_apart
-from harness.programs.decisions import chance
+from harness.programs.decisions import chance_from, mixed
 from harness.programs.fibers import Fibers, Pick, Program, Waiting, last_made
-from harness.programs.recorder import NewFlow, Recorder, RecordingOptions
+from harness.programs.recorder import Recorder, RecordingOptions
 from harness.programs.taint import TAINTED, fed_in, static_depths
+from harness.programs.verify import Fitting
 from harness.values.arrays import IntArray, int_array
 from harness.values.graph import Graph, MiniBatch
 from harness.vertex.program import VertexFunction
 
+# What a call that is wrong can raise before it is known to be.
+FAULTS = (ProgramError, ScheduleError, LookupError, TypeError, ValueError, AttributeError)
 Key = Callable[[Any], int]
 
 
@@ -42,6 +45,7 @@ class Recording:
         self.pulls = tuple(dict.fromkeys(node.name for node in nodes if node.op == "pull"))
         self.options, self.key_of, self.seed = options, key_of, seed
         n_types = len(self.type_names)
+        self.fitting = Fitting(self.shapes.values(), n_types)
         self.feeds = np.zeros((n_types, n_types), dtype=np.bool_)
         self.static = self._static()
 
@@ -57,41 +61,40 @@ class Recording:
     def mini_batch(
         self, program: Program, instances: Sequence[Any], pick: Pick = last_made
     ) -> MiniBatch:
-        """Record the programs of all instances, again where blocks feed each other in a new way."""
+        """Record the programs of all instances.
+
+        Where something is wrong they are run once more, so that the error names the line.
+        """
+        try:
+            return self._recorded(program, instances, pick, is_checked=False)
+        except (ProgramError, ScheduleError, LookupError, TypeError, ValueError):
+            return self._recorded(program, instances, pick, is_checked=True)
+
+    def _recorded(
+        self, program: Program, instances: Sequence[Any], pick: Pick, *, is_checked: bool
+    ) -> MiniBatch:
+        """Record, and again as long as blocks feed each other in new ways."""
+        states = [mixed(0, self.seed, self.key_of(instance)) for instance in instances]
         while True:
-            recorder = self.recorder(len(instances))
-            keys = [self.key_of(instance) for instance in instances]
-
-            def answer(_: Recorder, waiting: Sequence[Waiting], keys: Sequence[int] = keys) -> Any:
-                return [self.decided(one, keys[one.instance]) for one in waiting]
-
+            recorder = self.recorder(len(instances), is_checked=is_checked)
+            fibers = Fibers(recorder, lambda waiting: _decided(waiting, states), pick)
             try:
-                results = Fibers(recorder, answer, pick).run(program, instances)
-            except NewFlow:
-                self._learns(recorder)
-                continue
-            if not self._learns(recorder):
-                return self._joined(recorder, results)
+                results = fibers.run(program, instances)
+            except FAULTS:
+                if not self._learns(recorder):
+                    raise
+            else:
+                if not self._learns(recorder):
+                    return self._joined(recorder, results)
 
-    def recorder(self, n_instances: int) -> Recorder:
+    def recorder(self, n_instances: int, *, is_checked: bool) -> Recorder:
         """An empty one."""
-        return Recorder(self.shapes, self.pulls, self.static, self.options, n_instances)
-
-    def decided(self, one: Waiting, key: int) -> float:
-        """What a generator decides; raises ProgramError where the number itself is asked for."""
-        if one.wait.key is None:
-            raise ProgramError(
-                f"{one.wait.made_at} waits for a number that must be computed first; run it on"
-                " system=acrobat, or let p.chance decide, which can be recorded beforehand"
-            )
-        return chance(self.seed, key, *one.wait.key)
+        given = (self.shapes, self.pulls, self.static, self.options, n_instances)
+        return Recorder(*given, is_checked=is_checked)
 
     def _learns(self, recorder: Recorder) -> bool:
         """Whether blocks feed each other in a way that changes what may be hoisted."""
-        n_types = len(self.type_names)
-        feeds = fed_in(recorder.types, recorder.arg_ends, recorder.args, n_types)
-        if recorder.new_flow is not None:
-            feeds[recorder.new_flow] = True
+        feeds = fed_in(recorder.types, recorder.arg_ends, recorder.args, len(self.type_names))
         if not (feeds & ~self.feeds).any():
             return False
         self.feeds |= feeds
@@ -111,13 +114,23 @@ class Recording:
         )
 
     def _joined(self, recorder: Recorder, results: Sequence[Any]) -> MiniBatch:
-        n = len(recorder.types)
-        return MiniBatch(
-            graph=self._graph(recorder),
-            pulls={name: _pulled(n, *given) for name, given in recorder.pulled.items()},
-            outputs=_outputs(results, n),
-            n_instances=len(results),
-        )
+        graph, n = self._graph(recorder), len(recorder.types)
+        pulls = {name: _pulled(n, *given) for name, given in recorder.pulled.items()}
+        self.fitting.check(graph, pulls)
+        return MiniBatch(graph, pulls, _outputs(results, n), n_instances=len(results))
+
+
+def _decided(waiting: Sequence[Waiting], states: Sequence[int]) -> list[float]:
+    """What a generator decides; raises ProgramError where the number itself is asked for."""
+    found = []
+    for fiber, wait in waiting:
+        if wait.key is None:
+            raise ProgramError(
+                f"{wait.made_at} waits for a number that must be computed first; let p.chance"
+                " decide, which can be recorded beforehand"
+            )
+        found.append(chance_from(states[fiber.instance], wait.key))
+    return found
 
 
 def _pulled(n: int, vertices: list[int], values: list[int]) -> IntArray:

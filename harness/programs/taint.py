@@ -12,9 +12,12 @@ a context is a block, and a function called with other weights is another block)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from harness.values.arrays import IntArray
 
 TAINTED = -1
 Feeds = NDArray[np.bool_]
@@ -25,9 +28,21 @@ def fed_in(
 ) -> Feeds:
     """Which type's vertices are arguments of which type's (n_types, n_types)."""
     feeds = np.zeros((n_types, n_types), dtype=np.bool_)
-    of = np.array(types, dtype=np.int32)
-    feeds[of[np.array(args, dtype=np.int32)], of.repeat(np.diff(arg_ends))] = True
+    of, known = np.array(types, dtype=np.int32), _vertices(args, len(types))
+    users = of.repeat(np.diff(arg_ends))
+    is_known = known[: len(users)] >= 0
+    feeds[of[known[: len(users)][is_known]], users[is_known]] = True
     return feeds
+
+
+def _vertices(args: Sequence[Any], n: int) -> IntArray:
+    """Arguments as vertices, -1 for what is none: a program that is wrong may give anything."""
+    try:
+        found = np.array(args, dtype=np.int32)
+    except (TypeError, ValueError, OverflowError):
+        found = np.array([a if type(a) is int and a < n else -1 for a in args], dtype=np.int32)
+    found[found >= n] = -1
+    return found
 
 
 def static_depths(feeds: Feeds) -> list[int]:

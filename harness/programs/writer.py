@@ -14,9 +14,8 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
 from types import FrameType, GeneratorType
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.errors import ProgramError
 
@@ -24,38 +23,27 @@ Body = Generator[Any, Any, Any]
 Block = Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Fork:
+class Fork(NamedTuple):
     """Branches that run side by side, joined where this is yielded; answered by their results."""
 
     branches: Sequence[Body]
     made_at: str
 
-    def __post_init__(self) -> None:
-        for branch in self.branches:
-            if not isinstance(branch, GeneratorType):
-                raise ProgramError(
-                    f"{self.made_at} forks a {type(branch).__name__}; fork takes generators"
-                    " (functions that yield), for others there are concurrent and map"
-                )
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Wait:
+class Wait(NamedTuple):
     """For a number, once `of` is computed: state[column], or what a generator decides.
 
     key: of harness.programs.decisions; None where the number itself is asked for.
     """
 
     of: Any
+    key: tuple[int, ...] | None
+    state: str
+    column: int
     made_at: str
-    key: tuple[int, ...] | None = None
-    state: str = ""
-    column: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stage:
+class Stage(NamedTuple):
     """Until every instance is through with the stage; answered by nothing."""
 
     made_at: str
@@ -65,10 +53,16 @@ Request = Fork | Wait | Stage
 
 
 class Writer(ABC):
-    """Makes requests, and remembers those that a program has not yielded yet."""
+    """Makes requests.
 
-    def __init__(self) -> None:
-        self._made: dict[int, Fork | Wait] = {}
+    is_checked: whether all is checked at once, and the program's lines are known; else only as much
+    as tells that something is wrong, since programs are run again where it is.
+    n_open: requests that were made and not yielded.
+    """
+
+    def __init__(self, *, is_checked: bool) -> None:
+        self.is_checked, self.n_open = is_checked, 0
+        self._made: dict[int, Request] = {}
 
     @abstractmethod
     def __getattr__(self, name: str) -> Block:
@@ -92,39 +86,56 @@ class Writer(ABC):
             *(lambda one=one: function(*one) for one in zip(*lists, strict=True))  # type: ignore[misc]
         )
 
-    def fork(self, *branches: Body) -> Fork:
+    def fork(self, *branches: Body) -> Any:
         """To be yielded: run branches that may wait side by side, and join them."""
-        return self._remembered(Fork(branches, place_of(sys._getframe(1))))
+        self.n_open += 1
+        return self._checked(Fork(branches, "")) if self.is_checked else Fork(branches, "")
 
-    def value(self, of: Any, state: str, column: int = 0) -> Wait:
+    def value(self, of: Any, state: str, column: int = 0) -> Any:
         """To be yielded: a number of what a block computed."""
-        return self._remembered(Wait(of, place_of(sys._getframe(1)), None, state, column))
+        self.n_open += 1
+        wait = Wait(of, None, state, column, "")
+        return self._checked(wait) if self.is_checked else wait
 
-    def chance(self, of: Any, *key: int) -> Wait:
+    def chance(self, of: Any, *key: int) -> Any:
         """To be yielded: once `of` is computed, a number in [0, 1) that its key alone decides."""
-        return self._remembered(Wait(of, place_of(sys._getframe(1)), key))
+        self.n_open += 1
+        return (
+            self._checked(Wait(of, key, "", 0, "")) if self.is_checked else Wait(of, key, "", 0, "")
+        )
 
-    def _remembered(self, request: Any) -> Any:
-        self._made[id(request)] = request
-        return request
+    def _checked(self, request: Fork | Wait) -> Request:
+        """The same request with its line, which is also that of its branches."""
+        known = request._replace(made_at=place_of(sys._getframe(2)))
+        if isinstance(known, Fork):
+            for branch in known.branches:
+                if type(branch) is not GeneratorType:
+                    raise ProgramError(
+                        f"{known.made_at} forks a {type(branch).__name__}; fork takes generators"
+                        " (functions that yield), for others there are concurrent and map"
+                    )
+        self._made[id(known)] = known
+        return known
 
-    def taken(self, request: Any) -> Request:
-        """A request that was yielded; raises ProgramError for anything else."""
-        if isinstance(request, Stage):
-            return request
-        if self._made.pop(id(request), None) is None:
-            raise ProgramError(
-                f"a program yields a {type(request).__name__}; yield what fork, value, chance or"
-                " stage return, each once"
-            )
-        found: Fork | Wait = request
-        return found
+    def taken(self, request: Any) -> None:
+        """A request was yielded; raises ProgramError for anything else, and for one twice."""
+        if type(request) is not Stage:
+            self.n_open -= 1
+            is_wrong = self.is_checked and self._made.pop(id(request), None) is None
+            if is_wrong or type(request) not in (Fork, Wait):
+                raise ProgramError(
+                    f"a program yields a {type(request).__name__}; yield what fork, value, chance"
+                    " or stage return, each once"
+                )
 
     def check_joined(self) -> None:
         """Raise ProgramError for a request that no program yielded."""
+        if self.n_open == 0:
+            return
         for request in self._made.values():
             what = "forks branches" if isinstance(request, Fork) else "asks for a value"
             raise ProgramError(f"{request.made_at} {what} and never waits for it; yield it")
+        raise ProgramError(f"{self.n_open} forks or values are never waited for; yield them")
 
 
 def finished(result: Any, how: str) -> Any:
