@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from harness.contracts.model import Model, ModelSizes, traced_functions
+from harness.errors import ConfigError
 from harness.programs.decisions import key_of
 from harness.programs.recorder import RecordingOptions
 from harness.programs.recording import Recording
@@ -60,13 +61,32 @@ class ProgramModel(Model):
     @functools.cached_property
     def recording(self) -> Recording:
         """What records its programs."""
-        functions = traced_functions(self)
-        options = self.recorded_with
-        return Recording(functions, self.vertex_types, self.key_of, self.seed, options)
+        return recording_of(self, self.recorded_with)
 
     def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
-        """Run the programs of all instances, and record them."""
-        return self.recording.mini_batch(self.program, instances)
+        """Run the programs of all instances, and record them.
+
+        Where no value decides where a program goes, a model may make the same graph of arrays.
+        """
+        return self.recording.mini_batch(instances)
+
+
+def recording_of(model: Model, options: RecordingOptions) -> Recording:
+    """What records the programs of a model that has some, whatever else it is.
+
+    Raises ConfigError for a model that has none.
+    """
+    program = getattr(model, "program", None)
+    if program is None:
+        raise ConfigError(f"model {model.name} has no program; it is made of arrays alone")
+    functions, seed = traced_functions(model), getattr(model, "seed", 0)
+    key = getattr(model, "key_of", _no_key)
+    return Recording(functions, model.vertex_types, program, key, seed, options)
+
+
+def _no_key(_: Any) -> int:
+    """Of an instance that nothing is decided for."""
+    return 0
 
 
 def _with_weights(model: ProgramModel, name: str, weights: str, v: Any) -> None:

@@ -27,14 +27,15 @@ Key = Callable[[Any], int]
 class Recording:
     """Records mini-batches of one model's programs.
 
-    functions: by name, `output` among them. types: names of those that are blocks. key_of: the
-    number of an instance, by which it decides.
+    functions: by name, `output` among them. types: names of those that are blocks. program: of one
+    instance. key_of: the number of an instance, by which it decides.
     """
 
     def __init__(
         self,
         functions: Mapping[str, VertexFunction],
         types: Sequence[str],
+        program: Program,
         key_of: Key,
         seed: int,
         options: RecordingOptions,
@@ -43,7 +44,7 @@ class Recording:
         self.type_names = ("unbatchable", *types)
         nodes = (node for function in functions.values() for node in function.nodes)
         self.pulls = tuple(dict.fromkeys(node.name for node in nodes if node.op == "pull"))
-        self.options, self.key_of, self.seed = options, key_of, seed
+        self.program, self.key_of, self.seed, self.options = program, key_of, seed, options
         n_types = len(self.type_names)
         self.fitting = Fitting(self.shapes.values(), n_types)
         self.feeds = np.zeros((n_types, n_types), dtype=np.bool_)
@@ -58,28 +59,24 @@ class Recording:
                 found[shape.type_id] = TAINTED
         return found
 
-    def mini_batch(
-        self, program: Program, instances: Sequence[Any], pick: Pick = last_made
-    ) -> MiniBatch:
+    def mini_batch(self, instances: Sequence[Any], pick: Pick = last_made) -> MiniBatch:
         """Record the programs of all instances.
 
         Where something is wrong they are run once more, so that the error names the line.
         """
         try:
-            return self._recorded(program, instances, pick, is_checked=False)
-        except (ProgramError, ScheduleError, LookupError, TypeError, ValueError):
-            return self._recorded(program, instances, pick, is_checked=True)
+            return self._recorded(instances, pick, is_checked=False)
+        except FAULTS:
+            return self._recorded(instances, pick, is_checked=True)
 
-    def _recorded(
-        self, program: Program, instances: Sequence[Any], pick: Pick, *, is_checked: bool
-    ) -> MiniBatch:
+    def _recorded(self, instances: Sequence[Any], pick: Pick, *, is_checked: bool) -> MiniBatch:
         """Record, and again as long as blocks feed each other in new ways."""
         states = [mixed(0, self.seed, self.key_of(instance)) for instance in instances]
         while True:
             recorder = self.recorder(len(instances), is_checked=is_checked)
             fibers = Fibers(recorder, lambda waiting: _decided(waiting, states), pick)
             try:
-                results = fibers.run(program, instances)
+                results = fibers.run(self.program, instances)
             except FAULTS:
                 if not self._learns(recorder):
                     raise

@@ -56,7 +56,7 @@ def test_results_do_not_depend_on_the_order_of_fibers(
     batch: list[Scripted], seed: int, model: ScriptedModel
 ) -> None:
     generator = random.Random(seed)
-    mixed = model.recording.mini_batch(model.program, batch, generator.randrange)
+    mixed = model.recording.mini_batch(batch, generator.randrange)
     plain = model.mini_batch(batch)
     assert described(mixed) == described(plain)
 
