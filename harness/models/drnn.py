@@ -94,23 +94,23 @@ class DRNN(ProgramModel):
         }
 
     def program(self, p: Writer, sentence: Chain) -> Body:
-        """The root, and all that grows below it."""
+        """The root and all that grows below it, those first that fewer decisions lead to."""
         label = int(sentence.labels[0])
         root = p.root(word=int(sentence.words[0]), label=label)
         has_child, _ = self.grows(Place(), (yield p.chance(root, Place().path)))
         if not has_child:
             return [root]
         (below,) = yield p.fork(self._grown(p, root, None, Place().child, label))
-        return [root, *below]
+        return [root, *(node for _, node in sorted(below))]
 
     def _grown(self, p: Writer, parent: Any, before: Any, place: Place, label: int) -> Body:
-        """A node, the tree below it, and its next siblings with theirs."""
+        """A node, the tree below it, and its next siblings with theirs, each behind its path."""
         if before is None:
             node = p.first(parent, label=label)
         else:
             node = p.next(parent, before, label=label)
         has_child, has_next = self.grows(place, (yield p.chance(node, place.path)))
-        found = [node]
+        found = [(place.path, node)]
         branches = []
         if has_child:
             branches.append(self._grown(p, node, None, place.child, label))

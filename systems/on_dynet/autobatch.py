@@ -135,7 +135,9 @@ class Adapter(DynetSystem):
     def result(self) -> Result:
         """Gradients are there after run(update=False) only: DyNet's update clears them."""
         of_instances = zip(*(built.outputs for built in self._rounds), strict=True)
-        outputs = [output for found in of_instances for output in found if output is not None]
+        entries = [entry for found in of_instances for entry in found if entry is not None]
+        lists = (entry if isinstance(entry, list) else [entry] for entry in entries)
+        outputs = [output for entry in lists for output in entry]
         return Result(
             loss=self.last_loss(),
             outputs=np.concatenate([rows for output in outputs for rows in self._rows(output)]),

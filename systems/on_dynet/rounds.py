@@ -11,7 +11,7 @@ class Round(NamedTuple):
 
     loss: the round's summed loss; once it is evaluated, the round is over. Scores are not read.
     outputs: vectors, or mini-batches of them, in the order of MiniBatch.outputs; of several rounds
-    each has an entry for every instance, None where it has ended.
+    each has an entry for every instance, None where it has ended, or a list of several.
     """
 
     loss: Any
