@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from harness.models.drnn import CHILD, DRNN, SIBLING, Place
+from harness.models.drnn import DRNN, Place
 from harness.values.instances import Chain
 
 
@@ -30,17 +30,14 @@ class GrownTree(NamedTuple):
 
 def grown_tree(model: DRNN, sentence: Chain) -> GrownTree:
     """Ask for every decision once."""
-    root, n_nodes = _grown(model, sentence, Place(), 0)
-    return GrownTree(int(sentence.words[0]), int(sentence.labels[0]), root, n_nodes)
-
-
-def _grown(model: DRNN, sentence: Chain, place: Place, rank: int) -> tuple[Grown, int]:
-    """A node and what follows it; and the next rank."""
-    end = rank + 1
-    has_child, has_sibling = (model.decides(sentence, place, what) for what in (CHILD, SIBLING))
-    child = sibling = None
-    if has_child:
-        child, end = _grown(model, sentence, place.child, end)
-    if has_sibling:
-        sibling, end = _grown(model, sentence, place.next, end)
-    return Grown(rank, child, sibling), end
+    places = [Place()]
+    for place in places:  # which grows as it is read, in the order of outputs
+        has_child, has_sibling = model.decides(sentence, place)
+        places += [place.child] * has_child + [place.next] * has_sibling
+    nodes: dict[int, Grown] = {}
+    for rank in reversed(range(len(places))):
+        place = places[rank]
+        below, beside = nodes.get(place.child.path), nodes.get(place.next.path)
+        nodes[place.path] = Grown(rank, below, beside)
+    root = nodes[Place().path]
+    return GrownTree(int(sentence.words[0]), int(sentence.labels[0]), root, len(places))

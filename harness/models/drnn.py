@@ -9,8 +9,7 @@ ACRoBat's text leaves open is chosen here: how likely both are, and how far a tr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.contracts.model import ModelSizes, ParameterSpec
 from harness.errors import ConfigError
@@ -21,11 +20,10 @@ from harness.values.bounds import check_count
 from harness.values.instances import Chain
 from harness.vertex import Symbol, VertexTracer, expand, pick_neg_log_softmax, sigmoid, tanh
 
-CHILD, SIBLING = 0, 1
+LATER_DIGITS = 2.0**26
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a node stands: its path as a number, its generation and its place among siblings."""
 
     path: int = 1
@@ -96,41 +94,46 @@ class DRNN(ProgramModel):
         }
 
     def program(self, p: Writer, sentence: Chain) -> Body:
-        """The root, and all that grows below it."""
+        """The root and all that grows below it, those first that fewer decisions lead to."""
         label = int(sentence.labels[0])
         root = p.root(word=int(sentence.words[0]), label=label)
-        return (yield from self._grown(p, root, None, Place(), label))
+        has_child, _ = self.grows(Place(), (yield p.chance(root, Place().path)))
+        if not has_child:
+            return [root]
+        (below,) = yield p.fork(self._grown(p, root, None, Place().child, label))
+        return [root, *(node for _, node in sorted(below))]
 
-    def _grown(self, p: Writer, node: Any, parent: Any, place: Place, label: int) -> Body:
-        """A node, the tree below it, and its next siblings with theirs."""
-        has_child = self.grows(place, CHILD, (yield p.chance(node, place.path, CHILD)))
-        has_next = self.grows(place, SIBLING, (yield p.chance(node, place.path, SIBLING)))
+    def _grown(self, p: Writer, parent: Any, before: Any, place: Place, label: int) -> Body:
+        """A node, the tree below it, and its next siblings with theirs, each behind its path."""
+        if before is None:
+            node = p.first(parent, label=label)
+        else:
+            node = p.next(parent, before, label=label)
+        has_child, has_next = self.grows(place, (yield p.chance(node, place.path)))
+        found = [(place.path, node)]
         branches = []
         if has_child:
-            branches.append(self._first(p, node, place.child, label))
+            branches.append(self._grown(p, node, None, place.child, label))
         if has_next:
-            branches.append(self._next(p, parent, node, place.next, label))
-        found = yield p.fork(*branches)
-        return [node, *(below for branch in found for below in branch)]
+            branches.append(self._grown(p, parent, node, place.next, label))
+        if branches:
+            for below in (yield p.fork(*branches)):
+                found += below
+        return found
 
-    def _first(self, p: Writer, parent: Any, place: Place, label: int) -> Body:
-        return (yield from self._grown(p, p.first(parent, label=label), parent, place, label))
+    def grows(self, place: Place, number: float) -> tuple[bool, bool]:
+        """Whether a node has a first child, and a next sibling, from a number in [0, 1).
 
-    def _next(self, p: Writer, parent: Any, before: Any, place: Place, label: int) -> Body:
-        node = p.next(parent, before, label=label)
-        return (yield from self._grown(p, node, parent, place, label))
+        The number's later digits are as good as a second one.
+        """
+        has_child = place.generation < self.generations and number < self.p_child
+        if place.generation == 0 or place.sibling + 1 >= self.siblings:
+            return has_child, False
+        return has_child, number * LATER_DIGITS % 1.0 < self.p_sibling
 
-    def grows(self, place: Place, what: int, number: float) -> bool:
-        """Whether a node has a first child or a next sibling, from a number in [0, 1)."""
-        if what == CHILD:
-            return place.generation < self.generations and number < self.p_child
-        may = place.generation > 0 and place.sibling + 1 < self.siblings
-        return may and number < self.p_sibling
-
-    def decides(self, sentence: Chain, place: Place, what: int) -> bool:
+    def decides(self, sentence: Chain, place: Place) -> tuple[bool, bool]:
         """What the program decides there as it waits."""
-        number = chance(self.seed, self.key_of(sentence), place.path, what)
-        return self.grows(place, what, number)
+        return self.grows(place, chance(self.seed, self.key_of(sentence), place.path))
 
     def root(self, v: VertexTracer) -> None:
         """A random vector: a row of a table."""

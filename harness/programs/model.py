@@ -7,7 +7,7 @@ import functools
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from harness.contracts.model import Model, ModelSizes, traced_functions
 from harness.errors import ConfigError
@@ -17,6 +17,8 @@ from harness.programs.recording import Recording
 from harness.programs.writer import Writer
 from harness.values.bounds import LARGEST_SEED, check_count
 from harness.values.graph import MiniBatch
+
+M = TypeVar("M", bound=Model)
 
 
 class ProgramModel(Model):
@@ -32,7 +34,7 @@ class ProgramModel(Model):
     def __init__(self, sizes: ModelSizes, seed: int = 0, **options: Any) -> None:
         check_count("model.options.seed", seed, 0, LARGEST_SEED)
         super().__init__(sizes, seed=seed, **options)
-        self.seed, self.recorded_with = seed, RecordingOptions()
+        self.seed = seed
         types = []
         for name in type(self).vertex_types:
             for weights in self.copies.get(name, ()):
@@ -51,17 +53,10 @@ class ProgramModel(Model):
         """The number of an instance, by which its decisions are drawn."""
         return key_of(instance.words)
 
-    def recording_with(self, options: RecordingOptions) -> ProgramModel:
-        """The same model, recorded in another way."""
-        other = copy.copy(self)
-        other.recorded_with = options
-        other.__dict__.pop("recording", None)
-        return other
-
     @functools.cached_property
     def recording(self) -> Recording:
         """What records its programs."""
-        return recording_of(self, self.recorded_with)
+        return recording_of(self, RecordingOptions())
 
     def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
         """Run the programs of all instances, and record them.
@@ -82,6 +77,16 @@ def recording_of(model: Model, options: RecordingOptions) -> Recording:
     functions, seed = traced_functions(model), getattr(model, "seed", 0)
     key = getattr(model, "key_of", _no_key)
     return Recording(functions, model.vertex_types, program, key, seed, options)
+
+
+def recorded(model: M, options: RecordingOptions) -> M:
+    """The same model, whose mini-batches are recorded from its program in this way.
+
+    Raises ConfigError for a model that has none.
+    """
+    other, recording = copy.copy(model), recording_of(model, options)
+    other.__dict__ |= {"recording": recording, "mini_batch": recording.mini_batch}
+    return other
 
 
 def _no_key(_: Any) -> int:

@@ -110,7 +110,10 @@ def test_a_new_system_is_selected_without_being_named(conf: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ("kind:frameworks", "kinds are strategy, framework, subgraph, transformed, calibration"),
+        (
+            "kind:frameworks",
+            "kinds are strategy, ablation, framework, subgraph, transformed, calibration",
+        ),
         ("slow:quick", "selects slow:quick; kinds are strategy"),
         ("sort:framework", "write NAME, kind:KIND, slow:KIND or not:NAME"),
         ([{"kind": "framework"}], "without a space"),

@@ -121,12 +121,9 @@ def n_of(graph: Graph, name: str) -> int:
 
 
 def n_grown(model: DRNN, sentence: Chain, place: Place) -> int:
-    n = 1
-    if model.decides(sentence, place, 0):
-        n += n_grown(model, sentence, place.child)
-    if model.decides(sentence, place, 1):
-        n += n_grown(model, sentence, place.next)
-    return n
+    has_child, has_next = model.decides(sentence, place)
+    n = n_grown(model, sentence, place.child) if has_child else 0
+    return 1 + n + (n_grown(model, sentence, place.next) if has_next else 0)
 
 
 @pytest.mark.parametrize("model", DECIDED, ids=lambda model: model.name)

@@ -16,6 +16,7 @@ from harness.contracts.model import initial_weights
 from harness.engine.switches import Switches
 from harness.interpreter import interpret
 from harness.oracle import run_reference
+from harness.programs.model import recorded
 from harness.programs.recorder import RecordingOptions
 from harness.values.graph import MiniBatch
 from harness.values.schedule import check_schedule
@@ -24,7 +25,7 @@ from tests.support.learned import schedule_by
 from tests.support.scripted_programs import Choose, Script, Scripted, ScriptedModel, instances
 
 OPTIONS = [RecordingOptions(*values) for values in itertools.product((True, False), repeat=4)]
-MODELS = [ScriptedModel().recording_with(options) for options in OPTIONS]
+MODELS = [recorded(ScriptedModel(), options) for options in OPTIONS]
 WEIGHTS = initial_weights(MODELS[0], 3)
 # All others meet random graphs in tests/policies, and compile for a minute.
 POLICIES = ("inline_depth", "agenda", "depth", "critical_share", "unbatched")
@@ -97,7 +98,7 @@ def test_ghosts_make_branches_meet(batch: list[Scripted]) -> None:
 
 
 def depths_behind(script: Script, seed: int) -> tuple[int, ...]:
-    model = ScriptedModel(seed).recording_with(RecordingOptions(hoisting=False))
+    model = recorded(ScriptedModel(seed), RecordingOptions(hoisting=False))
     mini_batch = model.mini_batch([Scripted(script, 0)])
     assert mini_batch.graph.depths is not None
     return tuple(mini_batch.graph.depths[mini_batch.outputs].tolist())
@@ -108,7 +109,7 @@ CHOICE = (Choose(0, 1, (0, 3)),)
 
 def test_without_ghosts_branches_do_not_meet() -> None:
     options = RecordingOptions(ghosts=False, hoisting=False)
-    models = [ScriptedModel(seed).recording_with(options) for seed in range(8)]
+    models = [recorded(ScriptedModel(seed), options) for seed in range(8)]
     graphs = [model.mini_batch([Scripted(CHOICE, 0)]).graph for model in models]
     assert len({int(graph.depths[-1]) for graph in graphs if graph.depths is not None}) == 2
 

@@ -29,6 +29,7 @@ ONE_BY_ONE: dict[str, dict[str, Any]] = {
     "lazy_batching": {"lazy_batching": False},
     "hoisting": {"hoisting": False},
     "fusion": {"fusion": False},
+    "gather_fusion": {"gather_fusion": False},
     "policy": {"layout": "policy"},
     "outputs": {"outputs": "vertices"},
     "shared": {"share_equal_inputs": True},
@@ -55,8 +56,9 @@ class NoClock:
 def all_switches(granularity: str) -> Iterator[Switches]:
     """Every combination of the other switches that training knows."""
     flags = [field.name for field in fields(Switches) if isinstance(field.default, bool)]
-    # pre_gather_parameters: tests/vertex/test_columns.py; profile: test_moving_share.py
-    for other in ("fold_tables", "pre_gather_parameters", "profile"):
+    # pre_gather_parameters: tests/vertex/test_columns.py; profile: test_moving_share.py;
+    # gather_fusion: ONE_BY_ONE
+    for other in ("fold_tables", "pre_gather_parameters", "profile", "gather_fusion"):
         flags.remove(other)
     for k, values in enumerate(itertools.product((True, False), repeat=len(flags))):
         for layout, loop in itertools.product(("read_order", "policy"), ("compiled", "python")):

@@ -65,15 +65,17 @@ class Recursive(_DRNN):
         """Summed loss, scores of all nodes."""
         losses, outputs = [], []
         for word, labels, root in batch:
-            states: list[Tensor] = []
+            states: dict[int, Tensor] = {}
             self.grow(root, None, self.embedding(word), states)
-            outputs.append(self.classifier(torch.cat(states)))
+            outputs.append(self.classifier(torch.cat([states[k] for k in range(len(labels))])))
             losses.append(functional.cross_entropy(outputs[-1], labels, reduction="sum"))
         return torch.stack(losses).sum(), torch.cat(outputs)
 
-    def grow(self, node: Grown, parent: Tensor | None, state: Tensor, states: list[Tensor]) -> None:
+    def grow(
+        self, node: Grown, parent: Tensor | None, state: Tensor, states: dict[int, Tensor]
+    ) -> None:
         """Note a node's state, and those of all that grows from it: children, then siblings."""
-        states.append(state)
+        states[node.rank] = state
         float(state[0, 0])  # waits: only now is known what grows
         if node.child is not None:
             self.grow(node.child, state, self.gated(self.of_parent(state)), states)
@@ -151,7 +153,7 @@ class Levels(_DRNN):
         return Wave(new, given, self.gated(x))
 
     def in_canonical_order(self, plan: Plan, outputs: NDArray[Any]) -> NDArray[Any]:
-        """Tree by tree, parents before children before siblings."""
+        """Tree by tree, by rank."""
         ordered = np.empty_like(outputs)
         ordered[plan.ranks] = outputs
         return ordered
