@@ -23,12 +23,16 @@ from harness.contracts.system import Result, RunSettings, System
 from harness.measuring.clock import NullClock
 from harness.models.bilstm import BiLSTM
 from harness.models.bilstm_char import BiLSTMChar
+from harness.models.birnn import BiRNN
+from harness.models.drnn import DRNN
 from harness.models.gated_lattice_lstm import GatedLatticeLSTM
 from harness.models.lattice_gru import LatticeGRU
 from harness.models.lattice_lstm import LatticeLSTM
 from harness.models.mv_rnn import MVRNN
+from harness.models.nested_rnn import NestedRNN
 from harness.models.parser import Parser
 from harness.models.seq2seq import Seq2Seq
+from harness.models.stack_rnn import StackRNN
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
@@ -136,6 +140,10 @@ CASES = {
     "bilstm_char_all_spelled": Case(BiLSTMChar(LETTERS), (2, 1, 4), 0.1, share_spelled=1.0),
     "seq2seq": Case(Seq2Seq(PAIRS), (1, 5, 3, 2, 5), 0.1),
     "parser": Case(Parser(PARSED, tag_size=3, mlp_size=7), (1, 4, 2, 3, 4), 0.1),
+    "birnn": Case(BiRNN(NO_LETTERS), (1, 5, 3, 2, 5), 0.1),
+    "stack_rnn": Case(StackRNN(NO_LETTERS), (1, 5, 3, 2, 5), 0.05, scale=2.0),
+    "nested_rnn": Case(NestedRNN(SIZES, fewest=1, most=3), (1, 5, 3, 2), 0.05, scale=2.0),
+    "drnn": Case(DRNN(SIZES, p_child=0.9, generations=3), (1, 5, 3, 2), 0.05, scale=2.0),
     # Backward passes of more than DyNet's first 16 MiB.
     "tree_lstm_large": Case(TreeLSTM(LARGE), (300, 400, 2), 0.05, scale=1.0),
     # One array of more than that: the logits of all words.
@@ -212,32 +220,38 @@ def parameters_of(system: System, prefix: str) -> dict[str, Any]:
 def run_case(
     adapter: type[System], case: Case, device: str, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Evaluate twice (nothing may leak from a run into the next), step, evaluate, and singly."""
-    found: dict[str, Any] = {}
-    training = settings(case, "train", device, options)
-    reason = adapter.skip(case.model, training)
-    if reason is not None:
-        return {"skip": reason}
-    weights = case.weights
-    system = adapter(training)
-    system.prepare(case.model, weights)
-    if system.learns:
-        system.learn(case.instances)
+    """Evaluate twice (nothing may leak from a run into the next), step, evaluate, and singly.
+
+    In inference, and without a step, where the system does not train the model.
+    """
+    modes = {mode: settings(case, mode, device, options) for mode in ("train", "infer")}
+    skips = {mode: adapter.skip(case.model, own) for mode, own in modes.items()}
+    mode = "infer" if skips["train"] is not None else "train"
+    if skips[mode] is not None:
+        return {"skip": skips[mode]}
+    found: dict[str, Any] = {"mode": mode}
+    system = prepared(adapter, case, modes[mode])
     for prefix in ("first", "again"):
         found |= evaluate(system, case.instances, prefix)
     for number, instance in enumerate(case.instances):
         found |= evaluate(system, [instance], f"single{number}")
     system.load(case.instances)
     found |= parameters_of(system, "kept")
-    system.run(NullClock(), update=True)
-    found |= parameters_of(system, "stepped parameters")
-    found |= evaluate(system, case.instances, "stepped")
-    inference = adapter(settings(case, "infer", device, options))
-    inference.prepare(case.model, weights)
-    if inference.learns:
-        inference.learn(case.instances)
+    if mode == "train":
+        system.run(NullClock(), update=True)
+        found |= parameters_of(system, "stepped parameters")
+        found |= evaluate(system, case.instances, "stepped")
+    inference = prepared(adapter, case, modes["infer"])
     found |= evaluate(inference, case.instances, "inferred")
     return found
+
+
+def prepared(adapter: type[System], case: Case, own: RunSettings) -> System:
+    system = adapter(own)
+    system.prepare(case.model, case.weights)
+    if system.learns:
+        system.learn(case.instances)
+    return system
 
 
 def kernels_of(values: dict[str, Any], name: str) -> AbstractContextManager[None]:
