@@ -118,7 +118,7 @@ class Engine:
             if schedule.round_starts is None
             else plan_rounds(self.plans, layout, schedule.round_starts, outputs)
         )
-        self.runs_forward = [run for one in self.rounds for run in _runs_of(one)]
+        self.runs_forward = [run for one in self.rounds for run in runs_of(one)]
         back = np.concatenate([self.read, layout.batches[::-1]])
         self.runs_backward = [("backward", back), ("backward_lazy", self.whole)]
         backward = self.runs_backward if self.train else ()
@@ -144,7 +144,7 @@ class Engine:
         else:
             self._loss = 0.0
             for one in self.rounds:
-                self.backend.run_together(_runs_of(one))
+                self.backend.run_together(runs_of(one))
                 self._loss += self.backend.total(one.losses)
         tally.n_cycles += self.backend.ticks() - begin
 
@@ -212,7 +212,7 @@ class Engine:
         return facts | ({"evaluated": "round by round"} if self.has_rounds else {})
 
 
-def _runs_of(one: Round) -> list[Run]:
+def runs_of(one: Round) -> list[Run]:
     """What one round runs, in order."""
     stages = (("eager", one.eager), ("batch", one.batches), ("lazy", one.lazy))
     return [(stage, batches) for stage, batches in stages if len(batches)]

@@ -100,7 +100,7 @@ class DRNN(ProgramModel):
         has_child, _ = self.grows(Place(), (yield p.chance(root, Place().path)))
         if not has_child:
             return [root]
-        (below,) = yield p.fork(self._grown(p, root, None, Place().child, label))
+        below = yield from self._grown(p, root, None, Place().child, label)
         return [root, *(node for _, node in sorted(below))]
 
     def _grown(self, p: Writer, parent: Any, before: Any, place: Place, label: int) -> Body:
@@ -116,7 +116,9 @@ class DRNN(ProgramModel):
             branches.append(self._grown(p, node, None, place.child, label))
         if has_next:
             branches.append(self._grown(p, parent, node, place.next, label))
-        if branches:
+        if len(branches) == 1:  # as one fiber, which costs less than a fork of one
+            found += yield from branches[0]
+        elif branches:
             for below in (yield p.fork(*branches)):
                 found += below
         return found

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import GeneratorType
-from typing import Any
+from typing import Any, Protocol
 
 from harness.errors import ProgramError
 from harness.programs.counter import phase_of
@@ -47,7 +47,16 @@ class Fiber:
 
 
 Waiting = tuple[Fiber, Wait]
-Answer = Callable[[Sequence[Waiting]], Sequence[float]]
+
+
+class Answers(Protocol):
+    """Computes what fibers wait for."""
+
+    def end_round(self) -> None:
+        """All that is recorded and not yet computed is a round: it may be computed now."""
+
+    def numbers(self, waiting: Sequence[Waiting]) -> Sequence[float]:
+        """The numbers that these fibers wait for, all of rounds that have ended."""
 
 
 def last_made(n: int) -> int:
@@ -56,13 +65,10 @@ def last_made(n: int) -> int:
 
 
 class Fibers:
-    """All programs of one mini-batch.
+    """All programs of one mini-batch."""
 
-    answer: computes the numbers that fibers wait for, when a round is over.
-    """
-
-    def __init__(self, recorder: Recorder, answer: Answer, pick: Pick = last_made) -> None:
-        self._recorder, self._answer, self._pick = recorder, answer, pick
+    def __init__(self, recorder: Recorder, answers: Answers, pick: Pick = last_made) -> None:
+        self._recorder, self._answers, self._pick = recorder, answers, pick
         self._ready: list[tuple[Fiber, Any]] = []
         self._waiting: list[Waiting] = []
         self._at_stage: list[Fiber] = []
@@ -84,6 +90,7 @@ class Fibers:
                 else:
                     self._results[k] = result
             self._run_all()
+            self._answers.end_round()
         recorder.check_joined()
         return [self._results[k] for k in range(len(instances))]
 
@@ -123,7 +130,7 @@ class Fibers:
             if kind is Wait:
                 if self._waits(fiber, request):
                     break
-                answer = self._answer([(fiber, request)])[0]
+                answer = self._answers.numbers([(fiber, request)])[0]
             elif kind is Fork:
                 if request.branches:
                     self._branch(fiber, request)
@@ -169,7 +176,8 @@ class Fibers:
     def _next_round(self) -> None:
         """Compute what is recorded, and go on with everyone who waited."""
         waiting, self._waiting = self._waiting, []
-        numbers = self._answer(waiting)
+        self._answers.end_round()
+        numbers = self._answers.numbers(waiting)
         self._recorder.next_round()
         self._ready = [(fiber, n) for (fiber, _), n in zip(waiting, numbers, strict=True)]
         self._ready.reverse()

@@ -13,7 +13,7 @@ from harness.programs.counter import taken_apart
 from harness.programs.decisions import chance_from, mixed
 from harness.programs.fibers import Fibers, Pick, Program, Waiting, last_made
 from harness.programs.recorder import Recorder, RecordingOptions
-from harness.programs.taint import TAINTED, fed_in, static_depths
+from harness.programs.taint import TAINTED, Feeds, fed_in, static_depths
 from harness.programs.verify import Fitting
 from harness.values.arrays import IntArray, int_array
 from harness.values.graph import Graph, MiniBatch
@@ -43,6 +43,8 @@ class Recording:
         self.shapes: dict[str, BlockShape] = block_shapes(functions, types)
         self.type_names = ("unbatchable", *types)
         nodes = (node for function in functions.values() for node in function.nodes)
+        of_output = functions["output"].nodes
+        self.output_pulls = tuple({node.name: 0 for node in of_output if node.op == "pull"})
         self.pulls = tuple(dict.fromkeys(node.name for node in nodes if node.op == "pull"))
         self.program, self.key_of, self.seed, self.options = program, key_of, seed, options
         n_types = len(self.type_names)
@@ -71,27 +73,35 @@ class Recording:
 
     def _recorded(self, instances: Sequence[Any], pick: Pick, *, is_checked: bool) -> MiniBatch:
         """Record, and again as long as blocks feed each other in new ways."""
-        states = [mixed(0, self.seed, self.key_of(instance)) for instance in instances]
+        states = self.states_of(instances)
         while True:
             recorder = self.recorder(len(instances), is_checked=is_checked)
-            fibers = Fibers(recorder, lambda waiting: _decided(waiting, states), pick)
+            fibers = Fibers(recorder, Decisions(states), pick)
             try:
                 results = fibers.run(self.program, instances)
             except FAULTS:
-                if not self._learns(recorder):
+                if not self.learns(recorder):
                     raise
             else:
-                if not self._learns(recorder):
+                if not self.learns(recorder):
                     return self._joined(recorder, results)
+
+    def states_of(self, instances: Sequence[Any]) -> list[int]:
+        """State of the generator for each instance."""
+        return [mixed(0, self.seed, self.key_of(instance)) for instance in instances]
 
     def recorder(self, n_instances: int, *, is_checked: bool) -> Recorder:
         """An empty one."""
         given = (self.shapes, self.pulls, self.static, self.options, n_instances)
         return Recorder(*given, is_checked=is_checked)
 
-    def _learns(self, recorder: Recorder) -> bool:
+    def learns(self, recorder: Recorder) -> bool:
         """Whether blocks feed each other in a way that changes what may be hoisted."""
-        feeds = fed_in(recorder.types, recorder.arg_ends, recorder.args, len(self.type_names))
+        n_types = len(self.type_names)
+        return self.widens(fed_in(recorder.types, recorder.arg_ends, recorder.args, n_types))
+
+    def widens(self, feeds: Feeds) -> bool:
+        """Take in which block feeds which; whether that changes what may be hoisted."""
         if not (feeds & ~self.feeds).any():
             return False
         self.feeds |= feeds
@@ -113,21 +123,34 @@ class Recording:
     def _joined(self, recorder: Recorder, results: Sequence[Any]) -> MiniBatch:
         graph, n = self._graph(recorder), len(recorder.types)
         pulls = {name: _pulled(n, *given) for name, given in recorder.pulled.items()}
-        self.fitting.check(graph, pulls)
-        return MiniBatch(graph, pulls, _outputs(results, n), n_instances=len(results))
+        self.fitting.check(graph.types, graph.arg_start, graph.types[graph.args], pulls)
+        return MiniBatch(graph, pulls, outputs_of(results, n), n_instances=len(results))
 
 
-def _decided(waiting: Sequence[Waiting], states: Sequence[int]) -> list[float]:
-    """What a generator decides; raises ProgramError where the number itself is asked for."""
-    found = []
-    for fiber, wait in waiting:
-        if wait.key is None:
-            raise ProgramError(
-                f"{wait.made_at} waits for a number that must be computed first; let p.chance"
-                " decide, which can be recorded beforehand"
-            )
-        found.append(chance_from(states[fiber.instance], wait.key))
-    return found
+class Decisions:
+    """What a generator decides, beforehand.
+
+    states: of the generator, for each instance.
+    """
+
+    def __init__(self, states: Sequence[int]) -> None:
+        self._states = states
+
+    def end_round(self) -> None:
+        """Nothing is computed."""
+
+    def numbers(self, waiting: Sequence[Waiting]) -> list[float]:
+        """Raises ProgramError where the number itself is asked for."""
+        found = []
+        for fiber, wait in waiting:
+            if wait.key is None:
+                raise ProgramError(
+                    f"{wait.made_at} waits for a number that must be computed first; let p.chance"
+                    " decide, which can be recorded beforehand, or run it with system=acrobat"
+                    " system.options.rounds=live"
+                )
+            found.append(chance_from(self._states[fiber.instance], wait.key))
+        return found
 
 
 def _pulled(n: int, vertices: list[int], values: list[int]) -> IntArray:
@@ -136,7 +159,7 @@ def _pulled(n: int, vertices: list[int], values: list[int]) -> IntArray:
     return found
 
 
-def _outputs(results: Sequence[Any], n: int) -> IntArray:
+def outputs_of(results: Sequence[Any], n: int) -> IntArray:
     """What programs returned: a vertex, or a list of them, in its own order."""
     found: list[int] = []
     for result in results:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from harness.errors import ProgramError
 from harness.programs.blocks import BlockShape
 from harness.values.arrays import IntArray
-from harness.values.graph import Graph
 
 ANY_NUMBER = -1
 
@@ -37,16 +36,26 @@ class Fitting:
             for slot, types in enumerate(operands):
                 self.fits[shape.type_id, slot, list(types)] = True
 
-    def check(self, graph: Graph, pulls: Mapping[str, IntArray]) -> None:
-        """Raise ProgramError where any call does not fit."""
-        types, n_args = graph.types, graph.arg_start[1:] - graph.arg_start[:-1]
+    def check(
+        self,
+        types: IntArray,
+        arg_start: IntArray,
+        arg_types: IntArray,
+        pulls: Mapping[str, IntArray],
+    ) -> None:
+        """Raise ProgramError where any call does not fit.
+
+        types (n,): of the calls. arg_start (n + 1,): where operands of each begin among those whose
+        types are arg_types (m,). pulls: numbers (n,) by name, below 0 where there is none.
+        """
+        n_args = arg_start[1:] - arg_start[:-1]
         wanted = self.n_slots[types]
         if ((wanted != ANY_NUMBER) & (wanted != n_args)).any():
             raise ProgramError("a block is called with another number of operands than traced")
         users = np.arange(len(types), dtype=np.int32).repeat(n_args)
-        slots = np.arange(len(graph.args), dtype=np.int32) - graph.arg_start[users]
+        slots = np.arange(len(arg_types), dtype=np.int32) - arg_start[users]
         slots[self.n_slots[types[users]] == ANY_NUMBER] = 0
-        if not self.fits[types[users], slots, types[graph.args]].all():
+        if not self.fits[types[users], slots, arg_types].all():
             raise ProgramError("a block is called with other shapes than traced")
         for shape in self.shapes:
             mine = types == shape.type_id

@@ -10,10 +10,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.contracts.model import Model, Weights
+from harness.contracts.system import Clock, Counters, Result, RunSettings
+from harness.engine.live import LiveEngine
 from harness.errors import ConfigError
-from harness.programs.model import recorded
+from harness.policies.parts.bound import lower_bound
+from harness.programs.model import recorded, recording_of
 from harness.programs.recorder import RecordingOptions
+from harness.values.schedule import check_schedule
 from systems.on_core import vertex
+from systems.on_core.live_rounds import LiveRun
 from systems.on_core.vertex import CoreOptions
 
 
@@ -24,6 +29,8 @@ class AcrobatOptions(CoreOptions):
     recording: "program" runs the model's program for every instance; "auto" makes the same graph of
     arrays where the model can, as compiled code would, and nothing else is switched off.
     static_depths: blocks that no recurrent value reaches have a depth of their own, before all.
+    rounds: "ahead" records all rounds before the first one runs, which only decisions that are
+    drawn allow, and evaluates them one by one; "live" runs each before the next one is recorded.
 
     Raises ConfigError as CoreOptions does.
     """
@@ -34,6 +41,7 @@ class AcrobatOptions(CoreOptions):
     ghosts: bool = True
     static_depths: bool = True
     restart_depths: bool = True
+    rounds: Literal["ahead", "live"] = "ahead"
 
     @property
     def how(self) -> RecordingOptions:
@@ -47,19 +55,70 @@ class Adapter(vertex.Adapter):
     option_type = AcrobatOptions
     options: AcrobatOptions
 
+    def __init__(self, settings: RunSettings) -> None:
+        super().__init__(settings)
+        if self.options.rounds == "live":
+            self.engine_type = LiveEngine
+
+    @classmethod
+    def skip(cls, model: Model, settings: RunSettings) -> str | None:
+        """Also what rounds cannot be run live with."""
+        options = cls.options_of(settings)
+        wanted = {
+            "mode": (settings.mode, "infer"),
+            "granularity": (options.granularity, "vertex"),
+            "outputs": (options.outputs, "stage"),
+            "device": (settings.device, "cpu"),
+        }
+        for name, (found, needed) in wanted.items() if options.rounds == "live" else ():
+            if found != needed:
+                return f"rounds=live runs with {name}={needed} only, not with {name}={found}"
+        return super().skip(model, settings)
+
     def prepare(self, model: Model, weights: Weights) -> None:
         """As the engine; a program is recorded where that is asked for."""
         options = self.options
+        is_live = options.rounds == "live"
         from_program = options.recording == "program" or options.how != RecordingOptions()
-        if from_program and not hasattr(model, "program"):
+        if (from_program or is_live) and not hasattr(model, "program"):
             raise ConfigError(
-                f"model {model.name} has no program: its phases, ghosts and depths cannot be"
-                " switched off; leave these options out, or choose a model that has one"
+                f"model {model.name} has no program, which phases, ghosts and depths are options"
+                " of; leave these options out, or choose a model that has one"
             )
         super().prepare(recorded(model, options.how) if from_program else model, weights)
+        if is_live:
+            assert isinstance(self.engine, LiveEngine)
+            recording = recording_of(model, options.how)
+            self.live: LiveRun | None = LiveRun(recording, self.engine, self.policy)
+
+    live = None
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        """Construct, schedule and run round after round, where rounds are live."""
+        if self.live is None:
+            super().run(clock, update=update)
+        else:
+            self.live.run(self.instances, clock)
+
+    def result(self) -> Result:
+        """As the engine's; live rounds are proved each by itself."""
+        if self.live is None:
+            return super().result()
+        for graph, schedule in self.live.engine.seen:
+            check_schedule(graph, schedule)
+        return Result(self.engine.loss(), self.engine.outputs(), {}, self.counters())
+
+    def counters(self) -> Counters:
+        """Of all rounds together."""
+        if self.live is None:
+            return super().counters()
+        seen, tally = self.live.engine.seen, self.engine.backend.tally
+        n_batches = sum(schedule.n_batches for _, schedule in seen)
+        bound = sum(lower_bound(graph) for graph, _ in seen)
+        return Counters(n_batches, tally.n_launches, tally.bytes_copied, lower_bound=bound)
 
     def in_force(self) -> dict[str, str]:
         """Also how graphs are made."""
         how, options = super().in_force(), self.options
-        names = ("recording", "phases", "ghosts", "static_depths", "restart_depths")
+        names = ("recording", "phases", "ghosts", "static_depths", "restart_depths", "rounds")
         return how | {name: str(getattr(options, name)).lower() for name in names}

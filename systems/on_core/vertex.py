@@ -66,6 +66,7 @@ class Adapter(System):
 
     option_type = CoreOptions
     options: CoreOptions
+    engine_type: type[Engine] = Engine
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
@@ -99,7 +100,7 @@ class Adapter(System):
             )
         )
         output = self.model.output
-        self.engine = Engine(
+        self.engine = self.engine_type(
             self.model.functions,
             [] if output is None else [output],
             weights,

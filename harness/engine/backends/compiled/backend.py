@@ -38,6 +38,8 @@ class Backend(backend.Backend):
         OPERATORS, fuses=True, reads_children=True, adds_to_children=True, fuses_losses=True
     )
 
+    keeps_states = True
+
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         super().__init__(switches, device, threads)
         self._multiplying = blas.multiplying(switches.blas, threads)
@@ -151,6 +153,10 @@ class Backend(backend.Backend):
         label = geometry.pulls[step.label][rows]
         rest = (self._rows_of(type_id, other, rows) for other in (step.loss, step.log_sum))
         return loss_kernels.logits_of(found, label, *rest)
+
+    def read_states(self, state: str, rows: Index) -> NDArray[np.float32]:
+        """Copy the rows."""
+        return self._memory.states(state, rows)
 
     def _rows_of(self, type_id: int, ref: Ref, rows: slice) -> NDArray[np.float32]:
         found = self._memory.rows_of(type_id, ref)

@@ -55,7 +55,8 @@ class Memory:
             self._make_room(type_id, geometry)
         for key, matrix in self.buffers.items():
             if key[1].is_shared:
-                self.buffers[key] = grown(matrix, rows.n_rows.get(key[1].of, 0))
+                n_kept = rows.kept_rows.get(key[1].of, 0)
+                self.buffers[key] = grown(matrix, rows.n_rows.get(key[1].of, 0), n_kept)
 
     def _make_room(self, type_id: int, geometry: TypeGeometry) -> None:
         wanted = (geometry.rows.n, geometry.n_at_once, geometry.n_edges)
@@ -80,6 +81,11 @@ class Memory:
         if key not in self._filled:
             self._filled[key] = np.zeros(1, dtype=np.int64)
         return self._filled[key]
+
+    def states(self, state: str, rows: NDArray[np.int64]) -> Matrix:
+        """Copies of some rows of a state."""
+        found: Matrix = self.buffers[SHARED, plans.state_buffer(state)][rows]
+        return found
 
     def clear_gradients(self) -> None:
         """Zero those of states; those of parameters are written over."""
@@ -116,11 +122,13 @@ class Memory:
         ]
 
 
-def grown(matrix: Matrix, n_rows: int) -> Matrix:
-    """The matrix, or a larger one; what it held is lost when it grows."""
+def grown(matrix: Matrix, n_rows: int, n_kept: int = 0) -> Matrix:
+    """The matrix, or a larger one; of what it held, the first rows stay when it grows."""
     if n_rows <= len(matrix):
         return matrix
-    return np.empty((int(n_rows * GROWTH) + 1, matrix.shape[1]), dtype=np.float32)
+    larger = np.empty((int(n_rows * GROWTH) + 1, matrix.shape[1]), dtype=np.float32)
+    larger[:n_kept] = matrix[:n_kept]
+    return larger
 
 
 def _n_rows(buffer: Buffer, wanted: tuple[int, int, int]) -> int:

@@ -20,11 +20,13 @@ class Matrix:
         self.tensor = torch.empty((0, width), device=device)
         self.columns: dict[tuple[int, int], Tensor] = {}
 
-    def ensure(self, n_rows: int) -> None:
-        """Make room for n_rows rows; what the buffer held is lost when it grows."""
+    def ensure(self, n_rows: int, n_kept: int = 0) -> None:
+        """Make room for n_rows rows; of what it held, the first rows stay when it grows."""
         if n_rows <= len(self.tensor):
             return
+        before = self.tensor
         self.tensor = torch.empty((int(n_rows * GROWTH) + 1, self.width), device=self.device)
+        self.tensor[:n_kept] = before[:n_kept]
         self.columns.clear()
 
     def slice(self, start: int, width: int) -> Tensor:
