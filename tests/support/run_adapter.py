@@ -42,7 +42,7 @@ from harness.oracle import ReferenceResult
 from harness.values.instances import Lattice, Tree
 from tests.support.sentences import random_sentences
 
-ENGINE = "systems.on_core.vertex"
+ENGINES = ("systems.on_core.vertex", "systems.on_core.acrobat")
 # Compiling takes seconds a model; tests/engine/test_engine.py runs all of them with every switch.
 COMPILED = {"vertex": ("tree_lstm", "lattice_lstm", "tree_lstm_large", "var_lstm_large")}
 # torch.compile takes seconds for every hidden size: cases of one; XLA for all lengths and batches;
@@ -256,7 +256,7 @@ def prepared(adapter: type[System], case: Case, own: RunSettings) -> System:
 
 def kernels_of(values: dict[str, Any], name: str) -> AbstractContextManager[None]:
     """Compile the engine's code for a few cases only; elsewhere it runs as plain Python."""
-    if values["adapter"] != ENGINE or name in COMPILED.get(values["name"], ()):
+    if values["adapter"] not in ENGINES or name in COMPILED.get(values["name"], ()):
         return nullcontext()
     context: AbstractContextManager[None] = importlib.import_module(
         "tests.support.engine_runs"
@@ -272,7 +272,7 @@ def run_all(values: dict[str, Any], device: str, overrides: dict[str, Any]) -> d
             found[f"{name}/skip"] = "it would take seconds"
             continue
         options = (values.get("options") or {}) | SMALL.get(values["name"], {}) | overrides
-        if name.endswith("_large") and values["adapter"] == ENGINE and values["name"] != "vertex":
+        if name.endswith("_large") and values["adapter"] in ENGINES and values["name"] != "vertex":
             options |= {"backend": "stepwise"}  # as plain Python it would take minutes
         with kernels_of(values, name):
             results = run_case(adapter, case, device, options)
