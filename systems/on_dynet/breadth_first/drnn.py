@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from systems.grown_trees import GrownTree
 from systems.on_dynet.models import drnn
-from systems.on_dynet.models.drnn import Branch
 
 
 class Network(drnn.Network):
     """The same parameters and equations; every node grows as soon as it can."""
 
-    def taken(self, branches: list[Branch]) -> list[Branch]:
-        """All of them."""
-        found = branches.copy()
-        branches.clear()
-        return found
+    def growing(self, tree: GrownTree) -> list[list[int]]:
+        """All whose parents and siblings are there."""
+        return tree.waves()

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from harness.models.drnn import DRNN
 from harness.values.instances import Chain
-from systems.grown_trees import Grown, GrownTree, grown_tree
+from systems.grown_trees import NONE, Grown, GrownTree, grown_tree
 from systems.on_torch.parts.untrained import UntrainedLinear
 
 
@@ -48,54 +48,63 @@ class Recursive(_DRNN):
     def __init__(self, model: DRNN) -> None:
         super().__init__(model, nn.Linear)
 
-    def prepare(self, chains: Sequence[Chain]) -> list[tuple[Tensor, Tensor, Grown]]:
-        """Word and label of each, on the device, and what grows."""
+    def prepare(self, chains: Sequence[Chain]) -> list[tuple[Tensor, Tensor, GrownTree]]:
+        """Word and labels of each, on the device, and what grows."""
         device = self.embedding.weight.device
         trees = [grown_tree(self.model, chain) for chain in chains]
         return [
             (
                 torch.tensor([tree.word], device=device),
-                torch.full((tree.n_nodes,), tree.label, device=device),
-                tree.root,
+                torch.full((len(tree.nodes),), tree.label, device=device),
+                tree,
             )
             for tree in trees
         ]
 
-    def forward(self, batch: list[tuple[Tensor, Tensor, Grown]]) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: list[tuple[Tensor, Tensor, GrownTree]]) -> tuple[Tensor, Tensor]:
         """Summed loss, scores of all nodes."""
         losses, outputs = [], []
-        for word, labels, root in batch:
+        for word, labels, tree in batch:
             states: dict[int, Tensor] = {}
-            self.grow(root, None, self.embedding(word), states)
+            self.grow(tree.nodes, 0, None, self.embedding(word), states)
             outputs.append(self.classifier(torch.cat([states[k] for k in range(len(labels))])))
             losses.append(functional.cross_entropy(outputs[-1], labels, reduction="sum"))
         return torch.stack(losses).sum(), torch.cat(outputs)
 
     def grow(
-        self, node: Grown, parent: Tensor | None, state: Tensor, states: dict[int, Tensor]
+        self,
+        nodes: Sequence[Grown],
+        rank: int,
+        parent: Tensor | None,
+        state: Tensor,
+        states: dict[int, Tensor],
     ) -> None:
         """Note a node's state, and those of all that grows from it: children, then siblings."""
-        states[node.rank] = state
+        states[rank] = state
         float(state[0, 0])  # waits: only now is known what grows
-        if node.child is not None:
-            self.grow(node.child, state, self.gated(self.of_parent(state)), states)
-        if node.sibling is not None:
+        _, _, child, sibling = nodes[rank]
+        if child != NONE:
+            self.grow(nodes, child, state, self.gated(self.of_parent(state)), states)
+        if sibling != NONE:
             assert parent is not None  # a root has no siblings
             x = self.of_parent(parent) + self.of_before(state)
-            self.grow(node.sibling, parent, self.gated(x), states)
+            self.grow(nodes, sibling, parent, self.gated(x), states)
+
+
+Node = tuple[int, int]  # which tree, and the node's rank in it
 
 
 class Plan(NamedTuple):
-    """Trees to grow, and of every state its rank among the outputs, noted while they grow."""
+    """Trees to grow, and of every state its node, noted as it is computed."""
 
     trees: Sequence[GrownTree]
-    ranks: list[int]
+    order: list[Node]
 
 
 class Wave(NamedTuple):
-    """Nodes that are computed at once: of each its place and that of its tree, and their states."""
+    """Nodes that are computed at once: what the parent of each gives, and their states (n, h)."""
 
-    nodes: list[tuple[Grown, int]]
+    nodes: list[Node]
     given: Tensor
     states: Tensor
 
@@ -120,40 +129,44 @@ class Levels(_DRNN):
     def forward(self, plan: Plan) -> tuple[Tensor, Tensor]:
         """Summed loss, scores of all nodes, wave after wave."""
         device, trees = self.embedding.weight.device, plan.trees
-        first_ranks = np.cumsum([0, *(tree.n_nodes for tree in trees)]).tolist()
         states = self.embedding(torch.tensor([tree.word for tree in trees], device=device))
-        wave = Wave([(tree.root, i) for i, tree in enumerate(trees)], states[:0], states)
-        waves, labels = [], []
+        wave = Wave([(i, 0) for i in range(len(trees))], states[:0], states)
+        waves = []
         while wave.nodes:
             waves.append(wave.states)
-            plan.ranks.extend([first_ranks[i] + node.rank for node, i in wave.nodes])
-            labels += [trees[i].label for _, i in wave.nodes]
-            wave = self.next_wave(wave)
+            plan.order.extend(wave.nodes)
+            wave = self.next_wave(trees, wave)
         scores = self.classifier(torch.cat(waves))
-        right = torch.tensor(labels, device=device)
-        return functional.cross_entropy(scores, right, reduction="sum"), scores
+        labels = torch.tensor([trees[i].label for i, _ in plan.order], device=device)
+        return functional.cross_entropy(scores, labels, reduction="sum"), scores
 
-    def next_wave(self, wave: Wave) -> Wave:
+    def next_wave(self, trees: Sequence[GrownTree], wave: Wave) -> Wave:
         """First children, then next siblings, once the states that decide on them are read."""
         wave.states[:, 0].tolist()
-        above = [(k, node.child, i) for k, (node, i) in enumerate(wave.nodes) if node.child]
-        beside = [(k, node.sibling, i) for k, (node, i) in enumerate(wave.nodes) if node.sibling]
-        new = [(node, i) for _, node, i in (*above, *beside)]
-        if not new:
+        new: tuple[list[Node], list[Node]] = [], []
+        rows: tuple[list[int], list[int]] = [], []
+        for row, (i, rank) in enumerate(wave.nodes):
+            _, _, *grown = trees[i].nodes[rank]
+            for kind, node in enumerate(grown):
+                if node != NONE:
+                    new[kind].append((i, node))
+                    rows[kind].append(row)
+        nodes = [*new[0], *new[1]]
+        if not nodes:
             return Wave([], wave.given, wave.states)
-        rows = torch.tensor([k for k, *_ in (*above, *beside)], device=wave.states.device)
-        chosen = wave.states.index_select(0, rows)
-        parents, befores = torch.split(chosen, [len(above), len(beside)])
-        given = self.of_parent(parents)
-        x = given
-        if beside:
-            handed_on = wave.given.index_select(0, rows[len(above) :])
+        chosen = torch.tensor([*rows[0], *rows[1]], device=wave.states.device)
+        sizes = [len(new[0]), len(new[1])]
+        parents, befores = torch.split(wave.states.index_select(0, chosen), sizes)
+        x = given = self.of_parent(parents)
+        if len(befores):
+            handed_on = wave.given.index_select(0, chosen[sizes[0] :])
             given = torch.cat([given, handed_on])
             x = torch.cat([x, self.of_before(befores).add_(handed_on)])
-        return Wave(new, given, self.gated(x))
+        return Wave(nodes, given, self.gated(x))
 
     def in_canonical_order(self, plan: Plan, outputs: NDArray[Any]) -> NDArray[Any]:
         """Tree by tree, by rank."""
+        firsts = np.cumsum([0, *(len(tree.nodes) for tree in plan.trees)])
         ordered = np.empty_like(outputs)
-        ordered[plan.ranks] = outputs
+        ordered[[firsts[i] + rank for i, rank in plan.order]] = outputs
         return ordered
