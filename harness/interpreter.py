@@ -1,8 +1,8 @@
-"""The oracle of programs: one instance at a time, NumPy, float64, in program order.
+"""The oracle of programs: one instance at a time, in float64.
 
-No graph is made and nothing is recorded: a block's call computes it at once, a branch runs to its
-end before the next one starts, and a wait is over at once. What graphs of programs compute is
-judged by it.
+NumPy, in program order. No graph is made and nothing is recorded: a block's call computes it at
+once, a branch runs to its end before the next one starts, and a wait is over at once. What graphs
+of programs compute is judged by it.
 """
 
 from __future__ import annotations

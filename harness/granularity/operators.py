@@ -154,7 +154,7 @@ class _Expansion:
             **self.counted,
         )
 
-    def _counted(self, sizes: IntArray, n_out: int) -> dict[str, IntArray]:
+    def _counted(self, sizes: IntArray, n_out: int) -> dict[str, Any]:
         """Phases and depths where a program counted them: a vertex's operators one by one.
 
         Outputs are the program's last phase.

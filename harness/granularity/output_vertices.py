@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -109,7 +110,7 @@ def with_output_vertices(mini_batch: MiniBatch, has_loss: bool) -> MiniBatch:
     )
 
 
-def _counted(graph: Graph, k: int, n_each: int) -> dict[str, IntArray]:
+def _counted(graph: Graph, k: int, n_each: int) -> dict[str, Any]:
     """Phases and depths where a program counted them: outputs are its last phase, losses next."""
     if graph.phases is None or graph.depths is None:
         return {}

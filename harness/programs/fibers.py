@@ -107,8 +107,8 @@ class Fibers:
         self._n_alive += 1
         if self._n_alive > MOST_FIBERS * self._n_instances:
             raise ProgramError(
-                f"{fiber.body.__name__} is forked without end: {self._n_alive} fibers are alive;"
-                f" allowed are {MOST_FIBERS} an instance"
+                f"{getattr(fiber.body, '__name__', 'a program')} is forked without end:"
+                f" {self._n_alive} fibers are alive; allowed are {MOST_FIBERS} an instance"
             )
         self._ready.append((fiber, None))
 

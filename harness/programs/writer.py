@@ -83,7 +83,7 @@ class Writer(ABC):
     def map(self, function: Callable[..., Any], *lists: Iterable[Any]) -> list[Any]:
         """Results of one function for all elements, which may run side by side."""
         return self.concurrent(
-            *(lambda one=one: function(*one) for one in zip(*lists, strict=True))  # type: ignore[misc]
+            *(lambda one=one: function(*one) for one in zip(*lists, strict=True))
         )
 
     def fork(self, *branches: Body) -> Any:

@@ -59,6 +59,7 @@ class Adapter(vertex.Adapter):
         super().__init__(settings)
         if self.options.rounds == "live":
             self.engine_type = LiveEngine
+        self.live: LiveRun | None = None
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
@@ -89,9 +90,7 @@ class Adapter(vertex.Adapter):
         if is_live:
             assert isinstance(self.engine, LiveEngine)
             recording = recording_of(model, options.how)
-            self.live: LiveRun | None = LiveRun(recording, self.engine, self.policy)
-
-    live = None
+            self.live = LiveRun(recording, self.engine, self.policy)
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Construct, schedule and run round after round, where rounds are live."""

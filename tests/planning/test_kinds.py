@@ -144,8 +144,8 @@ def test_a_kind_without_a_model_is_told(conf: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({}, "has no kind; add kind (choose one of strategy, framework, subgraph, transformed, "),
-        ({"kind": "frame"}, "has kind=frame; choose one of strategy, framework"),
+        ({}, "has no kind; add kind (choose one of strategy, ablation, framework, subgraph, transformed, "),
+        ({"kind": "frame"}, "has kind=frame; choose one of strategy, ablation, framework"),
         ({"kind": ["framework"]}, "has no kind"),
         ({"kind": "framework", "label": ""}, "has no label; add label"),
         ({"kind": "framework", "name": "older"}, "has name=older; give it the name of its file"),
