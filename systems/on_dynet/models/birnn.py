@@ -16,7 +16,12 @@ Sentence = tuple[list[int], list[int]]  # words, labels
 
 
 class Network:
-    """Equations of harness.models.birnn; the layer at every word once, over all of a mini-batch."""
+    """Equations of harness.models.birnn; the layer at every word once, over all of a mini-batch.
+
+    Measured on a busy machine, processor time of a mini-batch of 64, hidden 256, by agenda and by
+    depth: this one 9.6 and 10.7 ms; W x + b apart, which batches over all words, 10.3 and 11.7; the
+    layer called at every word besides, 11.0 and 11.8 (beside 9.4 and 9.9 of this one then).
+    """
 
     def __init__(self, model: BiRNN, store: ParameterStore) -> None:
         self.embedding = store.table("embedding")

@@ -34,8 +34,8 @@ class Network:
 
     DyNet does not batch the product of a vector and a number. A product with ones, which batches,
     makes a vector of the number, and is no faster: measured on a busy machine, processor time of a
-    mini-batch of 64, hidden 256, breadth first, by agenda and depth 11.8 and 12.3 ms, not 11.7 and
-    11.5.
+    mini-batch of 64, hidden 256, breadth first, by agenda and by depth 10.6 and 10.5 ms, without it
+    10.5 and 10.6.
     """
 
     def __init__(self, model: DRNN, store: ParameterStore) -> None:

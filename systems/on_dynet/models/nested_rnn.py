@@ -20,7 +20,8 @@ Loops = tuple[int, int, list[int]]  # word, label, inner steps of every outer on
 class Network:
     """Equations of harness.models.nested_rnn.
 
-    z h + (1 - z) n is written n + z (h - n), since DyNet has no batched kernel of 1 - z.
+    z h + (1 - z) n is written n + z (h - n), since DyNet has no batched kernel of 1 - z. r and z of
+    one affine transform take as long (174 ms a mini-batch of 64, hidden 256, either way).
     """
 
     def __init__(self, model: NestedRNN, store: ParameterStore) -> None:

@@ -18,7 +18,12 @@ Sentence = tuple[list[int], list[bool], list[int]]  # words, whether a step shif
 
 
 class Network:
-    """Equations of harness.models.stack_rnn."""
+    """Equations of harness.models.stack_rnn; of two joined vectors each has its part of the matrix.
+
+    Measured on a busy machine, processor time of a mini-batch of 64, hidden 256, by agenda and by
+    depth: this one 33.6 and 36.7 ms; W x + b of the buffer apart 34.8 and 37.0; scores and losses
+    in every round, and no value read, 34.0 and 36.5 (beside 34.0 and 35.4 of this one then).
+    """
 
     def __init__(self, model: StackRNN, store: ParameterStore) -> None:
         self.actions, self.labels = model.actions, model.labels
