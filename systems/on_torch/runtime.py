@@ -55,7 +55,7 @@ class TorchSystem(System):
         """CUDA has to be there, and the model to be written for torch."""
         if settings.device == "cuda" and not torch.cuda.is_available():
             return "torch sees no CUDA device here"
-        return why_not_written(model.name, cls.models)
+        return why_not_written(model.name, cls.models, cls.network)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Build the module with the shared weights."""

@@ -23,12 +23,16 @@ from harness.contracts.system import Result, RunSettings, System
 from harness.measuring.clock import NullClock
 from harness.models.bilstm import BiLSTM
 from harness.models.bilstm_char import BiLSTMChar
+from harness.models.birnn import BiRNN
+from harness.models.drnn import DRNN
 from harness.models.gated_lattice_lstm import GatedLatticeLSTM
 from harness.models.lattice_gru import LatticeGRU
 from harness.models.lattice_lstm import LatticeLSTM
 from harness.models.mv_rnn import MVRNN
+from harness.models.nested_rnn import NestedRNN
 from harness.models.parser import Parser
 from harness.models.seq2seq import Seq2Seq
+from harness.models.stack_rnn import StackRNN
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
@@ -136,6 +140,10 @@ CASES = {
     "bilstm_char_all_spelled": Case(BiLSTMChar(LETTERS), (2, 1, 4), 0.1, share_spelled=1.0),
     "seq2seq": Case(Seq2Seq(PAIRS), (1, 5, 3, 2, 5), 0.1),
     "parser": Case(Parser(PARSED, tag_size=3, mlp_size=7), (1, 4, 2, 3, 4), 0.1),
+    "birnn": Case(BiRNN(NO_LETTERS), (1, 5, 3, 2, 5), 0.1),
+    "stack_rnn": Case(StackRNN(NO_LETTERS), (1, 5, 3, 2, 5), 0.1),
+    "nested_rnn": Case(NestedRNN(SIZES, fewest=1, most=4), (1, 5, 3), 0.1),
+    "drnn": Case(DRNN(SIZES, p_child=0.9, generations=3), (1, 5, 3, 2), 0.1),
     # Backward passes of more than DyNet's first 16 MiB.
     "tree_lstm_large": Case(TreeLSTM(LARGE), (300, 400, 2), 0.05, scale=1.0),
     # One array of more than that: the logits of all words.
