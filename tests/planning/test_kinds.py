@@ -144,7 +144,10 @@ def test_a_kind_without_a_model_is_told(conf: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({}, "has no kind; add kind (choose one of strategy, ablation, framework, subgraph, transformed, "),
+        (
+            {},
+            "has no kind; add kind (choose one of strategy, ablation, framework, subgraph, ",
+        ),
         ({"kind": "frame"}, "has kind=frame; choose one of strategy, ablation, framework"),
         ({"kind": ["framework"]}, "has no kind"),
         ({"kind": "framework", "label": ""}, "has no label; add label"),

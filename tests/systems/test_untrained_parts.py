@@ -1,4 +1,4 @@
-"""Parts of PyTorch's networks that are never trained, at widths where oneDNN lays weights out."""
+"""Parts of PyTorch's networks that are never trained, also at widths where oneDNN lays weights out."""
 
 from __future__ import annotations
 
@@ -6,28 +6,44 @@ import random
 
 import pytest
 import torch
-from torch.nn import functional
 
+from harness.contracts.model import ModelSizes
+from harness.models.stack_rnn import StackRNN
 from systems.on_torch.parts.stacks import Stacks
-from systems.on_torch.parts.untrained import UntrainedLinear, UntrainedPair
+from systems.on_torch.parts.untrained import Product, UntrainedParameters
 
 
 @pytest.mark.parametrize("n", [1, 64])
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_layers_give_new_memory(n: int, has_bias: bool) -> None:
+@pytest.mark.parametrize("k", [8, 512])
+def test_products_give_new_memory_or_add(n: int, k: int, has_bias: bool) -> None:
     """What they return may be written: neither the next pass nor the input changes by it."""
-    x, y = torch.randn(2, n, 256).unbind()
-    one, pair = UntrainedLinear(256, 300, bias=has_bias), UntrainedPair(512, 300, bias=has_bias)
-    before = x.clone()
+    x, weight = torch.randn(n, k), torch.randn(k, 600) / k**0.5
+    bias = torch.randn(600) if has_bias else None
+    by, x_before = Product(weight, bias), x.clone()
+    assert (by.packed is None) == (k == 8)
+    expected = x @ weight
     with torch.inference_mode():
         for _ in range(2):
-            found = one(x)
-            torch.testing.assert_close(found, functional.linear(x, one.weight, one.bias))
-            found.zero_()
-            found = pair.of_first(x).add_(pair.of_second(y))
-            both = functional.linear(torch.cat([x, y], dim=1), pair.weight, pair.bias)
-            torch.testing.assert_close(found, both, atol=1e-4, rtol=1e-4)
-    assert torch.equal(x, before)
+            found = by(x)
+            torch.testing.assert_close(found, expected + (0.0 if bias is None else bias))
+            found.fill_(1.0)
+            assert by.add_to(found, x) is found
+            torch.testing.assert_close(found, expected + 1.0)
+    assert torch.equal(x, x_before)
+
+
+def test_halves_of_a_weight_add_up_to_it() -> None:
+    model = StackRNN(ModelSizes(6, {"words": 5, "classes": 3}))
+    net = UntrainedParameters(model)
+    with torch.inference_mode():
+        net["W_push"].normal_()
+        net["b_push"].normal_()
+        x, y = torch.randn(2, 4, 6).unbind()
+        found = net.by("W_push", "b_push", 0)(x)
+        net.by("W_push", half=1).add_to(found, y)
+        expected = torch.cat([x, y], dim=1) @ net["W_push"] + net["b_push"]
+        torch.testing.assert_close(found, expected)
 
 
 def test_stacks_and_buffers_hold_what_lists_would() -> None:

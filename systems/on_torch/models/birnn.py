@@ -1,4 +1,7 @@
-"""BiRNN in PyTorch, sentence by sentence (Recursive) and side by side (Levels)."""
+"""BiRNN in PyTorch, sentence by sentence (Recursive) and side by side (Levels).
+
+Its cell's sigmoid is none of nn.RNN's, so that both run step by step.
+"""
 
 from __future__ import annotations
 
@@ -6,51 +9,19 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from harness.contracts.model import Model
 from harness.values.instances import Chain
 from systems.on_torch.models.var_lstm import Plan
-from systems.on_torch.parts.rows import Order, columns
+from systems.on_torch.parts.plain_parameters import PlainParameters
+from systems.on_torch.parts.rows import columns
 from systems.on_torch.parts.sentences import ReadChains, SideBySide, joined, lengths_of, read_chains
-from systems.on_torch.parts.untrained import UntrainedLinear
+from systems.on_torch.parts.untrained import UntrainedParameters
 
 
-class _Direction(nn.Module):
-    """h' = s(b + W x + U h); PyTorch's own RNN has no logistic function."""
-
-    def __init__(self, n_inputs: int, h: int, kind: type[nn.Linear]) -> None:
-        super().__init__()
-        self.W, self.U = kind(n_inputs, h), kind(h, h, bias=False)
-
-
-class _BiRNN(nn.Module):
-    """Parameters of harness.models.birnn."""
-
-    def __init__(self, model: Model, kind: type[nn.Linear]) -> None:
-        super().__init__()
-        sizes = model.sizes
-        h, e = sizes.hidden_size, sizes.embedding_size
-        self.embedding = nn.Embedding(sizes.of("words"), e)
-        self.forwards, self.backwards = _Direction(e, h, kind), _Direction(e, h, kind)
-        self.token = kind(2 * h, sizes.of("classes"))
-        self.SHARED = {
-            "embedding": "embedding.weight",
-            "W_token": "token.weight",
-            "b_token": "token.bias",
-        }
-        for name in ("forward", "backward"):
-            self.SHARED[f"W_{name}"] = f"{name}s.W.weight"
-            self.SHARED[f"U_{name}"] = f"{name}s.U.weight"
-            self.SHARED[f"b_{name}"] = f"{name}s.W.bias"
-
-
-class Recursive(_BiRNN):
+class Recursive(PlainParameters):
     """One sentence at a time, word by word in both directions."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__(model, nn.Linear)
 
     def prepare(self, chains: Sequence[Chain]) -> ReadChains:
         """Tensors of words and labels."""
@@ -60,25 +31,24 @@ class Recursive(_BiRNN):
         """Summed loss, scores of all words."""
         losses, outputs = [], []
         for x, chain in batch.with_vectors(self.embedding(batch.words)):
-            both = [self.states(self.forwards, x), self.states(self.backwards, x.flip(0)).flip(0)]
-            outputs.append(torch.relu(self.token(torch.cat(both, dim=1))))
+            there, back = self.states(x, "forward"), self.states(x.flip(0), "backward").flip(0)
+            both = torch.cat([there, back], dim=1)
+            outputs.append(torch.relu(torch.addmm(self["b_token"], both, self["W_token"])))
             losses.append(functional.cross_entropy(outputs[-1], chain.labels, reduction="sum"))
         return torch.stack(losses).sum(), torch.cat(outputs)
 
-    def states(self, direction: _Direction, x: Tensor) -> Tensor:
+    def states(self, x: Tensor, direction: str) -> Tensor:
         """h (n, h) along one sentence."""
-        inputs = direction.W(x)
+        U = self[f"U_{direction}"]
+        inputs = torch.addmm(self[f"b_{direction}"], x, self[f"W_{direction}"]).split(1)
         states = [torch.sigmoid(inputs[0])]
         for own in inputs[1:]:
-            states.append(torch.sigmoid(own + direction.U(states[-1])))
-        return torch.stack(states)
+            states.append(torch.sigmoid(torch.addmm(own, states[-1], U)))
+        return torch.cat(states)
 
 
-class Levels(SideBySide, _BiRNN):
+class Levels(SideBySide, UntrainedParameters):
     """All sentences side by side, the longest first: a step is one of all that still go on."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__(model, UntrainedLinear)
 
     def plan(self, chains: Sequence[Chain], device: torch.device) -> Plan:
         """Words by place."""
@@ -87,20 +57,20 @@ class Levels(SideBySide, _BiRNN):
 
     def forward(self, plan: Plan) -> tuple[Tensor, Tensor]:
         """Summed loss, scores of all words."""
-        x, along = self.embedding(plan.words), plan.along
-        both = [
-            self.states(self.forwards, x, along.along, along.sizes),
-            self.states(self.backwards, x, along.against, along.sizes),
-        ]
-        scores = self.token(torch.cat(both, dim=1)).relu_()
+        x = self.embedding(plan.words)
+        both = [self.states(x, plan, "forward"), self.states(x, plan, "backward")]
+        scores = self.by("W_token", "b_token")(torch.cat(both, dim=1)).relu_()
         return functional.cross_entropy(scores, plan.labels, reduction="sum"), scores
 
-    def states(
-        self, direction: _Direction, x: Tensor, order: Order, sizes: Sequence[int]
-    ) -> Tensor:
+    def states(self, x: Tensor, plan: Plan, direction: str) -> Tensor:
         """h (n, h) by place, of inputs x by place."""
-        states = torch.split(direction.W(order.arrange(x)), list(sizes))
+        order = plan.along.along if direction == "forward" else plan.along.against
+        inputs = self.by(f"W_{direction}", f"b_{direction}")(order.arrange(x))
+        states, add_product = (
+            torch.split(inputs, plan.along.sizes),
+            self.by(f"U_{direction}").add_to,
+        )
         states[0].sigmoid_()
         for before, own in pairwise(states):
-            own.add_(direction.U(before[: len(own)])).sigmoid_()
-        return order.restore(torch.cat(states))
+            add_product(own, before[: len(own)]).sigmoid_()
+        return order.restore(inputs)

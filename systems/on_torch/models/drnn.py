@@ -8,45 +8,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from harness.models.drnn import DRNN
 from harness.values.instances import Chain
 from systems.grown_trees import NONE, Grown, GrownTree, grown_tree
-from systems.on_torch.parts.untrained import UntrainedLinear
+from systems.on_torch.parts.plain_parameters import PlainParameters
+from systems.on_torch.parts.untrained import UntrainedParameters
 
 
-class _DRNN(nn.Module):
-    """Parameters of harness.models.drnn."""
-
-    def __init__(self, model: DRNN, kind: type[nn.Linear]) -> None:
-        super().__init__()
-        self.model, h = model, model.sizes.hidden_size
-        self.embedding = nn.Embedding(model.sizes.of("words"), h)
-        self.of_parent, self.of_before = kind(h, h), kind(h, h, bias=False)
-        self.gate = kind(h, 1, bias=False)
-        self.classifier = kind(h, model.sizes.of("classes"), bias=False)
-        self.SHARED = {
-            "embedding": "embedding.weight",
-            "U_a": "of_parent.weight",
-            "U_f": "of_before.weight",
-            "b": "of_parent.bias",
-            "u": "gate.weight",
-            "W_out": "classifier.weight",
-        }
-
-    def gated(self, x: Tensor) -> Tensor:
-        """h s(u h), of h = tanh(x)."""
-        h = torch.tanh(x)
-        return h * torch.sigmoid(self.gate(h))
-
-
-class Recursive(_DRNN):
+class Recursive(PlainParameters):
     """One tree at a time; every node's state is read before it goes on."""
 
     def __init__(self, model: DRNN) -> None:
-        super().__init__(model, nn.Linear)
+        super().__init__(model)
+        self.model = model
 
     def prepare(self, chains: Sequence[Chain]) -> list[tuple[Tensor, Tensor, GrownTree]]:
         """Word and labels of each, on the device, and what grows."""
@@ -67,7 +44,7 @@ class Recursive(_DRNN):
         for word, labels, tree in batch:
             states: dict[int, Tensor] = {}
             self.grow(tree.nodes, 0, None, self.embedding(word), states)
-            outputs.append(self.classifier(torch.cat([states[k] for k in range(len(labels))])))
+            outputs.append(torch.cat([states[k] for k in range(len(labels))]) @ self["W_out"])
             losses.append(functional.cross_entropy(outputs[-1], labels, reduction="sum"))
         return torch.stack(losses).sum(), torch.cat(outputs)
 
@@ -84,11 +61,16 @@ class Recursive(_DRNN):
         float(state[0, 0])  # waits: only now is known what grows
         _, _, child, sibling = nodes[rank]
         if child != NONE:
-            self.grow(nodes, child, state, self.gated(self.of_parent(state)), states)
+            self.grow(nodes, child, state, self.gated(state @ self["U_a"]), states)
         if sibling != NONE:
             assert parent is not None  # a root has no siblings
-            x = self.of_parent(parent) + self.of_before(state)
+            x = torch.addmm(parent @ self["U_a"], state, self["U_f"])
             self.grow(nodes, sibling, parent, self.gated(x), states)
+
+    def gated(self, x: Tensor) -> Tensor:
+        """h s(u h), of h = tanh(x + b)."""
+        h = torch.tanh(x + self["b"])
+        return h * torch.sigmoid(h @ self["u"])
 
 
 Node = tuple[int, int]  # which tree, and the node's rank in it
@@ -109,14 +91,15 @@ class Wave(NamedTuple):
     states: Tensor
 
 
-class Levels(_DRNN):
+class Levels(UntrainedParameters):
     """All trees breadth first: at once every node whose parent and sibling are there.
 
     What a parent gives is computed for its first child, and handed on from sibling to sibling.
     """
 
     def __init__(self, model: DRNN) -> None:
-        super().__init__(model, UntrainedLinear)
+        super().__init__(model)
+        self.model = model
 
     def prepare(self, chains: Sequence[Chain]) -> list[GrownTree]:
         """What grows from each."""
@@ -136,7 +119,7 @@ class Levels(_DRNN):
             waves.append(wave.states)
             plan.order.extend(wave.nodes)
             wave = self.next_wave(trees, wave)
-        scores = self.classifier(torch.cat(waves))
+        scores = self.by("W_out")(torch.cat(waves))
         labels = torch.tensor([trees[i].label for i, _ in plan.order], device=device)
         return functional.cross_entropy(scores, labels, reduction="sum"), scores
 
@@ -157,12 +140,13 @@ class Levels(_DRNN):
         chosen = torch.tensor([*rows[0], *rows[1]], device=wave.states.device)
         sizes = [len(new[0]), len(new[1])]
         parents, befores = torch.split(wave.states.index_select(0, chosen), sizes)
-        x = given = self.of_parent(parents)
+        x = given = self.by("U_a", "b")(parents)
         if len(befores):
             handed_on = wave.given.index_select(0, chosen[sizes[0] :])
             given = torch.cat([given, handed_on])
-            x = torch.cat([x, self.of_before(befores).add_(handed_on)])
-        return Wave(nodes, given, self.gated(x))
+            x = torch.cat([x, self.by("U_f").add_to(handed_on, befores)])
+        h = torch.tanh(x)
+        return Wave(nodes, given, h.mul_(self.by("u")(h).sigmoid_()))
 
     def in_canonical_order(self, plan: Plan, outputs: NDArray[Any]) -> NDArray[Any]:
         """Tree by tree, by rank."""

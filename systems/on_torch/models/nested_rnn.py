@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from harness.models.nested_rnn import NestedRNN
 from harness.values.instances import Chain
 from systems.on_torch.parts.nonlinear import tanh
+from systems.on_torch.parts.plain_parameters import PlainParameters
 from systems.on_torch.parts.rows import columns, to_device
-from systems.on_torch.parts.untrained import UntrainedLinear
+from systems.on_torch.parts.untrained import UntrainedParameters
 
 
 class Loops(NamedTuple):
@@ -26,51 +27,26 @@ class Loops(NamedTuple):
     n_inner: list[int]
 
 
-class _NestedRNN(nn.Module):
-    """Parameters of harness.models.nested_rnn."""
-
-    def __init__(self, model: NestedRNN, kind: type[nn.Linear]) -> None:
-        super().__init__()
-        self.loops, h = model.loops, model.sizes.hidden_size
-        self.embedding = nn.Embedding(model.sizes.of("words"), h)
-        self.inner = kind(h, h)
-        self.of_input = kind(h, 3 * h)
-        self.of_state = kind(h, 2 * h, bias=False)
-        self.of_reset = kind(h, h, bias=False)
-        self.classifier = kind(h, model.sizes.of("classes"), bias=False)
-        self.SHARED = {
-            "embedding": "embedding.weight",
-            "U": "inner.weight",
-            "b": "inner.bias",
-            "W_x": "of_input.weight",
-            "b_gates": "of_input.bias",
-            "W_h": "of_state.weight",
-            "U_n": "of_reset.weight",
-            "W_out": "classifier.weight",
-        }
-
-    def prepare(self, chains: Sequence[Chain]) -> list[Loops]:
-        """Python numbers."""
-        return [Loops(int(c.words[0]), int(c.labels[0]), self.loops(c)) for c in chains]
-
-    def outer(self, x: Tensor, h: Tensor) -> Tensor:
-        """The GRU's step (n, h)."""
-        x_r, x_z, x_n = self.of_input(x).chunk(3, dim=1)
-        h_r, h_z = self.of_state(h).chunk(2, dim=1)
-        z = torch.sigmoid(x_z + h_z)
-        n = torch.tanh(x_n + self.of_reset(torch.sigmoid(x_r + h_r) * h))
-        return z * h + (1.0 - z) * n
+def listed(model: NestedRNN, chains: Sequence[Chain]) -> list[Loops]:
+    """Python numbers of all instances, and what will be decided."""
+    return [Loops(int(c.words[0]), int(c.labels[0]), model.loops(c)) for c in chains]
 
 
-class Recursive(_NestedRNN):
+class Recursive(PlainParameters):
     """One instance at a time; every state of the outer loop is read before it goes on."""
 
     def __init__(self, model: NestedRNN) -> None:
-        super().__init__(model, nn.Linear)
+        super().__init__(model)
+        self.model = model
+
+    def prepare(self, chains: Sequence[Chain]) -> list[Loops]:
+        """Python numbers."""
+        return listed(self.model, chains)
 
     def forward(self, batch: list[Loops]) -> tuple[Tensor, Tensor]:
         """Summed loss, scores of all steps of outer loops."""
         device, losses, outputs = self.embedding.weight.device, [], []
+        U, b = self["U"], self["b"]
         for word, label, loops in batch:
             h = self.embedding(torch.tensor([word], device=device))
             states = []
@@ -78,13 +54,21 @@ class Recursive(_NestedRNN):
                 float(h[0, 0])  # waits: only now is known how often the inner loop runs
                 x = h
                 for _ in range(n_inner):
-                    x = torch.tanh(self.inner(x))
+                    x = torch.tanh(torch.addmm(b, x, U))
                 h = self.outer(x, h)
                 states.append(h)
-            outputs.append(self.classifier(torch.cat(states)))
+            outputs.append(torch.cat(states) @ self["W_out"])
             right = torch.full((len(loops),), label, device=device)
             losses.append(functional.cross_entropy(outputs[-1], right, reduction="sum"))
         return torch.stack(losses).sum(), torch.cat(outputs)
+
+    def outer(self, x: Tensor, h: Tensor) -> Tensor:
+        """The GRU's step (1, h)."""
+        x_r, x_z, x_n = torch.addmm(self["b_gates"], x, self["W_x"]).chunk(3, dim=1)
+        h_r, h_z = (h @ self["W_h"]).chunk(2, dim=1)
+        r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
+        n = torch.tanh(torch.addmm(x_n, r * h, self["U_n"]))
+        return z * h + (1.0 - z) * n
 
 
 class Plan(NamedTuple):
@@ -100,14 +84,19 @@ class Plan(NamedTuple):
     rows: Tensor
 
 
-class Levels(_NestedRNN):
+class Levels(UntrainedParameters):
     """All instances at once: an outer step of all that go on, its inner steps, too.
 
     In an inner loop those that go on longest come first, so that a step is a slice.
     """
 
     def __init__(self, model: NestedRNN) -> None:
-        super().__init__(model, UntrainedLinear)
+        super().__init__(model)
+        self.model, self.width = model, model.sizes.hidden_size
+
+    def prepare(self, chains: Sequence[Chain]) -> list[Loops]:
+        """Python numbers."""
+        return listed(self.model, chains)
 
     def plan(self, batch: Sequence[Loops], device: torch.device) -> Plan:
         """Where states stand."""
@@ -127,19 +116,28 @@ class Levels(_NestedRNN):
             h[:, 0].tolist()  # waits: only now is known how often inner loops run
             h = self.outer(self.ran(h, [one.n_inner[step] for one in plan.loops[:n]]), h)
             states.append(h)
-        scores = self.classifier(torch.cat(states))
+        scores = self.by("W_out")(torch.cat(states))
         return functional.cross_entropy(scores, plan.labels, reduction="sum"), scores
 
     def ran(self, h: Tensor, times: Sequence[int]) -> Tensor:
         """The inner loops' last states (n, h), from the states h that they begin with."""
         order = sorted(range(len(times)), key=lambda i: -times[i])
         rows = torch.tensor(order, device=h.device)
-        x, n = h.index_select(0, rows), len(order)
+        x, n, inner = h.index_select(0, rows), len(order), self.by("U", "b")
         for step in range(times[order[0]]):
             while times[order[n - 1]] <= step:
                 n -= 1
-            tanh(self.inner(x[:n]), x[:n])
+            tanh(inner(x[:n]), x[:n])
         return torch.empty_like(x).index_copy_(0, rows, x)
+
+    def outer(self, x: Tensor, h: Tensor) -> Tensor:
+        """The GRU's step (n, h)."""
+        gates, width = self.by("W_x", "b_gates")(x), self.width
+        r_z, n = gates[:, : 2 * width], gates[:, 2 * width :]
+        r, z = self.by("W_h").add_to(r_z, h).sigmoid_().chunk(2, dim=1)
+        self.by("U_n").add_to(n, r * h)
+        n = tanh(n)
+        return torch.addcmul(n, z, h - n)
 
     def in_canonical_order(self, plan: Plan, outputs: NDArray[Any]) -> NDArray[Any]:
         """Instance by instance."""

@@ -8,46 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from harness.models.stack_rnn import N_ACTIONS, StackRNN
+from harness.models.stack_rnn import StackRNN
 from harness.values.instances import Chain
 from systems.on_torch.parts.nonlinear import tanh
+from systems.on_torch.parts.plain_parameters import PlainParameters
 from systems.on_torch.parts.rows import Columns, columns, to_device
 from systems.on_torch.parts.sentences import joined, lengths_of, tensor
 from systems.on_torch.parts.stacks import Rows, Stacks
-from systems.on_torch.parts.untrained import UntrainedLinear, UntrainedPair
-
-
-class _StackRNN(nn.Module):
-    """Parameters of harness.models.stack_rnn."""
-
-    push: nn.Linear
-    decide: nn.Linear
-
-    def __init__(self, model: StackRNN, kind: type[nn.Linear], pair_kind: type[nn.Linear]) -> None:
-        super().__init__()
-        self.actions, self.labels = model.actions, model.labels
-        sizes = model.sizes
-        h, e = sizes.hidden_size, sizes.embedding_size
-        self.embedding = nn.Embedding(sizes.of("words"), e)
-        self.end, self.bottom = nn.Parameter(torch.zeros(h)), nn.Parameter(torch.zeros(h))
-        self.of_word, self.of_behind = kind(e, h), kind(h, h, bias=False)
-        self.push, self.decide = pair_kind(2 * h, h), pair_kind(2 * h, h)
-        self.compose = kind(2 * h, h)
-        self.classifier = kind(h, N_ACTIONS, bias=False)
-        self.SHARED = {
-            "embedding": "embedding.weight",
-            "end": "end",
-            "bottom": "bottom",
-            "W_buffer": "of_word.weight",
-            "b_buffer": "of_word.bias",
-            "U_buffer": "of_behind.weight",
-            "W_out": "classifier.weight",
-        }
-        for name in ("push", "compose", "decide"):
-            self.SHARED |= {f"W_{name}": f"{name}.weight", f"b_{name}": f"{name}.bias"}
+from systems.on_torch.parts.untrained import UntrainedParameters
 
 
 class Sentence(NamedTuple):
@@ -58,20 +29,21 @@ class Sentence(NamedTuple):
     actions: list[bool]
 
 
-class Recursive(_StackRNN):
+class Recursive(PlainParameters):
     """One sentence at a time; every decision is read before the next."""
 
     def __init__(self, model: StackRNN) -> None:
-        super().__init__(model, nn.Linear, nn.Linear)
+        super().__init__(model)
+        self.model = model
 
     def prepare(self, chains: Sequence[Chain]) -> list[Sentence]:
         """Tensors on the device."""
-        device = self.end.device
+        device, model = self.embedding.weight.device, self.model
         return [
             Sentence(
                 tensor(chain.words, device),
-                torch.tensor(self.labels(chain), device=device),
-                self.actions(chain),
+                torch.tensor(model.labels(chain), device=device),
+                model.actions(chain),
             )
             for chain in chains
         ]
@@ -80,32 +52,38 @@ class Recursive(_StackRNN):
         """Summed loss, scores of all steps."""
         losses, outputs = [], []
         for sentence in sentences:
-            outputs.append(self.classifier(torch.stack(self.parse(sentence))))
+            outputs.append(torch.cat(self.parse(sentence)) @ self["W_out"])
             losses.append(functional.cross_entropy(outputs[-1], sentence.labels, reduction="sum"))
         return torch.stack(losses).sum(), torch.cat(outputs)
 
     def parse(self, sentence: Sentence) -> list[Tensor]:
         """What every decision is made from."""
-        buffer: list[Tensor] = [self.end]
-        stack: list[Tensor] = [self.bottom]
-        for x in self.of_word(self.embedding(sentence.words)).flip(0):
-            buffer.append(torch.tanh(x + self.of_behind(buffer[-1])))
-        stack.append(self.of_two(self.push, buffer.pop(), stack[-1]))
-        states = [self.of_two(self.decide, stack[-1], buffer[-1])]
+        buffer, stack = self.buffer(sentence.words), [self["bottom"][None]]
+        stack.append(self.of_two("push", buffer.pop(), stack[-1]))
+        states = [self.of_two("decide", stack[-1], buffer[-1])]
         for shifts in sentence.actions:
-            float(states[-1][0])  # waits: only now is known what to do
+            float(states[-1][0, 0])  # waits: only now is known what to do
             if shifts:
                 pushed = buffer.pop()
             else:
                 upper = stack.pop()
-                pushed = self.of_two(self.compose, stack.pop(), upper)
-            stack.append(self.of_two(self.push, pushed, stack[-1]))
-            states.append(self.of_two(self.decide, stack[-1], buffer[-1]))
+                pushed = self.of_two("compose", stack.pop(), upper)
+            stack.append(self.of_two("push", pushed, stack[-1]))
+            states.append(self.of_two("decide", stack[-1], buffer[-1]))
         return states
 
-    def of_two(self, layer: nn.Linear, first: Tensor, second: Tensor) -> Tensor:
-        """tanh(W [first; second] + b)."""
-        return torch.tanh(layer(torch.cat([first, second])))
+    def buffer(self, words: Tensor) -> list[Tensor]:
+        """States behind every word (1, h), read from the last to the first, which comes last."""
+        x = torch.addmm(self["b_buffer"], self.embedding(words), self["W_buffer"])
+        states, U = [self["end"][None]], self["U_buffer"]
+        for row in reversed(x.split(1)):
+            states.append(torch.tanh(torch.addmm(row, states[-1], U)))
+        return states
+
+    def of_two(self, name: str, first: Tensor, second: Tensor) -> Tensor:
+        """tanh([first second] W + b)."""
+        both = torch.cat([first, second], dim=1)
+        return torch.tanh(torch.addmm(self[f"b_{name}"], both, self[f"W_{name}"]))
 
 
 class Plan(NamedTuple):
@@ -125,22 +103,21 @@ class Plan(NamedTuple):
     rows: Tensor
 
 
-class Levels(_StackRNN):
+class Levels(UntrainedParameters):
     """All sentences at once, an action of each a step.
 
     What the buffer's states give to a push and to a decision is one product each, beforehand. Every
     step pushes one state of each sentence, so that the tops of all stacks are the newest states.
     """
 
-    push: UntrainedPair
-    decide: UntrainedPair
-
     def __init__(self, model: StackRNN) -> None:
-        super().__init__(model, UntrainedLinear, UntrainedPair)
+        super().__init__(model)
+        self.model = model
 
     def prepare(self, chains: Sequence[Chain]) -> list[tuple[Chain, list[bool], list[int]]]:
         """The sentences, their actions and labels; the first step always shifts."""
-        return [(chain, [True, *self.actions(chain)], self.labels(chain)) for chain in chains]
+        model = self.model
+        return [(chain, [True, *model.actions(chain)], model.labels(chain)) for chain in chains]
 
     def plan(
         self, batch: Sequence[tuple[Chain, list[bool], list[int]]], device: torch.device
@@ -164,37 +141,39 @@ class Levels(_StackRNN):
 
     def forward(self, plan: Plan) -> tuple[Tensor, Tensor]:
         """Summed loss, scores of all steps, step by step."""
-        stacks = Stacks(self.bottom, len(plan.labels), plan.buffers)
+        stacks = Stacks(self["bottom"], len(plan.labels), plan.buffers)
         buffer = self.buffer(plan)
-        given = self.push.of_first(buffer), self.decide.of_second(buffer)
+        given = self.by("W_push", "b_push", 0)(buffer), self.by("W_decide", "b_decide", 1)(buffer)
         decided: list[Tensor] = []
         for shifts in plan.actions:
             if decided:
                 decided[-1][: len(shifts), 0].tolist()  # waits: only now is known what to do
             decided.append(self.step(stacks, stacks.step(shifts), *given))
-        scores = self.classifier(torch.cat(decided))
+        scores = self.by("W_out")(torch.cat(decided))
         return functional.cross_entropy(scores, plan.labels, reduction="sum"), scores
 
     def buffer(self, plan: Plan) -> Tensor:
         """States of the empty buffer, then of all words by place, read from the last (1 + n, h)."""
-        order = plan.along.against
-        x = self.of_word(self.embedding(order.arrange(plan.words)))
-        states = torch.split(x, plan.along.sizes)
-        before: Tensor = self.end.expand(len(states[0]), -1)
+        order, end = plan.along.against, self["end"]
+        x = self.by("W_buffer", "b_buffer")(self.embedding(order.arrange(plan.words)))
+        states, add_product = torch.split(x, plan.along.sizes), self.by("U_buffer").add_to
+        before = end.expand(len(states[0]), -1)
         for own in states:
-            own += self.of_behind(before[: len(own)])
+            add_product(own, before[: len(own)])
             before = tanh(own, own)
-        return torch.cat([self.end[None], order.restore(x)])
+        return torch.cat([end[None], order.restore(x)])
 
     def step(self, stacks: Stacks, rows: Rows, to_push: Tensor, to_decide: Tensor) -> Tensor:
         """Push a state of each sentence; what its next decision is made from (n, h)."""
         x = to_push.index_select(0, rows.pushed)
         if len(rows.reduced):
             pairs = stacks.states.index_select(0, rows.pairs).view(len(rows.reduced), -1)
-            composed = self.compose(pairs)
-            x.index_copy_(0, rows.reduced, self.push.of_first(tanh(composed, composed)))
-        x += self.push.of_second(stacks.states.index_select(0, rows.below))
-        t = self.decide.of_first(stacks.push(x)).add_(to_decide.index_select(0, rows.first))
+            composed = self.by("W_compose", "b_compose")(pairs)
+            pushed = self.by("W_push", "b_push", 0)(tanh(composed, composed))
+            x.index_copy_(0, rows.reduced, pushed)
+        self.by("W_push", half=1).add_to(x, stacks.states.index_select(0, rows.below))
+        t = to_decide.index_select(0, rows.first)
+        self.by("W_decide", half=0).add_to(t, stacks.push(x))
         return tanh(t, t)
 
     def in_canonical_order(self, plan: Plan, outputs: NDArray[Any]) -> NDArray[Any]:

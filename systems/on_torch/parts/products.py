@@ -46,18 +46,16 @@ class Repeated:
     the layout is made in 200. Where the weight is a matrix' transpose, there is nothing to gain.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self.weight, self.bias, self.packed = weight, bias, None
+    def __init__(self, weight: Tensor) -> None:
+        self.weight, self.packed = weight, None
         if ONEDNN and not weight.is_cuda and weight.numel() >= LEAST_PACKED:
             self.packed = torch.ops.mkldnn._reorder_linear_weight(dense(weight))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x weight^T + bias, (n, m)."""
+        """x weight^T (n, m)."""
         if self.packed is None or len(x) * self.weight.numel() < LEAST_BY_PACKED:
-            return product(x, self.weight, self.bias)
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(
-            x, self.packed, self.bias, "none", [], ""
-        )
+            return product(x, self.weight)
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, None, "none", [], "")
         return found
 
 
