@@ -1,4 +1,4 @@
-"""Parts of PyTorch's networks that are never trained, also at widths where oneDNN lays weights out."""
+"""Parts of PyTorch's networks that are never trained, at widths with and without oneDNN."""
 
 from __future__ import annotations
 

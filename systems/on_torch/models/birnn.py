@@ -40,9 +40,10 @@ class Recursive(PlainParameters):
     def states(self, x: Tensor, direction: str) -> Tensor:
         """h (n, h) along one sentence."""
         U = self[f"U_{direction}"]
-        inputs = torch.addmm(self[f"b_{direction}"], x, self[f"W_{direction}"]).split(1)
-        states = [torch.sigmoid(inputs[0])]
-        for own in inputs[1:]:
+        inputs = torch.addmm(self[f"b_{direction}"], x, self[f"W_{direction}"])
+        first, *others = torch.split(inputs, 1)
+        states = [torch.sigmoid(first)]
+        for own in others:
             states.append(torch.sigmoid(torch.addmm(own, states[-1], U)))
         return torch.cat(states)
 
@@ -73,4 +74,5 @@ class Levels(SideBySide, UntrainedParameters):
         states[0].sigmoid_()
         for before, own in pairwise(states):
             add_product(own, before[: len(own)]).sigmoid_()
-        return order.restore(inputs)
+        found: Tensor = order.restore(inputs)
+        return found

@@ -76,7 +76,7 @@ class Recursive(PlainParameters):
         """States behind every word (1, h), read from the last to the first, which comes last."""
         x = torch.addmm(self["b_buffer"], self.embedding(words), self["W_buffer"])
         states, U = [self["end"][None]], self["U_buffer"]
-        for row in reversed(x.split(1)):
+        for row in reversed(torch.split(x, 1)):
             states.append(torch.tanh(torch.addmm(row, states[-1], U)))
         return states
 
