@@ -46,7 +46,7 @@ class Recursive(_BiRNN):
         return torch.stack(losses).sum(), torch.cat(outputs)
 
     def _along(self, x: Tensor, direction: str) -> Tensor:
-        U, rows = self[f"U_{direction}"], self.of_words(x, direction).split(1)
+        U, rows = self[f"U_{direction}"], torch.split(self.of_words(x, direction), 1)
         states = [torch.sigmoid(rows[0])]
         for row in rows[1:]:
             states.append(torch.sigmoid(torch.addmm(row, states[-1], U)))
@@ -81,7 +81,7 @@ class Levels(SideBySide, _BiRNN):
         order = plan.along if direction == "forward" else plan.against
         rows, U = order.arrange(self.of_words(x, direction)), self[f"U_{direction}"]
         states: list[Tensor] = []
-        for row in rows.split(plan.sizes):
+        for row in torch.split(rows, plan.sizes):
             if states:
                 row = torch.addmm(row, states[-1][: len(row)], U)
             states.append(torch.sigmoid(row))

@@ -71,7 +71,7 @@ class Recursive(PlainParameters):
     def _buffer(self, words: Tensor) -> list[Tensor]:
         x = torch.addmm(self["b_buffer"], self.embedding(words), self["W_buffer"])
         states = [self["end"][None]]
-        for row in reversed(x.split(1)):
+        for row in reversed(torch.split(x, 1)):
             states.append(torch.tanh(torch.addmm(row, states[-1], self["U_buffer"])))
         return states
 

@@ -16,7 +16,8 @@ class PlainParameters(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         shapes = {name: spec.shape for name, spec in model.parameters.items()}
-        self.embedding = nn.Embedding(*shapes.pop(TABLE), sparse=True)
+        n_rows, width = shapes.pop(TABLE)
+        self.embedding = nn.Embedding(n_rows, width, sparse=True)
         self.SHARED = {TABLE: f"{TABLE}.weight"} | {name: name for name in shapes}
         for name, shape in shapes.items():
             self.register_parameter(name, nn.Parameter(torch.zeros(shape)))
