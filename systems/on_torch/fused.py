@@ -52,7 +52,8 @@ class Adapter(LevelsAdapter):
         if model.instance_kind != "chain" or isinstance(model, ProgramModel):
             return (
                 f"nn.LSTM reads whole sentences in one call, which model {model.name} does not"
-                " consist of; system=torch_levels runs it where it is written for torch"
+                " consist of, or has another cell for; system=torch_levels runs it where it is"
+                " written for torch"
             )
         return super().skip(model, settings)
 
