@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch.nn import functional
 from harness.models.drnn import DRNN
 from harness.values.instances import Chain
 from systems.grown_trees import NONE, Grown, GrownTree, grown_tree
+from systems.on_torch.parts.once import Once
 from systems.on_torch.parts.plain_parameters import PlainParameters
 from systems.on_torch.parts.untrained import UntrainedParameters
 
@@ -23,20 +25,17 @@ class Recursive(PlainParameters):
 
     def __init__(self, model: DRNN) -> None:
         super().__init__(model)
-        self.model = model
+        self.model, self.read = model, Once(self.tensors)
 
     def prepare(self, chains: Sequence[Chain]) -> list[tuple[Tensor, Tensor, GrownTree]]:
         """Word and labels of each, on the device, and what grows."""
-        device = self.embedding.weight.device
-        trees = [grown_tree(self.model, chain) for chain in chains]
-        return [
-            (
-                torch.tensor([tree.word], device=device),
-                torch.full((len(tree.nodes),), tree.label, device=device),
-                tree,
-            )
-            for tree in trees
-        ]
+        return [self.read(chain) for chain in chains]
+
+    def tensors(self, chain: Chain) -> tuple[Tensor, Tensor, GrownTree]:
+        """Of one instance."""
+        device, tree = self.embedding.weight.device, grown_tree(self.model, chain)
+        labels = torch.full((len(tree.nodes),), tree.label, device=device)
+        return torch.tensor([tree.word], device=device), labels, tree
 
     def forward(self, batch: list[tuple[Tensor, Tensor, GrownTree]]) -> tuple[Tensor, Tensor]:
         """Summed loss, scores of all nodes."""
@@ -99,11 +98,11 @@ class Levels(UntrainedParameters):
 
     def __init__(self, model: DRNN) -> None:
         super().__init__(model)
-        self.model = model
+        self.read = Once(partial(grown_tree, model))
 
     def prepare(self, chains: Sequence[Chain]) -> list[GrownTree]:
         """What grows from each."""
-        return [grown_tree(self.model, chain) for chain in chains]
+        return [self.read(chain) for chain in chains]
 
     def plan(self, trees: Sequence[GrownTree], device: torch.device) -> Plan:
         """Nothing is known before it has grown."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch.nn import functional
 from harness.models.nested_rnn import NestedRNN
 from harness.values.instances import Chain
 from systems.on_torch.parts.nonlinear import tanh
+from systems.on_torch.parts.once import Once
 from systems.on_torch.parts.plain_parameters import PlainParameters
 from systems.on_torch.parts.rows import columns, to_device
 from systems.on_torch.parts.untrained import UntrainedParameters
@@ -27,9 +29,9 @@ class Loops(NamedTuple):
     n_inner: list[int]
 
 
-def listed(model: NestedRNN, chains: Sequence[Chain]) -> list[Loops]:
-    """Python numbers of all instances, and what will be decided."""
-    return [Loops(int(c.words[0]), int(c.labels[0]), model.loops(c)) for c in chains]
+def listed(model: NestedRNN, chain: Chain) -> Loops:
+    """Python numbers of an instance, and what will be decided."""
+    return Loops(int(chain.words[0]), int(chain.labels[0]), model.loops(chain))
 
 
 class Recursive(PlainParameters):
@@ -37,11 +39,11 @@ class Recursive(PlainParameters):
 
     def __init__(self, model: NestedRNN) -> None:
         super().__init__(model)
-        self.model = model
+        self.read = Once(partial(listed, model))
 
     def prepare(self, chains: Sequence[Chain]) -> list[Loops]:
         """Python numbers."""
-        return listed(self.model, chains)
+        return [self.read(chain) for chain in chains]
 
     def forward(self, batch: list[Loops]) -> tuple[Tensor, Tensor]:
         """Summed loss, scores of all steps of outer loops."""
@@ -92,11 +94,11 @@ class Levels(UntrainedParameters):
 
     def __init__(self, model: NestedRNN) -> None:
         super().__init__(model)
-        self.model, self.width = model, model.sizes.hidden_size
+        self.read, self.width = Once(partial(listed, model)), model.sizes.hidden_size
 
     def prepare(self, chains: Sequence[Chain]) -> list[Loops]:
         """Python numbers."""
-        return listed(self.model, chains)
+        return [self.read(chain) for chain in chains]
 
     def plan(self, batch: Sequence[Loops], device: torch.device) -> Plan:
         """Where states stand."""

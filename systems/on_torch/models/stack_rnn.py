@@ -14,6 +14,7 @@ from torch.nn import functional
 from harness.models.stack_rnn import StackRNN
 from harness.values.instances import Chain
 from systems.on_torch.parts.nonlinear import tanh
+from systems.on_torch.parts.once import Once
 from systems.on_torch.parts.plain_parameters import PlainParameters
 from systems.on_torch.parts.rows import Columns, columns, to_device
 from systems.on_torch.parts.sentences import joined, lengths_of, tensor
@@ -34,19 +35,17 @@ class Recursive(PlainParameters):
 
     def __init__(self, model: StackRNN) -> None:
         super().__init__(model)
-        self.model = model
+        self.model, self.read = model, Once(self.tensors)
 
     def prepare(self, chains: Sequence[Chain]) -> list[Sentence]:
         """Tensors on the device."""
+        return [self.read(chain) for chain in chains]
+
+    def tensors(self, chain: Chain) -> Sentence:
+        """Of one sentence."""
         device, model = self.embedding.weight.device, self.model
-        return [
-            Sentence(
-                tensor(chain.words, device),
-                torch.tensor(model.labels(chain), device=device),
-                model.actions(chain),
-            )
-            for chain in chains
-        ]
+        labels = torch.tensor(model.labels(chain), device=device)
+        return Sentence(tensor(chain.words, device), labels, model.actions(chain))
 
     def forward(self, sentences: list[Sentence]) -> tuple[Tensor, Tensor]:
         """Summed loss, scores of all steps."""
@@ -112,12 +111,15 @@ class Levels(UntrainedParameters):
 
     def __init__(self, model: StackRNN) -> None:
         super().__init__(model)
-        self.model = model
+        self.model, self.read = model, Once(self.listed)
 
     def prepare(self, chains: Sequence[Chain]) -> list[tuple[Chain, list[bool], list[int]]]:
         """The sentences, their actions and labels; the first step always shifts."""
-        model = self.model
-        return [(chain, [True, *model.actions(chain)], model.labels(chain)) for chain in chains]
+        return [self.read(chain) for chain in chains]
+
+    def listed(self, chain: Chain) -> tuple[Chain, list[bool], list[int]]:
+        """Of one sentence."""
+        return chain, [True, *self.model.actions(chain)], self.model.labels(chain)
 
     def plan(
         self, batch: Sequence[tuple[Chain, list[bool], list[int]]], device: torch.device
