@@ -245,7 +245,7 @@ def test_shipped_systems_name_models_that_there_are() -> None:
     sentences = {"var_lstm", "bilstm", "bilstm_char", "seq2seq", "parser"}
     trees = {"tree_fc", "tree_lstm", "tree_lstm_2type", "tree_gru", "mv_rnn"}
     programs = {"birnn", "stack_rnn", "nested_rnn", "drnn"}
-    assert runs == trees | lattices | sentences | programs, "have a file; its helpers are no models"
+    assert runs == trees | lattices | sentences | programs, "have a file; helpers are no models"
 
 
 def test_planning_by_kind_imports_no_framework() -> None:
