@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from harness.contracts.timeline import Details, Part
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.geometry import TypeGeometry
+from harness.engine.rows.layout import Index
 from harness.engine.switches import DEFAULT_BACKENDS, Switches
 from harness.errors import ConfigError, UnsupportedTrial
 from harness.values.instances import IntArray
@@ -39,12 +40,15 @@ class Arrangement:
     types: of every vertex function that has rows, by id; output functions have ids below 0.
     n_rows: rows of every state that a function scatters.
     forward, backward: what will be run, in order, for backends that write it down beforehand.
+    kept_rows: of every state, the first rows that an earlier arrangement has filled, and that still
+    hold (Backend.keeps_states); none where that is left out.
     """
 
     types: Mapping[int, TypeGeometry]
     n_rows: Mapping[str, int]
     forward: Sequence[Run] = ()
     backward: Sequence[Run] = ()
+    kept_rows: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         empty = [type_id for type_id, geometry in self.types.items() if geometry.rows.n == 0]
@@ -77,6 +81,7 @@ class Backend(ABC):
 
     abilities: ClassVar[Abilities]
     runs_together: ClassVar[bool] = False  # whether losses are read when all has run, not before
+    keeps_states: ClassVar[bool] = False  # whether states outlast the next arrangement
 
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         self.switches, self.device, self.threads = self.in_force(switches), device, threads
@@ -158,6 +163,13 @@ class Backend(ABC):
 
         Waits for what computes them.
         """
+
+    def read_states(self, state: str, rows: Index) -> NDArray[np.float32]:
+        """Return these rows of a state (k, width), where the backend keeps states.
+
+        Waits for what computes them.
+        """
+        raise UnsupportedTrial(f"{type(self).__module__} keeps no states; use backend=compiled")
 
     def total(self, losses: Sequence[Loss]) -> float:
         """Return the sum of losses, all that was run since the last call of it.

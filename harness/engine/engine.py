@@ -168,7 +168,7 @@ class Engine:
             read = [(k, b) for k, rows in outputs.items() for b in self._going_back(rows)]
             goes_back = np.array(read, dtype=np.int32) if read else NO_BATCHES
         back = np.concatenate([goes_back, layout.batches[::-1]])
-        forward = [run for one in rounds for run in _runs_of(one)]
+        forward = [run for one in rounds for run in runs_of(one)]
         backward = [("backward", back), ("backward_lazy", same.whole)] if self.train else []
         order = {k: rows.order for k, rows in outputs.items()}
         arrangement = Arrangement(types, n_rows, forward, backward)
@@ -200,7 +200,7 @@ class Engine:
             self._run_together(self.laid_out.arrangement.forward)
         else:
             for one in self.laid_out.rounds:
-                self._run_together(_runs_of(one))
+                self._run_together(runs_of(one))
                 self._losses.append(self.backend.later(one.losses))
         tally.n_cycles += self.backend.ticks() - begin
 
@@ -283,7 +283,7 @@ class Engine:
         return facts | ({"evaluated": "round by round"} if self.has_rounds else {})
 
 
-def _runs_of(one: Round) -> list[Run]:
+def runs_of(one: Round) -> list[Run]:
     """What one round runs, in order."""
     stages = (("eager", one.eager), ("batch", one.batches), ("lazy", one.lazy))
     return [(stage, batches) for stage, batches in stages if len(batches)]

@@ -29,6 +29,8 @@ class Switches:
     lazy_batching: parameter gradients and outputs once per mini-batch (Cavs). hoisting: operators
     that need no child run before the first batch. Outputs and such operators only with those of the
     same round, where the graph has rounds. fusion: elementwise operators become generated kernels.
+    gather_fusion: such kernels read children's states where they are; else these are gathered
+    first, unless they lie side by side (ACRoBat, MLSys 2024, section 5).
     layout: "read_order" orders batches so that gathers become views; "policy" keeps their order.
         So do "pq" and "dynet", which also batch the operators inside a vertex function and lay
         their values out: by a PQ tree, or as they are computed, with copies where operands are
@@ -62,6 +64,7 @@ class Switches:
     lazy_batching: bool = True
     hoisting: bool = True
     fusion: bool = True
+    gather_fusion: bool = True
     layout: str = "read_order"
     pre_gather_parameters: bool = True
     share_equal_inputs: bool = False
@@ -100,6 +103,7 @@ class Switches:
             share_equal_inputs=self.share_equal_inputs and not by_operator,
             outputs="vertices" if by_operator else self.outputs,
             layout=plain,
+            gather_fusion=self.gather_fusion and self.fusion,
         )
 
     def words(self) -> dict[str, str]:

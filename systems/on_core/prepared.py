@@ -58,7 +58,13 @@ class Prepared:
             clock.mark("backward")
 
 
-def prepared(model: Model, weights: Weights, switches: Switches, settings: RunSettings) -> Prepared:
+def prepared(
+    model: Model,
+    weights: Weights,
+    switches: Switches,
+    settings: RunSettings,
+    engine_type: type[Engine] = Engine,
+) -> Prepared:
     """Trace, differentiate, lower and compile; raises UnsupportedTrial as Engine does."""
     graphs = (
         OperatorModel(model)
@@ -67,7 +73,7 @@ def prepared(model: Model, weights: Weights, switches: Switches, settings: RunSe
             model, share_equal_inputs=switches.share_equal_inputs, outputs=switches.outputs
         )
     )
-    engine = Engine(
+    engine = engine_type(
         graphs.functions,
         [] if graphs.output is None else [graphs.output],
         weights,

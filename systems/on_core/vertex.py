@@ -21,7 +21,7 @@ from harness.contracts.policy import (
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from harness.contracts.timeline import Part
 from harness.engine.backend import Backend, backend_names, choose_backend
-from harness.engine.engine import LaidOut
+from harness.engine.engine import Engine, LaidOut
 from harness.engine.switches import Switches
 from harness.engine.work import arranged_work
 from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
@@ -66,6 +66,7 @@ class Adapter(System):
 
     option_type = CoreOptions
     options: CoreOptions
+    engine_type: type[Engine] = Engine
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
@@ -96,7 +97,7 @@ class Adapter(System):
         if self.chooses:
             self._unprepared = model, weights
             return
-        self._take(prepared(model, weights, self.switches, self.settings))
+        self._take(prepared(model, weights, self.switches, self.settings, self.engine_type))
         switches, learning = self.switches, self.settings.learning
         self.workload = workload_name(model.name, switches.granularity, switches.outputs)
         if self.learns:

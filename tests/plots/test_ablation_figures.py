@@ -80,7 +80,7 @@ def test_bars_are_relative_to_the_start_of_the_walk(medium: Choices, composer: C
         n_steps = 7 if trial.settings["system"] == "vertex" else options
         return {"instances_per_s": trial.settings["batch_size"] / (10 - n_steps) / (1 + round_)}
 
-    artefact = drawn("acrobat_fig5", medium, composer, change)
+    artefact = drawn("ablation_steps", medium, composer, change)
     walk = steps.walk_of(artefact)
     for group in steps.settings_of(artefact):
         bars = steps.bars_of(artefact, walk, group)
@@ -90,7 +90,7 @@ def test_bars_are_relative_to_the_start_of_the_walk(medium: Choices, composer: C
 
 
 def test_along_a_walk_are_its_own_trials_alone() -> None:
-    grid = expand("acrobat_fig5", "medium")
+    grid = expand("ablation_steps", "medium")
     per_model = [one for one in grid.settings if one["model"] == "tree_lstm"]
     assert len(per_model) == 8
     assert per_model[0]["system"] == "dynet_policy"
@@ -99,7 +99,7 @@ def test_along_a_walk_are_its_own_trials_alone() -> None:
     assert n_options == [0, 1, 2, 3, 4, 5, 6, 0]
 
 
-@pytest.mark.parametrize("name", ["cavs_fig10a", "acrobat_fig5"])
+@pytest.mark.parametrize("name", ["cavs_fig10a", "ablation_steps"])
 def test_they_are_drawn_with_what_is_missing(
     name: str, medium: Choices, composer: Composer
 ) -> None:

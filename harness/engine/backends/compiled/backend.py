@@ -40,6 +40,8 @@ class Backend(backend.Backend):
         OPERATORS, fuses=True, reads_children=True, adds_to_children=True, fuses_losses=True
     )
 
+    keeps_states = True
+
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         super().__init__(switches, device, threads)
         self._multiplying = blas.multiplying(switches.blas, 1)
@@ -198,6 +200,10 @@ class Backend(backend.Backend):
         """Columns as one array where only some rows of it are wanted."""
         found = self._memory.rows_of(type_id, ref)
         return found if rows == EVERY or len(found) == 1 else [np.concatenate(found)]
+
+    def read_states(self, state: str, rows: Index) -> NDArray[np.float32]:
+        """Copy the rows."""
+        return self._memory.states(state, rows)
 
     def _rows_of(self, type_id: int, ref: Ref, rows: slice) -> NDArray[np.float32]:
         found = self._memory.rows_of(type_id, ref)

@@ -60,7 +60,8 @@ class Memory:
         for type_id, geometry in rows.types.items():
             self._make_room(type_id, geometry)
         for key in self._shared:
-            self._grow(key, rows.n_rows.get(key[1].of, 0))
+            of = key[1].of
+            self._grow(key, rows.n_rows.get(of, 0), rows.kept_rows.get(of, 0))
 
     def _make_room(self, type_id: int, geometry: TypeGeometry) -> None:
         n, n_at_once, n_edges = geometry.rows.n, geometry.n_at_once, geometry.n_edges
@@ -75,9 +76,9 @@ class Memory:
             if not name.is_shared:
                 self._grow((type_id, name), _n_rows(buffer, wanted))
 
-    def _grow(self, key: tuple[int, BufferName], n_rows: int) -> None:
+    def _grow(self, key: tuple[int, BufferName], n_rows: int, n_kept: int = 0) -> None:
         if n_rows > len(self.buffers[key]):
-            self.buffers[key] = grown(self.buffers[key], n_rows)
+            self.buffers[key] = grown(self.buffers[key], n_rows, n_kept)
             self.n_grown += 1
 
     def geometry(self, type_id: int) -> TypeGeometry | None:
@@ -90,6 +91,11 @@ class Memory:
         if key not in self._filled:
             self._filled[key] = np.zeros(self.parameters.n_threads, dtype=np.int64)
         return self._filled[key]
+
+    def states(self, state: str, rows: NDArray[np.int64]) -> Matrix:
+        """Copies of some rows of a state."""
+        found: Matrix = self.buffers[SHARED, plans.state_buffer(state)][rows]
+        return found
 
     def clear_gradients(self) -> None:
         """Zero those of states; those of parameters are written over."""
@@ -126,9 +132,11 @@ class Memory:
         ]
 
 
-def grown(matrix: Matrix, n_rows: int) -> Matrix:
-    """A larger matrix, without what this one held."""
-    return np.empty((int(n_rows * GROWTH) + 1, matrix.shape[1]), dtype=np.float32)
+def grown(matrix: Matrix, n_rows: int, n_kept: int = 0) -> Matrix:
+    """A larger matrix, with the first rows of what this one held."""
+    larger = np.empty((int(n_rows * GROWTH) + 1, matrix.shape[1]), dtype=np.float32)
+    larger[:n_kept] = matrix[:n_kept]
+    return larger
 
 
 def _n_rows(buffer: Buffer, wanted: tuple[int, int, int]) -> int:

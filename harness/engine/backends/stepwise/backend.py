@@ -18,7 +18,8 @@ from harness.engine.backends.stepwise.kernels import KERNELS
 from harness.engine.backends.stepwise.parameters import Parameters
 from harness.engine.backends.stepwise.workspace import Matrix
 from harness.engine.lowering.abilities import Abilities
-from harness.engine.lowering.plan import BufferName, Plan, Ref, Role
+from harness.engine.lowering.plan import BufferName, Plan, Ref, Role, state_buffer
+from harness.engine.rows.layout import Index
 from harness.engine.rows.rounds import ALL_ROWS
 from harness.engine.switches import Switches
 from harness.values.instances import IntArray
@@ -35,6 +36,8 @@ class Backend(backend.Backend):
     """Plans as closures over torch tensors (see executor.py)."""
 
     abilities = Abilities(frozenset((*KERNELS, *OTHER_OPERATORS)))
+
+    keeps_states = True
 
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         super().__init__(switches, device, threads)
@@ -85,7 +88,7 @@ class Backend(backend.Backend):
         for type_id, geometry in rows.types.items():
             self._executors[type_id].bind(geometry, indices[type_id])
         for name, matrix in self._states.items():
-            matrix.ensure(rows.n_rows.get(name.of, 0))
+            matrix.ensure(rows.n_rows.get(name.of, 0), rows.kept_rows.get(name.of, 0))
 
     def run(self, stage: str, batches: IntArray) -> None:
         """Start every step of every batch from Python."""
@@ -115,6 +118,12 @@ class Backend(backend.Backend):
             return lambda: 0.0
         total = torch.stack(sums).sum()
         return lambda: float(total)
+
+    def read_states(self, state: str, rows: Index) -> NDArray[np.float32]:
+        """Copy to NumPy."""
+        index = torch.from_numpy(rows).to(self._device)
+        found: NDArray[np.float32] = self._states[state_buffer(state)].tensor[index].cpu().numpy()
+        return found
 
     def clear_gradients(self) -> None:
         """Zero the gradients of states; those of parameters are written over."""
