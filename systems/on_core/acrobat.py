@@ -14,7 +14,6 @@ from harness.contracts.policy import AUTO
 from harness.contracts.system import Clock, Counters, Result, RunSettings
 from harness.engine.live import LiveEngine
 from harness.engine.work import arranged_work
-from harness.errors import ConfigError
 from harness.policies.parts.bound import lower_bound
 from harness.programs.model import recorded, recording_of
 from harness.programs.recorder import RecordingOptions
@@ -50,6 +49,16 @@ class AcrobatOptions(CoreOptions):
         """What is counted."""
         return RecordingOptions(self.phases, self.ghosts, self.static_depths, self.restart_depths)
 
+    @property
+    def records(self) -> bool:
+        """Whether graphs are those that the model's program makes, and not arrays'."""
+        return self.recording == "program" or self.how != RecordingOptions()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether each round runs before the next one is recorded."""
+        return self.rounds == "live"
+
 
 class Adapter(vertex.Adapter):
     """As every preset of the engine, but for how graphs are made."""
@@ -59,42 +68,29 @@ class Adapter(vertex.Adapter):
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
-        if self.options.rounds == "live":
+        if self.options.is_live:
             self.engine_type = LiveEngine
         self.live: LiveRun | None = None
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """Also what rounds cannot be run live with."""
+        """Also a model without the program that is asked for, and what live rounds cannot do."""
         options = cls.options_of(settings)
-        wanted = {
-            "mode": (settings.mode, "infer"),
-            "granularity": (options.granularity, "vertex"),
-            "outputs": (options.outputs, "stage"),
-            "device": (settings.device, "cpu"),
-        }
-        if options.rounds == "live" and (settings.policy or options.policy) == AUTO:
-            return "rounds=live runs with a policy that is named, not with policy=auto"
-        for name, (found, needed) in wanted.items() if options.rounds == "live" else ():
-            if found != needed:
-                return f"rounds=live runs with {name}={needed} only, not with {name}={found}"
-        return super().skip(model, settings)
+        if (options.records or options.is_live) and not hasattr(model, "program"):
+            return (
+                f"model {model.name} has no program, which recording, phases, ghosts, depths and"
+                " rounds are options of; leave these out, or choose a model that has one"
+            )
+        reason = _why_not_live(settings, options) if options.is_live else None
+        return reason or super().skip(model, settings)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """As the engine; a program is recorded where that is asked for."""
         options = self.options
-        is_live = options.rounds == "live"
-        from_program = options.recording == "program" or options.how != RecordingOptions()
-        if (from_program or is_live) and not hasattr(model, "program"):
-            raise ConfigError(
-                f"model {model.name} has no program, which phases, ghosts and depths are options"
-                " of; leave these options out, or choose a model that has one"
-            )
-        super().prepare(recorded(model, options.how) if from_program else model, weights)
-        if is_live:
+        super().prepare(recorded(model, options.how) if options.records else model, weights)
+        if options.is_live:
             assert isinstance(self.engine, LiveEngine)
-            recording = recording_of(model, options.how)
-            self.live = LiveRun(recording, self.engine)
+            self.live = LiveRun(recording_of(model, options.how), self.engine)
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Construct, schedule and run round after round, where rounds are live."""
@@ -131,3 +127,19 @@ class Adapter(vertex.Adapter):
         how, options = super().in_force(), self.options
         names = ("recording", "phases", "ghosts", "static_depths", "restart_depths", "rounds")
         return how | {name: str(getattr(options, name)).lower() for name in names}
+
+
+def _why_not_live(settings: RunSettings, options: AcrobatOptions) -> str | None:
+    """What else would have to be, for rounds that run live."""
+    wanted = {
+        "mode": (settings.mode, "infer"),
+        "granularity": (options.granularity, "vertex"),
+        "outputs": (options.outputs, "stage"),
+        "device": (settings.device, "cpu"),
+    }
+    for name, (found, needed) in wanted.items():
+        if found != needed:
+            return f"rounds=live runs with {name}={needed} only, not with {name}={found}"
+    if (settings.policy or options.policy) == AUTO:
+        return "rounds=live runs with a policy that is named, not with policy=auto"
+    return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import Model, initial_weights
+from harness.contracts.model import Model, ModelSizes, initial_weights
 from harness.contracts.system import RunSettings
+from harness.contracts.timeline import Details
 from harness.errors import ProgramError
 from harness.interpreter import interpret
+from harness.models.tree_fc import TreeFC
 from harness.programs.recorder import RecordingOptions
 from harness.programs.writer import Body, Writer
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_runs import NoClock, interpreted_kernels
-from tests.support.scripted_programs import Scripted, ScriptedModel, instances
+from tests.support.scripted_programs import Choose, Scripted, ScriptedModel, instances
 
 OPTIONS = [RecordingOptions(*values) for values in itertools.product((True, False), repeat=4)]
 PLAIN = RecordingOptions()
@@ -104,4 +107,54 @@ def test_what_live_rounds_cannot_do_is_told() -> None:
     assert "mode=infer only, not with mode=train" in str(Adapter.skip(model, settings_of("train")))
     reason = Adapter.skip(model, settings_of("infer", granularity="operator"))
     assert "granularity=vertex only, not with granularity=operator" in str(reason)
+    reason = Adapter.skip(model, settings_of("infer", policy="auto"))
+    assert "a policy that is named, not with policy=auto" in str(reason)
     assert Adapter.skip(model, settings_of("infer")) is None
+
+
+@pytest.mark.parametrize(
+    "options", [{"rounds": "live"}, {"recording": "program"}, {"phases": False}, {"ghosts": False}]
+)
+def test_a_model_without_a_program_is_told(options: dict[str, Any]) -> None:
+    def reason_of(**own: Any) -> str | None:
+        settings = RunSettings("infer", "cpu", 1, 1, 0.1, 0, options=own)
+        return Adapter.skip(TreeFC(ModelSizes(4, {"words": 5, "classes": 2})), settings)
+
+    assert "model tree_fc has no program" in str(reason_of(**options))
+    assert reason_of() is None
+
+
+def test_live_rounds_count_the_work_of_those_that_are_recorded_ahead(kernels: None) -> None:
+    """Outputs of all rounds are computed at once, so that bytes of weights are read less often."""
+    batch = [Scripted((Choose(0, k, (1, 2)), Choose(1, k, (0, 3))), k) for k in range(4)]
+    found = {}
+    for rounds in ("live", "ahead"):
+        options = {"rounds": rounds, "recording": "program"}
+        adapter = Adapter(RunSettings("infer", "cpu", 1, 1, 0.1, 0, options=options))
+        adapter.prepare(ScriptedModel(), WEIGHTS)
+        adapter.load(batch)
+        adapter.run(NoClock())
+        found[rounds] = adapter.result().counters
+    assert found["live"].n_flop == found["ahead"].n_flop
+    assert found["live"].n_batches == found["ahead"].n_batches
+    assert 0 < found["live"].bytes_touched <= found["ahead"].bytes_touched
+
+
+def test_a_timeline_shows_every_batch_of_live_rounds(kernels: None) -> None:
+    batch = [Scripted((Choose(0, k, (1, 2)),), k) for k in range(4)]
+    adapter = live(ScriptedModel())
+    adapter.load(batch)
+    adapter.run(NoClock())
+    whole = adapter.result()
+    parts: list[tuple[str, str]] = []
+
+    @contextmanager
+    def part(kind: str, name: str, details: Details) -> Iterator[Details]:
+        parts.append((kind, name))
+        yield details
+
+    adapter.run_in_parts(NoClock(), part)
+    np.testing.assert_array_equal(adapter.result().outputs, whole.outputs)
+    batches = [name for kind, name in parts if kind == "batch"]
+    assert len(batches) >= whole.counters.n_batches
+    assert any(name.startswith("unary") for name in batches)
