@@ -19,6 +19,7 @@ from harness.models.mv_rnn import MVRNN
 from harness.models.nested_rnn import NestedRNN
 from harness.models.stack_rnn import StackRNN
 from harness.models.tree_lstm import TreeLSTM
+from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.oracle import run_reference
 from harness.policies.parts.bound import lower_bound
 from harness.policies.parts.rounds import schedule_in_rounds
@@ -40,6 +41,7 @@ DECIDED: list[ProgramModel] = [
 WITH_ARRAYS: list[tuple[Model, Sequence[Any]]] = [
     (BiRNN(SIZES), SENTENCES),
     (TreeLSTM(SIZES), TREES),
+    (TreeLSTM2Type(SIZES, type_seed=3), TREES),
     (MVRNN(SIZES), TREES),
 ]
 
