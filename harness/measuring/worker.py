@@ -35,6 +35,7 @@ from harness.measuring.child_process import LEFT_OUT, is_out_of_memory
 from harness.measuring.clock import empty_sample_s, timed
 from harness.measuring.findings import Findings, record_of
 from harness.measuring.honest_passes import pass_losses, passes_fault
+from harness.measuring.lifeline import end_unless
 from harness.measuring.passes import (
     instances_per_s,
     mean_counters,
@@ -105,6 +106,8 @@ def measure(spec: TrialSpec, findings: Findings, others: Others) -> dict[str, st
             raise
         findings.end("oom", f"{type(error).__name__}: {error}")
         return harness_versions()
+    finally:
+        end_unless(findings.pid)  # whatever a fork came back with is neither told nor kept
 
 
 def _measure(spec: TrialSpec, findings: Findings, others: Others) -> dict[str, str]:
@@ -154,6 +157,7 @@ def _check_and_time(
         learn = partial(system.learn, workload.mini_batches[0])
         _, findings.learn_s = timed(learn, system.synchronize)
     _compile(workload, system, findings)
+    end_unless(findings.pid)
     findings.in_force = in_force(system)
     verdict = Verdict("skipped")
     if answer is not None:
@@ -161,6 +165,7 @@ def _check_and_time(
         verdict, findings.fingerprint = prove(system, claim, answer, ask, others(claim.name))
         findings.warnings = ("empty_check",) if proves_nothing(answer) else ()
     del answer
+    end_unless(findings.pid)
     findings.check = CheckVerdict(status=verdict.status, max_rel_err=verdict.max_rel_err)
     if verdict.status == "failed":
         findings.end("wrong_result", verdict.reason or "the check failed")
@@ -168,6 +173,7 @@ def _check_and_time(
     give_back_memory()  # of the check; later it would be faulted in again while passes are timed
     witness = Witness(system)
     warmed = warm_up(witness, workload.mini_batches, spec.timing)
+    end_unless(findings.pid)
     findings.n_warmup, findings.counters = warmed.n_passes, mean_counters(warmed.counters)
     _time(spec, workload, system, witness, findings)
 

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from harness.measuring.launch import run_worker
+from harness.measuring.lifeline import FORKED
 from harness.records.record import Record, read_record
 from harness.trials.spec import Limits, TrialSpec
 from tests.support.misbehaving import FIRST, FLOOD_BYTES, LAST
@@ -96,6 +97,14 @@ def test_what_detaches_itself_ends_with_its_trial(
     finally:
         bystander.kill()
         bystander.wait()
+
+
+def test_a_fork_that_comes_back_leaves_no_record(make_spec: MakeSpec, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    spec = make_spec(adapter=ADAPTER, system_options={"way": "forks", "pid_file": str(pid_file)})
+    assert run(spec, tmp_path).status == "ok"
+    assert [path.name for path in (tmp_path / "raw").iterdir()] == ["r0.json"]
+    assert os.waitstatus_to_exitcode(int(pid_file.read_text())) == FORKED
 
 
 def test_memory_of_what_detached_itself_counts(make_spec: MakeSpec, tmp_path: Path) -> None:
