@@ -48,7 +48,7 @@ def one_line(error: BaseException) -> str:
 
 
 def write_refusal(spec_path: Path, refusal: Refusal) -> None:
-    """Leave it where the parent looks: beside the spec; on a full disk cut off, which tells that."""
+    """Leave it where the parent looks: beside the spec; cut off by a full disk, which it tells."""
     with suppress(OSError):
         _beside(spec_path).write_text(json.dumps(asdict(refusal)), encoding="utf-8")
 
