@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -138,3 +139,33 @@ def test_a_full_disk_is_no_fault_of_the_trial(make_spec: MakeSpec, tmp_path: Pat
     assert time.monotonic() - started < spec.limits.time_s
     assert not list(folder.iterdir())
     assert not psutil.Process().children(recursive=True)
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("python", [None, sys.executable])
+def test_a_start_without_descriptors_is_no_fault_of_the_python(
+    make_spec: MakeSpec,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: int,
+    python: str | None,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    record = run(make_spec(python=python), tmp_path)
+    start = f"the worker cannot be started: {os.strerror(error)}"
+    assert record.status == "unsupported"
+    assert record.reason == f"{start}; raise `ulimit -n` and try again"
+
+
+def test_a_start_that_fails_otherwise_names_no_python_that_was_not_given(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    record = run(make_spec(), tmp_path)
+    assert record.reason == "the worker cannot be started: Permission denied"
