@@ -130,7 +130,7 @@ def open_url(url: str, timeout_s: float) -> Iterator[Response]:
             yield ImpatientResponse(response, deadline, timeout_s)
 
 
-def _watched(kind: type[http.client.HTTPConnection], deadline: Deadline) -> type[Any]:
+def _watched(kind: type[http.client.HTTPConnection], deadline: Deadline) -> Any:
     """A class of connections that tells the deadline of each socket that it gets."""
 
     class Watched(kind):  # type: ignore[valid-type,misc]

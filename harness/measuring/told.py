@@ -44,7 +44,7 @@ def told_moving_share(system: System) -> float | None:
     value: object = system.moving_share()
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value <= 1:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
         _refuse(system, "moving_share", value, _SHARE)
     return float(value)
 

@@ -43,6 +43,7 @@ def read_mapping(path: Path, *keys: str) -> dict[str, Any]:
     """Read a file that maps keys to values, among them `keys`; raises ConfigError else."""
     try:
         content = _load(path)
+        loop = _loop_in(content)
     except yaml.YAMLError as error:
         raise ConfigError(yaml_fault(error)) from error
     except OSError as error:
@@ -52,10 +53,33 @@ def read_mapping(path: Path, *keys: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         found = "is empty" if content is None else f"holds a {type(content).__name__}"
         raise ConfigError(f"{path} {found}; it maps keys to values")
+    if loop is not None:
+        raise ConfigError(f"{path} has a value that holds itself, at {loop}; correct the file")
     for key in keys:
         if key not in content:
             raise ConfigError(f"{path} has no {key}; add it")
     return content
+
+
+def _loop_in(content: Any) -> str | None:
+    """The keys, with dots between, of a value that an alias puts into itself; None: there is none.
+
+    Looks at each value once, however many aliases it has.
+    """
+    seen: set[int] = set()
+
+    def look(value: Any, above: tuple[int, ...], place: str) -> str | None:
+        if not isinstance(value, dict | list) or (id(value) in seen and id(value) not in above):
+            return None
+        if id(value) in above:
+            return place
+        seen.add(id(value))
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        below = (look(one, (*above, id(value)), f"{place}.{key}") for key, one in pairs)
+        return next((loop for loop in below if loop is not None), None)
+
+    found = look(content, (), "")
+    return found and found.removeprefix(".")
 
 
 def _load(path: Path) -> Any:

@@ -128,3 +128,37 @@ def test_a_key_that_is_there_twice_is_told_by_every_reader(conf_dir: Path, group
     path.write_text(path.read_text(encoding="utf-8") + "\nname: a\nname: b\n")
     with pytest.raises(ConfigError, match=f"{path.name}, line .* found duplicate key name"):
         read_mapping(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (
+            "name: null\noptions: &a {x: *a}\n",
+            "mine.yaml has a value that holds itself, at options",
+        ),
+        ("name: mine\noptions: {y: &a [1, [*a]]}\n", "mine.yaml has a value that holds itself"),
+        ("defaults: [mine, _self_]\nname: mine\n", "mine.yaml has itself among its defaults"),
+        ("defaults: [other, _self_]\nname: mine\n", "mine.yaml has itself among its defaults"),
+    ],
+)
+def test_a_file_that_refers_to_itself_is_named(conf_dir: Path, content: str, words: str) -> None:
+    (conf_dir / "system/mine.yaml").write_text(content)
+    (conf_dir / "system/other.yaml").write_text("defaults: [mine, _self_]\nname: other\n")
+    with pytest.raises(ConfigError, match=words) as fault:
+        Composer(conf_dir).compose(["system=mine"])
+    assert f"{conf_dir / 'system/mine.yaml'} has " in str(fault.value)
+
+
+def test_one_value_in_several_places_is_no_loop(tmp_path: Path) -> None:
+    """Each level twice in the next: looking at every path would not end."""
+    levels = "\n".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60))
+    (tmp_path / "x.yaml").write_text(f"a0: &a0 [1]\n{levels}\n")
+    assert len(read_mapping(tmp_path / "x.yaml")) == 60
+
+
+def test_a_loop_further_down_is_named_by_a_file_of_it(conf_dir: Path) -> None:
+    (conf_dir / "system/mine.yaml").write_text("defaults: [mine, _self_]\nname: mine\n")
+    (conf_dir / "system/first.yaml").write_text("defaults: [mine, _self_]\nname: first\n")
+    with pytest.raises(ConfigError, match=r"mine\.yaml has itself among its defaults"):
+        Composer(conf_dir).compose(["system=first"])
