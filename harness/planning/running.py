@@ -1,8 +1,9 @@
 """Who is at work on a folder of results: locks that the system takes back with their process.
 
-Their files lie in the user's cache, named by machine and folder, since what two runs on one machine
-disturb is each other's time, and since a network's folders may know no locks. Snakemake works
-without its own (profiles/default), so that a killed run leaves none behind.
+Their files lie in a folder of the machine alone, named by machine and folder, since what two runs
+on one machine disturb is each other's time, whatever cache each was given, and since a network's
+folders may know no locks. Snakemake works without its own (profiles/default), so that a killed run
+leaves none behind.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TextIO
 
 from harness.errors import BenchError
 from harness.machine.caches import cache_folder
+from harness.machine.local_folder import local_folder
 
 LOOK_S = 0.5  # between looks whether a turn is over
 MOST_LETTERS = 200  # of the command that holds a turn, where it is named
@@ -58,9 +60,10 @@ def turn(
     """
     path = _lock_file(results_dir, "turn")
     with _waited_for(path, results_dir, patience_s, say) as file:
+        name = f"{who[:MOST_LETTERS]} (process {os.getpid()}, since {time.strftime('%H:%M')})"
         file.truncate(0)
-        file.write(f"{who[:MOST_LETTERS]} (process {os.getpid()}, since {time.strftime('%H:%M')})")
-        file.flush()
+        with suppress(OSError):  # the folder is full: the lock holds without a name
+            os.pwrite(file.fileno(), name.encode(), 0)
         try:
             yield path.name
         finally:
@@ -114,8 +117,15 @@ def _is_there(file: TextIO, path: Path) -> bool:
 
 
 def _lock_file(results_dir: Path, what: str) -> Path:
-    """Where a lock of a folder lies: in the folder itself where there is no cache to write to."""
+    """Where a lock of a folder lies; see _lock_folder."""
     place = str(results_dir.resolve())
     name = f"{platform.node()}-{hashlib.sha256(place.encode()).hexdigest()[:16]}.{what}"
-    folder = cache_folder("locks") or results_dir
-    return folder / re.sub(r"[^\w.-]", "_", name)
+    return _lock_folder(results_dir) / re.sub(r"[^\w.-]", "_", name)
+
+
+def _lock_folder(results_dir: Path) -> Path:
+    """The folder of this machine alone; without one the user's cache, or the results' own."""
+    try:
+        return local_folder()
+    except BenchError:
+        return cache_folder("locks") or results_dir
