@@ -72,7 +72,7 @@ test-cluster:
 	$(MAKE) --always-make install EXTRAS=$(EXTRAS),cluster
 	$(BIN)/python -m pytest -m cluster
 
-# Faults injected into commands, their disks, caches and inputs: about 40 minutes on 2 cores, and its
+# Faults injected into commands, their disks, caches and inputs: an hour or more on 2 cores, and its
 # table goes into docs/faults.md. An interrupted one goes on. CAMPAIGN="--share 0.1": a tenth of it.
 CAMPAIGN ?= --write
 campaign: install

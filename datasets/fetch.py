@@ -7,21 +7,21 @@ import os
 import struct
 import tempfile
 import time
-import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
+from datasets.impatient import Response, open_url, patience_s
 from harness.contracts.home import Archive, Checksums, Home, checksum_of, difference
 from harness.errors import DataError
 
 TIMEOUT_S = 30.0
 CHUNK_BYTES = 1 << 16
 MAX_LENGTH_DIGITS = 18
-SLOWEST_BYTES_PER_S = 1000  # on average, once the timeout has passed: no server may send for ever
+MOST_WORDS = 120  # characters of what a server said that are shown
 ENCRYPTED = 0x1  # a zip member's flag
 COMPRESSED_AS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # What zipfile and zlib raise for bytes that are no zip file, or were one.
@@ -39,24 +39,7 @@ DAMAGED = (
 Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where known
 
 
-class Response(Protocol):
-    """What is needed of an HTTP response."""
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Return the header lines by name."""
-
-    def read1(self, n_bytes: int, /) -> bytes:
-        """Return what has come, up to n_bytes; empty at the end."""
-
-
 Opener = Callable[[str, float], AbstractContextManager[Response]]  # address, timeout in seconds
-
-
-def open_url(url: str, timeout_s: float) -> AbstractContextManager[Response]:
-    """Open an address for reading; the timeout holds for the connection and for each read."""
-    response: AbstractContextManager[Response] = urllib.request.urlopen(url, timeout=timeout_s)
-    return response
 
 
 def faults(home: Home, sha256: Checksums, root: Path) -> dict[str, str]:
@@ -153,23 +136,32 @@ def _pieces(url: str, most_bytes: int, progress: Progress, opener: Opener) -> It
                 raise DataError(f"{url} has {total} bytes, {_at_most(most_bytes)}")
             encoding = (response.headers.get("Content-Encoding") or "identity").strip().lower()
             if encoding != "identity":
-                raise DataError(f"{url} came encoded as {encoding!r}, which was not asked for")
+                raise DataError(
+                    f"{url} came encoded as {_shown(repr(encoding))}, which was not asked for"
+                )
             done, began_s = 0, time.monotonic()
             while chunk := response.read1(CHUNK_BYTES):
                 done += len(chunk)
                 if done > most_bytes:
                     raise DataError(f"{url} sends more than {done} bytes, {_at_most(most_bytes)}")
                 passed_s = time.monotonic() - began_s
-                if passed_s > TIMEOUT_S and done < passed_s * SLOWEST_BYTES_PER_S:
+                if passed_s > patience_s(done, TIMEOUT_S):
                     raise DataError(f"{url} is too slow, {done} bytes in {passed_s:.0f} s")
                 yield chunk
                 progress(done, total)
     except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a bad address
         reason = getattr(error, "reason", None) or error  # urllib wraps the cause
         reason = getattr(reason, "strerror", None) or reason
-        raise DataError(f"cannot download {url} ({' '.join(str(reason).split())})") from None
+        raise DataError(f"cannot download {url} ({_shown(str(reason))})") from None
     if total is not None and done != total:
         raise DataError(f"{url} ended after {done} of {total} bytes")
+
+
+def _shown(words: str) -> str:
+    """What a server said, in one line that no terminal is upset by, and not all of it."""
+    line = " ".join(words[: 2 * MOST_WORDS].split())
+    cut = line[:MOST_WORDS] + ("..." if len(line) > MOST_WORDS else "")
+    return cut if cut.isprintable() else repr(cut)
 
 
 def _at_most(n_bytes: int) -> str:

@@ -1,6 +1,6 @@
 """The campaign of injected faults: is nothing lost, and nothing wrong, whatever goes wrong?
 
-    python -m scripts.campaign                            # all of it, about 40 minutes on 2 cores
+    python -m scripts.campaign                            # all of it, an hour or more on 2 cores
     python -m scripts.campaign --only kills --share 0.1   # a tenth of one class
     python -m scripts.campaign --minutes 9                # stops in time; the same call goes on
 

@@ -15,7 +15,12 @@ from harness.machine.gpus import has_cuda_device
 from harness.machine.process_folder import temporary_folder
 from harness.machine.quiet import Finding, look_for_disturbance
 from harness.measuring.child_process import death_reason
-from harness.measuring.interpreter import interpreter_of, what_it_lacks, why_not_startable
+from harness.measuring.interpreter import (
+    interpreter_of,
+    what_it_lacks,
+    why_no_python,
+    why_not_startable,
+)
 from harness.measuring.launch import worker_environment
 from harness.measuring.output import last_line
 from harness.measuring.supervise import Ending, supervise
@@ -113,7 +118,8 @@ def _why_not(spec: TrialSpec, ending: Ending, last_words: str) -> str:
     if ending.returncode is None or ending.reason is not None:
         return f"its import fails: {ending.reason}"
     why = death_reason(ending.returncode, last_words)
-    return what_it_lacks(spec, last_words) or f"its import fails: {why}"
+    lacks = what_it_lacks(spec, last_words) or why_no_python(spec, why)
+    return lacks or f"its import fails: {why}"
 
 
 def _all(specs: Sequence[TrialSpec], reason: str) -> list[Answer]:

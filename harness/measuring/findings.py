@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -20,7 +21,8 @@ from harness.trials.spec import TrialSpec
 class Findings:
     """What is known about a trial's round so far; a fault keeps what was found before it.
 
-    Fields mean what they mean in Record; what was not found out keeps its default.
+    Fields mean what they mean in Record; what was not found out keeps its default. pid: of the
+    process that began.
     """
 
     status: Status = "ok"
@@ -48,6 +50,7 @@ class Findings:
     phases_s: dict[Phase, float | None] = field(default_factory=no_phases)
     warnings: tuple[str, ...] = ()
     in_force: Mapping[str, str] = field(default_factory=dict)
+    pid: int = field(default_factory=os.getpid)
 
     def take_times_back(self) -> None:
         """Forget what was timed, as it was not what it seemed."""

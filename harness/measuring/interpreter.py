@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from harness.trials.spec import TrialSpec
 
+_ANSWER_S = 30.0  # a Python starts in a fraction of a second, from a slow disk in some
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
 
@@ -22,6 +25,28 @@ def why_not_startable(spec: TrialSpec) -> str | None:
     if spec.python is None or shutil.which(interpreter_of(spec)):
         return None
     return no_python(spec, "no such program")
+
+
+def why_no_python(spec: TrialSpec, last_words: str) -> str | None:
+    """Say that a trial's own interpreter, whose worker died, is none, or None.
+
+    Only a Python does a sum in Python; asked once a worker has died, since it costs a start.
+    """
+    if spec.python is None:
+        return None
+    command = [interpreter_of(spec), "-c", "print(6 * 7)"]
+    answer = b""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        answer = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_ANSWER_S,
+            check=False,
+        ).stdout
+    is_python = answer.split() == [b"42"]
+    return None if is_python else no_python(spec, f"it is no Python: {last_words}")
 
 
 def no_python(spec: TrialSpec, why: str) -> str:

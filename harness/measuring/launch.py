@@ -17,6 +17,7 @@ from harness.measuring.interpreter import (
     interpreter_of,
     no_python,
     what_it_lacks,
+    why_no_python,
     why_not_startable,
 )
 from harness.measuring.output import last_line
@@ -182,12 +183,12 @@ def _death(
 ) -> tuple[Status, str]:
     """Why there is no record of the worker's, as a status and in one line."""
     if ending.returncode is None:
-        if ending.status == "oom":
-            return "oom", f"the worker cannot be started: {ending.reason}"
-        return "unsupported", no_python(spec, str(ending.reason))
+        if spec.python is not None and ending.is_own_fault:
+            return "unsupported", no_python(spec, str(ending.reason))
+        return ending.status or "unsupported", f"the worker cannot be started: {ending.reason}"
     lacks = what_it_lacks(spec, last_line)
-    if lacks is None and spec.python is not None and ending.status is None and not last_line:
-        lacks = no_python(spec, f"ended with exit code {ending.returncode} without a word")
+    if lacks is None and ending.status is None and refusal is None:
+        lacks = why_no_python(spec, death_reason(ending.returncode, last_line))
     if lacks is not None:
         return "unsupported", lacks
     if refusal is not None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import select
 import time
+from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
 
 KEPT_BYTES = 512 * 2**10  # of the first words, and as many of the last
+_SHOWN = 500  # characters of its last words
+_LEFT_OUT = " ... "
+_TRACEBACK = "Traceback (most recent call last):"
 _CHUNK_BYTES = 64 * 2**10  # what a pipe holds
 
 
@@ -74,7 +78,21 @@ class Output:
 
 
 def last_line(log: Path) -> str:
-    """The last words of a process, in one line; empty where it printed none."""
+    """The last words of a process, in one line; empty where it printed none.
+
+    All from Python's last exception on, its type first: the last line of many says little.
+    """
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    filled = [" ".join(line.split()) for line in lines if line.strip()]
-    return filled[-1][:500] if filled else ""
+    filled = [line for line in lines if line.strip()]
+    words = " ".join(" ".join(filled[_last_words(filled) :]).split())
+    if len(words) <= _SHOWN:
+        return words
+    half = (_SHOWN - len(_LEFT_OUT)) // 2
+    return f"{words[:half]}{_LEFT_OUT}{words[-half:]}"
+
+
+def _last_words(lines: Sequence[str]) -> int:
+    """The line of the exception below the last traceback, else the last line that there is."""
+    begins = [place for place, line in enumerate(lines) if line.rstrip() == _TRACEBACK]
+    below = range(begins[-1] + 1, len(lines)) if begins else ()
+    return next((place for place in below if not lines[place].startswith(" ")), -1)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, NoReturn
 
 from harness.errors import BenchError, DataError, OutputError
 from harness.trials.spec import DATA_EXIT, OUTPUT_EXIT, USAGE_EXIT
+
+_EXIT_CODES = {"config": USAGE_EXIT, "data": DATA_EXIT, "place": OUTPUT_EXIT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,7 @@ class Refusal:
     @property
     def exit_code(self) -> int:
         """The worker's."""
-        return {"config": USAGE_EXIT, "data": DATA_EXIT, "place": OUTPUT_EXIT}[self.of]
+        return _EXIT_CODES[self.of]
 
     def throw(self) -> NoReturn:
         """Raise as an error of the parent: BenchError, DataError or OutputError."""
@@ -54,16 +57,26 @@ def one_line(error: BaseException) -> str:
 
 
 def write_refusal(spec_path: Path, refusal: Refusal) -> None:
-    """Leave it where the parent looks: beside the spec."""
-    _beside(spec_path).write_text(json.dumps(asdict(refusal)), encoding="utf-8")
+    """Leave it where the parent looks: beside the spec; cut off by a full disk, which it tells."""
+    with suppress(OSError):
+        _beside(spec_path).write_text(json.dumps(asdict(refusal)), encoding="utf-8")
 
 
 def read_refusal(spec_path: Path, exit_code: int | None) -> Refusal | None:
-    """What a worker left that ended with this exit code; None where it refused nothing."""
+    """What a worker left that ended with this exit code; None where it refused nothing.
+
+    Raises OutputError where it could not write down what it refused.
+    """
     path = _beside(spec_path)
-    if not path.exists():
+    if exit_code not in _EXIT_CODES.values() or not path.exists():
         return None
-    refusal = Refusal(**json.loads(path.read_text(encoding="utf-8")))
+    try:
+        refusal = Refusal(**json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise OutputError(
+            f"the worker's refusal in {path.parent} is cut off: make room there, or name another"
+            " folder with TMPDIR, and the same command goes on"
+        ) from error
     return refusal if refusal.exit_code == exit_code else None
 
 

@@ -26,11 +26,13 @@ class Ending:
     """How a child ended: its exit code, None where it could not be started.
 
     status, reason: those of the limit that the parent ended it for, or why it could not be started.
+    is_own_fault: whether it is the program that could not be started, and not the machine's limits.
     """
 
     returncode: int | None
     status: Status | None = None
     reason: str | None = None
+    is_own_fault: bool = True
 
 
 def supervise(
@@ -74,8 +76,12 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
 
 
 def _not_started(error: OSError) -> Ending:
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        why = f"{error.strerror}; raise `ulimit -n` and try again"
+        return Ending(None, "unsupported", why, is_own_fault=False)
     lacks_memory = is_out_of_memory(error) or error.errno == errno.EAGAIN
-    return Ending(None, "oom" if lacks_memory else "unsupported", error.strerror)
+    status: Status = "oom" if lacks_memory else "unsupported"
+    return Ending(None, status, error.strerror, is_own_fault=not lacks_memory)
 
 
 def _watch(

@@ -35,6 +35,7 @@ from harness.measuring.child_process import LEFT_OUT, is_out_of_memory
 from harness.measuring.clock import empty_sample_s, stopwatch_of, timed
 from harness.measuring.findings import Findings, record_of
 from harness.measuring.honest_passes import pass_losses, passes_fault
+from harness.measuring.lifeline import end_unless
 from harness.measuring.passes import (
     instances_per_s,
     mean_counters,
@@ -44,6 +45,13 @@ from harness.measuring.passes import (
 )
 from harness.measuring.proof import Claim, prove
 from harness.measuring.refusal import refuse
+from harness.measuring.told import (
+    told_in_force,
+    told_moving_share,
+    told_n_compilations,
+    told_peak_memory_bytes,
+    told_versions,
+)
 from harness.measuring.whole import workload_sha256
 from harness.measuring.witness import Witness
 from harness.records.agreement import fingerprints_beside
@@ -98,6 +106,8 @@ def measure(spec: TrialSpec, findings: Findings, others: Others) -> dict[str, st
             raise
         findings.end("oom", f"{type(error).__name__}: {error}")
         return harness_versions()
+    finally:
+        end_unless(findings.pid)  # whatever a fork came back with is neither told nor kept
 
 
 def _measure(spec: TrialSpec, findings: Findings, others: Others) -> dict[str, str]:
@@ -113,7 +123,7 @@ def _measure(spec: TrialSpec, findings: Findings, others: Others) -> dict[str, s
         raise UnsupportedTrial(reason)
     system = adapter(settings)
     _check_and_time(spec, workload, system, findings, others)
-    return harness_versions() | system.versions()
+    return harness_versions() | told_versions(system)
 
 
 def run_settings(spec: TrialSpec) -> RunSettings:
@@ -151,6 +161,7 @@ def _check_and_time(
         choose = partial(system.choose, workload.mini_batches, stopwatch)
         findings.choice, findings.choose_s = timed(choose, system.synchronize)
     _compile(workload, system, findings)
+    end_unless(findings.pid)
     findings.in_force = in_force(system)
     verdict = Verdict("skipped")
     if answer is not None:
@@ -158,6 +169,7 @@ def _check_and_time(
         verdict, findings.fingerprint = prove(system, claim, answer, ask, others(claim.name))
         findings.warnings = ("empty_check",) if proves_nothing(answer) else ()
     del answer
+    end_unless(findings.pid)
     findings.check = CheckVerdict(status=verdict.status, max_rel_err=verdict.max_rel_err)
     if verdict.status == "failed":
         findings.end("wrong_result", verdict.reason or "the check failed")
@@ -165,6 +177,7 @@ def _check_and_time(
     give_back_memory()  # of the check; later it would be faulted in again while passes are timed
     witness = Witness(system)
     warmed = warm_up(witness, workload.mini_batches, spec.timing)
+    end_unless(findings.pid)
     findings.n_warmup, findings.counters = warmed.n_passes, mean_counters(warmed.counters)
     _time(spec, workload, system, witness, findings)
 
@@ -200,13 +213,13 @@ def _compile(workload: Workload, system: System, findings: Findings) -> None:
     for mini_batch in workload.mini_batches:
         _, seconds = timed(partial(system.compile_for, mini_batch), system.synchronize)
         findings.compile_s = (findings.compile_s or 0.0) + seconds
-    findings.n_compilations = system.n_compilations()
+    findings.n_compilations = told_n_compilations(system)
 
 
 def in_force(system: System) -> dict[str, str]:
     """How the system runs, and which variables of the environment its process does not see."""
     left_out = os.environ.get(LEFT_OUT, "")
-    return system.in_force() | ({"left out of the environment": left_out} if left_out else {})
+    return told_in_force(system) | ({"left out of the environment": left_out} if left_out else {})
 
 
 def _answer(spec: TrialSpec, workload: Workload, instances: Sequence[Any]) -> Answer:
@@ -224,18 +237,18 @@ def _time(
     spec: TrialSpec, workload: Workload, system: System, witness: Witness, findings: Findings
 ) -> None:
     forget_peak_memory()
-    n_before = system.n_compilations()
+    n_before = told_n_compilations(system)
     system.moving_share()  # of runs so far, which are not timed
     n_warm = len(witness.between_s)
     nothing_s = findings.empty_sample_s = empty_sample_s(system.synchronize)
     disturbance = Disturbance(spec.device)
     timed_runs = time_passes(witness, workload.mini_batches, spec.timing)
     disturbances = disturbance.warnings()
-    findings.peak_memory_bytes = system.peak_memory_bytes() or peak_memory_bytes()
-    n_in_passes = (system.n_compilations() or 0) - (n_before or 0)
+    findings.peak_memory_bytes = told_peak_memory_bytes(system) or peak_memory_bytes()
+    n_in_passes = (told_n_compilations(system) or 0) - (n_before or 0)
     if findings.n_compilations is not None:
         findings.n_compilations += n_in_passes
-    findings.moving_share = system.moving_share()
+    findings.moving_share = told_moving_share(system)
     findings.in_force = in_force(system)  # a way may be left while mini-batches come
     seconds = [sample.total_s for sample in timed_runs.whole]
     n_mini_batches = len(workload.mini_batches)

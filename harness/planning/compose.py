@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -49,12 +50,18 @@ def quote_null(override: str) -> str:
 def sweep_of_one(override: str) -> str:
     """Write an option of a system, model or data set as a sweep over its one value.
 
-    Hydra checks what is not swept against the defaults' options first, whatever is swept.
+    Hydra checks what is not swept against the defaults' options first, whatever is swept. Its
+    `choice` takes neither null nor nothing: null is a list of itself, of equal jobs.
     """
     key, equals, value = override.partition("=")
-    is_option = any(key.startswith(f"{group}.options.") for group in NAMED)
-    is_swept = "," in value or re.match(r"(choice|range|interval|glob)\(", value)
-    return f"{key}=choice({value})" if is_option and equals and not is_swept else override
+    if not equals or not key.startswith(tuple(f"{group}.options." for group in NAMED)):
+        return override
+    parsed = OverridesParser.create().parse_override(override)
+    if parsed.is_sweep_override():
+        return override
+    if parsed.value() is None:
+        return f"{key}={value},{value}"
+    return f"{key}=choice({value.strip() or repr('')})"
 
 
 _UNKNOWN_CHOICE = re.compile(

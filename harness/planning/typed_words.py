@@ -75,6 +75,8 @@ def _types_below(kind: type[Any], above: str) -> Iterator[tuple[str, Any]]:
 def _checked_key(text: str) -> str:
     """The key of an override; refuses one that no type has, and taking away what a trial needs."""
     key = text.partition("=")[0].lstrip("+~").strip()
+    if key == "hydra.mode":  # Hydra would leave a sweep's settings in the folder where one works
+        raise ConfigError(f"{text} is not for you to set; for a sweep write -m before all else")
     if key.startswith(("hydra.", "hydra/")):
         return key
     is_option = key.startswith(tuple(f"{group}.options." for group in NAMED))

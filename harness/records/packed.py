@@ -20,6 +20,7 @@ from harness.records.record import SCHEMA_VERSION, Record, path_of
 from harness.records.whole_files import replace_whole
 
 RECORDS = "records.jsonl.xz"
+MOST_BYTES = 2**30  # of records, unpacked: xz makes gigabytes of zeros a file that anyone sends
 ADVICE = "get the file anew, or pack its records again (bench-collect --pack)"
 _SAFE = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 
@@ -45,11 +46,12 @@ def is_packed(content: bytes) -> bool:
 def read_packed(path: Path) -> list[bytes]:
     """Return the lines of a packed file.
 
-    Raises RecordError for a file that is missing, no xz, damaged, cut off or empty.
+    Raises RecordError for a file that is missing, no xz, damaged, cut off, empty or larger than
+    MOST_BYTES when unpacked.
     """
     decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ)
     try:
-        lines = decompressor.decompress(read_regular(path)).split(b"\n")
+        text = decompressor.decompress(read_regular(path), MOST_BYTES + 1)
     except OSError as error:
         raise RecordError(
             f"{path} cannot be read ({error.strerror}); name a file that bench-collect --pack wrote"
@@ -57,6 +59,9 @@ def read_packed(path: Path) -> list[bytes]:
     except lzma.LZMAError as error:
         detail = str(error).lower().rstrip(".")
         raise RecordError(f"{path} is no packed file, or damaged ({detail}); {ADVICE}") from error
+    if len(text) > MOST_BYTES:
+        raise RecordError(f"{path} unpacks to more than {MOST_BYTES} bytes; {ADVICE}")
+    lines = text.split(b"\n")
     if not decompressor.eof:
         raise RecordError(f"{path} is cut off behind line {len(lines) - 1}; {ADVICE}")
     if decompressor.unused_data or lines.pop() or not lines:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness.errors import OutputError
@@ -55,4 +55,20 @@ def _move_aside(path: Path) -> None:
     if path.is_file():
         folder = path.parent / "superseded"
         folder.mkdir(exist_ok=True)
-        path.replace(folder / f"{path.stem}.{path.stat().st_mtime_ns}.json")
+        aside = _free_name(folder, f"{path.stem}.{path.stat().st_mtime_ns}")
+        try:
+            path.replace(aside)
+        except OSError:
+            aside.unlink()
+            raise
+
+
+def _free_name(folder: Path, stem: str) -> Path:
+    """Make an empty file that nobody else has: files may have been written in one moment."""
+    path, n_taken = folder / f"{stem}.json", 0
+    while True:
+        with suppress(FileExistsError):
+            path.touch(exist_ok=False)
+            return path
+        n_taken += 1
+        path = folder / f"{stem}.{n_taken}.json"

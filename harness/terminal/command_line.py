@@ -43,9 +43,8 @@ from harness.trials.spec import TrialSpec
 from harness.values.bounds import check_count
 from harness.values.places import CONF_DIR
 
-# What an experiment decides by itself, or what does not belong to a single trial.
-_SWEEP = ("-m", "--multirun")
 OUT = Output("out=", "a record", is_record)
+# What an experiment decides by itself, or what does not belong to a single trial.
 _NOT_PASSED_ON = ("experiment", "scale", "rounds", "round", "out", "trace", "force", "bad_data")
 
 
@@ -63,7 +62,7 @@ def parse(arguments: Sequence[str]) -> list[Job]:
 
     Raises ConfigError in one line for whatever Hydra does not accept.
     """
-    jobs: list[Job] = []
+    jobs: dict[tuple[str, ...], Job] = {}  # by their overrides, as sweep_of_one makes equal ones
     chosen: dict[tuple[str, str], None] = {}
 
     def collect(config: DictConfig) -> None:
@@ -72,12 +71,13 @@ def parse(arguments: Sequence[str]) -> list[Job]:
         chosen.update(
             dict.fromkeys((group, str(context.runtime.choices[group])) for group in NAMED)
         )
-        jobs.append(Job(config, name, tuple(context.overrides.task)))
+        overrides = tuple(context.overrides.task)
+        jobs.setdefault(overrides, Job(config, name, overrides))
 
     register_schema()
     entry = hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name=CONFIG_NAME)
     with temporary_folder() as folder:
-        typed = [as_recorded(argument) for argument in arguments if argument not in _SWEEP]
+        typed = [as_recorded(argument) for argument in arguments if not _is_sweep(argument)]
         with hydra_errors():
             check_typed(typed)
         if len(typed) < len(arguments):
@@ -87,7 +87,12 @@ def parse(arguments: Sequence[str]) -> list[Job]:
             entry(collect)()
     for group, choice in chosen:
         check_name(group, choice, CONF_DIR)
-    return jobs
+    return list(jobs.values())
+
+
+def _is_sweep(argument: str) -> bool:
+    """Whether it asks for a sweep: argparse takes a long flag's beginning for the flag."""
+    return argument == "-m" or (argument.startswith("--m") and "--multirun".startswith(argument))
 
 
 @contextmanager

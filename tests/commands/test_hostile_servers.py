@@ -66,6 +66,33 @@ def send_long_lines(request: Request) -> None:
     answered(request, {"Long": "x" * 100_000})
 
 
+def talk_long_nonsense(request: Request) -> None:
+    request.wfile.write(b"\0\1\x1b[2J" * 900 + b"\r\n\r\n")
+
+
+def drip(request: Request, head: bytes, piece: bytes) -> None:
+    """Send a piece often enough that no single read passes its timeout, until the reader left."""
+    request.wfile.write(head)
+    while not request.server.closing.wait(0.05):  # type: ignore[attr-defined]
+        request.wfile.write(piece)
+
+
+def drip_a_header(request: Request) -> None:
+    drip(request, b"HTTP/1.1 200 OK\r\nX: ", b"x")
+
+
+def drip_a_chunk_s_extension(request: Request) -> None:
+    drip(request, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;", b"x")
+
+
+def continue_for_ever(request: Request) -> None:
+    drip(request, b"", b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
+def drip_a_body(request: Request) -> None:
+    drip(request, b"HTTP/1.0 200 OK\r\n\r\n", b"x")
+
+
 def serve_a_page(request: Request) -> None:
     answered(request, {}, b"<html>The files have moved</html>")
 
@@ -86,6 +113,11 @@ SERVERS: dict[str, tuple[Callable[[Request], None], str]] = {
     "to a file": (send_elsewhere, "to url 'file:///etc/passwd' is not allowed"),
     "in circles": (send_in_circles, "infinite loop"),
     "no HTTP": (talk_nonsense, "cannot download"),
+    "long nonsense": (talk_long_nonsense, "\\x00\\x01\\x1b[2J\\x00"),
+    "dripping header": (drip_a_header, "timed out"),
+    "dripping chunk extension": (drip_a_chunk_s_extension, "timed out"),
+    "endless continue": (continue_for_ever, "timed out"),
+    "dripping body": (drip_a_body, " bytes"),
     "long lines": (send_long_lines, "cannot download"),
     "a page": (serve_a_page, "did not give a zip file"),
     "compressed": (compress, "came encoded as 'gzip'"),
@@ -136,6 +168,8 @@ def test_a_server_that_goes_wrong_is_one_line_and_exit_code_1(
     assert announced.startswith("downloading http://127.0.0.1:")
     assert line.startswith("bench-data: ")
     assert reason in line
+    assert line.isprintable()
+    assert len(line) < 800
     assert "nothing was placed: try again, or put the files of" in line
     assert everything_below(tmp_path) == set()
 

@@ -139,7 +139,10 @@ def test_two_runs_on_one_folder_measure_nothing_twice(tmp_path: Path) -> None:
     results = tmp_path / "results"
     sweep = [*TINY, "system=reference,null", "rounds=2", f"results_dir={results}"]
     with running(tmp_path, "harness.commands.bench", ["-m", *sweep]) as first:
-        wait_for(lambda: list((tmp_path / "cache").rglob("*.turn")), first)
+        wait_for(
+            lambda: [lock for lock in (tmp_path / "cache").rglob("*.turn") if lock.read_text()],
+            first,
+        )
         first.send_signal(signal.SIGSTOP)  # until the second has come, however long that takes
         environment = os.environ | {
             "PYTHONPATH": str(ROOT),

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from datasets import fetch as module
+from datasets import impatient
 from datasets.fetch import Opener, Response, faults, fetch
 from harness.contracts.home import Archive, Files
 from harness.errors import DataError
@@ -88,7 +89,7 @@ def test_a_slow_but_steady_server_is_waited_for(
 ) -> None:
     times = iter(range(0, 10_000, 20))
     monkeypatch.setattr(module.time, "monotonic", lambda: float(next(times)))
-    monkeypatch.setattr(module, "SLOWEST_BYTES_PER_S", 2)
+    monkeypatch.setattr(impatient, "SLOWEST_BYTES_PER_S", 2)
     fetch(ONE_FILE, None, tmp_path, opener=serving(bytes(900)))
     assert (tmp_path / "corpus" / "train.txt").read_bytes() == bytes(900)
 

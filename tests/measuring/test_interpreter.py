@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import venv
 from collections.abc import Callable
@@ -55,6 +56,23 @@ def test_one_that_is_no_python_is_a_record(make_spec: MakeSpec, tmp_path: Path, 
     assert record.status == "unsupported"
     assert record.reason is not None
     assert record.reason.startswith(f"system.python={other} does not start the benchmark's worker")
+
+
+@pytest.mark.parametrize("program", ["cat", "echo", "sh"])
+def test_another_program_is_a_record(make_spec: MakeSpec, tmp_path: Path, program: str) -> None:
+    """Which takes `-m` for something of its own, and has words about it."""
+    other = shutil.which(program)
+    assert other is not None
+    record = run(make_spec(python=other), tmp_path)
+    assert record.status == "unsupported"
+    assert record.reason is not None
+    start = f"system.python={other} does not start the benchmark's worker (it is no Python"
+    assert record.reason.startswith(start)
+
+
+def test_a_python_whose_worker_dies_is_not_blamed(make_spec: MakeSpec, tmp_path: Path) -> None:
+    record = run(make_spec(python=sys.executable, system_options={"fault": "raise"}), tmp_path)
+    assert (record.status, record.reason) == ("crash", "ValueError: a fault over two lines")
 
 
 def test_a_record_of_another_interpreter_does_not_answer(

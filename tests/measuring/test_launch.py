@@ -44,7 +44,7 @@ def test_a_good_trial_leaves_its_record_and_nothing_else(
     ("fault", "status", "reason"),
     [
         ("abort", "crash", "killed by SIGABRT"),
-        ("raise", "crash", "over two lines"),
+        ("raise", "crash", "ValueError: a fault over two lines"),
         ("unsupported", "unsupported", "this model is too odd"),
         ("wrong_loss", "wrong_result", "loss deviates"),
     ],

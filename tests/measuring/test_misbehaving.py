@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import psutil
 import pytest
 
 from harness.measuring.launch import run_worker
+from harness.measuring.lifeline import FORKED
 from harness.records.record import Record, read_record
 from harness.trials.spec import Limits, TrialSpec
 from tests.support.misbehaving import FIRST, FLOOD_BYTES, LAST
@@ -98,6 +100,14 @@ def test_what_detaches_itself_ends_with_its_trial(
         bystander.wait()
 
 
+def test_a_fork_that_comes_back_leaves_no_record(make_spec: MakeSpec, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    spec = make_spec(adapter=ADAPTER, system_options={"way": "forks", "pid_file": str(pid_file)})
+    assert run(spec, tmp_path).status == "ok"
+    assert [path.name for path in (tmp_path / "raw").iterdir()] == ["r0.json"]
+    assert os.waitstatus_to_exitcode(int(pid_file.read_text())) == FORKED
+
+
 def test_memory_of_what_detached_itself_counts(make_spec: MakeSpec, tmp_path: Path) -> None:
     """A child that leaves the family's tree stays in its household."""
     program = tmp_path / "eats.py"
@@ -138,3 +148,33 @@ def test_a_full_disk_is_no_fault_of_the_trial(make_spec: MakeSpec, tmp_path: Pat
     assert time.monotonic() - started < spec.limits.time_s
     assert not list(folder.iterdir())
     assert not psutil.Process().children(recursive=True)
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("python", [None, sys.executable])
+def test_a_start_without_descriptors_is_no_fault_of_the_python(
+    make_spec: MakeSpec,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: int,
+    python: str | None,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    record = run(make_spec(python=python), tmp_path)
+    start = f"the worker cannot be started: {os.strerror(error)}"
+    assert record.status == "unsupported"
+    assert record.reason == f"{start}; raise `ulimit -n` and try again"
+
+
+def test_a_start_that_fails_otherwise_names_no_python_that_was_not_given(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    record = run(make_spec(), tmp_path)
+    assert record.reason == "the worker cannot be started: Permission denied"

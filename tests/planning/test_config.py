@@ -273,6 +273,42 @@ def test_options_may_be_swept() -> None:
     assert [job.config.system.options.autobatch for job in jobs] == ["depth", "agenda"] * 2
 
 
+@pytest.mark.parametrize(
+    ("option", "typed", "value"),
+    [("sha256", "null", None), ("sha256", "NULL", None), ("vocab_modulo", "null", None)],
+)
+def test_an_option_may_be_null_in_a_sweep(option: str, typed: str, value: object) -> None:
+    """Which Hydra takes in a list of values, and not in `choice(null)`."""
+    arguments = [f"dataset.options.{option}={typed}", "dataset=sst", "model=tree_lstm"]
+    jobs = parse(["-m", "system=null,reference", "seed=0,1", *arguments])
+    assert [(job.config.system.name, job.config.seed) for job in jobs] == [
+        *(("null", 0), ("null", 1), ("reference", 0), ("reference", 1)),
+    ]
+    assert {job.config.dataset.options[option] for job in jobs} == {value}
+
+
+def test_an_option_of_a_sweep_is_refused_as_it_was_typed() -> None:
+    arguments = ["-m", "system=null,reference", "dataset=sst"]
+    with pytest.raises(ConfigError) as caught:
+        plan(parse([*arguments, "dataset.options.vocab_modulo="]), arguments)
+    assert "choice(" not in str(caught.value)
+
+
+@pytest.mark.parametrize("typed", ["hydra.mode=MULTIRUN", "++hydra.mode='MULTIRUN'", "--multi"])
+def test_a_sweep_in_other_words_leaves_no_folder(
+    typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hydra by itself leaves multirun/ where one works."""
+    monkeypatch.chdir(tmp_path)
+    arguments = [typed, "system=null,reference"]
+    if typed.startswith("--"):  # which argparse takes for --multirun
+        assert [job.config.system.name for job in parse(arguments)] == ["null", "reference"]
+    else:
+        with pytest.raises(ConfigError, match=r"hydra\.mode=.*MULTIRUN.* -m "):
+            parse(arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_unknown_key_is_not_answered_by_advice_that_fails() -> None:
     with pytest.raises(ConfigError, match=r"timing\.rounds is not in the configuration") as caught:
         parse([NULL, "timing.rounds=3"])

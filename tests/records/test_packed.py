@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from harness.counts.places import COUNTS, Held, held_in, pack_counts, unpack
 from harness.counts.row import FailedCount
 from harness.errors import RecordError
+from harness.records import packed
 from harness.records.packed import RECORDS, pack_records
 from harness.records.record import Record, read_record
 from harness.trials.spec import Limits
@@ -151,6 +152,20 @@ def test_damage_is_told_in_one_line(tmp_path: Path, name: str) -> None:
         held_in([path])
     assert "\n" not in str(caught.value)
     assert name == "a twin" or str(path) in str(caught.value)
+
+
+def test_what_unpacks_to_more_than_records_take_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few kilobytes of xz may hold gigabytes; no more than the bound is ever unpacked."""
+    bound = 100_000
+    monkeypatch.setattr(packed, "MOST_BYTES", bound)
+    path = tmp_path / RECORDS
+    for n_bytes, words in ((bound, "holds no whole lines"), (bound + 1, "more than 100000 bytes")):
+        path.write_bytes(lzma.compress(b"x" * n_bytes))
+        with pytest.raises(RecordError, match=words) as caught:
+            held_in([path])
+        assert "\n" not in str(caught.value)
 
 
 def test_a_damaged_count_is_told_in_one_line(tmp_path: Path) -> None:

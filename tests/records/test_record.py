@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import ConfigError, RecordError
+from harness.errors import ConfigError, OutputError, RecordError
 from harness.machine.regular_files import drop_leftovers
 from harness.planning.artefacts import PlannedTrial
 from harness.records.output_paths import check_writable
@@ -133,6 +133,32 @@ def test_an_older_record_is_kept_aside(make_record: MakeRecord, tmp_path: Path) 
     assert read_record(path) == new
     (aside,) = (tmp_path / "superseded").iterdir()
     assert read_record(aside) == old
+
+
+def test_older_records_of_one_moment_are_all_kept(make_record: MakeRecord, tmp_path: Path) -> None:
+    path = tmp_path / "r0.json"
+    records = [make_record(instances_per_s=speed) for speed in (1.0, 2.0, 3.0, 4.0)]
+    for record in records:
+        write_record(path, record)
+        os.utime(path, ns=(10**18, 10**18))
+    aside = [read_record(one) for one in (tmp_path / "superseded").iterdir()]
+    assert sorted([*aside, read_record(path)], key=lambda one: one.instances_per_s or 0) == records
+
+
+def test_a_record_that_cannot_be_put_aside_leaves_nothing_in_its_name(
+    make_record: MakeRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "r0.json"
+    write_record(path, make_record())
+
+    def refuse(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(OutputError, match="Input/output error"):
+        write_record(path, make_record(instances_per_s=1.0))
+    assert not list((tmp_path / "superseded").iterdir())
+    assert read_record(path) == make_record()
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,8 @@ class Adapter(Reference):
             os.abort()
         if way.startswith("detaches"):
             detach(Path(str(self.options.pid_file)), bare="bare" in way)
+        if way == "forks":
+            _fork_and_go_on(Path(str(self.options.pid_file)))
         if way == "exits_64":
             _say_and_exit(64)
         if way == "exits_65":
@@ -65,6 +67,13 @@ class Adapter(Reference):
         if way == "bad_alloc":
             os.write(2, b"terminate called: what():  std::bad_alloc\n")
             os.abort()
+
+
+def _fork_and_go_on(pid_file: Path) -> None:
+    """Come back twice; the parent waits until the child has ended, and notes how it did."""
+    child = os.fork()
+    if child:
+        pid_file.write_text(str(os.waitpid(child, 0)[1]))
 
 
 def _say_and_exit(code: int) -> None:
