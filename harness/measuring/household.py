@@ -31,27 +31,47 @@ def household() -> Iterator[Members]:
             _end_all(lambda: _descendants() - before)
 
 
-def end_marked(variable: str, word: str) -> int:
-    """End this user's processes in whose environment a variable has the word, when they started.
+def mark(word: str) -> str:
+    """What `end_marked` knows those by that this process starts: the word, and whose they are."""
+    return f"{word}:{os.getpid()}"
 
-    Returns how many there were. This process and what it was started by are left alone.
+
+def end_marked(variable: str, word: str) -> int:
+    """End this user's processes in whose environment a variable has a mark of the word.
+
+    Returns how many there were. Left alone are this process, what it was started by, and whatever
+    was marked by a process that still lives.
     """
     spared = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
     found = {
         process
         for process in psutil.process_iter()
-        if process.pid not in spared and _has(process, variable, word)
+        if process.pid not in spared and _is_left(process, variable, word)
     }
     _end_all(lambda: {process for process in found if process.is_running()})
     return len(found)
 
 
-def _has(process: psutil.Process, variable: str, word: str) -> bool:
+def _is_left(process: psutil.Process, variable: str, word: str) -> bool:
     try:
         if process.uids().real != os.getuid():
             return False
-        return word in process.environ().get(variable, "").split()
+        marks = [one.partition(":") for one in process.environ().get(variable, "").split()]
+        owners = [int(pid) for found, _, pid in marks if found == word and pid.isdecimal()]
+        return bool(owners) and not any(_lives(owner, process) for owner in owners)
     except (psutil.Error, OSError):  # it has ended, or nobody may look
+        return False
+
+
+def _lives(owner_pid: int, started: psutil.Process) -> bool:
+    """Whether what marked a process still runs; this process itself begins anew."""
+    if owner_pid == os.getpid():
+        return False
+    try:
+        owner = psutil.Process(owner_pid)
+        is_older = owner.create_time() <= started.create_time()  # else the number is another's
+        return is_older and owner.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
         return False
 
 

@@ -9,11 +9,11 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from harness.measuring.household import end_marked
+from harness.measuring.household import end_marked, mark
 from harness.planning.run_plan import VARIABLE as RUN_PLAN
 from harness.planning.running import turn
 
-MARK = "BENCH_TURN"  # in the environment of all that a turn starts: the names of its locks
+MARK = "BENCH_TURN"  # in the environment of all that a turn starts: its locks, and whose
 PATIENCE_S = 600.0  # as long as a trial may take, unless it is told otherwise
 
 
@@ -44,7 +44,7 @@ def turns(
 @contextmanager
 def _marked(name: str) -> Iterator[None]:
     before = os.environ.get(MARK)
-    os.environ[MARK] = f"{before} {name}" if before else name
+    os.environ[MARK] = f"{before} {mark(name)}" if before else mark(name)
     try:
         yield
     finally:

@@ -1,9 +1,9 @@
 """Who is at work on a folder of results: locks that the system takes back with their process.
 
-Their files lie in the user's cache, named by machine and folder, since what two runs on one machine
-disturb is each other's time, and since a network's folders may know no locks. Snakemake works
-without its own (profiles/default), so that a killed run leaves none behind. A node of a cluster
-measures one trial at a time whatever its folder: its turn lies in a folder of the machine alone.
+Their files lie in a folder of the machine alone, named by machine and folder, since what two runs
+on one machine disturb is each other's time, whatever cache each was given, and since a network's
+folders may know no locks. Snakemake works without its own (profiles/default), so that a killed run
+leaves none behind. A node of a cluster measures one trial at a time whatever its folder.
 """
 
 from __future__ import annotations
@@ -99,9 +99,10 @@ def _turn_at(
     first: Say,
 ) -> Iterator[str]:
     with _waited_for(path, words, patience_s, say, alone, first) as file:
+        name = f"{who[:MOST_LETTERS]} (process {os.getpid()}, since {time.strftime('%H:%M')})"
         file.truncate(0)
-        file.write(f"{who[:MOST_LETTERS]} (process {os.getpid()}, since {time.strftime('%H:%M')})")
-        file.flush()
+        with suppress(OSError):  # the folder is full: the lock holds without a name
+            os.pwrite(file.fileno(), name.encode(), 0)
         try:
             yield path.name
         finally:
@@ -172,8 +173,15 @@ def _is_there(file: TextIO, path: Path) -> bool:
 
 
 def _lock_file(results_dir: Path, what: str) -> Path:
-    """Where a lock of a folder lies: in the folder itself where there is no cache to write to."""
+    """Where a lock of a folder lies; see _lock_folder."""
     place = str(results_dir.resolve())
     name = f"{platform.node()}-{hashlib.sha256(place.encode()).hexdigest()[:16]}.{what}"
-    folder = cache_folder("locks") or results_dir
-    return folder / re.sub(r"[^\w.-]", "_", name)
+    return _lock_folder(results_dir) / re.sub(r"[^\w.-]", "_", name)
+
+
+def _lock_folder(results_dir: Path) -> Path:
+    """The folder of this machine alone; without one the user's cache, or the results' own."""
+    try:
+        return local_folder()
+    except BenchError:
+        return cache_folder("locks") or results_dir

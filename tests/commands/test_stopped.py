@@ -16,11 +16,12 @@ import psutil
 import pytest
 
 from harness.commands.bench import main as bench
+from harness.planning.running import _lock_file
 from harness.records.measured import sitting_path
 from harness.trials.spec import TrialSpec
 from harness.values.places import ROOT
 from tests.support.tiny_trials import TINY
-from tests.support.warm_caches import with_own_locks
+from tests.support.warm_caches import with_own_cache
 
 pytestmark = [
     pytest.mark.slow,
@@ -38,7 +39,7 @@ def running(
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "TMPDIR": str(folder / "tmp"),
-        "XDG_CACHE_HOME": str(with_own_locks(folder / "cache")),
+        "XDG_CACHE_HOME": str(with_own_cache(folder / "cache")),
     }
     command = [sys.executable, "-m", module, *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
@@ -72,7 +73,7 @@ def end(process: subprocess.Popen[str], number: int) -> list[str]:
 def assert_nothing_is_left(folder: Path) -> None:
     assert not list((folder / "tmp").iterdir())
     assert not list(folder.rglob("*.tmp"))
-    assert not list(folder.rglob("*.turn"))
+    assert not _lock_file(folder / "results", "turn").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -139,14 +140,12 @@ def test_two_runs_on_one_folder_measure_nothing_twice(tmp_path: Path) -> None:
     results = tmp_path / "results"
     sweep = [*TINY, "system=reference,null", "rounds=2", f"results_dir={results}"]
     with running(tmp_path, "harness.commands.bench", ["-m", *sweep]) as first:
-        wait_for(
-            lambda: [lock for lock in (tmp_path / "cache").rglob("*.turn") if lock.read_text()],
-            first,
-        )
+        lock = _lock_file(results, "turn")
+        wait_for(lambda: lock.exists() and lock.read_text(), first)
         first.send_signal(signal.SIGSTOP)  # until the second has come, however long that takes
         environment = os.environ | {
             "PYTHONPATH": str(ROOT),
-            "XDG_CACHE_HOME": str(tmp_path / "cache"),
+            "XDG_CACHE_HOME": str(tmp_path / "another cache"),
         }
         said = tmp_path / "said"
         with said.open("w") as file:

@@ -12,15 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.machine import local_folder
 from harness.measuring.turns import MARK, turns
 from harness.planning.run_plan import VARIABLE
 from harness.values.places import ROOT
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
 
 # A run that leaves a process behind, which is in no group or session of its own, when it is killed.
 KILLED = """
@@ -31,6 +26,18 @@ with turns([Path(sys.argv[1])], "killed", print):
     left = subprocess.Popen(["sleep", "600"], start_new_session=True)
     Path(sys.argv[2]).write_text(str(left.pid))
     os.kill(os.getpid(), 9)
+"""
+# A run whose worker is at work until there is something to read.
+LIVES = """
+import subprocess, sys
+from pathlib import Path
+from harness.measuring.turns import turns
+with turns([Path(sys.argv[1])], "lives", print):
+    worker = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    print(worker.pid, flush=True)
+    sys.stdin.read()
+    worker.kill()
+    worker.wait()
 """
 
 
@@ -67,6 +74,22 @@ def test_what_a_killed_run_left_is_ended_by_the_next_on_its_folder(
         assert is_running(left), "it may belong to another run"
     with turns([tmp_path / "other", tmp_path / "results"], "bench", print):
         assert not is_running(left)
+
+
+def test_what_a_living_run_started_is_spared_though_its_lock_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [sys.executable, "-c", LIVES, str(tmp_path / "results")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe) as alive:
+        assert alive.stdin is not None
+        assert alive.stdout is not None
+        worker = int(alive.stdout.readline())
+        monkeypatch.setattr(local_folder, "MEMORY", tmp_path)
+        with turns([tmp_path / "results"], "bench", print):
+            assert is_running(worker)
+        alive.stdin.close()
 
 
 def test_children_are_marked_for_all_folders_while_a_turn_lasts(tmp_path: Path) -> None:

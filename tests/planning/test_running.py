@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import multiprocessing
+import os
+import shutil
 import signal
 import stat
 from multiprocessing.connection import Connection
@@ -18,9 +21,11 @@ from harness.planning.running import begin_run, turn, turn_on_machine, while_non
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+def memory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of this machine of the test's own."""
+    folder = tmp_path_factory.mktemp("memory")
+    monkeypatch.setattr(local_folder, "MEMORY", folder)
+    return folder
 
 
 def hold(results: Path, who: str, ready: Connection) -> None:
@@ -90,11 +95,11 @@ def test_a_wait_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert [line.rpartition("; ")[2] for line in said] == ["waiting for at most 5 s"]
 
 
-def test_turns_leave_no_file(tmp_path: Path, own_cache: Path) -> None:
+def test_turns_leave_no_file(tmp_path: Path, memory: Path) -> None:
     for _ in range(2):
         with turn(tmp_path / "results", "bench", 0.0, print) as name:
-            assert [path.name for path in own_cache.rglob("*.turn")] == [name]
-    assert not list(own_cache.rglob("*.turn"))
+            assert [path.name for path in memory.rglob("*.turn")] == [name]
+    assert not list(memory.rglob("*.turn"))
 
 
 def test_whoever_waited_for_a_file_that_is_gone_takes_the_new_one(
@@ -116,17 +121,52 @@ def test_whoever_waited_for_a_file_that_is_gone_takes_the_new_one(
             pass
 
 
-def test_where_there_is_no_cache_the_lock_lies_in_the_folder(
+def test_a_turn_is_waited_for_whatever_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with (
-        turn(tmp_path, "first", 0.0, print),
-        pytest.raises(BenchError, match="first"),
-        turn(tmp_path, "second", 0.0, print),
-    ):
+    """Each run may have its own, or the cache be cleared in mid-run."""
+    results, cache = tmp_path / "results", tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    with turn(results, "first", 0.0, print):
+        if cache.exists():
+            shutil.rmtree(cache)
+        for home in (cache, tmp_path / "another"):
+            monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+            with pytest.raises(BenchError, match="first"), turn(results, "second", 0.0, print):
+                pass
+
+
+@pytest.mark.parametrize("has_cache", [True, False])
+def test_where_a_machine_has_no_folder_of_its_own_locks_lie_in_the_cache_or_the_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_cache: bool
+) -> None:
+    (tmp_path / "results").mkdir()
+    monkeypatch.setattr(local_folder, "MEMORY", tmp_path / "missing")
+    monkeypatch.setattr(local_folder.tempfile, "gettempdir", lambda: str(tmp_path / "missing, too"))
+    if not has_cache:
+        (tmp_path / "cache").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    results = tmp_path / "results"
+    with turn(results, "first", 0.0, print):
+        (lock,) = tmp_path.rglob("*.turn")
+        assert lock.is_relative_to(tmp_path / "cache" if has_cache else results)
+        with pytest.raises(BenchError, match="first"), turn(results, "second", 0.0, print):
+            pass
+
+
+def test_a_turn_holds_though_its_owner_cannot_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        held = turn(tmp_path, "first", 0.0, print)
+        held.__enter__()
+    with pytest.raises(BenchError, match="another run"), turn(tmp_path, "second", 0.0, print):
         pass
+    held.__exit__(None, None, None)
 
 
 def test_a_run_of_the_pipeline_and_a_turn_do_not_wait_for_each_other(tmp_path: Path) -> None:

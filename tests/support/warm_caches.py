@@ -9,8 +9,8 @@ from harness.machine.machine_code import FOLDER as MACHINE_CODE
 from harness.machine.remembered import FOLDER as SOURCE
 
 
-def with_own_locks(home: Path) -> Path:
-    """Make `home` an XDG_CACHE_HOME with locks of its own, and the user's compiled code."""
+def with_own_cache(home: Path) -> Path:
+    """Make `home` an XDG_CACHE_HOME of its own, with the user's compiled code."""
     (home / NAME).mkdir(mode=0o700, parents=True)
     for name in (SOURCE, MACHINE_CODE):
         of_user = cache_folder(name)
