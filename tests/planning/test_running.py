@@ -225,14 +225,14 @@ def test_only_the_first_to_share_a_turn_ends_what_was_left(tmp_path: Path) -> No
         assert first == [name, name]
 
 
-def test_the_last_to_share_a_turn_takes_its_file_away(tmp_path: Path, own_cache: Path) -> None:
+def test_the_last_to_share_a_turn_takes_its_file_away(tmp_path: Path, memory: Path) -> None:
     with turn(tmp_path, "a", 0.0, print, alone=False):
         with turn(tmp_path, "b", 0.0, print, alone=False):
             pass
-        assert list(own_cache.rglob("*.turn"))
+        assert list(memory.rglob("*.turn"))
         with pytest.raises(BenchError), turn(tmp_path, "c", 0.0, print):
             pass
-    assert not list(own_cache.rglob("*.turn"))
+    assert not list(memory.rglob("*.turn"))
 
 
 def test_a_machine_measures_one_trial_whatever_the_folder(

@@ -65,6 +65,7 @@ def _variants() -> list[Any]:
         if adapter in (
             "systems.null_system",
             "systems.products",
+            "systems.copies",
             "systems.on_core.subgraph",
         ):  # the latter runs cells only
             continue

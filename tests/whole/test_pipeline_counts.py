@@ -69,19 +69,30 @@ def test_counts_run_beside_each_other_and_trials_alone(folder: Path) -> None:
     (folder / "conf/experiment/small_curves.yaml").unlink()
     content = counts_experiment()
     mini_batch = {"model": "lattice_lstm", "dataset": "weibo_lattice", "policy": "depth"}
-    quick = [{**mini_batch, "batch_size": n, "timing.min_seconds": 0} for n in (2, 3)]
-    timed = {**mini_batch, "batch_size": 4, "timing.min_seconds": 0.01}
+    quick = [{**mini_batch, "batch_size": n, "timing.min_seconds": 0} for n in range(2, 7)]
+    timed = {"model": "tree_gru", "dataset": "sst_synthetic", "policy": "depth"}
+    timed |= {"batch_size": 1, "timing.min_seconds": 0.01}
     content["scales"] = {"smoke": {"counts": [*quick, timed]}}
     (folder / "conf/experiment/small_counts.yaml").write_text(yaml.safe_dump(content))
     done = snakemake(folder, "all", "--cores", "2")
     assert done.returncode == 0, done.stdout + done.stderr
-    begun = _begun_together(done.stdout + done.stderr)
-    assert ["count", "count"] in begun
-    assert all(together == ["measure"] for together in begun if "measure" in together)
-    assert sum(together == ["count"] for together in begun) == 1
+    at_once = _at_once(done.stdout + done.stderr)
+    assert ["count lattice_lstm"] * 2 in at_once
+    alone = {"count tree_gru", "measure tree_lstm"}
+    assert all(len(running) == 1 for running in at_once if alone & set(running))
+    assert alone <= {one for running in at_once for one in running}
 
 
-def _begun_together(said: str) -> list[list[str]]:
-    """What jobs do that Snakemake chose at once: the first word of each one's message."""
-    parts = said.split("Execute ")[1:]
-    return [re.findall(r"^Job \d+: (\w+)", part, re.MULTILINE) for part in parts]
+def _at_once(said: str) -> list[list[str]]:
+    """What jobs run after each that begins or ends: what each one does, for which model."""
+    running: dict[str, str] = {}
+    found = []
+    for line in said.splitlines():
+        if begins := re.match(r"Job (\d+): (\w+)(?: (?:sweep-)?(\w+))?", line):
+            running[begins[1]] = f"{begins[2]} {begins[3]}"
+        elif ends := re.match(r"Finished jobid: (\d+)", line):
+            running.pop(ends[1], None)
+        else:
+            continue
+        found.append(list(running.values()))
+    return found
