@@ -2,6 +2,7 @@
 # make medium: the same at a scale worth looking at.
 # make test: the test suite, style and types among it.
 # make test-quick: the part of it to run at every change.  All install what they need.
+# make test-cluster: the pipeline on a Slurm of its own.
 # make campaign: what becomes of records and commands when things go wrong, see docs/faults.md.
 PYTHON ?= $(firstword $(shell command -v python3.11 python3))
 VENV := .venv
@@ -26,7 +27,7 @@ BOX_PACKAGES ?=
 HASHES ?=
 MINUTES ?= 9
 
-.PHONY: all try medium install test test-quick campaign dynet-native hashes wheelhouse gpu clean
+.PHONY: all try medium install test test-quick test-cluster campaign dynet-native hashes wheelhouse gpu clean
 
 all: install
 	$(BIN)/snakemake all $(if $(CONFIG),--config $(CONFIG)) $(SNAKEMAKE)
@@ -60,10 +61,16 @@ hashes:
 
 # Property tests draw the same examples every time; new ones: pytest --hypothesis-profile=explore
 test: install
-	$(PYTEST)
+	$(PYTEST) -m "not cluster"
 
 test-quick: install
-	$(PYTEST) -m "not slow and not dynet"
+	$(PYTEST) -m "not slow and not dynet and not cluster"
+
+# The pipeline on a Slurm of its own, which it starts and stops: as root, where Debian's munge,
+# slurmctld, slurmd and slurm-client are installed; and what Kubernetes would be told.
+test-cluster:
+	$(MAKE) --always-make install EXTRAS=$(EXTRAS),cluster
+	$(BIN)/python -m pytest -m cluster
 
 # Faults injected into commands, their disks, caches and inputs: an hour or more on 2 cores, and its
 # table goes into docs/faults.md. An interrupted one goes on. CAMPAIGN="--share 0.1": a tenth of it.

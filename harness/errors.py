@@ -27,3 +27,7 @@ class OutputError(BenchError):
 
 class UnsupportedTrial(BenchError):  # noqa: N818 - an outcome that is recorded, not a fault
     """This system cannot run this trial here; the message is the reason that the record keeps."""
+
+
+class ProgramError(BenchError):
+    """A program over one instance breaks its rules (harness.programs); the message has its line."""

@@ -76,11 +76,13 @@ def _is_folder(package: Mapping[str, Any]) -> bool:
 
 def _line(package: Mapping[str, Any]) -> str:
     facts = package["metadata"]
-    hashes = package["download_info"].get("archive_info", {}).get("hashes", {})
-    if "sha256" not in hashes:
+    archive = package["download_info"].get("archive_info", {})
+    kind, _, value = archive.get("hash", "").partition("=")  # alone before pip 23.1
+    sha256 = ({kind: value} | archive.get("hashes", {})).get("sha256")
+    if sha256 is None:
         raise ConfigError(f"pip tells no SHA-256 of {facts['name']}; a newer pip may")
     name = facts["name"].lower().replace("_", "-")
-    return f"{name}=={facts['version']} --hash=sha256:{hashes['sha256']}\n"
+    return f"{name}=={facts['version']} --hash=sha256:{sha256}\n"
 
 
 def install(file: Path, *options: str) -> None:

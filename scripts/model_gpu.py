@@ -10,27 +10,18 @@ against what a GPU measures; nothing here has run on one.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from harness.contracts.policy import load_policy
 from harness.engine.backends.cuda.arrays import WordArray, Words
-from harness.engine.backends.cuda.backend import Backend
 from harness.engine.backends.cuda.kinds import SumKind, TileKind
 from harness.engine.backends.cuda.launching import bucket_of
 from harness.engine.backends.cuda.model import KERNELS
 from harness.engine.backends.cuda.program import Instruction, Phase
-from harness.engine.backends.cuda.tiles import Tile, n_tiles
-from harness.engine.engine import Engine
-from harness.engine.switches import Switches
-from harness.granularity.vertices import VertexModel
-from harness.planning.compose import Composer
-from harness.planning.resolve import spec_of
-from harness.policies.parts.rounds import schedule_in_rounds
-from harness.trials.spec import TrialSpec
-from harness.trials.workload import load_workload
+from harness.engine.backends.cuda.tiles import Tile, cut_of, rows_per_vertex
 from harness.values.places import ROOT
+from scripts.gpu_workloads import WORKLOADS, GpuWorkload, Unstarted
 from scripts.marked_page import MarkedPage
 
 # Assumed of an H200; `make gpu` measures the first two.
@@ -43,107 +34,62 @@ N_PROCESSORS = 132
 N_RESIDENT = 2 * N_PROCESSORS  # programs at a time
 FEW_ROWS_US = 0.35 / 128  # of a product of few rows, for each element of the inner dimension
 UPLOAD_US, REPLAY_US = 8.0, 12.0
-POLICY = "critical_share"
+BARRIER_US = 1.5  # between phases of one launch
+LAUNCH_US = 20.0  # of a kernel from Python, with its barrier's counter
 N_MINI_BATCHES = 4
 
 PAGE = MarkedPage(ROOT / "docs" / "gpu.md", "model_gpu")
-WORKLOADS = (
-    ("tree_lstm", "sst", 256, "train"),
-    ("tree_lstm", "sst", 512, "train"),
-    ("tree_gru", "sst", 256, "train"),
-    ("tree_fc", "complete_trees", 256, "train"),
-    ("mv_rnn", "sst", 64, "train"),
-    ("var_lstm", "ptb_dev", 512, "train"),
-    ("bilstm", "wikiner_dev", 256, "train"),
-    ("parser", "ud_ewt_dev", 200, "train"),
-    ("lattice_lstm", "weibo_lattice", 128, "infer"),
-    ("lattice_gru", "weibo_lattice", 128, "infer"),
-    ("seq2seq", "iwslt15_dev", 256, "infer"),
-)
-
-
-class Unstarted(Backend):
-    """Writes programs, and starts none."""
-
-    @classmethod
-    def why_not(cls, switches: Switches, device: str) -> str | None:
-        """It runs nowhere, and so anywhere."""
-        return None
-
-    def phases(self) -> Iterator[Phase]:
-        """Of all kernels of the mini-batch that was arranged last."""
-        for kernel in KERNELS:
-            yield from self._phases[kernel]
-
-    def n_phases(self) -> dict[str, int]:
-        """By kernel."""
-        return {kernel: len(self._phases[kernel]) for kernel in KERNELS}
-
-    def words(self) -> Mapping[WordArray, Words]:
-        """Indices of the last mini-batch."""
-        return self._words
-
-    def uploaded_bytes(self) -> int:
-        """Of indices and programs."""
-        programs = [self._numbers[kernel].words(self._phases[kernel]) for kernel in KERNELS]
-        return sum(words.nbytes for words in (*programs, *self._words.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Of one workload, the mean of its mini-batches."""
+    """Of one workload, the mean of its mini-batches; moved: read and written by tiles."""
 
     name: str
     batches: float
     phases: float
     graph_nodes: float
+    launches: float
+    uploads: float
     uploaded_kb: float
+    moved_mb: float
     gflop: float
-    modelled_ms: float
+    graph_ms: float
+    persistent_ms: float
 
 
 def main() -> int:
     """Write the table."""
-    PAGE.write(table([counted(*workload) for workload in WORKLOADS]))
+    PAGE.write(table([counted(workload) for workload in WORKLOADS]))
     return 0
 
 
-def counted(model: str, dataset: str, hidden_size: int, mode: str) -> Counted:
+def counted(workload: GpuWorkload) -> Counted:
     """Programs of a few mini-batches of 64."""
-    sizes = [f"hidden_size={hidden_size}", "batch_size=64", f"mode={mode}"]
-    overrides = ["system=vertex", f"model={model}", f"dataset={dataset}", *sizes]
-    spec = spec_of(Composer().compose([*overrides, f"timing.n_mini_batches={N_MINI_BATCHES}"]))
-    found = list(_mini_batches(spec))
-    name = f"{model}, {dataset}, hidden {hidden_size}, {mode}"
-    means = [mean(values) for values in zip(*found, strict=True)]
-    return Counted(name, *means)
+    replays = 3 if workload.mode == "train" else 1
+    found = [
+        _mini_batch(backend, n_batches, replays)
+        for backend, n_batches in workload.arranged(N_MINI_BATCHES)
+    ]
+    return Counted(workload.name, *(mean(values) for values in zip(*found, strict=True)))
 
 
-def _mini_batches(spec: TrialSpec) -> Iterator[tuple[float, ...]]:
-    workload = load_workload(spec)
-    model = VertexModel(workload.model, share_equal_inputs=False, outputs="stage")
-    train = spec.mode == "train"
-    outputs = [] if model.output is None else [model.output]
-    switches, weights = Switches(), workload.weights
-    engine = Engine(model.functions, outputs, weights, switches, "cpu", train=train, kind=Unstarted)
-    for instances in workload.mini_batches:
-        mini_batch = model.mini_batch(instances)
-        schedule = schedule_in_rounds(load_policy(POLICY), mini_batch.graph)
-        engine.arrange(mini_batch, schedule)
-        backend = engine.backend
-        assert isinstance(backend, Unstarted)
-        phases = list(backend.phases())
-        by_kernel = backend.n_phases()
-        nodes = sum(bucket_of(n) for n in by_kernel.values() if n)
-        replays = 1 + 2 * train
-        words = backend.words()
-        time_us = sum(phase_us(phase, words) for phase in phases) + (nodes - len(phases)) * NODE_US
-        time_us += UPLOAD_US + replays * REPLAY_US
-        flop = sum(_flop(one, words) for phase in phases for one in phase)
-        yield (
-            schedule.n_batches, len(phases), nodes, backend.uploaded_bytes() / 1e3, flop / 1e9,
-            time_us / 1e3,
-        )  # fmt: skip
+def _mini_batch(backend: Unstarted, n_batches: int, replays: int) -> tuple[float, ...]:
+    by_kernel = [backend.phases(kernel) for kernel in KERNELS]
+    phases = [phase for of_kernel in by_kernel for phase in of_kernel]
+    nodes = sum(bucket_of(len(of_kernel)) for of_kernel in by_kernel if of_kernel)
+    words = backend.words()
+    once_us = sum(phase_us(phase, words) for phase in phases)
+    graph_us = once_us + (nodes - len(phases)) * NODE_US + UPLOAD_US + replays * REPLAY_US
+    barriers_us = sum(phase_us(phase, words) - NODE_US - RAMP_US + BARRIER_US for phase in phases)
+    n_kernels = sum(1 for of_kernel in by_kernel if of_kernel)
+    persistent_us = barriers_us + UPLOAD_US + n_kernels * LAUNCH_US
+    flop = sum(_flop(one, words) for phase in phases for one in phase)
+    written = sum(map(_bytes, phases))
+    return (
+        n_batches, len(phases), nodes, replays, 1, backend.uploaded_bytes() / 1e3, written / 1e6,
+        flop / 1e9, graph_us / 1e3, persistent_us / 1e3,
+    )  # fmt: skip
 
 
 def phase_us(phase: Phase, words: Mapping[WordArray, Words]) -> float:
@@ -159,13 +105,17 @@ def _compute_us(one: Instruction, words: Mapping[WordArray, Words]) -> float:
         inner = sum(product.k for product in one.kind.products)
         tile = tiling.products[tiling.variant(n)][1]
         if tile.spread:
-            return FEW_ROWS_US * inner * -(-n_tiles(one.kind, tile, one.rows.n) // N_RESIDENT)
+            return FEW_ROWS_US * inner * -(-_n_tiles(one, tile) // N_RESIDENT)
         return _waves_us(one, tile, 2 * inner)
     return _flop(one, words) / (FLOP_PER_US_AND_PROCESSOR * N_PROCESSORS)
 
 
+def _n_tiles(one: Instruction, tile: Tile) -> int:
+    return cut_of(one.kind, tile).n_tiles(one.rows.n * rows_per_vertex(one.kind))
+
+
 def _waves_us(one: Instruction, tile: Tile, flop_per_element: float) -> float:
-    waves = -(-n_tiles(one.kind, tile, one.rows.n) // N_PROCESSORS)
+    waves = -(-_n_tiles(one, tile) // N_PROCESSORS)
     return waves * tile.rows * tile.columns * flop_per_element / FLOP_PER_US_AND_PROCESSOR
 
 
@@ -195,13 +145,16 @@ def _bytes(phase: Phase) -> float:
 def table(rows: Sequence[Counted]) -> str:
     """The table as Markdown."""
     lines = [
-        "| workload | batches | phases | graph nodes | uploaded, kB | GFLOP | modelled, ms |",
-        "|---|---|---|---|---|---|---|",
+        "| workload | batches | phases | graph nodes | launches | uploads | uploaded, kB"
+        " | moved, MB | GFLOP | graphs, modelled, ms | persistent, modelled, ms |",
+        f"|{'---|' * 11}",
     ]
     for row in rows:
         lines.append(
             f"| {row.name} | {row.batches:.0f} | {row.phases:.0f} | {row.graph_nodes:.0f}"
-            f" | {row.uploaded_kb:.0f} | {row.gflop:.1f} | {row.modelled_ms:.2f} |"
+            f" | {row.launches:.0f} | {row.uploads:.0f} | {row.uploaded_kb:.0f}"
+            f" | {row.moved_mb:.1f} | {row.gflop:.1f} | {row.graph_ms:.2f}"
+            f" | {row.persistent_ms:.2f} |"
         )
     return "\n".join(lines)
 

@@ -144,15 +144,19 @@ class Adapter(System):
 
     def counters(self) -> Counters:
         """As many batches as there are parameters to multiply with."""
-        return Counters(len(self._products), None, 0)
+        return Counters(len(self._products), None, 0, n_flop=self._n_flop())
 
-    def in_force(self) -> dict[str, str]:
-        """Which library multiplies, and how much."""
-        n_flop = 0  # before anything is loaded
+    def _n_flop(self) -> int:
+        """Floating-point operations of the mini-batch that was loaded last; 0 before any was."""
+        n_flop = 0
         for product, n in zip(self._products, self._n_rows, strict=False):
             n_passes = 2 + product.passes_on if self.settings.mode == "train" else 1
             n_flop += 2 * product.k * product.m * n * n_passes
-        work = {"last mini-batch": f"{n_flop / 1e9:.3g} GFLOP"}
+        return n_flop
+
+    def in_force(self) -> dict[str, str]:
+        """Which library multiplies, and how much."""
+        work = {"last mini-batch": f"{self._n_flop() / 1e9:.3g} GFLOP"}
         return super().in_force() | {"blas": self._multiplying.names} | work
 
     def versions(self) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
@@ -9,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hypothesis import settings
 
 from harness.machine.memory import give_back_memory
+from harness.measuring import clock
 from harness.records.record import Record, trial_of
 from harness.trials.spec import Limits, Timing, TrialSpec
 from harness.values.places import ROOT
@@ -65,6 +68,24 @@ def _signals_as_a_terminal_gives_them() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _what_stays_is_not_looked_through() -> Iterator[None]:
+    """Keep the garbage collector from what lives as long as the process.
+
+    Once all tests are collected and all frameworks imported these are a million objects, which it
+    takes 0.6 s to look through; trials have it run three times each, and so does the end of a file.
+    A trial thaws what is frozen, which here it must not: the collector rests in it all the same.
+    """
+    gc.collect()
+    gc.freeze()
+    same = {name: getattr(gc, name) for name in ("isenabled", "enable", "disable", "collect")}
+    frozen = {"freeze": lambda: None, "unfreeze": lambda: None}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clock, "gc", SimpleNamespace(**same, **frozen))
+        yield
+    gc.unfreeze()
 
 
 @pytest.fixture
@@ -118,13 +139,15 @@ def make_record(make_spec: Callable[..., TrialSpec]) -> Callable[..., Record]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where processes share the files out, those with the most slow tests come first.
+    """Where processes share the files out, the longest come first, as far as can be told.
 
-    Else a long file could begin last, and all other processes wait for it.
+    Else a long file could begin last, and all other processes wait for it. These are the files of
+    tests/whole/, each test of which runs whole pipelines or mypy for 10 s and more; then those with
+    the most slow tests.
     """
     if hasattr(config, "workerinput"):
         n_slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-        items.sort(key=lambda item: -n_slow[item.path])
+        items.sort(key=lambda item: (item.path.parent.name != "whole", -n_slow[item.path]))
 
 
 @pytest.fixture(scope="module", autouse=True)

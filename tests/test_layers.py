@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-
-import pytest
+from functools import cache
 
 from tests.support.layers import (
     LAYERS,
@@ -14,6 +13,7 @@ from tests.support.layers import (
     imported_by,
     layer_of,
     reachable,
+    tree_of,
 )
 
 # Imports inside functions, by "module: imported name", each with its reason.
@@ -22,13 +22,17 @@ LATE_IMPORTS: dict[str, str] = {}
 AGAINST_THE_FLOW: dict[str, str] = {}
 
 
-def late_imports_of(module: str) -> set[str]:
+@cache
+def late_imports_of(module: str) -> frozenset[str]:
     """Names imported inside functions of a module, ours or not."""
-    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
-    functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    functions = (
+        n
+        for n in ast.walk(tree_of(module))
+        if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
     inner = [node for function in functions for node in ast.walk(function)]
     plain = {a.name for node in inner if isinstance(node, ast.Import) for a in node.names}
-    return plain | {n.module or "." for n in inner if isinstance(n, ast.ImportFrom)}
+    return frozenset(plain | {n.module or "." for n in inner if isinstance(n, ast.ImportFrom)})
 
 
 def test_reachable_finds_circles_only_where_they_are() -> None:
@@ -78,14 +82,15 @@ def test_the_harness_knows_what_users_add_by_name_alone() -> None:
         assert not wrong, f"{module} imports {', '.join(wrong)}"
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_a_module_imports_from_its_left_only(module: str) -> None:
-    wrong = [
-        name
+def test_a_module_imports_from_its_left_only() -> None:
+    to_the_right = {
+        f"{module}: {name}"
+        for module in MODULES
         for name in imported_by(module)
-        if layer_of(name) > layer_of(module) and f"{module}: {name}" not in AGAINST_THE_FLOW
-    ]
-    assert not wrong, f"{module} imports {', '.join(wrong)} from a layer to its right"
+        if layer_of(name) > layer_of(module)
+    }
+    wrong = sorted(to_the_right - set(AGAINST_THE_FLOW))
+    assert not wrong, f"imported from a layer to the right: {', '.join(wrong)}"
 
 
 def test_nothing_imports_an_entry_point() -> None:
@@ -94,9 +99,9 @@ def test_nothing_imports_an_entry_point() -> None:
     assert {module: names for module, names in importers.items() if names} == {}
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_stand_at_the_top(module: str) -> None:
-    late = {f"{module}: {name}" for name in late_imports_of(module)} - set(LATE_IMPORTS)
+def test_imports_stand_at_the_top() -> None:
+    late = {f"{module}: {name}" for module in MODULES for name in late_imports_of(module)}
+    late -= set(LATE_IMPORTS)
     assert not late, f"imported inside a function: {', '.join(sorted(late))}"
 
 
@@ -109,7 +114,7 @@ def test_there_are_no_import_cycles() -> None:
 def test_a_system_imports_one_framework_only() -> None:
     frameworks = {"torch", "dynet", "_dynet", "tensorflow", "jax", "numba"}
     for name in (m for m in MODULES if m.startswith("systems.")):
-        tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
+        tree = tree_of(name)
         tops = {
             a.name.split(".")[0]
             for n in ast.walk(tree)

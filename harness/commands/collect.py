@@ -3,6 +3,8 @@
     bench-collect [PLACE ...] [--out FILE] [--latest]     # one CSV
     bench-collect [PLACE ...] --pack FOLDER [--latest]    # records and counts packed, and the CSV
     bench-collect PLACE ... --unpack RESULTS              # laid out again, for bench to go on with
+    bench-collect --merge PLACE ... --pack FOLDER         # of several machines, packed by kind
+    bench-collect --status [RESULTS]                      # what a run of the pipeline does now
 
 A place is a packed file (*.xz) or a folder that holds such files, a record, or a folder of records,
 by default results/raw. Rows that may stand in one table have the same `group`.
@@ -17,7 +19,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from harness.counts.places import COUNTS, counts_in, held_in, pack_counts, unpack
+from harness.counts.merged import merged
+from harness.counts.places import COUNTS, Held, counts_in, held_in, pack_counts, unpack
 from harness.counts.places import records_in as all_records_in
 from harness.errors import ConfigError, RecordError
 from harness.machine.regular_files import check_regular
@@ -30,6 +33,7 @@ from harness.records.tidy import Row, is_table, to_csv, to_rows
 from harness.records.whole_files import replace_whole
 from harness.terminal.argument_parser import OneLineParser
 from harness.terminal.ending import run_command, tell
+from harness.terminal.run_status import tell_status
 from harness.values.path_texts import check_path_text
 
 HERE = (Path("results/raw"),)
@@ -49,7 +53,11 @@ def _collect(typed: Sequence[str]) -> int:
     _check_flags(options)
     _check_paths(options)
     places = options.places
-    if options.pack is not None:
+    if options.status:
+        tell_status(places)
+    elif options.merge:
+        _merge(options)
+    elif options.pack is not None:
         tell(pack(places, options.pack, latest=options.latest))
     elif options.unpack is not None:
         tell(_unpack(places, options.unpack))
@@ -93,6 +101,11 @@ def pack(places: Sequence[Path], folder: Path, *, latest: bool) -> str:
     would keep packed records that the places do not hold.
     """
     records, counts = records_in(places, latest=latest), counts_in(places)
+    return _pack(Held(tuple(records), tuple(counts)), folder, places)
+
+
+def _pack(held: Held, folder: Path, places: Sequence[Path]) -> str:
+    records, counts = held.records, held.counts
     if not records and not counts:
         raise RecordError(_nothing_in(places))
     for name, found in ((RECORDS, records), (COUNTS, counts)):
@@ -113,6 +126,30 @@ def pack(places: Sequence[Path], folder: Path, *, latest: bool) -> str:
     return f"{len(records)} records and {len(counts)} counts packed in {folder}"
 
 
+def _merge(options: argparse.Namespace) -> None:
+    """Pack the results of several machines by their kind, or write them as one table."""
+    by_kind = merged(options.places)
+    if not by_kind:
+        raise RecordError(_nothing_in(options.places))
+    if options.pack is not None:
+        for kind, held in by_kind.items():
+            kept = _newest(held) if options.latest else held
+            check_builds(kept.records)
+            tell(_pack(kept, options.pack / kind, options.places))
+        tell(f"to draw them side by side: snakemake all --config records={options.pack}")
+        return
+    rows = [row for held in by_kind.values() for row in _shown(held.records)]
+    if options.out is None:
+        sys.stdout.write(to_csv(rows))
+    else:
+        OUT.check(options.out)
+        replace_whole(options.out, to_csv(rows))
+
+
+def _newest(held: Held) -> Held:
+    return Held(tuple(latest_builds(held.records)), held.counts)
+
+
 def _unpack(places: Sequence[Path], folder: Path) -> str:
     held = held_in(places)
     n_held = len(held.records) + len(held.counts)
@@ -131,7 +168,8 @@ def _check_paths(options: argparse.Namespace) -> None:
             setattr(options, flag, Path(getattr(options, flag)))
     for place in options.places:
         check_path_text("PLACE", place)
-    options.places = [Path(place) for place in options.places] or list(HERE)
+    here = (Path("results"),) if options.status else HERE
+    options.places = [Path(place) for place in options.places] or list(here)
     for place in options.places:
         if not place.is_dir():
             _check_file(place)
@@ -147,6 +185,13 @@ def _check_file(place: Path) -> None:
 
 
 def _check_flags(options: argparse.Namespace) -> None:
+    does_more = options.pack or options.unpack or options.out or options.latest or options.merge
+    if options.status and does_more:
+        raise ConfigError("--status only looks; leave all but RESULTS out")
+    if options.status and len(options.places) > 1:
+        raise ConfigError("--status looks at one folder of results; name one")
+    if options.merge and options.unpack is not None:
+        raise ConfigError("--merge and --unpack do not go together; --pack first, by kind")
     packs = options.pack is not None or options.unpack is not None
     if packs and options.out is not None:
         raise ConfigError("--out writes a table, and --pack and --unpack do not; leave one out")
@@ -189,6 +234,15 @@ def _parser() -> argparse.ArgumentParser:
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--pack", metavar="FOLDER", help="write packed files there")
     either.add_argument("--unpack", metavar="RESULTS", help="lay records out there")
+    parser.add_argument(
+        "--merge",
+        action="store_true",
+        help="places are of several machines, of which each may have its record of a trial; two"
+        " that contradict each other are refused; --pack makes a folder for each kind of machine",
+    )
+    parser.add_argument(
+        "--status", action="store_true", help="say what a run of the pipeline does now, and where"
+    )
     return parser
 
 

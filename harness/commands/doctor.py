@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 from harness.contracts.model import model_class
+from harness.engine.cpu_kernels.libraries import multiplies_with
 from harness.machine.facts import Machine, describe_machine
 from harness.machine.gpus import has_cuda_device
 from harness.machine.process_folder import temporary_folder
@@ -61,7 +62,8 @@ def _doctor(typed: Sequence[str]) -> int:
     show = to_json if parser.parse_args(typed).json else to_text
     answers = ask_all()
     machine = describe_machine()
-    print(show(machine, answers, look_for_disturbance(machine)))
+    products = Finding("products", *multiplies_with())
+    print(show(machine, answers, look_for_disturbance(machine), products))
     return 0
 
 
@@ -124,11 +126,14 @@ def _all(specs: Sequence[TrialSpec], reason: str) -> list[Answer]:
     return [Answer(spec.system, spec.device, reason) for spec in specs]
 
 
-def to_json(machine: Machine, answers: Sequence[Answer], findings: Sequence[Finding]) -> str:
-    """All findings for other programs."""
+def to_json(
+    machine: Machine, answers: Sequence[Answer], findings: Sequence[Finding], products: Finding
+) -> str:
+    """All findings for other programs; products: what the engine multiplies with on a CPU."""
     quiet = not any(finding.advice for finding in findings)
     content = {
         "machine": machine.to_dict(),
+        "products": asdict(products),
         "systems": [asdict(answer) for answer in answers],
         "disturbance": [asdict(finding) for finding in findings],
         "quiet": quiet,
@@ -136,14 +141,19 @@ def to_json(machine: Machine, answers: Sequence[Answer], findings: Sequence[Find
     return json.dumps(content, indent=1)
 
 
-def to_text(machine: Machine, answers: Sequence[Answer], findings: Sequence[Finding]) -> str:
-    """All findings for people."""
+def to_text(
+    machine: Machine, answers: Sequence[Answer], findings: Sequence[Finding], products: Finding
+) -> str:
+    """All findings for people; products: what the engine multiplies with on a CPU."""
     gpus = ", ".join(f"{gpu.name} (driver {gpu.driver})" for gpu in machine.gpus) or "none"
     lines = [
         "Machine",
         f"  CPU     {machine.cpu}, {machine.n_cores} cores, {len(machine.usable_cpus)} CPUs usable",
         f"  memory  {machine.memory_bytes / 2**30:.1f} GiB",
         f"  GPU     {gpus}",
+        "",
+        "Engine",
+        _line(products),
         "",
         "Systems",
     ]
@@ -156,11 +166,14 @@ def to_text(machine: Machine, answers: Sequence[Answer], findings: Sequence[Find
     if any(answer.reason == NO_CUDA for answer in answers):
         lines.append(f"  {'all':{width}}  cuda  no: {NO_CUDA}")
     lines += ["", "Quiet enough to measure?"]
-    for finding in findings:
-        advice = f"  <- {finding.advice}" if finding.advice else ""
-        lines.append(f"  {finding.name:12} {finding.value}{advice}")
+    lines += [_line(finding) for finding in findings]
     disturbed = any(finding.advice for finding in findings)
     return "\n".join([*lines, "  no, see the advice above" if disturbed else "  yes"])
+
+
+def _line(finding: Finding) -> str:
+    advice = f"  <- {finding.advice}" if finding.advice else ""
+    return f"  {finding.name:12} {finding.value}{advice}"
 
 
 if __name__ == "__main__":

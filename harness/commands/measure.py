@@ -13,25 +13,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
-from argparse import Namespace
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from harness.measuring.turns import turns
-from harness.planning.durations import words_of
-from harness.planning.run_plan import VARIABLE, RunPlan, read_run_plan
+from harness.planning.at_work import Notice
+from harness.planning.run_plan import VARIABLE, read_run_plan
 from harness.records.measured import write_measured
-from harness.records.record import path_of, read_record
 from harness.terminal.argument_parser import OneLineParser
-from harness.terminal.ending import USAGE, complain, run_command
-from harness.terminal.measurement import Measurement, measure_all
-from harness.terminal.reporting import outcome_words, trial_words
+from harness.terminal.ending import USAGE, run_command
+from harness.terminal.in_a_run import measure_in_time, measurement, say_who
 from harness.trials.spec import TrialSpec
-
-TERMINAL = 3  # the descriptor that the pipeline opens for it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,51 +41,16 @@ def _sitting(typed: Sequence[str]) -> int:
     parser.add_argument("--done", type=Path, required=True)
     given = parser.parse_args(typed)
     plan = read_run_plan(Path(os.environ.get(VARIABLE, "")))
-    planned = [_planned(values, given) for values in given.specs]
-    with turns({given.results_dir}, f"a sitting of snakemake, {given.done}", _say_who):
-        are_measured = [_measure(one, plan) for one in planned]
+    specs = (TrialSpec.from_dict(values).with_round(given.round) for values in given.specs)
+    planned = [measurement(spec, given.results_dir) for spec in specs]
+    notice = Notice(given.results_dir)
+    with turns({given.results_dir}, f"a sitting of snakemake, {given.done}", say_who):
+        are_measured = [measure_in_time(one, plan, notice) for one in planned]
+    notice.take_down()
     if not all(are_measured):
         return USAGE
     write_measured(given.done, [one.path for one in planned if one.path.exists()])
     return 0
-
-
-def _planned(values: dict[str, object], given: Namespace) -> Measurement:
-    spec = TrialSpec.from_dict(values).with_round(given.round)
-    path = path_of(given.results_dir, spec.trial_id, spec.round)
-    log = given.results_dir / "logs" / f"{spec.trial_id}.r{spec.round}.log"
-    results = given.results_dir
-    return Measurement(spec, results, path, log, force=False, records_bad_data=True)
-
-
-def _say_who(line: str) -> None:
-    complain(line)
-    tell(line)
-
-
-def _measure(one: Measurement, plan: RunPlan | None) -> bool:
-    """Return whether the trial was not refused; what would end too late is left."""
-    if plan is not None and not plan.fits(one.path, time.time()):
-        tell(f"{one.spec.trial_id} r{one.spec.round}  left for the next run: the budget is over")
-        return True
-    is_measured = measure_all([one])
-    if is_measured and plan is not None:
-        tell(progress_words(plan, one.path))
-    return is_measured
-
-
-def progress_words(plan: RunPlan, out: Path) -> str:
-    """One line: what came out, how many steps are done, and how long the others take."""
-    record = read_record(out)
-    left = words_of(plan.remaining_s(time.time(), plan.is_done))
-    place = f"[{plan.n_done(plan.is_done)}/{len(plan.seconds)}]"
-    return f"{place} {trial_words(record.trial)}  {outcome_words(record)}; about {left} left"
-
-
-def tell(line: str) -> None:
-    """Write a line where the pipeline's own go, past the log; nowhere where that is not open."""
-    with suppress(OSError):
-        os.write(TERMINAL, f"{line}\n".encode())
 
 
 if __name__ == "__main__":

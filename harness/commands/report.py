@@ -1,4 +1,7 @@
-"""Write the HTML report: python -m harness.commands.report OUT SHEET... [--results-dir DIR]."""
+"""Write the HTML report: python -m harness.commands.report OUT SHEET... [--results-dir DIR].
+
+Of several kinds of machines, each drawn into a folder named as it: OUT --kinds DIR...
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 
 from harness.terminal.argument_parser import OneLineParser
 from harness.terminal.ending import run_command
-from plots.writing.report import write_report
+from plots.writing.report import write_report, write_report_of_kinds
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,9 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _report(typed: Sequence[str]) -> int:
     parser = OneLineParser(prog="python -m harness.commands.report", description=__doc__)
     parser.add_argument("out", type=Path, help="the HTML file")
-    parser.add_argument("sheets", type=Path, nargs="+", help="artefacts/<name>.json")
+    parser.add_argument("sheets", type=Path, nargs="*", help="artefacts/<name>.json")
     parser.add_argument("--results-dir", type=Path, default=Path("results"))
+    parser.add_argument("--kinds", type=Path, nargs="+", help="a folder of results for each kind")
     options = parser.parse_args(typed)
+    if options.kinds:
+        write_report_of_kinds(options.kinds, options.out)
+        return 0
     write_report(options.sheets, options.results_dir, options.out)
     return 0
 

@@ -2,7 +2,8 @@
 
 Each module of harness/policies/ that defines `schedule` or `learn` is a policy.
 `schedule(graph) -> Schedule` batches; `learn(graphs, settings, workload)` returns a learned policy,
-a value that is called with a graph, and `load(file, workload)` reads it back.
+a value that is called with a graph, and `load(file, workload)` reads it back. `policy=auto` tries
+every policy that need not be learned, unless its module says `NOT_BY_AUTO`, a text: why not.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from harness.values.places import ROOT
 from harness.values.schedule import Schedule
 
 Policy = Callable[[Graph], Schedule]
+AUTO = "auto"  # in place of a policy: the system chooses one by measuring
 _FOLDER = ROOT / "harness" / "policies"
 VARIANTS = ("released", "intended")
 FALLBACKS = ("last", "agenda", "sufficient")
@@ -132,10 +134,35 @@ def _functions_of(file: Path) -> set[str]:
     So it is told when it is asked for, and does not stop the others.
     """
     try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+        body = _body_of(file)
     except (SyntaxError, ValueError):
         return {"schedule"}
-    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    return {node.name for node in body if isinstance(node, ast.FunctionDef)}
+
+
+def _body_of(file: Path) -> list[ast.stmt]:
+    return ast.parse(file.read_text(encoding="utf-8")).body
+
+
+@functools.cache
+def why_not_by_auto(name: str) -> str | None:
+    """Why `policy=auto` does not try a policy, in the words of its file; None where it does.
+
+    Nothing is imported to tell.
+    """
+    if is_learned(name):
+        return "it has to be learned first"
+    try:
+        body = _body_of(_FOLDER / f"{name}.py")
+    except (SyntaxError, ValueError):
+        return "its file is no Python"
+    said = (
+        node.value.value
+        for node in body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        if [t.id for t in node.targets if isinstance(t, ast.Name)] == ["NOT_BY_AUTO"]
+    )
+    return next(map(str, said), None)
 
 
 def policy_names() -> tuple[str, ...]:
@@ -143,14 +170,26 @@ def policy_names() -> tuple[str, ...]:
     return tuple(_kinds())
 
 
-def check_policy_name(name: str) -> None:
-    """Raise ConfigError, listing the known ones, for a name that is no policy."""
-    if name in policy_names():
+def check_policy_name(name: str, *, may_choose: bool = False) -> None:
+    """Raise ConfigError, listing the known ones, for a name that is no policy.
+
+    may_choose: whether it may be AUTO.
+    """
+    if name in policy_names() or (may_choose and name == AUTO):
         return
+    if name == AUTO:
+        raise ConfigError(
+            f"policy={AUTO} chooses by running a model, which `bench` does; name a policy:"
+            f" {', '.join(policy_names())}"
+        )
     why = ""
     if name.isidentifier() and (_FOLDER / f"{name}.py").is_file():
         why = f" (harness/policies/{name}.py defines neither schedule nor learn)"
-    raise ConfigError(f"policy={name} is unknown{why}; choose one of {', '.join(policy_names())}")
+    raise ConfigError(f"policy={name} is unknown{why}; choose one of {_choices(may_choose)}")
+
+
+def _choices(may_choose: bool) -> str:
+    return ", ".join((*((AUTO,) if may_choose else ()), *policy_names()))
 
 
 def is_learned(name: str) -> bool:

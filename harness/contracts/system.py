@@ -13,10 +13,12 @@ from typing import Any, ClassVar, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.contracts.choice import Choice, Stopwatch
 from harness.contracts.extras import how_to_install, why_too_old
 from harness.contracts.model import Model, Weights
 from harness.contracts.options import NoOptions, in_words, read_options
 from harness.contracts.policy import LearningSettings
+from harness.contracts.timeline import Part
 from harness.errors import ConfigError, UnsupportedTrial
 
 Parameters = Mapping[str, NDArray[np.floating[Any]]]
@@ -51,7 +53,8 @@ class Counters:
     """Hardware-independent work of the last run; None where a framework cannot tell.
 
     n_copies: those of the launches that only bring operands together. lower_bound: batches that no
-    policy gets below on the graph that was batched.
+    policy gets below on the graph that was batched. n_flop, bytes_touched: operations of floats in
+    forward and backward, and bytes that their steps read and write (engine/lowering/work.py).
     """
 
     n_batches: int | None = None
@@ -59,6 +62,8 @@ class Counters:
     bytes_copied: int | None = None
     n_copies: int | None = None
     lower_bound: int | None = None
+    n_flop: int | None = None
+    bytes_touched: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,7 @@ class System(ABC):
     computes: bool = True  # False: does no arithmetic, so that there is nothing to check
     places_inputs: bool = False  # True: in `load`, where nothing but the arithmetic is measured
     learns: bool = False  # True: has a policy that `learn` must learn after `prepare`
+    chooses: bool = False  # True: has settings that `choose` must choose after `prepare`
 
     def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
@@ -115,6 +121,13 @@ class System(ABC):
     def learn(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most learn nothing
         """Learn a batching policy on one mini-batch, once, before the first load."""
 
+    def choose(self, mini_batches: Sequence[Sequence[Any]], stopwatch: Stopwatch) -> Choice:
+        """Choose how to run by running a few mini-batches, once, without a step of the weights.
+
+        stopwatch: the harness's, which alone reads the time.
+        """
+        raise NotImplementedError("it has nothing to choose")
+
     def compile_for(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most compile nothing
         """Trace and compile what this mini-batch will need, where that depends on its shapes.
 
@@ -132,6 +145,13 @@ class System(ABC):
     def load(self, instances: Sequence[Any]) -> None:
         """Take the next mini-batch, untimed; no graph work may happen here."""
 
+    def upcoming(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most look no further
+        """Hear, after `load` and untimed, of the mini-batch that is loaded next.
+
+        `run` may begin with it while it waits for a device: inside of its own time, and never for
+        more than the one mini-batch that follows in the same pass.
+        """
+
     @abstractmethod
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Process the loaded mini-batch, marking each phase when it ends.
@@ -139,6 +159,14 @@ class System(ABC):
         In mode "train": construct, schedule, forward, backward and, if `update`, one step of plain
         SGD on the summed loss; in mode "infer": construct, schedule and forward (loss included).
         """
+
+    def run_in_parts(self, clock: Clock, part: Part) -> None:
+        """As `run`, with each batch, and each kernel that can be told apart, as a part of its own.
+
+        For a timeline, never for a time: parts by themselves take longer than together. Where a
+        system tells none apart its phases are all that the timeline shows.
+        """
+        self.run(clock)
 
     @abstractmethod
     def result(self) -> Result:

@@ -44,6 +44,16 @@ def packed_files(place: Path) -> list[Path]:
     return [place] if place.suffix == ".xz" else []
 
 
+def kinds_in(folder: Path) -> list[str]:
+    """Names of the kinds of machines whose packed records a folder holds, a folder each.
+
+    None where it holds packed files, or records, itself.
+    """
+    if not folder.is_dir() or packed_files(folder):
+        return []
+    return sorted(one.name for one in folder.iterdir() if one.is_dir() and packed_files(one))
+
+
 def records_in(places: Iterable[Path]) -> list[Record]:
     """Read all records of trials, sorted, equal ones once.
 

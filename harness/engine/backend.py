@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
+from harness.contracts.timeline import Details, Part
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.geometry import TypeGeometry
+from harness.engine.rows.layout import Index
 from harness.engine.switches import DEFAULT_BACKENDS, Switches
 from harness.errors import ConfigError, UnsupportedTrial
 from harness.values.instances import IntArray
@@ -26,6 +28,7 @@ from harness.values.places import ROOT
 
 EVERY = slice(None)
 Run = tuple[str, IntArray]  # a stage, and its batches (type id, position) (k, 2)
+Naming = Callable[[str, int, int], tuple[str, Details]]  # of a stage's (type id, position)
 Loss = tuple[int, Ref, slice]  # of a function, where it is, and which of its rows count
 _FOLDER = ROOT / "harness" / "engine" / "backends"
 
@@ -37,12 +40,15 @@ class Arrangement:
     types: of every vertex function that has rows, by id; output functions have ids below 0.
     n_rows: rows of every state that a function scatters.
     forward, backward: what will be run, in order, for backends that write it down beforehand.
+    kept_rows: of every state, the first rows that an earlier arrangement has filled, and that still
+    hold (Backend.keeps_states); none where that is left out.
     """
 
     types: Mapping[int, TypeGeometry]
     n_rows: Mapping[str, int]
     forward: Sequence[Run] = ()
     backward: Sequence[Run] = ()
+    kept_rows: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         empty = [type_id for type_id, geometry in self.types.items() if geometry.rows.n == 0]
@@ -75,6 +81,7 @@ class Backend(ABC):
 
     abilities: ClassVar[Abilities]
     runs_together: ClassVar[bool] = False  # whether losses are read when all has run, not before
+    keeps_states: ClassVar[bool] = False  # whether states outlast the next arrangement
 
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         self.switches, self.device, self.threads = self.in_force(switches), device, threads
@@ -106,6 +113,12 @@ class Backend(ABC):
         """How many programs were written and compiled so far; None where none ever is."""
         return None
 
+    def prepare(self, rows: Arrangement) -> None:  # noqa: B027 - nothing, unless work overlaps
+        """Begin with a mini-batch that is arranged next, while this one is computed.
+
+        All that this one runs was started by then; what it left can be read until `arrange`.
+        """
+
     @abstractmethod
     def arrange(self, rows: Arrangement) -> None:
         """Take the next mini-batch's rows, and make room for them.
@@ -126,6 +139,24 @@ class Backend(ABC):
         for stage, batches in runs:
             self.run(stage, batches)
 
+    def run_in_parts(self, runs: Sequence[Run], part: Part, words: Naming) -> None:
+        """As run_together, each batch by itself as a part; for a timeline.
+
+        words: the name and details of a batch.
+        """
+        for stage, batches in runs:
+            for batch in batches:
+                name, details = words(stage, *batch.tolist())
+                with part("batch", name, details) as found:
+                    before = self.tally.n_launches, self.tally.bytes_copied
+                    self._run_batch_in_parts(stage, batch, part)
+                    found["kernels"] = self.tally.n_launches - before[0]
+                    found["bytes copied"] = self.tally.bytes_copied - before[1]
+
+    def _run_batch_in_parts(self, stage: str, batch: IntArray, part: Part) -> None:
+        """One batch (type id, position) (2,), its kernels as parts where they can be told apart."""
+        self.run(stage, batch[None])
+
     @abstractmethod
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
         """Return columns of a function's rows (n, width), in the order of its batches.
@@ -133,12 +164,24 @@ class Backend(ABC):
         Waits for what computes them.
         """
 
+    def read_states(self, state: str, rows: Index) -> NDArray[np.float32]:
+        """Return these rows of a state (k, width), where the backend keeps states.
+
+        Waits for what computes them.
+        """
+        raise UnsupportedTrial(f"{type(self).__module__} keeps no states; use backend=compiled")
+
     def total(self, losses: Sequence[Loss]) -> float:
         """Return the sum of losses, all that was run since the last call of it.
 
         Waits for what computes them.
         """
         return sum(float(self.read(*loss).sum()) for loss in losses)
+
+    def later(self, losses: Sequence[Loss]) -> Callable[[], float]:
+        """Return what gives the sum of these losses, as it is now; waits when it is called."""
+        found = self.total(losses)
+        return lambda: found
 
     @abstractmethod
     def clear_gradients(self) -> None:

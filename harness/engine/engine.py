@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
+from harness.contracts.timeline import Part
 from harness.engine.backend import Arrangement, Backend, Run, choose_backend, passed_over
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import Plan
-from harness.engine.rows.geometry import OutputRows, output_geometries, space_of_type, type_geometry
+from harness.engine.rows.geometry import (
+    OutputRows,
+    Reads,
+    output_geometries,
+    reads_of,
+    space_of_type,
+    type_geometry,
+)
 from harness.engine.rows.layout import Index, Layout, plan_layout
-from harness.engine.rows.rounds import ALL_ROWS, Round, all_at_once, plan_rounds
+from harness.engine.rows.rounds import ALL_ROWS, Around, Round, around, plan_rounds
 from harness.engine.switches import Switches
+from harness.engine.work import words_of_batch
 from harness.errors import ScheduleError, UnsupportedTrial
 from harness.values.graph import MiniBatch
-from harness.values.instances import IntArray
+from harness.values.instances import IntArray, int_array
 from harness.values.schedule import Schedule
 from harness.vertex.program import VertexFunction
 
 NO_BATCHES = np.zeros((0, 2), dtype=np.int32)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LaidOut:
+    """A mini-batch in memory, before any of it is computed.
+
+    output_order: of each output function, which output each of its rows is. read (n, 2): their
+    batches in the backward stage. arrangement: what the backend is given.
+    """
+
+    mini_batch: MiniBatch
+    layout: Layout
+    output_order: Mapping[int, Index]
+    rounds: Sequence[Round]
+    read: IntArray
+    arrangement: Arrangement
 
 
 class Engine:
@@ -55,13 +83,17 @@ class Engine:
         self.functions, self.train = functions, train
         self.backend.load(weights)
         self.plans: dict[int, Plan] = {}
+        self.reads: dict[int, Reads] = {}
         named = {-1 - k: function for k, function in enumerate(outputs)}
         self.output_ids = tuple(named)
         self._lower(named)
+        self.output_reads = dict(self.reads)
         self._lower(self.functions)
         self.n_lowered = len(self.functions)
         self.has_rounds = False
-        self._loss: float | None = None
+        self._losses: list[Callable[[], float]] = []
+        self._known_around: dict[tuple[int, ...], Around] = {}
+        self._part: Part | None = None
 
     def _lower(self, functions: Mapping[int, VertexFunction]) -> None:
         """Plan and compile the functions that have no plan yet, and number the row spaces anew."""
@@ -69,6 +101,7 @@ class Engine:
         for type_id, function in functions.items():
             if type_id not in self.plans:
                 self.plans[type_id] = lower(function, self.switches, abilities, self.train)
+                self.reads[type_id] = reads_of(self.plans[type_id])
         for plan in self.plans.values():
             missing = sorted({node.op for node in plan.nodes} - abilities.operators)
             if missing:
@@ -79,12 +112,34 @@ class Engine:
             frozenset(self.plans[t].states if t in self.plans else ()) for t in range(last + 1)
         ]
         self.space_of_type = space_of_type(written)
+        self._spaces = int_array(self.space_of_type)
         self.space_of_state = {
             state: self.space_of_type[t] for t, states in enumerate(written) for state in states
         }
 
     def arrange(self, mini_batch: MiniBatch, schedule: Schedule) -> None:
         """Lay a scheduled mini-batch out in memory; part of the schedule phase.
+
+        Raises ScheduleError for a schedule that has no rounds where the graph has some.
+        """
+        self.take(self.lay_out(mini_batch, schedule))
+
+    def prepare(self, mini_batch: MiniBatch, schedule: Schedule) -> LaidOut:
+        """Lay the next mini-batch out, and begin with it while this one is computed.
+
+        Raises ScheduleError as `arrange` does.
+        """
+        laid_out = self.lay_out(mini_batch, schedule)
+        self.backend.prepare(laid_out.arrangement)
+        return laid_out
+
+    def take(self, laid_out: LaidOut) -> None:
+        """Go on to a mini-batch that is laid out."""
+        self.laid_out = laid_out
+        self.backend.arrange(laid_out.arrangement)
+
+    def lay_out(self, mini_batch: MiniBatch, schedule: Schedule) -> LaidOut:
+        """Find the rows of a mini-batch.
 
         Rounds are laid out together, though in no order that a later one decides: what is done at
         once here, a program that does not know the later rounds would do one by one.
@@ -93,36 +148,38 @@ class Engine:
         """
         if mini_batch.rounds is not None and schedule.round_starts is None:
             raise ScheduleError("the graph has rounds; schedule it in rounds")
-        self.mini_batch = mini_batch
         if len(self.functions) > self.n_lowered:
             self._lower(self.functions)
             self.n_lowered = len(self.functions)
         reorder = self.switches.layout == "read_order"
-        layout = plan_layout(mini_batch, schedule, self.space_of_type, reorder=reorder)
+        layout = plan_layout(mini_batch, schedule, self._spaces, reorder=reorder)
         types = {
-            type_id: type_geometry(self.plans[type_id], mini_batch, layout, rows)
+            type_id: type_geometry(self.reads[type_id], mini_batch, layout, rows)
             for type_id, rows in layout.types.items()
         }
-        plans = {k: self.plans[k] for k in self.output_ids}
-        outputs = output_geometries(plans, mini_batch, layout)
+        outputs = output_geometries(self.output_reads, mini_batch, layout)
         types |= {k: rows.geometry for k, rows in outputs.items()}
-        self.output_order: dict[int, Index] = {k: rows.order for k, rows in outputs.items()}
         n_rows = {state: layout.n_rows[space] for state, space in self.space_of_state.items()}
-        self.layout: Layout = layout
-        self.whole = np.array([(type_id, ALL_ROWS) for type_id in types], dtype=np.int32)
-        read = [(k, b) for k, rows in outputs.items() for b in self._going_back(rows)]
-        self.read = np.array(read, dtype=np.int32) if read else NO_BATCHES
+        same = self._around(tuple(types), outputs)
+        if schedule.round_starts is None:
+            rounds, goes_back = [same.round_of(layout.batches)], same.read
+        else:
+            rounds = plan_rounds(self.plans, layout, schedule.round_starts, outputs)
+            read = [(k, b) for k, rows in outputs.items() for b in self._going_back(rows)]
+            goes_back = np.array(read, dtype=np.int32) if read else NO_BATCHES
+        back = np.concatenate([goes_back, layout.batches[::-1]])
+        forward = [run for one in rounds for run in runs_of(one)]
+        backward = [("backward", back), ("backward_lazy", same.whole)] if self.train else []
+        order = {k: rows.order for k, rows in outputs.items()}
+        arrangement = Arrangement(types, n_rows, forward, backward)
         self.has_rounds = schedule.round_starts is not None
-        self.rounds = (
-            [all_at_once(self.plans, layout, outputs)]
-            if schedule.round_starts is None
-            else plan_rounds(self.plans, layout, schedule.round_starts, outputs)
-        )
-        self.runs_forward = [run for one in self.rounds for run in _runs_of(one)]
-        back = np.concatenate([self.read, layout.batches[::-1]])
-        self.runs_backward = [("backward", back), ("backward_lazy", self.whole)]
-        backward = self.runs_backward if self.train else ()
-        self.backend.arrange(Arrangement(types, n_rows, self.runs_forward, backward))
+        return LaidOut(mini_batch, layout, order, rounds, goes_back, arrangement)
+
+    def _around(self, types: tuple[int, ...], output_ids: Iterable[int]) -> Around:
+        """What is the same for all mini-batches that have these functions."""
+        if types not in self._known_around:
+            self._known_around[types] = around(self.plans, types, output_ids)
+        return self._known_around[types]
 
     def _going_back(self, rows: OutputRows) -> Iterable[int]:
         """Batches of an output function in the backward stage, when all rounds are over."""
@@ -138,22 +195,20 @@ class Engine:
         """
         tally, begin = self.backend.tally, self.backend.ticks()
         tally.n_launches = tally.bytes_copied = 0
-        self._loss = None
+        self._losses = []
         if self.backend.runs_together:
-            self.backend.run_together(self.runs_forward)
+            self._run_together(self.laid_out.arrangement.forward)
         else:
-            self._loss = 0.0
-            for one in self.rounds:
-                self.backend.run_together(_runs_of(one))
-                self._loss += self.backend.total(one.losses)
+            for one in self.laid_out.rounds:
+                self._run_together(runs_of(one))
+                self._losses.append(self.backend.later(one.losses))
         tally.n_cycles += self.backend.ticks() - begin
 
     def loss(self) -> float:
         """The loss of the last mini-batch, summed; waits for it where it is on a device."""
-        if self._loss is None:
-            losses = [loss for one in self.rounds for loss in one.losses]
-            self._loss = self.backend.total(losses)
-        return self._loss
+        if self.backend.runs_together:
+            return self.backend.total([one for r in self.laid_out.rounds for one in r.losses])
+        return sum(loss() for loss in self._losses)
 
     def backward(self) -> None:
         """Run all batches in reverse, then the parameter gradients that were put off.
@@ -162,8 +217,24 @@ class Engine:
         """
         begin = self.backend.ticks()
         self.backend.clear_gradients()
-        self.backend.run_together(self.runs_backward)
+        self._run_together(self.laid_out.arrangement.backward)
         self.backend.tally.n_cycles += self.backend.ticks() - begin
+
+    def _run_together(self, runs: Sequence[Run]) -> None:
+        if self._part is None:
+            self.backend.run_together(runs)
+        else:
+            words = partial(words_of_batch, self.plans, self.laid_out.arrangement)
+            self.backend.run_in_parts(runs, self._part, words)
+
+    @contextmanager
+    def in_parts(self, part: Part) -> Iterator[None]:
+        """Run batch by batch meanwhile, each as a part of a timeline."""
+        self._part = part
+        try:
+            yield
+        finally:
+            self._part = None
 
     def update(self, learning_rate: float) -> None:
         """One step of plain SGD."""
@@ -174,27 +245,27 @@ class Engine:
         if not self.output_ids:
             return self._output_states()
         result: NDArray[np.float32] | None = None
-        for k, order in self.output_order.items():
+        for k, order in self.laid_out.output_order.items():
             plan = self.plans[k]
             pushed = np.concatenate(
                 [self.backend.read(k, plan.refs[node]) for node in plan.pushes], axis=1
             )
             if result is None:
-                shape = (len(self.mini_batch.outputs), pushed.shape[1])
+                shape = (len(self.laid_out.mini_batch.outputs), pushed.shape[1])
                 result = np.zeros(shape, dtype=np.float32)
             result[order] = pushed
         return np.zeros((0, 0), dtype=np.float32) if result is None else result
 
     def _output_states(self) -> NDArray[np.float32]:
         """States of the vertices that are outputs themselves, side by side (k, d)."""
-        vertices: IntArray = self.mini_batch.outputs
-        functions = self.mini_batch.functions[vertices]
+        vertices: IntArray = self.laid_out.mini_batch.outputs
+        functions = self.laid_out.mini_batch.functions[vertices]
         width = 0
         parts: list[tuple[NDArray[np.bool_], NDArray[np.float32]]] = []
         for type_id in np.unique(functions).tolist():
             plan, mine = self.plans[type_id], functions == type_id
-            place = np.empty(len(self.mini_batch.functions), dtype=np.int64)
-            members = self.layout.types[type_id].vertices
+            place = np.empty(len(self.laid_out.mini_batch.functions), dtype=np.int64)
+            members = self.laid_out.layout.types[type_id].vertices
             place[members] = np.arange(len(members))
             refs = [plan.state_ref(state) for state in plan.states]
             rows = np.concatenate([self.backend.read(type_id, ref) for ref in refs], axis=1)
@@ -212,7 +283,7 @@ class Engine:
         return facts | ({"evaluated": "round by round"} if self.has_rounds else {})
 
 
-def _runs_of(one: Round) -> list[Run]:
+def runs_of(one: Round) -> list[Run]:
     """What one round runs, in order."""
     stages = (("eager", one.eager), ("batch", one.batches), ("lazy", one.lazy))
     return [(stage, batches) for stage, batches in stages if len(batches)]

@@ -29,6 +29,8 @@ class Switches:
     lazy_batching: parameter gradients and outputs once per mini-batch (Cavs). hoisting: operators
     that need no child run before the first batch. Outputs and such operators only with those of the
     same round, where the graph has rounds. fusion: elementwise operators become generated kernels.
+    gather_fusion: such kernels read children's states where they are; else these are gathered
+    first, unless they lie side by side (ACRoBat, MLSys 2024, section 5).
     layout: "read_order" orders batches so that gathers become views; "policy" keeps their order.
         So do "pq" and "dynet", which also batch the operators inside a vertex function and lay
         their values out: by a PQ tree, or as they are computed, with copies where operands are
@@ -50,6 +52,10 @@ class Switches:
         OpenBLAS; "openblas": it alone; "torch": the MKL that is inside PyTorch.
     precision: of products on CUDA. "ieee": float32; "tf32x3": nearly so, by three products of
         tensor cores; "tf32", "bf16": not, and out of comparisons (harness.values.precision).
+    streaming: on CUDA, the next mini-batch of a pass is constructed, scheduled and uploaded while
+        this one is computed; otherwise before its own forward stage.
+    persistent: on CUDA, one launch runs all phases of a pass, whose programs meet behind each;
+        otherwise a graph has a launch for every phase.
     profile: also tell which share of forward and backward goes on moving data, for a table of that;
         the counter is read around such steps, so that the trial's own time is for nothing else.
     """
@@ -58,6 +64,7 @@ class Switches:
     lazy_batching: bool = True
     hoisting: bool = True
     fusion: bool = True
+    gather_fusion: bool = True
     layout: str = "read_order"
     pre_gather_parameters: bool = True
     share_equal_inputs: bool = False
@@ -67,6 +74,8 @@ class Switches:
     loop: str = "compiled"
     blas: str = "auto"
     precision: str = EXACT
+    streaming: bool = False
+    persistent: bool = False
     profile: bool = False
 
     def __post_init__(self) -> None:
@@ -94,6 +103,7 @@ class Switches:
             share_equal_inputs=self.share_equal_inputs and not by_operator,
             outputs="vertices" if by_operator else self.outputs,
             layout=plain,
+            gather_fusion=self.gather_fusion and self.fusion,
         )
 
     def words(self) -> dict[str, str]:

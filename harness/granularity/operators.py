@@ -20,7 +20,7 @@ from harness.errors import ScheduleError
 from harness.granularity.operator_functions import PULLED, FunctionTable, Source, Template
 from harness.granularity.unrolled import is_variadic, unroll
 from harness.values.graph import Graph, MiniBatch
-from harness.values.instances import IntArray
+from harness.values.instances import IntArray, int_array
 from harness.vertex.program import VertexFunction
 
 NOWHERE = -1
@@ -122,6 +122,7 @@ class _Expansion:
             of_outputs = rounds[read].repeat(len(out.applications))
             rounds = np.concatenate([rounds.repeat(sizes), of_outputs])
         self.rounds = rounds
+        self.counted = self._counted(sizes, len(out.applications))
         self.types = np.zeros(n, dtype=np.int32)
         self.functions = np.zeros(n, dtype=np.int32)
         self.n_args = np.zeros(n, dtype=np.int32)
@@ -150,7 +151,24 @@ class _Expansion:
             type_names=tuple(self.table.names),
             cheap=np.array(self.table.cheap, dtype=np.bool_),
             rounds=self.rounds,
+            **self.counted,
         )
+
+    def _counted(self, sizes: IntArray, n_out: int) -> dict[str, Any]:
+        """Phases and depths where a program counted them: a vertex's operators one by one.
+
+        Outputs are the program's last phase.
+        """
+        graph, n_read = self.graph, len(self.vertices.outputs)
+        if graph.phases is None or graph.depths is None:
+            return {}
+        most, first = int(sizes.max(initial=0)), (np.cumsum(sizes) - sizes).repeat(sizes)
+        inside = np.arange(len(first)) - first
+        of_outputs = np.full(n_read * n_out, graph.phases.max(initial=0) + 1)
+        phases = np.concatenate([graph.phases.repeat(sizes), of_outputs])
+        in_outputs = np.tile(np.arange(n_out), n_read)
+        depths = np.concatenate([graph.depths.repeat(sizes) * most + inside, in_outputs])
+        return {"phases": int_array(phases), "depths": int_array(depths)}
 
     def _locate_states(self) -> dict[str, IntArray]:
         """Operator vertex of each state of every vertex (n,), NOWHERE where it has none."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -101,11 +102,24 @@ def with_output_vertices(mini_batch: MiniBatch, has_loss: bool) -> MiniBatch:
             rounds=None
             if graph.rounds is None
             else np.concatenate([graph.rounds, *[graph.rounds[read]] * len(added)]),
+            **_counted(graph, k, len(added)),
         ),
         pulls=_pulls(mini_batch, len(added)),
         outputs=outputs,
         n_instances=mini_batch.n_instances,
     )
+
+
+def _counted(graph: Graph, k: int, n_each: int) -> dict[str, Any]:
+    """Phases and depths where a program counted them: outputs are its last phase, losses next."""
+    if graph.phases is None or graph.depths is None:
+        return {}
+    last = int(graph.phases.max(initial=0)) + 1
+    phases, depths = np.full(k * n_each, last), np.arange(n_each).repeat(k)
+    return {
+        "phases": int_array(np.concatenate([graph.phases, phases])),
+        "depths": int_array(np.concatenate([graph.depths, depths])),
+    }
 
 
 def _pulls(mini_batch: MiniBatch, n_each: int) -> dict[str, IntArray]:

@@ -16,6 +16,7 @@ MEMORY_SHARE = 0.8  # of the machine's, where no limit is given
 _OUT_OF_MEMORY = (
     *("out of memory", "bad_alloc", "cannot allocate memory", "can't allocate memory"),
     *("memoryerror", "unable to allocate", "oom when allocating", "resource_exhausted"),
+    *("outofmemory", "cudaerrormemoryallocation", "alloc_failed"),  # of CUDA and its libraries
 )
 
 

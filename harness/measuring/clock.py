@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from harness.contracts.choice import Stopwatch
 from harness.contracts.system import PHASES
 
 Now = Callable[[], int]  # nanoseconds, never going back
@@ -88,6 +89,15 @@ def timed(
     clock.start()
     result = work()
     return result, clock.stop().total_s
+
+
+def stopwatch_of(synchronize: Callable[[], None], now_ns: Now = now_ns) -> Stopwatch:
+    """The stopwatch that a system is lent to choose by (System.choose)."""
+
+    def seconds(work: Callable[[], object]) -> float:
+        return timed(work, synchronize, now_ns)[1]
+
+    return seconds
 
 
 def empty_sample_s(

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from harness.contracts.choice import Choice
 from harness.contracts.system import Phase
 from harness.machine.facts import describe_machine
 from harness.machine.gpus import used_gpu
@@ -34,6 +35,8 @@ class Findings:
     compile_s: float | None = None
     n_compilations: int | None = None
     learn_s: float | None = None
+    choose_s: float | None = None
+    choice: Choice | None = None
     check: CheckVerdict | None = None
     between_s: float | None = None
     fingerprint: Fingerprint | None = None
@@ -73,6 +76,8 @@ def record_of(
         instances_per_s=findings.instances_per_s,
         phases_s=findings.phases_s,
         learn_s=findings.learn_s,
+        choose_s=findings.choose_s,
+        choice=findings.choice,
         compile_s=findings.compile_s,
         n_compilations=findings.n_compilations,
         n_warmup=findings.n_warmup,
@@ -86,6 +91,8 @@ def record_of(
         bytes_copied=findings.counters.bytes_copied,
         n_copies=findings.counters.n_copies,
         lower_bound=findings.counters.lower_bound,
+        n_flop=findings.counters.n_flop,
+        bytes_touched=findings.counters.bytes_touched,
         moving_share=findings.moving_share,
         peak_memory_bytes=findings.peak_memory_bytes,
         baseline_memory_bytes=findings.baseline_memory_bytes,

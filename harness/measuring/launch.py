@@ -8,6 +8,7 @@ import site
 from contextlib import suppress
 from pathlib import Path
 
+from harness.errors import BenchError
 from harness.machine.process_folder import temporary_folder
 from harness.machine.regular_files import drop_leftovers
 from harness.measuring.child_process import LEFT_OUT, death_reason, tells_of_memory
@@ -28,6 +29,7 @@ from harness.trials.sources import WORKER, harness_versions
 from harness.trials.spec import TrialSpec
 from harness.values.places import ROOT
 
+TRACER = "harness.measuring.tracer"
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -72,7 +74,7 @@ def run_worker(spec: TrialSpec, path: Path, log: Path, *, records_bad_data: bool
     drop_leftovers(path)
     not_startable = why_not_startable(spec)
     if not_startable is not None:
-        return _write_unsupported(spec, path, not_startable, started_at)
+        return record_unmeasured(spec, path, "unsupported", not_startable)
     with writing(log):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.touch()
@@ -88,6 +90,37 @@ def run_worker(spec: TrialSpec, path: Path, log: Path, *, records_bad_data: bool
     return record
 
 
+def run_tracer(spec: TrialSpec, path: Path, log: Path) -> None:
+    """Write the timeline of a trial's first mini-batch to `path`, in a process of its own.
+
+    log: takes what it prints; kept only when it fails. Raises BenchError in one line, with nothing
+    written, where there is no timeline or it cannot be written.
+    """
+    with writing(log):
+        log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        ending, refusal = _run(TRACER, spec, path, log)
+    finally:
+        drop_leftovers(path)
+    if refusal is not None:
+        _drop(log)
+        refusal.throw()
+    if ending.returncode != 0:
+        reason = ending.reason or death_reason(ending.returncode or 0, last_line(log))
+        raise BenchError(f"trace={path} was not written: {reason}; {log} tells more")
+    _drop(log)
+
+
+def _run(module: str, spec: TrialSpec, path: Path, log: Path) -> tuple[Ending, Refusal | None]:
+    """Have a module make the file at `path` of a trial; how it ended, and what it refused."""
+    with temporary_folder() as folder:
+        spec_path = folder / "spec.json"
+        spec_path.write_text(json.dumps(spec.to_dict()), encoding="utf-8")
+        child = (module, str(spec_path), str(path.resolve()))
+        ending = supervise(interpreter_of(spec), child, worker_environment(spec), spec.limits, log)
+        return ending, read_refusal(spec_path, ending.returncode)
+
+
 def _drop(log: Path) -> None:
     with suppress(OSError):  # its folder may be gone
         log.unlink()
@@ -97,12 +130,7 @@ def _measured(
     spec: TrialSpec, path: Path, log: Path, started_at: str, records_bad_data: bool
 ) -> Record:
     before = _stamp(path)
-    with temporary_folder() as folder:
-        spec_path = folder / "spec.json"
-        spec_path.write_text(json.dumps(spec.to_dict()), encoding="utf-8")
-        worker = (WORKER, str(spec_path), str(path.resolve()))
-        ending = supervise(interpreter_of(spec), worker, worker_environment(spec), spec.limits, log)
-        refusal = read_refusal(spec_path, ending.returncode)
+    ending, refusal = _run(WORKER, spec, path, log)
     drop_leftovers(path)  # of a worker that was ended while it wrote
     if refusal is not None and not (refusal.of == "data" and records_bad_data):
         refusal.throw()
@@ -116,9 +144,9 @@ def _measured(
     return record
 
 
-def _write_unsupported(spec: TrialSpec, path: Path, reason: str, started_at: str) -> Record:
-    findings = Findings(status="unsupported", reason=reason)
-    record = record_of(spec, findings, harness_versions(), started_at)
+def record_unmeasured(spec: TrialSpec, path: Path, status: Status, reason: str) -> Record:
+    """Leave a record at `path` of a trial's round that is not even begun, and return it."""
+    record = record_of(spec, Findings(status=status, reason=reason), harness_versions(), now_text())
     write_record(path, record)
     return record
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +43,7 @@ def warm_up(
     with collector_paused():
         while not _is_warm(timing, passes_s, (now_ns() - began) * 1e-9):
             seconds = 0.0
-            for mini_batch in mini_batches:
-                system.load(mini_batch)
+            for _ in loaded(system, mini_batches):
                 clock.start(marked=False)
                 system.run(clock)
                 seconds += clock.stop().total_s
@@ -52,6 +51,18 @@ def warm_up(
                     counters.append(system.counters())
             passes_s.append(seconds)
     return WarmUp(len(passes_s), tuple(counters))
+
+
+def loaded(system: System, mini_batches: Sequence[Sequence[Any]]) -> Iterator[None]:
+    """Load one mini-batch after the other, each with the one behind it named.
+
+    None behind the last: every pass prepares its own mini-batches, and all of them.
+    """
+    for k, mini_batch in enumerate(mini_batches):
+        system.load(mini_batch)
+        if k + 1 < len(mini_batches):
+            system.upcoming(mini_batches[k + 1])
+        yield
 
 
 def _is_warm(timing: Timing, passes_s: Sequence[float], elapsed_s: float) -> bool:
@@ -72,6 +83,8 @@ class MeanCounters:
     bytes_copied: float | None = None
     n_copies: float | None = None
     lower_bound: float | None = None
+    n_flop: float | None = None
+    bytes_touched: float | None = None
 
 
 def mean_counters(counters: Sequence[Counters]) -> MeanCounters:
@@ -82,6 +95,8 @@ def mean_counters(counters: Sequence[Counters]) -> MeanCounters:
         bytes_copied=_mean([one.bytes_copied for one in counters]),
         n_copies=_mean([one.n_copies for one in counters]),
         lower_bound=_mean([one.lower_bound for one in counters]),
+        n_flop=_mean([one.n_flop for one in counters]),
+        bytes_touched=_mean([one.bytes_touched for one in counters]),
     )
 
 
@@ -117,8 +132,7 @@ def time_passes(
         while not _enough(timing, n_passes, timed_s, (now_ns() - began) * 1e-9):
             is_marked = n_passes % 2 == 1
             samples = marked if is_marked else whole
-            for mini_batch in mini_batches:
-                system.load(mini_batch)
+            for _ in loaded(system, mini_batches):
                 clock.start(marked=is_marked)
                 system.run(clock)
                 samples.append(clock.stop())

@@ -6,6 +6,7 @@ An exit code alone is not believed, since whatever runs in the worker may end it
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,6 +34,14 @@ class Refusal:
         """Raise as an error of the parent: BenchError, DataError or OutputError."""
         kinds = {"config": BenchError, "data": DataError, "place": OutputError}
         raise kinds[self.of](self.line)
+
+
+def refuse(spec_path: Path, error: BenchError) -> int:
+    """Tell the parent, and whoever reads the log; returns the exit code."""
+    refusal = refusal_of(error)
+    print(refusal.line, file=sys.stderr)
+    write_refusal(spec_path, refusal)
+    return refusal.exit_code
 
 
 def refusal_of(error: BenchError) -> Refusal:

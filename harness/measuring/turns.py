@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from harness.measuring.household import end_marked, mark
@@ -22,10 +23,12 @@ def patience_s() -> float:
 
 
 @contextmanager
-def turns(results_dirs: Iterable[Path], who: str, say: Callable[[str], None]) -> Iterator[None]:
+def turns(
+    results_dirs: Iterable[Path], who: str, say: Callable[[str], None], *, alone: bool = True
+) -> Iterator[None]:
     """Be the only one on this machine that measures into these folders, while the block lasts.
 
-    Processes that an earlier run left, killed as it was, are ended first. who, say: see
+    Processes that an earlier run left, killed as it was, are ended first. who, say, alone: see
     harness.planning.running.turn.
 
     Raises BenchError where another run does not end in time.
@@ -33,9 +36,8 @@ def turns(results_dirs: Iterable[Path], who: str, say: Callable[[str], None]) ->
     with ExitStack() as stack:
         # Sorted: two that want the same folders do not wait for each other.
         for folder in sorted({folder.resolve() for folder in results_dirs}):
-            name = stack.enter_context(turn(folder, who, patience_s(), say))
-            end_marked(MARK, name)
-            stack.enter_context(_marked(name))
+            one = turn(folder, who, patience_s(), say, alone=alone, first=partial(end_marked, MARK))
+            stack.enter_context(_marked(stack.enter_context(one)))
         yield
 
 

@@ -36,6 +36,10 @@ class Witness(System):
         self.ask()
         self._system.load(instances)
 
+    def upcoming(self, instances: Sequence[Any]) -> None:
+        """The system hears of it; between `load` and `run`, as any untimed call."""
+        self._system.upcoming(instances)
+
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Run, after noting what was spent since `load` began."""
         self.between_s.append((self._now_ns() - self._began) * 1e-9)

@@ -32,7 +32,7 @@ from harness.machine.memory import (
 from harness.measuring.answer import Answer, oracle_answer
 from harness.measuring.check import Verdict, choose_check_instances, proves_nothing
 from harness.measuring.child_process import LEFT_OUT, is_out_of_memory
-from harness.measuring.clock import empty_sample_s, timed
+from harness.measuring.clock import empty_sample_s, stopwatch_of, timed
 from harness.measuring.findings import Findings, record_of
 from harness.measuring.honest_passes import pass_losses, passes_fault
 from harness.measuring.lifeline import end_unless
@@ -44,7 +44,7 @@ from harness.measuring.passes import (
     warm_up,
 )
 from harness.measuring.proof import Claim, prove
-from harness.measuring.refusal import refusal_of, write_refusal
+from harness.measuring.refusal import refuse
 from harness.measuring.told import (
     told_in_force,
     told_moving_share,
@@ -81,19 +81,12 @@ def main(arguments: Sequence[str]) -> int:
         versions = harness_versions()
         findings.end("wrong_result", str(error))
     except BenchError as error:
-        return _refuse(spec_path, error)
+        return refuse(spec_path, error)
     try:
         write_record(record_path, record_of(spec, findings, versions, started_at))
     except OutputError as error:
-        return _refuse(spec_path, error)
+        return refuse(spec_path, error)
     return 0
-
-
-def _refuse(spec_path: Path, error: BenchError) -> int:
-    refusal = refusal_of(error)
-    print(refusal.line, file=sys.stderr)
-    write_refusal(spec_path, refusal)
-    return refusal.exit_code
 
 
 def measure(spec: TrialSpec, findings: Findings, others: Others) -> dict[str, str]:
@@ -163,6 +156,10 @@ def _check_and_time(
     if system.learns:
         learn = partial(system.learn, workload.mini_batches[0])
         _, findings.learn_s = timed(learn, system.synchronize)
+    if system.chooses:
+        stopwatch = stopwatch_of(system.synchronize)
+        choose = partial(system.choose, workload.mini_batches, stopwatch)
+        findings.choice, findings.choose_s = timed(choose, system.synchronize)
     _compile(workload, system, findings)
     end_unless(findings.pid)
     findings.in_force = in_force(system)

@@ -9,10 +9,12 @@ T_1 A_1 + T_2 A_2.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from harness.contracts.model import Model, ModelSizes, ParameterSpec
 from harness.errors import ConfigError
-from harness.models.parts.trees import tree_mini_batch
+from harness.models.parts.trees import tree_mini_batch, tree_program
+from harness.programs.writer import Writer
 from harness.values.graph import MiniBatch
 from harness.values.instances import Tree
 from harness.vertex import VertexTracer, pick_neg_log_softmax, tanh
@@ -58,6 +60,11 @@ class MVRNN(Model):
     def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:
         """Two types, leaf and internal; the classifier reads every vertex."""
         return tree_mini_batch(instances, outputs="all")
+
+    def program(self, p: Writer, tree: Tree) -> list[Any]:
+        """The same by recursion over one tree."""
+        vertices: list[Any] = tree_program(p, tree, outputs="all")
+        return vertices
 
     def leaf(self, v: VertexTracer) -> None:
         """A row of each table."""

@@ -7,9 +7,11 @@ Memory Networks", ACL 2015; equations of ED-Batch's release, benchmark/models/tr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from harness.contracts.model import Model, ParameterSpec
-from harness.models.parts.trees import tree_mini_batch
+from harness.models.parts.trees import tree_mini_batch, tree_program
+from harness.programs.writer import Writer
 from harness.values.graph import MiniBatch
 from harness.values.instances import Tree
 from harness.vertex import VertexTracer, pick_neg_log_softmax, sigmoid, tanh
@@ -44,6 +46,11 @@ class TreeLSTM(Model):
     def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:
         """Two types, leaf and internal; the classifier reads every vertex."""
         return tree_mini_batch(instances, outputs="all")
+
+    def program(self, p: Writer, tree: Tree) -> list[Any]:
+        """The same by recursion over one tree."""
+        vertices: list[Any] = tree_program(p, tree, outputs="all")
+        return vertices
 
     def leaf(self, v: VertexTracer) -> None:
         """i, o = s(W x + b), u = tanh(W x + b); c = i u; h = o tanh c."""

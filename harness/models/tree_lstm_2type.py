@@ -8,14 +8,16 @@ types have the same weights: only what may be batched together differs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import ModelSizes
 from harness.errors import ConfigError
-from harness.models.parts.trees import WORDS, tree_mini_batch
+from harness.models.parts.trees import WORDS, tree_mini_batch, tree_program
 from harness.models.tree_lstm import TreeLSTM
+from harness.programs.writer import Writer
 from harness.values.graph import MiniBatch
 from harness.values.instances import IntArray, Tree
 
@@ -41,6 +43,11 @@ class TreeLSTM2Type(TreeLSTM):
     def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:
         """Three types, leaf and two of internal vertices; the classifier reads every vertex."""
         return tree_mini_batch(instances, "all", TYPE_NAMES, self.kinds)
+
+    def program(self, p: Writer, tree: Tree) -> list[Any]:
+        """The same by recursion over one tree."""
+        vertices: list[Any] = tree_program(p, tree, "all", TYPE_NAMES, self.kinds)
+        return vertices
 
     def kinds(self, table: IntArray, sizes: IntArray) -> IntArray:
         """0 or 1 for every vertex (n,), by its tree's words, its place in it, and the seed."""

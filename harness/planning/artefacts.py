@@ -16,6 +16,7 @@ from harness.planning.claims import Claim, read_claims
 from harness.planning.compose import Composer
 from harness.planning.counter import counting_sha256
 from harness.planning.grid import EXPERIMENT, Settings, expand, override_text
+from harness.planning.nodes import nodes_of
 from harness.planning.pipeline_places import setting
 from harness.planning.resolve import spec_from
 from harness.planning.sweep import Sweep
@@ -72,7 +73,7 @@ def choices_from(
     datasets: frozenset[str] | None = None,
 ) -> Choices:
     """Fill in what was not said: the papers' sizes where CUDA is present, else small ones."""
-    device = config.get("device") or default_device()
+    device = config.get("device") or default_device(nodes_of(config))
     return Choices(
         scale=str(config.get("scale") or ("paper" if device == "cuda" else "smoke")),
         device=str(device),

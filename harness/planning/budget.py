@@ -23,14 +23,14 @@ class Step(NamedTuple):
     round: int
 
 
-def seconds_of(text: str) -> float:
-    """Read "45m", "1h30m" or "90s"; raises ConfigError for anything else."""
+def seconds_of(text: str, key: str = "budget") -> float:
+    """Read "45m", "1h30m" or "90s"; raises ConfigError, naming the key, for anything else."""
     found = _PARTS.fullmatch(text.strip())
     parts = {unit: float(n) for unit, n in found.groupdict().items() if n} if found else {}
     seconds = sum(n * _SECONDS[unit] for unit, n in parts.items())
     if not 0 < seconds <= YEAR_S:
         raise ConfigError(
-            f"budget={text} is no length of time; write 45m, 1h30m or 90s, a year at most"
+            f"{key}={text} is no length of time; write 45m, 1h30m or 90s, a year at most"
         )
     return seconds
 

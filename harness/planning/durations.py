@@ -69,11 +69,11 @@ def _keys(trial_id: str, system: str, model: str, mode: str) -> tuple[tuple[str,
 
 
 def timed_in(results_dir: Path, cpu: str) -> Iterator[Timed]:
-    """What the records of a folder say that were measured on this kind of CPU."""
+    """What the records of a folder say that were measured on a CPU whose name has this text."""
     for path in (results_dir / "raw").glob("*/r[0-9]*.json"):
         try:
             content = json.loads(read_regular(path))
-            if content["machine"]["cpu"] == cpu and content["status"] == "ok":
+            if cpu in content["machine"]["cpu"] and content["status"] == "ok":
                 trial, seconds = content["trial"], _seconds_of(content) + STARTED_S
                 names = (trial["system"], trial["model"], trial["mode"])
                 yield Timed(content["trial_id"], *names, seconds)

@@ -28,7 +28,7 @@ slow:framework the slow ones, not:NAME leaves one out (harness/planning/kinds.py
 so measured without being named here. The lists of `compare` are written in the same way.
 
 In place of `system`, `walk` brings in every trial on the way from one preset to another (walks: of
-the experiment, harness/planning/walks.py).
+the experiment, harness/planning/walks.py), `along` those of the way itself.
 
 Keys are override keys of `bench` (a dot goes down: timing.min_seconds, model.options.variant); a
 block's key wins over the base's. `null` is a value like any other. A block without lists is one
@@ -57,7 +57,7 @@ from harness.values.places import CONF_DIR
 SCALES = ("smoke", "medium", "paper")
 _SCALE_KEYS = {"rounds", "base", "blocks", "counts"}
 CLAIMS = "claims"  # in place of a scale: trials and counts that conf/claims names
-WALK = "walk"  # a block's key in place of `system`
+WALK, ALONG = "walk", "along"  # a block's keys in place of `system`
 TRIALS_OF = "trials_of"  # a scale's only key, in place of blocks and counts
 EXPERIMENT = "experiment"  # the key under which such a trial remembers whose grid it is of
 NOTHING = "nothing"  # in place of a scale: no trial and no count
@@ -191,16 +191,18 @@ def _without_walk(
     place: str, block: Mapping[str, Any], walks: Mapping[str, Walk]
 ) -> Iterator[dict[str, Any]]:
     """The block itself, or a block for each trial of the walk that it names."""
-    rest = {key: value for key, value in block.items() if key != WALK}
+    rest = {key: value for key, value in block.items() if key not in (WALK, ALONG)}
     if len(rest) == len(block):
         yield rest
-        return
-    for start in block[WALK] if isinstance(block[WALK], list) else [block[WALK]]:
-        if start not in walks:
-            known = ", ".join(walks) or "none"
-            raise ConfigError(f"{place} has walk={start}; walks of this experiment: {known}")
-        for trial in walks[start].trials():
-            yield rest | trial
+    for key in (WALK, ALONG):
+        said = block.get(key, [])
+        for start in said if isinstance(said, list) else [said]:
+            if start not in walks:
+                known = ", ".join(walks) or "none"
+                raise ConfigError(f"{place} has {key}={start}; walks of this experiment: {known}")
+            walk = walks[start]
+            for trial in walk.along() if key == ALONG else walk.trials():
+                yield rest | trial
 
 
 def _points(place: str, block: Mapping[str, Any], conf_dir: Path) -> Iterator[dict[str, Any]]:

@@ -23,7 +23,10 @@ from harness.errors import ConfigError
 from harness.planning.yaml_files import read_mapping
 from harness.trials.sources import module_file
 
-KINDS = ("strategy", "framework", "subgraph", "transformed", "calibration", "control")
+KINDS = (
+    *("strategy", "ablation", "framework", "subgraph", "transformed"),
+    *("calibration", "bandwidth", "control"),
+)
 _GRAMMAR = "write NAME, kind:KIND, slow:KIND or not:NAME"
 
 
@@ -31,10 +34,12 @@ _GRAMMAR = "write NAME, kind:KIND, slow:KIND or not:NAME"
 class KnownSystem:
     """What a file of conf/system says of its system; raises ConfigError where that is wrong.
 
-    kind: "strategy" (a preset of the shared engine), "framework" (a peer with kernels of its own),
+    kind: "strategy" (a preset of the shared engine), "ablation" (a step on the way to one),
+        "framework" (a peer with kernels of its own),
         "subgraph" (single cells), "transformed" (the engine on a model changed to compute less),
-        "calibration" (what the machine does of a workload at most: the ceiling) or "control" (the
-        harness's own cost, or the truth).
+        "calibration" (what the machine does of a workload at most: the ceiling), "bandwidth" (what
+        its memory gives at most, whatever the workload) or "control" (the harness's own cost, or
+        the truth).
     slow: too slow for every point of a grid.
     models: names of models that it runs, and packages with a file for each model that it runs;
         None: all models.

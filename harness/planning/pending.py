@@ -17,6 +17,10 @@ from harness.records.record import TRIED_AGAIN, Record, find_record
 from harness.records.whole_files import put_aside
 from harness.trials.sources import SourceHashes
 
+# What a run before left of a trial that failed is kept, and tried again where one says so. Another
+# machine than was planned for is no failure of the trial: the next job may get the right one.
+KEPT = TRIED_AGAIN - {"other_machine"}
+
 
 @dataclass(frozen=True, slots=True)
 class Pending:
@@ -86,13 +90,15 @@ def pending_of(
     first: Collection[str],
     sources: SourceHashes,
     budget: str | None = None,
+    cpu: str | None = None,
 ) -> Pending:
     """Look what is there.
 
-    plans, counts: of every artefact. first: artefacts that matter most. Raises ConfigError for a
+    plans, counts: of every artefact. first: artefacts that matter most. cpu: what the name of the
+    CPU has that measures; None: it is this machine's. Raises ConfigError for a
     budget that is no length of time, or too short for anything.
     """
-    durations = Durations(timed_in(choices.results_dir, cpu_model()))
+    durations = Durations(timed_in(choices.results_dir, cpu_model() if cpu is None else cpu))
     seconds: dict[Step, float] = {}
     files: dict[Step, Path] = {}
     lacking: set[Step] = set()
@@ -140,6 +146,6 @@ def _answers(record: Record, trial: PlannedTrial, round_: int, sources: SourceHa
 
 def _is_failure(record: Record | None, trial: PlannedTrial, sources: SourceHashes) -> bool:
     """Whether the pipeline keeps what says that a framework was missing, say, or a process died."""
-    if record is None or record.status not in TRIED_AGAIN:
+    if record is None or record.status not in KEPT:
         return False
     return record.source_sha256 == sources.of(trial.spec)

@@ -10,13 +10,14 @@ from typing import Any
 from harness.errors import ConfigError
 from harness.planning.budget import seconds_of
 from harness.planning.grid import SCALES
+from harness.planning.nodes import nodes_of
 from harness.trials.spec import DEVICES
 from harness.values.bounds import check_count
 from harness.values.path_texts import check_path_text
 
 WORDS = {"scale": SCALES, "device": DEVICES}
 PATHS = ("data_root", "results_dir", "conf_dir", "records")
-KEYS = (*WORDS, "threads", *PATHS, "budget")
+KEYS = (*WORDS, "threads", *PATHS, "budget", "nodes")
 
 
 def check_keys(config: Mapping[str, Any]) -> None:
@@ -31,6 +32,7 @@ def check_keys(config: Mapping[str, Any]) -> None:
             raise ConfigError(f"--config {key} is unknown{meant}; known are {', '.join(KEYS)}")
     for key, value in config.items():
         _check_value(key, value)
+    nodes_of(config)
     if "records" in config and "budget" in config:
         raise ConfigError("--config records=... measures nothing; leave budget out")
 

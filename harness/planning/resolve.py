@@ -41,7 +41,7 @@ def spec_of(config: DictConfig, command: str = "") -> TrialSpec:
 def spec_from(plain: Mapping[str, Any], command: str = "") -> TrialSpec:
     """Resolve a configuration's plain values; raises ConfigError as spec_of does."""
     _refuse_unknown_keys(plain, BenchConfig())
-    for name in ("results_dir", "data_root", "out"):
+    for name in ("results_dir", "data_root", "out", "trace"):
         if plain[name] is not None:
             check_path_text(name, plain[name])
     if plain["rounds"] is not None:
@@ -114,7 +114,7 @@ def _refuse_unknown_keys(plain: Mapping[str, Any], schema: Any, above: str = "")
 def _check(spec: TrialSpec, instance_kind: str) -> None:
     check_loader_options(spec.loader, spec.dataset_options)
     if spec.policy is not None:
-        check_policy_name(spec.policy)
+        check_policy_name(spec.policy, may_choose=True)
     if spec.policy is not None and "policy" not in spec.system_options:
         raise ConfigError(
             f"policy={spec.policy}, but system={spec.system} batches in its own way; leave policy"

@@ -14,6 +14,7 @@ from pathlib import Path
 from harness.machine.regular_files import read_regular
 from harness.records.whole_files import replace_whole
 
+FILE = ".run_plan.json"  # below the results
 VARIABLE = "BENCH_RUN_PLAN"  # of the environment: where it lies
 SMOOTHING_S = 60.0  # so much as planned is taken for granted before the run's own pace counts
 

@@ -83,6 +83,7 @@ class BenchConfig:
     data_root: str = MISSING
     results_dir: str = MISSING
     out: str | None = None
+    trace: str | None = None
     force: bool = MISSING
     bad_data: str = MISSING
     learning: LearningSettings = field(default_factory=LearningSettings)

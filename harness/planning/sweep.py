@@ -24,6 +24,7 @@ LISTED = (*REQUIRED, "split", "granularity", "learning.seed")
 NOT_ALLOWED = ("out", "records", "force", "bad_data", "save_policy", "data_root")
 
 LEFT_OUT = "not:"
+SECONDS = "timing.min_seconds"  # 0: a few calls, whose seconds nobody looks at
 Values = tuple[str, ...]
 
 
@@ -58,6 +59,11 @@ class Sweep:
     def overrides(self) -> tuple[str, ...]:
         """What one would type after `bench-schedule`."""
         return tuple(f"{key}={','.join(values)}" for key, values in self.settings.items())
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether time is given to scheduling and learning, so that their seconds are shown."""
+        return self.values(SECONDS)[0] not in ("0", "0.0")
 
     @property
     def sweep_id(self) -> str:

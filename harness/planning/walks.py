@@ -5,6 +5,7 @@
     ...
         blocks:
           - {walk: cavs_dynet, model: tree_lstm} # in place of `system`: all trials of that walk
+          - {along: cavs_dynet, model: tree_lstm} # those after each step, none of steps alone
 
 Steps name each option in which the two files of conf/system differ, in the order of the walk. What
 a step is worth depends on the others: so each is also added first, by itself, and removed last.
@@ -51,6 +52,10 @@ class Walk:
         if n_steps == len(self.steps):
             return {"system": self.end}
         return {"system": self.start, **{one.key: one.after for one in self.steps[:n_steps]}}
+
+    def along(self) -> Iterator[Settings]:
+        """The trials of the walk itself: the start, and after each step."""
+        yield from (self.walked(n) for n in range(len(self.steps) + 1))
 
     def added_first(self, place: int) -> Settings:
         """The start with that one step alone."""

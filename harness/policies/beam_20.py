@@ -11,6 +11,7 @@ from harness.policies.parts.beam import search
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
 
+NOT_BY_AUTO = "it searches for longer than what it finds could save"
 WIDTH = 20
 
 

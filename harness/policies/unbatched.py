@@ -11,6 +11,8 @@ import numpy as np
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
 
+NOT_BY_AUTO = "it batches nothing: the base that others are compared with"
+
 
 def schedule(graph: Graph) -> Schedule:
     """Execute vertex after vertex."""

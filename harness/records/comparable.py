@@ -16,15 +16,24 @@ from typing import Any
 from harness.errors import RecordError
 from harness.records.record import Record
 
-_MACHINE_KEYS = ("cpu", "n_cores", "n_cpus", "memory_bytes", "os", "governor", "turbo")
+_MACHINE_KEYS = ("cpu", "n_cores", "n_cpus", "os", "governor", "turbo")
+_GIB = 2**30
 _SHARED_VERSIONS = ("python", "numpy", "harness")
+
+
+def machine_facts(record: Record) -> dict[str, Any]:
+    """What must be equal in machines for them to be of one kind."""
+    machine = record.machine
+    facts = {key: machine.get(key) for key in _MACHINE_KEYS}
+    # Nodes of one kind differ by kibibytes, which their firmware keeps for itself.
+    facts["memory_gib"] = round(machine.get("memory_bytes", 0) / _GIB)
+    facts["n_usable_cpus"] = len(machine.get("usable_cpus") or ())
+    return facts
 
 
 def group_facts(record: Record) -> dict[str, Any]:
     """What must be equal in all records of one table."""
-    machine = record.machine
-    facts = {key: machine.get(key) for key in _MACHINE_KEYS}
-    facts["n_usable_cpus"] = len(machine.get("usable_cpus") or ())
+    machine, facts = record.machine, machine_facts(record)
     facts["threads"] = record.trial.threads
     facts["device"] = record.trial.device
     if record.trial.device == "cuda":

@@ -60,11 +60,13 @@ class Output:
             raise ConfigError(f"{shown} is {kind}; give the name of a file")
 
 
-def check_suffix(path: Path, holds: str, *suffixes: str) -> None:
-    """Raise ConfigError unless the name of the file `out` ends in one of these."""
+def check_suffix(path: Path, holds: str, *suffixes: str, given_as: str = "out=") -> None:
+    """Raise ConfigError unless the name of the file ends in one of these."""
     if path.suffix not in suffixes:
         kinds = " or ".join(suffix.removeprefix(".").upper() for suffix in suffixes)
-        raise ConfigError(f"out={path}, but {holds} {kinds}; end it in {' or '.join(suffixes)}")
+        raise ConfigError(
+            f"{given_as}{path}, but {holds} {kinds}; end it in {' or '.join(suffixes)}"
+        )
 
 
 def check_writable(folder: Path, given_as: str = "results_dir or out") -> None:

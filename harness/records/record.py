@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from harness.contracts.choice import Choice
 from harness.contracts.system import PHASES, Phase
 from harness.errors import RecordError
 from harness.machine.regular_files import read_regular
@@ -19,11 +20,13 @@ from harness.records.whole_files import write_whole
 from harness.trials.spec import TrialSpec
 
 SCHEMA_VERSION = 1
-STATUSES = ("ok", "oom", "timeout", "crash", "unsupported", "wrong_result", "bad_data")
-Status = Literal["ok", "oom", "timeout", "crash", "unsupported", "wrong_result", "bad_data"]
+Status = Literal[
+    "ok", "oom", "timeout", "crash", "unsupported", "wrong_result", "bad_data", "other_machine"
+]
+STATUSES = get_args(Status)
 
 # Nothing was measured, and the cause (a killed process, a missing framework, a file) may be gone.
-TRIED_AGAIN = frozenset({"crash", "unsupported", "bad_data"})
+TRIED_AGAIN = frozenset({"crash", "unsupported", "bad_data", "other_machine"})
 LIMITED = frozenset({"oom", "timeout"})
 
 
@@ -67,6 +70,7 @@ class Record(_Frozen):
 
     phases_s: medians per mini-batch of runs with a mark behind each phase; null where the system
     cannot tell a phase apart.
+    choose_s, choice: with policy=auto, how long it took to choose, what was chosen, and of what.
     compile_s: of `prepare`, and of what mini-batches' shapes made the system compile before passes.
     n_compilations: programs traced or compiled; null where a system compiles none for shapes.
     n_warmup: passes before the timed ones. empty_sample_s: what the clock shows of doing nothing.
@@ -76,6 +80,8 @@ class Record(_Frozen):
     n_batches, n_launches, bytes_copied, n_copies: means per mini-batch; null where a system cannot
     tell. n_copies: those of the launches that only bring operands together. lower_bound: batches
     that no policy gets below on those graphs, counted as n_batches are.
+    n_flop, bytes_touched: means per mini-batch, of forward and backward: floating-point operations,
+    and bytes that steps read and write, whatever a cache saves of them.
     moving_share: of forward and backward, what only moved data, where a trial was run to tell it;
     its times then include the counting.
     between_s: median seconds between two timed runs, in `load` above all; not in samples_s.
@@ -92,6 +98,8 @@ class Record(_Frozen):
     instances_per_s: float | None = None
     phases_s: dict[Phase, float | None] = Field(default_factory=no_phases)
     learn_s: float | None = None
+    choose_s: float | None = None
+    choice: Choice | None = None
     compile_s: float | None = None
     n_compilations: int | None = None
     n_warmup: int | None = None
@@ -105,6 +113,8 @@ class Record(_Frozen):
     bytes_copied: float | None = None
     n_copies: float | None = None
     lower_bound: float | None = None
+    n_flop: float | None = None
+    bytes_touched: float | None = None
     moving_share: float | None = None
     peak_memory_bytes: int | None = None
     baseline_memory_bytes: int | None = None  # resident once all is imported, before `prepare`

@@ -37,6 +37,7 @@ from harness.planning.schema import register_schema
 from harness.planning.typed_words import check_typed
 from harness.records.output_paths import Output, check_suffix, check_writable
 from harness.records.record import is_record, record_path
+from harness.records.trace_events import TRACE
 from harness.terminal.measurement import Measurement
 from harness.trials.spec import TrialSpec
 from harness.values.bounds import check_count
@@ -44,7 +45,7 @@ from harness.values.places import CONF_DIR
 
 OUT = Output("out=", "a record", is_record)
 # What an experiment decides by itself, or what does not belong to a single trial.
-_NOT_PASSED_ON = ("experiment", "scale", "rounds", "round", "out", "force", "bad_data")
+_NOT_PASSED_ON = ("experiment", "scale", "rounds", "round", "out", "trace", "force", "bad_data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,11 @@ def plan(jobs: Sequence[Job], arguments: Sequence[str]) -> list[Measurement]:
     unique = list({(one.path, one.spec.trial_id, one.spec.round): one for one in planned}.values())
     if len({one.path for one in unique}) < len(unique):
         raise ConfigError("out names one file for several records; leave it out or make it differ")
+    traces = [one.trace for one in unique if one.trace is not None]
+    if len(set(traces)) < len(traces):
+        raise ConfigError(
+            "trace names one file for several trials or rounds; leave it out or make it differ"
+        )
     for folder in dict.fromkeys(one.folder for one in unique):
         check_writable(folder)
     return unique
@@ -157,6 +163,10 @@ def _measurements(job: Job, command: str) -> list[Measurement]:
     else:
         if config.out is not None:
             raise ConfigError("out names one record, an experiment has many; give results_dir")
+        if config.trace is not None:
+            raise ConfigError(
+                "trace is of one trial, an experiment has many; name one trial in place of it"
+            )
         first = 0
         places = {"data_root": config.data_root, "results_dir": config.results_dir}
         specs, n_rounds = experiment_trials(
@@ -202,8 +212,15 @@ def _measurement(config: DictConfig, spec: TrialSpec, command: str) -> Measureme
         OUT.check_kind(path)
         check_suffix(path, "a record is", ".json")
         OUT.check(path)
+    trace = None if config.trace is None else Path(config.trace)
+    if trace is not None:
+        TRACE.check_kind(trace)
+        check_suffix(trace, "a timeline is", ".json", given_as="trace=")
+        TRACE.check(trace)
+        if trace.resolve() == path.resolve():
+            raise ConfigError(f"trace={trace} is where the record goes; give another name")
     log = results / "logs" / f"{spec.trial_id}.r{spec.round}.log"
     keeps = config.bad_data == "record"
     return Measurement(
-        replace(spec, command=command), results, path, log, bool(config.force), keeps
+        replace(spec, command=command), results, path, log, bool(config.force), keeps, trace=trace
     )

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import BenchError, OutputError
-from harness.measuring.launch import run_worker
+from harness.machine.facts import describe_machine
+from harness.measuring.launch import record_unmeasured, run_tracer, run_worker
 from harness.measuring.turns import turns
+from harness.planning.nodes import Nodes
 from harness.records.output_paths import check_room
 from harness.records.record import Record, find_record, trial_of
 from harness.records.watched_folders import WatchedFolders
@@ -25,7 +27,8 @@ Closing = Callable[[Sequence[Record]], Iterable[str]]
 class Measurement:
     """One trial's round to be measured, and where its record goes.
 
-    results_dir: the folder that runs take turns on.
+    results_dir: the folder that runs take turns on. nodes: what the machine has to be; None: any.
+    trace: where a timeline goes, if one is wanted.
     """
 
     spec: TrialSpec
@@ -34,6 +37,8 @@ class Measurement:
     log: Path
     force: bool
     records_bad_data: bool
+    nodes: Nodes | None = None
+    trace: Path | None = None
 
     @property
     def folder(self) -> Path:
@@ -85,6 +90,8 @@ def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more
             records.append(record)
             n_kept += kept
             reporter.ends(f"{words}  {'kept: ' if kept else ''}{outcome_words(record)}")
+            if one.trace is not None:
+                n_refused += not _is_traced(one, one.trace, record)
     for words in closing(records):
         print(words)
     if len(planned) == 1 and records:
@@ -92,6 +99,19 @@ def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more
     elif len(planned) > 1:
         print(totals([record.status for record in records], n_kept, n_refused))
     return n_refused == 0
+
+
+def _is_traced(one: Measurement, trace: Path, record: Record) -> bool:
+    """Make the timeline of a trial that has its record; says in one line why there is none."""
+    try:
+        if record.status != "ok":
+            raise BenchError(f"trace={trace} is not written: the trial is {record.status}")
+        run_tracer(one.spec, trace, one.log)
+    except BenchError as error:
+        complain(error)
+        return False
+    print(f"timeline: {trace} (open it in ui.perfetto.dev)")
+    return True
 
 
 @contextmanager
@@ -117,5 +137,8 @@ def measure_or_keep(one: Measurement) -> tuple[Record, bool]:
                 one.log.unlink(missing_ok=True)  # of a run that was killed behind its record
             return record, True
     check_room(one.folder)
+    fault = None if one.nodes is None else one.nodes.why_not(describe_machine())
+    if fault is not None:
+        return record_unmeasured(one.spec, one.path, "other_machine", fault), False
     keeps = one.records_bad_data
     return run_worker(one.spec, one.path, one.log, records_bad_data=keeps), False

@@ -47,6 +47,8 @@ def summary(record: Record, path: Path) -> str:
         parts = ", ".join(told) or "no phases told apart"
         lines.append(f"  a mini-batch: {whole_s * 1e3:.3g} ms; of it {parts}")
         lines.append(f"  {_work_words(record)}")
+    if record.choice is not None and record.choose_s is not None:
+        lines.append(f"  {record.choice.words}, in {record.choose_s:.1f} s")
     if record.in_force:
         lines += [f"  {words}" for words in (_way_words(record), _compiled_words(record)) if words]
     if record.check is not None:
@@ -59,12 +61,14 @@ def summary(record: Record, path: Path) -> str:
 def _way_words(record: Record) -> str:
     """How it ran: what a switch does not say, and what was asked but is not in force."""
     asked = record.config.get("system_options", {})
-    told = [name for name in ("backend", "blas", "calls") if name in record.in_force]
+    told = [name for name in ("backend", "blas", "calls", "threads") if name in record.in_force]
+    chosen = ("policy", "granularity") if record.choice else ()
     way = [f"{name} {record.in_force[name]}" for name in told]
     lost = [
         f"{name}={value}, though {in_word(asked[name])} was asked"
         for name, value in record.in_force.items()
-        if name in asked and name not in told and in_word(asked[name]) not in (value, "auto")
+        if name in asked and name not in (*told, *chosen)
+        if in_word(asked[name]) not in (value, "auto")
     ]
     return ", ".join(["ran with " + ", ".join(way), *lost] if way else lost)
 

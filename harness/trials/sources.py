@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from harness.contracts.policy import AUTO, policy_names
 from harness.engine.switches import DEFAULT_BACKENDS
 from harness.machine.source_code import code_sha256, mentioned
 from harness.trials.spec import TrialSpec
@@ -63,6 +64,8 @@ class SourceHashes:
     def _worked_out(self, spec: TrialSpec) -> str:
         roots = [WORKER, spec.adapter, spec.model_module, spec.loader]
         said = {*texts_in((spec.policy, spec.model, spec.system_options)), *_last_parts(roots)}
+        if AUTO in (spec.policy, spec.system_options.get("policy")):
+            said.update(policy_names())
         if spec.system_options.get("backend", "auto") == "auto":
             said.update(DEFAULT_BACKENDS.get(spec.device, ()))
         adapter = self._modules.read(spec.adapter)

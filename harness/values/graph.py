@@ -32,9 +32,13 @@ class Graph:
     rounds (n,): where control flow lets the graph be seen only piece by piece, the round in which
         each vertex appears, from 0: what a round holds is evaluated before the next one appears.
         None where all is seen at once.
+    phases, depths (n,): what a program that recorded the graph counted while it ran, both or none:
+        the stage of the program that a vertex is of, and its inline depth in it, from 0. Of the
+        same round, arguments have a smaller (phase, depth).
 
     Raises ScheduleError when the arrays are inconsistent, an argument does not come first (a
-    cycle) or is of a later round, or a vertex is not of the round of the one that it follows.
+    cycle) or is of a later round, a vertex is not of the round of the one that it follows, or a
+    depth goes back.
     """
 
     types: IntArray
@@ -44,6 +48,8 @@ class Graph:
     follows: IntArray = field(default_factory=lambda: int_array([]))
     cheap: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     rounds: IntArray | None = None
+    phases: IntArray | None = None
+    depths: IntArray | None = None
 
     def __post_init__(self) -> None:
         if len(self.follows) == 0:
@@ -53,8 +59,9 @@ class Graph:
         for name in ("types", "arg_start", "args", "follows"):
             object.__setattr__(self, name, int_array(getattr(self, name)))
         object.__setattr__(self, "cheap", _flags(self.cheap))
-        if self.rounds is not None:
-            object.__setattr__(self, "rounds", int_array(self.rounds))
+        for name in ("rounds", "phases", "depths"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, int_array(getattr(self, name)))
         self._check()
         self._check_follows()
 
@@ -86,6 +93,27 @@ class Graph:
             )
         if self.rounds is not None:
             self._check_rounds(self.rounds, users)
+        if self.phases is not None or self.depths is not None:
+            self._check_depths(users)
+
+    def _check_depths(self, users: IntArray) -> None:
+        phases, depths, n = self.phases, self.depths, self.n_vertices
+        if phases is None or depths is None or {len(phases), len(depths)} != {n}:
+            raise ScheduleError(f"phases and depths need an entry for each of {n} vertices, both")
+        if min(phases.min(initial=0), depths.min(initial=0)) < 0:
+            raise ScheduleError("phases and depths are counted from 0")
+        args = self.args
+        same = phases[args] == phases[users]
+        late = (phases[args] > phases[users]) | (same & (depths[args] >= depths[users]))
+        if self.rounds is not None:
+            late &= self.rounds[args] == self.rounds[users]
+        if late.any():
+            at = np.flatnonzero(late)[0]
+            user, arg = users[at], args[at]
+            raise ScheduleError(
+                f"vertex {user} (phase {phases[user]}, depth {depths[user]}) uses vertex {arg}"
+                f" (phase {phases[arg]}, depth {depths[arg]}): the depth goes back"
+            )
 
     def _check_rounds(self, rounds: IntArray, users: IntArray) -> None:
         if len(rounds) != self.n_vertices or rounds.min(initial=0) < 0:
@@ -147,7 +175,9 @@ class Graph:
         """Arguments of one vertex, by slot."""
         return self.args[self.arg_start[vertex] : self.arg_start[vertex + 1]]
 
-    def part(self, types: IntArray, arg_start: IntArray, args: IntArray) -> Graph:
+    def part(
+        self, types: IntArray, arg_start: IntArray, args: IntArray, vertices: IntArray
+    ) -> Graph:
         """Some vertices of this graph as one of the same types, all of it seen at once.
 
         The arrays are taken as they are: read-only, and right since this graph is; checking them
@@ -159,6 +189,9 @@ class Graph:
         for name in ("type_names", "follows", "cheap"):
             object.__setattr__(made, name, getattr(self, name))
         object.__setattr__(made, "rounds", None)
+        for name in ("phases", "depths"):
+            whole = getattr(self, name)
+            object.__setattr__(made, name, None if whole is None else whole[vertices])
         return made
 
 

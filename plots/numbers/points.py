@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from harness.planning.grid import Settings
 from harness.records.record import Record
 from harness.records.stats import Summary, paired_ratios, summarise
+from plots.numbers.rates import flop_per_byte, gbyte_per_s, gflop_per_s, graph_ms
 
 # Builds slower than their project's best: a fact of `versions`, what it begins with, and the
 # warning that ratios to such a build bear. DyNet's wheel has no BLAS.
@@ -203,6 +204,10 @@ QUANTITIES: Mapping[str, Quantity] = {
         n_copies,
         copied_kb,
         peak_memory_mib,
+        gflop_per_s,
+        gbyte_per_s,
+        flop_per_byte,
+        graph_ms,
     )
 }
 PER_INSTANCE = "_per_instance"  # behind the name of a quantity of a mini-batch

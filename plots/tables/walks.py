@@ -140,23 +140,23 @@ def settings_of(artefact: Artefact) -> dict[str, Settings]:
 def measured(artefact: Artefact, line: Line, settings: Settings, column: str) -> Measured | None:
     """What stands in a column; None where the start of a walk has nothing there."""
     walk, place = line.walk, line.place
-    here = _find(artefact, walk.walked(0 if place is None else place + 1), settings)
+    here = find_step(artefact, walk.walked(0 if place is None else place + 1), settings)
     if column == "ms":
         return measure_of(here, TIME)
     if column == SHARE:
         return share_of(ceiling_beside(artefact, here), here)
     if place is None:
         return None
-    first, last = (_find(artefact, walk.walked(n), settings) for n in (0, len(walk.steps)))
+    first, last = (find_step(artefact, walk.walked(n), settings) for n in (0, len(walk.steps)))
     if column == "so_far":
         return speedup_of(first, here, TIME)
     if column == "added_first":
-        return speedup_of(first, _find(artefact, walk.added_first(place), settings), TIME)
-    return speedup_of(_find(artefact, walk.removed_last(place), settings), last, TIME)
+        return speedup_of(first, find_step(artefact, walk.added_first(place), settings), TIME)
+    return speedup_of(find_step(artefact, walk.removed_last(place), settings), last, TIME)
 
 
-def _find(artefact: Artefact, trial: Settings, settings: Settings) -> Point | None:
-    """The point with just these options changed."""
+def find_step(artefact: Artefact, trial: Settings, settings: Settings) -> Point | None:
+    """The point of a workload with just these options changed."""
     for point in artefact.points:
         changed = {k: v for k, v in point.settings.items() if k.startswith(OPTION) or k == "system"}
         if changed == trial and _has(point, settings):

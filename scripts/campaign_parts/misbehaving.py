@@ -76,6 +76,9 @@ class Adapter(Reference):
         self._go_wrong("load")
         super().load(instances)
 
+    def upcoming(self, instances: Sequence[Any]) -> None:
+        self._go_wrong("upcoming")
+
     def run(self, clock: Clock, *, update: bool = True) -> None:
         self._go_wrong("run")
         super().run(clock, update=update and self.options.fault != "no_update")

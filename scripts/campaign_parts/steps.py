@@ -17,7 +17,7 @@ import numpy as np
 from harness.contracts.system import System, load_adapter
 from harness.errors import UnsupportedTrial
 from harness.machine.memory import resident_memory_bytes
-from harness.measuring.clock import NullClock
+from harness.measuring.clock import NullClock, stopwatch_of
 from harness.measuring.worker import run_settings
 from harness.planning.resolve import specs_of
 from harness.trials.spec import TrialSpec
@@ -70,6 +70,8 @@ def _prepared(name: str) -> tuple[TrialSpec, Workload, System]:
             system.prepare(workload.model, workload.weights)
             if system.learns:
                 system.learn(workload.mini_batches[0])
+            if system.chooses:
+                system.choose(workload.mini_batches, stopwatch_of(system.synchronize))
             for mini_batch in workload.mini_batches:
                 system.compile_for(mini_batch)
             return spec, workload, system

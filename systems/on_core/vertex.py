@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from harness.contracts.choice import Choice, Stopwatch
 from harness.contracts.model import Model, Weights
 from harness.contracts.policy import (
+    AUTO,
     Policy,
     check_policy_name,
     compile_policy,
@@ -17,16 +19,19 @@ from harness.contracts.policy import (
     workload_name,
 )
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
+from harness.contracts.timeline import Part
 from harness.engine.backend import Backend, backend_names, choose_backend
-from harness.engine.engine import Engine
+from harness.engine.engine import Engine, LaidOut
 from harness.engine.switches import Switches
+from harness.engine.work import arranged_work
 from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
-from harness.granularity.operators import OperatorModel
-from harness.granularity.vertices import VertexModel
 from harness.policies.parts.bound import lower_bound
-from harness.policies.parts.rounds import first_round, schedule_in_rounds
+from harness.policies.parts.rounds import first_round
 from harness.values.graph import MiniBatch
-from harness.values.schedule import check_schedule
+from harness.values.schedule import Schedule, check_schedule
+from systems.on_core.choosing import candidates_of, choose
+from systems.on_core.laboratory import EngineLaboratory
+from systems.on_core.prepared import NoClock, Prepared, prepared
 
 DEFAULT_POLICY = "frontier"
 
@@ -35,6 +40,8 @@ DEFAULT_POLICY = "frontier"
 class CoreOptions(Switches):
     """The engine's switches and `policy`, the preset's own, which RunSettings.policy overrides.
 
+    policy=auto chooses it, and the granularity in place of what is said of that (choosing.py).
+
     Raises ConfigError for a switch that is wrong, and for a policy or a backend that is none.
     """
 
@@ -42,7 +49,7 @@ class CoreOptions(Switches):
 
     def __post_init__(self) -> None:
         Switches.__post_init__(self)  # super() knows no class that has slots
-        check_policy_name(self.policy)
+        check_policy_name(self.policy, may_choose=True)
         if self.backend not in (known := ("auto", *backend_names())):
             raise ConfigError(
                 f"backend={self.backend} is unknown; choose one of {', '.join(known)}"
@@ -54,27 +61,26 @@ class CoreOptions(Switches):
         return Switches(**{item.name: getattr(self, item.name) for item in fields(Switches)})
 
 
-class _NoClock:
-    """Takes the marks of a run that is not measured."""
-
-    def mark(self, phase: str) -> None:
-        """Nothing is read."""
-
-
 class Adapter(System):
     """Executes the model's own vertex functions under a batching policy."""
 
     option_type = CoreOptions
     options: CoreOptions
+    engine_type: type[Engine] = Engine
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
         self.policy_name = settings.policy or self.options.policy
         self.switches = self.options.switches
         self.learns = is_learned(self.policy_name) and settings.learning.file is None
-        if not is_learned(self.policy_name):
+        self.chooses = self.policy_name == AUTO
+        if self.chooses:
+            self._candidates = candidates_of(self.switches)
+        elif not is_learned(self.policy_name):
             self.policy: Policy = load_policy(self.policy_name)
         self._backend: Backend | None = None
+        self._following: Sequence[Any] | None = None
+        self._ahead: tuple[Sequence[Any], MiniBatch, Schedule, LaidOut] | None = None
         self._n_programs: int | None = None  # before the last run that was made to compile
 
     @classmethod
@@ -87,34 +93,35 @@ class Adapter(System):
         return None
 
     def prepare(self, model: Model, weights: Weights) -> None:
-        """Trace, differentiate, lower and compile."""
-        operators = self.switches.granularity == "operator"
-        self.model = (
-            OperatorModel(model)
-            if operators
-            else VertexModel(
-                model,
-                share_equal_inputs=self.switches.share_equal_inputs,
-                outputs=self.switches.outputs,
-            )
-        )
-        output = self.model.output
-        self.engine = Engine(
-            self.model.functions,
-            [] if output is None else [output],
-            weights,
-            self.switches,
-            self.settings.device,
-            train=self.settings.mode == "train",
-            threads=self.settings.threads,
-        )
-        self._backend = self.engine.backend
+        """Trace, differentiate, lower and compile, where the granularity is known already."""
+        if self.chooses:
+            self._unprepared = model, weights
+            return
+        self._take(prepared(model, weights, self.switches, self.settings, self.engine_type))
         switches, learning = self.switches, self.settings.learning
         self.workload = workload_name(model.name, switches.granularity, switches.outputs)
         if self.learns:
             compile_policy(self.policy_name)
         elif is_learned(self.policy_name):
             self.policy = learn_policy(self.policy_name, [], learning, self.workload)
+
+    def _take(self, prepared: Prepared) -> None:
+        self._prepared = prepared
+        self.model, self.engine = prepared.model, prepared.engine
+        self._backend = self.engine.backend
+
+    def choose(self, mini_batches: Sequence[Sequence[Any]], stopwatch: Stopwatch) -> Choice:
+        """Choose policy and granularity, and keep the engine that they were tried on."""
+        model, weights = self._unprepared
+        lab = EngineLaboratory(
+            model, weights, self.switches, self.settings, mini_batches, stopwatch
+        )
+        choice = choose(self._candidates, lab, len(mini_batches))
+        chosen = choice.chosen
+        self.policy_name, self.policy = chosen.policy, lab.policy(chosen.policy)
+        self.switches = replace(self.switches, granularity=chosen.granularity)
+        self._take(lab.prepared_at(chosen.granularity))
+        return choice
 
     def learn(self, instances: Sequence[Any]) -> None:
         """Learn the policy on the graph of one mini-batch, or on what is seen of it first."""
@@ -131,7 +138,7 @@ class Adapter(System):
         if n_before != self._n_programs:
             self._n_programs = n_before
             self.load(instances)
-            self.run(_NoClock(), update=False)
+            self.run(NoClock(), update=False)
 
     def n_compilations(self) -> int | None:
         """Programs of the backend."""
@@ -140,22 +147,39 @@ class Adapter(System):
     def load(self, instances: Sequence[Any]) -> None:
         """Take the instances as they are."""
         self.instances = instances
+        self._following = None
+
+    def upcoming(self, instances: Sequence[Any]) -> None:
+        """Take those of the next mini-batch, which `run` then prepares, with `streaming`."""
+        self._following = instances if self.switches.streaming else None
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
-        """Construct, schedule (policy and memory layout), forward, backward, update."""
-        self.mini_batch: MiniBatch = self.model.mini_batch(self.instances)
-        clock.mark("construct")
-        self.schedule = schedule_in_rounds(self.policy, self.mini_batch.graph)
-        self.engine.arrange(self.mini_batch, self.schedule)
-        clock.mark("schedule")
-        self.engine.forward()
-        clock.mark("forward")
-        if self.settings.mode == "train":
-            self.engine.backward()
-            clock.mark("backward")
-            if update:
-                self.engine.update(self.settings.learning_rate)
-                clock.mark("update")
+        """Construct, schedule (policy and memory layout), forward, backward, update.
+
+        With `streaming` the first two of the mini-batch behind it, once all of this one is started.
+        """
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead[0] is not self.instances:
+            found = self._prepared.scheduled(self.instances, self.policy, clock)
+            self.mini_batch, self.schedule = found
+        else:
+            _, self.mini_batch, self.schedule, laid_out = ahead
+            self.engine.take(laid_out)
+            clock.mark("schedule")
+        self._prepared.compute(clock)
+        if self.settings.mode == "train" and update:
+            self.engine.update(self.settings.learning_rate)
+            clock.mark("update")
+        if self._following is not None:
+            mini_batch, schedule = self._prepared.planned(self._following, self.policy, clock)
+            laid_out = self.engine.prepare(mini_batch, schedule)
+            self._ahead = self._following, mini_batch, schedule, laid_out
+            clock.mark("schedule")
+
+    def run_in_parts(self, clock: Clock, part: Part) -> None:
+        """Batch by batch, and kernel by kernel where the backend can."""
+        with self.engine.in_parts(part):
+            self.run(clock)
 
     def result(self) -> Result:
         """Loss, outputs, gradients and counters of the last run, whose schedule is proved valid.
@@ -178,13 +202,16 @@ class Adapter(System):
         return self.engine.backend.weights()
 
     def counters(self) -> Counters:
-        """Batches and their lower bound, kernels and copied bytes of the last run."""
+        """Batches and their lower bound, kernels, copied bytes and work of the last run."""
         tally = self.engine.backend.tally
+        work = arranged_work(self.engine.plans, self.engine.laid_out.arrangement)
         return Counters(
             self.schedule.n_batches,
             tally.n_launches,
             tally.bytes_copied,
             lower_bound=lower_bound(self.mini_batch.graph),
+            n_flop=work.n_flop,
+            bytes_touched=work.n_bytes,
         )
 
     def moving_share(self) -> float | None:
@@ -205,7 +232,8 @@ class Adapter(System):
 
     def in_force(self) -> dict[str, str]:
         """The switches that the backend honours, and the way that it ran."""
-        return self.engine.facts()
+        chosen = {"policy": self.policy_name} if self.chooses else {}
+        return chosen | self.engine.facts()
 
     def peak_memory_bytes(self) -> int | None:
         """Peak of the device's own memory; None on the CPU, where the process's counts."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
 from harness.trials.ids import n_lookups
+from systems.inference_only import why_not_trained
 from systems.on_dynet.build import (
     AUTOBATCH,
     NATIVE,
@@ -29,10 +30,11 @@ from systems.on_dynet.build import (
     wheel_version,
 )
 from systems.on_dynet.compiled import PRODUCT_SIGNATURE, why_not_built
-from systems.on_dynet.rounds import Round
+from systems.on_dynet.rounds import Needed, Round
 from systems.on_dynet.steps import DynetSystem
 
 MODELS = {"instance": "systems.on_dynet.models", "manual": "systems.on_dynet.manual"}
+BREADTH_FIRST = "systems.on_dynet.breadth_first"
 MOST_ROWS = 128  # of a mini-batch, that are copied at once
 
 
@@ -45,6 +47,9 @@ class DynetOptions:
     products: which matrix products batch with each other: those whose left factor is one "node", as
     DyNet has it, or those of the same "sizes", where that factor is no parameter (systems/on_dynet/
     patches; source build only).
+    branches: how programs for one instance go on where values decide: "in_turn", one branch of the
+    instance after the other, or "together", breadth first, in models that are so written; the
+    others have no such branches.
     build: "source" (what make dynet-native installs), "wheel", or "auto": source where installed.
     profiling: DyNet prints a table of its batches' times when the process ends, and is slower; for
     scripts/split_dynet_phases.py, not for records.
@@ -53,6 +58,7 @@ class DynetOptions:
     autobatch: Literal["off", "agenda", "depth"] = "agenda"
     batching: Literal["instance", "manual"] = "instance"
     products: Literal["node", "sizes"] = "node"
+    branches: Literal["in_turn", "together"] = "in_turn"
     build: Literal["auto", "source", "wheel"] = "auto"
     profiling: bool = False
 
@@ -79,6 +85,9 @@ class Adapter(DynetSystem):
         if settings.device != "cpu":
             return f"DyNet is built for the CPU only, not for device={settings.device}"
         options = cls.options_of(settings)
+        reason = why_not_trained(model, settings.mode)
+        if reason is not None:
+            return reason
         programs = MODELS[options.batching]
         if importlib.util.find_spec(f"{programs}.{model.name}") is None:
             how = "mini-batched by hand" if options.batching == "manual" else "written for DyNet"
@@ -91,7 +100,7 @@ class Adapter(DynetSystem):
         self._patch = _patch(self.options)
         self._runtime = _import_dynet(self.settings, self.options, weights)
         self._store = self._runtime.ParameterStore(weights)
-        module = importlib.import_module(f"{MODELS[self.options.batching]}.{model.name}")
+        module = importlib.import_module(_program(model, self.options))
         self._network = module.Network(model, self._store)
         self._trainer = self._runtime.sgd(self._store, self.settings.learning_rate)
         self._dy = self._runtime.dy
@@ -121,9 +130,12 @@ class Adapter(DynetSystem):
         self._dy.renew_cg()
         self._rounds = []
         for built in self._network.build(self._instances):
-            self._rounds.append(built)
+            is_needed = isinstance(built, Needed)
+            newest = built.value if is_needed else built.loss
+            if not is_needed:
+                self._rounds.append(built)
             clock.mark("construct")
-            built.loss.forward()
+            newest.forward()
             clock.mark("forward")
         self._loss = self._rounds[0].loss
         if len(self._rounds) > 1:
@@ -181,6 +193,9 @@ class Adapter(DynetSystem):
     def versions(self) -> dict[str, str]:
         """Which build of DyNet this is; builds are not comparable with each other."""
         facts: dict[str, str] = {"dynet_autobatch": self.options.autobatch}
+        if self.options.branches == "together":
+            is_written = _program(self._model, self.options).startswith(BREADTH_FIRST)
+            facts["dynet_branches"] = "together" if is_written else "in turn (has none)"
         if self.options.products == "sizes":
             is_used = self._patch is not None and self._patch.product_signature_in_force()
             facts["dynet_products"] = "by sizes" if is_used else "by node (patch unused)"
@@ -191,6 +206,15 @@ class Adapter(DynetSystem):
             "dynet": self._runtime.version(),
             "dynet_build": f"wheel {wheel_version()}",
         }
+
+
+def _program(model: Model, options: DynetOptions) -> str:
+    """The module of a model."""
+    if options.branches == "together" and options.batching == "instance":
+        name = f"{BREADTH_FIRST}.{model.name}"
+        if importlib.util.find_spec(name) is not None:
+            return name
+    return f"{MODELS[options.batching]}.{model.name}"
 
 
 def _why_no_dynet(options: DynetOptions) -> str | None:

@@ -16,3 +16,15 @@ class Round(NamedTuple):
 
     loss: Any
     outputs: Sequence[Any]
+
+
+class Needed(NamedTuple):
+    """The newest expression: with it all before it is evaluated, and the program reads its value.
+
+    A round without loss and outputs, behind which values decide how a program goes on.
+    """
+
+    value: Any
+
+
+Part = Round | Needed

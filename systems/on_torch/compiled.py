@@ -13,6 +13,7 @@ from torch._inductor import config as inductor
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import RunSettings
+from harness.programs.model import ProgramModel
 from systems.on_torch.kept_graphs import graphs_kept
 from systems.on_torch.levels import Adapter as LevelsAdapter
 from systems.on_torch.parts.compiled_cell import CompiledCell
@@ -36,7 +37,8 @@ class Adapter(LevelsAdapter):
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         """An LSTM cell has to be there to be compiled, and on a CPU a C++ compiler."""
-        if model.instance_kind not in SENTENCES and model.name not in TREES:
+        has_lstm = model.instance_kind in SENTENCES and not isinstance(model, ProgramModel)
+        if not has_lstm and model.name not in TREES:
             return (
                 f"torch_compiled compiles the LSTM cell, which model {model.name} does not have;"
                 " system=torch_levels runs it where it is written for torch"

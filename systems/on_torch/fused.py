@@ -11,6 +11,7 @@ from torch import nn
 from harness.contracts.model import Model
 from harness.contracts.system import RunSettings
 from harness.errors import ConfigError
+from harness.programs.model import ProgramModel
 from systems.on_torch.levels import Adapter as LevelsAdapter
 from systems.on_torch.parts.output_layer import LossWay
 from systems.on_torch.parts.recurrences import Packed, Padded
@@ -48,10 +49,11 @@ class Adapter(LevelsAdapter):
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         """nn.LSTM takes whole sentences only: no trees, and no decoder that waits for its words."""
-        if model.instance_kind != "chain":
+        if model.instance_kind != "chain" or isinstance(model, ProgramModel):
             return (
                 f"nn.LSTM reads whole sentences in one call, which model {model.name} does not"
-                " consist of; system=torch_levels runs it where it is written for torch"
+                " consist of, or has another cell for; system=torch_levels runs it where it is"
+                " written for torch"
             )
         return super().skip(model, settings)
 

@@ -23,6 +23,7 @@ from harness.contracts.system import (
     System,
     why_not_written,
 )
+from systems.inference_only import why_not_trained
 from systems.on_torch.parts.output_layer import LateOutputs
 
 MODELS = "systems.on_torch.models"
@@ -55,7 +56,8 @@ class TorchSystem(System):
         """CUDA has to be there, and the model to be written for torch."""
         if settings.device == "cuda" and not torch.cuda.is_available():
             return "torch sees no CUDA device here"
-        return why_not_written(model.name, cls.models)
+        reason = why_not_written(model.name, cls.models, cls.network)
+        return reason or why_not_trained(model, settings.mode)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Build the module with the shared weights."""

@@ -36,7 +36,7 @@ UNKNOWN = [
     (["+colour=red"], ["colour is not in the configuration", "batch_size"]),
     (["+timing.pause=1"], ["timing.pause is not in the configuration", "n_warmup"]),
     (["colour=red"], ["colour"]),
-    (["system.kind=fast"], ["system/null.yaml has kind=fast", "strategy, framework, subgraph"]),
+    (["system.kind=fast"], ["system/null.yaml has kind=fast", "strategy, ablation, framework"]),
     (["learning.file_sha256=ab"], ["learning.file_sha256=ab cannot be chosen", "leave it out"]),
     (["learning.variant=odd"], ["learning.variant=odd", "released, intended"]),
     (["batch_size"], ["batch_size"]),

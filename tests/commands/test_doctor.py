@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from harness.commands import doctor
+from harness.machine.facts import describe_machine
+from harness.machine.quiet import Finding
+from harness.measuring.interpreter import interpreter_of
 from harness.trials.spec import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
@@ -33,12 +36,25 @@ def test_the_doctor_says_what_runs_and_why_not(
     assert "skipping  cpu   no: not on this machine" in text
     assert doctor.main(["--json"]) == 0
     content = json.loads(capsys.readouterr().out)
-    assert set(content) == {"machine", "systems", "disturbance", "quiet"}
+    assert set(content) == {"machine", "products", "systems", "disturbance", "quiet"}
 
 
 @pytest.mark.slow
-def test_every_system_is_asked_about_a_model_that_it_runs() -> None:
-    reasons = {answer.system: answer.reason for answer in doctor.ask_all()}
+def test_every_system_is_asked_about_a_model_that_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All adapters of a framework in one process, since each imports it for a second or more."""
+    asked: dict[tuple[str, str], list[TrialSpec]] = {}
+
+    def note(specs: Sequence[TrialSpec]) -> list[doctor.Answer]:
+        for spec in specs:
+            framework = spec.adapter.split(".")[1]  # systems.on_torch.eager
+            asked.setdefault((framework, interpreter_of(spec)), []).append(spec)
+        return []
+
+    with monkeypatch.context() as patch:
+        patch.setattr(doctor, "ask", note)
+        doctor.ask_all()
+    answers = [answer for specs in asked.values() for answer in doctor.ask(specs)]
+    reasons = {answer.system: answer.reason for answer in answers}
     assert {"torch_rnn", "subgraph_pq", "vertex"} <= set(reasons)
     said = [reason for reason in reasons.values() if reason and "model" in reason]
     assert said == []
@@ -61,3 +77,17 @@ def test_a_system_that_ends_its_process_is_told_of(
 ) -> None:
     (answer,) = doctor.ask([make_spec(system="odd", adapter=adapter)])
     assert str(answer.reason).startswith(reason)
+
+
+ANSWERS = [doctor.Answer("null", "cpu", None)]
+LACKING = Finding("products", "OpenBLAS 0.3 of NumPy's wheel", "pip install scipy-openblas64")
+
+
+def test_a_library_that_lacks_is_told_but_is_no_disturbance() -> None:
+    machine = describe_machine()
+    text = doctor.to_text(machine, ANSWERS, [Finding("swap used", "0 MiB")], LACKING)
+    assert "OpenBLAS 0.3 of NumPy's wheel  <- pip install scipy-openblas64" in text
+    assert text.endswith("  yes")
+    told = json.loads(doctor.to_json(machine, ANSWERS, [], LACKING))
+    assert told["products"]["advice"] == "pip install scipy-openblas64"
+    assert told["quiet"]

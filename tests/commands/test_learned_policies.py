@@ -211,18 +211,22 @@ ENGINE = {
 }
 
 
+# What is learned and when does not depend on what runs batches, which takes seconds to compile.
+PLAIN = {"fusion": False, "backend": "stepwise"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("granularity", ["vertex", "operator"])
 def test_a_trial_learns_before_it_is_timed(
     granularity: str, make_spec: Callable[..., TrialSpec], tmp_path: Path
 ) -> None:
-    options = {"policy": "fsm_sort", "granularity": granularity, "fusion": False}
+    options = {"policy": "fsm_sort", "granularity": granularity, **PLAIN}
     learning = LearningSettings(trials=20)
     record = measure(make_spec(**ENGINE, system_options=options, learning=learning), tmp_path)
     assert (record.status, record.reason) == ("ok", None)
     assert record.learn_s is not None
     assert record.compile_s is not None
-    other = make_spec(**ENGINE, system_options={"policy": "agenda", "fusion": False})
+    other = make_spec(**ENGINE, system_options={"policy": "agenda", **PLAIN})
     assert measure(other, tmp_path).learn_s is None
 
 
@@ -233,6 +237,6 @@ def test_a_trial_takes_a_saved_policy(
     file = tmp_path / "machine.json"
     rows_of(capsys, "policy=fsm_base", "outputs=stage", f"save_policy={file}")
     learning = LearningSettings(file=str(file))
-    changes = {"system_options": {"policy": "fsm_base", "fusion": False}, "learning": learning}
+    changes = {"system_options": {"policy": "fsm_base", **PLAIN}, "learning": learning}
     record = measure(make_spec(**ENGINE, **changes), tmp_path)
     assert (record.status, record.learn_s) == ("ok", None)

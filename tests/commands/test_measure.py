@@ -15,6 +15,7 @@ from harness.planning.compose import Composer
 from harness.planning.run_plan import VARIABLE, RunPlan
 from harness.records.measured import sitting_path
 from harness.records.record import path_of, read_record
+from harness.terminal import in_a_run
 from harness.trials.spec import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
@@ -97,7 +98,7 @@ def run_plan(folder: Path, spec: TrialSpec, until: float | None) -> Path:
 def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """What is said past the log."""
     with (tmp_path / "terminal").open("w") as file:
-        monkeypatch.setattr(measure, "TERMINAL", file.fileno())
+        monkeypatch.setattr(in_a_run, "TERMINAL", file.fileno())
         yield tmp_path / "terminal"
 
 

@@ -35,6 +35,11 @@ def _bench(out: Path) -> int:
     return bench(["system=null", *WORKLOAD, *TIMING, results, f"out={out}"])
 
 
+def _trace(trace: Path) -> int:
+    results = f"results_dir={trace.parents[1] / 'results'}"
+    return bench(["system=null", *WORKLOAD, *TIMING, results, f"trace={trace}"])
+
+
 def _pack(file: Path) -> int:
     return collect([str(file.parents[1] / "results"), "--pack", str(file.parent)])
 
@@ -50,6 +55,7 @@ def _schedule(*words: str) -> int:
 # By what is asked for: the name of the file, and the command that writes it.
 OUTPUTS: dict[str, tuple[str, Callable[[Path], int]]] = {
     "bench out": ("r0.json", _bench),
+    "bench trace": ("timeline.json", _trace),
     "schedule out": ("rows.json", lambda path: _schedule(f"out={path}")),
     "schedule csv": ("rows.csv", lambda path: _schedule(f"out={path}")),
     "save_policy": ("policy", lambda path: _schedule(f"save_policy={path}")),

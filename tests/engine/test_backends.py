@@ -5,8 +5,9 @@ A backend that joins harness/engine/backends/ is found by name and tested here w
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 import harness.engine.engine
 from harness.contracts.model import Model, initial_weights
+from harness.contracts.timeline import Details
 from harness.engine.backend import (
     Arrangement,
     Backend,
@@ -137,6 +139,41 @@ def test_it_agrees_with_the_oracle(kind: type[Backend], name: str) -> None:
             np.testing.assert_allclose(gradients[key] / scale, gradient / scale, atol=3e-5)
 
 
+@pytest.mark.parametrize("name", ["tree_lstm", "seq2seq"])
+def test_in_parts_it_does_the_same_work(kind: type[Backend], name: str) -> None:
+    """And tells of every batch, or of every launch where batches run together."""
+    if kind is KINDS["cuda"] and name not in INTERPRETED:
+        pytest.skip("interpreted, it takes seconds; its programs are walked")
+    setting, kinds, depth = Setting(name), Counter[str](), [0]
+
+    @contextmanager
+    def part(kind: str, name: str, details: Details) -> Iterator[Details]:
+        assert name
+        kinds[kind] += 1
+        depth[0] += 1
+        assert depth[0] <= 2, "kernels have no parts"
+        yield details
+        depth[0] -= 1
+
+    loss = setting.train(setting.instances)
+    gradients = setting.backend.gradients()
+    n_launches = setting.backend.tally.n_launches
+    with setting.engine.in_parts(part):
+        np.testing.assert_allclose(setting.train(setting.instances), loss, rtol=1e-6)
+    for key, gradient in setting.backend.gradients().items():
+        np.testing.assert_allclose(gradient, gradients[key], rtol=1e-5, atol=1e-7)
+    assert setting.backend.tally.n_launches == n_launches or kind.runs_together
+    if kind.runs_together:
+        assert kinds["kernel"] > 0
+    else:
+        arranged = setting.engine.laid_out.arrangement
+        runs = [*arranged.forward, *arranged.backward]
+        assert kinds["batch"] == sum(len(batches) for _, batches in runs)
+    n_before = kinds.total()
+    setting.train(setting.instances)
+    assert kinds.total() == n_before, "afterwards it runs as before"
+
+
 @pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "two_pulls"])
 def test_an_update_is_a_step_of_sgd_on_a_copy(kind: type[Backend], name: str) -> None:
     setting = Setting(name)
@@ -176,7 +213,7 @@ def test_outputs_may_be_read_by_several_functions(kind: type[Backend]) -> None:
         setting.engine.forward()
         losses.append(setting.engine.loss())
         setting.engine.backward()
-    assert len(two.engine.read) == 2
+    assert len(two.engine.laid_out.read) == 2
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
     np.testing.assert_allclose(one.engine.outputs(), two.engine.outputs(), rtol=1e-5, atol=1e-6)
     for key, gradient in one.backend.gradients().items():
@@ -186,7 +223,7 @@ def test_outputs_may_be_read_by_several_functions(kind: type[Backend]) -> None:
 def test_an_output_function_that_reads_nothing_is_left_out(kind: type[Backend]) -> None:
     setting = Setting("tree_lstm", n_outputs=2)
     setting.train(setting.instances)
-    assert [k for k, _ in setting.engine.read.tolist()] == [-1]
+    assert [k for k, _ in setting.engine.laid_out.read.tolist()] == [-1]
 
 
 def test_several_values_may_be_pushed(kind: type[Backend]) -> None:
@@ -238,7 +275,7 @@ def test_what_has_no_effect_is_not_in_force(
 
 def test_a_function_without_rows_is_refused() -> None:
     none = np.zeros(0, dtype=np.int32)
-    geometry = TypeGeometry(TypeRows(none, np.zeros(1, dtype=np.int32), none), {}, {}, True)
+    geometry = TypeGeometry(TypeRows(none, np.zeros(1, dtype=np.int32), none), {}, {}, 0, True)
     with pytest.raises(ValueError, match=r"functions \[3\] have no rows"):
         Arrangement({3: geometry}, {})
 
@@ -273,7 +310,7 @@ def test_the_engine_makes_one_call_a_stage(monkeypatch: pytest.MonkeyPatch) -> N
     assert backend.calls["arrange"] == backend.calls["clear_gradients"] == 3
     forward = [(t, b) for stage, t, b in backend.batches if stage == "batch"]
     backward = [(t, b) for stage, t, b in backend.batches if stage == "backward"]
-    assert len(forward) == 3 * (len(setting.engine.layout.batches) + 1)
+    assert len(forward) == 3 * (len(setting.engine.laid_out.layout.batches) + 1)
     assert backward[: len(backward) // 3] == forward[: len(forward) // 3][::-1]
     whole = {b for stage, _, b in backend.batches if stage in ("eager", "lazy", "backward_lazy")}
     assert whole == {ALL_ROWS}

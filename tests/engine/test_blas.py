@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from harness.engine.cpu_kernels import blas
+from harness.engine.cpu_kernels import blas, libraries
 from harness.engine.cpu_kernels.blas import (
     LIMIT,
     NEVER,
@@ -140,3 +140,18 @@ def test_a_transposed_copy(shape: tuple[int, int]) -> None:
     out = np.empty(shape[::-1], np.float32)
     transpose(matrix, out)
     np.testing.assert_array_equal(out, matrix.T)
+
+
+def test_what_is_lacking_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries, "PACKAGED", None)
+    monkeypatch.setattr(libraries, "ONEDNN", None)
+    monkeypatch.setattr(libraries, "LIBRARY", None)
+    asked = "pip install scipy-openblas64 onednn-cpu-gomp"
+    assert libraries.multiplies_with() == ("nothing", asked)
+
+
+@pytest.mark.skipif(libraries.PACKAGED is None, reason="the package is not installed")
+def test_openblas_is_the_package_s_and_not_numpys() -> None:
+    assert libraries.LIBRARY is libraries.PACKAGED
+    numpys = libraries._numpys_openblas()
+    assert numpys is None or numpys.name.endswith("of NumPy's wheel")

@@ -16,16 +16,16 @@ import pytest
 import torch
 
 import harness.engine.engine
-from harness.engine.backend import Arrangement
-from harness.engine.backends.cuda.arrays import ChildOf
+from harness.contracts.model import Weights
+from harness.engine.backends.cuda.arrays import ChildOf, Words
 from harness.engine.backends.cuda.expressions import EXPRESSIONS
 from harness.engine.backends.cuda.kinds import Columns, Kind, Product, Row, TileKind
 from harness.engine.backends.cuda.launching import BUCKETS, bucket_of
-from harness.engine.backends.cuda.memory import joined
 from harness.engine.backends.cuda.model import ModelKinds
-from harness.engine.backends.cuda.module import WORDS
+from harness.engine.backends.cuda.module import WORDS, Module
 from harness.engine.backends.cuda.program import Phase
 from harness.engine.backends.cuda.stage import PlacedKind
+from harness.engine.backends.cuda.staging import starts_of
 from harness.engine.backends.cuda.tiles import MANY, Tile, Tiling
 from harness.engine.backends.stepwise.kernels import ELEMENTWISE
 from harness.oracle import run_reference
@@ -44,8 +44,12 @@ class Sabotaged(WalkedBackend):
     change_phases: Callable[[list[Phase]], list[Phase]] = staticmethod(lambda phases: phases)
     n_changed = 0
 
-    def _write_kernels(self) -> ModelKinds:
-        kinds = super()._write_kernels()
+    def load(self, weights: Weights) -> None:
+        super().load(weights)
+        find = self._preparation.find_kinds
+        self._preparation.find_kinds = lambda: self._changed_kinds(find())  # type: ignore[method-assign]
+
+    def _changed_kinds(self, kinds: ModelKinds) -> ModelKinds:
         stages = {
             stage: {t: [self._changed(one) for one in found] for t, found in of_type.items()}
             for stage, of_type in kinds.stages.items()
@@ -59,13 +63,8 @@ class Sabotaged(WalkedBackend):
         type(self).n_changed += changed != one.kind
         return replace(one, kind=changed)
 
-    def _upload(self) -> None:
-        """What runs is not what was written: the words are of no matter to the walk."""
-
-    def arrange(self, rows: Arrangement) -> None:
-        super().arrange(rows)
-        for kernel, phases in self._phases.items():
-            self._phases[kernel] = type(self).change_phases(phases)
+    def phases(self, module: Module, words: Words) -> list[Phase]:
+        return type(self).change_phases(super().phases(module, words))
 
 
 @pytest.fixture
@@ -178,8 +177,8 @@ def test_words_say_where_every_row_is_once() -> None:
     """Decoded from the words alone: the instructions of a stage cover each function's rows."""
     setting = backend_of("tree_lstm")
     backend: Any = setting.backend
-    numbers = backend._numbers["forward"]
-    words = numbers.words(backend._phases["forward"])
+    words = backend._prepared.programs[0]
+    module = backend._preparation.modules["forward"]
     n_phases = int(words[0])
     bounds = words[1 : 2 + n_phases]
     table = words[2 + n_phases :].reshape(-1, WORDS)
@@ -189,7 +188,7 @@ def test_words_say_where_every_row_is_once() -> None:
     for number, start, n, _, n_tiles, *rest in table.tolist():
         assert n_tiles > 0
         assert rest == [0, 0, 0]
-        kind = numbers.module.entries[number].kind
+        kind = module.entries[number].kind
         covered.setdefault(kind, []).append((start, start + n))
     for ranges in covered.values():
         ends = sorted(ranges)
@@ -221,7 +220,7 @@ def test_a_level_has_few_phases(name: str, forward: int, backward: int) -> None:
     """In either direction: one where no product reads what the level itself computes, else two."""
     backend: Any = backend_of(name).backend
     for stage, most in (("batch", forward), ("backward", backward)):
-        for type_id, found in backend._kinds.stages[stage].items():
+        for type_id, found in backend._preparation.kinds.stages[stage].items():
             if type_id > 0 and found:
                 assert max(one.phase for one in found) + 1 <= most, (stage, type_id)
 
@@ -238,7 +237,7 @@ def test_a_mini_batch_is_one_upload() -> None:
 
 def test_arrays_lie_behind_their_places() -> None:
     arrays = [np.array(a, dtype=np.int32) for a in ([7, 8], [], [9])]
-    assert joined(arrays).tolist() == [3, 5, 5, 7, 8, 9]
+    assert starts_of(arrays).tolist() == [3, 5, 5]
 
 
 def test_a_bucket_has_room() -> None:

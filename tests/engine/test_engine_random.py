@@ -43,15 +43,16 @@ def _interpreted_kernels() -> Iterator[None]:
     st.lists(sketches(), min_size=1, max_size=3),
     st.sampled_from([*all_switches("vertex"), *all_switches("operator")]),
     st.sampled_from(["frontier", "agenda"]),
+    st.integers(1, 3),
 )
 def test_any_program_computes_what_the_oracle_does(
-    model: RandomModel, instances: list[Sketch], switches: Switches, policy: str
+    model: RandomModel, instances: list[Sketch], switches: Switches, policy: str, threads: int
 ) -> None:
     weights = initial_weights(model, 3)
     oracle = run_reference(model, weights, instances, "train")
     values = [oracle.outputs, *oracle.gradients.values()]
     assume(max(float(np.abs(value).max()) for value in values) < 1e3)
-    result = run(prepared(model, weights, switches, policy), instances)
+    result = run(prepared(model, weights, switches, policy, threads=threads), instances)
     assert disagreements(result, oracle, 2e-4) == []
     inferred = run(prepared(model, weights, switches, policy, mode="infer"), instances)
     assert abs(inferred.loss - oracle.loss) <= 2e-4 * max(1.0, abs(oracle.loss))

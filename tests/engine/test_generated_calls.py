@@ -87,7 +87,7 @@ def test_machine_code_agrees_with_the_oracle_in_one_call_and_batch_by_batch(name
     for loop in ("compiled", "python"):
         adapter = prepared(model, weights, Switches(loop=loop), "agenda")
         assert disagreements(run(adapter, instances), oracle) == [], loop
-        calls = {"compiled": "one call a stage", "python": "one call a batch"}[loop]
+        calls = {"compiled": "one call a pass", "python": "one call a batch"}[loop]
         assert adapter.in_force()["calls"] == calls
 
 
@@ -103,9 +103,9 @@ def test_functions_that_keep_joining_get_loops_of_their_own() -> None:
             result = run(adapter, mini_batch)
             assert disagreements(result, run_reference(model, weights, mini_batch, "train")) == []
             calls.append(adapter.in_force()["calls"])
-    assert calls[0] == "one call a stage"
-    assert calls[-1] == "one call a run of one function"
-    assert sorted(calls, reverse=True) == calls
+    assert calls[0] == "one call a pass"
+    assert calls[-1] == "one function at a time"
+    assert sorted(calls) == calls
 
 
 def test_generated_code_runs_where_torch_is_not_installed() -> None:

@@ -12,11 +12,13 @@ import torch
 from harness.contracts.model import initial_weights
 from harness.engine.backends.cuda import backend as cuda
 from harness.engine.switches import Switches
+from harness.measuring.passes import loaded
 from harness.oracle import run_reference
 from tests.support.engine_models import EXAMPLES, GRANULARITIES
 from tests.support.engine_runs import (
     ONE_BY_ONE,
     POLICIES,
+    NoClock,
     all_switches,
     disagreements,
     prepared,
@@ -111,3 +113,43 @@ def test_inference_on_cuda() -> None:
     oracle = run_reference(model, weights, instances, "infer")
     result = run(prepared(model, weights, mode="infer", device="cuda"), instances)
     assert disagreements(result, oracle, 1e-4) == []
+
+
+@pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "lattice_lstm"])
+@pytest.mark.parametrize(
+    "switches",
+    [{"streaming": True}, {"persistent": True}, {"streaming": True, "persistent": True}],
+    ids=["streaming", "persistent", "both"],
+)
+def test_passes_under_switches_of_cuda_alone_train_alike(
+    name: str, switches: dict[str, Any]
+) -> None:
+    """Neither changes what is computed, nor in which order."""
+    model, instances = EXAMPLES[name]
+    weights = initial_weights(model, 7)
+    parts = [instances[:1], instances * 3, instances, instances * 2]
+    found = []
+    for chosen in ({}, switches):
+        adapter = prepared(model, weights, Switches(backend="cuda", **chosen), device="cuda")
+        for _ in range(3):
+            for _ in loaded(adapter, parts):
+                adapter.run(NoClock())
+        found.append(adapter.parameters())
+    for key in found[0]:
+        np.testing.assert_allclose(found[0][key], found[1][key], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["tree_lstm", "child_sum"])
+def test_the_stepwise_backend_is_captured_in_a_graph(name: str) -> None:
+    """Nothing in a mini-batch waits for the device, which would end the capture."""
+    model, instances = EXAMPLES[name]
+    weights = initial_weights(model, 7)
+    oracle = run_reference(model, weights, instances, "train")
+    adapter = prepared(model, weights, Switches(backend="stepwise"), device="cuda")
+    assert disagreements(run(adapter, instances), oracle, 1e-4) == []  # libraries are loaded
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        adapter.engine.forward()
+        adapter.engine.backward()
+    graph.replay()
+    assert disagreements(adapter.result(), oracle, 1e-4) == []

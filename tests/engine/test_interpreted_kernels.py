@@ -6,6 +6,7 @@ tests/engine/test_backends.py runs the same with the tiles that a GPU gets.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,8 @@ class SmallTiles(Backend):
 
     tiling = SMALL
 
-    def load(self, weights: Weights) -> None:
-        self._memory = PoisonedMemory(weights, self._device)
+    def _make_memory(self, weights: Weights) -> PoisonedMemory:
+        return PoisonedMemory(weights, self._device)
 
 
 @pytest.fixture
@@ -65,36 +66,41 @@ def wrong(
     switches: Switches | None = None,
     mode: str = "train",
     policy: str = "agenda",
-    tolerance: float = TOLERANCE,
+    tolerances: Sequence[float] = (TOLERANCE,),
 ) -> list[str]:
-    """What of one mini-batch is not the oracle's."""
+    """What of one mini-batch is not the oracle's, within the last of the tolerances.
+
+    Within those before it something must be wrong.
+    """
     weights = initial_weights(model, 7)
     adapter = prepared(model, weights, switches, policy, mode)
     oracle = run_reference(model, weights, instances, mode)
-    return disagreements(run(adapter, instances), oracle, tolerance)
+    result = run(adapter, instances)
+    *too_narrow, wide = (disagreements(result, oracle, tolerance) for tolerance in tolerances)
+    assert all(too_narrow)
+    return wide
 
 
-@pytest.mark.parametrize("hidden_size", [5, 20, 37])
-@pytest.mark.parametrize("kind", [TreeLSTM, TreeGRU])
+# Below a tile; a tile and some; two tiles and some. Interpreting a size takes seconds.
+@pytest.mark.parametrize(("kind", "hidden_size"), [(TreeLSTM, 5), (TreeGRU, 20), (TreeLSTM, 37)])
 def test_sizes_need_not_fit_tiles(
     kind: type[TreeLSTM | TreeGRU], hidden_size: int, interpreted: None
 ) -> None:
     sizes = ModelSizes(hidden_size, {"words": 11, "classes": 5}, embedding_size=hidden_size)
-    assert wrong(kind(sizes), trees(sizes, (1, 9, 4))) == []
+    assert wrong(kind(sizes), trees(sizes, (1, 5, 3))) == []
 
 
 def test_lower_precision_rounds_the_factors_of_products(interpreted: None) -> None:
     sizes = ModelSizes(20, {"words": 11, "classes": 5})
-    model, of = TreeLSTM(sizes), trees(sizes, (9, 7))
-    assert wrong(model, of, Switches(precision="bf16")) != []
-    assert wrong(model, of, Switches(precision="bf16"), tolerance=TOLERANCES["bf16"].array) == []
+    switches, tolerances = Switches(precision="bf16"), (TOLERANCE, TOLERANCES["bf16"].array)
+    assert wrong(TreeLSTM(sizes), trees(sizes, (5, 3)), switches, tolerances=tolerances) == []
 
 
 @pytest.mark.slow
 def test_batches_of_one_and_of_hundreds(interpreted: None) -> None:
     sizes = ModelSizes(6, {"words": 11, "classes": 5})
     assert wrong(TreeLSTM(sizes), trees(sizes, (1,))) == []
-    assert wrong(TreeLSTM(sizes), trees(sizes, [3] * 100)) == []
+    assert wrong(TreeLSTM(sizes), trees(sizes, [3] * 50)) == []
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
@@ -109,28 +115,30 @@ def test_a_matrix_of_every_vertex(mode: str, interpreted: None) -> None:
     assert wrong(MVRNN(sizes), trees(sizes, (5, 3)), mode=mode) == []
 
 
+# Edges to several children at once change kernels where these do; NumPy walks all pairs below.
+IN_THE_INTERPRETER = [
+    *(("tree_lstm", switch) for switch in ONE_BY_ONE),
+    *(("child_sum", switch) for switch in ("all", "lazy_batching", "fusion", "none")),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tree_lstm", "child_sum"])
-@pytest.mark.parametrize("switches", ONE_BY_ONE.values(), ids=ONE_BY_ONE)
-def test_every_switch_in_the_interpreter(
-    name: str, switches: dict[str, Any], interpreted: None
-) -> None:
+@pytest.mark.parametrize(("name", "switch"), IN_THE_INTERPRETER)
+def test_every_switch_in_the_interpreter(name: str, switch: str, interpreted: None) -> None:
     model, instances = EXAMPLES[name]
-    assert wrong(model, instances, Switches(**switches)) == []
+    assert wrong(model, instances, Switches(**ONE_BY_ONE[switch])) == []
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-@pytest.mark.parametrize("switches", ONE_BY_ONE.values(), ids=ONE_BY_ONE)
-def test_every_switch_and_model(
-    name: str, switches: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_switch_and_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Walked by NumPy, since Triton's interpreter takes seconds."""
-    if name == "passes_on" and switches.get("outputs") == "vertices":
-        pytest.skip("its loss reads states that are not pushed")
     monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
     model, instances = EXAMPLES[name]
-    for mode in ("train", "infer"):
-        assert wrong(model, instances, Switches(**switches), mode, policy="frontier") == []
+    for switch, mode in product(ONE_BY_ONE, ("train", "infer")):
+        switches = Switches(**ONE_BY_ONE[switch])
+        if name == "passes_on" and switches.outputs == "vertices":
+            continue  # its loss reads states that are not pushed
+        assert wrong(model, instances, switches, mode, policy="frontier") == [], (switch, mode)
 
 
 def test_why_it_cannot_run_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from harness.engine.switches import Switches
 from harness.errors import ScheduleError
 from harness.models.tree_fc import TreeFC
 from harness.values.graph import Graph, MiniBatch
+from harness.values.instances import int_array
 from harness.values.schedule import Schedule
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import BINARY, EXAMPLES, tree
@@ -39,7 +40,8 @@ def _laid_out(
     mini_batch = MiniBatch(graph, {}, nobody, 1)
     schedule = load_policy(policy)(graph)
     spaces = [t % n_spaces for t in range(graph.n_types)]
-    return plan(mini_batch, schedule, spaces, reorder=reorder), schedule, spaces
+    layout = plan(mini_batch, schedule, int_array(spaces), reorder=reorder)
+    return layout, schedule, spaces
 
 
 @settings(max_examples=80, deadline=None)
@@ -151,7 +153,8 @@ def _forward(adapter: Adapter, instances: Sequence[Any]) -> int:
 
 def _adapter(model: Model, layout: str, fusion: bool = False, policy: str = "frontier") -> Adapter:
     switches = Switches(layout=layout, fusion=fusion)
-    return prepared(model, initial_weights(model, 0), switches, policy)
+    with interpreted_kernels():
+        return prepared(model, initial_weights(model, 0), switches, policy)
 
 
 def _chain(length: int) -> Sketch:
@@ -237,6 +240,6 @@ def test_a_vertex_with_too_few_children_is_refused() -> None:
     graph = Graph(types=[1, 2], arg_start=[0, 0, 1], args=[0], type_names=("none", "leaf", "pair"))
     mini_batch = MiniBatch(graph, {}, np.array([1], dtype=np.int32), 1)
     schedule = Schedule(order=[0, 1], starts=[0, 1, 2])
-    layout = plan(mini_batch, schedule, [1, 0, 0], reorder=False)
+    layout = plan(mini_batch, schedule, int_array([1, 0, 0]), reorder=False)
     with pytest.raises(ScheduleError, match="a pair vertex gathers slot 1 but has 1 children"):
         plan_gather(graph, layout, layout.types[2], (0, 1))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import harness.engine.engine
-import systems.on_core.vertex
+import systems.on_core.prepared
 from harness.contracts.model import Model
 from harness.engine.engine import Engine
 from harness.engine.rows.rounds import ALL_ROWS, Round
@@ -38,13 +38,13 @@ def adapter_of(name: str, policy: str = "agenda", **switches: Any) -> Adapter:
 
 def rounds_of_batch(engine: Engine, type_id: int, position: int) -> set[int]:
     """Rounds of the vertices that a batch runs, or reads."""
-    assert engine.mini_batch.rounds is not None
+    assert engine.laid_out.mini_batch.rounds is not None
     assert isinstance(engine.backend, CountingBackend)
     assert engine.backend.rows is not None
     rows = engine.backend.rows.types[type_id].rows
     whole = position == ALL_ROWS
     start, end = (0, rows.n) if whole else rows.starts[position : position + 2].tolist()
-    return set(engine.mini_batch.rounds[rows.vertices[start:end]].tolist())
+    return set(engine.laid_out.mini_batch.rounds[rows.vertices[start:end]].tolist())
 
 
 def seen_by_round(adapter: Adapter) -> list[set[int]]:
@@ -74,7 +74,7 @@ def run_watched(adapter: Adapter, instances: list[Any]) -> list[set[int]]:
 
 def run_forward(adapter: Adapter) -> None:
     adapter.mini_batch = adapter.model.mini_batch(adapter.instances)
-    adapter.schedule = systems.on_core.vertex.schedule_in_rounds(
+    adapter.schedule = systems.on_core.prepared.schedule_in_rounds(
         adapter.policy, adapter.mini_batch.graph
     )
     adapter.engine.arrange(adapter.mini_batch, adapter.schedule)
@@ -105,7 +105,7 @@ def test_the_loss_of_a_round_is_read_before_the_next_one_starts(
         assert seen == [{r} for r in range(mini_batch.rounds.max() + 1)], policy
         assert adapter.schedule.n_batches >= len(seen)
         assert adapter.in_force()["evaluated"] == "round by round"
-        for type_id, position in adapter.engine.layout.batches.tolist():
+        for type_id, position in adapter.engine.laid_out.layout.batches.tolist():
             assert len(rounds_of_batch(adapter.engine, type_id, position)) == 1
 
 
@@ -123,7 +123,7 @@ def test_an_engine_that_batches_across_rounds_is_noticed(
     assert len(run_watched(adapter, instances)[0]) > 1
     # A policy that is shown all rounds at once.
     monkeypatch.setattr(
-        systems.on_core.vertex, "schedule_in_rounds", lambda policy, graph: policy(graph)
+        systems.on_core.prepared, "schedule_in_rounds", lambda policy, graph: policy(graph)
     )
     with pytest.raises(ScheduleError, match="has rounds; schedule it in rounds"):
         run(adapter, instances)
@@ -145,7 +145,7 @@ def test_a_schedule_that_claims_other_rounds_is_noticed(monkeypatch: pytest.Monk
         found = policy(graph)
         return replace(found, round_starts=np.arange(found.n_batches + 1))
 
-    monkeypatch.setattr(systems.on_core.vertex, "schedule_in_rounds", claims)
+    monkeypatch.setattr(systems.on_core.prepared, "schedule_in_rounds", claims)
     with pytest.raises(ScheduleError, match="runs in round"):
         run(adapter, EXAMPLES["seq2seq"][1])
 
@@ -166,7 +166,7 @@ def test_rows_of_a_round_do_not_tell_how_long_anything_lasts() -> None:
     for lengths in ((2, 2, 2, 2), (2, 7, 3, 5), (9, 2, 4, 2)):
         adapter = adapter_of("seq2seq")
         run_watched(adapter, pairs(lengths, model))
-        decode = adapter.engine.layout.types[3]
+        decode = adapter.engine.laid_out.layout.types[3]
         starts = np.cumsum([0, *(n - 1 for n in lengths)])
         first = adapter.mini_batch.graph.n_vertices - starts[-1]
         of_round_0 = decode.vertices[decode.starts[0] : decode.starts[1]]
@@ -207,7 +207,7 @@ def test_outputs_go_back_at_once_unless_nothing_is_put_off(lazy: bool) -> None:
     backend = adapter.engine.backend
     assert isinstance(backend, CountingBackend)
     back = [b for stage, type_id, b in backend.batches if stage == "backward" and type_id < 0]
-    n_rounds = len(adapter.engine.rounds)
+    n_rounds = len(adapter.engine.laid_out.rounds)
     assert back == ([ALL_ROWS] if lazy else list(range(n_rounds)))
 
 
@@ -216,7 +216,7 @@ def test_mini_batches_without_rounds_are_read_once() -> None:
     adapter.load(EXAMPLES["bilstm"][1])
     run_forward(adapter)
     assert adapter.schedule.round_starts is None
-    assert len(adapter.engine.rounds) == 1
+    assert len(adapter.engine.laid_out.rounds) == 1
     assert "evaluated" not in adapter.in_force()
 
 

@@ -103,6 +103,6 @@ def test_rows_of_whole_buffers_are_not_cut_into_columns() -> None:
     plan = lower(
         traced_functions(EXAMPLES["var_lstm"][0])["output"], Switches(), Backend.abilities, True
     )
-    lines = write_loop({-1: plan}, "lazy").text.splitlines()
+    lines = write_loop({-1: plan}, "lazy").body.splitlines()
     (call,) = (line for line in lines if "softmax_loss(" in line)
     assert ", 0:" not in call

@@ -152,15 +152,20 @@ def test_lookups_of_one_table_share_a_type_whatever_they_pull() -> None:
     np.testing.assert_array_equal(pulled[lookups], expected)
 
 
-@pytest.mark.parametrize("policy", policy_names())
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_every_policy_gives_a_valid_schedule(name: str, policy: str) -> None:
+def test_every_policy_gives_a_valid_schedule(name: str) -> None:
     model, instances = EXAMPLES[name]
     graph = _graph(model, *instances)
-    schedule = schedule_by(policy, graph)
-    check_schedule(graph, schedule)
-    if policy != "unbatched":
-        assert schedule.n_batches < graph.n_vertices
+    wrong = []
+    for policy in policy_names():
+        schedule = schedule_by(policy, graph)
+        try:
+            check_schedule(graph, schedule)
+        except ScheduleError as error:
+            wrong.append(f"{policy}: {error}")
+        if policy != "unbatched" and schedule.n_batches >= graph.n_vertices:
+            wrong.append(f"{policy}: {schedule.n_batches} batches")
+    assert wrong == []
 
 
 def test_sums_of_different_numbers_of_children_cannot_share_a_batch() -> None:

@@ -84,8 +84,9 @@ def caller(x):
 """
 
 
-@pytest.mark.parametrize(("text", "added"), [(NUMBER, "ADDED"), (TABLE, "ADDED[0]")])
-@pytest.mark.parametrize("handed_on", [False, True])
+@pytest.mark.parametrize(
+    ("text", "added", "handed_on"), [(NUMBER, "ADDED", True), (TABLE, "ADDED[0]", False)]
+)
 def test_what_tells_nothing_of_its_home_makes_its_readers_stale(
     tmp_path: Path, text: str, added: str, handed_on: bool
 ) -> None:

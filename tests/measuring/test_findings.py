@@ -8,6 +8,7 @@ from dataclasses import asdict, fields
 
 import pytest
 
+from harness.contracts.choice import Candidate, Choice
 from harness.measuring.findings import Findings, record_of
 from harness.measuring.passes import MeanCounters
 from harness.records.fingerprint import Fingerprint
@@ -32,11 +33,23 @@ FULL = Findings(
     peak_memory_bytes=200,
     compile_s=0.25,
     learn_s=0.5,
+    choose_s=0.75,
+    choice=Choice(
+        candidates=(Candidate(policy="agenda", granularity="vertex", tried_s=0.5),),
+        n_mini_batches=1,
+        n_tries=3,
+    ),
     check=CheckVerdict(status="ok", max_rel_err=1e-6),
     between_s=0.125,
     fingerprint=Fingerprint(workload="w", losses=(1.0,), sketches={}),
     counters=MeanCounters(
-        n_batches=1.0, n_launches=2.0, bytes_copied=3.0, n_copies=4.0, lower_bound=0.5
+        n_batches=1.0,
+        n_launches=2.0,
+        bytes_copied=3.0,
+        n_copies=4.0,
+        lower_bound=0.5,
+        n_flop=5.0,
+        bytes_touched=6.0,
     ),
     n_compilations=3,
     moving_share=0.25,
@@ -68,7 +81,7 @@ def test_every_finding_reaches_the_record(make_spec: MakeSpec) -> None:
     assert same == ["pid"], "these findings are not told apart from those of a trial that died"
     found = (
         asdict(FULL)
-        | {"check": FULL.check, "fingerprint": FULL.fingerprint}
+        | {"check": FULL.check, "fingerprint": FULL.fingerprint, "choice": FULL.choice}
         | asdict(FULL.counters)
     )
     del found["counters"], found["pid"]  # who found them is no finding

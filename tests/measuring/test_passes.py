@@ -49,6 +49,38 @@ def test_loading_is_not_timed(time: FakeTime) -> None:
         assert [sample.total_s for sample in samples] == pytest.approx([0.0035, 0.0075])
 
 
+class Ahead(Scripted):
+    """Constructs the next mini-batch in the run of this one."""
+
+    constructed: Sequence[float] | None = None
+    following: Sequence[float] | None = None
+
+    def load(self, instances: Sequence[Any]) -> None:
+        super().load(instances)
+        self.following = None
+
+    def upcoming(self, instances: Sequence[Any]) -> None:
+        self.following = instances
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        if self.constructed is not self.costs:
+            self.time.move(self.costs[0])
+        self.time.move(self.costs[1])
+        self.constructed = self.following
+        if self.following is not None:
+            self.time.move(self.following[0])
+
+
+def test_what_is_constructed_ahead_is_timed_in_the_same_pass(time: FakeTime) -> None:
+    """The first of a pass in its own run, and nothing behind the last: passes add up as ever."""
+    costs = [(1, 2), (10, 20), (100, 200)]
+    found = time_passes(Ahead(time), costs, Timing(min_seconds=0.0, min_passes=2), now_ns=time)
+    each = [0.013, 0.120, 0.200]
+    for samples in (found.whole, found.marked):
+        n_passes = len(samples) // len(each)
+        assert [one.total_s for one in samples] == pytest.approx(each * n_passes)
+
+
 @pytest.mark.parametrize(("min_passes", "n_passes"), [(1, (1, 1)), (3, (3, 2)), (4, (4, 3))])
 def test_passes_are_whole_and_at_least_min_passes_without_marks(
     time: FakeTime, min_passes: int, n_passes: tuple[int, int]

@@ -110,7 +110,10 @@ def test_a_new_system_is_selected_without_being_named(conf: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ("kind:frameworks", "kinds are strategy, framework, subgraph, transformed, calibration"),
+        (
+            "kind:frameworks",
+            "kinds are strategy, ablation, framework, subgraph, transformed, calibration",
+        ),
         ("slow:quick", "selects slow:quick; kinds are strategy"),
         ("sort:framework", "write NAME, kind:KIND, slow:KIND or not:NAME"),
         ([{"kind": "framework"}], "without a space"),
@@ -141,8 +144,11 @@ def test_a_kind_without_a_model_is_told(conf: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({}, "has no kind; add kind (choose one of strategy, framework, subgraph, transformed, "),
-        ({"kind": "frame"}, "has kind=frame; choose one of strategy, framework"),
+        (
+            {},
+            "has no kind; add kind (choose one of strategy, ablation, framework, subgraph, ",
+        ),
+        ({"kind": "frame"}, "has kind=frame; choose one of strategy, ablation, framework"),
         ({"kind": ["framework"]}, "has no kind"),
         ({"kind": "framework", "label": ""}, "has no label; add label"),
         ({"kind": "framework", "name": "older"}, "has name=older; give it the name of its file"),
@@ -238,7 +244,8 @@ def test_shipped_systems_name_models_that_there_are() -> None:
     lattices = {"lattice_lstm", "lattice_gru", "gated_lattice_lstm"}
     sentences = {"var_lstm", "bilstm", "bilstm_char", "seq2seq", "parser"}
     trees = {"tree_fc", "tree_lstm", "tree_lstm_2type", "tree_gru", "mv_rnn"}
-    assert runs == trees | lattices | sentences, "have a file; its helpers are no models"
+    programs = {"birnn", "stack_rnn", "nested_rnn", "drnn"}
+    assert runs == trees | lattices | sentences | programs, "have a file; helpers are no models"
 
 
 def test_planning_by_kind_imports_no_framework() -> None:

@@ -14,14 +14,15 @@ def test_every_key_that_is_known_is_taken() -> None:
     given |= {"data_root": "data", "results_dir": "here"}
     check_keys(given | {"budget": "45m"})
     check_keys(given | {"records": "elsewhere"})
-    assert set(KEYS) == {*given, "budget", "records"}
+    check_keys({"nodes": {"name": "h200", "n_cpus": 16, "memory_gib": 120}})
+    assert set(KEYS) == {*given, "budget", "records", "nodes"}
 
 
 @pytest.mark.parametrize(
     ("key", "words"),
     [
         ("scal", "--config scal is unknown, did you mean scale?; known"),
-        ("nonsense", "is unknown; known"),
+        ("quirk", "is unknown; known"),
     ],
 )
 def test_an_unknown_one_is_said_with_those_that_are_known(key: str, words: str) -> None:

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import stat
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 from harness.errors import BenchError
 from harness.machine import local_folder
 from harness.planning import running
-from harness.planning.running import begin_run, turn, while_none_runs
+from harness.planning.running import begin_run, turn, turn_on_machine, while_none_runs
 
 
 @pytest.fixture(autouse=True)
@@ -179,3 +180,90 @@ def test_a_run_of_the_pipeline_and_a_turn_do_not_wait_for_each_other(tmp_path: P
     with while_none_runs(tmp_path) as is_alone:
         assert is_alone
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def share(results: Path, who: str, ready: Connection) -> None:
+    with turn(results, who, 0.0, print, alone=False):
+        ready.send(True)
+        signal.pause()
+
+
+def sharer_of(results: Path, who: str) -> multiprocessing.Process:
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.Process(target=share, args=(results, who, sender), daemon=True)
+    process.start()
+    assert receiver.recv()
+    return process
+
+
+def test_what_is_not_timed_shares_a_turn_and_never_with_what_is(tmp_path: Path) -> None:
+    holder = holder_of(tmp_path, "a sitting")
+    with pytest.raises(BenchError, match="a sitting"), turn(tmp_path, "x", 0.0, print, alone=False):
+        pass
+    holder.kill()
+    holder.join()
+    sharers = [sharer_of(tmp_path, f"count {k}") for k in range(2)]
+    with turn(tmp_path, "count 2", 0.0, print, alone=False):
+        pass
+    for left in sharers:
+        with pytest.raises(BenchError, match="count"), turn(tmp_path, "a sitting", 0.0, print):
+            pass
+        left.kill()
+        left.join()
+    with turn(tmp_path, "a sitting", 0.0, print):
+        pass
+
+
+def test_only_the_first_to_share_a_turn_ends_what_was_left(tmp_path: Path) -> None:
+    """The others would end each other."""
+    first: list[str] = []
+    with turn(tmp_path, "a", 0.0, print, alone=False, first=first.append) as name:
+        assert first == [name]
+        with turn(tmp_path, "b", 0.0, print, alone=False, first=first.append):
+            assert first == [name]
+    with turn(tmp_path, "c", 0.0, print, first=first.append):
+        assert first == [name, name]
+
+
+def test_the_last_to_share_a_turn_takes_its_file_away(tmp_path: Path, memory: Path) -> None:
+    with turn(tmp_path, "a", 0.0, print, alone=False):
+        with turn(tmp_path, "b", 0.0, print, alone=False):
+            pass
+        assert list(memory.rglob("*.turn"))
+        with pytest.raises(BenchError), turn(tmp_path, "c", 0.0, print):
+            pass
+    assert not list(memory.rglob("*.turn"))
+
+
+def test_a_machine_measures_one_trial_whatever_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock lies in a folder of the machine alone; nodes share the user's cache."""
+    (tmp_path / "memory").mkdir()
+    monkeypatch.setattr(local_folder, "MEMORY", tmp_path / "memory")
+    with turn_on_machine("a job", 0.0, print):
+        (lock,) = (tmp_path / "memory").rglob("*.turn")
+        assert stat.S_IMODE(lock.parent.stat().st_mode) == 0o700
+        for alone in (True, False):
+            with (
+                pytest.raises(BenchError, match="is still measured on by a job"),
+                turn_on_machine("another", 0.0, print, alone=alone),
+            ):
+                pass
+    with (
+        turn_on_machine("a count", 0.0, print, alone=False),
+        turn_on_machine("a count more", 0.0, print, alone=False),
+    ):
+        pass
+
+
+def test_where_a_machine_has_no_folder_of_its_own_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_folder, "MEMORY", tmp_path / "missing")
+    monkeypatch.setattr(local_folder.tempfile, "gettempdir", lambda: str(tmp_path / "missing, too"))
+    with (
+        pytest.raises(BenchError, match="no folder of this machine alone can be written"),
+        turn_on_machine("a job", 0.0, print),
+    ):
+        pass

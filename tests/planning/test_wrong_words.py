@@ -59,7 +59,7 @@ def test_right_ones_are_not() -> None:
     ("arguments", "words"),
     [
         (["=5"], "=5 has no key; choose one of: system, model"),
-        (["experiment=null"], "experiment=null names no experiment; choose one of: answers"),
+        (["experiment=null"], "experiment=null names no experiment; choose one of: ablation"),
         (["~batch_size"], "~batch_size: every trial needs batch_size; write batch_size=VALUE"),
         (["~timing"], "every trial needs timing"),
         (["bench_size=1"], "did you mean batch_size?"),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from harness.commands import report
 from harness.planning.artefacts import Choices
 from harness.planning.compose import Composer
 from plots.writing.report_answers import read_answers
@@ -82,3 +85,25 @@ def test_the_sheet_counts_statuses_and_warnings(choices: Choices, composer: Comp
     assert sheet["statuses"] == {"ok": sheet["n_records"]}
     assert sheet["warnings"] == {"drift": sheet["n_records"]}
     assert sheet["models"]
+
+
+def test_kinds_of_machines_stand_side_by_side(
+    choices: Choices, composer: Composer, tmp_path: Path
+) -> None:
+    """Each artefact is one section, with a column for each kind that measured it."""
+    folders = []
+    for name, artefacts in (("H200-a", (FIGURE, TABLE)), ("A100-b", (TABLE,))):
+        there = replace(choices, results_dir=tmp_path / name)
+        for artefact in artefacts:
+            measured(artefact, there, composer)
+            run_draw(artefact, there)
+        folders.append(str(there.results_dir))
+    out = tmp_path / "report.html"
+    assert report.main([str(out), "--kinds", *folders]) == 0
+    page = out.read_text(encoding="utf-8")
+    assert page.count(f'<section id="{TABLE}">') == page.count(f'<section id="{FIGURE}">') == 1
+    of_table = page.partition(f'<section id="{TABLE}">')[2].partition("</section>")[0]
+    of_figure = page.partition(f'<section id="{FIGURE}">')[2].partition("</section>")[0]
+    assert [of_table.count(f"<h3>{name}</h3>") for name in ("H200-a", "A100-b")] == [1, 1]
+    assert [of_figure.count(f"<h3>{name}</h3>") for name in ("H200-a", "A100-b")] == [1, 0]
+    assert 'href="A100-b/tables/' in of_table, "its numbers are a click away"

@@ -14,11 +14,13 @@ import pytest
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Result, RunSettings
+from harness.engine.backends.compiled import backend as compiled_backend
 from harness.engine.backends.compiled import loop as compiled_loop
-from harness.engine.cpu_kernels import loss_kernels, memory_kernels, row_kernels
+from harness.engine.cpu_kernels import loss_kernels, memory_kernels, row_kernels, shares
 from harness.engine.switches import Switches
 from harness.oracle import ReferenceResult
 from systems.on_core.vertex import Adapter
+from tests.support.interpreted_team import CONTEXT_NAMES, InterpretedTeam
 from tests.support.plain_product import add_outer_arrays, multiply_arrays
 
 POLICIES = ("frontier", "depth", "agenda", "sufficient", "unbatched")
@@ -29,6 +31,7 @@ ONE_BY_ONE: dict[str, dict[str, Any]] = {
     "lazy_batching": {"lazy_batching": False},
     "hoisting": {"hoisting": False},
     "fusion": {"fusion": False},
+    "gather_fusion": {"gather_fusion": False},
     "policy": {"layout": "policy"},
     "outputs": {"outputs": "vertices"},
     "shared": {"share_equal_inputs": True},
@@ -56,7 +59,10 @@ def all_switches(granularity: str) -> Iterator[Switches]:
     """Every combination of the other switches that training knows."""
     flags = [field.name for field in fields(Switches) if isinstance(field.default, bool)]
     # pre_gather_parameters: tests/vertex/test_columns.py; profile: test_moving_share.py
-    for other in ("fold_tables", "pre_gather_parameters", "profile"):
+    # streaming, persistent: of one backend, test_streaming.py and test_persistent.py
+    # gather_fusion: ONE_BY_ONE
+    of_others = ("fold_tables", "pre_gather_parameters", "profile", "streaming", "persistent")
+    for other in (*of_others, "gather_fusion"):
         flags.remove(other)
     for k, values in enumerate(itertools.product((True, False), repeat=len(flags))):
         for layout, loop in itertools.product(("read_order", "policy"), ("compiled", "python")):
@@ -70,13 +76,13 @@ def all_switches(granularity: str) -> Iterator[Switches]:
 def interpreted_kernels() -> Iterator[None]:
     """Run generated code as plain Python, since compiling it takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled_backend, "Team", InterpretedTeam)
         patch.setattr(compiled_loop, "load_generated", _interpreted)
         yield
 
 
 def _interpreted(source: str, entry: str) -> Callable[..., None]:
-    body = source.split("@compiled_with", 1)[1].split("\n", 1)[1]
-    lines = [line for line in body.splitlines() if not line.startswith("@compiled_with")]
+    lines = source.split("@native", 1)[1].splitlines()[1:]
     one, half = np.float32(1.0), np.float32(0.5)
     names: dict[str, Any] = {
         "math": math,
@@ -88,6 +94,10 @@ def _interpreted(source: str, entry: str) -> Callable[..., None]:
         "fast_sigmoid": lambda x: half * (one + np.tanh(half * x)),
         "multiply": multiply_arrays,
         "add_outer": add_outer_arrays,
+        "ROWS": 1,  # so that threads also share what is small
+        "FLOATS": 1,
+        "share": shares.share.py_func,
+        **CONTEXT_NAMES,
     }
     for module in (row_kernels, memory_kernels, loss_kernels):
         compiled = {k: f for k, f in vars(module).items() if hasattr(f, "py_func")}
@@ -105,10 +115,11 @@ def prepared(
     policy: str = "frontier",
     mode: str = "train",
     device: str = "cpu",
+    threads: int = 1,
 ) -> Adapter:
     """Return an adapter that is ready to load mini-batches."""
     settings = RunSettings(
-        mode, device, 1, 1, 0.1, 0, policy=policy, options=asdict(switches or Switches())
+        mode, device, threads, 1, 0.1, 0, policy=policy, options=asdict(switches or Switches())
     )
     adapter = Adapter(settings)
     adapter.prepare(model, weights)

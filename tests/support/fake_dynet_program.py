@@ -7,7 +7,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from systems.on_dynet.rounds import Round
+from systems.on_dynet.rounds import Needed, Part, Round
 
 NS = {"build": 1, "forward": 10, "read": 100, "backward": 1000, "update": 10_000}
 
@@ -57,10 +57,21 @@ class Network:
     def read(self, instance: str) -> str:
         return instance
 
-    def build(self, instances: Sequence[str]) -> Iterator[Round]:
+    def build(self, instances: Sequence[str]) -> Iterator[Part]:
         add = partial(Expression, self.machine)
         yield Round(add("loss 0"), [add("score a0", 10.0), add("score b0", 20.0)])
         yield Round(add("loss 1"), [None, add("score b1", 21.0)])
+
+
+class WaitingNetwork(Network):
+    """Reads a value before it builds the only round that has a loss."""
+
+    def build(self, instances: Sequence[str]) -> Iterator[Part]:
+        value = Expression(self.machine, "value")
+        yield Needed(value)
+        value.npvalue()
+        add = partial(Expression, self.machine)
+        yield Round(add("loss"), [add("score a", 10.0), add("score b", 20.0)])
 
 
 def runtime(machine: Machine) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from harness.values.places import ROOT
@@ -17,10 +18,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("harness.machine.",),
     ("harness.vertex.",),
     ("harness.contracts.",),
+    ("harness.programs.",),
     ("datasets.", "harness.policies.", "harness.models."),
     ("harness.granularity.",),
     ("harness.engine.",),
     ("harness.oracle",),
+    ("harness.interpreter",),
     ("harness.trials.",),
     ("harness.records.", "harness.planning."),
     ("systems.",),
@@ -70,9 +73,20 @@ def imports_in(nodes: Iterator[ast.AST]) -> Iterator[str]:
         yield from (name for name in names if name in MODULES)
 
 
-def imported_by(module: str) -> set[str]:
-    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
-    return set(imports_in(ast.walk(tree))) - {module}
+@cache
+def text_of(module: str) -> str:
+    return MODULES[module].read_text(encoding="utf-8")
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    """A module as it was parsed, once for all tests: to be read and not to be changed."""
+    return ast.parse(text_of(module))
+
+
+@cache
+def imported_by(module: str) -> frozenset[str]:
+    return frozenset(imports_in(ast.walk(tree_of(module)))) - {module}
 
 
 class WithoutTypeChecking(ast.NodeTransformer):
@@ -84,8 +98,10 @@ class WithoutTypeChecking(ast.NodeTransformer):
 
 
 def imported_at_run_time(module: str) -> set[str]:
-    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
-    return set(imports_in(ast.walk(WithoutTypeChecking().visit(tree)))) - {module}
+    if "TYPE_CHECKING" not in text_of(module):
+        return set(imported_by(module))
+    tree = WithoutTypeChecking().visit(ast.parse(text_of(module)))
+    return set(imports_in(ast.walk(tree))) - {module}
 
 
 def reachable(graph: dict[str, set[str]], start: str) -> set[str]:

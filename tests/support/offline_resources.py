@@ -1,6 +1,6 @@
 """Compiles the kernels of Tree-LSTM in training for an H200, and prints what they take as JSON.
 
-    python -m tests.support.offline_resources PRECISION
+    python -m tests.support.offline_resources PRECISION by_phase|persistent KERNEL...
 
 In a process of its own: Triton either compiles or interprets, as it was first imported.
 """
@@ -15,7 +15,6 @@ from typing import Any
 from harness.contracts.model import ModelSizes, initial_weights
 from harness.contracts.policy import load_policy
 from harness.engine.backends.cuda.backend import Backend
-from harness.engine.backends.cuda.model import KERNELS
 from harness.engine.backends.cuda.offline import resources_of
 from harness.engine.engine import Engine
 from harness.engine.switches import Switches
@@ -34,21 +33,21 @@ class Unstarted(Backend):
         pass
 
 
-def main() -> None:
+def main(precision: str, launch: str, *kernels: str) -> None:
     sizes = ModelSizes(HIDDEN_SIZE, {"words": 100, "classes": 5})
     model = VertexModel(TreeLSTM(sizes), share_equal_inputs=False, outputs="stage")
     assert model.output is not None
     weights = initial_weights(TreeLSTM(sizes), 1)
     outputs = [model.output]
-    switches = Switches(precision=sys.argv[1])
+    switches = Switches(precision=precision, persistent=launch == "persistent")
     engine = Engine(model.functions, outputs, weights, switches, "cpu", train=True, kind=Unstarted)
     mini_batch = model.mini_batch(trees(sizes, (5, 7)))
     engine.arrange(mini_batch, schedule_in_rounds(load_policy("agenda"), mini_batch.graph))
     backend: Any = engine.backend
-    modules = {kernel: backend._numbers[kernel].module for kernel in KERNELS}
+    modules = {kernel: backend._preparation.modules[kernel] for kernel in kernels}
     found = {kernel: asdict(resources_of(m, "sm_90")) for kernel, m in modules.items()}
     print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

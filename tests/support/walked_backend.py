@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import singledispatchmethod
+from functools import partial, singledispatchmethod
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,7 +41,10 @@ from harness.engine.backends.cuda.kinds import (
     TotalKind,
 )
 from harness.engine.backends.cuda.memory import Memory
-from harness.engine.backends.cuda.program import Phase, Rows
+from harness.engine.backends.cuda.model import KERNELS
+from harness.engine.backends.cuda.module import Module
+from harness.engine.backends.cuda.program import Phase, Rows, read_program
+from harness.engine.backends.cuda.streams import Stream
 from harness.engine.switches import Switches
 
 Values = NDArray[np.float32]
@@ -66,21 +69,63 @@ class WalkedBackend(cuda.Backend):
     def why_not(cls, switches: Switches, device: str) -> str | None:
         return None
 
-    def load(self, weights: Weights) -> None:
-        self._memory = PoisonedMemory(weights, self._device)
+    def _make_memory(self, weights: Weights) -> Memory:
+        return PoisonedMemory(weights, self._device)
+
+    def phases(self, module: Module, words: Words) -> list[Phase]:
+        """Of a program, as it was uploaded."""
+        return read_program(module, words)
 
     def _start(self, *kernels: str) -> None:
+        assert self._prepared is not None
         for kernel in kernels:
-            for phase in self._phases[kernel]:
-                Walk(self._memory, self._words).phase(phase)
-                self.tally.n_launches += 1
+            self.tally.n_launches += self._prepared.n_phases(kernel)
+            self._streams.do(Stream.COMPUTE, partial(self._walk, *self._bound(kernel)))
+
+    def _start_phase(self, kernel: str, number: int) -> None:
+        self.tally.n_launches += 1
+        self._streams.do(Stream.COMPUTE, partial(self._walk, *self._bound(kernel), number))
+
+    def _bound(self, kernel: str) -> tuple[Launch, Words, Mapping[WordArray, tuple[int, int]]]:
+        """What a launch binds: kernels and addresses; words are read when their turn comes."""
+        assert self._prepared is not None
+        lengths = list(map(len, self._prepared.indices))
+        places, words = self._preparation.places, self._staging.words.numpy()
+        indices = dict(zip(places, zip(places.values(), lengths, strict=True), strict=True))
+        module = self._preparation.modules[kernel]
+        floats = {array: self._memory.tensor(array).numpy() for array in module.floats}
+        launch = Launch(module, KERNELS.index(kernel), floats, self._memory.rate.numpy())
+        return launch, words, indices
+
+    def _walk(
+        self,
+        launch: Launch,
+        words: Words,
+        indices: Mapping[WordArray, tuple[int, int]],
+        number: int | None = None,
+    ) -> None:
+        """Of all phases, or of one."""
+        found = {array: words[words[place] :][:n] for array, (place, n) in indices.items()}
+        phases = self.phases(launch.module, words[words[launch.slot] :])
+        for phase in phases if number is None else phases[number : number + 1]:
+            Walk(launch, found).phase(phase)
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """A kernel with the memory that it is started with."""
+
+    module: Module
+    slot: int
+    floats: Mapping[FloatArray, Values]
+    rate: Values
 
 
 @dataclass
 class Walk:
     """One phase: reads first, then all writes."""
 
-    memory: Memory
+    launch: Launch
     words: Mapping[WordArray, Words]
     writes: list[tuple[Values, Any, Values]] = field(default_factory=list)
 
@@ -101,7 +146,7 @@ class Walk:
     # --- arrays ---
 
     def array(self, array: FloatArray) -> Values:
-        found: Values = self.memory.tensor(array).numpy()
+        found = self.launch.floats[array]
         return found.reshape(-1, found.shape[-1]) if found.ndim > 1 else found
 
     def base(self, base: Base, rows: Rows) -> Words:
@@ -282,13 +327,14 @@ class Walk:
     def _step(self, kind: StepKind, rows: Rows) -> None:
         parameter, gradient = self.array(kind.parameter), self.array(kind.gradient)
         columns = slice(kind.gradient_column, kind.gradient_column + kind.width)
-        rate = self.memory.rate.numpy()[0]
+        rate = self.launch.rate[0]
         self._moved(kind, kind.parameter, lambda at: parameter[at] - rate * gradient[..., columns])
 
     @_run.register
     def _table_step(self, kind: TableStepKind, rows: Rows) -> None:
         table, words = self.array(kind.table), self.words[kind.words]
-        assert len(words) == rows.n
+        assert rows.start + rows.n <= len(words)
+        words = words[self.base(Base.ROWS, rows)]
         place = (words[:, None], np.arange(kind.width)[None, :])
         gradient = self.block(kind.dy, rows, kind.width)
-        self.writes.append((table, place, table[place] - self.memory.rate.numpy()[0] * gradient))
+        self.writes.append((table, place, table[place] - self.launch.rate[0] * gradient))

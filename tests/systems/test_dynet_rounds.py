@@ -9,7 +9,7 @@ import pytest
 from harness.contracts.system import RunSettings
 from harness.measuring.clock import PhaseClock, Sample
 from systems.on_dynet import autobatch
-from tests.support.fake_dynet_program import Machine, runtime
+from tests.support.fake_dynet_program import Machine, WaitingNetwork, runtime
 
 
 @pytest.fixture
@@ -57,3 +57,19 @@ def test_outputs_are_in_the_order_of_instances(system: autobatch.Adapter, machin
     system.settings = RunSettings("infer", "cpu", 1, 2, 0.1, 0)
     run(system, machine)
     assert system.result().outputs.tolist() == [[10.0], [20.0], [21.0]]
+
+
+def test_a_needed_value_is_computed_before_the_program_goes_on(
+    system: autobatch.Adapter, machine: Machine
+) -> None:
+    """It is no round of its own: nothing of it is in the loss or in the outputs."""
+    system.settings = RunSettings("infer", "cpu", 1, 2, 0.1, 0)
+    system._network = WaitingNetwork(None, machine)
+    sample = run(system, machine)
+    assert machine.done == [
+        *("build value", "forward value", "read value"),
+        *("build loss", "build score a", "build score b", "forward loss"),
+    ]
+    found_ns = {phase: round(seconds * 1e9) for phase, seconds in sample.phases_s.items()}
+    assert (found_ns["construct"], found_ns["forward"]) == (4 + 100, 20)
+    assert system.result().outputs.tolist() == [[10.0], [20.0]]

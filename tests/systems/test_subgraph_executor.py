@@ -129,11 +129,12 @@ def test_every_preset_is_a_choice_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("cell", [cell for cell in CELLS if cell != "mv"])
-@pytest.mark.slow
 def test_the_engine_trains_cells(cell: str) -> None:
     """Save the join of matrices, which only blocks and the oracle know."""
     _, model, weights = prepared(cell)
-    result = engine_runs.run(engine_runs.prepared(model, weights, Switches(fusion=False)), PAIRS)
+    with engine_runs.interpreted_kernels():  # compiling takes 10 s a cell
+        adapter = engine_runs.prepared(model, weights, Switches(fusion=False))
+        result = engine_runs.run(adapter, PAIRS)
     oracle = run_reference(model, weights, PAIRS, "train")
     assert engine_runs.disagreements(result, oracle) == []
 

@@ -116,3 +116,17 @@ def test_make_installs_by_hashes_only_where_they_are_given() -> None:
     assert hashed.endswith("-m scripts.hashed_packages install a.txt")
     (written,) = make("hashes", "HASHES=a.txt")
     assert "-m scripts.hashed_packages write a.txt --extras torch,gpu," in written
+
+
+@pytest.mark.parametrize(
+    "archive",
+    [
+        {"hash": "sha256=ab12"},  # pip 23.0, which Python 3.11 brings along
+        {"hash": "sha256=ab12", "hashes": {"sha256": "ab12"}},
+        {"hashes": {"sha256": "ab12"}},
+    ],
+)
+def test_a_hash_is_found_in_what_any_pip_tells(archive: dict[str, object]) -> None:
+    facts = {"name": "Small_One", "version": "1.0"}
+    found = hashed_packages._line({"metadata": facts, "download_info": {"archive_info": archive}})
+    assert found == "small-one==1.0 --hash=sha256:ab12\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,38 @@ def test_a_count_that_fails_leaves_its_status_in_the_table(folder: Path) -> None
 
 def _cells(line: str) -> list[str]:
     return line.split("|") if line.startswith("|") else []
+
+
+@pytest.mark.slow
+def test_counts_run_beside_each_other_and_trials_alone(folder: Path) -> None:
+    """A trial takes all cores, and so does a count whose seconds are shown."""
+    (folder / "conf/experiment/small_curves.yaml").unlink()
+    content = counts_experiment()
+    mini_batch = {"model": "lattice_lstm", "dataset": "weibo_lattice", "policy": "depth"}
+    quick = [{**mini_batch, "batch_size": n, "timing.min_seconds": 0} for n in range(2, 7)]
+    timed = {"model": "tree_gru", "dataset": "sst_synthetic", "policy": "depth"}
+    timed |= {"batch_size": 1, "timing.min_seconds": 0.01}
+    content["scales"] = {"smoke": {"counts": [*quick, timed]}}
+    (folder / "conf/experiment/small_counts.yaml").write_text(yaml.safe_dump(content))
+    done = snakemake(folder, "all", "--cores", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    at_once = _at_once(done.stdout + done.stderr)
+    assert ["count lattice_lstm"] * 2 in at_once
+    alone = {"count tree_gru", "measure tree_lstm"}
+    assert all(len(running) == 1 for running in at_once if alone & set(running))
+    assert alone <= {one for running in at_once for one in running}
+
+
+def _at_once(said: str) -> list[list[str]]:
+    """What jobs run after each that begins or ends: what each one does, for which model."""
+    running: dict[str, str] = {}
+    found = []
+    for line in said.splitlines():
+        if begins := re.match(r"Job (\d+): (\w+)(?: (?:sweep-)?(\w+))?", line):
+            running[begins[1]] = f"{begins[2]} {begins[3]}"
+        elif ends := re.match(r"Finished jobid: (\d+)", line):
+            running.pop(ends[1], None)
+        else:
+            continue
+        found.append(list(running.values()))
+    return found

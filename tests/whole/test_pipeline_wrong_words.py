@@ -1,4 +1,7 @@
-"""A pipeline whose configuration is wrong: one line, exit code 1, nothing measured."""
+"""A pipeline whose configuration is wrong: one line, exit code 1, nothing measured.
+
+One of each kind, from whatever reads it: tests/planning has all that can be wrong.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,6 @@ def only_line(folder: Path, *config: str) -> str:
     ("config", "words"),
     [
         ("skale=paper", "snakemake: --config skale is unknown, did you mean scale?"),
-        ("threads=0", "snakemake: --config threads=0 is not allowed; give a value of at least 1"),
-        ("scale=", "snakemake: --config scale= is empty"),
         ("budget=45", "snakemake: budget=45 is no length of time"),
         ("records=nowhere", "snakemake: records=nowhere does not exist"),
     ],
@@ -39,9 +40,7 @@ def test_a_wrong_key_or_value(folder: Path, config: str, words: str) -> None:
     assert only_line(folder, config).startswith(words)
 
 
-@pytest.mark.parametrize(
-    "file", ["bench", "experiment/small_table", "system/null", "model/tree_lstm", "dataset/sst"]
-)
+@pytest.mark.parametrize("file", ["bench", "experiment/small_table", "system/null"])
 def test_a_broken_file(folder: Path, file: str) -> None:
     path = folder / "conf" / f"{file}.yaml"
     path.write_text(BROKEN)

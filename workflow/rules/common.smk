@@ -15,12 +15,13 @@ from harness.planning.artefacts import (
     sweep_sha256,
 )
 from harness.planning.compose import Composer
+from harness.planning.blocks import blocks_of
 from harness.planning.budget import Step
 from harness.planning.grid import expand, experiment_names
+from harness.planning.nodes import check_executor, nodes_of
 from harness.planning.pending import pending_of
-from harness.planning.pipeline_keys import check_keys
 from harness.planning.pipeline_places import check_places, setting, word
-from harness.planning.run_plan import VARIABLE
+from harness.planning.run_plan import FILE, VARIABLE
 from harness.planning.running import begin_run
 from harness.planning.sittings import keep_true, sittings_of
 from harness.planning.waking import let_sleep
@@ -30,12 +31,12 @@ from harness.values.places import CONF_DIR
 from plots.numbers.drawable import drawable
 from plots.numbers.presentation import read_presentation
 
-check_keys(config)
 check_places(config, os.environ)
 check_extra("plots") # not after an hour of measuring
 # With records=PLACE nothing is measured: what was measured elsewhere is drawn, whatever is here.
 PLACE = config.get("records")
 DRAWABLE = drawable(config, os.environ) if PLACE else None
+NODES = None if PLACE else nodes_of(config) # what measures; None: this machine
 CHOICES = DRAWABLE.choices if DRAWABLE else choices_from(config, os.environ)
 RESULTS = CHOICES.results_dir
 COMPOSER = Composer(CHOICES.conf_dir)
@@ -54,22 +55,28 @@ TRIALS = {
 }
 if not DRAWABLE:
     for planned in TRIALS.values():
-        admit(planned.spec)
+        admit(planned.spec, NODES)
 # Where a budget is short, headlines come first.
 HEADLINES = {name for name in PLANS if read_presentation(name, CHOICES.conf_dir).compares_peers}
 SOURCES = SourceHashes()
 BUDGET = config.get("budget")
-PENDING = None if DRAWABLE else pending_of(CHOICES, PLANS, COUNTS, HEADLINES, SOURCES, BUDGET)
+CPU = NODES and (NODES.cpu or "") # whose records tell how long trials take
+PENDING = (
+    None if DRAWABLE
+    else pending_of(CHOICES, PLANS, COUNTS, HEADLINES, SOURCES, BUDGET, CPU)
+)
 # In the order of measuring: every trial's first round, then every trial's second.
 SITTINGS = () if DRAWABLE else sittings_of(PLANS)
 if PENDING and PENDING.budget_s is not None:
     SITTINGS = sorted(SITTINGS, key=lambda one: (one.round, not one.artefacts & HEADLINES))
+if NODES: # a job there takes more, so that what is compared is measured on one node
+    SITTINGS = blocks_of(SITTINGS, NODES.block_s)
 if PENDING:
     keep_true(SITTINGS, RESULTS, PENDING.is_lacking)
 SITTING = {(one.name, str(one.round)): one for one in SITTINGS}
 PLACES = {key: place for place, key in enumerate(SITTING)}
 # Read by what measures: until when, and what else there is to do.
-RUN_PLAN = RESULTS / ".run_plan.json"
+RUN_PLAN = RESULTS / FILE
 
 def steps_of(jobs):
     """What jobs measure and count."""
@@ -88,6 +95,9 @@ RUNNING = [] # what says so, as long as this process lives
 onstart:
     let_sleep(workflow)
     if PENDING:
+        check_executor(NODES, workflow.executor_plugin.name)
+        if NODES:
+            prepare_nodes()
         RUNNING.append(begin_run(RESULTS))
         jobs = list(workflow.dag.needrun_jobs())
         n_drawn = sum(job.rule.name.startswith("draw_") for job in jobs)
@@ -113,6 +123,10 @@ def sources_of(wildcards):
     steps = SITTING[wildcards.sitting, wildcards.round].steps
     return sorted({source_of(step.name) for step in steps})
 
+# What a count is told beside its settings.
+COUNT_PLACES = [
+    setting("data_root", CHOICES.data_root), f"records={RESULTS}/raw/counts", "bad_data=record",
+]
 SWEEPS = {sweep.sweep_id: sweep for sweeps in COUNTS.values() for sweep in sweeps}
 FILES = {name: read_presentation(name, CHOICES.conf_dir).files for name in PLANS}
 # Editing what draws draws again; editing what is measured measures again (see the rule sitting).
@@ -148,7 +162,9 @@ def records_of(names):
     if PLACE:
         return packed_files(Path(PLACE)) or [PLACE]
     wanted = (one for one in SITTINGS if not one.artefacts.isdisjoint(names))
-    return [one.file(RESULTS) for one in wanted if all(map(PENDING.is_in, one.steps))]
+    # Of a block a budget may leave some rounds out.
+    are_in = any if NODES else all
+    return [one.file(RESULTS) for one in wanted if are_in(map(PENDING.is_in, one.steps))]
 
 
 def counts_of(sweeps):

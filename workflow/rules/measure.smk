@@ -20,8 +20,9 @@ rule sitting:
         "{params.measure:q} {params.specs:q} --round {wildcards.round} {params.results:q} --done={output:q}"
         " 3>&2 &> {log:q}" # 3: what is said past the log
 
-# Batch counts: exact, so once; alone on the machine, since learning is timed. bench-schedule keeps a
-# record of each count below raw/ and counts only what has no good one; those of a sweep are gathered here.
+# Batch counts: exact, so once; beside each other, as many as there are cores, but for those that are
+# timed, and never beside a trial. bench-schedule keeps a record of each count below raw/ and counts only
+# what has no good one; those of a sweep are gathered here.
 rule counts:
     output:
         f"{RESULTS}/counts/{{sweep}}.json",
@@ -31,11 +32,9 @@ rule counts:
         settings=lambda wildcards: SWEEPS[wildcards.sweep].overrides,
         source=lambda wildcards: sweep_sha256(SWEEPS[wildcards.sweep], COMPOSER, SOURCES),
         bench_schedule=[*PYTHON, "harness.commands.schedule"],
-        data=setting("data_root", CHOICES.data_root),
-        records=f"records={RESULTS}/raw/counts",
-    threads: workflow.cores
+        places=COUNT_PLACES,
+    threads: lambda wildcards: workflow.cores if SWEEPS[wildcards.sweep].is_timed else 1
     message:
         "count {wildcards.sweep}"
     shell:
-        "{params.bench_schedule:q} {params.settings:q} {params.data:q} {params.records:q} bad_data=record"
-        " out={output:q} &> {log:q}"
+        "{params.bench_schedule:q} {params.settings:q} {params.places:q} out={output:q} &> {log:q}"

@@ -3,6 +3,7 @@ for name, plan in PLANS.items():
     rule:
         name:
             f"draw_{name}"
+        localrule: True # on a cluster, too
         input:
             experiment=f"{CHOICES.conf_dir}/experiment/{name}.yaml",
             records=records_of([name]),
@@ -25,6 +26,7 @@ for name, plan in PLANS.items():
 
 # Every number of every trial in one tidy table, for analyses of one's own.
 rule collect:
+    localrule: True
     input:
         records_of(PLANS),
     output:
@@ -39,6 +41,7 @@ rule collect:
         "{params.collect:q} --out={output:q} &> {log:q}"
 
 rule report:
+    localrule: True
     input:
         [f"{RESULTS}/{file}" for name in PLANS for file in FILES[name]],
     output:

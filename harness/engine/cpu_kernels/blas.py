@@ -15,7 +15,9 @@ oneDNN does what has several rows. What is left to OpenBLAS, and where oneDNN is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from harness.engine.cpu_kernels.foreign import call
 from harness.engine.cpu_kernels.libraries import (
     LIBRARY,
     ONEDNN,
+    OPENBLAS_PACKAGE,
     Library,
     OneDNN,
     one_thread,
@@ -62,11 +65,20 @@ def blas_scratch(
 
 @dataclass(frozen=True, slots=True)
 class Multiplying:
-    """What multiplies for one engine: arrays for compiled code, threads in use, and in words."""
+    """What multiplies for one engine: arrays for compiled code, threads in use, and in words.
+
+    enter: what another thread does before it multiplies.
+    """
 
     scratch: Scratch
     n_threads: int
     names: str
+    enter: Callable[[], object]
+
+    def for_thread(self) -> Scratch:
+        """Arrays for one more thread."""
+        sizes, letters, factors = self.scratch
+        return sizes.copy(), letters.copy(), factors.copy()
 
 
 def multiplying(blas: str, n_threads: int) -> Multiplying:
@@ -86,7 +98,13 @@ def multiplying(blas: str, n_threads: int) -> Multiplying:
         scratch[0][LIMIT] = 0
     names = [f"oneDNN {onednn.version}"] if onednn is not None else []
     n_used = 1 if library.set_threads is one_thread else n_threads
-    return Multiplying(scratch, n_used, ", ".join([*names, library.name]))
+    # oneDNN has its number of threads from OpenMP, which keeps one for each thread that calls.
+    enter = partial(onednn.set_threads, n_threads) if onednn is not None else _nothing
+    return Multiplying(scratch, n_used, ", ".join([*names, library.name]), enter)
+
+
+def _nothing() -> None:
+    """All other libraries have one number of threads."""
 
 
 def library_of(blas: str) -> Library:
@@ -97,8 +115,8 @@ def library_of(blas: str) -> Library:
         found, what = (
             LIBRARY,
             (
-                "no library with sgemm was found, neither NumPy's OpenBLAS nor one of the system's;"
-                " install NumPy from a wheel, or use backend=stepwise"
+                "no library with sgemm was found, neither a package's nor one of the system's;"
+                f" pip install {OPENBLAS_PACKAGE}, or use backend=stepwise"
             ),
         )
     if found is None:
@@ -155,6 +173,8 @@ def add_outer(
     Cut into pieces of 128 x 32 x 128 where small products are fast.
     """
     k, m = out.shape
+    if k == 0:  # a thread that has no part in it
+        return
     x_data, dy_data = x.ctypes.data + 4 * x_at, dy.ctypes.data + 4 * dy_at
     if n >= sizes[ONEDNN_FROM]:
         call(sizes[ONEDNN_SGEMM], (

@@ -1,6 +1,7 @@
 """The libraries that multiply, found and called by address.
 
-OpenBLAS, which NumPy brings, or else a BLAS that the system has; and oneDNN (Intel's, which PyTorch
+OpenBLAS, from a package made to be linked against, or else that inside NumPy's wheel, whose
+name may change with any release, or a BLAS that the system has; and oneDNN (Intel's, which PyTorch
 uses too), whose products of a batch's few rows are the fastest there are: 64 and 32 rows by weights
 of 256 x 1 024 run at 207 and 204 GFLOP/s on one Zen 5 core, and at 150 with OpenBLAS at its best.
 Or, to compare with PyTorch by equal products, the MKL inside PyTorch, which is not imported for it.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, files, version
@@ -22,6 +23,7 @@ import numpy as np
 from harness.machine.blas_names import onednn_kernels, openblas_name
 
 ONEDNN_PACKAGE = "onednn-cpu-gomp"
+OPENBLAS_PACKAGE = "scipy-openblas64"
 SMALL = 10**6  # multiplications in OpenBLAS's largest small product
 SMALL_CORES = (b"SkylakeX", b"Cooperlake", b"SapphireRapids")
 
@@ -39,9 +41,9 @@ class Library:
     set_threads: Callable[[int], object]
 
 
-def _openblas() -> Library | None:
-    folder = Path(np.__file__).parent.parent / "numpy.libs"
-    for path in sorted(folder.glob("libscipy_openblas64_*")):
+def _openblas(paths: Iterable[Path], where: str = "") -> Library | None:
+    """The first OpenBLAS of 64-bit sizes among files; where: to be told with its name."""
+    for path in paths:
         try:
             library = ctypes.CDLL(str(path))
             function, set_threads = (
@@ -53,12 +55,22 @@ def _openblas() -> Library | None:
             continue
         core.restype = ctypes.c_char_p
         limit = SMALL if core() in SMALL_CORES else 0
-        return Library(openblas_name(library), _address(function), limit, set_threads)
+        name = openblas_name(library) + where
+        return Library(name, _address(function), limit, set_threads)
     return None
 
 
+def _packaged_openblas() -> Library | None:
+    return _openblas(_files_of(OPENBLAS_PACKAGE, "libscipy_openblas64_."))
+
+
+def _numpys_openblas() -> Library | None:
+    folder = Path(np.__file__).parent.parent / "numpy.libs"
+    return _openblas(sorted(folder.glob("libscipy_openblas64_*")), " of NumPy's wheel")
+
+
 def _system_blas() -> Library | None:
-    """One that is installed apart from NumPy, where NumPy brings none (as conda's does not)."""
+    """One that the system or conda has."""
     for name, setter in (
         ("openblas", "openblas_set_num_threads"),
         ("mkl_rt", "MKL_Set_Num_Threads"),
@@ -94,7 +106,7 @@ class _Version(ctypes.Structure):
 
 
 def _onednn() -> OneDNN | None:
-    for path in _onednn_paths():
+    for path in _files_of(ONEDNN_PACKAGE, "libdnnl.so."):
         try:
             library = ctypes.CDLL(str(path))
             function, version_of = library.dnnl_sgemm, library.dnnl_version
@@ -109,14 +121,14 @@ def _onednn() -> OneDNN | None:
     return None
 
 
-def _onednn_paths() -> Iterator[Path]:
-    """Where the package has put it, if it is installed."""
+def _files_of(package: str, beginning: str) -> Iterator[Path]:
+    """Where a package has put its files of such names, if it is installed."""
     try:
-        installed = files(ONEDNN_PACKAGE) or []
+        installed = files(package) or []
     except PackageNotFoundError:
         return
     for file in sorted(installed):
-        if file.name.startswith("libdnnl.so."):
+        if file.name.startswith(beginning):
             yield Path(str(file.locate()))
 
 
@@ -139,4 +151,15 @@ def _address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-LIBRARY, ONEDNN = _openblas() or _system_blas(), _onednn()
+PACKAGED = _packaged_openblas()
+LIBRARY, ONEDNN = PACKAGED or _numpys_openblas() or _system_blas(), _onednn()
+
+
+def multiplies_with() -> tuple[str, str]:
+    """What the engine multiplies with on a CPU, and what to install for better; "" for nothing."""
+    names = [f"oneDNN {ONEDNN.version}"] if ONEDNN else []
+    names += [LIBRARY.name] if LIBRARY else []
+    lacking = [OPENBLAS_PACKAGE] if PACKAGED is None else []
+    lacking += [ONEDNN_PACKAGE] if ONEDNN is None else []
+    advice = f"pip install {' '.join(lacking)}" if lacking else ""
+    return ", ".join(names) or "nothing", advice

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.engine.cpu_kernels.fast_math import FAST
+from harness.engine.cpu_kernels.squares import SIDE, transpose_square
 from harness.engine.rows.layout import Index
 from harness.machine.compiled import compiled_with
 
@@ -52,15 +53,17 @@ def scatter_add_slot(
 
 @compiled_with(error_model="numpy")
 def transpose(matrix: Matrix, out: Matrix) -> None:  # pragma: no cover - compiled
-    """Exchange rows and columns, a square of 16 at a time, so that both sides stay in the cache."""
+    """Exchange rows and columns of C-contiguous matrices, square by square."""
     n_rows, n_columns = matrix.shape
-    for i in range(0, n_rows, 16):
-        for j in range(0, n_columns, 16):
-            square = matrix[i : i + 16, j : j + 16]
-            for b in range(square.shape[1]):
-                row = out[j + b, i : i + 16]
-                for a in range(square.shape[0]):
-                    row[a] = square[a, b]
+    whole_rows, whole_columns = n_rows - n_rows % SIDE, n_columns - n_columns % SIDE
+    source, to = matrix.ctypes.data, out.ctypes.data
+    for j in range(0, whole_columns, SIDE):
+        for i in range(0, whole_rows, SIDE):
+            begin, end = source + 4 * (i * n_columns + j), to + 4 * (j * n_rows + i)
+            transpose_square(begin, n_columns, end, n_rows)
+    for i in range(n_rows):
+        for j in range(whole_columns if i < whole_rows else 0, n_columns):
+            out[j, i] = matrix[i, j]
 
 
 @compiled_with(error_model="numpy")
@@ -78,6 +81,7 @@ def update_rows(
 def descend(
     value: Any, gradient: Any, learning_rate: np.float32
 ) -> None:  # pragma: no cover - compiled
-    """One step of SGD on a whole parameter (k,)."""
-    for j in range(len(value)):
-        value[j] -= learning_rate * gradient[j]
+    """One step of SGD on a whole parameter of any shape."""
+    flat, slope = value.reshape(value.size), gradient.reshape(gradient.size)
+    for j in range(len(flat)):
+        flat[j] -= learning_rate * slope[j]

@@ -12,6 +12,7 @@ from typing import Any
 from numba.core import types
 
 from harness.engine.cpu_kernels.fast_math import FAST
+from harness.engine.cpu_kernels.shares import ROWS, share
 from harness.machine.compiled import compiled_with
 
 # That of the C library: for rows of 2 kB three times as fast as a loop (looking up what 64 lattices
@@ -189,19 +190,19 @@ def outer(x: Any, y: Any, out: Any) -> None:  # pragma: no cover - compiled
 
 @compiled_with(constants=False, error_model="numpy")
 def fill_viewed(
-    states: Any, index: Any, runs: Any, bounds: Any, buffer: Any, n_slots: int, tally: Any
-) -> None:  # pragma: no cover - compiled
+    states: Any, index: Any, runs: Any, bounds: Any, buffer: Any, n_slots: int, tally: Any,
+    thread: int, n_threads: int,
+) -> None:  # fmt: skip  # pragma: no cover - compiled
     """Copy what batches read in place, so that the buffer holds the rows of all of them.
 
-    bounds (n_batches + 1,): rows of the buffer at which batches begin.
+    bounds (n_batches + 1,): rows of the buffer at which batches begin. A thread copies its share.
     """
     for b in range(len(bounds) - 1):
         if runs[b] >= 0:
-            n = bounds[b + 1] - bounds[b]
+            at, n = share(bounds[b + 1] - bounds[b], ROWS, thread, n_threads)
+            first = bounds[b] + at
             tally[0] += 1
-            tally[1] += gather_rows(
-                states, index, bounds[b] * n_slots, buffer, bounds[b], n, n_slots
-            )
+            tally[1] += gather_rows(states, index, first * n_slots, buffer, first, n, n_slots)
 
 
 @compiled_with(fastmath=FAST, error_model="numpy")

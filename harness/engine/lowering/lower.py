@@ -48,6 +48,8 @@ def lower(function: VertexFunction, switches: Switches, abilities: Abilities, tr
         function, tables = fold_tables(function)
     if not switches.fusion:
         abilities = abilities.without_fusion()
+    if not switches.gather_fusion:
+        abilities = replace(abilities, reads_children=False, adds_to_children=False)
     laid_out = _laid_out(function, switches)
     function = laid_out.function
     if abilities.fuses and abilities.narrows:

@@ -30,21 +30,22 @@ class TypeGeometry:
     """One type in one mini-batch.
 
     gathers: by slots (None: every child). pulls: by name, one int64 a row of the type.
-    contiguous: all batches of the type follow one another among the state rows.
+    largest: rows of the largest batch. contiguous: all batches of the type follow one another among
+    the state rows.
     goes_back_at_once: whether the backward stage may take all rows, as that of outputs does.
     """
 
     rows: TypeRows
     gathers: Mapping[Slots, Gather]
     pulls: Mapping[str, Index]
+    largest: int
     contiguous: bool
     goes_back_at_once: bool = False
 
     @property
     def n_at_once(self) -> int:
         """The most rows that a stage which takes batch by batch gets."""
-        starts = self.rows.starts
-        return self.rows.n if self.goes_back_at_once else int((starts[1:] - starts[:-1]).max())
+        return self.rows.n if self.goes_back_at_once else self.largest
 
     @property
     def n_edges(self) -> int:
@@ -52,15 +53,30 @@ class TypeGeometry:
         return int(self.gathers[None].edge_start[-1]) if None in self.gathers else 0
 
 
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What a plan reads: the groups of slots that it gathers (None: every child), and pulls."""
+
+    slots: tuple[Slots, ...]
+    pulls: tuple[str, ...]
+
+
+def reads_of(plan: Plan) -> Reads:
+    """Find them, once and not with every mini-batch."""
+    slots: set[Slots] = set(plan.slots.values())
+    if any(node.op == "gather_each" for node in plan.nodes):
+        slots.add(None)
+    pulls = {node.name for node in plan.nodes if node.op == "pull"}
+    return Reads(tuple(sorted(slots, key=str)), tuple(sorted(pulls)))
+
+
 def type_geometry(
-    plan: Plan, mini_batch: MiniBatch, layout: Layout, rows: TypeRows
+    reads: Reads, mini_batch: MiniBatch, layout: Layout, rows: TypeRows
 ) -> TypeGeometry:
     """Plan the gathers and pulls of one vertex function over its rows."""
-    gathers = {
-        slots: _plan_gather(mini_batch.graph, layout, rows, slots) for slots in gathered_slots(plan)
-    }
-    pulls = {name: _pulled(mini_batch.pulls[name], rows.vertices) for name in _pull_names(plan)}
-    return TypeGeometry(rows, gathers, pulls, _contiguous(rows))
+    gathers = {slots: _plan_gather(mini_batch.graph, layout, rows, slots) for slots in reads.slots}
+    pulls = {name: _pulled(mini_batch.pulls[name], rows.vertices) for name in reads.pulls}
+    return TypeGeometry(rows, gathers, pulls, *_sizes(rows.starts, rows.first_row))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -76,38 +92,44 @@ class OutputRows:
 
 
 def output_geometries(
-    plans: Mapping[int, Plan], mini_batch: MiniBatch, layout: Layout
+    reads: Mapping[int, Reads], mini_batch: MiniBatch, layout: Layout
 ) -> dict[int, OutputRows]:
     """Rows of every output function that reads anything.
 
-    plans: by id, the k-th below 0; see MiniBatch.output_ids.
+    reads: by id, the k-th below 0; see MiniBatch.output_ids.
     """
+    if mini_batch.output_ids is None:
+        read = {-1: reads[-1]} if -1 in reads and len(mini_batch.outputs) else {}
+        return {k: _output_rows(one, mini_batch, layout, None) for k, one in read.items()}
     found = {}
-    for k, plan in plans.items():
-        if mini_batch.output_ids is None:
-            mine = np.arange(len(mini_batch.outputs) if k == -1 else 0)
-        else:
-            mine = np.flatnonzero(mini_batch.output_ids == -1 - k)
+    for k, of_function in reads.items():
+        mine = np.flatnonzero(mini_batch.output_ids == -1 - k)
         if len(mine):
-            found[k] = _output_rows(plan, mini_batch, layout, mine)
+            found[k] = _output_rows(of_function, mini_batch, layout, mine)
     return found
 
 
-def _output_rows(plan: Plan, mini_batch: MiniBatch, layout: Layout, mine: Index) -> OutputRows:
-    """In the order of the rows that are read, in which one round comes after the other."""
-    outputs = mini_batch.outputs[mine]
+def _output_rows(
+    reads: Reads, mini_batch: MiniBatch, layout: Layout, mine: Index | None
+) -> OutputRows:
+    """In the order of the rows that are read, in which one round comes after the other.
+
+    mine: which outputs the function reads; None: all.
+    """
+    outputs = mini_batch.outputs if mine is None else mini_batch.outputs[mine]
     index, by_row = _sort_by_row(layout.row[outputs], max(layout.n_rows))
-    vertices = outputs[by_row]
+    vertices, order = outputs[by_row], by_row if mine is None else mine[by_row]
     starts, rounds = _round_by_round(mini_batch.rounds, vertices)
     rows = TypeRows(vertices, starts, np.zeros(len(rounds), dtype=np.int32))
     gather = Gather(index, contiguous_runs(index, starts, 1), EMPTY)
     if mini_batch.output_pulls is None:
-        pulls = {name: _pulled(mini_batch.pulls[name], vertices) for name in _pull_names(plan)}
+        pulls = {name: _pulled(mini_batch.pulls[name], vertices) for name in reads.pulls}
     else:
         own = mini_batch.output_pulls
-        pulls = {name: _pulled(own[name], mine[by_row]) for name in _pull_names(plan)}
-    geometry = TypeGeometry(rows, {(0,): gather}, pulls, contiguous=True, goes_back_at_once=True)
-    return OutputRows(geometry, mine[by_row], rounds)
+        pulls = {name: _pulled(own[name], order) for name in reads.pulls}
+    largest, _ = _sizes(starts, rows.first_row)
+    geometry = TypeGeometry(rows, {(0,): gather}, pulls, largest, True, goes_back_at_once=True)
+    return OutputRows(geometry, order, rounds)
 
 
 def _round_by_round(rounds: IntArray | None, vertices: IntArray) -> tuple[IntArray, IntArray]:
@@ -118,14 +140,6 @@ def _round_by_round(rounds: IntArray | None, vertices: IntArray) -> tuple[IntArr
     cuts = np.flatnonzero(mine[1:] != mine[:-1]) + 1
     starts = np.concatenate([[0], cuts, [len(vertices)]]).astype(np.int32)
     return starts, mine[starts[:-1]]
-
-
-def gathered_slots(plan: Plan) -> set[Slots]:
-    """The groups of slots that a plan gathers."""
-    slots: set[Slots] = set(plan.slots.values())
-    if any(node.op == "gather_each" for node in plan.nodes):
-        slots.add(None)
-    return slots
 
 
 def space_of_type(states_of_type: Sequence[frozenset[str]]) -> list[int]:
@@ -151,10 +165,6 @@ def _plan_gather(graph: Graph, layout: Layout, rows: TypeRows, slots: Slots) -> 
     return plan_gather(graph, layout, rows, slots)
 
 
-def _pull_names(plan: Plan) -> set[str]:
-    return {node.name for node in plan.nodes if node.op == "pull"}
-
-
 def _pulled(values: IntArray, at: IntArray | Index) -> Index:
     return values[at].astype(np.int64)
 
@@ -175,6 +185,12 @@ def _sort_by_row(wanted: IntArray, n_rows: int) -> tuple[Index, Index]:  # pragm
     return index, by_row
 
 
-def _contiguous(rows: TypeRows) -> bool:
-    shift = rows.first_row - rows.starts[:-1]
-    return bool((shift == shift[0]).all())
+@compiled
+def _sizes(starts: IntArray, first_row: IntArray) -> tuple[int, bool]:  # pragma: no cover
+    """Rows of the largest batch, and whether all batches follow one another."""
+    largest, follow = 0, True
+    for b in range(len(first_row)):
+        largest = max(largest, starts[b + 1] - starts[b])
+        if first_row[b] - starts[b] != first_row[0] - starts[0]:
+            follow = False
+    return largest, follow

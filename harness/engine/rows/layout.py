@@ -73,36 +73,29 @@ class Layout:
 
 
 def plan_layout(
-    mini_batch: MiniBatch, schedule: Schedule, space_of_type: Sequence[int], *, reorder: bool
+    mini_batch: MiniBatch, schedule: Schedule, space_of_type: IntArray, *, reorder: bool
 ) -> Layout:
     """Choose rows for every vertex.
 
     "Type" means vertex function from here on: an unbatchable vertex has one too.
-    space_of_type: types that write the same states share a space, in which rows are counted.
+    space_of_type (n_types,): types that write the same states share a space, in which rows are
+    counted.
     reorder: order each batch as its consumers of the same round read it; otherwise keep the
     policy's order.
     """
-    graph, order, starts = mini_batch.graph, schedule.order, schedule.starts
-    if reorder:
-        order = _order_as_read(order, starts, graph.arg_start, graph.args, _rounds(graph))
-    spaces = np.asarray(space_of_type, dtype=np.int32)
-    n_spaces = int(spaces.max(initial=0)) + 1
-    row, first_row, batch_type, position, n_rows = _assign_rows(
-        order, starts, mini_batch.functions, spaces, n_spaces
-    )
-    vertices, batch_starts, batches_of_type = _group_by_type(
-        order, starts, batch_type, position, len(spaces)
+    graph = mini_batch.graph
+    graph_arrays = (graph.arg_start, graph.args, _rounds(graph), mini_batch.functions)
+    row, batches, n_rows, vertices, batch_starts, first_row, counts = _plan(
+        schedule.order, schedule.starts, *graph_arrays, space_of_type, reorder
     )
     types, n_vertices, n_batches = {}, 0, 0
-    for type_id, count in enumerate(batches_of_type.tolist()):
+    for type_id, (count, n) in enumerate(counts.tolist()):
         if count:
-            mine = batch_starts[n_batches + type_id : n_batches + type_id + count + 1]
-            end = n_vertices + int(mine[-1])
-            rows = TypeRows(vertices[n_vertices:end], mine, first_row[batch_type == type_id])
+            end, last = n_vertices + n, n_batches + count
+            starts = batch_starts[n_batches + type_id : last + type_id + 1]
+            rows = TypeRows(vertices[n_vertices:end], starts, first_row[n_batches:last])
             types[type_id] = rows
-            n_vertices = end
-        n_batches += count
-    batches = np.stack([batch_type, position], axis=1)
+            n_vertices, n_batches = end, last
     return Layout(batches, types, row, tuple(n_rows.tolist()))
 
 
@@ -182,52 +175,84 @@ def _order_as_read(
 
 
 @compiled
+def _plan(
+    order: IntArray,
+    starts: IntArray,
+    arg_start: IntArray,
+    args: IntArray,
+    rounds: IntArray,
+    types: IntArray,
+    space_of_type: IntArray,
+    reorder: bool,
+) -> tuple[
+    IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray
+]:  # pragma: no cover - compiled
+    """Rows of vertices, batches (k, 2), rows of each space; then type by type: vertices, where
+    batches begin and their first rows, and how many batches and vertices (n_types, 2).
+    """
+    if reorder:
+        order = _order_as_read(order, starts, arg_start, args, rounds)
+    row, first_row, batches, n_rows = _assign_rows(order, starts, types, space_of_type)
+    return row, batches, n_rows, *_group_by_type(order, starts, batches, first_row, space_of_type)
+
+
+@compiled
 def _assign_rows(
-    order: IntArray, starts: IntArray, types: IntArray, space_of_type: IntArray, n_spaces: int
-) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:  # pragma: no cover - compiled
+    order: IntArray, starts: IntArray, types: IntArray, space_of_type: IntArray
+) -> tuple[IntArray, IntArray, IntArray, IntArray]:  # pragma: no cover - compiled
     n_batches = len(starts) - 1
     row = np.empty(len(order), dtype=np.int32)
     first_row = np.empty(n_batches, dtype=np.int32)
-    batch_type = np.empty(n_batches, dtype=np.int32)
-    position = np.empty(n_batches, dtype=np.int32)
+    batches = np.empty((n_batches, 2), dtype=np.int32)
+    n_spaces = 1
+    for space in space_of_type:
+        n_spaces = max(n_spaces, space + 1)
     used = np.zeros(n_spaces, dtype=np.int32)
     n_batches_of = np.zeros(len(space_of_type), dtype=np.int32)
     for b in range(n_batches):
         type_id = types[order[starts[b]]]
         space = space_of_type[type_id]
-        batch_type[b], position[b], first_row[b] = type_id, n_batches_of[type_id], used[space]
+        batches[b, 0], batches[b, 1], first_row[b] = type_id, n_batches_of[type_id], used[space]
         n_batches_of[type_id] += 1
         for k in range(starts[b], starts[b + 1]):
             row[order[k]] = used[space]
             used[space] += 1
-    return row, first_row, batch_type, position, used
+    return row, first_row, batches, used
 
 
 @compiled
 def _group_by_type(
-    order: IntArray, starts: IntArray, batch_type: IntArray, position: IntArray, n_types: int
-) -> tuple[IntArray, IntArray, IntArray]:  # pragma: no cover - compiled
-    """Vertices type by type, the batch boundaries of each type (from 0), and its number of
-    batches.
+    order: IntArray,
+    starts: IntArray,
+    batches: IntArray,
+    first_row: IntArray,
+    space_of_type: IntArray,
+) -> tuple[IntArray, IntArray, IntArray, IntArray]:  # pragma: no cover - compiled
+    """Vertices type by type, the batch boundaries of each type (from 0) and first rows of its
+    batches, and its numbers of batches and of vertices.
     """
-    n_batches = len(batch_type)
-    n_vertices_of = np.zeros(n_types + 1, dtype=np.int32)
-    n_batches_of = np.zeros(n_types, dtype=np.int32)
+    n_batches, n_types = len(batches), len(space_of_type)
+    counts = np.zeros((n_types, 2), dtype=np.int32)
     for b in range(n_batches):
-        n_vertices_of[batch_type[b] + 1] += starts[b + 1] - starts[b]
-        n_batches_of[batch_type[b]] += 1
-    first_vertex = np.cumsum(n_vertices_of)
-    first_boundary = np.cumsum(n_batches_of + 1) - (n_batches_of + 1)
+        counts[batches[b, 0], 0] += 1
+        counts[batches[b, 0], 1] += starts[b + 1] - starts[b]
+    first_batch, first_vertex = np.zeros(n_types, np.int32), np.zeros(n_types, np.int32)
+    for t in range(1, n_types):
+        first_batch[t] = first_batch[t - 1] + counts[t - 1, 0]
+        first_vertex[t] = first_vertex[t - 1] + counts[t - 1, 1]
     used = np.zeros(n_types, dtype=np.int32)
     vertices = np.empty(len(order), dtype=np.int32)
     boundaries = np.zeros(n_batches + n_types, dtype=np.int32)
+    rows = np.empty(n_batches, dtype=np.int32)
     for b in range(n_batches):
-        type_id = batch_type[b]
+        t = batches[b, 0]
+        place = first_batch[t] + batches[b, 1]
         for k in range(starts[b], starts[b + 1]):
-            vertices[first_vertex[type_id] + used[type_id]] = order[k]
-            used[type_id] += 1
-        boundaries[first_boundary[type_id] + position[b] + 1] = used[type_id]
-    return vertices, boundaries, n_batches_of
+            vertices[first_vertex[t] + used[t]] = order[k]
+            used[t] += 1
+        boundaries[place + t + 1] = used[t]
+        rows[place] = first_row[b]
+    return vertices, boundaries, rows, counts
 
 
 @compiled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,20 +29,37 @@ class Round:
     losses: tuple[tuple[int, Ref, slice], ...]
 
 
-def all_at_once(
-    plans: Mapping[int, Plan], layout: Layout, outputs: Mapping[int, OutputRows]
-) -> Round:
-    """What a mini-batch without rounds runs."""
-    types = (*layout.types, *outputs)
-    read = [(k, 0) for k in outputs]  # the only batch
+@dataclass(frozen=True, eq=False, slots=True)
+class Around:
+    """What mini-batches without rounds that have the same functions run around their batches.
+
+    eager, lazy, losses: as in Round. whole: all rows of every function at once. read: the only
+    batch of every output function.
+    """
+
+    eager: IntArray
+    lazy: IntArray
+    whole: IntArray
+    read: IntArray
+    losses: tuple[tuple[int, Ref, slice], ...]
+
+    def round_of(self, batches: IntArray) -> Round:
+        """What a mini-batch of these batches runs."""
+        both = np.concatenate([batches, self.read]) if len(self.read) else batches
+        return Round(self.eager, both, self.lazy, self.losses)
+
+
+def around(plans: Mapping[int, Plan], types: tuple[int, ...], output_ids: Iterable[int]) -> Around:
+    """What is run once, of these functions; types: of outputs, too."""
     losses = [(t, plans[t].loss) for t in types]
-    return Round(
-        *(
-            _pairs([(t, ALL_ROWS) for t in types if plans[t].steps("eager")]),
-            np.concatenate([layout.batches, _pairs(read)]) if read else layout.batches,
-            _pairs([(t, ALL_ROWS) for t in types if plans[t].steps("lazy")]),
+    return Around(
+        eager=_pairs([(t, ALL_ROWS) for t in types if plans[t].steps("eager")]),
+        lazy=_pairs([(t, ALL_ROWS) for t in types if plans[t].steps("lazy")]),
+        whole=_pairs([(t, ALL_ROWS) for t in types]),
+        read=_pairs([(k, 0) for k in output_ids]),
+        losses=tuple(
+            (t, plans[t].refs[loss], slice(None)) for t, loss in losses if loss is not None
         ),
-        tuple((t, plans[t].refs[loss], slice(None)) for t, loss in losses if loss is not None),
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
+from harness.programs.writer import Writer
 from harness.values.graph import Graph, MiniBatch
 from harness.values.instances import TREE_ROWS, IntArray, Tree
 
@@ -16,6 +18,35 @@ TYPE_NAMES = ("unbatchable", "leaf", "internal")
 
 # (table (4, n), sizes (k,) of the trees in it) -> which kind each vertex is of (n,), from 0.
 Kinds = Callable[[IntArray, IntArray], IntArray]
+
+
+def tree_program(
+    p: Writer,
+    tree: Tree,
+    outputs: str,
+    type_names: tuple[str, ...] = TYPE_NAMES,
+    internal_kinds: Kinds | None = None,
+) -> list[Any] | Any:
+    """The same graph as a program: recursion from the root, both children concurrently.
+
+    outputs, internal_kinds: see tree_mini_batch.
+    """
+    words, labels, left, right = (row.tolist() for row in tree.table)
+    of: list[Any] = [None] * len(words)
+    internal, kinds = [getattr(p, name) for name in type_names[INTERNAL:]], [0] * len(words)
+    if internal_kinds is not None:
+        kinds = internal_kinds(tree.table, np.array([len(words)], dtype=np.int32)).tolist()
+
+    def visit(v: int) -> Any:
+        if left[v] < 0:
+            of[v] = p.leaf(word=words[v], label=labels[v])
+        else:
+            children = p.map(visit, (left[v], right[v]))
+            of[v] = internal[kinds[v]](*children, word=words[v], label=labels[v])
+        return of[v]
+
+    root = visit(len(words) - 1)
+    return of if outputs == "all" else root
 
 
 def tree_mini_batch(

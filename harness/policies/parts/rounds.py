@@ -43,7 +43,9 @@ def cut_in_rounds(graph: Graph) -> CutInRounds:
     vertices, starts, types, arg_starts, args, first_arg = map(int_array, arrays)
     bounds = zip(pairwise(starts.tolist()), pairwise(first_arg.tolist()), strict=True)
     graphs = tuple(
-        graph.part(types[v:v_end], arg_starts[v + r : v_end + r + 1], args[a:a_end])
+        graph.part(
+            types[v:v_end], arg_starts[v + r : v_end + r + 1], args[a:a_end], vertices[v:v_end]
+        )
         for r, ((v, v_end), (a, a_end)) in enumerate(bounds)
     )
     return CutInRounds(graphs, vertices, starts)

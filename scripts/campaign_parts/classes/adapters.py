@@ -28,8 +28,8 @@ MOST_LOG_BYTES = 2**20
 TIME_LIMIT_S = 5  # of a trial, where it would never end
 MEMORY_LIMIT_BYTES = 600 * 2**20
 METHODS = (
-    *("__init__", "skip", "prepare", "compile_for", "n_compilations", "load", "run", "result"),
-    *("parameters", "last_loss", "counters", "moving_share", "peak_memory_bytes"),
+    *("__init__", "skip", "prepare", "compile_for", "n_compilations", "load", "upcoming", "run"),
+    *("result", "parameters", "last_loss", "counters", "moving_share", "peak_memory_bytes"),
     *("synchronize", "in_force", "versions"),
 )
 EXIT_CODES = (0, 1, 2, 3, 64, 65, 130, 137)

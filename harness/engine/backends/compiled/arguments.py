@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.engine.backends.compiled.memory import Memory
+from harness.engine.cpu_kernels.shares import all_apart
 from harness.engine.lowering.plan import BufferName, Slots
 from harness.engine.rows.layout import EMPTY
 
@@ -17,16 +18,23 @@ NO_ROWS: NDArray[np.int32] = np.zeros(1, dtype=np.int32)
 
 
 class Argument(Protocol):
-    """A frozen value; equal ones are one argument of the generated function."""
+    """A frozen value; equal ones are one argument of the generated function.
+
+    moves: whether every mini-batch has another array, or one that is to be brought up to date;
+    others move when memory grows.
+    """
+
+    moves: ClassVar[bool]
 
     def find(self, memory: Memory) -> NDArray[Any]:
-        """Return the array, which may move whenever a mini-batch is arranged."""
+        """Return the array, as it is in this mini-batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class BufferOf:
     """Rows of a buffer (n, width); type_id is 0 for buffers that all functions share."""
 
+    moves: ClassVar[bool] = False
     type_id: int
     name: BufferName
 
@@ -38,6 +46,7 @@ class BufferOf:
 class ParameterOf:
     """A parameter in its own shape."""
 
+    moves: ClassVar[bool] = False
     name: str
 
     def find(self, memory: Memory) -> NDArray[Any]:
@@ -48,6 +57,7 @@ class ParameterOf:
 class TransposedOf:
     """A copy of a matrix, rows and columns exchanged, as it is in this mini-batch."""
 
+    moves: ClassVar[bool] = True
     name: str
 
     def find(self, memory: Memory) -> NDArray[Any]:
@@ -58,6 +68,7 @@ class TransposedOf:
 class GradientOf:
     """The gradient of a parameter in its own shape; of no meaning until it was written."""
 
+    moves: ClassVar[bool] = False
     name: str
 
     def find(self, memory: Memory) -> NDArray[Any]:
@@ -66,8 +77,9 @@ class GradientOf:
 
 @dataclass(frozen=True, slots=True)
 class WrittenOf:
-    """Whether the gradient of a parameter was written in this mini-batch (1,)."""
+    """Whether the gradient of a parameter was written in this mini-batch (n_threads,)."""
 
+    moves: ClassVar[bool] = False
     name: str
 
     def find(self, memory: Memory) -> NDArray[Any]:
@@ -78,6 +90,7 @@ class WrittenOf:
 class PullOf:
     """What the rows of a function pull from outside (n,)."""
 
+    moves: ClassVar[bool] = True
     type_id: int
     name: str
 
@@ -90,6 +103,7 @@ class PullOf:
 class IndexOf:
     """Rows of the children that a gather reads."""
 
+    moves: ClassVar[bool] = True
     type_id: int
     slots: Slots
 
@@ -102,6 +116,7 @@ class IndexOf:
 class RunsOf:
     """Where the rows of each batch's gather begin if they need no copy, and of all at once."""
 
+    moves: ClassVar[bool] = True
     type_id: int
     slots: Slots
 
@@ -111,9 +126,33 @@ class RunsOf:
 
 
 @dataclass(frozen=True, slots=True)
-class FilledOf:
-    """Whether a gather's buffer holds the rows of all batches, those read in place too (1,)."""
+class ApartOf:
+    """Whether the rows that each batch's gather reads differ, and those of all at once.
 
+    Nothing where one thread runs alone, which asks for none of it.
+    """
+
+    moves: ClassVar[bool] = True
+    type_id: int
+    slots: Slots
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        geometry = memory.geometry(self.type_id)
+        if geometry is None or memory.parameters.n_threads == 1:
+            return EMPTY
+        gather, starts = geometry.gathers[self.slots], geometry.rows.starts
+        if self.slots is None:
+            return all_apart(gather.index, gather.edge_start[starts], 1)
+        return all_apart(gather.index, starts, len(self.slots))
+
+
+@dataclass(frozen=True, slots=True)
+class FilledOf:
+    """Whether a gather's buffer holds the rows of all batches, those read in place too: of every
+    thread what it knows (n_threads,).
+    """
+
+    moves: ClassVar[bool] = False
     type_id: int
     name: BufferName
 
@@ -125,6 +164,7 @@ class FilledOf:
 class EdgeStartOf:
     """Where the edges of every row begin (n + 1,)."""
 
+    moves: ClassVar[bool] = True
     type_id: int
 
     def find(self, memory: Memory) -> NDArray[Any]:
@@ -136,6 +176,7 @@ class EdgeStartOf:
 class StartsOf:
     """Where every batch's rows begin, and where the last one's end (n_batches + 1,)."""
 
+    moves: ClassVar[bool] = True
     type_id: int
 
     def find(self, memory: Memory) -> NDArray[Any]:
@@ -147,6 +188,7 @@ class StartsOf:
 class FirstRowOf:
     """Where every batch begins among the rows of the states (n_batches,)."""
 
+    moves: ClassVar[bool] = True
     type_id: int
 
     def find(self, memory: Memory) -> NDArray[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import llvmlite
 import numba
@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
 from harness.engine import backend
-from harness.engine.backend import EVERY, Arrangement
+from harness.engine.backend import EVERY, Arrangement, Loss, Run
+from harness.engine.backends.compiled.found import Found
 from harness.engine.backends.compiled.loop import CompiledLoop
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.parameters import Parameters
 from harness.engine.backends.compiled.source import WHOLE_STAGES
 from harness.engine.backends.compiled.steps import OPERATORS
 from harness.engine.cpu_kernels import blas, cycles, loss_kernels
+from harness.engine.cpu_kernels.team import Call, Team
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.layout import Index
@@ -38,11 +40,15 @@ class Backend(backend.Backend):
         OPERATORS, fuses=True, reads_children=True, adds_to_children=True, fuses_losses=True
     )
 
+    keeps_states = True
+
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         super().__init__(switches, device, threads)
-        self._multiplying = blas.multiplying(switches.blas, threads)
+        self._multiplying = blas.multiplying(switches.blas, 1)
+        self._team = Team(threads, self._multiplying.for_thread, self._multiplying.enter)
         self._plans: dict[int, Plan] = {}
         self._loops: dict[tuple[str, int | None], CompiledLoop] = {}
+        self._kinds: dict[tuple[int, str], tuple[bool, bool]] = {}
         self._n_times_grown = -1
         self._n_programs = 0
 
@@ -55,6 +61,10 @@ class Backend(backend.Backend):
             return "profile=true reads a counter of x86 processors, which this is not"
         if switches.precision != EXACT:
             return f"precision={switches.precision} is for backend=cuda; leave it out"
+        if switches.streaming:
+            return "streaming=true is for backend=cuda: a CPU has no time to spare; leave it out"
+        if switches.persistent:
+            return "persistent=true is for backend=cuda; leave it out"
         try:
             blas.library_of(switches.blas)
         except UnsupportedTrial as error:
@@ -63,8 +73,9 @@ class Backend(backend.Backend):
 
     def load(self, weights: Weights) -> None:
         """Copy the weights."""
-        self._parameters = Parameters(weights)
+        self._parameters = Parameters(weights, self._team.n)
         self._memory = Memory(self._parameters)
+        self._found = Found(self._memory)
 
     def compile(self, plans: Mapping[int, Plan]) -> None:
         """Take more plans; code is written and compiled when a stage first runs."""
@@ -91,27 +102,48 @@ class Backend(backend.Backend):
 
     def run(self, stage: str, batches: IntArray) -> None:
         """Run all batches in one call, or each function's by themselves."""
+        self.run_together([(stage, batches)])
+
+    def run_together(self, runs: Sequence[Run]) -> None:
+        """Run all stages without Python in between, but where every batch is to be a call."""
+        calls = [call for stage, batches in runs for call in self._calls(stage, batches)]
+        if self._path == "one call a batch":
+            for call in calls:
+                self._run([call])
+        else:
+            self._run(calls)
+
+    def _run(self, calls: Sequence[Call]) -> None:
+        tallies = self._team.tallies
+        for tally in tallies:
+            tally[:] = 0
+        self._team.run(calls)
+        self.tally.n_launches += int(tallies[0][0])
+        self.tally.bytes_copied += sum(int(tally[1]) for tally in tallies)
+        self.tally.n_moving_cycles += int(tallies[0][2])
+
+    def _calls(self, stage: str, batches: IntArray) -> Iterator[Call]:
         if stage in WHOLE_STAGES:
             batches = self._whole(stage, batches)
         if not len(batches):
             return
-        if self._path == "one call a stage":
-            self._loop(stage, None).run(batches, self.tally)
+        if self._path == "one call a pass":
+            yield self._loop(stage, None).call(batches)
             return
         if self._path == "one call a batch":
             cuts = np.arange(1, len(batches))
         else:
             cuts = np.flatnonzero(np.diff(batches[:, 0])) + 1
         for part in np.split(batches, cuts):
-            self._loop(stage, int(part[0, 0])).run(part, self.tally)
+            yield self._loop(stage, int(part[0, 0])).call(part)
 
     @property
     def _path(self) -> str:
-        """How many batches a call of compiled code runs."""
+        """What compiled code runs without Python in between."""
         if self.switches.loop == "python":
             return "one call a batch"
         too_many = self._n_times_grown > MAX_TIMES_GROWN
-        return "one call a run of one function" if too_many else "one call a stage"
+        return "one function at a time" if too_many else "one call a pass"
 
     def _loop(self, stage: str, type_id: int | None) -> CompiledLoop:
         key = (stage, type_id)
@@ -119,27 +151,31 @@ class Backend(backend.Backend):
             plans = self._plans if type_id is None else {type_id: self._plans[type_id]}
             having = {t: plan for t, plan in plans.items() if plan.steps(stage)}
             self._n_programs += 1
-            self._loops[key] = CompiledLoop(
-                having,
-                stage,
-                self._memory,
-                self._multiplying.scratch,
-                profile=self.switches.profile,
-            )
+            profile = self.switches.profile
+            self._loops[key] = CompiledLoop(having, stage, self._found, profile=profile)
         return self._loops[key]
 
     def _whole(self, stage: str, batches: IntArray) -> IntArray:
         """Leave out functions without steps; batch by batch where states do not follow on."""
         found: list[tuple[int, int]] = []
         for type_id, position in batches.tolist():
-            plan, geometry = self._plans[type_id], self._memory.geometry(type_id)
-            if not plan.steps(stage) or geometry is None:
+            geometry = self._memory.geometry(type_id)
+            has_steps, addresses_states = self._kind_of(type_id, stage)
+            if not has_steps or geometry is None:
                 continue
-            if position == ALL_ROWS and not geometry.contiguous and plan.addresses_states(stage):
+            if position == ALL_ROWS and addresses_states and not geometry.contiguous:
                 found += [(type_id, b) for b in range(len(geometry.rows.first_row))]
             else:
                 found.append((type_id, position))
         return np.array(found, dtype=np.int32).reshape(-1, 2)
+
+    def _kind_of(self, type_id: int, stage: str) -> tuple[bool, bool]:
+        """Whether a function has steps in a stage, and whether these address states."""
+        key = (type_id, stage)
+        if key not in self._kinds:
+            plan = self._plans[type_id]
+            self._kinds[key] = bool(plan.steps(stage)), plan.addresses_states(stage)
+        return self._kinds[key]
 
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
         """Copy the columns."""
@@ -151,6 +187,23 @@ class Backend(backend.Backend):
         label = geometry.pulls[step.label][rows]
         rest = (self._rows_of(type_id, other, rows) for other in (step.loss, step.log_sum))
         return loss_kernels.logits_of(found, label, *rest)
+
+    def total(self, losses: Sequence[Loss]) -> float:
+        """Without copies of them."""
+        return sum(
+            float(part[rows].sum())
+            for type_id, ref, rows in losses
+            for part in self._whole_of(type_id, ref, rows)
+        )
+
+    def _whole_of(self, type_id: int, ref: Ref, rows: slice) -> list[NDArray[np.float32]]:
+        """Columns as one array where only some rows of it are wanted."""
+        found = self._memory.rows_of(type_id, ref)
+        return found if rows == EVERY or len(found) == 1 else [np.concatenate(found)]
+
+    def read_states(self, state: str, rows: Index) -> NDArray[np.float32]:
+        """Copy the rows."""
+        return self._memory.states(state, rows)
 
     def _rows_of(self, type_id: int, ref: Ref, rows: slice) -> NDArray[np.float32]:
         found = self._memory.rows_of(type_id, ref)
@@ -192,7 +245,8 @@ class Backend(backend.Backend):
 
     def facts(self) -> dict[str, str]:
         """Which library multiplies, and how many batches a call runs."""
-        return {"backend": "compiled", "blas": self._multiplying.names, "calls": self._path}
+        facts = {"backend": "compiled", "blas": self._multiplying.names, "calls": self._path}
+        return facts | {"threads": self._team.words(self.threads)}
 
     def versions(self) -> dict[str, str]:
         """Of the compiler, and of the library that multiplies."""
@@ -200,5 +254,4 @@ class Backend(backend.Backend):
             "numba": numba.__version__,
             "llvmlite": llvmlite.__version__,
             "blas": self._multiplying.names,
-            "blas_threads": str(self._multiplying.n_threads),
         }

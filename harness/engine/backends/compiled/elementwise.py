@@ -54,15 +54,15 @@ def group_lines(
     step: ElementwiseStep,
     name_of: Name,
     *,
-    rows: tuple[str, str],
+    rows: tuple[str, str, str],
     prefix: str,
     views: Mapping[int, str],
 ) -> list[str]:
-    """Text of one group's loop over `n` rows from `row` and `state_row` on.
+    """Text of one group's loop over `n` rows from `row`, `state_row` and `at` on.
 
-    name_of: what an array is called. rows: what n and row are called. prefix: of the names that the
-    loop gives its own values. views: matrices that hold the rows of operands, where a row of such
-    an operand is no row of one array.
+    name_of: what an array is called. rows: what n, row and at are called. prefix: of the names
+    that the loop gives its own values. views: matrices that hold the rows of operands, where a row
+    of such an operand is no row of one array.
     """
     return _Generator(type_id, plan, step, name_of, *rows, prefix, views).generate()
 
@@ -75,6 +75,7 @@ class _Generator:
     array: Name
     n: str
     first: str  # row
+    at: str  # row in what is used anew by every batch
     prefix: str
     views: Mapping[int, str]
     rows: dict[str, str] = field(default_factory=dict)  # expression of a row -> its name
@@ -134,7 +135,7 @@ class _Generator:
 
     def _element(self, ref: Ref) -> str:
         memory = self.plan.buffers[ref.buffer].memory
-        offset = {Memory.SAVED: f"{self.first} + m", Memory.SCRATCH: "m"}.get(
+        offset = {Memory.SAVED: f"{self.first} + m", Memory.SCRATCH: f"{self.at} + m"}.get(
             memory, "state_row + m"
         )
         row = self._row(f"{self._buffer(ref.buffer)}[{offset}]")

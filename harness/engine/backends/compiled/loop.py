@@ -1,17 +1,17 @@
-"""Runs a stage of batches in one call of compiled code (see source.py)."""
+"""A stage of batches as one function of compiled code (see source.py), and where its arrays are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.engine.backend import Tally
-from harness.engine.backends.compiled.memory import Memory
+from harness.engine.backends.compiled.found import Found
 from harness.engine.backends.compiled.source import write_loop
-from harness.engine.cpu_kernels import blas
+from harness.engine.cpu_kernels.addresses import address_of
+from harness.engine.cpu_kernels.team import Call
 from harness.engine.generated import load_generated
 from harness.engine.lowering.plan import Plan
 from harness.values.instances import IntArray
@@ -21,30 +21,24 @@ class CompiledLoop:
     """One stage of some vertex functions."""
 
     def __init__(
-        self,
-        plans: Mapping[int, Plan],
-        stage: str,
-        memory: Memory,
-        multiplying: blas.Scratch,
-        *,
-        profile: bool = False,
+        self, plans: Mapping[int, Plan], stage: str, found: Found, *, profile: bool = False
     ) -> None:
         source = write_loop(plans, stage, profile=profile)
-        self._memory, self._arguments = memory, source.arguments
-        self._multiplying = multiplying
-        self._function = load_generated(source.text, "loop")
-        self._tally: NDArray[np.int64] = np.zeros(3, dtype=np.int64)
-        self._arrays: list[NDArray[Any]] = []
-        self._found_for = 0
+        self._found, self._numbers = found, found.add(source.arguments)
+        self._places = found.places[self._numbers]
+        self._found_for = (0, 0)
+        self.function: Callable[..., None] = load_generated(source.text(self.arrays), "loop")
+        self.places_address = address_of(self._places)
 
-    def run(self, batches: IntArray, tally: Tally) -> None:
-        """Run the stage of every (type, position) in order."""
-        types, positions = batches[:, 0].copy(), batches[:, 1].copy()
-        self._tally[:] = 0
-        if self._found_for != self._memory.n_arranged:  # a round needs them as often as a stage
-            self._arrays = [argument.find(self._memory) for argument in self._arguments]
-            self._found_for = self._memory.n_arranged
-        self._function(types, positions, self._tally, *self._multiplying, *self._arrays)
-        tally.n_launches += int(self._tally[0])
-        tally.bytes_copied += int(self._tally[1])
-        tally.n_moving_cycles += int(self._tally[2])
+    @property
+    def arrays(self) -> list[NDArray[Any]]:
+        """The arguments."""
+        return [self._found.arrays[k] for k in self._numbers]
+
+    def call(self, batches: IntArray) -> Call:
+        """The call that runs the stage of every (type, position) in order."""
+        found_for = self._found.look()
+        if found_for != self._found_for:  # a round needs them as often as a stage
+            self._found.places.take(self._numbers, axis=0, out=self._places, mode="clip")
+            self._found_for = found_for
+        return Call(self, np.ascontiguousarray(batches))

@@ -27,12 +27,16 @@ class Memory:
         self.plans: dict[int, Plan] = {}
         self.buffers: dict[tuple[int, BufferName], Matrix] = {}
         self.n_arranged = 0  # mini-batches so far; no array moves until the next one
+        self.n_grown = 0  # how often buffers were made anew
         self._rows: Arrangement | None = None
         self._filled: dict[tuple[int, BufferName], NDArray[np.int64]] = {}
+        self._shared: list[tuple[int, BufferName]] = []  # of all functions
+        self._gradients: list[tuple[int, BufferName]] = []  # of these, those of states
         self._room: dict[int, tuple[int, int, int]] = {}  # rows, rows of a batch, edges that fit
 
     def add(self, new: Mapping[int, Plan]) -> None:
         """Take the plans of more functions, and make their buffers, empty."""
+        self.n_grown += 1
         for type_id, plan in new.items():
             self.plans[type_id] = plan
             self.parameters.fold(plan.tables)
@@ -44,31 +48,38 @@ class Memory:
             for name, width in plan.read_states().items():
                 # Of a state that no function of this engine scatters there are no rows.
                 self.buffers.setdefault((SHARED, name), np.empty((0, width), dtype=np.float32))
+        self._shared = [key for key in self.buffers if key[1].is_shared]
+        self._gradients = [key for key in self._shared if key[1].role is Role.GRADIENT]
 
     def arrange(self, rows: Arrangement) -> None:
         """Take a mini-batch's rows, and let every buffer hold those of its kind."""
         self._rows = rows
         self.n_arranged += 1
-        for flag in self._filled.values():
-            flag[0] = 0
+        for flags in self._filled.values():
+            flags.fill(0)
         for type_id, geometry in rows.types.items():
             self._make_room(type_id, geometry)
-        for key, matrix in self.buffers.items():
-            if key[1].is_shared:
-                self.buffers[key] = grown(matrix, rows.n_rows.get(key[1].of, 0))
+        for key in self._shared:
+            of = key[1].of
+            self._grow(key, rows.n_rows.get(of, 0), rows.kept_rows.get(of, 0))
 
     def _make_room(self, type_id: int, geometry: TypeGeometry) -> None:
-        wanted = (geometry.rows.n, geometry.n_at_once, geometry.n_edges)
+        n, n_at_once, n_edges = geometry.rows.n, geometry.n_at_once, geometry.n_edges
         room = self._room.get(type_id, (0, 0, 0))
-        if all(new <= old for new, old in zip(wanted, room, strict=True)):
+        if n <= room[0] and n_at_once <= room[1] and n_edges <= room[2]:
             return
+        wanted = (n, n_at_once, n_edges)
         self._room[type_id] = (
             max(wanted[0], room[0]), max(wanted[1], room[1]), max(wanted[2], room[2])
         )  # fmt: skip
         for name, buffer in self.plans[type_id].buffers.items():
             if not name.is_shared:
-                key = (type_id, name)
-                self.buffers[key] = grown(self.buffers[key], _n_rows(buffer, wanted))
+                self._grow((type_id, name), _n_rows(buffer, wanted))
+
+    def _grow(self, key: tuple[int, BufferName], n_rows: int, n_kept: int = 0) -> None:
+        if n_rows > len(self.buffers[key]):
+            self.buffers[key] = grown(self.buffers[key], n_rows, n_kept)
+            self.n_grown += 1
 
     def geometry(self, type_id: int) -> TypeGeometry | None:
         """The rows of a function, or None where the mini-batch has none."""
@@ -78,15 +89,20 @@ class Memory:
         """See FilledOf."""
         key = (type_id, name)
         if key not in self._filled:
-            self._filled[key] = np.zeros(1, dtype=np.int64)
+            self._filled[key] = np.zeros(self.parameters.n_threads, dtype=np.int64)
         return self._filled[key]
+
+    def states(self, state: str, rows: NDArray[np.int64]) -> Matrix:
+        """Copies of some rows of a state."""
+        found: Matrix = self.buffers[SHARED, plans.state_buffer(state)][rows]
+        return found
 
     def clear_gradients(self) -> None:
         """Zero those of states; those of parameters are written over."""
         self.parameters.clear()
-        for (_, name), matrix in self.buffers.items():
-            if name.role is Role.GRADIENT and self._rows is not None:
-                matrix[: self._rows.n_rows[name.of]] = 0.0
+        if self._rows is not None:
+            for key in self._gradients:
+                self.buffers[key][: self._rows.n_rows[key[1].of]].fill(0.0)
 
     def rows_of(self, type_id: int, ref: Ref) -> list[Matrix]:
         """Views of all rows of a function that hold these columns, batch by batch if need be."""
@@ -116,11 +132,11 @@ class Memory:
         ]
 
 
-def grown(matrix: Matrix, n_rows: int) -> Matrix:
-    """The matrix, or a larger one; what it held is lost when it grows."""
-    if n_rows <= len(matrix):
-        return matrix
-    return np.empty((int(n_rows * GROWTH) + 1, matrix.shape[1]), dtype=np.float32)
+def grown(matrix: Matrix, n_rows: int, n_kept: int = 0) -> Matrix:
+    """A larger matrix, with the first rows of what this one held."""
+    larger = np.empty((int(n_rows * GROWTH) + 1, matrix.shape[1]), dtype=np.float32)
+    larger[:n_kept] = matrix[:n_kept]
+    return larger
 
 
 def _n_rows(buffer: Buffer, wanted: tuple[int, int, int]) -> int:

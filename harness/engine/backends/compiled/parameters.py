@@ -23,7 +23,8 @@ class Parameters:
     a flag beside it tells. Gradients of looked-up rows stay where the backward pass left them.
     """
 
-    def __init__(self, weights: Mapping[str, NDArray[np.float32]]) -> None:
+    def __init__(self, weights: Mapping[str, NDArray[np.float32]], n_threads: int) -> None:
+        self.n_threads = n_threads
         self.values = {
             name: np.array(w, dtype=np.float32, order="C") for name, w in weights.items()
         }
@@ -71,15 +72,15 @@ class Parameters:
         return self._transposed[name]
 
     def written(self, name: str) -> NDArray[np.int64]:
-        """Whether it holds anything (1,)."""
+        """Whether it holds anything (n_threads,): every thread keeps count of its own part."""
         if name not in self._written:
-            self._written[name] = np.zeros(1, dtype=np.int64)
+            self._written[name] = np.zeros(self.n_threads, dtype=np.int64)
         return self._written[name]
 
     def clear(self) -> None:
         """Forget the gradients of the last mini-batch."""
-        for flag in self._written.values():
-            flag[0] = 0
+        for flags in self._written.values():
+            flags[:] = 0
 
     def update(self, learning_rate: float, looked_up: LookedUp) -> None:
         """One step of SGD on every parameter that has a gradient."""
@@ -88,7 +89,7 @@ class Parameters:
         for name in self._holding():
             gradient = self._dense[name]
             if name not in self.packs:
-                descend(self.values[name].reshape(-1), gradient.reshape(-1), step)
+                descend(self.values[name], gradient, step)
                 continue
             for part, at in self.packs[name].places():
                 value = self.values[part.parameter][..., part.start : part.start + part.width]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from harness.engine.backends.compiled.arguments import (
+    ApartOf,
     Argument,
     BufferOf,
     EdgeStartOf,
@@ -31,6 +33,19 @@ from harness.vertex.operators import EDGE
 BLAS = "sizes, letters, factors"
 
 
+class Rows(StrEnum):
+    """Which rows of a batch a thread takes in a step.
+
+    Steps that work row by row need no other thread's rows. Who adds to the rows of children does,
+    where two vertices of the batch have one in common: then one thread takes all. Who sums over
+    vertices takes all of them, for a part of the sum.
+    """
+
+    SHARE = "share"
+    UNLESS_APART = "unless apart"
+    ALL = "all"
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where rows begin: an array, the element of the first row, and elements between rows."""
@@ -55,6 +70,7 @@ class Places:
     whole: bool = False
     profile: bool = False
     lines: list[str] = field(default_factory=list)
+    rows: Rows = Rows.SHARE
     _checked: set[BufferName] = field(default_factory=set)
 
     # --- arrays ---
@@ -85,6 +101,10 @@ class Places:
         """The first of the rows that a gather reads if they need no copy, else less than 0."""
         return f"{self.name_of(RunsOf(self.type_id, slots))}[b]"
 
+    def apart(self, slots: Slots) -> str:
+        """Whether the children in these slots are different rows, for all vertices of the batch."""
+        return f"{self.name_of(ApartOf(self.type_id, slots))}[b] != 0"
+
     def own(self, word: str) -> str:
         """A name that no other line gives to anything."""
         return f"{word}{self.type_id}_{len(self.lines)}".replace("-", "o")
@@ -92,27 +112,64 @@ class Places:
     # --- rows ---
 
     def head(self) -> list[str]:
-        """Lines that find the rows of batch `b` (below 0: all rows) of this function."""
+        """Lines that find the rows of batch `b` (below 0: all rows) of this function, and of these
+        the share of this thread.
+        """
         starts = self.name_of(StartsOf(self.type_id))
         first_row = self.name_of(FirstRowOf(self.type_id))
         if not self.whole:
             lines = [
-                f"start = {starts}[b]",
-                f"n = {starts}[b + 1] - start",
-                f"state_row = {first_row}[b]",
+                f"all_start = {starts}[b]",
+                f"all_n = {starts}[b + 1] - all_start",
+                f"all_state_row = {first_row}[b]",
             ]
         else:
             lines = [
                 "whole = b < 0",
                 f"b = len({first_row}) if whole else b",
-                f"start = 0 if whole else {starts}[b]",
-                f"n = ({starts}[b] if whole else {starts}[b + 1]) - start",
-                f"state_row = {first_row}[0 if whole else b]",
+                f"all_start = 0 if whole else {starts}[b]",
+                f"all_n = ({starts}[b] if whole else {starts}[b + 1]) - all_start",
+                f"all_state_row = {first_row}[0 if whole else b]",
             ]
+        lines += ["own_at, own_n = share(all_n, ROWS, thread, n_threads)", "alone = False"]
+        return [*lines, *self._rows_from("own_at, own_n")]
+
+    def _rows_from(self, rows: str) -> list[str]:
+        """Lines that take rows of the batch: from which on, and how many."""
+        lines = [f"at, n = {rows}", "start, state_row = all_start + at, all_state_row + at"]
         if any(node.op == "gather_each" for node in self.plan.nodes):
             edges = self.edge_start()
-            lines += [f"edge_start = {edges}[start]", f"n_edges = {edges}[start + n] - edge_start"]
+            lines += [
+                f"edge_start = {edges}[start]",
+                f"edge_at = edge_start - {edges}[all_start]",
+                f"n_edges = {edges}[start + n] - edge_start",
+            ]
         return lines
+
+    def take(self, rows: Rows, apart: str = "") -> None:
+        """Go over to other rows; threads meet, since these may be another thread's.
+
+        apart: for UNLESS_APART, when to stay with the share.
+        """
+        if rows is Rows.UNLESS_APART:
+            if self.rows is Rows.ALL:
+                self.take(Rows.SHARE)
+            self.lines.append(f"if n_threads > 1 and not ({apart}):")
+            self._meet_for("0, all_n if thread == 0 else 0", alone=True, inside="    ")
+        elif rows is self.rows:
+            return
+        elif rows is Rows.ALL:
+            self._meet_for("0, all_n", alone=False)
+        elif self.rows is Rows.ALL:
+            self._meet_for("own_at, own_n", alone=False)
+        else:
+            self.lines.append("if alone:")
+            self._meet_for("own_at, own_n", alone=False, inside="    ")
+        self.rows = rows
+
+    def _meet_for(self, rows: str, *, alone: bool, inside: str = "") -> None:
+        lines = ["meet(context)", f"alone = {alone}", *self._rows_from(rows)]
+        self.lines += [inside + line for line in lines]
 
     def buffer(self, ref: Ref) -> Buffer:
         """The buffer of a ref."""
@@ -121,7 +178,7 @@ class Places:
     def row(self, buffer: Buffer) -> str:
         """The first row in a buffer."""
         if buffer.memory is Memory.SCRATCH:
-            return "0"
+            return "edge_at" if buffer.domain == EDGE else "at"
         if buffer.memory is Memory.SAVED:
             return "edge_start" if buffer.domain == EDGE else "start"
         return "state_row"
@@ -145,11 +202,12 @@ class Places:
         self._fill(ref.buffer)
         states, buffer = self.array_of(state_buffer(ref.buffer.of)), self.array_of(ref.buffer)
         first = self.first_of(slots)
-        row = "edge_start" if slots is None else "start"
+        row, behind = ("edge_start", "edge_at") if slots is None else ("start", "at")
         x, at = self.own("x"), self.own("at")
+        in_place = f"{first} * {width // n_slots} + {behind} * {width}"
         self.lines += [
             f"{x} = {buffer} if {first} < 0 else {states}",
-            f"{at} = {row} * {width} if {first} < 0 else {first} * {width // n_slots}",
+            f"{at} = {row} * {width} if {first} < 0 else {in_place}",
         ]
         return Place(x, f"{at} + {ref.start}", width)
 
@@ -171,10 +229,11 @@ class Places:
         row, n = ("edge_start", "n_edges") if slots is None else ("start", "n")
         states, array = self.array_of(state_buffer(ref.buffer.of)), self.array_of(ref.buffer)
         first, rows = self.first_of(slots), self.own("rows")
+        begin = f"{first} + edge_at" if slots is None else f"{first} + at * {n_slots}"
         self.lines += [
             f"{rows} = {array}[{row}:{row} + {n}]",
             f"if {first} >= 0:",
-            f"    {rows} = {states}[{first}:{first} + {n} * {n_slots}].reshape({n}, {width})",
+            f"    {rows} = {states}[{begin}:{begin} + {n} * {n_slots}].reshape({n}, {width})",
         ]
         return rows if is_whole else f"{rows}[:{columns}]"
 
@@ -194,10 +253,11 @@ class Places:
         if slots is None:
             bounds = f"{self.edge_start()}[{bounds}]"
         self.lines += [
-            f"if whole and {self.first_of(slots)} < 0 and {filled}[0] == 0:",
-            f"    {filled}[0] = 1",
+            f"if whole and {self.first_of(slots)} < 0 and {filled}[thread] == 0:",
+            f"    {filled}[thread] = 1",
             f"    fill_viewed({states}, {self.index(slots)}, {runs}, {bounds}, {buffer}, {n_slots},"
-            " tally)",
+            " tally, thread, n_threads)",
+            "    meet(context)",
         ]
 
     def operand(self, i: int) -> str:

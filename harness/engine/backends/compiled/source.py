@@ -6,12 +6,16 @@ batches are small. Every step becomes a few lines here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
 
 from harness.engine.backends.compiled.arguments import Argument
 from harness.engine.backends.compiled.places import BLAS
 from harness.engine.backends.compiled.steps import StageWriter
+from harness.engine.cpu_kernels.addresses import line_for
 from harness.engine.lowering.plan import Plan
 
 WHOLE_STAGES = ("eager", "lazy", "backward_lazy")  # of all rows of a function at once
@@ -21,22 +25,28 @@ import math
 
 import numpy as np
 
+from harness.engine.cpu_kernels.addresses import (
+    float_matrix, float_vector, int32_pairs, int32_vector, int64_vector, multiplying_of, tally_of,
+    thread_of,
+)
 from harness.engine.cpu_kernels.blas import add_outer, multiply
 from harness.engine.cpu_kernels.fast_math import FAST, fast_exp, fast_sigmoid, fast_tanh
 from harness.engine.cpu_kernels.loss_kernels import (
     NO_BIAS, pick_neg_log_softmax, softmax_loss, softmax_minus_one_hot,
 )
+from harness.engine.cpu_kernels.meeting import meet
 from harness.engine.cpu_kernels.memory_kernels import scatter_add, scatter_add_slot
 from harness.engine.cpu_kernels.row_kernels import (
     add_up_rows, apply, apply_transposed, copy_block, expand, fill_block, fill_rows, fill_viewed,
     gather_rows, look_up, outer, spread_rows, sum_child_rows, sum_edge_rows, sum_elements,
 )
-from harness.machine.compiled import compiled_with
+from harness.engine.cpu_kernels.shares import FLOATS, ROWS, share
+from harness.machine.compiled import native
 
 F = np.float32
 
 
-@compiled_with(fastmath=FAST, error_model="numpy")
+@native("void(int64, int64, int64, int64)", fastmath=FAST, error_model="numpy")
 '''
 
 
@@ -45,10 +55,20 @@ CYCLES = "from harness.engine.cpu_kernels.cycles import cycles\n"
 
 @dataclass(frozen=True, slots=True)
 class LoopSource:
-    """A module's text, whose function `loop` takes these arrays behind its own arguments."""
+    """A module's text in two parts, between which every argument becomes a variable.
 
-    text: str
+    Its function `loop` takes addresses: of what its thread is told, of the table of arguments
+    (harness.engine.cpu_kernels.addresses), and of batches (n_batches, 2).
+    """
+
+    head: str
+    body: str
     arguments: tuple[Argument, ...]
+
+    def text(self, arrays: Sequence[NDArray[Any]]) -> str:
+        """The whole text, for arguments like these arrays."""
+        lines = [f"    {line_for(k, array)}\n" for k, array in enumerate(arrays)]
+        return "".join([self.head, *lines, self.body])
 
 
 def write_loop(plans: Mapping[int, Plan], stage: str, *, profile: bool = False) -> LoopSource:
@@ -63,16 +83,23 @@ def write_loop(plans: Mapping[int, Plan], stage: str, *, profile: bool = False) 
         whole = stage in WHOLE_STAGES or (stage == "backward" and type_id < 0)
         writer = StageWriter(type_id, plan, arguments, whole=whole, profile=profile)
         lines = writer.write(plan.steps(stage))
-        branches.append(f"        {'elif' if branches else 'if'} types[i] == {type_id}:")
+        branches.append(f"        {'elif' if branches else 'if'} type_id == {type_id}:")
         branches += [f"            {line}" for line in lines]
-    names = "".join(f", a{k}" for k in range(len(arguments)))
-    loop = [
-        f"def loop(types, positions, tally, {BLAS}{names}):",
-        "    for i in range(len(types)):",
-        "        b = positions[i]",
+    head = [
+        "def loop(context, places, batches, n_batches):",
+        "    thread, n_threads = thread_of(context)",
+        f"    {BLAS} = multiplying_of(context)",
+        "    tally = tally_of(context)",
+        "    pairs = int32_pairs(batches, n_batches)",
+    ]
+    body = [
+        "    for i in range(n_batches):",
+        "        type_id, b = pairs[i, 0], pairs[i, 1]",
         *branches,
+        "        meet(context)",
     ]
     header = (
         HEADER.replace("F = np.float32\n", f"{CYCLES}\nF = np.float32\n") if profile else HEADER
     )
-    return LoopSource(header + "\n".join(loop) + "\n", tuple(arguments))
+    head_text, body_text = ("".join(f"{line}\n" for line in lines) for lines in (head, body))
+    return LoopSource(header + head_text, body_text, tuple(arguments))

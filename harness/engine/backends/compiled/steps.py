@@ -13,7 +13,7 @@ from harness.engine.backends.compiled.arguments import (
     WrittenOf,
 )
 from harness.engine.backends.compiled.elementwise import EXPRESSIONS, group_lines
-from harness.engine.backends.compiled.places import BLAS, Place, Places, of
+from harness.engine.backends.compiled.places import BLAS, Place, Places, Rows, of
 from harness.engine.lowering.plan import (
     CopyStep,
     ElementwiseStep,
@@ -55,12 +55,39 @@ class StageWriter(Places):
     def write(self, steps: Sequence[Step]) -> list[str]:
         """Lines that run the steps of batch `b` of this function."""
         for step in steps:
+            self._take_rows(step)
             begin = len(self.lines)
             self._step(step)
             if self.profile and self._moves(step):
                 self.lines.insert(begin, "moving = cycles()")
                 self.lines.append("tally[2] += cycles() - moving")
         return [*self.head(), *self.lines]
+
+    def _take_rows(self, step: Step) -> None:
+        """Go over to the rows that a step works on."""
+        if isinstance(step, SinkStep | PackStep):
+            self.take(Rows.ALL)
+        elif isinstance(step, ScatterAddStep):
+            self.take(Rows.UNLESS_APART, self._apart({(step.state, step.slots is None)}))
+        elif isinstance(step, ElementwiseStep) and step.added_to:
+            added_to = {(state, slot is None) for _, state, slot in step.added_to}
+            self.take(Rows.UNLESS_APART, self._apart(added_to))
+        else:
+            self.take(Rows.SHARE)
+
+    def _apart(self, added_to: set[tuple[str, bool]]) -> str:
+        """Whether no two vertices of a batch add to the same row of these states' gradients.
+
+        A state whose children are read by slot and by edge as well has two lists of them, of which
+        one does not tell of the other.
+        """
+        nodes = self.plan.nodes
+        by_edge = {node.name for node in nodes if node.op == "gather_each"}
+        by_slot = {node.name for node in nodes if node.op == "gather"}
+        if any(state in by_edge & by_slot for state, _ in added_to):
+            return "False"
+        found = {None if of_edges else self.plan.slots[state] for state, of_edges in added_to}
+        return " and ".join(self.apart(slots) for slots in sorted(found, key=str))
 
     def _moves(self, step: Step) -> bool:
         """Whether a step only moves data; what arithmetic reads where it lies moves none."""
@@ -102,11 +129,11 @@ class StageWriter(Places):
     def _pack(self, step: PackStep) -> None:
         pack = self.parameter(step.pack.name)
         width, n = f"{pack}.shape[-1]", f"{pack}.size // {pack}.shape[-1]"
-        self.lines.append(LAUNCH)
+        self.lines += [LAUNCH, "if thread == 0:"]
         for part, at in step.pack.places():
             source = self.parameter(part.parameter)
             columns = f"{source}, {part.start}, {source}.shape[-1], {pack}, {at}, {width}"
-            self.lines.append(f"tally[1] += copy_block({columns}, {n}, {part.width})")
+            self.lines.append(f"    tally[1] += copy_block({columns}, {n}, {part.width})")
 
     @_step.register
     def _matmul(self, step: MatmulStep) -> None:
@@ -157,7 +184,7 @@ class StageWriter(Places):
                 views[k] = self.own(f"v{k}_")
                 self.lines.append(f"{views[k]} = {self.rows_of(self.plan.refs[k])}")
         on_edges = self.plan.nodes[step.nodes[0]].domain == EDGE
-        rows = ("n_edges", "edge_start") if on_edges else ("n", "start")
+        rows = ("n_edges", "edge_start", "edge_at") if on_edges else ("n", "start", "at")
         prefix = self.own("t") + "_"
         self.lines.append(LAUNCH)
         self.lines += group_lines(
@@ -207,7 +234,6 @@ class StageWriter(Places):
         if node.op == "row_sum":
             return
         *inputs, dy = node.inputs
-        target = f"{self.name_of(GradientOf(node.name))}, {self.name_of(WrittenOf(node.name))}"
         n, width = self.n(self.plan.nodes[dy].domain), node.shape[-1]
         per_vertex = self.plan.refs[dy].width // width  # rows of a matrix a vertex
         places = [self.place(self.plan.refs[i]) for i in (*inputs, dy)]
@@ -220,7 +246,14 @@ class StageWriter(Places):
                 Place(place.array, f"{place.at} + m * {place.stride}", row)
                 for place, row in zip(places, widths, strict=True)
             ]
+        # A thread takes rows of the gradient, which are columns of the first operand.
+        first, n_own = self.own("first"), self.own("n")
+        places[0] = Place(places[0].array, f"{places[0].at} + {first}", places[0].stride)
         operands = ", ".join(of(place) for place in places)
+        gradient, written = self.name_of(GradientOf(node.name)), self.name_of(WrittenOf(node.name))
+        target = f"{gradient}[{first}:{first} + {n_own}], {written}[thread:thread + 1]"
+        share = f"{first}, {n_own} = share({node.shape[0]}, FLOATS, thread, n_threads)"
+        self.lines.append(inside + share)
         if node.op == "outer_sum":
             self.lines.append(f"{inside}add_outer({operands}, {n}, {target}, {BLAS})")
         else:

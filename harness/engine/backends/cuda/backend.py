@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import metadata, util
 
 import numpy as np
@@ -11,18 +12,28 @@ import torch
 from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
+from harness.contracts.timeline import Details, Part
 from harness.engine import backend
-from harness.engine.backend import EVERY, Arrangement, Loss, Run
-from harness.engine.backends.cuda.arrays import Reader, WordArray, Words
+from harness.engine.backend import EVERY, Arrangement, Loss, Naming, Run
 from harness.engine.backends.cuda.expressions import EXPRESSIONS
 from harness.engine.backends.cuda.kernel_cache import use_own_kernel_cache
-from harness.engine.backends.cuda.kinds import Kind, MatrixForm, TableStepKind
-from harness.engine.backends.cuda.launching import Graphs, Launch, Launcher, PhaseByPhase
-from harness.engine.backends.cuda.memory import Memory, Staging, joined
-from harness.engine.backends.cuda.model import KERNELS, ModelKinds, kinds_of
-from harness.engine.backends.cuda.module import write_module
-from harness.engine.backends.cuda.program import Instruction, Numbers, Phase, Rows, batch_phases
+from harness.engine.backends.cuda.kinds import MatrixForm
+from harness.engine.backends.cuda.launching import (
+    Graphs,
+    Kernel,
+    Launch,
+    Launcher,
+    Persistent,
+    PhaseByPhase,
+)
+from harness.engine.backends.cuda.memory import Memory
+from harness.engine.backends.cuda.model import KERNELS
+from harness.engine.backends.cuda.module import Module
+from harness.engine.backends.cuda.preparation import Preparation, Prepared
+from harness.engine.backends.cuda.program import Phase, read_program
 from harness.engine.backends.cuda.results import Results
+from harness.engine.backends.cuda.staging import Staging, Upload
+from harness.engine.backends.cuda.streams import AtOnce, CudaStreams, Stream, Streams
 from harness.engine.backends.cuda.tiles import Tiling
 from harness.engine.generated import load_generated
 from harness.engine.lowering.abilities import Abilities
@@ -36,7 +47,6 @@ OTHER_OPERATORS = (
     *("lookup", "spread", "expand", "sum_elements", "sum_edges"),
     *("pick_neg_log_softmax", "softmax_minus_one_hot", *(form.value for form in MatrixForm)),
 )
-INDEPENDENT = ("eager", "lazy", "backward_lazy")  # stages of all rows, in which none waits
 PROGRAMS_PER_PROCESSOR = 2
 N_PROGRAMS_INTERPRETED = 2  # in Triton's interpreter, which runs one after the other
 
@@ -59,18 +69,25 @@ class Backend(backend.Backend):
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         super().__init__(switches, device, threads)
         self._device = torch.device(device)
-        self._launcher: Launcher = PhaseByPhase() if device == "cpu" else Graphs()
-        self._staging = Staging(self._device)
+        self._streams = self._queues()
+        self._launcher = self._chosen_launcher()
+        self._staging = Staging(
+            self._device, self._streams, self._forget_launches, ahead=switches.streaming
+        )
         self._plans: dict[int, Plan] = {}
-        self._several: set[Reader] = set()
-        self._kinds: ModelKinds | None = None
-        self._numbers: dict[str, Numbers] = {}
-        self._kernels: dict[str, Callable[..., None]] = {}
-        self._places: dict[WordArray, int] = {}
-        self._words: dict[WordArray, Words] = {}
-        self._phases: dict[str, list[Phase]] = {}
-        self._rows: Arrangement | None = None
+        self._kernels: dict[str, tuple[Module, Kernel]] = {}
+        self._launches: dict[tuple[str, int], tuple[Module, Launch]] = {}
+        self._prepared: Prepared | None = None
+        self._next: tuple[Prepared, Upload] | None = None
         self._n_programs = 0
+
+    def _chosen_launcher(self) -> Launcher:
+        if self.switches.persistent:
+            return Persistent(self._device)
+        return PhaseByPhase() if self._device.type == "cpu" else Graphs()
+
+    def _queues(self) -> Streams:
+        return CudaStreams() if self._device.type == "cuda" else AtOnce()
 
     @classmethod
     def why_not(cls, switches: Switches, device: str) -> str | None:
@@ -97,7 +114,12 @@ class Backend(backend.Backend):
 
     def load(self, weights: Weights) -> None:
         """Copy the weights to the device."""
-        self._memory = Memory(weights, self._device)
+        self._memory = self._make_memory(weights)
+        self._memory.on_move = self._forget_launches
+        self._preparation = Preparation(self._plans, self._memory, self.switches, self.tiling)
+
+    def _make_memory(self, weights: Weights) -> Memory:
+        return Memory(weights, self._device)
 
     def compile(self, plans: Mapping[int, Plan]) -> None:
         """Take more plans; kernels are written anew when a mini-batch is next arranged."""
@@ -105,7 +127,7 @@ class Backend(backend.Backend):
             if type_id not in self._plans:
                 self._plans[type_id] = plan
                 self._memory.add(type_id, plan)
-                self._kinds = None
+                self._preparation.forget_kernels()
 
     def n_programs(self) -> int:
         """Kernels that were written."""
@@ -121,121 +143,91 @@ class Backend(backend.Backend):
         """Graphs that were captured, each for programs of some size."""
         return self._launcher.n_captures
 
-    def _write_kernels(self) -> ModelKinds:
-        memory = self._memory
-        kinds = kinds_of(
-            self._plans, memory.shapes, memory.packs, self._several, fuse=self.switches.fusion
-        )
-        self._places, self._numbers, self._kernels = {}, {}, {}
-        for kernel in KERNELS:
-            mine = kinds.of_kernel(kernel)
-            module = write_module(mine, self.tiling, self.switches.precision, self._places)
-            self._numbers[kernel] = Numbers.of(module, self.tiling, mine)
-        return kinds
-
     # --- mini-batches ---
 
+    def prepare(self, rows: Arrangement) -> None:
+        """Write a mini-batch and upload it, beside what is computed."""
+        prepared = self._preparation.prepare(rows)
+        self._next = prepared, self._staging.upload(prepared.arrays)
+
     def arrange(self, rows: Arrangement) -> None:
-        """Write a mini-batch's programs, upload them with its indices, and make room."""
-        self._rows = rows
-        if self._kinds is None:
-            self._kinds = self._write_kernels()
-        several = {reader for reader in self._kinds.readers if not reader.is_single(rows)}
-        if not several <= self._several:
-            self._several |= several
-            self._kinds = self._write_kernels()
-        self._memory.arrange(rows, self._plans, n_totals=len(self._kinds.totals))
-        self._words = {array: array.find(rows) for array in self._places}
-        self._phases = {
-            "forward": [*self._phases_of(rows.forward), *self._totals()],
-            "backward": self._phases_of([run for run in rows.backward if run[0] == "backward"]),
-            "backward_lazy": self._phases_of(
-                [run for run in rows.backward if run[0] == "backward_lazy"]
-            ),
-            "update": self._update_phases(),
-        }
-        self._upload()
-
-    def _upload(self) -> None:
-        programs = [self._numbers[kernel].words(self._phases[kernel]) for kernel in KERNELS]
-        self._staging.upload(joined([*programs, *self._words.values()]))
-
-    def _phases_of(self, runs: Sequence[Run]) -> list[Phase]:
-        assert self._kinds is not None
-        assert self._rows is not None
-        found: list[Phase] = []
-        for stage, batches in runs:
-            kinds, types = self._kinds.stages[stage], self._rows.types
-            pairs = [(int(type_id), int(position)) for type_id, position in batches.tolist()]
-            phases = batch_phases(kinds, types, pairs, at_once=stage in INDEPENDENT)
-            found += self._with_sums(phases) if stage == "backward_lazy" else phases
-        return found
-
-    def _with_sums(self, phases: list[Phase]) -> list[Phase]:
-        """Gradients of parameters, as early as what they sum up is there."""
-        assert self._kinds is not None
-        at = self._kinds.sums_after
-        groups = [[kind for kind in self._kinds.sums if not kind.adds]]
-        groups += [[kind] for kind in self._kinds.sums if kind.adds]  # one behind the other
-        phases += [[] for _ in range(at + len(groups) - len(phases))]
-        for k, group in enumerate(groups):
-            phases[at + k] += [Instruction(kind, Rows(0, 1)) for kind in group]
-        return [phase for phase in phases if phase]
-
-    def _totals(self) -> list[Phase]:
-        """The losses of all functions, those without rows too."""
-        assert self._kinds is not None
-        phase = [Instruction(kind, Rows(0, 1)) for kind in self._kinds.totals]
-        return [phase] if phase else []
-
-    def _update_phases(self) -> list[Phase]:
-        assert self._kinds is not None
-        phases = [
-            [Instruction(kind, Rows(0, n)) for kind in kinds if (n := self._n_rows_of(kind))]
-            for kinds in self._kinds.steps
-        ]
-        return [phase for phase in phases if phase]
-
-    def _n_rows_of(self, kind: Kind) -> int:
-        """Rows of a table that were looked up; 1 for kinds that are not of rows."""
-        return len(self._words[kind.words]) if isinstance(kind, TableStepKind) else 1
+        """Take what was prepared, now if it was not before, and make room."""
+        if self._next is None or self._next[0].rows is not rows:
+            self.prepare(rows)
+        assert self._next is not None
+        self._prepared, upload = self._next
+        self._next = None
+        n_totals = len(self._preparation.kinds.totals)
+        self._memory.arrange(rows, self._plans, n_totals=n_totals)
+        self._staging.take(upload)
 
     # --- work ---
 
     def run_together(self, runs: Sequence[Run]) -> None:
         """Start what was arranged: all of the forward, or all of the backward stages."""
-        backward = bool(runs) and runs[0][0].startswith("backward")
-        self._start(*(("backward", "backward_lazy") if backward else ("forward",)))
+        self._start(*_programs_of(runs))
+
+    def run_in_parts(self, runs: Sequence[Run], part: Part, words: Naming) -> None:
+        """What was arranged, one launch after the other, each a kernel of its phase's kinds."""
+        assert self._prepared is not None
+        for name in _programs_of(runs):
+            words_of_program = self._prepared.programs[KERNELS.index(name)]
+            phases = read_program(self._preparation.modules[name], words_of_program)
+            if self.switches.persistent:
+                every = [one for phase in phases for one in phase]
+                with part("kernel", f"{name}, {len(phases)} phases", _details(every)):
+                    self._start(name)
+                continue
+            for number, phase in enumerate(phases):
+                with part("kernel", f"{name}, phase {number}", _details(phase)):
+                    self._start_phase(name, number)
 
     def run(self, stage: str, batches: IntArray) -> None:
         """One stage by itself, with an upload of its own."""
+        assert self._prepared is not None
         kernel = stage if stage in KERNELS else "forward"
-        self._phases[kernel] = self._phases_of([(stage, batches)])
-        self._upload()
+        self._prepared = self._preparation.of_stage(self._prepared, kernel, (stage, batches))
+        self._staging.take(self._staging.upload(self._prepared.arrays))
         self._start(kernel)
 
     def _start(self, *kernels: str) -> None:
-        launches = [self._launch(kernel) for kernel in kernels if self._phases[kernel]]
-        if launches:
-            n_calls = self._launcher.start(" ".join(kernels), launches)
-            self.tally.n_launches += n_calls
+        assert self._prepared is not None
+        counts = {kernel: self._prepared.n_phases(kernel) for kernel in kernels}
+        work = [(self._launch(kernel), n) for kernel, n in counts.items() if n]
+        if work:
+            key = f"{' '.join(kernels)} {self._staging.current}"
+            self._streams.do(Stream.COMPUTE, partial(self._launcher.start, key, work))
+            self.tally.n_launches += self._launcher.n_calls(work)
+
+    def _start_phase(self, kernel: str, number: int) -> None:
+        self._streams.do(Stream.COMPUTE, partial(self._launch(kernel).start, number))
+        self.tally.n_launches += 1
 
     def _launch(self, name: str) -> Launch:
-        module = self._numbers[name].module
-        if name not in self._kernels:
+        """A kernel with all that it is called with, as long as no array moves."""
+        memory, staging = self._memory, self._staging
+        key, module = (name, staging.current), self._preparation.modules[name]
+        known = self._launches.get(key)
+        if known is None or known[0] is not module:
+            floats = tuple(memory.tensor(array) for array in module.floats)
+            kernel, slot = self._kernel(name, module), KERNELS.index(name)
+            launch = Launch(kernel, slot, self._grid(), staging.words, memory.rate, floats)
+            known = self._launches[key] = module, launch
+        return known[1]
+
+    def _forget_launches(self) -> None:
+        """Let go of all addresses, once nothing runs that has them."""
+        self._streams.synchronize()
+        self._launches.clear()
+        self._launcher.forget()
+
+    def _kernel(self, name: str, module: Module) -> Kernel:
+        known = self._kernels.get(name)
+        if known is None or known[0] is not module:
             use_own_kernel_cache()
-            self._kernels[name] = load_generated(module.text, "run")
+            known = self._kernels[name] = module, load_generated(module.text, "run")
             self._n_programs += 1
-        memory = self._memory
-        return Launch(
-            self._kernels[name],
-            KERNELS.index(name),
-            len(self._phases[name]),
-            self._grid(),
-            self._staging.words,
-            memory.rate,
-            tuple(memory.tensor(array) for array in module.floats),
-        )
+        return known[1]
 
     def _grid(self) -> int:
         if self._device.type == "cpu":
@@ -245,24 +237,26 @@ class Backend(backend.Backend):
 
     def clear_gradients(self) -> None:
         """Zero those that are added to; the others are written, or pulled."""
-        assert self._kinds is not None
-        for name in self._kinds.added_to:
-            self._memory.gradient(name).zero_()
+        for name in self._preparation.kinds.added_to:
+            self._streams.do(Stream.COMPUTE, self._memory.gradient(name).zero_)
 
     def update(self, learning_rate: float) -> None:
         """Step dense parameters whole, looked-up tables row by row."""
-        self._memory.rate.fill_(learning_rate)
+        self._streams.do(Stream.COMPUTE, partial(self._memory.rate.fill_, learning_rate))
         self._start("update")
 
     def total(self, losses: Sequence[Loss]) -> float:
         """The losses of all that was run forward, which the device has summed up."""
+        self.synchronize()
         return float(self._memory.totals.sum())
 
     # --- results ---
 
     @property
     def _results(self) -> Results:
-        return Results(self._memory, self._plans, self._rows)
+        self.synchronize()
+        rows = None if self._prepared is None else self._prepared.rows
+        return Results(self._memory, self._plans, rows)
 
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
         """Copy to NumPy; logits that a gradient has replaced are computed back."""
@@ -270,23 +264,22 @@ class Backend(backend.Backend):
 
     def gradients(self) -> Weights:
         """Copy to NumPy, dense."""
-        assert self._kinds is not None
-        return self._results.gradients(self._kinds.summed)
+        return self._results.gradients(self._preparation.kinds.summed)
 
     def weights(self) -> Weights:
         """Copy to NumPy."""
+        self.synchronize()
         values = self._memory.parameters
         return {name: values[name].cpu().numpy().copy() for name in self._memory.loaded}
 
     def synchronize(self) -> None:
         """Wait for the device."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize()
+        self._streams.synchronize()
 
     def facts(self) -> dict[str, str]:
         """How kernels are started, and how exact products are."""
-        calls = "graphs" if isinstance(self._launcher, Graphs) else "one launch a phase"
-        found = {"backend": "cuda", "calls": calls, "precision": self.switches.precision}
+        calls, precision = self._launcher.words, self.switches.precision
+        found = {"backend": "cuda", "calls": calls, "precision": precision}
         return found | ({"interpreted": "true"} if self._device.type == "cpu" else {})
 
     def versions(self) -> dict[str, str]:
@@ -298,6 +291,19 @@ class Backend(backend.Backend):
         if self._device.type == "cuda":
             return int(torch.cuda.max_memory_allocated())
         return None
+
+
+def _details(phase: Phase) -> Details:
+    """What a launch does, for a timeline."""
+    kinds = dict.fromkeys(type(one.kind).__name__ for one in phase)
+    n_rows = sum(one.rows.n for one in phase)
+    return {"kinds": ", ".join(kinds), "instructions": len(phase), "rows": n_rows}
+
+
+def _programs_of(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Those of KERNELS that run what was arranged."""
+    backward = bool(runs) and runs[0][0].startswith("backward")
+    return ("backward", "backward_lazy") if backward else ("forward",)
 
 
 def is_interpreting() -> bool:

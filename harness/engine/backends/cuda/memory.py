@@ -1,10 +1,9 @@
-"""Device memory: buffers that grow when they must, parameters, gradients, and words."""
+"""Device memory: buffers that grow when they must, parameters and gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +15,6 @@ from harness.engine.backends.cuda.arrays import (
     FloatArray,
     ParameterOf,
     Totals,
-    Words,
 )
 from harness.engine.lowering.plan import Plan
 from harness.errors import UnsupportedTrial
@@ -32,6 +30,7 @@ class Memory:
     """Arrays of one engine on one device.
 
     empty: makes room for floats; tests put values there that show where nothing was written.
+    on_move: called before an array gives up its place, so that nobody goes on holding it.
     """
 
     def __init__(self, weights: Weights, device: torch.device) -> None:
@@ -47,6 +46,9 @@ class Memory:
         self.widths: dict[BufferOf, int] = {}
         self.rate = torch.zeros(1, device=device)
         self.totals = torch.zeros(0, device=device)
+        self.on_move: Callable[[], None] = _nobody_holds_it
+        self._shared: list[BufferOf] = []
+        self._room: dict[int, tuple[int, int]] = {}  # rows and edges of a function that fit
 
     def empty(self, *shape: int) -> Tensor:
         """Room for floats."""
@@ -69,6 +71,7 @@ class Memory:
         for key, width in self.widths.items():
             if key not in self.buffers:
                 self.buffers[key] = self.empty(1, width)  # an array without memory has no address
+        self._shared = [key for key in self.buffers if key.name.is_shared]
 
     def _fold(self, tables: Iterable[FoldedTable]) -> None:
         for folded in tables:
@@ -88,15 +91,20 @@ class Memory:
     def arrange(self, rows: Arrangement, plans: Mapping[int, Plan], *, n_totals: int) -> None:
         """Make room for a mini-batch's rows, and for sums over all of it."""
         if n_totals > len(self.totals):
+            self.on_move()
             self.totals = self.empty(n_totals)
         for type_id, geometry in rows.types.items():
-            for name, buffer in plans[type_id].buffers.items():
-                if not name.is_shared:
-                    n = geometry.n_edges if buffer.domain == EDGE else geometry.rows.n
-                    self._grow(BufferOf(type_id, name), n)
-        for key in self.buffers:
-            if key.name.is_shared:
-                self._grow(key, rows.n_rows.get(key.name.of, 0))
+            n_rows, n_edges = geometry.rows.n, geometry.n_edges
+            room = self._room.get(type_id, (0, 0))
+            if n_rows > room[0] or n_edges > room[1]:
+                self._room.pop(type_id, None)  # until all of it is there: memory may not suffice
+                for name, buffer in plans[type_id].buffers.items():
+                    if not name.is_shared:
+                        of_edges = buffer.domain == EDGE
+                        self._grow(BufferOf(type_id, name), n_edges if of_edges else n_rows)
+                self._room[type_id] = (max(n_rows, room[0]), max(n_edges, room[1]))
+        for key in self._shared:
+            self._grow(key, rows.n_rows.get(key.name.of, 0))
 
     def _grow(self, key: BufferOf, n_rows: int) -> None:
         if n_rows <= len(self.buffers[key]):
@@ -108,6 +116,8 @@ class Memory:
                 f"{n_rows} rows of {width} are more than {MOST_ELEMENTS} elements of one array;"
                 " give a smaller batch_size"
             )
+        self.on_move()
+        self.buffers[key] = self.empty(1, width)  # the old one goes first: both may not fit
         self.buffers[key] = self.empty(wanted, width)
 
     def gradient(self, name: str) -> Tensor:
@@ -125,53 +135,5 @@ class Memory:
         return self.totals if isinstance(array, Totals) else self.gradient(array.name)
 
 
-class Staging:
-    """Words on their way to the device: one copy a mini-batch, from memory that is pinned.
-
-    n_uploads: copies so far. The words' place on the device stays until they no longer fit.
-    """
-
-    N_PINNED = 2  # so that one is filled while the device still reads the other
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.n_uploads = 0
-        self.words = torch.zeros(1, dtype=torch.int32, device=device)
-        self._pinned: list[Tensor] = []
-        self._events: list[torch.cuda.Event] = []
-
-    def upload(self, words: Words) -> None:
-        """Bring words to the device."""
-        self._make_room(len(words))
-        self.n_uploads += 1
-        if self.device.type == "cpu":
-            self.words[: len(words)] = torch.from_numpy(words)
-            return
-        k = self.n_uploads % self.N_PINNED
-        self._events[k].synchronize()  # of the copy before the last; over since long
-        self._pinned[k].numpy()[: len(words)] = words
-        self.words[: len(words)].copy_(self._pinned[k][: len(words)], non_blocking=True)
-        self._events[k].record()
-
-    def _make_room(self, n: int) -> None:
-        if n < len(self.words):
-            return
-        wanted = int(n * GROWTH) + 1
-        self.words = torch.zeros(wanted, dtype=torch.int32, device=self.device)
-        if self.device.type != "cpu":
-            torch.cuda.synchronize(self.device)  # copies from memory that goes away
-            self._pinned = [
-                torch.zeros(wanted, dtype=torch.int32, pin_memory=True)
-                for _ in range(self.N_PINNED)
-            ]
-            self._events = [
-                torch.cuda.Event()  # type: ignore[no-untyped-call]
-                for _ in range(self.N_PINNED)
-            ]
-
-
-def joined(arrays: Sequence[Words]) -> Words:
-    """Arrays one behind the other, and in front of them where each begins."""
-    sizes = [len(arrays), *map(len, arrays)]
-    starts = np.cumsum(sizes[:-1]).astype(np.int32)
-    return np.concatenate([starts, *arrays])
+def _nobody_holds_it() -> None:
+    """Until somebody says what to do."""

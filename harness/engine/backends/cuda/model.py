@@ -9,7 +9,6 @@ from harness.engine.backends.cuda.arrays import (
     CountOf,
     GradientOf,
     ParameterOf,
-    Reader,
     Totals,
 )
 from harness.engine.backends.cuda.kinds import (
@@ -22,6 +21,7 @@ from harness.engine.backends.cuda.kinds import (
 )
 from harness.engine.backends.cuda.places import Places
 from harness.engine.backends.cuda.pulls import find_pulls
+from harness.engine.backends.cuda.readers import Reader
 from harness.engine.backends.cuda.stage import PlacedKind, Stage
 from harness.engine.backends.cuda.stages import StageWriter
 from harness.engine.backends.cuda.sums import sums_of_all, table_steps
@@ -52,14 +52,17 @@ class ModelKinds:
     steps: tuple[tuple[Kind, ...], ...]
     readers: frozenset[Reader]
 
+    def stages_of(self, kernel: str) -> Mapping[str, Mapping[int, Sequence[PlacedKind]]]:
+        """The stages that one kernel runs."""
+        names = FORWARD if kernel == "forward" else (kernel,)
+        return {name: self.stages[name] for name in names if name in self.stages}
+
     def of_kernel(self, kernel: str) -> list[Kind]:
         """The kinds that one kernel runs; equal ones more than once."""
         if kernel == "update":
             return [kind for phase in self.steps for kind in phase]
-        names = FORWARD if kernel == "forward" else (kernel,)
-        kinds = [
-            one.kind for name in names for found in self.stages[name].values() for one in found
-        ]
+        stages = self.stages_of(kernel).values()
+        kinds = [one.kind for of_type in stages for found in of_type.values() for one in found]
         more: Mapping[str, Sequence[Kind]] = {"forward": self.totals, "backward_lazy": self.sums}
         return [*kinds, *more.get(kernel, ())]
 

@@ -4,6 +4,9 @@ A program is words (int32), found through a slot of the header in front of all w
 phases it has; of each phase the first instruction, and behind them the last one's end; then
 instructions of WORDS words. Programs of a launch take the tiles of a phase's instructions in turn,
 each going on where the last instruction's tiles ended.
+
+A launch runs one phase; a persistent one all of them, and its programs meet behind each: all of
+them must be resident, or those that wait would wait for ever (see launching.py).
 """
 
 from __future__ import annotations
@@ -34,6 +37,18 @@ ROUNDED = tl.constexpr(
 '''
 
 
+# The counter is 0 at first; all stores before are seen by all programs behind.
+BARRIER = """
+@triton.jit
+def meet(barrier, target):
+    tl.debug_barrier()
+    tl.atomic_add(barrier, 1, sem="release", scope="gpu")
+    while tl.atomic_add(barrier, 0, sem="acquire", scope="gpu") < target:
+        pass
+    tl.debug_barrier()
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A kind with the tile that its function is written for."""
@@ -46,16 +61,23 @@ class Entry:
 class Module:
     """Text whose function `run` takes these float arrays behind its own arguments.
 
-    entries: by the number that an instruction has for them.
+    entries: by the number that an instruction has for them. persistent: whether a launch runs all
+    phases.
     """
 
     text: str
     entries: tuple[Entry, ...]
     floats: tuple[FloatArray, ...]
+    persistent: bool = False
 
 
 def write_module(
-    kinds: Sequence[Kind], tiling: Tiling, precision: str, words: dict[WordArray, int]
+    kinds: Sequence[Kind],
+    tiling: Tiling,
+    precision: str,
+    words: dict[WordArray, int],
+    *,
+    persistent: bool = False,
 ) -> Module:
     """Write all kinds, equal ones once, those of products for few rows and for many.
 
@@ -78,21 +100,44 @@ def write_module(
             f"                    kind_{number}({arguments})",
         ]
     pointers = "".join(f", p{k}" for k in range(len(names.floats)))
-    text += _walk(pointers, branches)
-    return Module("\n".join(text) + "\n", tuple(entries), tuple(names.floats))
+    text += _walk_through(pointers, branches) if persistent else _walk(pointers, branches)
+    return Module("\n".join(text) + "\n", tuple(entries), tuple(names.floats), persistent)
 
 
 def _walk(pointers: str, branches: Sequence[str]) -> list[str]:
-    fields = [f"            {name} = tl.load(one + {k})" for k, name in enumerate(FIELDS)]
     return [
         "",
         '@triton.jit(do_not_specialize=["slot", "phase"])',
         f"def run(words, slot, phase, rate{pointers}):",
-        "    program = words + tl.load(words + slot)",
-        "    pid = tl.program_id(0)",
-        "    n_programs = tl.num_programs(0)",
-        "    n_phases = tl.load(program)",
+        *_START,
         "    if phase < n_phases:",
+        *_one_phase(branches),
+    ]
+
+
+def _walk_through(pointers: str, branches: Sequence[str]) -> list[str]:
+    return [
+        BARRIER,
+        '@triton.jit(do_not_specialize=["slot"])',
+        f"def run(words, slot, barrier, rate{pointers}):",
+        *_START,
+        "    for phase in range(0, n_phases):",
+        *_one_phase(branches),
+        "        meet(barrier, (phase + 1) * n_programs)",
+    ]
+
+
+_START = (
+    "    program = words + tl.load(words + slot)",
+    "    pid = tl.program_id(0)",
+    "    n_programs = tl.num_programs(0)",
+    "    n_phases = tl.load(program)",
+)
+
+
+def _one_phase(branches: Sequence[str]) -> list[str]:
+    fields = [f"            {name} = tl.load(one + {k})" for k, name in enumerate(FIELDS)]
+    return [
         "        first = tl.load(program + 1 + phase)",
         "        last = tl.load(program + 2 + phase)",
         "        skew = 0",

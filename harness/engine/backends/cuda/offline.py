@@ -15,7 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from harness.engine.backends.cuda.kernel_cache import use_own_kernel_cache
-from harness.engine.backends.cuda.launching import OPTIONS
+from harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS
 from harness.engine.backends.cuda.module import Module
 from harness.engine.generated import load_generated
 from harness.errors import UnsupportedTrial
@@ -42,7 +42,8 @@ def resources_of(module: Module, architecture: str) -> Resources:
     use_own_kernel_cache()
     source = ASTSource(*_typed(module))
     target = GPUTarget("cuda", ARCHITECTURES[architecture], WARP_SIZE)
-    compiled: Any = triton.compile(source, target=target, options=dict(OPTIONS))
+    options = {**OPTIONS, **(COOPERATIVE if module.persistent else {})}
+    compiled: Any = triton.compile(source, target=target, options=options)
     found = _usage(compiled.asm["cubin"], Path(triton.__file__).parent)
     # Shared memory is taken when a kernel is launched; the assembler sees none of it.
     return Resources(found[0], found[1], int(compiled.metadata.shared))
@@ -52,7 +53,8 @@ def _typed(module: Module) -> Sequence[Any]:
     """The function, types of its arguments, constants, and that pointers are aligned."""
     function = load_generated(module.text, "run")
     floats = {f"p{k}": "*fp32" for k in range(len(module.floats))}
-    signature = {"words": "*i32", "slot": "i32", "phase": "i32", "rate": "*fp32", **floats}
+    third = {"barrier": "*i32"} if module.persistent else {"phase": "i32"}
+    signature = {"words": "*i32", "slot": "i32", **third, "rate": "*fp32", **floats}
     aligned = {
         (k,): [["tt.divisibility", 16]]
         for k, kind in enumerate(signature.values())

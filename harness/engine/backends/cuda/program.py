@@ -1,19 +1,36 @@
-"""The program of a stage of a mini-batch: phases of instructions over ranges of rows, as words."""
+"""The program of a stage of a mini-batch: phases of instructions over ranges of rows, as words.
+
+What is known of a model's kinds is in arrays, so that compiled code (instructions.py) writes the
+programs of a mini-batch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
+from harness.engine.backend import Run
 from harness.engine.backends.cuda.arrays import Words
-from harness.engine.backends.cuda.kinds import CopyKind, Kind, TileKind
+from harness.engine.backends.cuda.instructions import (
+    BatchRows,
+    KindTable,
+    Runs,
+    write_instructions,
+)
+from harness.engine.backends.cuda.kinds import CopyKind, Kind
 from harness.engine.backends.cuda.module import WORDS, Module
 from harness.engine.backends.cuda.stage import PlacedKind
-from harness.engine.backends.cuda.tiles import Tiling, n_tiles
+from harness.engine.backends.cuda.tiles import Tiling, cut_of, rows_per_vertex
 from harness.engine.rows.geometry import TypeGeometry
-from harness.engine.rows.rounds import ALL_ROWS
+from harness.values.instances import IntArray
+
+INDEPENDENT = ("eager", "lazy", "backward_lazy")  # stages of all rows, in which none waits
+NO_BATCHES: IntArray = np.zeros((0, 2), dtype=np.int32)
+NO_RUN: Run = ("lazy", NO_BATCHES)  # beside which there are kinds that are not of batches
+NO_KINDS: IntArray = np.zeros((0, 3), dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,99 +53,119 @@ class Instruction:
 Phase = list[Instruction]
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """What a module calls its kinds, those for few rows first.
+def read_program(module: Module, words: Words) -> list[Phase]:
+    """What the words of a program say; those behind its end are left alone."""
+    n_phases = int(words[0])
+    ends = words[1 : 2 + n_phases].tolist()
+    table = words[2 + n_phases :][: ends[-1] * WORDS].reshape(-1, WORDS).tolist()
+    found = [
+        Instruction(module.entries[number].kind, Rows(start, n, state_row))
+        for number, start, n, state_row, *_ in table
+    ]
+    return [found[first:last] for first, last in pairwise(ends)]
 
-    by_id: of the kind itself, not of its value, whose hash takes longer than all the rest.
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Writer:
+    """Writes the programs of one kernel.
+
+    stages: of the kernel, by their place in the table. first_type: the lowest id of a function.
+    numbers: of kinds in the table, by id of the kind itself, not of its value, whose hash takes
+    longer than all the rest.
     """
 
     module: Module
-    tiling: Tiling
-    by_id: Mapping[int, Sequence[int]]
+    stages: tuple[str, ...]
+    first_type: int
+    table: KindTable
+    numbers: Mapping[int, int]
 
     @classmethod
-    def of(cls, module: Module, tiling: Tiling, kinds: Iterable[Kind]) -> Numbers:
-        """Of one module; kinds: all that instructions will have, equal ones too."""
-        numbers: dict[Kind, list[int]] = {}
+    def of(
+        cls,
+        module: Module,
+        tiling: Tiling,
+        kinds: Iterable[Kind],
+        stages: Mapping[str, Mapping[int, Sequence[PlacedKind]]],
+        type_ids: Sequence[int],
+    ) -> Writer:
+        """Of one module; kinds: all that its instructions will have, equal ones too.
+
+        stages: those of the kernel, of each function its kinds.
+        """
+        entries: dict[Kind, list[int]] = {}
         for number, entry in enumerate(module.entries):
-            numbers.setdefault(entry.kind, []).append(number)
-        return cls(module, tiling, {id(kind): numbers[kind] for kind in kinds})
+            entries.setdefault(entry.kind, []).append(number)
+        place = {kind: k for k, kind in enumerate(entries)}
+        numbers = {id(kind): place[kind] for kind in kinds}
+        types = range(min(type_ids, default=0), max(type_ids, default=0) + 1)
+        placed, starts = [], [0]
+        for of_type in stages.values():
+            for type_id in types:
+                mine = of_type.get(type_id, ())
+                placed += [(numbers[id(one.kind)], one.phase, one.on_edges) for one in mine]
+                starts.append(len(placed))
+        n_variants = len(tiling.products)
+        cuts = [cut_of(one.kind, one.tile) for one in module.entries]
+        table = KindTable(
+            starts=np.array(starts, dtype=np.int32),
+            placed=_rows(placed, 3),
+            entries=_rows(
+                [e * n_variants if len(e) == 1 else e for e in entries.values()], n_variants
+            ),
+            per_row=np.array([rows_per_vertex(kind) for kind in entries], dtype=np.int32),
+            is_copy=np.array([isinstance(kind, CopyKind) for kind in entries], dtype=np.bool_),
+            cuts=_rows([(cut.rows, cut.across) for cut in cuts], 2),
+            limits=np.array([limit for limit, _ in tiling.products], dtype=np.int64),
+        )
+        return cls(module, tuple(stages), types[0], table, numbers)
 
-    def words(self, phases: Sequence[Phase]) -> Words:
-        """Phases as the words of a program."""
-        counts = [len(phase) for phase in phases]
-        head = np.zeros(2 + len(phases), dtype=np.int32)
-        head[0] = len(phases)
-        head[2:] = np.cumsum(counts)
-        table = np.zeros((sum(counts), WORDS), dtype=np.int32)
-        for k, one in enumerate(one for phase in phases for one in phase):
-            table[k, :5] = self._instruction(one)
-        return np.concatenate([head, table.ravel()])
+    def kind_rows(self, kinds: Iterable[tuple[Kind, int, int]]) -> IntArray:
+        """Kinds that are not of batches, each with its phase and its rows, for `write`."""
+        return _rows([(self.numbers[id(kind)], phase, n) for kind, phase, n in kinds], 3)
 
-    def _instruction(self, one: Instruction) -> tuple[int, int, int, int, int]:
-        numbers = self.by_id[id(one.kind)]
-        n_rows = one.rows.n * (one.kind.per_row if isinstance(one.kind, TileKind) else 1)
-        number = numbers[self.tiling.variant(n_rows)] if len(numbers) > 1 else numbers[0]
-        tiles = n_tiles(one.kind, self.module.entries[number].tile, one.rows.n)
-        return number, one.rows.start, one.rows.n, one.rows.state_row, tiles
+    def write(self, runs: Sequence[Run], rows: BatchRows, others: IntArray = NO_KINDS) -> Words:
+        """The words of a program that does one run after another.
 
-
-def batch_phases(
-    kinds: Mapping[int, Sequence[PlacedKind]],
-    types: Mapping[int, TypeGeometry],
-    batches: Iterable[tuple[int, int]],
-    *,
-    at_once: bool,
-) -> list[Phase]:
-    """Phases of all batches (type id, position), one batch behind the other.
-
-    at_once: batches do not depend on each other: the first phases of all of them are one, and so
-    on. A function whose rows do not follow one another among those of the states is taken batch by
-    batch where all of its rows are asked for.
-    """
-    found: list[Phase] = []
-    for type_id, position in batches:
-        geometry, mine = types.get(type_id), kinds.get(type_id, ())
-        if geometry is None or not mine:
-            continue
-        phases: list[Phase] = [[] for _ in range(1 + max(one.phase for one in mine))]
-        for rows, edges in _ranges(geometry, position):
-            for one in mine:
-                chosen = edges if one.on_edges else rows
-                if chosen.n:
-                    _add(phases[one.phase], Instruction(one.kind, chosen))
-        if at_once:
-            found += [[] for _ in range(len(phases) - len(found))]
-            for k, phase in enumerate(phases):
-                for instruction in phase:
-                    _add(found[k], instruction)
-        else:
-            found += phases
-    return [phase for phase in found if phase]
+        others: kinds that are not of batches, beside the phases of the last run (see kind_rows).
+        """
+        batches = [batch for _, batch in runs]
+        n_batches = [len(batch) for batch in batches]
+        stages = [self.stages.index(stage) for stage, _ in runs]
+        words: Words = write_instructions(
+            self.table,
+            rows,
+            Runs(
+                np.concatenate([NO_BATCHES, *batches]),
+                np.cumsum([0, *n_batches]),
+                np.array(stages, dtype=np.int64),
+                np.array([stage in INDEPENDENT for stage, _ in runs], dtype=np.bool_),
+            ),
+            self.first_type,
+            others,
+        )
+        return words
 
 
-def _add(phase: Phase, instruction: Instruction) -> None:
-    """A copy has no rows: once in a phase is enough, whoever asks for it."""
-    copies = isinstance(instruction.kind, CopyKind)
-    if not copies or all(one.kind != instruction.kind for one in phase):
-        phase.append(instruction)
-
-
-def _ranges(geometry: TypeGeometry, position: int) -> Iterable[tuple[Rows, Rows]]:
-    starts, first_row = geometry.rows.starts, geometry.rows.first_row
-    each = geometry.gathers.get(None)
-    if position != ALL_ROWS:
-        bounds = [(int(starts[position]), int(starts[position + 1]), int(first_row[position]))]
-    elif geometry.contiguous:
-        bounds = [(0, geometry.rows.n, int(first_row[0]))]
-    else:
-        bounds = [
-            (int(starts[b]), int(starts[b + 1]), int(first_row[b])) for b in range(len(first_row))
-        ]
-    for start, end, state_row in bounds:
-        edges = Rows(0, 0)
+def batch_rows(types: Mapping[int, TypeGeometry], type_ids: Iterable[int]) -> BatchRows:
+    """Where the batches of all functions begin, those without rows too; type_ids: of these."""
+    wanted = list(type_ids)
+    lowest = min(wanted, default=0)
+    n_types = max(wanted, default=0) - lowest + 1
+    first, n_batches = np.full(n_types, -1, dtype=np.int32), np.zeros(n_types, dtype=np.int32)
+    is_whole = np.zeros(n_types, dtype=np.bool_)
+    bounds, n = [NO_KINDS], 0
+    for type_id, geometry in types.items():
+        starts, each, t = geometry.rows.starts, geometry.gathers.get(None), type_id - lowest
+        first[t], n_batches[t], is_whole[t] = n, len(starts) - 1, geometry.contiguous
+        mine = np.zeros((len(starts), 3), dtype=np.int32)
+        mine[:, 0], mine[:-1, 1] = starts, geometry.rows.first_row
         if each is not None:
-            first = int(each.edge_start[start])
-            edges = Rows(first, int(each.edge_start[end]) - first)
-        yield Rows(start, end - start, state_row), edges
+            mine[:, 2] = each.edge_start[starts]
+        bounds.append(mine)
+        n += len(starts)
+    return BatchRows(first, n_batches, is_whole, np.concatenate(bounds))
+
+
+def _rows(values: Sequence[Sequence[int]], width: int) -> IntArray:
+    return np.array(values, dtype=np.int32).reshape(-1, width)

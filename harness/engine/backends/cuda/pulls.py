@@ -11,17 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from harness.engine.backends.cuda.arrays import (
-    Reader,
-    ReaderRowOf,
-    ReadersOf,
-    ReadersStartOf,
-    StateRowOf,
-    WordArray,
-)
+from harness.engine.backends.cuda.arrays import StateRowOf, WordArray
 from harness.engine.backends.cuda.kinds import Base, Columns, Load, Row, RowList
 from harness.engine.backends.cuda.parts import ProductPart, Terms, parameter_shape
 from harness.engine.backends.cuda.places import Places, inside, overlap
+from harness.engine.backends.cuda.readers import Reader, ReaderRowOf, ReadersOf, ReadersStartOf
 from harness.engine.lowering.plan import MatmulStep, Ref, ScatterAddStep
 from harness.errors import UnsupportedTrial
 

@@ -8,13 +8,10 @@ from dataclasses import dataclass, replace
 from harness.engine.backends.cuda.arrays import (
     CountOf,
     GradientOf,
-    LookupsOf,
-    LookupsStartOf,
     ParameterOf,
     PullOf,
     StateRowOf,
     WordArray,
-    WordsOf,
 )
 from harness.engine.backends.cuda.kinds import (
     Base,
@@ -26,6 +23,7 @@ from harness.engine.backends.cuda.kinds import (
     TableStepKind,
 )
 from harness.engine.backends.cuda.places import Piece, Places
+from harness.engine.backends.cuda.readers import LookupsOf, LookupsStartOf, WordsOf
 from harness.engine.lowering.plan import Ref, SinkStep
 from harness.errors import UnsupportedTrial
 

@@ -78,23 +78,42 @@ class Tiling:
         return next(k for k, (limit, _) in enumerate(self.products) if n_rows <= limit)
 
 
-def n_tiles(kind: Kind, tile: Tile, n: int) -> int:
-    """How many tiles n rows have."""
-    if isinstance(kind, TileKind):
-        return math.ceil(n * kind.per_row / tile.rows) * math.ceil(kind.width / tile.columns)
-    if isinstance(kind, SumKind):
-        down = math.ceil(max(1, kind.height) / tile.rows)
-        return (down if kind.height else 1) * math.ceil(kind.width / tile.columns)
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a kind's rows become tiles: so many rows each, and `across` of them side by side.
+
+    rows: 0 where the number of tiles is the same (across) for any rows.
+    """
+
+    rows: int
+    across: int
+
+    def n_tiles(self, n_rows: int) -> int:
+        """How many tiles so many rows have, those of matrices counted one by one."""
+        return self.across * (math.ceil(n_rows / self.rows) if self.rows else 1)
+
+
+def cut_of(kind: Kind, tile: Tile) -> Cut:
+    """How a kind is cut."""
+    if isinstance(kind, TileKind | TableStepKind):
+        return Cut(tile.rows, math.ceil(kind.width / tile.columns))
+    if isinstance(kind, MatrixKind):
+        return Cut(tile.rows, math.ceil(matrix_width(kind) / tile.columns))
     if isinstance(kind, SoftmaxKind | RowSumKind):
-        return math.ceil(n / tile.rows)
+        return Cut(tile.rows, 1)
+    if isinstance(kind, SumKind):
+        down = math.ceil(kind.height / tile.rows) if kind.height else 1
+        return Cut(0, down * math.ceil(kind.width / tile.columns))
     if isinstance(kind, TotalKind):
-        return 1  # so that the order of additions is always the same
-    if isinstance(kind, MatrixKind | TableStepKind):
-        width = kind.width if isinstance(kind, TableStepKind) else matrix_width(kind)
-        return math.ceil(n / tile.rows) * math.ceil(width / tile.columns)
+        return Cut(0, 1)  # so that the order of additions is always the same
     if isinstance(kind, CopyKind | StepKind):
-        return math.ceil(kind.n_rows * kind.width / FLAT)
+        return Cut(0, math.ceil(kind.n_rows * kind.width / FLAT))
     raise TypeError(f"{type(kind).__name__} is no kind")
+
+
+def rows_per_vertex(kind: Kind) -> int:
+    """Rows of tiles that a row of a function has: those of its matrix."""
+    return kind.per_row if isinstance(kind, TileKind) else 1
 
 
 def matrix_width(kind: MatrixKind) -> int:

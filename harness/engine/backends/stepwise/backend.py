@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
+from harness.contracts.timeline import Part
 from harness.engine import backend
-from harness.engine.backend import EVERY, Arrangement
+from harness.engine.backend import EVERY, Arrangement, Loss
 from harness.engine.backends.stepwise.executor import TypeExecutor
+from harness.engine.backends.stepwise.indices import upload
 from harness.engine.backends.stepwise.kernels import KERNELS
 from harness.engine.backends.stepwise.parameters import Parameters
 from harness.engine.backends.stepwise.workspace import Matrix
 from harness.engine.lowering.abilities import Abilities
-from harness.engine.lowering.plan import BufferName, Plan, Ref, Role
+from harness.engine.lowering.plan import BufferName, Plan, Ref, Role, state_buffer
+from harness.engine.rows.layout import Index
 from harness.engine.rows.rounds import ALL_ROWS
 from harness.engine.switches import Switches
 from harness.values.instances import IntArray
@@ -33,6 +36,8 @@ class Backend(backend.Backend):
     """Plans as closures over torch tensors (see executor.py)."""
 
     abilities = Abilities(frozenset((*KERNELS, *OTHER_OPERATORS)))
+
+    keeps_states = True
 
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         super().__init__(switches, device, threads)
@@ -52,6 +57,10 @@ class Backend(backend.Backend):
             return "torch multiplies with libraries of its own; use blas=auto"
         if switches.precision != EXACT:
             return f"precision={switches.precision} is for backend=cuda; leave it out"
+        if switches.streaming:
+            return "streaming=true is for backend=cuda; leave it out"
+        if switches.persistent:
+            return "persistent=true is for backend=cuda; leave it out"
         if device == "cuda" and not torch.cuda.is_available():
             return "torch sees no CUDA device here; use device=cpu"
         return None
@@ -72,12 +81,14 @@ class Backend(backend.Backend):
                 )
 
     def arrange(self, rows: Arrangement) -> None:
-        """Upload the indices, and make room."""
+        """Upload the indices, in one copy, and make room."""
         self._rows = rows
+        self._parameters.clear()  # gradients of looked-up rows hold memory that may go
+        indices = upload(rows.types, self._device)
         for type_id, geometry in rows.types.items():
-            self._executors[type_id].bind(geometry)
+            self._executors[type_id].bind(geometry, indices[type_id])
         for name, matrix in self._states.items():
-            matrix.ensure(rows.n_rows.get(name.of, 0))
+            matrix.ensure(rows.n_rows.get(name.of, 0), rows.kept_rows.get(name.of, 0))
 
     def run(self, stage: str, batches: IntArray) -> None:
         """Start every step of every batch from Python."""
@@ -87,10 +98,32 @@ class Backend(backend.Backend):
             else:
                 self._executors[type_id].run_batch(stage, batch)
 
+    def _run_batch_in_parts(self, stage: str, batch: IntArray, part: Part) -> None:
+        """Every step is a kernel."""
+        executor = self._executors[int(batch[0])]
+        with executor.in_parts(part):
+            self.run(stage, batch[None])
+
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
         """Copy to NumPy."""
         found: NDArray[np.float32] = self._executors[type_id].value(ref)[rows].cpu().numpy()
         return found.copy() if self._device.type == "cpu" else found
+
+    def later(self, losses: Sequence[Loss]) -> Callable[[], float]:
+        """On a device, sum them up there, and read the sum when it is asked for."""
+        if self._device.type == "cpu":
+            return super().later(losses)
+        sums = [self._executors[type_id].value(ref)[rows].sum() for type_id, ref, rows in losses]
+        if not sums:
+            return lambda: 0.0
+        total = torch.stack(sums).sum()
+        return lambda: float(total)
+
+    def read_states(self, state: str, rows: Index) -> NDArray[np.float32]:
+        """Copy to NumPy."""
+        index = torch.from_numpy(rows).to(self._device)
+        found: NDArray[np.float32] = self._states[state_buffer(state)].tensor[index].cpu().numpy()
+        return found
 
     def clear_gradients(self) -> None:
         """Zero the gradients of states; those of parameters are written over."""

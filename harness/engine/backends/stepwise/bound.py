@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from harness.engine.backend import Tally
+from harness.engine.backends.stepwise.indices import TypeIndices
 from harness.engine.backends.stepwise.parameters import Parameters
 from harness.engine.backends.stepwise.workspace import Matrix, Workspace
 from harness.engine.lowering.plan import BufferName, Memory, Plan, Ref, Slots, state_buffer
@@ -52,29 +53,21 @@ class Bound:
         self.plan, self.parameters, self.device, self.tally = plan, parameters, device, tally
         self.space = Workspace(plan.buffers, shared, device)
         self.geometry: TypeGeometry
-        self.pulls: dict[str, Tensor] = {}
-        self.index: dict[Slots, Tensor] = {}
+        self.indices: TypeIndices
         self.is_filled: set[BufferName] = set()  # gather buffers that hold every row of the type
         self._scopes: list[Scope] | None = None
         self._first: dict[Slots, list[int]] = {}  # Gather.runs as plain numbers
-        self.n_binds = 0
-        self.room: tuple[int, ...] = (0, 0, 0)  # rows, rows of a batch, edges that fit
+        self._pieces: dict[tuple[int, int, int], Sequence[Tensor]] = {}  # views of every batch
+        self.room = (0, 0, 0)  # rows, rows of a batch, edges that fit
 
-    def bind(self, geometry: TypeGeometry) -> None:
+    def bind(self, geometry: TypeGeometry, indices: TypeIndices) -> None:
         """Take a mini-batch's rows, and make room for them."""
         self.geometry = geometry
-        self.n_binds += 1
+        self._pieces.clear()  # before room is made: they hold memory that may go
         self._scopes = None
         self._first.clear()
         self._make_room(geometry.rows.n, geometry.n_at_once, geometry.n_edges)
-        self.pulls = {
-            name: torch.from_numpy(values).to(self.device)
-            for name, values in geometry.pulls.items()
-        }
-        self.index = {
-            slots: torch.from_numpy(gather.index).to(self.device)
-            for slots, gather in geometry.gathers.items()
-        }
+        self.indices = indices
         self.is_filled.clear()
 
     def _make_room(self, n: int, largest: int, n_edges: int) -> None:
@@ -82,13 +75,16 @@ class Bound:
         wanted = (n, largest, n_edges)
         if all(new <= old for new, old in zip(wanted, self.room, strict=True)):
             return
+        wanted = (max(n, self.room[0]), max(largest, self.room[1]), max(n_edges, self.room[2]))
+        n, largest, n_edges = wanted
+        self.room = (0, 0, 0)  # until all of it is there: memory may not suffice
         for name, matrix in self.space.own.items():
             buffer = self.plan.buffers[name]
             if buffer.domain == EDGE:
                 matrix.ensure(n_edges)
             else:
                 matrix.ensure(n if buffer.memory is Memory.SAVED else largest)
-        self.room = tuple(map(max, wanted, self.room))
+        self.room = wanted
 
     @property
     def scopes(self) -> list[Scope]:
@@ -130,7 +126,7 @@ class Bound:
             value = self.parameters.values[node.name]
             return lambda s: value
         if node.op == "pull":
-            return lambda s: self.pulls[node.name][s.start : s.end]
+            return lambda s: self.indices.pulls[node.name][s.start : s.end]
         return self.view(self.plan.refs[i])
 
     def view(self, ref: Ref) -> View:
@@ -151,18 +147,16 @@ class Bound:
 
     def _saved_view(self, matrix: Matrix, start: int, width: int) -> View:
         """Rows of the type; cut into all batches at once, since each cut by itself takes 1 us."""
-        pieces: Sequence[Tensor] = ()
-        cut_for = 0
+        key = (id(matrix), start, width)
 
         def view(s: Scope) -> Tensor:
-            nonlocal pieces, cut_for
             if s.batch < 0:
                 return matrix.slice(start, width).narrow(0, s.start, s.end - s.start)
-            if cut_for != self.n_binds:
+            if key not in self._pieces:
                 rows = matrix.slice(start, width).narrow(0, 0, self.geometry.rows.n)
                 sizes = [scope.end - scope.start for scope in self.scopes]
-                pieces, cut_for = torch.split(rows, sizes), self.n_binds
-            return pieces[s.batch]
+                self._pieces[key] = torch.split(rows, sizes)
+            return self._pieces[key][s.batch]
 
         return view
 
@@ -171,7 +165,7 @@ class Bound:
         n_slots = 1 if slots is None else len(slots)
         start, end = (s.edge_start, s.edge_end) if slots is None else (s.start, s.end)
         target = matrix.tensor[start:end].view((end - start) * n_slots, state.width)
-        index = self.index[slots][start * n_slots : end * n_slots]
+        index = self.indices.gathers[slots][start * n_slots : end * n_slots]
         torch.index_select(state.tensor, 0, index, out=target)
         self.tally.n_launches += 1
         self.tally.bytes_copied += target.numel() * FLOAT_BYTES

@@ -6,12 +6,17 @@ of one batch, or all of the type's.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
+from harness.contracts.timeline import Part
 from harness.engine.backend import Tally
 from harness.engine.backends.stepwise import arithmetic, movement
-from harness.engine.backends.stepwise.bound import Bound, Run
+from harness.engine.backends.stepwise.bound import Bound, Run, Scope
+from harness.engine.backends.stepwise.indices import TypeIndices
 from harness.engine.backends.stepwise.parameters import Parameters
 from harness.engine.backends.stepwise.workspace import Matrix
 from harness.engine.lowering.plan import (
@@ -30,6 +35,7 @@ from harness.engine.lowering.plan import (
     SinkStep,
     Step,
 )
+from harness.engine.lowering.work import words_of
 from harness.engine.rows.geometry import TypeGeometry
 
 
@@ -51,9 +57,9 @@ class TypeExecutor:
         }
         self.touches_states = {stage: plan.addresses_states(stage) for stage in STAGES}
 
-    def bind(self, geometry: TypeGeometry) -> None:
+    def bind(self, geometry: TypeGeometry, indices: TypeIndices) -> None:
         """Take a mini-batch's rows."""
-        self.bound.bind(geometry)
+        self.bound.bind(geometry, indices)
 
     def run_batch(self, stage: str, batch: int) -> None:
         """Run a stage over the rows of one batch."""
@@ -73,6 +79,22 @@ class TypeExecutor:
         scope = self.bound.all_rows()
         for step in self.stages[stage]:
             step(scope)
+
+    @contextmanager
+    def in_parts(self, part: Part) -> Iterator[None]:
+        """Have every step be a part of a timeline meanwhile."""
+        plain = self.stages
+        self.stages = {
+            stage: [
+                _as_part(part, words_of(self.plan, step), run)
+                for step, run in zip(self.plan.steps(stage), runs, strict=True)
+            ]
+            for stage, runs in plain.items()
+        }
+        try:
+            yield
+        finally:
+            self.stages = plain
 
     def value(self, ref: Ref) -> Tensor:
         """Columns of all rows, in the order of the batches."""
@@ -102,3 +124,11 @@ class TypeExecutor:
             (node,) = step.nodes
             return arithmetic.operator(self.bound, node)
         raise TypeError(f"{type(step).__name__} needs an ability that this backend has not")
+
+
+def _as_part(part: Part, name: str, run: Run) -> Run:
+    def run_in_part(scope: Scope) -> None:
+        with part("kernel", name, {}):
+            run(scope)
+
+    return run_in_part

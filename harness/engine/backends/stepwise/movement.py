@@ -4,8 +4,6 @@ edges.
 
 from __future__ import annotations
 
-import torch
-
 from harness.engine.backends.stepwise.bound import FLOAT_BYTES, Bound, Run, Scope
 from harness.engine.backends.stepwise.workspace import Matrix
 from harness.engine.lowering.plan import (
@@ -53,7 +51,7 @@ def add_to_children(bound: Bound, step: ScatterAddStep) -> Run:
             rows.view(n, stride * target.width).add_(source_view(s))
             return
         bound.tally.bytes_copied += n * n_parts * target.width * FLOAT_BYTES
-        index = bound.index[slots][start * stride : end * stride]
+        index = bound.indices.gathers[slots][start * stride : end * stride]
         index = index if every_slot else index[at::stride]
         values = source_view(s).reshape(n * n_parts, target.width)
         if source is target:  # a state passed on: torch refuses to add a tensor to itself
@@ -90,9 +88,10 @@ def between_edges_and_vertices(bound: Bound, i: int) -> Run:
 
     def run(s: Scope) -> None:
         bound.tally.n_launches += 1
-        edge_start = bound.geometry.gathers[None].edge_start[s.start : s.end + 1]
-        counts = torch.from_numpy(edge_start[1:] - edge_start[:-1]).to(bound.device)
-        owner = torch.repeat_interleave(counts)
+        indices = bound.indices
+        owners = indices.owner if s.batch < 0 else indices.owner_in_batch
+        assert owners is not None
+        owner = owners[s.edge_start : s.edge_end]
         if node.op == "spread":
             out(s).copy_(operand(s)[owner])
         else:

@@ -12,20 +12,28 @@ from harness.engine.lowering.plan import Buffer, BufferName
 GROWTH = 1.25  # so that slightly larger mini-batches do not reallocate each time
 
 
+def empty(shape: tuple[int, int], device: torch.device) -> Tensor:
+    """Room for floats."""
+    return torch.empty(shape, device=device)
+
+
 class Matrix:
     """One buffer of rows."""
 
     def __init__(self, width: int, device: torch.device) -> None:
         self.width, self.device = width, device
-        self.tensor = torch.empty((0, width), device=device)
+        self.tensor = empty((0, width), device)
         self.columns: dict[tuple[int, int], Tensor] = {}
 
-    def ensure(self, n_rows: int) -> None:
-        """Make room for n_rows rows; what the buffer held is lost when it grows."""
+    def ensure(self, n_rows: int, n_kept: int = 0) -> None:
+        """Make room for n_rows rows; of what it held, the first rows stay when it grows."""
         if n_rows <= len(self.tensor):
             return
-        self.tensor = torch.empty((int(n_rows * GROWTH) + 1, self.width), device=self.device)
         self.columns.clear()
+        kept = self.tensor[:n_kept].clone()
+        self.tensor = empty((0, self.width), self.device)  # both may not fit
+        self.tensor = empty((int(n_rows * GROWTH) + 1, self.width), self.device)
+        self.tensor[:n_kept] = kept
 
     def slice(self, start: int, width: int) -> Tensor:
         """All rows of some columns (a view, kept for the next time)."""

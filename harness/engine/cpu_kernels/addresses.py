@@ -1,0 +1,130 @@
+"""Arrays in compiled code from tables of addresses: no argument costs Python anything.
+
+A call with forty arrays takes Python 40 us; a call with a table's address 1 us, and threads of our
+own can make it, too. A table holds two int64 an array: its address and its number of rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from harness.machine.compiled import compiled_with
+
+Table = NDArray[np.int64]
+# Words of what a thread is told (context): its number, of how many, their team, what it multiplies
+# with, and what it counts.
+THREAD, N_THREADS, TEAM, SIZES, LETTERS, FACTORS, TALLY, N_WORDS = range(8)
+N_TALLY = 3
+_N_SIZES, _N_LETTERS, _N_FACTORS = 10, 2, 2
+carray: Any = numba.carray  # type: ignore[attr-defined]
+INLINE: dict[str, Any] = {"constants": False, "error_model": "numpy"}
+
+
+def _pointer(kind: Any) -> Any:
+    """An intrinsic that makes a pointer to elements of a type of an address."""
+
+    def make(_typing: Any, address: Any) -> Any:
+        found = types.CPointer(kind)  # type: ignore[no-untyped-call]
+
+        def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+            return builder.inttoptr(arguments[0], context.get_value_type(found))
+
+        return found(types.intp), generate
+
+    return intrinsic(make)
+
+
+_float32s, _int64s = _pointer(types.float32), _pointer(types.int64)
+_int32s, _uint8s = _pointer(types.int32), _pointer(types.uint8)
+
+
+@compiled_with(**INLINE)
+def word(address: int, k: int) -> Any:  # pragma: no cover - compiled
+    """The k-th int64 at an address."""
+    return carray(_int64s(address), (k + 1,))[k]
+
+
+@compiled_with(**INLINE)
+def float_matrix(places: int, k: int, width: int) -> Any:  # pragma: no cover - compiled
+    """Array k of a table: float32, rows of a width."""
+    return carray(_float32s(word(places, 2 * k)), (word(places, 2 * k + 1), width))
+
+
+@compiled_with(**INLINE)
+def float_vector(places: int, k: int) -> Any:  # pragma: no cover - compiled
+    """Array k of a table: float32."""
+    return carray(_float32s(word(places, 2 * k)), (word(places, 2 * k + 1),))
+
+
+@compiled_with(**INLINE)
+def int64_vector(places: int, k: int) -> Any:  # pragma: no cover - compiled
+    """Array k of a table: int64."""
+    return carray(_int64s(word(places, 2 * k)), (word(places, 2 * k + 1),))
+
+
+@compiled_with(**INLINE)
+def int32_vector(places: int, k: int) -> Any:  # pragma: no cover - compiled
+    """Array k of a table: int32."""
+    return carray(_int32s(word(places, 2 * k)), (word(places, 2 * k + 1),))
+
+
+@compiled_with(**INLINE)
+def int32_pairs(address: int, n: int) -> Any:  # pragma: no cover - compiled
+    """int32 (n, 2) at an address."""
+    return carray(_int32s(address), (n, 2))
+
+
+@compiled_with(**INLINE)
+def thread_of(context: int) -> Any:  # pragma: no cover - compiled
+    """Which thread this is, and of how many."""
+    return word(context, THREAD), word(context, N_THREADS)
+
+
+@compiled_with(**INLINE)
+def multiplying_of(context: int) -> Any:  # pragma: no cover - compiled
+    """What this thread multiplies with: harness.engine.cpu_kernels.blas.Scratch."""
+    return (
+        carray(_int64s(word(context, SIZES)), (_N_SIZES,)),
+        carray(_uint8s(word(context, LETTERS)), (_N_LETTERS,)),
+        carray(_float32s(word(context, FACTORS)), (_N_FACTORS,)),
+    )
+
+
+@compiled_with(**INLINE)
+def tally_of(context: int) -> Any:  # pragma: no cover - compiled
+    """What this thread counts."""
+    return carray(_int64s(word(context, TALLY)), (N_TALLY,))
+
+
+def address_of(array: NDArray[Any]) -> int:
+    """Where the elements of an array begin."""
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
+@compiled_with(**INLINE)
+def put_place(places: Any, k: int, array: Any) -> None:  # pragma: no cover - compiled
+    """Write where an array is, and how many rows it has (n, 2); faster than Python tells it."""
+    places[k, 0], places[k, 1] = array.ctypes.data, array.shape[0]
+
+
+def line_for(k: int, array: NDArray[Any]) -> str:
+    """The text that makes array k of the table `places` the variable a<k> of generated code.
+
+    Raises TypeError for an array that compiled code would take for another one.
+    """
+    if not array.flags.c_contiguous:
+        raise TypeError(f"array {k} of {array.shape} is not C-contiguous")
+    if array.dtype == np.float32 and array.ndim == 2:
+        return f"a{k} = float_matrix(places, {k}, {array.shape[1]})"
+    kinds = {np.float32: "float", np.int64: "int64", np.int32: "int32"}
+    kind = kinds.get(array.dtype.type)
+    if kind is None or array.ndim != 1:
+        raise TypeError(f"array {k} is {array.dtype} in {array.ndim} dimensions")
+    return f"a{k} = {kind}_vector(places, {k})"

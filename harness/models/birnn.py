@@ -1,0 +1,121 @@
+"""BiRNN: a plain RNN along the sentence and one against it, and a layer over both at every word.
+
+ACRoBat (Fegade et al., MLSys 2024), Listing 1: h' = s(b + W_i x + W_h h), and relu(c_b + W_c [h_f;
+h_b]) at every token. The scores are read as those of its classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.contracts.model import ParameterSpec
+from harness.models.parts.chains import chains, joined, plain, pulled, recurrence
+from harness.programs.model import ProgramModel
+from harness.programs.writer import Writer
+from harness.values.graph import MiniBatch
+from harness.values.instances import Chain
+from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, relu, sigmoid
+
+
+class BiRNN(ProgramModel):
+    """One cell, copied for either direction, whose first step needs no state; and a token layer."""
+
+    name = "birnn"
+    instance_kind = "chain"
+    vertex_types = ("first", "cell", "token")
+    copies = {"first": ("forward", "backward"), "cell": ("forward", "backward")}  # noqa: RUF012
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"h": self.sizes.hidden_size, "t": self.sizes.of("classes")}
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        h, e, n_classes = (
+            self.sizes.hidden_size,
+            self.sizes.embedding_size,
+            self.sizes.of("classes"),
+        )
+        cells: dict[str, ParameterSpec] = {}
+        for weights in self.copies["cell"]:
+            cells[f"W_{weights}"] = ParameterSpec((e, h), e**-0.5)
+            cells[f"U_{weights}"] = ParameterSpec((h, h), h**-0.5)
+            cells[f"b_{weights}"] = ParameterSpec((h,), 0.1)
+        return {
+            "embedding": ParameterSpec((self.sizes.of("words"), e), 0.5),
+            **cells,
+            "W_token": ParameterSpec(
+                (2 * h, n_classes), (2 * h) ** -0.5
+            ),  # rows: forward, backward
+            "b_token": ParameterSpec((n_classes,), 0.1),
+        }
+
+    def program(self, p: Writer, sentence: Chain) -> list[Any]:
+        """Both passes concurrently; then, as a stage of its own, all tokens."""
+        words = sentence.words.tolist()
+        forward, backward = p.concurrent(
+            lambda: self._pass(p.first_forward, p.cell_forward, words),
+            lambda: self._pass(p.first_backward, p.cell_backward, words[::-1])[::-1],
+        )
+        p.stage()
+        labels = sentence.labels.tolist()
+        token = p.token
+        return p.map(lambda f, b, label: token(f, b, label=label), forward, backward, labels)
+
+    def _pass(self, first: Any, cell: Any, words: Sequence[int]) -> list[Any]:
+        states = [first(word=words[0])]
+        for word in words[1:]:
+            states.append(cell(states[-1], word=word))
+        return states
+
+    def mini_batch(self, instances: Sequence[Chain]) -> MiniBatch:
+        """The same from arrays, since no value decides where the program goes."""
+        along = chains([chain.n_words for chain in instances])
+        words = np.concatenate([chain.words for chain in instances])
+        labels = np.concatenate([chain.labels for chain in instances])
+        mirror = along.mirrored()
+        first_f, first_b, cell_f, cell_b, token_type = range(1, 6)
+        forward = recurrence(0, along, first_f, cell_f)
+        backward = recurrence(forward.end, along, first_b, cell_b)
+        token = plain(
+            backward.end,
+            token_type,
+            np.stack([forward.vertices, backward.vertices[mirror]], axis=1),
+        )
+        graph = joined((forward, backward, token), ("unbatchable", *self.vertex_types))
+        read = ((forward.vertices, words), (backward.vertices, words[mirror]))
+        return MiniBatch(
+            graph=graph,
+            pulls={
+                "word": pulled(token.end, *read),
+                "label": pulled(token.end, (token.vertices, labels)),
+            },
+            outputs=token.vertices,
+            n_instances=len(instances),
+        )
+
+    def first(self, v: VertexTracer, weights: str) -> None:
+        """h = s(b + W x), from a state of zeros."""
+        v.scatter(h=sigmoid(self._of_word(v, weights)))
+
+    def cell(self, v: VertexTracer, weights: str) -> None:
+        """h' = s(b + W x + U h)."""
+        before = v.gather(0).h @ v.parameter(f"U_{weights}")
+        v.scatter(h=sigmoid(self._of_word(v, weights) + before))
+
+    def _of_word(self, v: VertexTracer, weights: str) -> Symbol:
+        x = v.lookup("embedding", v.pull("word"))
+        return x @ v.parameter(f"W_{weights}") + v.parameter(f"b_{weights}")
+
+    def token(self, v: VertexTracer) -> None:
+        """t = relu(b + W [h_forward; h_backward])."""
+        both = v.concat(v.gather(0).h, v.gather(1).h)
+        v.scatter(t=relu(both @ v.parameter("W_token") + v.parameter("b_token")))
+
+    def output(self, v: VertexTracer) -> None:
+        """The scores, and the negative log likelihood of the right class."""
+        logits = v.gather(0).t
+        v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))

@@ -1,0 +1,161 @@
+"""DRNN: a doubly recurrent network, which grows a tree from one vector, from the root down.
+
+Alvarez-Melis and Jaakkola, "Tree-structured decoding with doubly-recurrent neural networks", ICLR
+2017; in ACRoBat (Fegade et al., MLSys 2024), Table 3, with random inputs. Whether a node has a
+child and a next sibling is drawn by harness.programs.decisions, once its state is there. What
+ACRoBat's text leaves open is chosen here: how likely both are, and how far a tree can grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from harness.contracts.model import ModelSizes, ParameterSpec
+from harness.errors import ConfigError
+from harness.programs.decisions import chance
+from harness.programs.model import ProgramModel
+from harness.programs.writer import Body, Writer
+from harness.values.bounds import check_count
+from harness.values.instances import Chain
+from harness.vertex import Symbol, VertexTracer, expand, pick_neg_log_softmax, sigmoid, tanh
+
+LATER_DIGITS = 2.0**26
+
+
+class Place(NamedTuple):
+    """Where a node stands: its path as a number, its generation and its place among siblings."""
+
+    path: int = 1
+    generation: int = 0
+    sibling: int = 0
+
+    @property
+    def child(self) -> Place:
+        """Of its first child."""
+        return Place(2 * self.path, self.generation + 1, 0)
+
+    @property
+    def next(self) -> Place:
+        """Of its next sibling."""
+        return Place(2 * self.path + 1, self.generation, self.sibling + 1)
+
+
+class DRNN(ProgramModel):
+    """Begins with the row of a sentence's first word; reads the states of all nodes.
+
+    p_child, p_sibling: how likely a node has a first child, a next sibling. generations: at most,
+    below the root. siblings: at most.
+
+    Raises ConfigError for a probability outside 0 to 1, and sizes below 1.
+    """
+
+    name = "drnn"
+    instance_kind = "chain"
+    vertex_types = ("root", "first", "next")
+
+    def __init__(
+        self,
+        sizes: ModelSizes,
+        p_child: float = 0.7,
+        p_sibling: float = 0.5,
+        generations: int = 8,
+        siblings: int = 4,
+        seed: int = 0,
+    ) -> None:
+        if sizes.embedding_size != sizes.hidden_size:
+            raise ConfigError(
+                f"embedding_size={sizes.embedding_size} is not allowed with hidden_size="
+                f"{sizes.hidden_size}: drnn's inputs are states; give 0 or equal sizes"
+            )
+        for name, value in (("p_child", p_child), ("p_sibling", p_sibling)):
+            if not 0.0 <= value <= 1.0:
+                raise ConfigError(f"model.options.{name}={value} is not allowed; give 0 to 1")
+        check_count("model.options.generations", generations, 1, 30)
+        check_count("model.options.siblings", siblings, 1, 30)
+        super().__init__(sizes, seed=seed, p_child=p_child, p_sibling=p_sibling)
+        self.p_child, self.p_sibling = p_child, p_sibling
+        self.generations, self.siblings = generations, siblings
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"h": self.sizes.hidden_size}
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        h = self.sizes.hidden_size
+        return {
+            "embedding": ParameterSpec((self.sizes.of("words"), h), 0.5),
+            "U_a": ParameterSpec((h, h), (1.5 / h) ** 0.5),
+            "U_f": ParameterSpec((h, h), (1.5 / h) ** 0.5),
+            "b": ParameterSpec((h,), 0.1),
+            "u": ParameterSpec((h, 1), h**-0.5),
+            "W_out": ParameterSpec((h, self.sizes.of("classes")), h**-0.5),
+        }
+
+    def program(self, p: Writer, sentence: Chain) -> Body:
+        """The root and all that grows below it, those first that fewer decisions lead to."""
+        label = int(sentence.labels[0])
+        root = p.root(word=int(sentence.words[0]), label=label)
+        has_child, _ = self.grows(Place(), (yield p.chance(root, Place().path)))
+        if not has_child:
+            return [root]
+        below = yield from self._grown(p, root, None, Place().child, label)
+        return [root, *(node for _, node in sorted(below))]
+
+    def _grown(self, p: Writer, parent: Any, before: Any, place: Place, label: int) -> Body:
+        """A node, the tree below it, and its next siblings with theirs, each behind its path."""
+        if before is None:
+            node = p.first(parent, label=label)
+        else:
+            node = p.next(parent, before, label=label)
+        has_child, has_next = self.grows(place, (yield p.chance(node, place.path)))
+        found = [(place.path, node)]
+        branches = []
+        if has_child:
+            branches.append(self._grown(p, node, None, place.child, label))
+        if has_next:
+            branches.append(self._grown(p, parent, node, place.next, label))
+        if len(branches) == 1:  # as one fiber, which costs less than a fork of one
+            found += yield from branches[0]
+        elif branches:
+            for below in (yield p.fork(*branches)):
+                found += below
+        return found
+
+    def grows(self, place: Place, number: float) -> tuple[bool, bool]:
+        """Whether a node has a first child, and a next sibling, from a number in [0, 1).
+
+        The number's later digits are as good as a second one.
+        """
+        has_child = place.generation < self.generations and number < self.p_child
+        if place.generation == 0 or place.sibling + 1 >= self.siblings:
+            return has_child, False
+        return has_child, number * LATER_DIGITS % 1.0 < self.p_sibling
+
+    def decides(self, sentence: Chain, place: Place) -> tuple[bool, bool]:
+        """What the program decides there as it waits."""
+        return self.grows(place, chance(self.seed, self.key_of(sentence), place.path))
+
+    def root(self, v: VertexTracer) -> None:
+        """A random vector: a row of a table."""
+        v.scatter(h=v.lookup("embedding", v.pull("word")))
+
+    def first(self, v: VertexTracer) -> None:
+        """h = tanh(U_a h_parent + b), gated."""
+        self._gated(v, v.gather(0).h @ v.parameter("U_a"))
+
+    def next(self, v: VertexTracer) -> None:
+        """h = tanh(U_a h_parent + U_f h_before + b), gated."""
+        parent, before = v.gather(0).h, v.gather(1).h
+        self._gated(v, parent @ v.parameter("U_a") + before @ v.parameter("U_f"))
+
+    def _gated(self, v: VertexTracer, x: Symbol) -> None:
+        """h s(u h): one number a node, for all of its elements."""
+        h = tanh(x + v.parameter("b"))
+        v.scatter(h=h * expand(sigmoid(h @ v.parameter("u")), self.sizes.hidden_size))
+
+    def output(self, v: VertexTracer) -> None:
+        """Scores of the classes, and the negative log likelihood of the right one."""
+        logits = v.gather(0).h @ v.parameter("W_out")
+        v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))

@@ -1,0 +1,114 @@
+"""NestedRNN: a GRU whose every step runs an RNN loop, of a length that a value decides.
+
+ACRoBat (Fegade et al., MLSys 2024), Table 3: a GRU as the outer loop, an RNN as the inner one, both
+between 20 and 40 times. What the text leaves open is chosen here: the inner loop begins with the
+outer state, and its last state is the GRU's input; how often it runs is known once the outer state
+is there, and so is whether the outer loop goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.contracts.model import ModelSizes, ParameterSpec
+from harness.errors import ConfigError
+from harness.programs.decisions import chance
+from harness.programs.model import ProgramModel
+from harness.programs.writer import Body, Writer
+from harness.values.bounds import check_count
+from harness.values.instances import Chain
+from harness.vertex import VertexTracer, pick_neg_log_softmax, sigmoid, tanh
+
+OUTER = 0  # the key of the outer loop's length; behind it those of the inner loops
+
+
+class NestedRNN(ProgramModel):
+    """Begins with the row of a sentence's first word; reads the states of the outer loop.
+
+    fewest, most: times that either loop runs.
+
+    Raises ConfigError unless 1 <= fewest <= most.
+    """
+
+    name = "nested_rnn"
+    instance_kind = "chain"
+    vertex_types = ("start", "inner", "outer")
+
+    def __init__(self, sizes: ModelSizes, fewest: int = 20, most: int = 40, seed: int = 0) -> None:
+        check_count("model.options.fewest", fewest, 1)
+        if most < fewest:
+            raise ConfigError(f"most={most} is below fewest={fewest}; give at least as many")
+        if sizes.embedding_size != sizes.hidden_size:
+            raise ConfigError(
+                f"embedding_size={sizes.embedding_size} is not allowed with hidden_size="
+                f"{sizes.hidden_size}: nested_rnn's inputs are states; give 0 or equal sizes"
+            )
+        super().__init__(sizes, fewest=fewest, most=most, seed=seed)
+        self.fewest, self.most = fewest, most
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"h": self.sizes.hidden_size}
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        h = self.sizes.hidden_size
+        square = ParameterSpec((h, h), h**-0.5)
+        return {
+            "embedding": ParameterSpec((self.sizes.of("words"), h), 0.5),
+            "U": ParameterSpec((h, h), (3 / h) ** 0.5),  # keeps the size of states over 40 steps
+            "b": ParameterSpec((h,), 0.1),
+            "W_x": ParameterSpec((h, 3 * h), h**-0.5),  # columns r, z, n
+            "W_h": ParameterSpec((h, 2 * h), h**-0.5),  # columns r, z
+            "U_n": square,
+            "b_gates": ParameterSpec((3 * h,), 0.1),
+            "W_out": ParameterSpec((h, self.sizes.of("classes")), h**-0.5),
+        }
+
+    def program(self, p: Writer, sentence: Chain) -> Body:
+        """The outer loop; either loop is a phase in every step, so that outer steps meet."""
+        state, label = p.start(word=int(sentence.words[0]), label=0), int(sentence.labels[0])
+        n_outer = self.times((yield p.chance(state, OUTER)))
+        read = []
+        for step in range(n_outer):
+            n_inner = self.times((yield p.chance(state, 1 + step)))
+            p.stage()
+            inner = state
+            for _ in range(n_inner):
+                inner = p.inner(inner)
+            p.stage()
+            state = p.outer(inner, state, label=label)
+            read.append(state)
+        return read
+
+    def times(self, number: float) -> int:
+        """How often a loop runs, from a number in [0, 1)."""
+        return self.fewest + int(number * (self.most - self.fewest + 1))
+
+    def loops(self, sentence: Chain) -> list[int]:
+        """How often the inner loop runs in each step of the outer one."""
+        key = self.key_of(sentence)
+        n_outer = self.times(chance(self.seed, key, OUTER))
+        return [self.times(chance(self.seed, key, 1 + step)) for step in range(n_outer)]
+
+    def start(self, v: VertexTracer) -> None:
+        """A random vector: a row of a table."""
+        v.scatter(h=v.lookup("embedding", v.pull("word")))
+
+    def inner(self, v: VertexTracer) -> None:
+        """h' = tanh(U h + b)."""
+        v.scatter(h=tanh(v.gather(0).h @ v.parameter("U") + v.parameter("b")))
+
+    def outer(self, v: VertexTracer) -> None:
+        """r, z = s(W x + U h + b); n = tanh(W_n x + U_n (r h) + b_n); h' = z h + (1 - z) n."""
+        x, h = v.gather(0).h, v.gather(1).h
+        x_r, x_z, x_n = v.split(x @ v.parameter("W_x") + v.parameter("b_gates"), 3)
+        h_r, h_z = v.split(h @ v.parameter("W_h"), 2)
+        r, z = sigmoid(x_r + h_r), sigmoid(x_z + h_z)
+        n = tanh(x_n + (r * h) @ v.parameter("U_n"))
+        v.scatter(h=z * h + (1.0 - z) * n)
+
+    def output(self, v: VertexTracer) -> None:
+        """Scores of the classes, and the negative log likelihood of the right one."""
+        logits = v.gather(0).h @ v.parameter("W_out")
+        v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))

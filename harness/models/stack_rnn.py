@@ -1,0 +1,132 @@
+"""StackRNN: a shift-reduce parser whose stack and buffer are read by RNNs.
+
+ACRoBat (Fegade et al., MLSys 2024), Table 3: a StackLSTM parser (Dyer et al., ACL 2015) with RNN
+cells, which takes the best action at every step. What the text leaves open is chosen here: two
+actions; a buffer read from its end; a reduced pair is composed, and then pushed. Which action is
+taken is drawn by harness.programs.decisions among those allowed, once the scores are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.contracts.model import ParameterSpec
+from harness.programs.decisions import chance
+from harness.programs.model import ProgramModel
+from harness.programs.writer import Body, Writer
+from harness.values.instances import Chain
+from harness.vertex import VertexTracer, pick_neg_log_softmax, tanh
+
+N_ACTIONS = 2
+
+
+class StackRNN(ProgramModel):
+    """n words: n shifts and n - 1 reductions, each but the first behind a decision."""
+
+    name = "stack_rnn"
+    instance_kind = "chain"
+    vertex_types = ("end", "bottom", "buffer", "push", "compose", "decide")
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"h": self.sizes.hidden_size, "t": self.sizes.hidden_size}
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        h, e = self.sizes.hidden_size, self.sizes.embedding_size
+        two, bias = ParameterSpec((2 * h, h), (2 * h) ** -0.5), ParameterSpec((h,), 0.1)
+        return {
+            "embedding": ParameterSpec((self.sizes.of("words"), e), 0.5),
+            "end": bias,
+            "bottom": bias,
+            "W_buffer": ParameterSpec((e, h), e**-0.5),
+            "U_buffer": ParameterSpec((h, h), h**-0.5),
+            "b_buffer": bias,
+            "W_push": two,  # rows: what is pushed, the stack below
+            "b_push": bias,
+            "W_compose": two,  # rows: the lower one, the upper one
+            "b_compose": bias,
+            "W_decide": two,  # rows: the stack, the buffer
+            "b_decide": bias,
+            "W_out": ParameterSpec((h, N_ACTIONS), h**-0.5),
+        }
+
+    def program(self, p: Writer, sentence: Chain) -> Body:
+        """All decisions, the last of which nobody waits for."""
+        buffer, stack = [p.end()], [p.bottom()]
+        for word in sentence.words[::-1].tolist():
+            buffer.append(p.buffer(buffer[-1], word=word))
+        stack.append(p.push(buffer.pop(), stack[-1]))
+        labels, read = self.labels(sentence), []
+        for step, label in enumerate(labels):
+            read.append(p.decide(stack[-1], buffer[-1], label=label))
+            if step == len(labels) - 1:
+                break
+            score = yield p.chance(read[-1], step)
+            if shifts(score, len(buffer) - 1, len(stack) - 1):
+                pushed = buffer.pop()
+                p.ghosts(1)
+            else:
+                upper = stack.pop()
+                pushed = p.compose(stack.pop(), upper)
+            stack.append(p.push(pushed, stack[-1]))
+        return read
+
+    def labels(self, sentence: Chain) -> list[int]:
+        """The action that the loss asks for at every step, from the labels of the words."""
+        n = 2 * sentence.n_words - 1
+        labels = sentence.labels.tolist()
+        return [labels[step // 2] % N_ACTIONS for step in range(n)]
+
+    def actions(self, sentence: Chain) -> list[bool]:
+        """Whether each step but the last shifts: what the program decides as it waits."""
+        n_buffer, n_stack, key = sentence.n_words - 1, 1, self.key_of(sentence)
+        found = []
+        for step in range(2 * sentence.n_words - 2):
+            found.append(shifts(chance(self.seed, key, step), n_buffer, n_stack))
+            n_buffer, n_stack = (
+                (n_buffer - 1, n_stack + 1) if found[-1] else (n_buffer, n_stack - 1)
+            )
+        return found
+
+    def end(self, v: VertexTracer) -> None:
+        """The empty buffer."""
+        v.scatter(h=v.zeros(self.sizes.hidden_size) + v.parameter("end"))
+
+    def bottom(self, v: VertexTracer) -> None:
+        """The empty stack."""
+        v.scatter(h=v.zeros(self.sizes.hidden_size) + v.parameter("bottom"))
+
+    def buffer(self, v: VertexTracer) -> None:
+        """h = tanh(W x + U h_behind + b)."""
+        x = v.lookup("embedding", v.pull("word")) @ v.parameter("W_buffer")
+        v.scatter(h=tanh(x + v.parameter("b_buffer") + v.gather(0).h @ v.parameter("U_buffer")))
+
+    def push(self, v: VertexTracer) -> None:
+        """h = tanh(W [pushed; below] + b)."""
+        self._of_two(v, "push")
+
+    def compose(self, v: VertexTracer) -> None:
+        """h = tanh(W [lower; upper] + b)."""
+        self._of_two(v, "compose")
+
+    def _of_two(self, v: VertexTracer, name: str) -> None:
+        both = v.concat(v.gather(0).h, v.gather(1).h)
+        v.scatter(h=tanh(both @ v.parameter(f"W_{name}") + v.parameter(f"b_{name}")))
+
+    def decide(self, v: VertexTracer) -> None:
+        """t = tanh(W [stack; buffer] + b)."""
+        both = v.concat(v.gather(0).h, v.gather(1).h)
+        v.scatter(t=tanh(both @ v.parameter("W_decide") + v.parameter("b_decide")))
+
+    def output(self, v: VertexTracer) -> None:
+        """Scores of the actions, and the negative log likelihood of the one that is asked for."""
+        logits = v.gather(0).t @ v.parameter("W_out")
+        v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))
+
+
+def shifts(score: float, n_buffer: int, n_stack: int) -> bool:
+    """Whether a step shifts, with so many left; it must where the stack has no pair to reduce."""
+    if n_buffer == 0:
+        return False
+    return n_stack < 2 or score < 0.5

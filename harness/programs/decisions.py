@@ -1,0 +1,44 @@
+"""Decisions that stand in for those that a trained network would make, equal in all systems.
+
+A counter-based generator: each number is a hash of its key alone, so that no order of asking
+changes it (ACRoBat draws from one seeded stream, which its fibers draw from in another order; it
+therefore reports means over 50 seeds: MLSys 2024, section 7). The mixing is SplitMix64's (Steele,
+Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from harness.values.arrays import IntArray
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def chance(*key: int) -> float:
+    """A number, uniform in [0, 1), that depends on the key's numbers alone."""
+    return chance_from(0, key)
+
+
+def chance_from(state: int, key: tuple[int, ...]) -> float:
+    """The same, where the first numbers of the key are mixed already."""
+    return (mixed(state, *key) >> 11) * 2.0**-53
+
+
+def mixed(state: int, *key: int) -> int:
+    """What a state becomes by more numbers of a key."""
+    for part in key:
+        state = ((state ^ part) + _GOLDEN) & _MASK
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
+        state ^= state >> 31
+    return state
+
+
+def key_of(*arrays: IntArray) -> int:
+    """The number of an instance: a checksum of its arrays, so that no order of instances counts."""
+    found = 0
+    for array in arrays:
+        found = zlib.crc32(array.astype("<i4").tobytes(), found)
+    return found

@@ -1,0 +1,98 @@
+"""A model whose graph is what its program calls: see docs/programs.md."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, TypeVar
+
+from harness.contracts.model import Model, ModelSizes, traced_functions
+from harness.errors import ConfigError
+from harness.programs.decisions import key_of
+from harness.programs.recorder import RecordingOptions
+from harness.programs.recording import Recording
+from harness.programs.writer import Writer
+from harness.values.bounds import LARGEST_SEED, check_count
+from harness.values.graph import MiniBatch
+
+M = TypeVar("M", bound=Model)
+
+
+class ProgramModel(Model):
+    """Its methods named in `vertex_types` are blocks; `program` calls them for one instance.
+
+    copies: blocks that are called with several sets of weights, and the names of these; each
+    becomes a block NAME_SET of its own, whose weights are constant: the method gets the set's name
+    behind the tracer. seed: of the decisions.
+    """
+
+    copies: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    def __init__(self, sizes: ModelSizes, seed: int = 0, **options: Any) -> None:
+        check_count("model.options.seed", seed, 0, LARGEST_SEED)
+        super().__init__(sizes, seed=seed, **options)
+        self.seed = seed
+        types = []
+        for name in type(self).vertex_types:
+            for weights in self.copies.get(name, ()):
+                setattr(self, f"{name}_{weights}", partial(_with_weights, self, name, weights))
+            types += [f"{name}_{weights}" for weights in self.copies.get(name, ())] or [name]
+        self.vertex_types = tuple(types)
+
+    @abstractmethod
+    def program(self, p: Writer, instance: Any) -> Any:
+        """Call the blocks that one instance needs; return the vertex, or those, that are read.
+
+        A generator where it waits for anything.
+        """
+
+    def key_of(self, instance: Any) -> int:
+        """The number of an instance, by which its decisions are drawn."""
+        return key_of(instance.words)
+
+    @functools.cached_property
+    def recording(self) -> Recording:
+        """What records its programs."""
+        return recording_of(self, RecordingOptions())
+
+    def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
+        """Run the programs of all instances, and record them.
+
+        Where no value decides where a program goes, a model may make the same graph of arrays.
+        """
+        return self.recording.mini_batch(instances)
+
+
+def recording_of(model: Model, options: RecordingOptions) -> Recording:
+    """What records the programs of a model that has some, whatever else it is.
+
+    Raises ConfigError for a model that has none.
+    """
+    program = getattr(model, "program", None)
+    if program is None:
+        raise ConfigError(f"model {model.name} has no program; it is made of arrays alone")
+    functions, seed = traced_functions(model), getattr(model, "seed", 0)
+    key = getattr(model, "key_of", _no_key)
+    return Recording(functions, model.vertex_types, program, key, seed, options)
+
+
+def recorded(model: M, options: RecordingOptions) -> M:
+    """The same model, whose mini-batches are recorded from its program in this way.
+
+    Raises ConfigError for a model that has none.
+    """
+    other, recording = copy.copy(model), recording_of(model, options)
+    other.__dict__ |= {"recording": recording, "mini_batch": recording.mini_batch}
+    return other
+
+
+def _no_key(_: Any) -> int:
+    """Of an instance that nothing is decided for."""
+    return 0
+
+
+def _with_weights(model: ProgramModel, name: str, weights: str, v: Any) -> None:
+    getattr(model, name)(v, weights)

@@ -1,0 +1,120 @@
+"""Workloads whose programs and kernels the scripts about GPUs look at, where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from harness.contracts.policy import load_policy
+from harness.engine.backends.cuda.arrays import WordArray, Words
+from harness.engine.backends.cuda.backend import Backend
+from harness.engine.backends.cuda.model import KERNELS
+from harness.engine.backends.cuda.module import Module
+from harness.engine.backends.cuda.preparation import Prepared
+from harness.engine.backends.cuda.program import Phase, read_program
+from harness.engine.engine import Engine
+from harness.engine.switches import Switches
+from harness.granularity.vertices import VertexModel
+from harness.planning.compose import Composer
+from harness.planning.resolve import spec_of
+from harness.policies.parts.rounds import schedule_in_rounds
+from harness.trials.workload import load_workload
+
+POLICY = "critical_share"
+
+
+class Unstarted(Backend):
+    """Writes programs and kernels, and starts none."""
+
+    @classmethod
+    def why_not(cls, switches: Switches, device: str) -> str | None:
+        """It runs nowhere, and so anywhere."""
+        return None
+
+    def phases(self, kernel: str) -> list[Phase]:
+        """Of one kernel, of the mini-batch that was arranged last."""
+        return read_program(self.modules[kernel], self._mini_batch.programs[KERNELS.index(kernel)])
+
+    @property
+    def modules(self) -> Mapping[str, Module]:
+        """Text of every kernel."""
+        return self._preparation.modules
+
+    def words(self) -> Mapping[WordArray, Words]:
+        """Indices of the last mini-batch."""
+        return dict(zip(self._preparation.places, self._mini_batch.indices, strict=True))
+
+    def uploaded_bytes(self) -> int:
+        """Of indices and programs."""
+        return sum(words.nbytes for words in self._mini_batch.arrays)
+
+    @property
+    def _mini_batch(self) -> Prepared:
+        assert self._prepared is not None
+        return self._prepared
+
+
+@dataclass(frozen=True, slots=True)
+class GpuWorkload:
+    """A model with its data, at a size of the papers, in mini-batches of 64."""
+
+    model: str
+    dataset: str
+    hidden_size: int
+    mode: str
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        return f"{self.model}, {self.dataset}, hidden {self.hidden_size}, {self.mode}"
+
+    def arranged(self, n_mini_batches: int) -> Iterator[tuple[Unstarted, int]]:
+        """A backend mini-batch by mini-batch, and how many batches each has."""
+        spec = spec_of(
+            Composer().compose(
+                [
+                    *("system=vertex", f"model={self.model}", f"dataset={self.dataset}"),
+                    *(f"hidden_size={self.hidden_size}", "batch_size=64", f"mode={self.mode}"),
+                    f"timing.n_mini_batches={n_mini_batches}",
+                ]
+            )
+        )
+        workload = load_workload(spec)
+        model = VertexModel(workload.model, share_equal_inputs=False, outputs="stage")
+        outputs = [] if model.output is None else [model.output]
+        train = self.mode == "train"
+        weights, switches = workload.weights, Switches()
+        engine = Engine(
+            model.functions, outputs, weights, switches, "cpu", train=train, kind=Unstarted
+        )
+        for instances in workload.mini_batches:
+            mini_batch = model.mini_batch(instances)
+            schedule = schedule_in_rounds(load_policy(POLICY), mini_batch.graph)
+            engine.arrange(mini_batch, schedule)
+            backend = engine.backend
+            assert isinstance(backend, Unstarted)
+            yield backend, schedule.n_batches
+
+
+WORKLOADS = tuple(
+    GpuWorkload(*one)
+    for one in (
+        ("tree_lstm", "sst", 64, "train"),
+        ("tree_lstm", "sst", 256, "train"),
+        ("tree_lstm", "sst", 512, "train"),
+        ("tree_lstm_2type", "sst", 256, "train"),
+        ("tree_gru", "sst", 256, "train"),
+        ("tree_fc", "complete_trees", 256, "train"),
+        ("mv_rnn", "sst", 64, "train"),
+        ("var_lstm", "ptb_dev", 512, "train"),
+        ("bilstm", "wikiner_dev", 256, "train"),
+        ("bilstm_char", "wikiner_dev", 256, "train"),
+        ("parser", "ud_ewt_dev", 200, "train"),
+        ("lattice_lstm", "weibo_lattice", 128, "infer"),
+        ("lattice_lstm", "weibo_lattice", 128, "train"),
+        ("lattice_gru", "weibo_lattice", 128, "infer"),
+        ("gated_lattice_lstm", "weibo_lattice", 128, "train"),
+        ("seq2seq", "iwslt15_dev", 256, "infer"),
+        ("seq2seq", "iwslt15_dev", 256, "train"),
+    )
+)

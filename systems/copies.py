@@ -1,0 +1,82 @@
+"""Copies of an array and nothing else: what memory, or a cache, gives at most.
+
+An array of `n_bytes` is copied into another, again and again, by NumPy, which leaves it to the C
+library. Read and written bytes both count, as in STREAM's copy (McCalpin, 1995). The model and its
+inputs have no part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from harness.contracts.model import Model, Weights
+from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
+from harness.errors import ConfigError
+
+LEAST_BYTES, COPIED_BYTES = 4096, 2**28  # of an array; of a run, so that one takes milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOptions:
+    """n_bytes: of the array; several times as large as the last cache, it tells of memory."""
+
+    n_bytes: int = 2**28
+
+    def __post_init__(self) -> None:
+        if self.n_bytes < LEAST_BYTES:
+            raise ConfigError(f"n_bytes={self.n_bytes} is not allowed; give at least {LEAST_BYTES}")
+
+
+class Adapter(System):
+    """Copies as often as comes to COPIED_BYTES a run, at least once."""
+
+    computes = False
+    option_type = CopyOptions
+    options: CopyOptions
+    phases = ("forward",)
+
+    @classmethod
+    def skip(cls, model: Model, settings: RunSettings) -> str | None:
+        """On another device it would be another memory."""
+        if settings.device != "cpu":
+            return "it copies in the memory of a CPU; use device=cpu"
+        if settings.threads != 1:
+            return "it copies with one thread; use threads=1"
+        return None
+
+    def prepare(self, model: Model, weights: Weights) -> None:
+        """Make room, and touch all of it."""
+        n = self.options.n_bytes // np.dtype(np.float32).itemsize
+        self._source, self._target = np.ones(n, np.float32), np.zeros(n, np.float32)
+        self._n_copies = max(1, COPIED_BYTES // self._source.nbytes)
+        self._weights = weights
+
+    def load(self, instances: Sequence[Any]) -> None:
+        """Whatever they are."""
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        """Copy."""
+        for _ in range(self._n_copies):
+            np.copyto(self._target, self._source)
+        clock.mark("forward")
+
+    def result(self) -> Result:
+        """Nothing that anybody asked for."""
+        return Result(0.0, np.zeros((0, 0), dtype=np.float32), {}, self.counters())
+
+    def parameters(self) -> Parameters:
+        """Those of the model, which nothing changes."""
+        return {name: value.copy() for name, value in self._weights.items()}
+
+    def last_loss(self) -> float:
+        """There is none."""
+        return 0.0
+
+    def counters(self) -> Counters:
+        """Bytes read and written."""
+        n_bytes = 2 * self._n_copies * self._source.nbytes
+        return Counters(n_launches=self._n_copies, bytes_touched=n_bytes)

@@ -1,0 +1,69 @@
+"""The tree that a DRNN grows from a sentence, as peers hold it: decided beforehand, node by node.
+
+Peers follow it as they go, each step only when the value that decides it has been read.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from harness.models.drnn import DRNN, Place
+from harness.values.instances import Chain
+
+NONE = -1
+
+
+class Grown(NamedTuple):
+    """What a node has, by rank among the outputs of its tree, NONE where it has none.
+
+    before: the sibling before it.
+    """
+
+    parent: int
+    before: int
+    child: int
+    sibling: int
+
+
+class GrownTree(NamedTuple):
+    """The word and the label of a tree, and all of its nodes, the root first."""
+
+    word: int
+    label: int
+    nodes: list[Grown]
+
+    def waves(self) -> list[list[int]]:
+        """Breadth first: all nodes that so many decisions lead to, the root alone at first."""
+        found = [[0]]
+        while found[-1]:
+            nodes = (self.nodes[rank] for rank in found[-1])
+            found.append([k for node in nodes for k in (node.child, node.sibling) if k != NONE])
+        return found[:-1]
+
+    def in_turn(self) -> list[int]:
+        """As a recursion goes: a node, all below it, and then its next sibling."""
+        found, to_do = [], [0]
+        while to_do:
+            found.append(to_do.pop())
+            node = self.nodes[found[-1]]
+            to_do += [k for k in (node.sibling, node.child) if k != NONE]
+        return found
+
+
+def grown_tree(model: DRNN, sentence: Chain) -> GrownTree:
+    """Ask for every decision once."""
+    places = [Place()]
+    for place in places:  # which grows as it is read, in the order of outputs
+        has_child, has_sibling = model.decides(sentence, place)
+        places += [place.child] * has_child + [place.next] * has_sibling
+    ranks = {place.path: rank for rank, place in enumerate(places)}
+    parents, befores = [NONE] * len(places), [NONE] * len(places)
+    nodes = []
+    for rank, place in enumerate(places):
+        child, sibling = (ranks.get(p.path, NONE) for p in (place.child, place.next))
+        if child != NONE:
+            parents[child] = rank
+        if sibling != NONE:
+            parents[sibling], befores[sibling] = parents[rank], rank
+        nodes.append(Grown(parents[rank], befores[rank], child, sibling))
+    return GrownTree(int(sentence.words[0]), int(sentence.labels[0]), nodes)

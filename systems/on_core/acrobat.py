@@ -1,0 +1,145 @@
+"""ACRoBat's strategy on the shared engine: programs, recorded with inline depths.
+
+Fegade, Chen, Gibbons and Mowry, MLSys 2024. Values of earlier rounds stay in memory; a round begins
+when the losses of the one before, and so all values that it waits for, are there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.contracts.model import Model, Weights
+from harness.contracts.policy import AUTO
+from harness.contracts.system import Clock, Counters, Result, RunSettings
+from harness.engine.live import LiveEngine
+from harness.engine.work import arranged_work
+from harness.policies.parts.bound import lower_bound
+from harness.programs.model import recorded, recording_of
+from harness.programs.recorder import RecordingOptions
+from harness.values.schedule import check_schedule
+from systems.on_core import vertex
+from systems.on_core.live_rounds import LiveRun
+from systems.on_core.vertex import CoreOptions
+
+
+@dataclass(frozen=True, slots=True)
+class AcrobatOptions(CoreOptions):
+    """The engine's switches, and how a program is recorded (harness.programs.recorder).
+
+    recording: "program" runs the model's program for every instance; "auto" makes the same graph of
+    arrays where the model can, as compiled code would, and nothing else is switched off.
+    static_depths: blocks that no recurrent value reaches have a depth of their own, before all.
+    rounds: "ahead" records all rounds before the first one runs, which only decisions that are
+    drawn allow, and evaluates them one by one; "live" runs each before the next one is recorded.
+
+    Raises ConfigError as CoreOptions does.
+    """
+
+    policy: str = "inline_depth"
+    recording: Literal["auto", "program"] = "auto"
+    phases: bool = True
+    ghosts: bool = True
+    static_depths: bool = True
+    restart_depths: bool = True
+    rounds: Literal["ahead", "live"] = "ahead"
+
+    @property
+    def how(self) -> RecordingOptions:
+        """What is counted."""
+        return RecordingOptions(self.phases, self.ghosts, self.static_depths, self.restart_depths)
+
+    @property
+    def records(self) -> bool:
+        """Whether graphs are those that the model's program makes, and not arrays'."""
+        return self.recording == "program" or self.how != RecordingOptions()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether each round runs before the next one is recorded."""
+        return self.rounds == "live"
+
+
+class Adapter(vertex.Adapter):
+    """As every preset of the engine, but for how graphs are made."""
+
+    option_type = AcrobatOptions
+    options: AcrobatOptions
+
+    def __init__(self, settings: RunSettings) -> None:
+        super().__init__(settings)
+        if self.options.is_live:
+            self.engine_type = LiveEngine
+        self.live: LiveRun | None = None
+
+    @classmethod
+    def skip(cls, model: Model, settings: RunSettings) -> str | None:
+        """Also a model without the program that is asked for, and what live rounds cannot do."""
+        options = cls.options_of(settings)
+        if (options.records or options.is_live) and not hasattr(model, "program"):
+            return (
+                f"model {model.name} has no program, which recording, phases, ghosts, depths and"
+                " rounds are options of; leave these out, or choose a model that has one"
+            )
+        reason = _why_not_live(settings, options) if options.is_live else None
+        return reason or super().skip(model, settings)
+
+    def prepare(self, model: Model, weights: Weights) -> None:
+        """As the engine; a program is recorded where that is asked for."""
+        options = self.options
+        super().prepare(recorded(model, options.how) if options.records else model, weights)
+        if options.is_live:
+            assert isinstance(self.engine, LiveEngine)
+            self.live = LiveRun(recording_of(model, options.how), self.engine)
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        """Construct, schedule and run round after round, where rounds are live."""
+        if self.live is None:
+            super().run(clock, update=update)
+        else:
+            self.live.run(self.instances, self.policy, clock)
+
+    def result(self) -> Result:
+        """As the engine's; live rounds are proved each by itself."""
+        if self.live is None:
+            return super().result()
+        for one in self.live.engine.seen:
+            check_schedule(one.graph, one.schedule)
+        return Result(self.engine.loss(), self.engine.outputs(), {}, self.counters())
+
+    def counters(self) -> Counters:
+        """Of all rounds together."""
+        if self.live is None:
+            return super().counters()
+        engine, tally = self.live.engine, self.engine.backend.tally
+        work = [arranged_work(engine.plans, one) for one in engine.arrangements()]
+        return Counters(
+            sum(one.schedule.n_batches for one in engine.seen),
+            tally.n_launches,
+            tally.bytes_copied,
+            lower_bound=sum(lower_bound(one.graph) for one in engine.seen),
+            n_flop=sum(one.n_flop for one in work),
+            bytes_touched=sum(one.n_bytes for one in work),
+        )
+
+    def in_force(self) -> dict[str, str]:
+        """Also how graphs are made."""
+        how, options = super().in_force(), self.options
+        names = ("recording", "phases", "ghosts", "static_depths", "restart_depths", "rounds")
+        return how | {name: str(getattr(options, name)).lower() for name in names}
+
+
+def _why_not_live(settings: RunSettings, options: AcrobatOptions) -> str | None:
+    """What else would have to be, for rounds that run live."""
+    wanted = {
+        "mode": (settings.mode, "infer"),
+        "granularity": (options.granularity, "vertex"),
+        "outputs": (options.outputs, "stage"),
+        "device": (settings.device, "cpu"),
+    }
+    for name, (found, needed) in wanted.items():
+        if found != needed:
+            return f"rounds=live runs with {name}={needed} only, not with {name}={found}"
+    if (settings.policy or options.policy) == AUTO:
+        return "rounds=live runs with a policy that is named, not with policy=auto"
+    return None

@@ -1,0 +1,1 @@
+"""Models in DyNet whose branches inside one instance go on together, by hand; a file each."""

@@ -1,0 +1,14 @@
+"""DRNN in DyNet, breadth first: what ACRoBat's authors did by hand (MLSys 2024, Table 8)."""
+
+from __future__ import annotations
+
+from systems.grown_trees import GrownTree
+from systems.on_dynet.models import drnn
+
+
+class Network(drnn.Network):
+    """The same parameters and equations; every node grows as soon as it can."""
+
+    def growing(self, tree: GrownTree) -> list[list[int]]:
+        """All whose parents and siblings are there."""
+        return tree.waves()

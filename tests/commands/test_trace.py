@@ -1,0 +1,124 @@
+"""`bench ... trace=FILE`: a timeline beside the record, which stays what it would have been."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import harness.measuring.launch
+from harness.commands.bench import main as bench
+from harness.records.record import read_record
+from tests.support.tiny_trials import TINY
+from tests.support.trace_files import checked
+
+STEPWISE = ("system=vertex", "system.options.backend=stepwise")
+
+
+def typed(folder: Path, *words: str) -> list[str]:
+    return [*TINY, f"results_dir={folder / 'results'}", f"trace={folder / 'timeline.json'}", *words]
+
+
+def record_under(folder: Path) -> Path:
+    (path,) = (folder / "results" / "raw").glob("*/r0.json")
+    return path
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert bench(arguments) == 1
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    return line
+
+
+@pytest.mark.slow
+def test_the_engine_shows_phases_batches_and_kernels(tmp_path: Path) -> None:
+    assert bench(typed(tmp_path, *STEPWISE)) == 0
+    events = checked((tmp_path / "timeline.json").read_text())
+    spans = [event for event in events if event["ph"] == "X"]
+    assert {event["cat"] for event in spans} == {"phase", "batch", "kernel"}
+    phases = [event["name"] for event in spans if event["cat"] == "phase" and event["tid"] == 1]
+    assert phases == ["construct", "schedule", "forward", "backward", "update"]
+    batches = [event["args"] for event in spans if event["cat"] == "batch"]
+    assert {batch["stage"] for batch in batches} >= {"batch", "backward", "backward_lazy"}
+    assert sum(batch["FLOP"] for batch in batches) == read_record(record_under(tmp_path)).n_flop
+
+
+@pytest.mark.slow
+def test_others_show_phases_and_a_kept_record_is_left_alone(tmp_path: Path) -> None:
+    words = typed(tmp_path, "system=null")
+    assert bench([word for word in words if not word.startswith("trace=")]) == 0
+    before = record_under(tmp_path).read_bytes()
+    assert bench(words) == 0
+    assert record_under(tmp_path).read_bytes() == before
+    events = checked((tmp_path / "timeline.json").read_text())
+    assert {event["cat"] for event in events if event["ph"] == "X"} == {"phase"}
+    assert not list((tmp_path / "results" / "logs").glob("*"))
+
+
+@pytest.mark.slow
+def test_a_trial_that_does_not_run_has_no_timeline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refused(typed(tmp_path, "system=products", "system.options.blas=none"), capsys)
+    assert "blas=none is not allowed" in line
+    line = refused(typed(tmp_path, "system=dynet_manual"), capsys)
+    assert line.startswith(
+        f"bench: trace={tmp_path / 'timeline.json'} is not written: the trial is"
+    )
+    assert not (tmp_path / "timeline.json").exists()
+    assert read_record(record_under(tmp_path)).status == "unsupported"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-m", "system=null", "seed=0,1"), "trace names one file for several trials or rounds"),
+        (("system=null", "rounds=2"), "trace names one file for several trials or rounds"),
+        (("experiment=first_look",), "trace is of one trial, an experiment has many"),
+        (("system=null", "trace=/tmp/x.txt"), "but a timeline is JSON; end it in .json"),
+        (("system=null", "trace=/proc/x.json"), "trace=/proc/x.json cannot be written"),
+    ],
+)
+def test_what_cannot_be_written_is_told_before_anything_is_measured(
+    words: tuple[str, ...],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(harness.measuring.launch, "supervise", None)
+    base = typed(tmp_path) if "trace=" not in "".join(words) else [*typed(tmp_path)[:-1]]
+    if words[0].startswith("experiment"):
+        base = base[-2:]
+    assert said in refused([*base, *words], capsys)
+
+
+def test_the_record_and_the_timeline_are_two_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = f"out={tmp_path / 'timeline.json'}"
+    assert "is where the record goes" in refused(typed(tmp_path, "system=null", out), capsys)
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up_meanwhile_costs_the_timeline_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder goes once the record is there."""
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    plain = harness.measuring.launch.supervise
+
+    def supervise(*arguments: object) -> object:
+        module = arguments[1][0]  # type: ignore[index]
+        if module == harness.measuring.launch.TRACER:
+            folder.rmdir()
+            folder.touch()
+        return plain(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(harness.measuring.launch, "supervise", supervise)
+    words = [word for word in typed(tmp_path, "system=null") if not word.startswith("trace=")]
+    line = refused([*words, f"trace={folder / 'timeline.json'}"], capsys)
+    assert "cannot be written" in line
+    assert json.loads(record_under(tmp_path).read_text())["status"] == "ok"

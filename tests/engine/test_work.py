@@ -1,0 +1,112 @@
+"""FLOPs and bytes of a mini-batch are those of its operators, whatever switches do with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.contracts.model import Model, Weights
+from harness.contracts.system import RunSettings
+from harness.engine.lowering.plan import STAGES, MatmulStep, SinkStep
+from harness.engine.lowering.work import words_of, work_of
+from harness.engine.switches import Switches
+from harness.engine.work import TotalWork, arranged_work
+from systems import products
+from systems.on_core.vertex import Adapter
+from tests.support.engine_models import EXAMPLES, example
+from tests.support.engine_runs import interpreted_kernels, prepared
+
+
+def scheduled(name: str, policy: str, mode: str = "train", **switches: Any) -> Adapter:
+    model, instances, weights = example(name)
+    with interpreted_kernels():
+        adapter = prepared(model, weights, Switches(**switches), policy, mode=mode)
+        adapter.load(instances)
+        adapter.compile_for(instances)
+    return adapter
+
+
+def product_flop(adapter: Adapter) -> int:
+    """Operations of products with parameters alone."""
+    engine, total = adapter.engine, 0
+    only = {
+        t: replace(
+            plan,
+            **{
+                stage: tuple(
+                    step
+                    for step in plan.steps(stage)
+                    if isinstance(step, MatmulStep)
+                    or (isinstance(step, SinkStep) and plan.nodes[step.node].op == "outer_sum")
+                )
+                for stage in STAGES
+            },
+        )
+        for t, plan in engine.plans.items()
+    }
+    total = arranged_work(only, engine.laid_out.arrangement).n_flop
+    return total
+
+
+def flop_of_products_alone(model: Model, weights: Weights, instances: Any, mode: str) -> int:
+    settings = RunSettings(mode, "cpu", 1, len(instances), 0.1, 0)
+    system = products.Adapter(settings)
+    system.prepare(model, weights)
+    system.load(instances)
+    found = system.counters().n_flop
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_products_are_counted_as_the_calibration_counts_them(name: str, mode: str) -> None:
+    """Two countings that share no code: of a model's functions, and of lowered plans."""
+    model, instances, weights = example(name)
+    adapter = scheduled(name, "agenda", mode)
+    assert product_flop(adapter) == flop_of_products_alone(model, weights, instances, mode)
+
+
+@pytest.mark.parametrize("name", ["tree_lstm", "lattice_lstm"])
+def test_a_policy_changes_no_flop_and_more_batches_read_more_parameters(name: str) -> None:
+    works = {}
+    for policy in ("unbatched", "agenda", "critical_share"):
+        adapter = scheduled(name, policy)
+        works[policy] = arranged_work(adapter.engine.plans, adapter.engine.laid_out.arrangement)
+    assert len({work.n_flop for work in works.values()}) == 1
+    assert works["unbatched"].n_bytes > works["agenda"].n_bytes
+    assert works["critical_share"].n_bytes <= works["agenda"].n_bytes
+
+
+def test_fusion_saves_bytes_and_no_flop() -> None:
+    fused, plain = (scheduled("tree_lstm", "agenda", fusion=fusion) for fusion in (True, False))
+    arranged = [(one.engine.plans, one.engine.laid_out.arrangement) for one in (fused, plain)]
+    works = [arranged_work(*one) for one in arranged]
+    assert works[0].n_bytes < works[1].n_bytes
+    assert product_flop(fused) == product_flop(plain)
+
+
+def test_counters_tell_them() -> None:
+    adapter = scheduled("tree_lstm", "agenda")
+    work = arranged_work(adapter.engine.plans, adapter.engine.laid_out.arrangement)
+    counters = adapter.counters()
+    assert (counters.n_flop, counters.bytes_touched) == (work.n_flop, work.n_bytes)
+    assert work + TotalWork(1, 2) == TotalWork(work.n_flop + 1, work.n_bytes + 2)
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+@pytest.mark.parametrize("granularity", ["vertex", "operator"])
+def test_every_step_of_every_model_has_work_and_words(name: str, granularity: str) -> None:
+    model = EXAMPLES[name][0]
+    weights = {k: np.zeros(s.shape, np.float32) for k, s in model.parameters.items()}
+    adapter = prepared(model, weights, Switches(granularity=granularity), "agenda")
+    for plan in adapter.engine.plans.values():
+        for stage in STAGES:
+            for step in plan.steps(stage):
+                work = work_of(plan, step)
+                assert min(work.n_flop, work.n_bytes, work.n_bytes_a_batch) >= 0
+                assert work.n_flop + work.n_bytes + work.n_bytes_a_batch > 0
+                assert words_of(plan, step)

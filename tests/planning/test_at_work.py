@@ -1,0 +1,56 @@
+"""Who is at work: said while it lasts, and doubted where it should have been over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.errors import ConfigError
+from harness.planning.at_work import AtWork, Notice, at_work, forget_all
+from harness.planning.run_plan import FILE, RunPlan
+from harness.terminal.run_status import status_lines, tell_status
+
+
+def test_a_job_says_what_it_does_until_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURMD_NODENAME", "bench1")
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    notice = Notice(tmp_path)
+    notice.says("waits", 1.0)
+    notice.says("tree_lstm", 60.0)
+    (found,) = at_work(tmp_path)
+    assert (found.node, found.job, found.what, found.at_most_s) == ("bench1", "12", "tree_lstm", 60)
+    notice.take_down()
+    assert not list(at_work(tmp_path))
+    notice.says("again", 1.0)
+    forget_all(tmp_path)
+    assert not list(at_work(tmp_path))
+
+
+def test_the_status_of_a_run_is_a_line_for_each_job(tmp_path: Path) -> None:
+    done, left = tmp_path / "done", tmp_path / "left"
+    done.touch()
+    plan = RunPlan(started=1000.0, until=None, seconds={str(done): 10.0, str(left): 10.0})
+    working = [
+        AtWork("bench1", "12", "tree_lstm", since=1000.0, at_most_s=60.0),
+        AtWork("bench2", "13", "tree_gru", since=900.0, at_most_s=60.0),
+    ]
+    first, *others = status_lines(plan, working, now=1030.0)
+    assert first.startswith("1 of 2 steps of the run that began ")
+    assert others == [
+        "bench1  job 12  tree_lstm, for 30 s",
+        "bench2  job 13  tree_gru, for 2 min: its node may be dead",
+    ]
+    assert list(status_lines(plan, [], now=1030.0))[1].startswith("no job on a node is at work")
+
+
+def test_a_folder_without_a_run_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigError, match="no run of the pipeline began in"):
+        tell_status([tmp_path])
+    RunPlan(1000.0, None, {}).write(tmp_path / FILE)
+    tell_status([tmp_path])
+    assert "0 of 0 steps" in capsys.readouterr().out

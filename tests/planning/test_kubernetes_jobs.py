@@ -1,0 +1,118 @@
+"""Jobs of Kubernetes: rendered from the profile's template, and read by the API's own client."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.commands import kubernetes as command
+from harness.errors import ConfigError
+from harness.planning.kubernetes_jobs import NODE, ending_of, job_for
+from harness.values.places import ROOT
+
+PROFILE = ROOT / "profiles" / "kubernetes"
+TEMPLATE = PROFILE / "job.yaml"
+
+
+def rendered() -> dict[str, Any]:
+    return job_for(TEMPLATE, "#!/bin/sh\ncd /bench && true\n", Path("/bench"), {"BENCH_DATA": "/d"})
+
+
+def test_a_job_runs_the_script_where_the_head_works() -> None:
+    container = rendered()["spec"]["template"]["spec"]["containers"][0]
+    assert container["command"] == ["/bin/sh", "-c", "#!/bin/sh\ncd /bench && true\n"]
+    assert container["workingDir"] == "/bench"
+    assert {"name": "BENCH_DATA", "value": "/d"} in container["env"]
+    assert NODE in [one["name"] for one in container["env"]]
+    names = {rendered()["metadata"]["name"] for _ in range(3)}
+    assert len(names) == 3
+
+
+def test_two_of_our_pods_never_share_a_node() -> None:
+    """They could not take turns: each has its own /dev/shm."""
+    job = rendered()
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    spread = job["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"]
+    (rule,) = spread["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert rule["topologyKey"] == "kubernetes.io/hostname"
+    assert rule["labelSelector"]["matchLabels"].items() <= labels.items()
+
+
+@pytest.mark.parametrize("kind", ["V1Job", "V1Pod"])
+def test_what_is_rendered_is_what_the_api_knows(kind: str) -> None:
+    """Its client, made from the API's schema, reads every field and writes all of them again."""
+    client = pytest.importorskip("kubernetes.client")
+    content = rendered() if kind == "V1Job" else yaml.safe_load((PROFILE / "head.yaml").read_text())
+    api = client.ApiClient()
+    read = api.deserialize(SimpleNamespace(data=json.dumps(content)), kind)
+    assert api.sanitize_for_serialization(read) == content
+
+
+@pytest.mark.parametrize(
+    ("status", "ending"),
+    [
+        ({}, "running"),
+        ({"active": 1}, "running"),
+        ({"succeeded": 1}, "success"),
+        ({"conditions": [{"type": "Complete", "status": "True"}]}, "success"),
+        ({"conditions": [{"type": "Failed", "status": "True"}]}, "failed"),
+        ({"failed": 1}, "failed"),
+    ],
+)
+def test_the_end_of_a_job_is_one_of_three_words(status: dict[str, Any], ending: str) -> None:
+    assert ending_of({"status": status}) == ending
+
+
+def test_a_template_that_is_no_job_is_one_line(tmp_path: Path) -> None:
+    place = tmp_path / "job.yaml"
+    place.write_text("kind: Pod\nmetadata: {}\nspec: {}\n")
+    with pytest.raises(ConfigError, match="is no Job whose pod has a container"):
+        job_for(place, "", tmp_path, {})
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kubectl that keeps what it is given, and answers from files."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "kubectl"
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/words\n'
+        f"test $1 = create && cat > {tmp_path}/created && exit\n"
+        f"test $1 = delete && exit\n"
+        f"test -e {tmp_path}/said && exec cat {tmp_path}/said\n"
+        'echo "Error from server (NotFound): jobs not found" >&2; exit 1\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return tmp_path
+
+
+def test_a_job_is_submitted_looked_after_and_cancelled(
+    kubectl: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = kubectl / "script.sh"
+    script.write_text("true\n")
+    assert command.main(["submit", str(TEMPLATE), str(script)]) == 0
+    name = capsys.readouterr().out.strip()
+    assert json.loads((kubectl / "created").read_text())["metadata"]["name"] == name
+    assert command.main(["status", name]) == 0
+    assert capsys.readouterr().out == "failed\n", "somebody deleted it"
+    (kubectl / "said").write_text(json.dumps({"status": {"active": 1}}))
+    assert command.main(["status", name]) == 0
+    assert capsys.readouterr().out == "running\n"
+    assert command.main(["cancel", name, "another"]) == 0
+    assert f"{name} another" in (kubectl / "words").read_text().splitlines()[-1]
+
+
+def test_a_machine_without_kubectl_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert command.main(["status", "x"]) == 1
+    assert "kubectl is not on this machine" in capsys.readouterr().err

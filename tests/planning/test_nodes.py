@@ -1,0 +1,105 @@
+"""What nodes are: planned for on a head node, checked on each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.errors import ConfigError
+from harness.machine.facts import Machine
+from harness.machine.gpus import Gpu
+from harness.planning.admit import admit
+from harness.planning.artefacts import choices_from
+from harness.planning.nodes import GIB, Nodes, check_executor, nodes_of
+from harness.values.places import ROOT
+
+GPU = Gpu("NVIDIA H200", 141 * GIB, "570.1", None, None)
+NODES = Nodes("h200", n_cpus=16, memory_gib=120, gpu="H200", cpu="EPYC 9575F")
+MACHINE = Machine(
+    hostname="node7",
+    cpu="AMD EPYC 9575F 64-Core Processor",
+    n_cores=64,
+    n_cpus=128,
+    usable_cpus=tuple(range(16)),
+    memory_bytes=128 * GIB,
+    os="Linux 6.1",
+    governor=None,
+    turbo=None,
+    gpus=(GPU,),
+)
+
+
+def test_a_machine_as_planned_is_taken() -> None:
+    assert NODES.why_not(MACHINE) is None
+    assert Nodes("any", n_cpus=16, memory_gib=1).why_not(MACHINE) is None
+    # Firmware and kernel keep some of what was built in.
+    assert NODES.why_not(replace(MACHINE, memory_bytes=119 * GIB)) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"cpu": "Intel Xeon"}, "its CPU is Intel Xeon, not EPYC 9575F"),
+        ({"usable_cpus": (0, 1)}, "it lets us use 2 CPUs, not 16"),
+        ({"memory_bytes": 64 * GIB}, "it has 64.0 GiB of memory, not 120"),
+        ({"gpus": ()}, "its GPU is none, not H200"),
+        ({"gpus": (replace(GPU, name="NVIDIA A100"),)}, "its GPU is NVIDIA A100, not H200"),
+    ],
+)
+def test_another_machine_is_told_with_what_it_is(changes: dict[str, object], words: str) -> None:
+    why = NODES.why_not(replace(MACHINE, **changes))  # type: ignore[arg-type]
+    assert why == f"node7 is no h200: {words}"
+
+
+def test_a_head_node_plans_for_the_device_of_its_nodes() -> None:
+    """Whatever this machine has; at the papers' sizes where that is a GPU."""
+    with_gpu = choices_from({"nodes": {"name": "h", "n_cpus": 8, "memory_gib": 9, "gpu": "H"}}, {})
+    assert (with_gpu.device, with_gpu.scale) == ("cuda", "paper")
+    without = choices_from({"nodes": {"name": "h", "n_cpus": 8, "memory_gib": 9}}, {})
+    assert (without.device, without.scale) == ("cpu", "smoke")
+
+
+def test_trials_are_admitted_by_what_the_nodes_have(make_spec) -> None:  # type: ignore[no-untyped-def]
+    admit(make_spec(threads=16, device="cuda"), NODES)
+    with pytest.raises(ConfigError, match="jobs on h200 have 16 CPUs"):
+        admit(make_spec(threads=17), NODES)
+    with pytest.raises(ConfigError, match="h200 has no GPU"):
+        admit(make_spec(device="cuda"), replace(NODES, gpu=None))
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("h200", "nodes=h200 is no mapping; see profiles/slurm/nodes.yaml"),
+        ({"name": "a", "n_cpus": 2}, "nodes has no memory_gib"),
+        ({"name": "a", "n_cpus": 2, "memory_gib": 2, "gpus": 1}, "nodes.gpus is unknown; known"),
+        ({"name": "../a", "n_cpus": 2, "memory_gib": 2}, "nodes.name=../a is not allowed"),
+        ({"name": "a", "n_cpus": 0, "memory_gib": 2}, "nodes.n_cpus=0 is not allowed"),
+        ({"name": "a", "n_cpus": 2, "memory_gib": "2"}, "nodes.memory_gib=2 is not allowed"),
+        ({"name": "a", "n_cpus": 2, "memory_gib": 2, "gres": 1}, "nodes.gres=1 is no text"),
+        ({"name": "a", "n_cpus": 2, "memory_gib": 2, "block": 9}, "nodes.block=9 is no length"),
+        ({"name": "a", "n_cpus": 2, "memory_gib": 2, "scheduler": "lsf"}, "choose one of slurm"),
+    ],
+)
+def test_nodes_that_cannot_be_are_one_line(said: object, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        nodes_of({"nodes": said})
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_where_jobs_run_and_what_was_planned_for_go_together() -> None:
+    check_executor(None, "local")
+    check_executor(NODES, "slurm")
+    with pytest.raises(ConfigError, match="give --workflow-profile profiles/slurm, or leave nodes"):
+        check_executor(NODES, "local")
+    with pytest.raises(ConfigError, match="nothing says what its nodes are"):
+        check_executor(None, "slurm")
+
+
+@pytest.mark.parametrize("place", sorted(ROOT.glob("profiles/*/nodes.yaml")), ids=str)
+def test_what_profiles_say_of_nodes_is_right(place: Path) -> None:
+    assert nodes_of(yaml.safe_load(place.read_text())) is not None

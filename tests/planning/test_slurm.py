@@ -1,0 +1,105 @@
+"""What is asked of Slurm, and what is made of its answers; its commands are stood in for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from harness.errors import ConfigError
+from harness.planning import slurm
+from harness.planning.slurm import (
+    NEEDED,
+    cancel,
+    check_slurm,
+    idle_nodes,
+    jobs_of_this_run,
+    on_each,
+)
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of commands that print nothing; a test writes what they do."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in NEEDED:
+        say(folder, name, "")
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return folder
+
+
+def say(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_a_partition_is_looked_up(commands: Path) -> None:
+    say(commands, "sinfo", "printf 'cpu\\ngpu\\ngpu\\n'")
+    check_slurm(None)
+    check_slurm("gpu")
+    with pytest.raises(ConfigError) as caught:
+        check_slurm("tpu")
+    assert str(caught.value) == (
+        "nodes.partition=tpu is no partition of this cluster; choose one of cpu, gpu"
+    )
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_machine_without_slurm_is_told(
+    commands: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (commands / name).unlink()
+    monkeypatch.setenv("PATH", str(commands))
+    with pytest.raises(ConfigError, match=f"{name} is not on this machine"):
+        check_slurm(None)
+
+
+def test_a_slurm_that_does_not_answer_is_told(
+    commands: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(commands, "sinfo", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    with pytest.raises(ConfigError, match="sinfo fails: Unable to contact slurm controller"):
+        idle_nodes(None)
+    say(commands, "sinfo", "exec sleep 60")
+    monkeypatch.setattr(slurm, "PATIENCE_S", 0.1)
+    with pytest.raises(ConfigError, match=r"sinfo does not answer within 0\.1 s"):
+        idle_nodes(None)
+
+
+def test_jobs_of_a_run_are_those_of_its_folder(commands: Path, tmp_path: Path) -> None:
+    lines = [f"12|{tmp_path}|rule_sitting_wildcards_a_0", "13|/elsewhere|rule_sitting"]
+    say(commands, "squeue", f"printf '%s\\n' '{lines[0]}' '{lines[1]}'")
+    assert jobs_of_this_run(tmp_path) == {"12": "rule_sitting_wildcards_a_0"}
+
+
+def test_jobs_that_are_cancelled_are_waited_for(
+    commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would go on into the new run for a moment."""
+    looks = tmp_path / "looks"
+    say(commands, "squeue", f"echo look >> {looks}; test $(wc -l < {looks}) -gt 2 || echo 12")
+    say(commands, "scancel", f'echo "$@" > {tmp_path}/cancelled')
+    monkeypatch.setattr(slurm, "LOOK_S", 0.0)
+    cancel([])
+    assert not looks.exists()
+    cancel(["12", "13"])
+    assert (tmp_path / "cancelled").read_text() == "12 13\n"
+    assert len(looks.read_text().splitlines()) == 3
+
+    clock = iter(range(0, 1000, 40))
+    monkeypatch.setattr(slurm.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(slurm, "_run", lambda _: CompletedProcess("", 0, "12\n", ""))
+    with pytest.raises(ConfigError, match="jobs 12 of an earlier run do not end within 60 s"):
+        cancel(["12"])
+
+
+def test_a_node_that_others_took_meanwhile_is_not_judged(commands: Path) -> None:
+    say(
+        commands,
+        "srun",
+        'case "$*" in *nodelist=b*) echo "srun: error: Unable to allocate resources" >&2; exit 1;;'
+        " *) echo code=1;; esac",
+    )
+    assert on_each(["a", "b"], "cpu", ["true"]) == {"a": "code=1\n"}

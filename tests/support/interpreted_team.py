@@ -1,0 +1,76 @@
+"""A team whose calls are plain Python: generated code as text, with threads of Python's own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from harness.engine.cpu_kernels.blas import Scratch
+from harness.engine.cpu_kernels.team import Call, Team
+
+
+@dataclass(frozen=True)
+class InterpretedContext:
+    """What a thread is told, as objects instead of addresses."""
+
+    thread: int
+    n_threads: int
+    scratch: Scratch
+    tally: Any
+    barrier: threading.Barrier
+
+
+class InterpretedTeam(Team):
+    """Runs functions that are called with arrays where compiled ones take addresses."""
+
+    def __init__(self, n: int, scratch: Callable[[], Scratch], enter: Callable[[], object]) -> None:
+        self.n = n
+        self.tallies = [np.zeros(3, np.int64) for _ in range(n)]
+        barrier = threading.Barrier(n, timeout=60)
+        self.contexts = [
+            InterpretedContext(k, n, scratch(), self.tallies[k], barrier) for k in range(n)
+        ]
+
+    def run(self, calls: Sequence[Call]) -> None:
+        failed: list[BaseException] = []
+
+        def make(context: InterpretedContext) -> None:
+            try:
+                for call in calls:
+                    call.callee.function(
+                        context, call.callee.arrays, call.batches, len(call.batches)
+                    )
+            except BaseException as error:
+                failed.append(error)
+                context.barrier.abort()
+
+        others = [threading.Thread(target=make, args=(c,)) for c in self.contexts[1:]]
+        for other in others:
+            other.start()
+        make(self.contexts[0])
+        for other in others:
+            other.join()
+        if failed:
+            raise next(e for e in failed if not isinstance(e, threading.BrokenBarrierError))
+
+
+def _array(places: Sequence[Any], k: int, *_: int) -> Any:
+    return places[k]
+
+
+# What generated code calls to find its arrays and its thread.
+CONTEXT_NAMES: dict[str, Any] = {
+    "thread_of": lambda context: (context.thread, context.n_threads),
+    "multiplying_of": lambda context: context.scratch,
+    "tally_of": lambda context: context.tally,
+    "meet": lambda context: context.barrier.wait(),
+    "int32_pairs": lambda batches, n: batches,
+    "float_matrix": _array,
+    "float_vector": _array,
+    "int32_vector": _array,
+    "int64_vector": _array,
+}

@@ -1,0 +1,263 @@
+"""Random programs for hypothesis: scripts of calls, branches, loops, waits and stages.
+
+A script is a list of statements over an environment of values; operands are numbers modulo the
+values that there are. The same script runs as a plain function where it waits for nothing.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from hypothesis import strategies as st
+
+from harness.contracts.model import ModelSizes, ParameterSpec
+from harness.programs.model import ProgramModel
+from harness.programs.writer import Body, Writer
+from harness.vertex import (
+    VertexTracer,
+    pick_neg_log_softmax,
+    sigmoid,
+    spread,
+    sum_edges,
+    tanh,
+)
+
+WIDTH, N_WORDS, N_CLASSES = 3, 5, 4
+
+
+@dataclass(frozen=True)
+class Call:
+    """block: its name. operands: places in the environment. word: what a leaf looks up."""
+
+    block: str
+    operands: tuple[int, ...]
+    word: int
+
+
+@dataclass(frozen=True)
+class Branches:
+    """Scripts side by side: each sees what was there before, and adds its last value."""
+
+    scripts: tuple[Script, ...]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A script, n times one after the other."""
+
+    n: int
+    script: Script
+
+
+@dataclass(frozen=True)
+class Choose:
+    """Waits for a value, and then runs one of two chains of unary calls, made equally deep."""
+
+    of: int
+    number: int
+    lengths: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class NextStage:
+    """Only where a script is that of an instance."""
+
+
+Statement = Call | Branches | Loop | Choose | NextStage
+Script = tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """An instance: its script; each is another number, by which it decides."""
+
+    script: Script
+    number: int
+
+
+class ScriptedModel(ProgramModel):
+    """Blocks of every kind: of no operands, of one, two and any number, with two sets of weights.
+
+    `project` is fed by leaves alone, so that it may be hoisted.
+    """
+
+    name = "scripted"
+    instance_kind = "script"
+    vertex_types = ("leaf", "project", "unary", "binary", "many")
+    copies: ClassVar[Mapping[str, tuple[str, ...]]] = {"unary": ("a", "b")}
+
+    def __init__(self, seed: int = 0) -> None:
+        sizes = ModelSizes(WIDTH, {"words": N_WORDS, "classes": N_CLASSES})
+        super().__init__(sizes, seed=seed)
+
+    def key_of(self, instance: Scripted) -> int:
+        return zlib.crc32(str(instance.number).encode())
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        return {"h": WIDTH, "x": WIDTH}
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        square = ParameterSpec((WIDTH, WIDTH), 0.9)
+        names = ("W", "U_a", "U_b", "L", "R", "E")
+        table = ParameterSpec((N_WORDS, WIDTH), 0.9)
+        bias, out = ParameterSpec((WIDTH,), 0.3), ParameterSpec((WIDTH, N_CLASSES), 0.9)
+        return {"words": table, "b": bias, "W_out": out} | dict.fromkeys(names, square)
+
+    def program(self, p: Writer, instance: Scripted) -> Any:
+        if waits(instance.script):
+            return _waiting(p, instance.script, [p.leaf(word=0)], (), [0])
+        return _plain(p, instance.script, [p.leaf(word=0)])
+
+    def leaf(self, v: VertexTracer) -> None:
+        v.scatter(x=v.lookup("words", v.pull("word")))
+        v.scatter(h=tanh(v.lookup("words", v.pull("word"))))
+
+    def project(self, v: VertexTracer) -> None:
+        v.scatter(h=v.gather(0).x @ v.parameter("W"))
+
+    def unary(self, v: VertexTracer, weights: str) -> None:
+        v.scatter(h=tanh(v.gather(0).h @ v.parameter(f"U_{weights}") + v.parameter("b")))
+
+    def binary(self, v: VertexTracer) -> None:
+        left, right = v.gather(0).h, v.gather(1).h
+        v.scatter(h=tanh(left @ v.parameter("L") + right @ v.parameter("R")) * sigmoid(left))
+
+    def many(self, v: VertexTracer) -> None:
+        each = v.gather_each().h
+        gate = sigmoid(v.lookup("words", v.pull("word")) @ v.parameter("E"))
+        v.scatter(h=tanh(sum_edges(each * spread(gate))))
+
+    def output(self, v: VertexTracer) -> None:
+        logits = v.gather(0).h @ v.parameter("W_out")
+        v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))
+
+
+def waits(script: Script) -> bool:
+    """Whether a script has to be a generator."""
+    for one in script:
+        if isinstance(one, Choose | NextStage):
+            return True
+        if isinstance(one, Branches) and any(map(waits, one.scripts)):
+            return True
+        if isinstance(one, Loop) and waits(one.script):
+            return True
+    return False
+
+
+def _call(p: Writer, one: Call, values: Sequence[Any]) -> Any:
+    operands = [values[k % len(values)] for k in one.operands]
+    label = one.word % N_CLASSES
+    if one.block == "leaf":
+        return p.leaf(word=one.word, label=label)
+    if one.block == "project":  # of a leaf of its own: the only block that scatters x
+        return p.project(p.leaf(word=one.word), label=label)
+    if one.block == "many":
+        return p.many(*operands, word=one.word, label=label)
+    return getattr(p, one.block)(*operands, label=label)
+
+
+def _plain(p: Writer, script: Script, values: list[Any]) -> Any:
+    values = list(values)
+    for one in script:
+        if isinstance(one, Call):
+            values.append(_call(p, one, values))
+        elif isinstance(one, Branches):
+            before = list(values)
+            values += p.map(lambda part, seen=before: _plain(p, part, seen)[-1], one.scripts)
+        elif isinstance(one, Loop):
+            for _ in range(one.n):
+                values.append(_plain(p, one.script, values)[-1])
+    return _labelled(p, values)
+
+
+def _waiting(
+    p: Writer, script: Script, values: list[Any], path: tuple[int, ...], count: list[int]
+) -> Body:
+    values = list(values)
+    for place, one in enumerate(script):
+        here = (*path, place)
+        if isinstance(one, Call):
+            values.append(_call(p, one, values))
+        elif isinstance(one, Branches):
+            parts = [
+                _waiting(p, part, values, (*here, k), count) for k, part in enumerate(one.scripts)
+            ]
+            found = yield p.fork(*parts)
+            values += [each[-1] for each in found]
+        elif isinstance(one, Loop):
+            for k in range(one.n):
+                found = yield from _waiting(p, one.script, values, (*here, k), count)
+                values.append(found[-1])
+        elif isinstance(one, Choose):
+            values.append((yield from _chosen(p, one, values, here)))
+        else:
+            yield p.stage()
+    return _labelled(p, values)
+
+
+def _chosen(p: Writer, one: Choose, values: Sequence[Any], path: tuple[int, ...]) -> Body:
+    value = values[one.of % len(values)]
+    first = (yield p.chance(value, one.number, *path)) < 0.5
+    length = one.lengths[0 if first else 1]
+    block = p.unary_a if first else p.unary_b
+    value = block(value, label=0)
+    for _ in range(length):
+        value = block(value, label=1)
+    p.ghosts(max(one.lengths) - length)
+    return p.unary_a(value, label=2)  # behind the join
+
+
+def _labelled(p: Writer, values: list[Any]) -> list[Any]:
+    """What is read: the last value, once more, so that it has a label."""
+    return [*values[1:], p.unary_b(values[-1], label=3)]
+
+
+BLOCKS = ("leaf", "project", "unary_a", "unary_b", "binary", "many")
+PLACES = st.integers(0, 20)
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> Call:
+    block = draw(st.sampled_from(BLOCKS))
+    fixed = {"leaf": 0, "project": 0, "binary": 2, "many": draw(st.integers(0, 3))}
+    n = fixed.get(block, 1)
+    operands = tuple(draw(st.lists(PLACES, min_size=n, max_size=n)))
+    return Call(block, operands, draw(st.integers(0, N_WORDS - 1)))
+
+
+CHOICES = st.builds(
+    Choose, PLACES, st.integers(0, 9), st.tuples(st.integers(0, 3), st.integers(0, 3))
+)
+
+
+def statements(depth: int, *, may_wait: bool) -> st.SearchStrategy[Statement]:
+    """A call, a wait, or what holds other scripts."""
+    plain: st.SearchStrategy[Statement] = st.one_of(calls(), CHOICES) if may_wait else calls()
+    if depth == 0:
+        return plain
+    inner = st.lists(statements(depth - 1, may_wait=may_wait), max_size=3).map(tuple)
+    branches = st.builds(Branches, st.lists(inner, max_size=3).map(tuple))
+    loops = st.builds(Loop, st.integers(0, 3), inner)
+    return st.one_of(plain, branches, loops)
+
+
+@st.composite
+def scripts(draw: st.DrawFn, *, may_wait: bool | None = None) -> Script:
+    """A program's script; stages only at its top."""
+    may = draw(st.booleans()) if may_wait is None else may_wait
+    parts = draw(st.lists(statements(2, may_wait=may), max_size=5))
+    if may and draw(st.booleans()):
+        parts.insert(draw(st.integers(0, len(parts))), NextStage())
+    return tuple(parts)
+
+
+@st.composite
+def instances(draw: st.DrawFn, n: int = 3) -> list[Scripted]:
+    """Up to n instances of scripts of their own."""
+    found = draw(st.lists(scripts(), min_size=1, max_size=n))
+    return [Scripted(script, k) for k, script in enumerate(found)]

@@ -1,0 +1,244 @@
+"""A Slurm of two nodes on this machine: real daemons of its own, on ports and files of its own.
+
+Nothing is touched that it did not start: its daemons are children of this process, and what they
+start in turn is found by the path of its own slurm.conf in their environment. Both nodes are this
+machine: trials on them take turns, as they have to.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+DAEMONS = ("munged", "slurmctld", "slurmd")
+COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scancel", "scontrol")
+NODES = ("bench1", "bench2")
+MARK = "BENCH_TEST_NODE"  # in the environment of a node's daemon, and of what it starts
+PARTITION = "tests"
+CONF = """\
+ClusterName=bench
+SlurmctldHost={host}(127.0.0.1)
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+CredType=cred/munge
+SlurmctldPort={port}
+SlurmUser={user}
+SlurmdUser={user}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool.%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+JobCompType=jobcomp/none
+SwitchType=switch/none
+MpiDefault=none
+SlurmdParameters=config_overrides
+ReturnToService=2
+JobRequeue=0
+SlurmdTimeout=10
+KillWait=2
+MinJobAge=3600
+PartitionName={partition} Nodes={nodes} Default=YES MaxTime=INFINITE State=UP
+"""
+NODE = (
+    "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
+    " CPUs={n_cpus} RealMemory={mib} State=UNKNOWN\n"
+)
+
+
+def why_no_slurm() -> str | None:
+    """What Slurm needs and this machine lacks; None where it can be started."""
+    missing = [name for name in (*DAEMONS, *COMMANDS) if _which(name) is None]
+    if missing:
+        return (
+            f"{missing[0]} is not installed (apt-get install munge slurmctld slurmd slurm-client)"
+        )
+    if os.geteuid() != 0:
+        return "slurmd starts jobs as root only"
+    return None
+
+
+def _which(name: str) -> str | None:
+    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+
+
+class SmallSlurm:
+    """Its daemons, one folder, and what a command needs to find them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self._conf = folder / "slurm.conf"
+
+    def start(self) -> None:
+        self._write_conf()
+        self._start_munge()
+        self._daemons["slurmctld"] = self._daemon([_which("slurmctld"), "-D"])
+        for name in NODES:
+            self.start_node(name)
+        wait_for(lambda: sorted(self.idle()) == list(NODES), "nodes of Slurm")
+
+    def start_node(self, name: str) -> None:
+        self._daemons[name] = self._daemon([_which("slurmd"), "-D", "-N", name], {MARK: name})
+
+    def kill_node(self, name: str) -> None:
+        """As a node dies: its daemon and all that runs there, at once."""
+        self._daemons.pop(name).kill()
+        _kill(list(self._processes(name)))
+
+    def stop(self) -> None:
+        _kill(list(self._processes(None)))
+        for process in self._daemons.values():
+            process.terminate()
+        for process in self._daemons.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=10)
+            process.kill()
+            process.wait()
+
+    def environment(self, others: Mapping[str, str]) -> dict[str, str]:
+        """For commands, and for a Snakemake that uses them."""
+        path = f"{self._folder / 'bin'}{os.pathsep}{others.get('PATH', os.environ['PATH'])}"
+        return {**others, "SLURM_CONF": str(self._conf), "PATH": path}
+
+    def ask(self, *command: str) -> list[str]:
+        """Lines that one of Slurm's commands prints."""
+        done = subprocess.run(
+            command,
+            env=self.environment(os.environ),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        return done.stdout.splitlines()
+
+    def idle(self) -> list[str]:
+        with suppress(subprocess.CalledProcessError):
+            return self.ask("sinfo", "--noheader", "--Node", "--states=idle", "--format=%N")
+        return []
+
+    def node_of_each_job(self) -> list[str]:
+        """Of all jobs that began, those that ended too."""
+        return [node for node in self.ask("squeue", "--states=all", "-h", "-o", "%N") if node]
+
+    def busy_nodes(self) -> list[str]:
+        return self.ask("squeue", "--states=running", "-h", "-o", "%N")
+
+    def _write_conf(self) -> None:
+        (self._folder / "state").mkdir()
+        host = socket.gethostname()
+        ports = [_free_port() for _ in range(1 + len(NODES))]
+        values = {"host": host, "folder": self._folder, "port": ports[0], "user": "root"}
+        text = CONF.format(**values, partition=PARTITION, nodes=",".join(NODES))
+        for name, port in zip(NODES, ports[1:], strict=True):
+            size = {"n_cpus": psutil.cpu_count(), "mib": 4096}
+            text += NODE.format(name=name, host=host, port=port, **size)
+        self._conf.write_text(text)
+        # A step of Snakemake's drops most of Slurm's variables, SLURM_CONF too, so that srun would
+        # find no slurm.conf but the machine's own.
+        (self._folder / "bin").mkdir()
+        for name in COMMANDS:
+            wrapper = self._folder / "bin" / name
+            wrapper.write_text(f'#!/bin/sh\nSLURM_CONF={self._conf} exec {_which(name)} "$@"\n')
+            wrapper.chmod(0o755)
+
+    def _start_munge(self) -> None:
+        folder = self._folder / "munge"
+        folder.mkdir()
+        folder.chmod(0o755)
+        key = folder / "key"
+        key.write_bytes(os.urandom(1024))
+        key.chmod(0o600)
+        places = {"socket": "socket", "key-file": "key", "pid-file": "pid", "seed-file": "seed"}
+        options = [f"--{option}={folder / name}" for option, name in places.items()]
+        log = f"--log-file={folder / 'log'}"
+        self._daemons["munged"] = self._daemon([_which("munged"), "--foreground", *options, log])
+        wait_for((folder / "socket").exists, "munge")
+
+    def _daemon(
+        self, command: list[str | None], more: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        environment = self.environment(os.environ) | dict(more or {})
+        return subprocess.Popen(
+            [word for word in command if word is not None],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def _processes(self, node: str | None) -> Iterator[psutil.Process]:
+        """What its nodes started; None: all of them. Who started a job of a node comes first."""
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                found = process.environ()
+                where = {found.get(MARK), found.get("SLURMD_NODENAME")} - {None}
+                is_there = where if node is None else node in where
+                if is_there and found.get("SLURM_CONF") == str(self._conf):
+                    # It writes its title over its environment.
+                    yield from (p for p in process.parents() if p.name() == "slurmstepd")
+                    yield process
+
+
+@contextmanager
+def small_slurm() -> Iterator[SmallSlurm]:
+    """Started, and stopped with the block."""
+    folder = Path(tempfile.mkdtemp(prefix="small-slurm-"))
+    folder.chmod(0o755)  # munge wants its socket to be reached by all
+    slurm = SmallSlurm(folder)
+    try:
+        slurm.start()
+        yield slurm
+    finally:
+        slurm.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()
+
+
+def wait_for(condition: Callable[[], object], what: str, patience_s: float = 120.0) -> None:
+    deadline_s = time.monotonic() + patience_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"no {what} within {patience_s:g} s")
+        time.sleep(0.1)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def main() -> None:
+    """Start one to be tried by hand: prints what to set, and stops at the end of its input."""
+    with small_slurm() as slurm:
+        found = slurm.environment(os.environ)
+        print(f"export SLURM_CONF={found['SLURM_CONF']} PATH={found['PATH']}", flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

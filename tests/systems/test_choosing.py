@@ -1,0 +1,331 @@
+"""policy=auto: what it takes is what trying everything would take, as far as anybody can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.contracts.choice import Candidate, Choice
+from harness.contracts.policy import policy_names, why_not_by_auto
+from harness.contracts.system import RunSettings
+from harness.engine.switches import Switches
+from harness.errors import ConfigError, UnsupportedTrial
+from harness.measuring.clock import stopwatch_of
+from harness.policies import agenda
+from harness.records.record import read_record, write_record
+from harness.terminal.reporting import summary
+from harness.values.graph import Graph
+from harness.values.schedule import Schedule, check_schedule
+from systems.on_core.batch_costs import PIECES, batches_by_type, costs_of, cut
+from systems.on_core.choosing import (
+    ENOUGH_S,
+    LEAST_TRIES,
+    MOST_TRIES,
+    N_TRIED,
+    Batches,
+    candidates_of,
+    choose,
+)
+from systems.on_core.vertex import Adapter
+from tests.support.engine_models import example
+from tests.support.engine_runs import interpreted_kernels
+from tests.support.fake_time import FakeTime
+from tests.support.plain_records import plain_record
+from tests.support.random_graphs import graphs
+
+SECONDS = st.floats(1e-6, 1.0, allow_nan=False)
+
+
+@dataclass
+class MadeUp:
+    """Costs by candidate: scheduling, batches by type; by granularity: a batch's, and the rest.
+
+    off: what a run really takes over what the costs say.
+    """
+
+    scheduling_s: Mapping[str, float]
+    batches: Mapping[str, Batches]
+    cost_s: Mapping[str, Mapping[int, float]]
+    fixed_s: Mapping[str, float]
+    off: Mapping[str, float] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    def schedule(self, candidate: Candidate) -> tuple[float, Batches]:
+        self.asked.append(f"schedule {candidate.words}")
+        return self.scheduling_s[candidate.words], self.batches[candidate.words]
+
+    def cost(self, granularity: str, fewest: Candidate) -> tuple[float, Mapping[int, float]]:
+        self.asked.append(f"cost {granularity}")
+        return self.fixed_s[granularity], self.cost_s[granularity]
+
+    def run(self, candidate: Candidate, k: int) -> float:
+        return self.whole_s(candidate) * (1 + k)
+
+    def whole_s(self, candidate: Candidate) -> float:
+        words, granularity = candidate.words, candidate.granularity
+        costs = self.cost_s[granularity]
+        batches_s = sum(n * costs[t] for t, n in self.batches[words].items())
+        whole_s = self.scheduling_s[words] + self.fixed_s[granularity] + batches_s
+        return whole_s * self.off.get(words, 1.0)
+
+
+CANDIDATES = [
+    Candidate(policy=policy, granularity=granularity)
+    for granularity in ("vertex", "operator")
+    for policy in ("a", "b", "c", "d")
+]
+WORDS = [one.words for one in CANDIDATES]
+TYPES = (0, 1, 2)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> MadeUp:
+    batches = st.fixed_dictionaries({t: st.integers(0, 500) for t in TYPES})
+    costs = st.fixed_dictionaries(dict.fromkeys(TYPES, st.floats(0.0, 1e-3)))
+    return MadeUp(
+        draw(st.fixed_dictionaries(dict.fromkeys(WORDS, SECONDS))),
+        draw(st.fixed_dictionaries(dict.fromkeys(WORDS, batches))),
+        draw(st.fixed_dictionaries({"vertex": costs, "operator": costs})),
+        draw(st.fixed_dictionaries({"vertex": SECONDS, "operator": SECONDS})),
+    )
+
+
+@given(worlds())
+def test_with_costs_that_add_up_it_takes_what_trying_everything_takes(world: MadeUp) -> None:
+    best = min(map(world.whole_s, CANDIDATES))
+    assert world.whole_s(choose(CANDIDATES, world, 3).chosen) == pytest.approx(best)
+
+
+@given(worlds(), st.data())
+def test_predictions_may_be_wrong_about_all_that_is_tried(
+    world: MadeUp, data: st.DataObject
+) -> None:
+    """What is tried is judged by the try: predictions only say who is."""
+    predicted = choose(CANDIDATES, world, 1)
+    names = [one.words for one in predicted.tried]
+    wrong = data.draw(st.fixed_dictionaries(dict.fromkeys(names, st.floats(0.2, 5.0))))
+    choice = choose(CANDIDATES, replace(world, off=wrong), 1)
+    assert [one.words for one in choice.candidates if one.tried_s] == [
+        one.words for one in predicted.candidates if one.tried_s
+    ]
+    least = min(world.whole_s(one) * wrong[one.words] for one in predicted.tried)
+    assert choice.chosen.tried_s == pytest.approx(least)
+
+
+@given(worlds())
+def test_a_choice_tells_of_every_candidate_and_is_the_same_every_time(world: MadeUp) -> None:
+    choice = choose(CANDIDATES, world, 2)
+    assert [one.words for one in choice.candidates] == WORDS
+    assert 1 <= len(choice.tried) <= N_TRIED
+    assert all(one.predicted_s is not None for one in choice.tried)
+    assert all(one.why_not or one.predicted_s is not None for one in choice.candidates)
+    assert choose(CANDIDATES, world, 2) == choice
+
+
+def even_world(**changed: float) -> MadeUp:
+    """All alike but for the scheduling of some."""
+    return MadeUp(
+        dict.fromkeys(WORDS, 0.01) | {name.replace("_", " "): s for name, s in changed.items()},
+        {name: {1: 10} for name in WORDS},
+        {name: {1: 0.001} for name in ("vertex", "operator")},
+        dict.fromkeys(("vertex", "operator"), 0.02),
+    )
+
+
+def test_of_equals_the_first_is_taken() -> None:
+    assert choose(CANDIDATES, even_world(), 1).chosen.words == WORDS[0]
+
+
+def test_a_granularity_whose_schedules_take_too_long_is_never_compiled() -> None:
+    slow = dict.fromkeys(WORDS[4:], 1.0)
+    world = even_world(**slow)
+    choice = choose(CANDIDATES, world, 1)
+    assert "cost operator" not in world.asked
+    reasons = {one.granularity: one.why_not for one in choice.candidates}
+    assert reasons["vertex"] is None
+    assert reasons["operator"] == (
+        "scheduling alone would take longer than all of a at vertex granularity"
+    )
+
+
+def test_it_goes_on_without_a_granularity_that_cannot_run() -> None:
+    class VertexOnly(MadeUp):
+        def schedule(self, candidate: Candidate) -> tuple[float, Batches]:
+            if candidate.granularity == "operator":
+                raise UnsupportedTrial("no such kernels")
+            return super().schedule(candidate)
+
+    world = VertexOnly(**{name: getattr(even_world(), name) for name in MadeUp.__annotations__})
+    choice = choose(CANDIDATES, world, 1)
+    assert choice.chosen.granularity == "vertex"
+    assert choice.candidates[-1].why_not == "no such kernels"
+    with pytest.raises(UnsupportedTrial, match="nothing to choose from: no such kernels"):
+        choose(CANDIDATES[4:], world, 1)
+
+
+@pytest.mark.parametrize(
+    ("whole_s", "n_tries"), [(1e-9, MOST_TRIES), (ENOUGH_S, LEAST_TRIES), (ENOUGH_S / 25, 5)]
+)
+def test_it_tries_until_it_has_seen_enough(whole_s: float, n_tries: int) -> None:
+    (one, *_), world = CANDIDATES, even_world()
+    exact = replace(world, off={one.words: whole_s / world.whole_s(one)})
+    choice = choose([one], replace(exact, off=dict.fromkeys(WORDS, exact.off[one.words] * 5)), 1)
+    assert choice.n_tries == n_tries
+
+
+# --- what there is to choose from ---
+
+
+def test_candidates_are_all_policies_that_do_not_say_why_not() -> None:
+    found = candidates_of(Switches())
+    able = {one.policy for one in found if one.why_not is None}
+    assert able == {name for name in policy_names() if why_not_by_auto(name) is None}
+    assert {"agenda", "depth", "frontier", "critical_share", "sufficient"} <= able
+    assert not able & {"unbatched", "beam_20", "fsm_sort"}
+    assert {one.granularity for one in found if one.why_not is None} == {"vertex", "operator"}
+
+
+@pytest.mark.parametrize(
+    ("switches", "why_not"),
+    [
+        (Switches(layout="pq", fusion=False), "layout=pq is for vertex granularity"),
+        (Switches(share_equal_inputs=True), "share_equal_inputs=true is for vertex granularity"),
+    ],
+)
+def test_switches_of_vertices_leave_operators_out(switches: Switches, why_not: str) -> None:
+    reasons = {one.why_not for one in candidates_of(switches) if one.granularity == "operator"}
+    assert why_not in reasons
+    assert None not in reasons
+
+
+def test_counting_while_it_runs_is_no_way_to_choose() -> None:
+    asked = RunSettings("train", "cpu", 1, 4, 0.1, 0, "auto", options={"profile": True})
+    with pytest.raises(ConfigError, match="profile=true changes; give profile=false"):
+        Adapter(asked)
+
+
+# --- what a batch costs ---
+
+
+@settings(deadline=None)  # the first compiles a policy
+@given(graphs(), st.data())
+def test_a_schedule_that_is_cut_is_still_one(graph: Graph, data: st.DataObject) -> None:
+    if not graph.n_vertices:
+        return
+    schedule = agenda.schedule(graph)
+    types = data.draw(st.sets(st.integers(0, graph.n_types - 1)))
+    pieces = cut(graph, schedule, types)
+    if (graph.follows < 0).all():  # else what follows is behind the last piece
+        check_schedule(graph, pieces)
+    assert (pieces.order == schedule.order).all()
+    before, after = batches_by_type(graph, schedule), batches_by_type(graph, pieces)
+    sizes = {t: 0 for t in range(graph.n_types)}
+    for b in range(schedule.n_batches):
+        batch = schedule.batch(b)
+        sizes[int(graph.types[batch[0]])] += min(PIECES, len(batch))
+    for t in range(graph.n_types):
+        assert after[t] == (sizes[t] if t in types else before[t])
+
+
+def test_rounds_are_cut_with_their_batches() -> None:
+    graph = Graph(
+        types=np.array([1, 1, 1, 2, 2]),
+        arg_start=np.array([0, 0, 0, 0, 1, 2]),
+        args=np.array([0, 1]),
+        type_names=("unbatchable", "a", "b"),
+        rounds=np.array([0, 0, 0, 1, 1]),
+    )
+    schedule = Schedule(np.arange(5), np.array([0, 3, 5]), np.array([0, 1, 2]))
+    pieces = cut(graph, schedule, [1])
+    check_schedule(graph, pieces)
+    assert pieces.starts.tolist() == [0, 1, 2, 3, 5]
+    assert pieces.round_starts is not None
+    assert pieces.round_starts.tolist() == [0, 3, 4]
+
+
+def linear(graph: Graph, fixed_s: float, cost_s: Mapping[int, float]) -> Callable[..., float]:
+    def time(schedule: Schedule) -> float:
+        found = batches_by_type(graph, schedule)
+        return fixed_s + sum(n * cost_s[t] for t, n in found.items())
+
+    return time
+
+
+def test_costs_of_batches_are_found_where_they_add_up() -> None:
+    graph = Graph(
+        types=np.array([1] * 8 + [2] * 4 + [3]),
+        arg_start=np.zeros(14, dtype=np.int32),
+        args=np.zeros(0, dtype=np.int32),
+        type_names=("unbatchable", "a", "b", "alone"),
+    )
+    schedule = Schedule(np.arange(13), np.array([0, 8, 12, 13]))
+    cost_s = {0: 0.0, 1: 0.003, 2: 0.001, 3: 0.002}
+    fixed_s, found = costs_of(graph, schedule, linear(graph, 0.5, cost_s))
+    assert found[1] == pytest.approx(0.003)
+    assert found[2] == pytest.approx(0.001)
+    assert found[3] == pytest.approx(0.002)  # cannot be cut: the mean of the others
+    assert fixed_s == pytest.approx(0.5)
+
+
+def test_a_batch_never_costs_less_than_nothing() -> None:
+    graph = Graph(
+        types=np.ones(4, dtype=np.int32),
+        arg_start=np.zeros(5, dtype=np.int32),
+        args=np.zeros(0, dtype=np.int32),
+        type_names=("unbatchable", "a"),
+    )
+    schedule = Schedule(np.arange(4), np.array([0, 4]))
+    fixed_s, found = costs_of(graph, schedule, linear(graph, 0.5, {1: -0.001}))
+    assert (fixed_s, found[1]) == (pytest.approx(0.499), 0.0)
+
+
+# --- on the engine ---
+
+
+def chosen_on_engine() -> tuple[Adapter, Choice]:
+    """By a time in which every run takes equally long: what comes first is taken."""
+    model, instances, weights = example("tree_lstm")
+    time = FakeTime()
+
+    def now_ns() -> int:
+        time.move(1)
+        return time()
+
+    system = Adapter(RunSettings("train", "cpu", 1, 2, 0.1, 0, "auto"))
+    system.prepare(model, weights)
+    with interpreted_kernels():
+        choice = system.choose([instances, instances[:1]], stopwatch_of(system.synchronize, now_ns))
+        system.compile_for(instances)
+    for name, value in system.parameters().items():
+        np.testing.assert_array_equal(value, weights[name])
+    return system, choice
+
+
+def test_the_engine_runs_as_was_chosen_and_choosing_changes_no_weight() -> None:
+    system, choice = chosen_on_engine()
+    assert (choice.n_mini_batches, choice.n_tries) == (2, MOST_TRIES)
+    chosen = choice.chosen
+    assert (chosen.policy, chosen.granularity) == ("agenda", "vertex")
+    assert system.in_force() | {"policy": "agenda", "granularity": "vertex"} == system.in_force()
+    assert system.counters().n_batches == chosen.n_batches
+    assert chosen_on_engine()[1] == choice
+
+
+def test_a_record_keeps_the_choice(tmp_path: Path) -> None:
+    one = replace(CANDIDATES[0], n_batches=7, scheduling_s=1e-3, predicted_s=2e-3, tried_s=3e-3)
+    left_out = replace(CANDIDATES[1], why_not="it is slow")
+    choice = Choice(candidates=(one, left_out), n_mini_batches=1, n_tries=3)
+    record = plain_record(changes={"choice": choice, "choose_s": 1.5})
+    path = tmp_path / "r0.json"
+    write_record(path, record)
+    assert read_record(path) == record
+    words = "chose a at vertex granularity: 3 ms a mini-batch; 1 of 1 candidates tried, in 1.5 s"
+    assert words in summary(record, path)
+    with pytest.raises(ValueError, match="no candidate was tried"):
+        Choice(candidates=(left_out,), n_mini_batches=1, n_tries=3)

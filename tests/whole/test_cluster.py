@@ -1,0 +1,215 @@
+"""The pipeline on a real Slurm of two nodes: what a node's death and a killed head node cost."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from harness.planning.at_work import at_work
+from harness.records.record import read_record
+from harness.values.places import ROOT
+from tests.support.pipelines import SYSTEMS, command, environment, records, snakemake
+from tests.support.small_slurm import (
+    NODES,
+    PARTITION,
+    SmallSlurm,
+    small_slurm,
+    wait_for,
+    why_no_slurm,
+)
+
+WHY_NOT = why_no_slurm()
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
+]
+SIZES, N_ROUNDS = list(range(1, 11)), 2  # 20 trials
+TIMES = re.compile(r"_s$|^started_at$|^warnings$|per_s|spread|memory|^(n_warmup|command|machine)$")
+NUMBERS = re.compile(r"\d[\d.,]*(e[+-]?\d+)?| ?†")  # a dagger says how well they are known
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[SmallSlurm]:
+    pytest.importorskip("snakemake_executor_plugin_slurm")
+    with small_slurm() as started:
+        yield started
+
+
+@pytest.fixture
+def many(folder: Path) -> Path:
+    """A working folder with one artefact of 20 trials, and what the nodes are."""
+    place = folder / "conf" / "experiment"
+    (place / "small_curves.yaml").unlink()
+    content = yaml.safe_load((place / "small_table.yaml").read_text())
+    scale = content["scales"]["smoke"]
+    scale["rounds"] = N_ROUNDS
+    scale["blocks"] = [{"system": SYSTEMS, "batch_size": SIZES}]
+    (place / "small_table.yaml").write_text(yaml.safe_dump(content))
+    say_nodes(folder)
+    return folder
+
+
+def say_nodes(folder: Path, **changes: object) -> None:
+    nodes = {"name": "small", "n_cpus": psutil.cpu_count(), "memory_gib": 2, "block": "40s"}
+    content = {"nodes": {**nodes, "partition": PARTITION, **changes}}
+    (folder / "nodes.yaml").write_text(yaml.safe_dump(content))
+
+
+def on_slurm(*arguments: str) -> list[str]:
+    """How Snakemake is started on the head node."""
+    profile = ["--workflow-profile", str(ROOT / "profiles" / "slurm"), "--configfile", "nodes.yaml"]
+    quick = ["--latency-wait", "5", "--slurm-init-seconds-before-status-checks", "2"]
+    return command("all", *profile, *quick, "--slurm-status-command", "squeue", *arguments)
+
+
+Begin = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def begin(slurm: SmallSlurm) -> Iterator[Begin]:
+    """Starts Snakemake on the head node; none is left behind."""
+    begun = []
+
+    def begin_one(folder: Path, log: str, **more: str) -> subprocess.Popen[bytes]:
+        with (folder / log).open("wb") as file:
+            process = subprocess.Popen(
+                on_slurm(),
+                cwd=folder,
+                env=slurm.environment(environment(folder)) | more,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+        begun.append(process)
+        return process
+
+    yield begin_one
+    for process in begun:
+        process.kill()
+        process.wait()
+
+
+def end(process: subprocess.Popen[bytes], folder: Path, log: str) -> str:
+    process.wait(timeout=500)
+    said = (folder / log).read_text(errors="replace")
+    assert process.returncode == 0, said[-5000:]
+    return said
+
+
+def without_times(folder: Path) -> list[dict[str, str]]:
+    """The table of all records but for what another run measures otherwise."""
+    with (folder / "results" / "records.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return [{k: v for k, v in row.items() if not TIMES.search(k)} for row in rows]
+
+
+def in_words(folder: Path) -> list[str]:
+    """The artefact's table, its numbers and the width of its columns left out."""
+    text = (folder / "results/tables/small_table_systems.md").read_text()
+    lines = (NUMBERS.sub("", line) for line in text.splitlines() if line.startswith("|"))
+    return [re.sub(r"[ -]+", " ", line) for line in lines]
+
+
+def test_a_dead_node_and_a_killed_head_cost_what_was_being_measured(
+    slurm: SmallSlurm, many: Path, begin: Begin
+) -> None:
+    running = begin(many, "first.log")
+    n_steps = len(SYSTEMS) * len(SIZES) * N_ROUNDS
+    wait_for(lambda: len(records(many)) >= 4 and NODES[1] in slurm.busy_nodes(), "measuring")
+    slurm.kill_node(NODES[1])
+    at_death = records(many)
+
+    wait_for(lambda: len(records(many)) >= len(at_death) + 4, "measuring on the other node")
+    assert running.poll() is None
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    slurm.start_node(NODES[1])
+    wait_for(lambda: len(records(many)) > len(at_death) + 4, "a job that goes on without its head")
+    at_restart = records(many)
+    assert len(at_restart) < n_steps
+
+    running = begin(many, "second.log")
+    said = end(running, many, "second.log")
+    assert "jobs of a run that ended without them are cancelled" in said
+    found = records(many)
+    assert len(found) == n_steps
+    assert {read_record(path).status for path in found} == {"ok"}
+    for earlier in (at_death, at_restart):
+        assert {path: found[path] for path in earlier} == earlier, "nothing is measured twice"
+    assert not list((many / "results" / "raw").glob("*/superseded/*"))
+    assert set(slurm.node_of_each_job()) == set(NODES)
+    assert not list(at_work(many / "results")), "whoever ended is at work no more"
+
+    again = end(begin(many, "third.log"), many, "third.log")
+    assert "Nothing to be done" in again
+
+    (many / "results").rename(many / "of_the_cluster")
+    assert snakemake(many, "all").returncode == 0
+    one_box = without_times(many), in_words(many)
+    (many / "results").rename(many / "of_one_box")
+    (many / "of_the_cluster").rename(many / "results")
+    assert (without_times(many), in_words(many)) == one_box
+
+
+def refusal(process: subprocess.Popen[bytes], folder: Path, log: str) -> str:
+    """The line with which a run that measures nothing ends."""
+    assert process.wait(timeout=120) == 1
+    assert not records(folder)
+    said = (folder / log).read_text()
+    assert "Traceback" not in said
+    (line,) = (line for line in said.splitlines() if line.startswith("snakemake: "))
+    return line
+
+
+def test_what_is_wrong_with_a_cluster_is_one_line(
+    slurm: SmallSlurm, many: Path, begin: Begin, tmp_path: Path
+) -> None:
+    say_nodes(many, partition="gpus")
+    line = refusal(begin(many, "0.log"), many, "0.log")
+    assert (
+        f"nodes.partition=gpus is no partition of this cluster; choose one of {PARTITION}" in line
+    )
+
+    say_nodes(many)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (empty / "which").symlink_to(str(shutil.which("which")))  # Snakemake's plugin asks it
+    line = refusal(begin(many, "1.log", PATH=str(empty)), many, "1.log")
+    assert "sbatch is not on this machine" in line
+
+    # A node that sees another folder in place of the results: its shell begins elsewhere.
+    blind = tmp_path / "blind"
+    blind.mkdir()
+    (blind / "srun").write_text("#!/bin/sh\necho no_folder\n")
+    (blind / "srun").chmod(0o755)
+    path = slurm.environment(environment(many))["PATH"]
+    line = refusal(begin(many, "2.log", PATH=f"{blind}:{path}"), many, "2.log")
+    assert "does not see" in line
+    assert "results_dir has to be a folder that the head node and all nodes share" in line
+
+
+def test_another_kind_of_machine_is_a_record_and_is_measured_once_it_is_right(
+    many: Path, begin: Begin
+) -> None:
+    place = many / "conf" / "experiment" / "small_table.yaml"
+    content = yaml.safe_load(place.read_text())
+    content["scales"]["smoke"] |= {"rounds": 1, "blocks": [{"system": SYSTEMS, "batch_size": 1}]}
+    place.write_text(yaml.safe_dump(content))
+    say_nodes(many, cpu="Z80")
+    end(begin(many, "0.log"), many, "0.log")
+    found = [read_record(path) for path in records(many)]
+    assert {record.status for record in found} == {"other_machine"}
+    assert all("not Z80" in str(record.reason) for record in found)
+    assert "other_machine" in (many / "results/tables/small_table_systems.md").read_text()
+
+    say_nodes(many)
+    end(begin(many, "1.log"), many, "1.log")
+    assert {read_record(path).status for path in records(many)} == {"ok"}

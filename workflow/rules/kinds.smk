@@ -1,0 +1,50 @@
+# Records of several kinds of machines (bench-collect --merge ... --pack): each kind is drawn by a
+# Snakemake of its own, and one report shows them side by side.
+RESULTS = Path(config.get("results_dir") or "results")
+PYTHON = [sys.executable, "-m"]
+OTHERS = [f"{key}={value}" for key, value in config.items() if key not in ("records", "results_dir")]
+
+wildcard_constraints:
+    kind="[^/]+",
+
+rule all:
+    input:
+        f"{RESULTS}/report.html",
+
+rule draw_all:
+    input:
+        [f"{RESULTS}/{kind}/report.html" for kind in KINDS],
+
+rule kind:
+    localrule: True # on a cluster, too
+    input:
+        lambda wildcards: packed_files(Path(config["records"], wildcards.kind)),
+    output:
+        f"{RESULTS}/{{kind}}/report.html",
+    log:
+        f"{RESULTS}/logs/{{kind}}.log",
+    params:
+        snakemake=[*PYTHON, "snakemake", "--snakefile", workflow.main_snakefile, "all", "--nolock"],
+        config=lambda wildcards: [
+            *OTHERS, f"records={config['records']}/{wildcards.kind}", f"results_dir={RESULTS}/{wildcards.kind}",
+        ],
+    message:
+        "draw what {wildcards.kind} measured"
+    shell:
+        "{params.snakemake:q} --cores 1 --config {params.config:q} &> {log:q}"
+
+rule report:
+    localrule: True
+    input:
+        [f"{RESULTS}/{kind}/report.html" for kind in KINDS],
+    output:
+        f"{RESULTS}/report.html",
+    log:
+        f"{RESULTS}/logs/report.log",
+    params:
+        report=[*PYTHON, "harness.commands.report"],
+        folders=[f"{RESULTS}/{kind}" for kind in KINDS],
+    message:
+        "write {output}"
+    shell:
+        "{params.report:q} {output:q} --kinds {params.folders:q} &> {log:q}"
