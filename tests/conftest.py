@@ -22,6 +22,7 @@ from harness.measuring import clock
 from harness.records.record import Record, trial_of
 from harness.trials.spec import Limits, Timing, TrialSpec
 from harness.values.places import ROOT
+from tests.support.plain_records import of_one_piece
 
 BESIDE = ROOT.parent / "shared" / "data"  # where real corpora lie beside some checkouts
 if "BENCH_DATA" not in os.environ and BESIDE.is_dir():
@@ -122,7 +123,6 @@ def make_record(make_spec: Callable[..., TrialSpec]) -> Callable[..., Record]:
             "status": "ok",
             "trial": trial_of(chosen),
             "trial_id": chosen.trial_id,
-            "instances_per_s": 100.0,
             "samples_s": (0.5, 0.25),
             "n_mini_batches": 2,
             "n_instances": 4,
@@ -133,7 +133,7 @@ def make_record(make_spec: Callable[..., TrialSpec]) -> Callable[..., Record]:
             "started_at": "2026-01-01T00:00:00+00:00",
             "finished_at": "2026-01-01T00:00:01+00:00",
         }
-        return Record(**(values | changes))
+        return Record(**of_one_piece(values, changes))
 
     return make
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from harness.errors import RecordError
 from harness.machine.regular_files import read_regular
-from harness.records.record import SCHEMA_VERSION, Record, path_of
+from harness.records.record import SCHEMA_VERSION, Record, first_fault, path_of
 from harness.records.whole_files import replace_whole
 
 RECORDS = "records.jsonl.xz"
@@ -79,10 +79,8 @@ def parse_lines(
         try:
             parsed.append(parse(line))
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "the line"
             raise RecordError(
-                f"{path}, line {number} is not {what}: {where}: {first['msg']}; {ADVICE}"
+                f"{path}, line {number} is not {what}: {first_fault(error)}; {ADVICE}"
             ) from error
     return parsed
 

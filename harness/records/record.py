@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from harness.contracts.choice import Choice
 from harness.contracts.system import PHASES, Phase
 from harness.errors import RecordError
 from harness.machine.regular_files import read_regular
+from harness.records.contradictions import contradictions
 from harness.records.fingerprint import Fingerprint
 from harness.records.whole_files import write_whole
 from harness.trials.spec import TrialSpec
@@ -133,6 +134,13 @@ class Record(_Frozen):
     finished_at: str
     command: str = ""
 
+    @model_validator(mode="after")
+    def _is_of_one_piece(self) -> Self:
+        verdict = self.check.status if self.check else None
+        for contradiction in contradictions(self, self.trial.model_dump(), verdict):
+            raise ValueError(contradiction)
+        return self
+
     def answers(self, spec: TrialSpec, source_sha256: str) -> bool:
         """Return whether this record makes measuring `spec` (again) unnecessary.
 
@@ -173,10 +181,15 @@ def read_record(path: Path) -> Record:
     except OSError as error:
         raise RecordError(f"{path} cannot be read ({error.strerror}); measure it again") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        message = f"{path} is not a record of schema {SCHEMA_VERSION}: {where}: {first['msg']}"
+        message = f"{path} is not a record of schema {SCHEMA_VERSION}: {first_fault(error)}"
         raise RecordError(f"{message}; delete it and measure again") from error
+
+
+def first_fault(error: ValidationError) -> str:
+    """Where a value is wrong, and in which way, in one line."""
+    first = error.errors()[0]
+    words = first["msg"].removeprefix("Value error, ")
+    return f"{'.'.join(map(str, first['loc']))}: {words}" if first["loc"] else words
 
 
 def is_record(content: bytes) -> bool:

@@ -33,7 +33,7 @@ CHANGES = st.fixed_dictionaries(
     {
         "status": st.sampled_from(["ok", "oom", "crash"]),
         "reason": st.none() | TEXT,
-        "samples_s": st.lists(SECONDS, max_size=5).map(tuple),
+        "samples_s": st.lists(SECONDS, min_size=1, max_size=3).map(lambda some: (*some, *some)),
         "config": st.dictionaries(TEXT, SETTINGS, max_size=3),
         "command": TEXT,
     }
@@ -136,7 +136,13 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     ),
     "a list": (replaced_line(lambda line: [line]), "line 2 is not a record of schema 1"),
     "a twin": (
-        replaced_line(lambda line: line | {"trial": line["trial"] | {"round": 0}}),
+        replaced_line(
+            lambda line: (
+                line
+                | {key: line[key] | {"round": 0} for key in ("trial", "config")}
+                | {"command": "another"}
+            )
+        ),
         "two unlike records",
     ),
 }

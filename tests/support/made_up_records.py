@@ -13,6 +13,7 @@ import yaml
 from harness.planning.artefacts import Choices, PlannedTrial
 from harness.records.record import CheckVerdict, Record, Trial, write_record
 from harness.values.places import CONF_DIR
+from tests.support.plain_records import of_one_piece
 
 MACHINE = {
     "hostname": "made-up",
@@ -91,7 +92,6 @@ def made_up_record(trial: PlannedTrial, round_: int, **changes: Any) -> Record:
             round=round_,
         ),
         "trial_id": trial.trial_id,
-        "instances_per_s": batch_size / seconds,
         "phases_s": {
             "construct": 0.1 * seconds,
             "schedule": 0.05 * seconds,
@@ -113,7 +113,7 @@ def made_up_record(trial: PlannedTrial, round_: int, **changes: Any) -> Record:
         "started_at": "2026-01-01T00:00:00+00:00",
         "finished_at": "2026-01-01T00:00:01+00:00",
     }
-    return Record(**(values | changes))
+    return Record(**of_one_piece(values, changes))
 
 
 def write_made_up_records(

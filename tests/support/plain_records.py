@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.counts.row import AnyCount, parse_count, write_count
+from harness.measuring.passes import instances_per_s
 from harness.records.record import Record, path_of, trial_of, write_record
 from harness.trials.spec import TrialSpec
 from tests.support.made_up_counts import made_up_row
@@ -38,7 +40,6 @@ def plain_record(round_: int = 0, changes: dict[str, Any] | None = None, **spec:
         "status": "ok",
         "trial": trial_of(chosen),
         "trial_id": chosen.trial_id,
-        "instances_per_s": 100.0,
         "samples_s": (0.5, 0.25),
         "n_mini_batches": 2,
         "n_instances": 4,
@@ -49,7 +50,19 @@ def plain_record(round_: int = 0, changes: dict[str, Any] | None = None, **spec:
         "started_at": "2026-01-01T00:00:00+00:00",
         "finished_at": "2026-01-01T00:00:01+00:00",
     }
-    return Record(**(values | (changes or {})))
+    return Record(**of_one_piece(values, changes or {}))
+
+
+def of_one_piece(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A record's values, changed; its samples follow from a speed that is said, or the reverse."""
+    changed = values | changes
+    n, n_instances = changed["n_mini_batches"], changed["n_instances"]
+    speed = changes.get("instances_per_s")
+    if speed is not None and "samples_s" not in changes:
+        return changed | {"samples_s": (n_instances / speed / n,) * n}
+    samples = changed["samples_s"]
+    said = {"instances_per_s": instances_per_s(samples, n, n_instances) if samples else None}
+    return changed | said | changes
 
 
 def plain_count(name: str = "count-a", **changes: Any) -> AnyCount:
