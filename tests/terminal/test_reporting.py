@@ -22,16 +22,16 @@ MakeSpec = Callable[..., TrialSpec]
 def a_record(make_record: Callable[..., Record]) -> Callable[..., Record]:
     """A record of three passes over two mini-batches."""
     samples_s = (0.100, 0.200, 0.102, 0.204, 0.098, 0.196)
-    return functools.partial(make_record, samples_s=samples_s, instances_per_s=812.4)
+    return functools.partial(make_record, samples_s=samples_s, n_instances=244)
 
 
 def test_the_line_of_a_trial(make_spec: MakeSpec, a_record: Callable[..., Record]) -> None:
     spec = make_spec(policy="depth", hidden_size=256, batch_size=64)
     words = trial_words(trial_of(spec))
     assert words == "fake:depth tree_fc complete_trees bs=64 h=256 train cpu/1 r0"
-    assert outcome_words(a_record(spec)) == "812 instances/s ±1.5%  ok"
+    assert outcome_words(a_record(spec)) == "813 instances/s ±1.5%  ok"
     assert outcome_words(a_record(spec, warnings=("busy",))).endswith("ok (busy)")
-    failed = a_record(spec, status="oom", reason="too big", instances_per_s=None, samples_s=())
+    failed = a_record(spec, status="oom", reason="too big", samples_s=())
     assert outcome_words(failed) == "oom: too big"
 
 
