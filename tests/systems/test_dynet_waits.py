@@ -38,7 +38,7 @@ def n_waits() -> dict[str, int]:
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
 def test_a_wait_for_each_round_of_the_graph(n_waits: dict[str, int]) -> None:
     """A last wait of DRNN's finds that nothing grows any more, and records nothing."""
-    for name in ("birnn", "stack_rnn", "nested_rnn"):
+    for name in ("birnn", "stack_rnn", "nested_rnn", "berxit"):
         assert n_waits[name] == n_rounds(name) - 1, name
     assert n_waits["drnn together"] == n_rounds("drnn")
 
