@@ -50,6 +50,7 @@ class Stage(NamedTuple):
 
 
 Request = Fork | Wait | Stage
+_new = tuple.__new__  # a third of what a named tuple's own takes; waits are made by thousands
 
 
 class Writer(ABC):
@@ -86,6 +87,19 @@ class Writer(ABC):
             *(lambda one=one: function(*one) for one in zip(*lists, strict=True))
         )
 
+    def chain(
+        self, block: Block, first: Any, n: int, **numbers: Sequence[int]
+    ) -> Sequence[Any]:
+        """A block n times, each on what the one before returned, the first on `first`.
+
+        numbers: of each call. A loop whose length is known, of which a recorder makes one step.
+        """
+        found, value = [], first
+        for k in range(n):
+            value = block(value, **{name: of_all[k] for name, of_all in numbers.items()})
+            found.append(value)
+        return found
+
     def fork(self, *branches: Body) -> Any:
         """To be yielded: run branches that may wait side by side, and join them."""
         self.n_open += 1
@@ -100,9 +114,8 @@ class Writer(ABC):
     def chance(self, of: Any, *key: int) -> Any:
         """To be yielded: once `of` is computed, a number in [0, 1) that its key alone decides."""
         self.n_open += 1
-        return (
-            self._checked(Wait(of, key, "", 0, "")) if self.is_checked else Wait(of, key, "", 0, "")
-        )
+        wait = _new(Wait, (of, key, "", 0, ""))
+        return self._checked(wait) if self.is_checked else wait
 
     def _checked(self, request: Fork | Wait) -> Request:
         """The same request with its line, which is also that of its branches."""
