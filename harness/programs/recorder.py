@@ -83,8 +83,9 @@ class Recorder(Writer):
 
     def _block(self, shape: BlockShape) -> Block:
         """A function that records calls of a block; all that it needs is bound, to be fast."""
-        types, counters, args, arg_ends = self.types, self.counters, self.args, self.arg_ends
-        pulled, type_id, most = self.pulled, shape.type_id, self.most_vertices
+        types, args, pulled, type_id = self.types, self.args, self.pulled, shape.type_id
+        add_type, add_args, add_end = types.append, args.extend, self.arg_ends.append
+        add_counter, most = self.counters.append, self.most_vertices
         static = self._static[type_id]
         counts = static == TAINTED
 
@@ -92,14 +93,15 @@ class Recorder(Writer):
             vertex = len(types)
             if vertex >= most:
                 self._refuse(shape, operands, numbers)
-            types.append(type_id)
-            args.extend(operands)
-            arg_ends.append(len(args))
+            add_type(type_id)
+            add_args(operands)
+            add_end(len(args))
             if counts:
-                counters.append(self.counter)
-                self.counter += 1
+                counter = self.counter
+                add_counter(counter)
+                self.counter = counter + 1
             else:
-                counters.append(self.floor + static)
+                add_counter(self.floor + static)
             for name in numbers:
                 vertices, values = pulled[name]
                 vertices.append(vertex)

@@ -141,7 +141,7 @@ class Decisions:
 
     def numbers(self, waiting: Sequence[Waiting]) -> list[float]:
         """Raises ProgramError where the number itself is asked for."""
-        found = []
+        found, states = [], self._states
         for fiber, wait in waiting:
             if wait.key is None:
                 raise ProgramError(
@@ -149,7 +149,7 @@ class Decisions:
                     " decide, which can be recorded beforehand, or run it with system=acrobat"
                     " system.options.rounds=live"
                 )
-            found.append(chance_from(self._states[fiber.instance], wait.key))
+            found.append(chance_from(states[fiber.instance], wait.key))
         return found
 
 
