@@ -174,9 +174,7 @@ class Recorder(Writer):
             f" {', '.join(self.pulled) or 'none'}"
         )
 
-    def chain(
-        self, block: Block, first: Any, n: int, **numbers: Sequence[int]
-    ) -> Sequence[Any]:
+    def chain(self, block: Block, first: Any, n: int, **numbers: Sequence[int]) -> Sequence[Any]:
         """All calls at once, unless each is to be looked at."""
         shape, begin = self._shape_of.get(block), len(self.types)
         if self.is_checked or shape is None or n < 1 or begin + n > self.most_vertices:

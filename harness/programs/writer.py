@@ -87,9 +87,7 @@ class Writer(ABC):
             *(lambda one=one: function(*one) for one in zip(*lists, strict=True))
         )
 
-    def chain(
-        self, block: Block, first: Any, n: int, **numbers: Sequence[int]
-    ) -> Sequence[Any]:
+    def chain(self, block: Block, first: Any, n: int, **numbers: Sequence[int]) -> Sequence[Any]:
         """A block n times, each on what the one before returned, the first on `first`.
 
         numbers: of each call. A loop whose length is known, of which a recorder makes one step.
