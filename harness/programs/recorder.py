@@ -177,8 +177,11 @@ class Recorder(Writer):
     def chain(self, block: Block, first: Any, n: int, **numbers: Sequence[int]) -> Sequence[Any]:
         """All calls at once, unless each is to be looked at."""
         shape, begin = self._shape_of.get(block), len(self.types)
-        if self.is_checked or shape is None or n < 1 or begin + n > self.most_vertices:
+        is_odd = shape is None or n < 1 or begin + n > self.most_vertices
+        is_odd = is_odd or any(len(of_all) != n for of_all in numbers.values())
+        if self.is_checked or is_odd:
             return super().chain(block, first, n, **numbers)
+        assert shape is not None
         self.types.extend([shape.type_id] * n)
         self.args.append(first)
         self.args.extend(range(begin, begin + n - 1))

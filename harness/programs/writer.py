@@ -11,14 +11,17 @@ Source: ACRoBat, MLSys 2024, Listings 1 and 2 and section 4.2.
 
 from __future__ import annotations
 
+import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
+from pathlib import Path
 from types import FrameType, GeneratorType
 from typing import Any, NamedTuple
 
 from harness.errors import ProgramError
 
+_OWN = f"{Path(__file__).parent}{os.sep}"
 Body = Generator[Any, Any, Any]
 Block = Callable[..., Any]
 
@@ -91,7 +94,14 @@ class Writer(ABC):
         """A block n times, each on what the one before returned, the first on `first`.
 
         numbers: of each call. A loop whose length is known, of which a recorder makes one step.
+        Raises ProgramError where there are not n numbers.
         """
+        for name, of_all in numbers.items():
+            if len(of_all) != n:
+                raise ProgramError(
+                    f"{place_of(sys._getframe(1))} chains {n} calls with {len(of_all)} numbers"
+                    f" {name}; give one a call"
+                )
         found, value = [], first
         for k in range(n):
             value = block(value, **{name: of_all[k] for name, of_all in numbers.items()})
@@ -160,7 +170,9 @@ def finished(result: Any, how: str) -> Any:
 
 
 def place_of(frame: FrameType | None) -> str:
-    """Where a program is: file and line."""
+    """Where a program is: file and line, whatever of this package it has called."""
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+        frame = frame.f_back
     if frame is None:
         return "somewhere"
     return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
