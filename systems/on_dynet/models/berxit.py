@@ -98,4 +98,5 @@ def _norm(weights: Sequence[Any], x: Any) -> Any:
 
 
 def _gelu(x: Any) -> Any:
-    return 0.5 * dy.cmult(x, dy.tanh(ROOT * (x + CUBE * dy.cube(x))) + 1.0)
+    # Numbers on the right: the wheel's expressions take none on the left.
+    return dy.cmult(x, dy.tanh((x + dy.cube(x) * CUBE) * ROOT) + 1.0) * 0.5
