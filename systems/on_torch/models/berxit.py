@@ -38,6 +38,7 @@ class _Encoder(PlainParameters):
     def __init__(self, model: Berxit) -> None:
         super().__init__(model)
         self.read, self.n_heads = Once(partial(listed, model)), model.n_heads
+        self.layers = model.layers
         self._side_by_side: tuple[Tensor, Tensor] | None = None
 
     def prepare(self, chains: Sequence[Chain]) -> list[Sentence]:
@@ -100,10 +101,11 @@ class Recursive(_Encoder):
         losses, outputs = [], []
         for sentence in batch:
             x = self.embedded([sentence])
-            for _ in range(sentence.n_layers):
+            for layer in range(1, sentence.n_layers + 1):
                 x = self.layer(x)
                 leaving = self.exit(x)
-                float(leaving[0, 0])  # waits: only now is known whether it goes on
+                if layer < self.layers:
+                    float(leaving[0, 0])  # waits: only now is known whether it goes on
             loss, scores = self.classified(leaving, [sentence.label])
             losses.append(loss)
             outputs.append(scores)
@@ -132,7 +134,8 @@ class Levels(_Encoder):
         for layer in range(1, going[0].n_layers + 1):
             x = self.layer(x)
             leaving = self.exit(x)
-            leaving[:, 0].tolist()  # waits: only now is known who goes on
+            if layer < self.layers:
+                leaving[:, 0].tolist()  # waits: only now is known who goes on
             n = sum(one.n_layers > layer for one in going)
             exits.append(leaving[n:])
             x, going = x[:n], going[:n]
