@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from harness.contracts.model import Model, traced_functions
 from harness.values.graph import MiniBatch
 from harness.vertex.autodiff import Gradient, differentiate
-from harness.vertex.operators import EDGE, OPERATORS, Node
+from harness.vertex.operators import EDGE, LAYER_NORM_EPSILON, OPERATORS, Node
 from harness.vertex.program import VertexFunction
 
 Array = NDArray[np.float64]
@@ -72,6 +72,32 @@ def _softmax_minus_one_hot(logits: Array, label: int, dy: Array) -> Array:
     return np.asarray(probabilities * dy)
 
 
+def _score_heads(q: Array, k: Array, n_heads: int) -> Array:
+    scores = np.einsum("...ihd,...jhd->...hij", _cut(q, n_heads), _cut(k, n_heads))
+    return np.asarray(scores.reshape(*scores.shape[:-3], -1, scores.shape[-1]))
+
+
+def _mix_heads(p: Array, v: Array, n_heads: int) -> Array:
+    weights = p.reshape(*p.shape[:-2], n_heads, -1, p.shape[-1])
+    mixed = np.einsum("...hij,...jhd->...ihd", weights, _cut(v, n_heads))
+    return np.asarray(mixed.reshape(*mixed.shape[:-2], -1))
+
+
+def _cut(x: Array, n_heads: int) -> Array:
+    return x.reshape(*x.shape[:-1], n_heads, -1)
+
+
+def _softmax(x: Array) -> Array:
+    exponentials = np.exp(x - x.max(axis=-1, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))
+
+
+def _layer_norm(x: Array, gain: Array) -> Array:
+    centred = x - x.mean(axis=-1, keepdims=True)
+    variance = np.square(centred).mean(axis=-1, keepdims=True)
+    return np.asarray(gain * centred / np.sqrt(variance + LAYER_NORM_EPSILON))
+
+
 # Vertex values have the node's shape; edge values have one row per child in front of it.
 KERNELS: dict[str, Callable[..., Any]] = {
     "matmul": lambda node, x, w: x @ w,
@@ -102,6 +128,10 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "slice": lambda node, x: x[..., node.index : node.index + node.width],
     "sum_elements": lambda node, x: x.sum(axis=-1, keepdims=True),
     "expand": lambda node, x: np.repeat(x, node.width, axis=-1),
+    "score_heads": lambda node, q, k: _score_heads(q, k, node.index),
+    "mix_heads": lambda node, p, v: _mix_heads(p, v, node.index),
+    "softmax": lambda node, x: _softmax(x),
+    "layer_norm": lambda node, x, gain: _layer_norm(x, gain),
     "sum_edges": lambda node, x: x.sum(axis=0),
     "pick_neg_log_softmax": lambda node, x, label: _pick(x, label),
     "softmax_minus_one_hot": lambda node, x, label, dy: _softmax_minus_one_hot(x, label, dy),

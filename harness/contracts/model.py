@@ -72,6 +72,7 @@ class Model(ABC):
 
     Vertex functions are methods named after the entries of `vertex_types` (and `output`), written
     with harness.vertex; `state` gives the width of every state that they scatter to their parents.
+    is_trainable: whether all of their operators have gradients.
 
     Raises ConfigError for an option called a `_size` that is below 0 or too large for an array.
     """
@@ -79,6 +80,7 @@ class Model(ABC):
     name: ClassVar[str]
     instance_kind: ClassVar[str]
     vertex_types: tuple[str, ...]
+    is_trainable: ClassVar[bool] = True
 
     def __init__(self, sizes: ModelSizes, **options: Any) -> None:
         for name in (option for option in options if option.endswith("_size")):
@@ -99,6 +101,16 @@ class Model(ABC):
     @abstractmethod
     def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
         """Build the typed graph of a mini-batch."""
+
+
+def why_not_trained(model: Model, mode: str) -> str | None:
+    """Say that nobody can run a model in this mode, or None."""
+    if mode == "infer" or model.is_trainable:
+        return None
+    return (
+        f"model {model.name} has operators without gradients, so that it cannot run in mode={mode};"
+        " give mode=infer"
+    )
 
 
 def initial_weights(model: Model, seed: int) -> Weights:

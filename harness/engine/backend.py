@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -238,27 +238,35 @@ def backend_class(name: str) -> type[Backend]:
     return found
 
 
-def choose_backend(switches: Switches, device: str) -> type[Backend]:
+def choose_backend(
+    switches: Switches, device: str, operators: Collection[str] = ()
+) -> type[Backend]:
     """Return the backend that was asked for, or the first of this device's own that can.
 
-    Raises UnsupportedTrial where none can run what is asked, in its own words.
+    operators: those of the functions that it will run, where they are known. Raises
+    UnsupportedTrial where none can run what is asked, in its own words.
     """
-    found, reasons = _first_that_can(switches, device)
+    found, reasons = _first_that_can(switches, device, operators)
     if found is None:
         raise UnsupportedTrial("; ".join(reasons))
     return found
 
 
-def passed_over(switches: Switches, device: str) -> str:
+def passed_over(switches: Switches, device: str, operators: Collection[str] = ()) -> str:
     """Why the chosen backend is not the first of its device's own; nothing where it is."""
-    return "; ".join(_first_that_can(switches, device)[1])
+    return "; ".join(_first_that_can(switches, device, operators)[1])
 
 
-def _first_that_can(switches: Switches, device: str) -> tuple[type[Backend] | None, list[str]]:
+def _first_that_can(
+    switches: Switches, device: str, operators: Collection[str]
+) -> tuple[type[Backend] | None, list[str]]:
     asked, reasons = switches.backend, list[str]()
     for name in DEFAULT_BACKENDS[device] if asked == "auto" else (asked,):
         found = backend_class(name)
         reason = found.why_not(switches, device)
+        missing = sorted({*operators} - found.abilities.operators)
+        if reason is None and missing:
+            reason = f"it has no kernel for {', '.join(missing)}; use backend=stepwise"
         if reason is None:
             return found, reasons
         reasons.append(f"backend={name}: {reason}")

@@ -77,14 +77,17 @@ class Engine:
         threads: int = 1,
         kind: type[Backend] | None = None,
     ) -> None:
-        self.backend = (kind or choose_backend(switches, device))(switches, device, threads)
-        self.instead_of = "" if kind else passed_over(switches, device)
+        named = {-1 - k: function for k, function in enumerate(outputs)}
+        known = (*named.values(), *functions.values())
+        operators = {node.op for function in known for node in function.nodes}
+        self.instead_of = "" if kind else passed_over(switches, device, operators)
+        kind = kind or choose_backend(switches, device, operators)
+        self.backend = kind(switches, device, threads)
         self.switches = self.backend.switches
         self.functions, self.train = functions, train
         self.backend.load(weights)
         self.plans: dict[int, Plan] = {}
         self.reads: dict[int, Reads] = {}
-        named = {-1 - k: function for k, function in enumerate(outputs)}
         self.output_ids = tuple(named)
         self._lower(named)
         self.output_reads = dict(self.reads)

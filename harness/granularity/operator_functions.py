@@ -141,7 +141,9 @@ class _Splitter:
         facts = {"index": node.index, "value": node.value, "shape": node.shape}
         if operator.parameter_at is not None:
             facts["parameter"] = self.nodes[node.inputs[operator.parameter_at]].name
-        return (node.op, node.shape, *(facts[fact] for fact in operator.signature or ()))
+        # What DyNet does not batch shares no more than a function.
+        wanted = facts if operator.signature is None else operator.signature
+        return (node.op, node.shape, *(facts[fact] for fact in wanted))
 
     def _is_read(self, i: int) -> bool:
         """Whether a value must be a state; a loss has no readers as a rule."""

@@ -57,19 +57,17 @@ class BiRNN(ProgramModel):
         """Both passes concurrently; then, as a stage of its own, all tokens."""
         words = sentence.words.tolist()
         forward, backward = p.concurrent(
-            lambda: self._pass(p.first_forward, p.cell_forward, words),
-            lambda: self._pass(p.first_backward, p.cell_backward, words[::-1])[::-1],
+            lambda: self._pass(p, p.first_forward, p.cell_forward, words),
+            lambda: self._pass(p, p.first_backward, p.cell_backward, words[::-1])[::-1],
         )
         p.stage()
         labels = sentence.labels.tolist()
         token = p.token
         return p.map(lambda f, b, label: token(f, b, label=label), forward, backward, labels)
 
-    def _pass(self, first: Any, cell: Any, words: Sequence[int]) -> list[Any]:
-        states = [first(word=words[0])]
-        for word in words[1:]:
-            states.append(cell(states[-1], word=word))
-        return states
+    def _pass(self, p: Writer, first: Any, cell: Any, words: Sequence[int]) -> list[Any]:
+        start = first(word=words[0])
+        return [start, *p.chain(cell, start, len(words) - 1, word=words[1:])]
 
     def mini_batch(self, instances: Sequence[Chain]) -> MiniBatch:
         """The same from arrays, since no value decides where the program goes."""

@@ -97,31 +97,38 @@ class DRNN(ProgramModel):
         """The root and all that grows below it, those first that fewer decisions lead to."""
         label = int(sentence.labels[0])
         root = p.root(word=int(sentence.words[0]), label=label)
+        found = [(Place().path, root)]
         has_child, _ = self.grows(Place(), (yield p.chance(root, Place().path)))
-        if not has_child:
-            return [root]
-        below = yield from self._grown(p, root, None, Place().child, label)
-        return [root, *(node for _, node in sorted(below))]
-
-    def _grown(self, p: Writer, parent: Any, before: Any, place: Place, label: int) -> Body:
-        """A node, the tree below it, and its next siblings with theirs, each behind its path."""
-        if before is None:
-            node = p.first(parent, label=label)
-        else:
-            node = p.next(parent, before, label=label)
-        has_child, has_next = self.grows(place, (yield p.chance(node, place.path)))
-        found = [(place.path, node)]
-        branches = []
         if has_child:
-            branches.append(self._grown(p, node, None, place.child, label))
-        if has_next:
-            branches.append(self._grown(p, parent, node, place.next, label))
-        if len(branches) == 1:  # as one fiber, which costs less than a fork of one
-            found += yield from branches[0]
-        elif branches:
-            for below in (yield p.fork(*branches)):
-                found += below
-        return found
+            yield from self._grown(p, root, None, Place().child, label, found)
+        return [node for _, node in sorted(found)]
+
+    def _grown(
+        self, p: Writer, parent: Any, before: Any, place: Place, label: int, found: list[Any]
+    ) -> Body:
+        """Find a node, the tree below it, and its next siblings with theirs, each with its path.
+
+        Where only one of both grows it is this fiber that goes on, which costs less than a fork.
+        """
+        while True:
+            if before is None:
+                node = p.first(parent, label=label)
+            else:
+                node = p.next(parent, before, label=label)
+            found.append((place.path, node))
+            has_child, has_next = self.grows(place, (yield p.chance(node, place.path)))
+            if has_child and has_next:
+                yield p.fork(
+                    self._grown(p, node, None, place.child, label, found),
+                    self._grown(p, parent, node, place.next, label, found),
+                )
+                return
+            if has_child:
+                parent, before, place = node, None, place.child
+            elif has_next:
+                before, place = node, place.next
+            else:
+                return
 
     def grows(self, place: Place, number: float) -> tuple[bool, bool]:
         """Whether a node has a first child, and a next sibling, from a number in [0, 1).

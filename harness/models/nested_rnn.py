@@ -73,9 +73,7 @@ class NestedRNN(ProgramModel):
         for step in range(n_outer):
             n_inner = self.times((yield p.chance(state, 1 + step)))
             p.stage()
-            inner = state
-            for _ in range(n_inner):
-                inner = p.inner(inner)
+            inner = p.chain(p.inner, state, n_inner)[-1]
             p.stage()
             state = p.outer(inner, state, label=label)
             read.append(state)

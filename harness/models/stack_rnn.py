@@ -54,8 +54,8 @@ class StackRNN(ProgramModel):
     def program(self, p: Writer, sentence: Chain) -> Body:
         """All decisions, the last of which nobody waits for."""
         buffer, stack = [p.end()], [p.bottom()]
-        for word in sentence.words[::-1].tolist():
-            buffer.append(p.buffer(buffer[-1], word=word))
+        words = sentence.words[::-1].tolist()
+        buffer += p.chain(p.buffer, buffer[0], len(words), word=words)
         stack.append(p.push(buffer.pop(), stack[-1]))
         labels, read = self.labels(sentence), []
         for step, label in enumerate(labels):

@@ -23,6 +23,7 @@ from harness.programs.counter import (
 from harness.programs.taint import TAINTED
 from harness.programs.writer import Block, Stage, Writer, finished, place_of
 
+SOMEWHERE = Stage("")
 MOST_VERTICES = 1_000_000  # of one instance: a program that calls more is taken for endless
 
 
@@ -68,9 +69,11 @@ class Recorder(Writer):
         self.args: list[int] = []
         self.pulled: dict[str, tuple[list[int], list[int]]] = {name: ([], []) for name in pulls}
         self._names, self._static = sorted(shapes), static
+        self._shape_of: dict[Block, BlockShape] = {}
         for name, shape in shapes.items():
-            block = self._checked_block if is_checked else self._block
-            self.__dict__[name] = block(shape)
+            block = (self._checked_block if is_checked else self._block)(shape)
+            self.__dict__[name] = block
+            self._shape_of[block] = shape
 
     def __getattr__(self, name: str) -> Block:
         raise ProgramError(
@@ -80,8 +83,9 @@ class Recorder(Writer):
 
     def _block(self, shape: BlockShape) -> Block:
         """A function that records calls of a block; all that it needs is bound, to be fast."""
-        types, counters, args, arg_ends = self.types, self.counters, self.args, self.arg_ends
-        pulled, type_id, most = self.pulled, shape.type_id, self.most_vertices
+        types, args, pulled, type_id = self.types, self.args, self.pulled, shape.type_id
+        add_type, add_args, add_end = types.append, args.extend, self.arg_ends.append
+        add_counter, most = self.counters.append, self.most_vertices
         static = self._static[type_id]
         counts = static == TAINTED
 
@@ -89,14 +93,15 @@ class Recorder(Writer):
             vertex = len(types)
             if vertex >= most:
                 self._refuse(shape, operands, numbers)
-            types.append(type_id)
-            args.extend(operands)
-            arg_ends.append(len(args))
+            add_type(type_id)
+            add_args(operands)
+            add_end(len(args))
             if counts:
-                counters.append(self.counter)
-                self.counter += 1
+                counter = self.counter
+                add_counter(counter)
+                self.counter = counter + 1
             else:
-                counters.append(self.floor + static)
+                add_counter(self.floor + static)
             for name in numbers:
                 vertices, values = pulled[name]
                 vertices.append(vertex)
@@ -169,6 +174,32 @@ class Recorder(Writer):
             f" {', '.join(self.pulled) or 'none'}"
         )
 
+    def chain(self, block: Block, first: Any, n: int, **numbers: Sequence[int]) -> Sequence[Any]:
+        """All calls at once, unless each is to be looked at."""
+        shape, begin = self._shape_of.get(block), len(self.types)
+        is_odd = shape is None or n < 1 or begin + n > self.most_vertices
+        is_odd = is_odd or any(len(of_all) != n for of_all in numbers.values())
+        if self.is_checked or is_odd:
+            return super().chain(block, first, n, **numbers)
+        assert shape is not None
+        self.types.extend([shape.type_id] * n)
+        self.args.append(first)
+        self.args.extend(range(begin, begin + n - 1))
+        ends = self.arg_ends[-1]
+        self.arg_ends.extend(range(ends + 1, ends + n + 1))
+        static = self._static[shape.type_id]
+        if static == TAINTED:
+            self.counters.extend(range(self.counter, self.counter + n))
+            self.counter += n
+        else:
+            self.counters.extend([self.floor + static] * n)
+        vertices = range(begin, begin + n)
+        for name, of_all in numbers.items():
+            pulled_by, values = self.pulled[name]
+            pulled_by.extend(vertices)
+            values.extend(of_all)
+        return vertices
+
     def concurrent(self, *branches: Callable[[], Any]) -> list[Any]:
         """All start at the same depth; afterwards it is that of the deepest."""
         start = deepest = self.counter
@@ -182,12 +213,12 @@ class Recorder(Writer):
 
     def stage(self) -> Stage:
         """Depths begin anew in the next phase."""
-        place = place_of(sys._getframe(1))
         if self.options.phases:
             if phase_of(self.counter) + 1 >= MOST_PHASES:
+                place = place_of(sys._getframe(1))
                 raise ProgramError(f"{place} begins stage {MOST_PHASES}; use fewer")
             self.counter = next_phase(self.counter) + self.base
-        return Stage(place)
+        return Stage(place_of(sys._getframe(1))) if self.is_checked else SOMEWHERE
 
     def ghosts(self, n: int) -> None:
         """They advance the counter, and nothing runs."""

@@ -22,6 +22,7 @@ from harness.vertex.program import VertexFunction
 # What a call that is wrong can raise before it is known to be.
 FAULTS = (ProgramError, ScheduleError, LookupError, TypeError, ValueError, AttributeError)
 Key = Callable[[Any], int]
+Calls = tuple[IntArray, IntArray, IntArray]
 
 
 class Recording:
@@ -79,12 +80,13 @@ class Recording:
             fibers = Fibers(recorder, Decisions(states), pick)
             try:
                 results = fibers.run(self.program, instances)
+                calls = calls_of(recorder)
             except FAULTS:
                 if not self.learns(recorder):
                     raise
             else:
-                if not self.learns(recorder):
-                    return self._joined(recorder, results)
+                if not self.widens(fed_in(*calls, len(self.type_names))):
+                    return self._joined(recorder, calls, results)
 
     def states_of(self, instances: Sequence[Any]) -> list[int]:
         """State of the generator for each instance."""
@@ -108,23 +110,28 @@ class Recording:
         before, self.static = self.static, self._static()
         return before != self.static
 
-    def _graph(self, recorder: Recorder) -> Graph:
+    def _joined(self, recorder: Recorder, calls: Calls, results: Sequence[Any]) -> MiniBatch:
+        """One graph of all calls, which are looked at together."""
+        types, arg_start, args = calls
         rounds, phases, depths = taken_apart(recorder.counters)
-        return Graph(
-            types=int_array(recorder.types),
-            arg_start=int_array(recorder.arg_ends),
-            args=int_array(recorder.args),
+        graph = Graph(
+            types=types,
+            arg_start=arg_start,
+            args=args,
             type_names=self.type_names,
             rounds=rounds if recorder.round else None,
             phases=phases,
             depths=depths,
         )
-
-    def _joined(self, recorder: Recorder, results: Sequence[Any]) -> MiniBatch:
-        graph, n = self._graph(recorder), len(recorder.types)
+        n = len(types)
         pulls = {name: _pulled(n, *given) for name, given in recorder.pulled.items()}
-        self.fitting.check(graph.types, graph.arg_start, graph.types[graph.args], pulls)
+        self.fitting.check(types, arg_start, types[args], pulls)
         return MiniBatch(graph, pulls, outputs_of(results, n), n_instances=len(results))
+
+
+def calls_of(recorder: Recorder) -> Calls:
+    """Types of all calls, and where the operands of each begin among those that follow."""
+    return int_array(recorder.types), int_array(recorder.arg_ends), int_array(recorder.args)
 
 
 class Decisions:
@@ -141,7 +148,7 @@ class Decisions:
 
     def numbers(self, waiting: Sequence[Waiting]) -> list[float]:
         """Raises ProgramError where the number itself is asked for."""
-        found = []
+        found, states = [], self._states
         for fiber, wait in waiting:
             if wait.key is None:
                 raise ProgramError(
@@ -149,7 +156,7 @@ class Decisions:
                     " decide, which can be recorded beforehand, or run it with system=acrobat"
                     " system.options.rounds=live"
                 )
-            found.append(chance_from(self._states[fiber.instance], wait.key))
+            found.append(chance_from(states[fiber.instance], wait.key))
         return found
 
 

@@ -24,7 +24,10 @@ Feeds = NDArray[np.bool_]
 
 
 def fed_in(
-    types: Sequence[int], arg_ends: Sequence[int], args: Sequence[int], n_types: int
+    types: Sequence[int] | IntArray,
+    arg_ends: Sequence[int] | IntArray,
+    args: Sequence[int] | IntArray,
+    n_types: int,
 ) -> Feeds:
     """Which type's vertices are arguments of which type's (n_types, n_types)."""
     feeds = np.zeros((n_types, n_types), dtype=np.bool_)
@@ -35,7 +38,7 @@ def fed_in(
     return feeds
 
 
-def _vertices(args: Sequence[Any], n: int) -> IntArray:
+def _vertices(args: Sequence[Any] | IntArray, n: int) -> IntArray:
     """Arguments as vertices, -1 for what is none: a program that is wrong may give anything."""
     try:
         found = np.array(args, dtype=np.int32)

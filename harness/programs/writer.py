@@ -11,14 +11,17 @@ Source: ACRoBat, MLSys 2024, Listings 1 and 2 and section 4.2.
 
 from __future__ import annotations
 
+import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
+from pathlib import Path
 from types import FrameType, GeneratorType
 from typing import Any, NamedTuple
 
 from harness.errors import ProgramError
 
+_OWN = f"{Path(__file__).parent}{os.sep}"
 Body = Generator[Any, Any, Any]
 Block = Callable[..., Any]
 
@@ -50,6 +53,7 @@ class Stage(NamedTuple):
 
 
 Request = Fork | Wait | Stage
+_new = tuple.__new__  # a third of what a named tuple's own takes; waits are made by thousands
 
 
 class Writer(ABC):
@@ -86,6 +90,24 @@ class Writer(ABC):
             *(lambda one=one: function(*one) for one in zip(*lists, strict=True))
         )
 
+    def chain(self, block: Block, first: Any, n: int, **numbers: Sequence[int]) -> Sequence[Any]:
+        """A block n times, each on what the one before returned, the first on `first`.
+
+        numbers: of each call. A loop whose length is known, of which a recorder makes one step.
+        Raises ProgramError where there are not n numbers.
+        """
+        for name, of_all in numbers.items():
+            if len(of_all) != n:
+                raise ProgramError(
+                    f"{place_of(sys._getframe(1))} chains {n} calls with {len(of_all)} numbers"
+                    f" {name}; give one a call"
+                )
+        found, value = [], first
+        for k in range(n):
+            value = block(value, **{name: of_all[k] for name, of_all in numbers.items()})
+            found.append(value)
+        return found
+
     def fork(self, *branches: Body) -> Any:
         """To be yielded: run branches that may wait side by side, and join them."""
         self.n_open += 1
@@ -100,9 +122,8 @@ class Writer(ABC):
     def chance(self, of: Any, *key: int) -> Any:
         """To be yielded: once `of` is computed, a number in [0, 1) that its key alone decides."""
         self.n_open += 1
-        return (
-            self._checked(Wait(of, key, "", 0, "")) if self.is_checked else Wait(of, key, "", 0, "")
-        )
+        wait = _new(Wait, (of, key, "", 0, ""))
+        return self._checked(wait) if self.is_checked else wait
 
     def _checked(self, request: Fork | Wait) -> Request:
         """The same request with its line, which is also that of its branches."""
@@ -149,7 +170,9 @@ def finished(result: Any, how: str) -> Any:
 
 
 def place_of(frame: FrameType | None) -> str:
-    """Where a program is: file and line."""
+    """Where a program is: file and line, whatever of this package it has called."""
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+        frame = frame.f_back
     if frame is None:
         return "somewhere"
     return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"

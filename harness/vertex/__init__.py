@@ -1,5 +1,6 @@
 """How to write a vertex function; its operators, gradients and stages."""
 
+from harness.vertex.attention import gelu, layer_norm, mix_heads, score_heads, softmax
 from harness.vertex.tracing import (
     Symbol,
     VertexTracer,
@@ -22,10 +23,15 @@ __all__ = [
     "VertexTracer",
     "exp",
     "expand",
+    "gelu",
+    "layer_norm",
     "log",
+    "mix_heads",
     "pick_neg_log_softmax",
     "relu",
+    "score_heads",
     "sigmoid",
+    "softmax",
     "spread",
     "sqrt",
     "square",

@@ -15,6 +15,7 @@ from harness.vertex import gradients
 
 Shape = tuple[int, ...]
 VERTEX, EDGE, PARAMETER = "vertex", "edge", "parameter"
+LAYER_NORM_EPSILON = 1e-12  # added to a variance, as in BERT's release
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class Node:
     """One operator of a program.
 
     inputs: node ids. shape: per vertex (or edge, or of the parameter itself), by `domain`.
-    name: of the parameter, pull or state. index: slot of a gather, first column of a slice.
+    name: of the parameter, pull or state. index: slot of a gather, first column of a slice, number
+    of heads.
     value: the constant of scale and shift.
     """
 
@@ -136,6 +138,13 @@ def _biased(inputs: Sequence[Node]) -> Shape:
     return x.shape
 
 
+def _scaled(inputs: Sequence[Node]) -> Shape:
+    x, gain = inputs
+    if gain.shape != x.shape[-1:]:
+        raise ConfigError(f"cannot scale rows of {x.shape} by a gain of shape {gain.shape}")
+    return x.shape
+
+
 OPERATORS: dict[str, Operator] = {
     # What enters a vertex function.
     "gather": Operator(),
@@ -160,6 +169,12 @@ OPERATORS: dict[str, Operator] = {
     "apply": Operator(_apply_shape, gradients.of_apply, signature=None, heavy=True),
     "apply_transposed": Operator(lambda inputs: _apply_shape(inputs, 1, 0)),
     "outer": Operator(_outer_shape),
+    # Attention (harness.vertex.attention); inference only. DyNet has no batched kernel for products
+    # of two values, nor for the parts of its layer_norm.
+    "score_heads": Operator(None, signature=None, heavy=True),
+    "mix_heads": Operator(None, signature=None, heavy=True),
+    "softmax": Operator(_first, signature=("shape",)),
+    "layer_norm": Operator(_scaled, signature=None, parameter_at=1),
     # Elementwise.
     "add": Operator(_same, gradients.of_add, elementwise=True),
     "sum": Operator(_same, gradients.of_sum, elementwise=True),  # of any number of operands

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.model import Model, Weights
+from harness.contracts.model import Model, Weights, why_not_trained
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from harness.oracle import run_reference
 
@@ -19,7 +19,9 @@ class Adapter(System):
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        return None if settings.device == "cpu" else "the reference runs on device=cpu only"
+        if settings.device != "cpu":
+            return "the reference runs on device=cpu only"
+        return why_not_trained(model, settings.mode)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         self._model = model

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from harness.contracts.choice import Choice, Stopwatch
-from harness.contracts.model import Model, Weights
+from harness.contracts.model import Model, Weights, why_not_trained
 from harness.contracts.policy import (
     AUTO,
     Policy,
@@ -85,12 +85,12 @@ class Adapter(System):
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """Where the backend cannot run what is asked, in its own words."""
+        """A model that cannot be trained; what the backend cannot run, in its own words."""
         try:
             choose_backend(cls.options_of(settings).switches, settings.device)
         except UnsupportedTrial as error:
             return str(error)
-        return None
+        return why_not_trained(model, settings.mode)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Trace, differentiate, lower and compile, where the granularity is known already."""

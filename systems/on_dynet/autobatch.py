@@ -34,7 +34,8 @@ from systems.on_dynet.rounds import Needed, Round
 from systems.on_dynet.steps import DynetSystem
 
 MODELS = {"instance": "systems.on_dynet.models", "manual": "systems.on_dynet.manual"}
-BREADTH_FIRST = "systems.on_dynet.breadth_first"
+# Folders of programs that an option asks for, where a model is so written.
+BREADTH_FIRST, CONSTANTS_EACH = "systems.on_dynet.breadth_first", "systems.on_dynet.constants_each"
 MOST_ROWS = 128  # of a mini-batch, that are copied at once
 
 
@@ -50,6 +51,8 @@ class DynetOptions:
     branches: how programs for one instance go on where values decide: "in_turn", one branch of the
     instance after the other, or "together", breadth first, in models that are so written; the
     others have no such branches.
+    constants: programs make a constant "once" and read it wherever it is used, or "each" time anew,
+    which DyNet has no batched kernel for, in models that are so written.
     build: "source" (what make dynet-native installs), "wheel", or "auto": source where installed.
     profiling: DyNet prints a table of its batches' times when the process ends, and is slower; for
     scripts/split_dynet_phases.py, not for records.
@@ -59,6 +62,7 @@ class DynetOptions:
     batching: Literal["instance", "manual"] = "instance"
     products: Literal["node", "sizes"] = "node"
     branches: Literal["in_turn", "together"] = "in_turn"
+    constants: Literal["once", "each"] = "once"
     build: Literal["auto", "source", "wheel"] = "auto"
     profiling: bool = False
 
@@ -196,6 +200,9 @@ class Adapter(DynetSystem):
         if self.options.branches == "together":
             is_written = _program(self._model, self.options).startswith(BREADTH_FIRST)
             facts["dynet_branches"] = "together" if is_written else "in turn (has none)"
+        if self.options.constants == "each":
+            is_written = _program(self._model, self.options).startswith(CONSTANTS_EACH)
+            facts["dynet_constants"] = "each" if is_written else "once (makes none)"
         if self.options.products == "sizes":
             is_used = self._patch is not None and self._patch.product_signature_in_force()
             facts["dynet_products"] = "by sizes" if is_used else "by node (patch unused)"
@@ -210,9 +217,14 @@ class Adapter(DynetSystem):
 
 def _program(model: Model, options: DynetOptions) -> str:
     """The module of a model."""
-    if options.branches == "together" and options.batching == "instance":
-        name = f"{BREADTH_FIRST}.{model.name}"
-        if importlib.util.find_spec(name) is not None:
+    asked = {
+        BREADTH_FIRST: options.branches == "together",
+        CONSTANTS_EACH: options.constants == "each",
+    }
+    for folder, is_asked in asked.items():
+        name = f"{folder}.{model.name}"
+        written = is_asked and options.batching == "instance"
+        if written and importlib.util.find_spec(name) is not None:
             return name
     return f"{MODELS[options.batching]}.{model.name}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import platform
 import re
 from typing import Any
@@ -11,12 +12,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.contracts.model import traced_functions
+from harness.contracts.model import ModelSizes, traced_functions
 from harness.engine.backends.compiled.backend import Backend
 from harness.engine.backends.compiled.source import write_loop
 from harness.engine.cpu_kernels import loss_kernels, memory_kernels, row_kernels
 from harness.engine.lowering.lower import lower
 from harness.engine.switches import Switches
+from harness.models.berxit import Berxit
 from tests.support.engine_models import EXAMPLES
 
 Floats = NDArray[np.float32]
@@ -106,3 +108,19 @@ def test_rows_of_whole_buffers_are_not_cut_into_columns() -> None:
     lines = write_loop({-1: plan}, "lazy").body.splitlines()
     (call,) = (line for line in lines if "softmax_loss(" in line)
     assert ", 0:" not in call
+
+
+def test_rows_of_matrices_are_gone_through_part_by_part() -> None:
+    # An index q * width + k could be negative for all that the compiler knows, so that no loop over
+    # it is vectorised.
+    model = Berxit(ModelSizes(4, {"words": 7, "classes": 3}), tokens=3)
+    plan = lower(traced_functions(model)["layer"], Switches(), Backend.abilities, train=False)
+    lines = write_loop({1: plan}, "batch").body.splitlines()
+    inner = [k for k, line in enumerate(lines) if "for k in range(" in line]
+    assert len(inner) >= 5
+    for first in inner:
+        indent = len(lines[first]) - len(lines[first].lstrip())
+        deeper = " " * (indent + 1)
+        body = [*itertools.takewhile(lambda line: line.startswith(deeper), lines[first + 1 :])]  # noqa: B023
+        assert body
+        assert all(re.findall(r"\[(.*?)\]", line) in ([], ["k"]) for line in body)

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contracts.model import Model, Weights
+from harness.contracts.model import Model, ModelSizes, Weights, traced_functions
 from harness.contracts.system import RunSettings
+from harness.engine.backends.compiled.backend import Backend
+from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import STAGES, MatmulStep, SinkStep
 from harness.engine.lowering.work import words_of, work_of
 from harness.engine.switches import Switches
 from harness.engine.work import TotalWork, arranged_work
+from harness.models.berxit import Berxit
 from systems import products
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES, example
@@ -110,3 +113,13 @@ def test_every_step_of_every_model_has_work_and_words(name: str, granularity: st
                 assert min(work.n_flop, work.n_bytes, work.n_bytes_a_batch) >= 0
                 assert work.n_flop + work.n_bytes + work.n_bytes_a_batch > 0
                 assert words_of(plan, step)
+
+
+def test_heads_meet_their_own_columns_only() -> None:
+    n, h = 3, 4  # tokens, and columns of two heads
+    model = Berxit(ModelSizes(h, {"words": 7, "classes": 3}), tokens=n, head_size=2)
+    plan = lower(traced_functions(model)["layer"], Switches(), Backend.abilities, train=False)
+    steps = {words_of(plan, step): work_of(plan, step).n_flop for step in plan.batch}
+    assert steps["score_heads"] == steps["mix_heads"] == 2 * n * n * h
+    assert steps["softmax"] == 4 * 2 * n * n
+    assert steps["layer_norm"] == 6 * n * h

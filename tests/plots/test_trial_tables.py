@@ -18,6 +18,7 @@ from plots.numbers.gather import gather
 from plots.numbers.points import measure_of
 from plots.numbers.published_rows import read_published_rows
 from plots.numbers.table import three_digits
+from plots.tables import latencies as table_of_latencies
 from plots.tables import moving as table_of_moving
 from plots.tables import preparing as table_of_preparing
 from plots.tables import subgraphs as table_of_subgraphs
@@ -74,6 +75,33 @@ def test_subgraphs_show_ours_and_the_papers_with_ratios(choices: Choices) -> Non
     rows = lines_of(choices.results_dir / "tables/edbatch_table2.csv")
     paper = [r for r in rows if r["system"] == "paper" and r["quantity"] == "pq_copied_kb"]
     assert {row["cell"]: float(row["value"]) for row in paper}["mv"] == 260
+
+
+def test_latencies_stand_before_the_papers_and_speed_ups_are_the_firsts(choices: Choices) -> None:
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        by_python = trial.settings["system"] == "acrobat_gathers"
+        return {
+            "instances_per_s": 100.0 if by_python else 250.0,
+            "phases_s": {"construct": 0.003 if by_python else 0.001},
+        }
+
+    choices = replace(choices, scale="paper")
+    artefact = planned("acrobat_table7", choices, change)
+    table = table_of_latencies.table_of(artefact, "strategies")
+    assert len(table.rows) == 12
+    first, *rest = dict(table.rows)["BiRNN, hidden 512, batch size 64"]
+    per_instance = [float(str(cell)) for cell in rest[1:3]]
+    assert [str(first), str(rest[0])] == ["1.00", "3.00"]
+    assert per_instance[1] / per_instance[0] == pytest.approx(2.5, rel=0.01)
+    assert str(rest[3]).startswith("2.50")
+    assert [str(cell) for cell in rest[4:]] == ["13.72", "30.43"], "the paper's"
+    use_style()
+    table_of_latencies.make(artefact, choices.results_dir)
+    rows = lines_of(choices.results_dir / "tables/acrobat_table7_strategies.csv")
+    paper = [row for row in rows if row["system"] == "paper, GPU: virtual machine"]
+    assert len(paper) == 12
+    ratios = {row["system"] for row in rows if row["quantity"] == "speedup"}
+    assert ratios == {"acrobat_gathers"}
 
 
 def test_switches_are_those_of_the_record(choices: Choices) -> None:

@@ -81,6 +81,14 @@ def no_operand(p: Writer) -> Any:
     return p.unary_a(None)
 
 
+def no_operand_in_a_chain(p: Writer) -> Any:
+    return p.chain(p.unary_a, None, 2)
+
+
+def too_few_numbers(p: Writer) -> Any:
+    return p.chain(p.unary_a, p.leaf(word=0), 2, label=[1])
+
+
 def no_word(p: Writer) -> Any:
     return p.leaf()
 
@@ -137,6 +145,8 @@ BAD = [
     (other_shapes, rf"{HERE} calls project with other shapes than traced: operand 0 lacks a state"),
     (too_few, rf"{HERE} calls binary with 1 operands; it was traced with 2"),
     (no_operand, rf"{HERE} calls unary_a with operand 0 None; give what a block returned"),
+    (no_operand_in_a_chain, rf"{HERE} calls unary_a with operand 0 None; give what a block"),
+    (too_few_numbers, rf"{HERE} chains 2 calls with 1 numbers label; give one a call"),
     (no_word, rf"{HERE} calls leaf with the numbers none; it needs word, allowed are word, label"),
     (other_number, rf"{HERE} calls leaf with the numbers letter, word; it needs word, allowed are"),
     (no_such_block, rf"{HERE} calls the block trinary; blocks of this model are binary, leaf"),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from harness.contracts.model import Model, ModelSizes, initial_weights
+from harness.contracts.model import Model, ModelSizes, initial_weights, traced_functions
 from harness.contracts.policy import load_policy
+from harness.contracts.system import RunSettings
 from harness.engine.switches import Switches
 from harness.errors import ConfigError
 from harness.interpreter import interpret
+from harness.models.berxit import Berxit
 from harness.models.birnn import BiRNN
 from harness.models.drnn import DRNN, Place
 from harness.models.mv_rnn import MVRNN
@@ -27,17 +30,21 @@ from harness.programs.model import ProgramModel, recording_of
 from harness.programs.recorder import RecordingOptions
 from harness.values.graph import Graph, MiniBatch
 from harness.values.instances import Chain
+from harness.vertex.operators import OPERATORS
+from systems.on_core import acrobat, reference, vertex
 from tests.support.engine_models import TREES
 from tests.support.engine_runs import interpreted_kernels, prepared, run
 from tests.support.sentences import random_sentences
 
 SIZES = ModelSizes(4, {"words": 7, "classes": 3})
 SENTENCES: list[Chain] = random_sentences("chain", (1, 5, 2, 5, 3, 9), SIZES, seed=1)
-DECIDED: list[ProgramModel] = [
+TRAINED: list[ProgramModel] = [
     StackRNN(SIZES),
     NestedRNN(SIZES, fewest=2, most=4),
     DRNN(SIZES, p_child=0.9, generations=3),
 ]
+BERXIT = Berxit(SIZES, layers=4, tokens=3, head_size=2, p_exit=0.4)
+DECIDED = [*TRAINED, BERXIT]
 WITH_ARRAYS: list[tuple[Model, Sequence[Any]]] = [
     (BiRNN(SIZES), SENTENCES),
     (TreeLSTM(SIZES), TREES),
@@ -56,7 +63,7 @@ def test_a_graph_computes_what_its_program_does(model: ProgramModel) -> None:
 
 
 @pytest.mark.parametrize("policy", ["inline_depth", "critical_share"])
-@pytest.mark.parametrize("model", DECIDED, ids=lambda model: model.name)
+@pytest.mark.parametrize("model", TRAINED, ids=lambda model: model.name)
 def test_the_engine_trains_them(model: ProgramModel, policy: str) -> None:
     weights = initial_weights(model, 3)
     truth = run_reference(model, weights, SENTENCES, "train")
@@ -66,6 +73,55 @@ def test_the_engine_trains_them(model: ProgramModel, policy: str) -> None:
     for name, gradient in truth.gradients.items():
         scale = float(np.abs(gradient).max())
         np.testing.assert_allclose(found.gradients[name], gradient, rtol=1e-3, atol=1e-4 * scale)
+
+
+@pytest.mark.parametrize("policy", ["inline_depth", "agenda", "unbatched"])
+@pytest.mark.parametrize("how", ["compiled", "no fusion", "operators", "stepwise", "policy", "pq"])
+def test_the_engine_runs_an_encoder(how: str, policy: str) -> None:
+    """Products of two values, of matrices side by side and apart, on each backend."""
+    switches = {
+        "compiled": Switches(),
+        "no fusion": Switches(fusion=False, hoisting=False, lazy_batching=False),
+        "operators": Switches(granularity="operator", backend="stepwise"),
+        "stepwise": Switches(backend="stepwise"),
+        "policy": Switches(layout="policy", gather_fusion=False, outputs="vertices"),
+        "pq": Switches(layout="pq", fusion=False),
+    }[how]
+    weights = initial_weights(BERXIT, 3)
+    truth = interpret(BERXIT, weights, SENTENCES)
+    with interpreted_kernels():
+        found = run(prepared(BERXIT, weights, switches, policy, mode="infer"), SENTENCES)
+    np.testing.assert_allclose(found.outputs, truth.outputs, rtol=1e-4, atol=1e-5)
+    assert found.loss == pytest.approx(truth.loss, rel=1e-5)
+
+
+def test_a_model_without_gradients_says_so() -> None:
+    for model in DECIDED:
+        functions = traced_functions(model).values()
+        operators = [OPERATORS[node.op] for function in functions for node in function.nodes]
+        lacking = any(one.gradient is None and one.shape is not None for one in operators)
+        assert lacking != model.is_trainable
+    settings = RunSettings("train", "cpu", 1, 2, 0.1, 0, policy="agenda")
+    for adapter in (vertex.Adapter, acrobat.Adapter, reference.Adapter):
+        reason = adapter.skip(BERXIT, settings)
+        assert reason is not None
+        assert "mode=train; give mode=infer" in reason
+        assert adapter.skip(BERXIT, replace(settings, mode="infer")) is None
+        assert adapter.skip(TRAINED[0], settings) is None
+
+
+def test_an_encoder_ends_behind_the_layer_that_is_decided_on() -> None:
+    """Cut and filled sentences are of equal length."""
+    sentences = random_sentences("chain", (1, 5, 3, 2, 9, 4), SIZES, seed=1)
+    n_layers = {BERXIT.n_layers(sentence) for sentence in sentences}
+    assert len(n_layers) > 2
+    for sentence in sentences:
+        words = BERXIT.words(sentence)
+        assert words[: sentence.n_words] == sentence.words[:3].tolist()
+        assert words[sentence.n_words :] == [0] * (3 - sentence.n_words)
+        graph = BERXIT.mini_batch([sentence]).graph
+        assert n_of(graph, "layer") == n_of(graph, "exit") == BERXIT.n_layers(sentence)
+        assert n_of(graph, "token") == 3
 
 
 @pytest.mark.parametrize(("model", "batch"), WITH_ARRAYS, ids=lambda one: getattr(one, "name", ""))
@@ -102,7 +158,7 @@ def computations(mini_batch: MiniBatch) -> list[str]:
 
 def test_others_can_ask_what_a_program_decides() -> None:
     """What peers follow is what the program does."""
-    stack, nested, grown = DECIDED
+    stack, nested, grown = TRAINED
     assert isinstance(stack, StackRNN)
     assert isinstance(nested, NestedRNN)
     assert isinstance(grown, DRNN)
@@ -135,6 +191,7 @@ def test_every_decision_is_waited_for(model: ProgramModel) -> None:
     longest = {
         "stack_rnn": 2 * max(sentence.n_words for sentence in SENTENCES) - 2,
         "nested_rnn": max(len(DECIDED[1].loops(s)) for s in SENTENCES),  # type: ignore[attr-defined]
+        "berxit": max(BERXIT.n_layers(s) for s in SENTENCES) - 1,
     }
     expected = longest.get(model.name, graph.rounds.max())
     assert graph.rounds.max() == expected > 0
@@ -149,10 +206,14 @@ def test_inline_depth_is_near_the_bound(model: ProgramModel) -> None:
 
 def test_sizes_and_options_that_do_not_fit_are_told() -> None:
     other = ModelSizes(4, SIZES.data, embedding_size=3)
-    for kind in (DRNN, NestedRNN):
+    for kind in (DRNN, NestedRNN, Berxit):
         with pytest.raises(ConfigError, match="embedding_size=3 is not allowed with hidden_size=4"):
             kind(other)
     with pytest.raises(ConfigError, match="most=3 is below fewest=4"):
         NestedRNN(SIZES, fewest=4, most=3)
+    with pytest.raises(ConfigError, match="hidden_size=4 cannot be cut into heads of 3"):
+        Berxit(SIZES, head_size=3)
+    with pytest.raises(ConfigError, match=r"p_exit=-1 is not allowed; give 0 to 1"):
+        Berxit(SIZES, p_exit=-1)
     with pytest.raises(ConfigError, match=r"p_child=1\.5 is not allowed; give 0 to 1"):
         DRNN(SIZES, p_child=1.5)

@@ -12,6 +12,7 @@ from typing import Any
 from harness.contracts.model import ModelSizes, initial_weights
 from harness.contracts.system import RunSettings
 from harness.measuring.clock import NullClock
+from harness.models.berxit import Berxit
 from harness.models.birnn import BiRNN
 from harness.models.drnn import DRNN
 from harness.models.nested_rnn import NestedRNN
@@ -27,6 +28,7 @@ MODELS: dict[str, ProgramModel] = {
     "birnn": BiRNN(SIZES),
     "stack_rnn": StackRNN(SIZES),
     "nested_rnn": NestedRNN(SIZES, fewest=1, most=4),
+    "berxit": Berxit(SIZES, layers=4, tokens=3, p_exit=0.3),
     "drnn": DRNN(SIZES, p_child=0.8, generations=4),
 }
 SENTENCES: list[Chain] = random_sentences("chain", (1, 5, 3, 6), SIZES, seed=3)

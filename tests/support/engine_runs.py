@@ -16,7 +16,13 @@ from harness.contracts.model import Model, Weights
 from harness.contracts.system import Result, RunSettings
 from harness.engine.backends.compiled import backend as compiled_backend
 from harness.engine.backends.compiled import loop as compiled_loop
-from harness.engine.cpu_kernels import loss_kernels, memory_kernels, row_kernels, shares
+from harness.engine.cpu_kernels import (
+    attention_kernels,
+    loss_kernels,
+    memory_kernels,
+    row_kernels,
+    shares,
+)
 from harness.engine.switches import Switches
 from harness.oracle import ReferenceResult
 from systems.on_core.vertex import Adapter
@@ -99,10 +105,11 @@ def _interpreted(source: str, entry: str) -> Callable[..., None]:
         "share": shares.share.py_func,
         **CONTEXT_NAMES,
     }
-    for module in (row_kernels, memory_kernels, loss_kernels):
+    for module in (row_kernels, memory_kernels, loss_kernels, attention_kernels):
         compiled = {k: f for k, f in vars(module).items() if hasattr(f, "py_func")}
-        # Those of a loss also call fast_exp; they are compiled once and for all.
-        names |= {k: f if module is loss_kernels else f.py_func for k, f in compiled.items()}
+        # Those of losses and of attention call others; they are compiled once and for all.
+        is_plain = module in (row_kernels, memory_kernels)
+        names |= {k: f.py_func if is_plain else f for k, f in compiled.items()}
     exec("\n".join(lines), names)
     function: Callable[..., None] = names[entry]
     return function

@@ -43,7 +43,7 @@ class OneBody(Model):
     @property
     def parameters(self) -> Mapping[str, ParameterSpec]:
         shapes: dict[str, tuple[int, ...]] = {"X": (7, 4), "Y": (7, 4), "E": (7, 4), "L": (7, 4)}
-        shapes |= {"A": (4, 4), "b": (4,), "C": (12, 4), "P": (2, 2), "p": (2,)}
+        shapes |= {"A": (4, 4), "b": (4,), "C": (12, 4), "P": (2, 2), "Q": (2, 3), "p": (2,)}
         return {name: ParameterSpec(shape, 1.0) for name, shape in shapes.items()}
 
     def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:

@@ -22,6 +22,7 @@ from harness.contracts.model import Model, ModelSizes, Weights, initial_weights
 from harness.contracts.options import in_words
 from harness.contracts.system import Result, RunSettings, System
 from harness.measuring.clock import NullClock
+from harness.models.berxit import Berxit
 from harness.models.bilstm import BiLSTM
 from harness.models.bilstm_char import BiLSTMChar
 from harness.models.birnn import BiRNN
@@ -148,6 +149,12 @@ CASES = {
     "stack_rnn": Case(StackRNN(NO_LETTERS), (1, 5, 3, 2, 5), 0.05, scale=2.0),
     "nested_rnn": Case(NestedRNN(SIZES, fewest=1, most=3), (1, 5, 3, 2), 0.05, scale=2.0),
     "drnn": Case(DRNN(SIZES, p_child=0.9, generations=3), (1, 5, 3, 2), 0.05, scale=2.0),
+    "berxit": Case(
+        Berxit(SIZES, layers=4, tokens=3, head_size=3, p_exit=0.3),
+        (1, 5, 3, 2, 4),
+        0.05,
+        scale=1.5,
+    ),
     # Backward passes of more than DyNet's first 16 MiB.
     "tree_lstm_large": Case(TreeLSTM(LARGE), (300, 400, 2), 0.05, scale=1.0),
     # One array of more than that: the logits of all words.

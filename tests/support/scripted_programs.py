@@ -206,8 +206,7 @@ def _chosen(p: Writer, one: Choose, values: Sequence[Any], path: tuple[int, ...]
     length = one.lengths[0 if first else 1]
     block = p.unary_a if first else p.unary_b
     value = block(value, label=0)
-    for _ in range(length):
-        value = block(value, label=1)
+    value = [value, *p.chain(block, value, length, label=[1] * length)][-1]
     p.ghosts(max(one.lengths) - length)
     return p.unary_a(value, label=2)  # behind the join
 

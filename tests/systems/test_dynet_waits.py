@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from harness.models.berxit import Berxit
 from harness.models.drnn import DRNN
 from harness.values.places import ROOT
 from systems.grown_trees import grown_tree
@@ -41,6 +42,10 @@ def test_a_wait_for_each_round_of_the_graph(n_waits: dict[str, int]) -> None:
     for name in ("birnn", "stack_rnn", "nested_rnn"):
         assert n_waits[name] == n_rounds(name) - 1, name
     assert n_waits["drnn together"] == n_rounds("drnn")
+    model = MODELS["berxit"]
+    assert isinstance(model, Berxit)
+    longest = max(model.n_layers(sentence) for sentence in SENTENCES)
+    assert n_waits["berxit"] == min(longest, model.layers - 1) > 1, "nobody waits at the last layer"
 
 
 @pytest.mark.dynet

@@ -48,7 +48,7 @@ REFUSED: dict[str, tuple[Body, str]] = {
     "no parts": (lambda v, x, y: v.split(x, 0)[0], "cannot be cut into 0 equal parts"),
     "columns outside": (lambda v, x, y: columns(x, 3, 2), "not inside a vector of 4"),
     "no columns": (lambda v, x, y: columns(x, 3, 0), "not inside a vector of 4"),
-    "an unknown parameter": (lambda v, x, y: x @ v.parameter("Q"), "Q is not declared; declared"),
+    "an unknown parameter": (lambda v, x, y: x @ v.parameter("R"), "R is not declared; declared"),
     "a negative slot": (lambda v, x, y: v.gather(-1).h, "slots are counted from 0"),
 }
 

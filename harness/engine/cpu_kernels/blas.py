@@ -164,6 +164,33 @@ def multiply(
 
 
 @compiled_with(constants=False, error_model="numpy")
+def multiply_strided(
+    x: Any, x_at: int, x_stride: int, n: int, k: int,
+    y: Any, y_at: int, y_stride: int, m: int, transposed: bool,
+    out: Any, out_at: int, out_stride: int, sizes: Any, letters: Any, factors: Any,
+) -> None:  # fmt: skip  # pragma: no cover - compiled
+    """out = x y, or x y^T, of columns of wider rows on both sides: x (n, k), out (n, m)."""
+    x_data, y_data = x.ctypes.data + 4 * x_at, y.ctypes.data + 4 * y_at
+    out_data = out.ctypes.data + 4 * out_at
+    if n >= sizes[ONEDNN_FROM]:
+        call(sizes[ONEDNN_SGEMM], (
+            np.int32(PLAIN), np.int32(TRANSPOSED if transposed else PLAIN), n, m, k,
+            np.float32(1.0), x_data, x_stride, y_data, y_stride,
+            np.float32(0.0), out_data, out_stride,
+        ))  # fmt: skip
+        return
+    sizes[0], sizes[1], sizes[2] = m, n, k
+    sizes[3], sizes[4], sizes[5] = y_stride, x_stride, out_stride
+    step, size = sizes.itemsize, sizes.ctypes.data
+    letter, factor = letters.ctypes.data, factors.ctypes.data
+    call(sizes[SGEMM], (
+        letter + (1 if transposed else 0), letter, size, size + step, size + 2 * step,
+        factor + 4, y_data, size + 3 * step, x_data, size + 4 * step,
+        factor, out_data, size + 5 * step,
+    ))  # fmt: skip
+
+
+@compiled_with(constants=False, error_model="numpy")
 def add_outer(
     x: Any, x_at: int, x_stride: int, dy: Any, dy_at: int, dy_stride: int, n: int,
     out: Any, written: Any, sizes: Any, letters: Any, factors: Any,

@@ -30,7 +30,12 @@ from harness.vertex.operators import EDGE, Node
 
 FLOAT_BYTES = 4
 OF_SOFTMAX = 4  # the greatest, the difference and its exponential, their sum, the quotient
-OF_OPERATOR = {"pick_neg_log_softmax": OF_SOFTMAX, "lookup": 0, "spread": 0, "expand": 0}
+OF_NORM = 6  # mean, difference, square, variance, two products
+OF_OPERATOR = {
+    **dict.fromkeys(("pick_neg_log_softmax", "softmax"), OF_SOFTMAX),
+    **dict.fromkeys(("lookup", "spread", "expand"), 0),
+    "layer_norm": OF_NORM,
+}
 MOVING = ("concat", "slice", "zeros", "ones")
 
 
@@ -125,6 +130,10 @@ def _of_operator(plan: Plan, node: Node) -> Work:
     n_flop = each * n_read
     if node.op in ("apply", "apply_transposed", "outer"):  # with a matrix of the vertex itself
         n_flop = 2 * max(node.width, *(one.width for one in inputs))
+    elif node.op == "score_heads":
+        n_flop = 2 * inputs[0].width * inputs[1].shape[0]
+    elif node.op == "mix_heads":  # a head's weights meet its own columns
+        n_flop = 2 * inputs[0].width * inputs[1].shape[1] // node.index
     of_edges = node.domain == EDGE or any(one.domain == EDGE for one in inputs)
     return Work(n_flop, FLOAT_BYTES * (n_read + n_looked_up + node.width), 0, of_edges)
 

@@ -79,6 +79,8 @@ class _Generator:
     prefix: str
     views: Mapping[int, str]
     rows: dict[str, str] = field(default_factory=dict)  # expression of a row -> its name
+    # Of matrices: a row and where its columns begin -> its part, over which a loop is vectorised.
+    parts: dict[tuple[str, int], str] = field(default_factory=dict)
     loads: list[str] = field(default_factory=list)
     body: list[str] = field(default_factory=list)
     stores: list[str] = field(default_factory=list)
@@ -109,14 +111,14 @@ class _Generator:
         node = self.plan.nodes[i]
         ref = self.plan.refs.get(i)
         if i in self.views:
-            element = f"{self._row(f'{self.views[i]}[m]')}[j]"
+            element = self._at(f"{self.views[i]}[m]", 0)
         elif ref is not None and ref.buffer.is_gathered:
             element = self._gathered_element(ref)
         elif ref is not None:
             element = self._element(ref)
         elif node.op == "parameter":
             array = self.array(ParameterOf(node.name))
-            element = f"{array}[{self._bias_column(index)}]"
+            element = f"{array}[k]" if self._is_matrix else f"{array}[{_column(index)}]"
         else:
             slot = node.index if node.op == "gather" else None
             element = self._child_element(state_buffer(node.name), slot)
@@ -125,21 +127,24 @@ class _Generator:
             self.loads.append(f"{self.loaded[element]} = {element}")
         return self.loaded[element]
 
-    def _bias_column(self, index: int) -> str:
-        """A matrix has the same bias in every row."""
-        is_matrix = len(self.plan.nodes[self.step.nodes[0]].shape) > 1
-        return "k" if is_matrix else _column(index)
+    @property
+    def _is_matrix(self) -> bool:
+        """Whether values are matrices, which have the same bias in every row."""
+        return len(self.plan.nodes[self.step.nodes[0]].shape) > 1
 
-    def _row(self, expression: str) -> str:
-        return self.rows.setdefault(expression, f"{self.prefix}r{len(self.rows)}")
+    def _at(self, expression: str, start: int) -> str:
+        """An element of a row, whose own columns begin at `start`."""
+        row = self.rows.setdefault(expression, f"{self.prefix}r{len(self.rows)}")
+        if not self._is_matrix:
+            return f"{row}[{_column(start)}]"
+        return f"{self.parts.setdefault((row, start), f'{self.prefix}p{len(self.parts)}')}[k]"
 
     def _element(self, ref: Ref) -> str:
         memory = self.plan.buffers[ref.buffer].memory
         offset = {Memory.SAVED: f"{self.first} + m", Memory.SCRATCH: f"{self.at} + m"}.get(
             memory, "state_row + m"
         )
-        row = self._row(f"{self._buffer(ref.buffer)}[{offset}]")
-        return f"{row}[{_column(ref.start)}]"
+        return self._at(f"{self._buffer(ref.buffer)}[{offset}]", ref.start)
 
     def _gathered_element(self, ref: Ref) -> str:
         """Read the child itself: the gather's own buffer is empty where its rows are a view."""
@@ -157,8 +162,7 @@ class _Generator:
             at = f"{index}[{self.first} + m]"
         else:
             at = f"{index}[({self.first} + m) * {len(slots)} + {slots.index(slot)}]"
-        row = self._row(f"{self._buffer(name)}[{at}]")
-        return f"{row}[{_column(column)}]"
+        return self._at(f"{self._buffer(name)}[{at}]", column)
 
     def _buffer(self, name: BufferName) -> str:
         return self.array(BufferOf(SHARED if name.is_shared else self.type_id, name))
@@ -169,9 +173,13 @@ class _Generator:
         if len(shape) == 1:
             lines.append(f"    for j in range({shape[0]}):")
         else:
+            width = shape[1]
             lines.append(f"    for q in range({shape[0]}):")
-            lines.append(f"      for k in range({shape[1]}):")
-            lines.append(f"        j = q * {shape[1]} + k")
+            for (row, start), part in self.parts.items():
+                lines.append(
+                    f"      {part} = {row}[{start} + q * {width}:{start + width} + q * {width}]"
+                )
+            lines.append(f"      for k in range({width}):")
         return lines + [f"        {line}" for line in (*self.loads, *self.body, *self.stores)]
 
 

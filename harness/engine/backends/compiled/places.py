@@ -261,8 +261,10 @@ class Places:
         ]
 
     def operand(self, i: int) -> str:
-        """The rows of a node as a matrix, or what is pulled for them."""
+        """The rows of a node as a matrix, what is pulled for them, or a parameter."""
         node = self.plan.nodes[i]
+        if node.op == "parameter":
+            return self.parameter(node.name)
         if node.op == "pull":
             return f"{self.name_of(PullOf(self.type_id, node.name))}[start:start + n]"
         return self.rows_of(self.plan.refs[i])

@@ -29,6 +29,9 @@ from harness.engine.cpu_kernels.addresses import (
     float_matrix, float_vector, int32_pairs, int32_vector, int64_vector, multiplying_of, tally_of,
     thread_of,
 )
+from harness.engine.cpu_kernels.attention_kernels import (
+    layer_norm, mix_heads, score_heads, softmax,
+)
 from harness.engine.cpu_kernels.blas import add_outer, multiply
 from harness.engine.cpu_kernels.fast_math import FAST, fast_exp, fast_sigmoid, fast_tanh
 from harness.engine.cpu_kernels.loss_kernels import (

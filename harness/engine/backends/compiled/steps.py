@@ -34,10 +34,11 @@ LAUNCH = "tally[0] += 1"
 # Operators whose kernel takes the rows of its operands and of its result, and nothing else.
 ROW_BY_ROW = (
     *("pick_neg_log_softmax", "softmax_minus_one_hot"),
-    *("sum_elements", "expand", "apply", "apply_transposed", "outer"),
+    *("sum_elements", "expand", "apply", "apply_transposed", "outer", "layer_norm"),
 )
+OF_HEADS = ("score_heads", "mix_heads")
 # Operators with lines of their own: in StageWriter, or as steps of another kind.
-OWN_LINES = ("zeros", "ones", "lookup", "sum_edges", "spread")
+OWN_LINES = (*OF_HEADS, "softmax", "zeros", "ones", "lookup", "sum_edges", "spread")
 OTHER_STEPS = (
     *("gather", "gather_each", "pull", "parameter", "state_gradient", "slice", "concat"),
     *("matmul", "matmul_transposed", "outer_sum", "vertex_sum", "row_sum"),
@@ -144,14 +145,18 @@ class StageWriter(Places):
         weight, transposed = self.parameter(step.parameter), step.transposed
         if transposed and self._has_few_rows:
             weight, transposed = self.name_of(TransposedOf(step.parameter)), False
-        lines = [LAUNCH]
-        if step.x.width != k:  # a matrix a vertex: one product of its rows
-            per_vertex, stride = step.x.width // k, step.out.width // (step.x.width // k)
-            lines.append(f"for m in range({n}):")
-            x = Place(x.array, f"{x.at} + m * {x.stride}", k)
-            out = Place(out.array, f"{out.at} + m * {out.stride}", stride)
-            n = str(per_vertex)
-        inside = "    " if step.x.width != k else ""
+        lines, inside = [LAUNCH], ""
+        if step.x.width != k:  # a matrix a vertex
+            per_vertex = step.x.width // k
+            width = step.out.width // per_vertex
+            if (x.stride, out.stride) == (step.x.width, step.out.width):  # all rows follow on
+                n, first = f"{n} * {per_vertex}", ("", "")
+            else:  # one product of its rows
+                lines.append(f"for m in range({n}):")
+                inside, n = "    ", str(per_vertex)
+                first = (f" + m * {x.stride}", f" + m * {out.stride}")
+            x = Place(x.array, x.at + first[0], k)
+            out = Place(out.array, out.at + first[1], width)
         if step.bias is not None:
             lines.append(f"{inside}fill_rows({of(out)}, {n}, {self.parameter(step.bias)})")
         accumulate = step.accumulate or step.bias is not None
@@ -267,6 +272,11 @@ class StageWriter(Places):
         if node.op in ROW_BY_ROW:
             operands = ", ".join(self.operand(k) for k in node.inputs)
             self.lines.append(f"{node.op}({operands}, {self.rows_of(self.plan.refs[i])})")
+        elif node.op == "softmax":
+            rows, target = self.operand(node.inputs[0]), self.rows_of(self.plan.refs[i])
+            self.lines.append(f"softmax({rows}, {node.shape[-1]}, {target})")
+        elif node.op in OF_HEADS:
+            self._of_heads(i, node)
         elif node.op in ("zeros", "ones"):
             value = float(node.op == "ones")
             out = self.place(self.plan.refs[i])
@@ -278,11 +288,21 @@ class StageWriter(Places):
         elif node.op == "sum_edges":
             self._sum_edges(i, node)
         else:
-            rows, out = self.place(self.plan.refs[node.inputs[0]]), self.place(self.plan.refs[i])
+            source, out = self.place(self.plan.refs[node.inputs[0]]), self.place(self.plan.refs[i])
             edges = self.edge_start()
             self.lines.append(
-                f"spread_rows({of(rows)}, {edges}, start, {of(out)}, n, {node.width})"
+                f"spread_rows({of(source)}, {edges}, start, {of(out)}, n, {node.width})"
             )
+
+    def _of_heads(self, i: int, node: Node) -> None:
+        """Products of two values; see cpu_kernels.attention_kernels."""
+        left, right = node.inputs
+        places = ", ".join(of(self.place(self.plan.refs[k])) for k in (left, right, i))
+        scores, rows = (i, left) if node.op == "score_heads" else (left, i)
+        n_weights = self.plan.nodes[scores].shape[1]
+        n_rows, width = self.plan.nodes[rows].shape
+        shape = f"{self.n(node.domain)}, {node.index}, {n_rows}, {n_weights}, {width}"
+        self.lines.append(f"{node.op}({places}, {shape}, {BLAS})")
 
     @_step.register
     def _softmax_loss(self, step: SoftmaxLossStep) -> None:

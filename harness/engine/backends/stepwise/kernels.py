@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from harness.vertex.operators import Node
+from harness.vertex.operators import LAYER_NORM_EPSILON, Node
 
 aten = torch.ops.aten
 
@@ -74,6 +75,42 @@ def _softmax_minus_one_hot(node: Node, x: list[Tensor], out: Tensor) -> None:
     out.mul_(dy)
 
 
+def _score_heads(node: Node, x: list[Tensor], out: Tensor) -> None:
+    n_heads, (n_rows, n_weights) = node.index, node.shape
+    q = _heads(x[0], n_rows // n_heads, n_heads)
+    k = _heads(x[1], n_weights, n_heads)
+    _whole_rows(out, n_heads, -1, n_weights).copy_(q @ k.transpose(2, 3))
+
+
+def _mix_heads(node: Node, x: list[Tensor], out: Tensor) -> None:
+    n_heads, (n_rows, width) = node.index, node.shape
+    p = _whole_rows(x[0], n_heads, n_rows, -1)
+    v = _heads(x[1], x[1].shape[1] // width, n_heads)
+    _heads(out, n_rows, n_heads).copy_(p @ v)
+
+
+def _whole_rows(x: Tensor, *shape: int) -> Tensor:
+    """Each vertex's columns in another shape; vertices may lie apart."""
+    found: Tensor = x.unflatten(1, shape)  # type: ignore[no-untyped-call]
+    return found
+
+
+def _heads(x: Tensor, n_rows: int, n_heads: int) -> Tensor:
+    """Heads one after the other (n, n_heads, n_rows, columns of a head), a view."""
+    return _whole_rows(x, n_rows, n_heads, -1).transpose(1, 2)
+
+
+def _softmax(node: Node, x: list[Tensor], out: Tensor) -> None:
+    width = node.shape[-1]
+    torch.softmax(_whole_rows(x[0], -1, width), 2, out=_whole_rows(out, -1, width))
+
+
+def _layer_norm(node: Node, x: list[Tensor], out: Tensor) -> None:
+    rows = _whole_rows(x[0], -1, node.shape[-1])
+    normal = functional.layer_norm(rows, node.shape[-1:], x[1], eps=LAYER_NORM_EPSILON)
+    _whole_rows(out, -1, node.shape[-1]).copy_(normal)
+
+
 # Everything else that is one value in, one value out.
 OTHERS: dict[str, Callable[[Node, list[Tensor], Tensor], object]] = {
     "zeros": lambda node, x, out: out.zero_(),
@@ -82,6 +119,10 @@ OTHERS: dict[str, Callable[[Node, list[Tensor], Tensor], object]] = {
     "apply": _apply,
     "apply_transposed": _apply_transposed,
     "outer": _outer,
+    "score_heads": _score_heads,
+    "mix_heads": _mix_heads,
+    "softmax": _softmax,
+    "layer_norm": _layer_norm,
     "sum_elements": lambda node, x, out: torch.sum(x[0], 1, keepdim=True, out=out),
     "expand": lambda node, x, out: out.copy_(x[0].expand_as(out)),
     "pick_neg_log_softmax": _pick,

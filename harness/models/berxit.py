@@ -1,0 +1,184 @@
+"""Berxit: a BERT that asks behind every layer whether to go on.
+
+Xin, Tang, Yu and Lin, "BERxiT: early exiting for BERT", EACL 2021; in ACRoBat (Fegade et al., MLSys
+2024), Table 3: layers that share their weights, sequences of 128 tokens. The layer is that of
+Devlin, Chang, Lee and Toutanova, "BERT", NAACL 2019, normalised behind each half. What ACRoBat's
+text leaves open is chosen here: how likely an exit is, and that longer sentences are cut and
+shorter ones filled with word 0, unmasked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.contracts.model import ModelSizes, ParameterSpec
+from harness.errors import ConfigError
+from harness.programs.decisions import chance
+from harness.programs.model import ProgramModel
+from harness.programs.writer import Body, Writer
+from harness.values.bounds import check_count
+from harness.values.instances import Chain
+from harness.vertex import (
+    Symbol,
+    VertexTracer,
+    gelu,
+    layer_norm,
+    mix_heads,
+    pick_neg_log_softmax,
+    score_heads,
+    softmax,
+    tanh,
+)
+
+FILLING = 0  # the word behind a sentence's end
+
+
+class Berxit(ProgramModel):
+    """token, sentence: embeddings as a matrix X of a token a row; layer: X' of X; exit: of its
+    first token, behind every layer. The last exit is read.
+
+    layers: at most. tokens: of every sentence. head_size: columns of a head, of which there is one
+    where hidden_size is smaller. p_exit: how likely it is behind each layer.
+
+    Raises ConfigError for a probability outside 0 to 1, and for sizes that do not fit.
+    """
+
+    name = "berxit"
+    instance_kind = "chain"
+    vertex_types = ("token", "sentence", "layer", "exit")
+    is_trainable = False
+
+    def __init__(
+        self,
+        sizes: ModelSizes,
+        layers: int = 12,
+        tokens: int = 128,
+        head_size: int = 64,
+        p_exit: float = 0.1,
+        seed: int = 0,
+    ) -> None:
+        check_count("model.options.layers", layers, 1, 1000)
+        check_count("model.options.tokens", tokens, 1, 1000)
+        check_count("model.options.head_size", head_size, 1)
+        if not 0.0 <= p_exit <= 1.0:
+            raise ConfigError(f"model.options.p_exit={p_exit} is not allowed; give 0 to 1")
+        h = sizes.hidden_size
+        if sizes.embedding_size != h:
+            raise ConfigError(
+                f"embedding_size={sizes.embedding_size} is not allowed with hidden_size={h}:"
+                " berxit's words are states; give 0 or equal sizes"
+            )
+        if h > head_size and h % head_size:
+            raise ConfigError(
+                f"hidden_size={h} cannot be cut into heads of {head_size}; give a multiple of it,"
+                " or another model.options.head_size"
+            )
+        super().__init__(sizes, seed=seed, layers=layers, tokens=tokens, p_exit=p_exit)
+        self.layers, self.tokens, self.p_exit = layers, tokens, p_exit
+        self.n_heads = max(1, h // head_size)
+
+    @property
+    def state(self) -> Mapping[str, int]:
+        """e: of a token. X: of a sentence, token after token. t: of an exit."""
+        h = self.sizes.hidden_size
+        return {"e": h, "X": self.tokens * h, "t": h}
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        h = self.sizes.hidden_size
+        square, bias, gain = (
+            ParameterSpec((h, h), h**-0.5),
+            ParameterSpec((h,), 0.1),
+            ParameterSpec((h,), 0.1, (1.0,)),
+        )
+        return {
+            "embedding": ParameterSpec((self.sizes.of("words"), h), 0.5),
+            "places": ParameterSpec((self.tokens, h), 0.5),
+            "gain_token": gain,
+            "b_token": bias,
+            "W_q": square,
+            "b_q": bias,
+            "W_k": square,
+            "b_k": bias,
+            "W_v": square,
+            "b_v": bias,
+            "W_heads": square,
+            "b_heads": bias,
+            "gain_heads": gain,
+            "b_heads_norm": bias,
+            "W_up": ParameterSpec((h, 4 * h), h**-0.5),
+            "b_up": ParameterSpec((4 * h,), 0.1),
+            "W_down": ParameterSpec((4 * h, h), (4 * h) ** -0.5),
+            "b_down": bias,
+            "gain_layer": gain,
+            "b_layer": bias,
+            "W_exit": square,
+            "b_exit": bias,
+            "W_out": ParameterSpec((h, self.sizes.of("classes")), h**-0.5),
+        }
+
+    def program(self, p: Writer, sentence: Chain) -> Body:
+        """Layer after layer, until a value behind one says that it is enough."""
+        words, label = self.words(sentence), int(sentence.labels[0])
+        token = p.token
+        tokens = p.map(lambda word, place: token(word=word, place=place), words, range(self.tokens))
+        X, layer = p.sentence(*tokens), 0
+        while True:
+            X, layer = p.layer(X), layer + 1
+            leaving = p.exit(X, label=label)
+            if layer == self.layers or self.leaves((yield p.chance(leaving, layer))):
+                return leaving
+
+    def leaves(self, number: float) -> bool:
+        """Whether a sentence goes no further, from a number in [0, 1)."""
+        return number < self.p_exit
+
+    def words(self, sentence: Chain) -> list[int]:
+        """The words of all tokens."""
+        words: list[int] = sentence.words[: self.tokens].tolist()
+        return words + [FILLING] * (self.tokens - len(words))
+
+    def n_layers(self, sentence: Chain) -> int:
+        """How many layers a sentence goes through: what the program decides as it waits."""
+        key = self.key_of(sentence)
+        for layer in range(1, self.layers):
+            if self.leaves(chance(self.seed, key, layer)):
+                return layer
+        return self.layers
+
+    def token(self, v: VertexTracer) -> None:
+        """Rows of the word and of its place, normalised."""
+        e = v.lookup("embedding", v.pull("word")) + v.lookup("places", v.pull("place"))
+        v.scatter(e=layer_norm(e, v.parameter("gain_token")) + v.parameter("b_token"))
+
+    def sentence(self, v: VertexTracer) -> None:
+        """Tokens side by side."""
+        v.scatter(X=v.concat(*(v.gather(k).e for k in range(self.tokens))))
+
+    def layer(self, v: VertexTracer) -> None:
+        """A = norm(X + attention of X), X' = norm(A + gelu(A W_up + b_up) W_down + b_down)."""
+        X = v.gather(0).matrix("X", self.tokens)
+        heads = _by(v, self._attention(v, X), "heads")
+        A = layer_norm(X + heads, v.parameter("gain_heads")) + v.parameter("b_heads_norm")
+        Y = A + _by(v, gelu(_by(v, A, "up")), "down")
+        v.scatter(X=layer_norm(Y, v.parameter("gain_layer")) + v.parameter("b_layer"))
+
+    def _attention(self, v: VertexTracer, X: Symbol) -> Symbol:
+        """softmax(q k^T / sqrt(columns of a head)) v, head by head."""
+        n, h = self.n_heads, self.sizes.hidden_size
+        q = _by(v, X, "q") * (n / h) ** 0.5
+        return mix_heads(softmax(score_heads(q, _by(v, X, "k"), n)), _by(v, X, "v"), n)
+
+    def exit(self, v: VertexTracer) -> None:
+        """t = tanh(W x + b) of the first token's x."""
+        first = v.columns(v.gather(0).X, 0, self.sizes.hidden_size)
+        v.scatter(t=tanh(_by(v, first, "exit")))
+
+    def output(self, v: VertexTracer) -> None:
+        """Scores of the classes, and the negative log likelihood of the right one."""
+        logits = v.gather(0).t @ v.parameter("W_out")
+        v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))
+
+
+def _by(v: VertexTracer, x: Symbol, name: str) -> Symbol:
+    return x @ v.parameter(f"W_{name}") + v.parameter(f"b_{name}")

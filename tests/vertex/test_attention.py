@@ -1,0 +1,113 @@
+"""Attention, softmax and layer normalisation: against plain loops, and what they refuse."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from harness.errors import ConfigError
+from harness.oracle import KERNELS
+from harness.vertex import (
+    Symbol,
+    VertexTracer,
+    gelu,
+    layer_norm,
+    mix_heads,
+    score_heads,
+    softmax,
+)
+from harness.vertex.autodiff import differentiate
+from harness.vertex.operators import Node
+from tests.support.one_body import Body, rows, traced
+
+N_HEADS, N_ROWS, N_WEIGHTS, WIDTH = 3, 4, 5, 6
+
+
+def drawn(*shape: int) -> np.ndarray:
+    return np.random.default_rng(7).normal(size=shape)
+
+
+def head(x: np.ndarray, k: int) -> np.ndarray:
+    columns = WIDTH // N_HEADS
+    return x[:, k * columns : (k + 1) * columns]
+
+
+def test_every_head_compares_its_own_columns() -> None:
+    q, k = drawn(N_ROWS, WIDTH), drawn(N_WEIGHTS, WIDTH)
+    found = KERNELS["score_heads"](Node("score_heads", index=N_HEADS), q, k)
+    expected = [head(q, i) @ head(k, i).T for i in range(N_HEADS)]
+    np.testing.assert_allclose(found, np.concatenate(expected))
+
+
+def test_every_head_mixes_its_own_columns() -> None:
+    p, v = drawn(N_HEADS * N_ROWS, N_WEIGHTS), drawn(N_WEIGHTS, WIDTH)
+    found = KERNELS["mix_heads"](Node("mix_heads", index=N_HEADS), p, v)
+    expected = [p[i * N_ROWS : (i + 1) * N_ROWS] @ head(v, i) for i in range(N_HEADS)]
+    np.testing.assert_allclose(found, np.concatenate(expected, axis=1))
+
+
+def test_a_softmax_and_a_norm_are_of_rows() -> None:
+    x, gain = 100.0 * drawn(3, 4), drawn(4)
+    soft = KERNELS["softmax"](Node("softmax"), x)
+    normal = KERNELS["layer_norm"](Node("layer_norm"), x, gain)
+    for row, of_soft, of_norm in zip(x, soft, normal, strict=True):
+        powers = [math.exp(value - max(row)) for value in row]
+        np.testing.assert_allclose(of_soft, np.array(powers) / sum(powers))
+        np.testing.assert_allclose(of_norm, gain * (row - row.mean()) / row.std())
+
+
+def test_gelu_is_near_what_the_normal_distribution_gives() -> None:
+    nodes = traced(lambda v, x, y: gelu(x)).nodes
+    xs = np.linspace(-4.0, 4.0, 41)
+    values: dict[int, np.ndarray] = {}
+    first = next(i for i, node in enumerate(nodes) if node.op == "lookup")
+    for i, node in enumerate(nodes):
+        if i == first:
+            values[i] = xs
+        elif node.inputs and all(k in values for k in node.inputs):
+            values[i] = KERNELS[node.op](node, *(values[k] for k in node.inputs))
+    exact = [x * 0.5 * (1.0 + math.erf(x / math.sqrt(2.0))) for x in xs]
+    np.testing.assert_allclose(values[len(nodes) - 1], exact, atol=1e-3)
+
+
+def _each(v: VertexTracer) -> Symbol:
+    return v.gather(0).matrix("h", 2)
+
+
+REFUSED: dict[str, tuple[Body, str]] = {
+    "heads of a vector": (lambda v, x, y: score_heads(x, y, 2), "give a matrix"),
+    "unequal heads": (lambda v, x, y: score_heads(_each(v), _each(v), 3), "into 3 equal heads"),
+    "no heads": (lambda v, x, y: score_heads(_each(v), _each(v), 0), "into 0 equal heads"),
+    "other columns": (
+        lambda v, x, y: score_heads(_each(v), _each(v) @ v.parameter("Q"), 1),
+        "rows of 2 and of 3 columns",
+    ),
+    "weights of other rows": (
+        lambda v, x, y: mix_heads(_each(v) @ v.parameter("Q"), _each(v), 1),
+        "2 rows are mixed in 1 heads",
+    ),
+    "a gain of other width": (
+        lambda v, x, y: layer_norm(x, v.parameter("p")),
+        r"rows of \(4,\) by a gain of shape \(2,\)",
+    ),
+    "a gain that is a value": (lambda v, x, y: layer_norm(x, y), "must be a parameter"),
+    "a vertex and its edges": (
+        lambda v, x, y: mix_heads(_each(v), rows(v), 1),
+        "in two shapes|use spread first",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_fit_is_refused_in_one_line(name: str) -> None:
+    body, message = REFUSED[name]
+    with pytest.raises(ConfigError, match=message) as error:
+        traced(body)
+    assert "\n" not in str(error.value)
+
+
+def test_there_is_no_gradient() -> None:
+    with pytest.raises(ConfigError, match="softmax in vertex has no gradient rule"):
+        differentiate(traced(lambda v, x, y: softmax(x)))
