@@ -18,8 +18,9 @@ from harness.machine.compiled import compiled_with
 
 Table = NDArray[np.int64]
 # Words of what a thread is told (context): its number, of how many, their team, what it multiplies
-# with, and what it counts.
-THREAD, N_THREADS, TEAM, SIZES, LETTERS, FACTORS, TALLY, N_WORDS = range(8)
+# with, what it counts, and two words for its error.
+THREAD, N_THREADS, TEAM, SIZES, LETTERS, FACTORS, TALLY, ERROR = range(8)
+N_WORDS = 10
 N_TALLY = 3
 _N_SIZES, _N_LETTERS, _N_FACTORS = 10, 2, 2
 carray: Any = numba.carray  # type: ignore[attr-defined]

@@ -31,6 +31,7 @@ from harness.engine.lowering.plan import (
 from harness.vertex.operators import EDGE
 
 BLAS = "sizes, letters, factors"
+MEET = "if not meet(context): return"  # which another thread's error ends
 
 
 class Rows(StrEnum):
@@ -168,7 +169,7 @@ class Places:
         self.rows = rows
 
     def _meet_for(self, rows: str, *, alone: bool, inside: str = "") -> None:
-        lines = ["meet(context)", f"alone = {alone}", *self._rows_from(rows)]
+        lines = [MEET, f"alone = {alone}", *self._rows_from(rows)]
         self.lines += [inside + line for line in lines]
 
     def buffer(self, ref: Ref) -> Buffer:
@@ -257,7 +258,7 @@ class Places:
             f"    {filled}[thread] = 1",
             f"    fill_viewed({states}, {self.index(slots)}, {runs}, {bounds}, {buffer}, {n_slots},"
             " tally, thread, n_threads)",
-            "    meet(context)",
+            f"    {MEET}",
         ]
 
     def operand(self, i: int) -> str:

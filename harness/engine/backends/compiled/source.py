@@ -13,7 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from harness.engine.backends.compiled.arguments import Argument
-from harness.engine.backends.compiled.places import BLAS
+from harness.engine.backends.compiled.places import BLAS, MEET
 from harness.engine.backends.compiled.steps import StageWriter
 from harness.engine.cpu_kernels.addresses import line_for
 from harness.engine.lowering.plan import Plan
@@ -41,7 +41,7 @@ from harness.engine.cpu_kernels.row_kernels import (
     gather_rows, look_up, outer, spread_rows, sum_child_rows, sum_edge_rows, sum_elements,
 )
 from harness.engine.cpu_kernels.shares import FLOATS, ROWS, share
-from harness.machine.compiled import native
+from harness.machine.native import native
 
 F = np.float32
 
@@ -96,7 +96,7 @@ def write_loop(plans: Mapping[int, Plan], stage: str, *, profile: bool = False) 
         "    for i in range(n_batches):",
         "        type_id, b = pairs[i, 0], pairs[i, 1]",
         *branches,
-        "        meet(context)",
+        f"        {MEET}",
     ]
     header = (
         HEADER.replace("F = np.float32\n", f"{CYCLES}\nF = np.float32\n") if profile else HEADER
