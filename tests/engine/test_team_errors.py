@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import signal
@@ -15,10 +16,11 @@ import pytest
 from harness.engine.cpu_kernels import addresses, meeting
 from harness.engine.cpu_kernels import team as teams
 from harness.engine.cpu_kernels.blas import multiplying
+from harness.engine.cpu_kernels.foreign import call
 from harness.engine.cpu_kernels.meeting import HAS_FUTEX
 from harness.engine.cpu_kernels.team import Call, Team
 from harness.errors import UnsupportedTrial
-from harness.machine.native import native
+from harness.machine.native import Native, native
 from harness.measuring.launch import run_worker
 from harness.trials.spec import Limits, TrialSpec
 from tests.support.in_time import dies_after
@@ -42,18 +44,19 @@ def _fail(context: int, places: int, batches: int, n: int) -> None:  # pragma: n
         addresses.tally_of(context)[0] += 1
 
 
-class _Plan:
-    """A call of _fail; planned: for each thread the meeting at which it raises, -1 for none."""
+class _Callee:
+    """A call of a function with an array of numbers."""
 
-    def __init__(self, planned: list[int]) -> None:
-        self.function = _fail
-        self.arrays = [np.array(planned, np.int64)]
-        self._places = np.array([addresses.address_of(self.arrays[0]), len(planned)], np.int64)
+    def __init__(self, function: Native, numbers: list[int]) -> None:
+        self.function = function
+        self.arrays = [np.array(numbers, np.int64)]
+        self._places = np.array([addresses.address_of(self.arrays[0]), len(numbers)], np.int64)
         self.places_address = addresses.address_of(self._places)
 
 
 def _call(planned: list[int], n: int = 9) -> Call:
-    return Call(_Plan(planned), np.zeros((n, 2), np.int32))
+    """planned: for each thread the meeting at which it raises, -1 for none."""
+    return Call(_Callee(_fail, planned), np.zeros((n, 2), np.int32))
 
 
 def _engine_threads() -> int:
@@ -104,18 +107,29 @@ def test_the_kind_of_an_error_stays(planned: list[int]) -> None:
         _team(len(planned)).run([_call(planned)])
 
 
+@native("void(int64, int64, int64, int64)", error_model="numpy")
+def _interrupt(context: int, places: int, batches: int, n: int) -> None:  # pragma: no cover
+    """Meet n times; at the second one the last thread sends the process a signal."""
+    thread, n_threads = addresses.thread_of(context)
+    kill = addresses.int64_vector(places, 0)
+    for i in range(n):
+        if i == 1 and thread == n_threads - 1:
+            call(kill[0], (np.int32(kill[1]), np.int32(kill[2])))
+        if not meeting.meet(context):
+            return
+        addresses.tally_of(context)[0] += 1
+
+
 @needs_futex
-def test_ctrl_c_in_the_middle_of_a_job_comes_out_and_the_team_is_as_good_as_before() -> None:
-    team, long = _team(2), _call([-1, -1], 5_000)
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.0005)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            team.run([long] * 3)
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    assert [tally[0] for tally in team.tallies] == [15_000, 150_000]
-    team.run([long])
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_ctrl_c_in_the_middle_of_a_job_comes_out_when_all_are_done(n_threads: int) -> None:
+    team, fine = _team(n_threads), _call([-1] * n_threads)
+    kill = ctypes.cast(ctypes.CDLL(None).kill, ctypes.c_void_p).value
+    found = _Callee(_interrupt, [kill or 0, os.getpid(), signal.SIGINT])
+    with pytest.raises(KeyboardInterrupt):
+        team.run([Call(found, np.zeros((9, 2), np.int32)), fine])
+    assert [tally[0] for tally in team.tallies] == [18] * n_threads
+    team.run([fine])
 
 
 @needs_futex
