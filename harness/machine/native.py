@@ -15,6 +15,7 @@ from llvmlite import ir
 from numba.core import cgutils as untyped_cgutils
 from numba.core import sigutils, types
 from numba.core.callconv import excinfo_ptr_t
+from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Flags, compile_extra
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
@@ -54,7 +55,27 @@ def _compiled(function: Callable[..., Any], arguments: Any, options: dict[str, A
     flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
     contexts = cpu_target.typing_context, cpu_target.target_context
     compile_it: Any = compile_extra
-    return compile_it(*contexts, function, arguments, types.void, flags, {})
+    library: Any = _library(cpu_target.target_context.codegen(), function.__qualname__)
+    library.enable_object_caching()
+    return compile_it(*contexts, function, arguments, types.void, flags, {}, library=library)
+
+
+class _Library(JITCodeLibrary):
+    """Optimises once; numba does so three times, to lose counts of references in between.
+
+    Loops that count none (_nrt=False) come out as fast, and sooner.
+    """
+
+    def _optimize_functions(self, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self) -> None:
+        codegen: Any = self._codegen
+        passes, builder = codegen._module_pass_manager()
+        passes.run(self._final_module, builder)
+
+
+_library: Any = _Library
 
 
 def native(signature: str, **options: Any) -> Callable[[Callable[..., Any]], Native]:

@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from harness.engine import generated
-from harness.engine.backends.compiled.source import CYCLES, HEADER
+from harness.engine.backends.compiled.source import CYCLES, HEADER, NATIVE
 from harness.engine.cpu_kernels.fast_math import FAST, fast_exp, fast_sigmoid, fast_tanh
 from harness.machine import compiled, machine_code, remembered
 from harness.machine.caches import cache_folder
@@ -105,8 +105,13 @@ def test_nan_is_not_hidden(n: int) -> None:
         assert np.isnan(values).sum() == 1
 
 
+# As a loop, but for a function that Python calls.
 SOURCE = (
-    HEADER
+    HEADER.replace(
+        NATIVE,
+        "from harness.machine.compiled import compiled_with\n\n\n"
+        '@compiled_with(fastmath=FAST, error_model="numpy")',
+    )
     + """def kernel(n, row, state_row, a0):
     for m in range(n):
         for j in range(2):

@@ -18,7 +18,7 @@ from systems.on_core.vertex import CoreOptions
 
 FAULTS = {
     "bounds": 'raise IndexError("row 7 of 5")',
-    "memory": "np.empty((2**50, 4), np.float32)[0, 0] = 1.0",
+    "memory": 'raise MemoryError("Allocation failed")',
     "shape": "pairs[:1].reshape((3, n_batches + 7))[0, 0] = 1",
 }
 
