@@ -28,21 +28,27 @@ cgutils: Any = untyped_cgutils
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A function of a module, for types of arguments. Calling it loads or compiles it."""
+    """A function of a module, for types of arguments. Calling it loads or compiles it.
+
+    symbol: the name that machine code calls it by. It is kept with that machine code, which is of
+    no use once any text that it was made of has changed.
+    """
 
     module: str
     name: str
     kinds: tuple[Any, ...]
-
-    @property
-    def symbol(self) -> str:
-        """The name that machine code knows it by: another one once its text has changed."""
-        words = f"{self.module}.{self.name} {stamp_of((self.module,))} {self.kinds!r}"
-        return f"{self.name}_{hashlib.sha256(words.encode()).hexdigest()[:32]}"
+    symbol: str
 
     def __call__(self) -> Any:
         """Make the name known; returns what numba compiled."""
         return _loaded(self)
+
+
+def _piece(function: Callable[..., Any], kinds: tuple[Any, ...]) -> Piece:
+    module, name = function.__module__, function.__name__
+    words = f"{module}.{name} {stamp_of((module,))} {kinds!r}"
+    symbol = f"{name}_{hashlib.sha256(words.encode()).hexdigest()[:32]}"
+    return Piece(module, name, kinds, symbol)
 
 
 @functools.cache
@@ -61,7 +67,7 @@ def by_name(dispatcher: Any) -> Any:
     function: Callable[..., Any] = dispatcher.py_func
 
     def call_it(_typing: Any, *kinds: Any) -> Any:
-        piece = Piece(function.__module__, function.__name__, tuple(map(_plain, kinds)))
+        piece = _piece(function, tuple(map(_plain, kinds)))
         signature = piece().signature
 
         def generate(context: Any, builder: Any, _: Any, values: Any) -> Any:
