@@ -65,6 +65,17 @@ class TransposedOf:
 
 
 @dataclass(frozen=True, slots=True)
+class HalfOf:
+    """A matrix rounded to bfloat16, as it is in this mini-batch."""
+
+    moves: ClassVar[bool] = True
+    name: str
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        return memory.parameters.half(self.name)
+
+
+@dataclass(frozen=True, slots=True)
 class GradientOf:
     """The gradient of a parameter in its own shape; of no meaning until it was written."""
 

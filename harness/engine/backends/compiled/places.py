@@ -62,7 +62,7 @@ class Places:
 
     arguments: of all functions, to be added to. whole: whether the stage also runs over all rows of
     the function at once. lines: what is written so far. profile: whether to count the ticks of what
-    moves data.
+    moves data. half: whether factors of products are rounded to bfloat16.
     """
 
     type_id: int
@@ -70,6 +70,7 @@ class Places:
     arguments: list[Argument]
     whole: bool = False
     profile: bool = False
+    half: bool = False
     lines: list[str] = field(default_factory=list)
     rows: Rows = Rows.SHARE
     _checked: set[BufferName] = field(default_factory=set)

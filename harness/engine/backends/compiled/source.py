@@ -21,7 +21,8 @@ from harness.engine.lowering.plan import Plan
 WHOLE_STAGES = ("eager", "lazy", "backward_lazy")  # of all rows of a function at once
 # Kernels that a loop calls by name (harness.machine.pieces); all else becomes part of it.
 PIECES = """
-    add_outer, multiply, pick_neg_log_softmax, softmax_loss, softmax_minus_one_hot, meet,
+    add_outer, add_outer_half, multiply, multiply_half, pick_neg_log_softmax, softmax_loss,
+    softmax_minus_one_hot, meet,
     scatter_add, scatter_add_slot, add_up_rows, apply, apply_transposed, copy_block, expand,
     fill_block, fill_rows, fill_viewed, gather_rows, look_up, outer, spread_rows, sum_child_rows,
     sum_edge_rows, sum_elements,
@@ -37,11 +38,12 @@ import math
 import numpy as np
 
 from harness.engine.cpu_kernels.addresses import (
-    float_matrix, float_vector, int32_pairs, int32_vector, int64_vector, multiplying_of, tally_of,
-    thread_of,
+    float_matrix, float_vector, half_matrix, int32_pairs, int32_vector, int64_vector,
+    multiplying_of, tally_of, thread_of,
 )
 from harness.engine.cpu_kernels.blas import add_outer, multiply
 from harness.engine.cpu_kernels.fast_math import FAST, fast_exp, fast_sigmoid, fast_tanh
+from harness.engine.cpu_kernels.halves import add_outer_half, multiply_half
 from harness.engine.cpu_kernels.loss_kernels import (
     NO_BIAS, pick_neg_log_softmax, softmax_loss, softmax_minus_one_hot,
 )
@@ -84,17 +86,20 @@ class LoopSource:
         return "".join([self.head, *lines, self.body])
 
 
-def write_loop(plans: Mapping[int, Plan], stage: str, *, profile: bool = False) -> LoopSource:
+def write_loop(
+    plans: Mapping[int, Plan], stage: str, *, profile: bool = False, half: bool = False
+) -> LoopSource:
     """Write the loop over batches of these functions for one stage.
 
-    profile: see Switches; what is written without is the same as ever.
+    half: products of bfloat16 (halves.py). profile: see Switches; what is written
+    without is the same as ever.
     """
     arguments: list[Argument] = []
     branches: list[str] = []
     for type_id, plan in plans.items():
         # Outputs of all rounds may go back at once.
         whole = stage in WHOLE_STAGES or (stage == "backward" and type_id < 0)
-        writer = StageWriter(type_id, plan, arguments, whole=whole, profile=profile)
+        writer = StageWriter(type_id, plan, arguments, whole=whole, profile=profile, half=half)
         lines = writer.write(plan.steps(stage))
         branches.append(f"        {'elif' if branches else 'if'} type_id == {type_id}:")
         branches += [f"            {line}" for line in lines]

@@ -8,6 +8,7 @@ from functools import singledispatchmethod
 
 from harness.engine.backends.compiled.arguments import (
     GradientOf,
+    HalfOf,
     PullOf,
     TransposedOf,
     WrittenOf,
@@ -142,7 +143,9 @@ class StageWriter(Places):
         n = self.n(self.buffer(step.out).domain)
         x, out = self.place(step.x), self.place(step.out)
         weight, transposed = self.parameter(step.parameter), step.transposed
-        if transposed and self._has_few_rows:
+        if self.half:
+            weight = self.name_of(HalfOf(step.parameter))
+        elif transposed and self._has_few_rows:
             weight, transposed = self.name_of(TransposedOf(step.parameter)), False
         lines = [LAUNCH]
         if step.x.width != k:  # a matrix a vertex: one product of its rows
@@ -156,7 +159,8 @@ class StageWriter(Places):
             lines.append(f"{inside}fill_rows({of(out)}, {n}, {self.parameter(step.bias)})")
         accumulate = step.accumulate or step.bias is not None
         how = f"{weight}, {transposed}, {accumulate}"
-        lines.append(f"{inside}multiply({of(x)}, {n}, {how}, {of(out)}, {BLAS})")
+        multiply = "multiply_half" if self.half else "multiply"
+        lines.append(f"{inside}{multiply}({of(x)}, {n}, {how}, {of(out)}, {BLAS})")
         self.lines += lines
 
     @property
@@ -255,7 +259,8 @@ class StageWriter(Places):
         share = f"{first}, {n_own} = share({node.shape[0]}, FLOATS, thread, n_threads)"
         self.lines.append(inside + share)
         if node.op == "outer_sum":
-            self.lines.append(f"{inside}add_outer({operands}, {n}, {target}, {BLAS})")
+            add_outer = "add_outer_half" if self.half else "add_outer"
+            self.lines.append(f"{inside}{add_outer}({operands}, {n}, {target}, {BLAS})")
         else:
             self.lines.append(f"{inside}add_up_rows({operands}, {n}, {target})")
 
