@@ -9,6 +9,7 @@ oneDNN does what has several rows. What is left to OpenBLAS, and where oneDNN is
 - fewer than ONEDNN_ROWS rows, on AVX-512 machines: there OpenBLAS has kernels for small products
   (m n k <= 10^6) that neither pack nor copy, and larger ones are cut into such. GFLOP/s on one
   Zen 5 core, by weights of 256 x 1 024: 4 rows 136 (oneDNN 76), 8 rows 138 (173);
+- one or two rows with W^T, which is read as it lies (from three on it would be rearranged);
 - many rows with W^T, whole: 1 500 rows by 1 024 x 256 at 215 (oneDNN 198);
 - from WHOLE_ROWS rows on nothing is cut: 1 500 rows at 225 whole, 174 cut.
 """
@@ -37,7 +38,7 @@ from harness.engine.cpu_kernels.libraries import (
 from harness.errors import UnsupportedTrial
 from harness.machine.compiled import compiled_with
 
-ONEDNN_ROWS, WHOLE_ROWS, MANY_ROWS = 6, 96, 256
+ONEDNN_ROWS, ONEDNN_ROWS_TRANSPOSED, WHOLE_ROWS, MANY_ROWS = 6, 3, 96, 256
 NEVER = 2**30
 # sizes[LIMIT]: the largest product that is not cut, 0 where none is; sizes[ONEDNN_FROM]: from how
 # many rows on oneDNN multiplies; sizes[SGEMM] and the next two: addresses.
@@ -157,7 +158,10 @@ def multiply(
     rows, columns = weight.shape
     x_data, out_data = x.ctypes.data + 4 * x_at, out.ctypes.data + 4 * out_at
     k, m = (columns, rows) if transposed else (rows, columns)
-    if n >= sizes[ONEDNN_FROM] and not (transposed and n >= MANY_ROWS):
+    onednn_from = sizes[ONEDNN_FROM]
+    if transposed and sizes[ONEDNN_SGEMM] != 0:
+        onednn_from = min(onednn_from, ONEDNN_ROWS_TRANSPOSED)
+    if n >= onednn_from and not (transposed and n >= MANY_ROWS):
         call(sizes[ONEDNN_SGEMM], (
             np.int32(PLAIN), np.int32(TRANSPOSED if transposed else PLAIN), n, m, k,
             np.float32(1.0), x_data, x_stride, weight.ctypes.data, columns,

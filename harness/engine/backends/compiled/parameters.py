@@ -65,13 +65,13 @@ class Parameters:
             self._dense[name] = np.empty_like(self.values[name])
         return self._dense[name]
 
-    def transposed(self, name: str) -> NDArray[np.float32]:
-        """A transposed copy of a matrix, brought up to date."""
+    def transposed(self, name: str, *, up_to_date: bool) -> NDArray[np.float32]:
+        """A transposed copy of a matrix, brought up to date where that is asked for."""
         value = self.values[name]
         if name not in self._transposed:
             self._transposed[name] = np.empty(value.shape[::-1], dtype=np.float32)
             self._stale.add(name)
-        if name in self._stale:
+        if up_to_date and name in self._stale:
             transpose(value, self._transposed[name])
             self._stale.discard(name)
         return self._transposed[name]

@@ -9,6 +9,8 @@ from functools import singledispatchmethod
 from harness.engine.backends.compiled.arguments import (
     GradientOf,
     HalfOf,
+    HasManyRows,
+    ParameterOf,
     PullOf,
     TransposedOf,
     WrittenOf,
@@ -142,11 +144,7 @@ class StageWriter(Places):
         k = shape[1] if step.transposed else shape[0]
         n = self.n(self.buffer(step.out).domain)
         x, out = self.place(step.x), self.place(step.out)
-        weight, transposed = self.parameter(step.parameter), step.transposed
-        if self.half:
-            weight = self.name_of(HalfOf(step.parameter))
-        elif transposed and self._has_few_rows:
-            weight, transposed = self.name_of(TransposedOf(step.parameter)), False
+        weight = self.name_of((HalfOf if self.half else ParameterOf)(step.parameter))
         lines = [LAUNCH]
         if step.x.width != k:  # a matrix a vertex: one product of its rows
             per_vertex, stride = step.x.width // k, step.out.width // (step.x.width // k)
@@ -158,9 +156,23 @@ class StageWriter(Places):
         if step.bias is not None:
             lines.append(f"{inside}fill_rows({of(out)}, {n}, {self.parameter(step.bias)})")
         accumulate = step.accumulate or step.bias is not None
-        how = f"{weight}, {transposed}, {accumulate}"
         multiply = "multiply_half" if self.half else "multiply"
-        lines.append(f"{inside}{multiply}({of(x)}, {n}, {how}, {of(out)}, {BLAS})")
+
+        def product(weight: str, *, transposed: bool) -> str:
+            how = f"{weight}, {transposed}, {accumulate}"
+            return f"{multiply}({of(x)}, {n}, {how}, {of(out)}, {BLAS})"
+
+        plain = product(weight, transposed=step.transposed)
+        if step.transposed and self._has_few_rows and not self.half:
+            copied = self.name_of(TransposedOf(self.type_id, step.parameter))
+            lines += [
+                f"{inside}if {self.name_of(HasManyRows(self.type_id))}[0] != 0:",
+                f"{inside}    {product(copied, transposed=False)}",
+                f"{inside}else:",
+                f"{inside}    {plain}",
+            ]
+        else:
+            lines.append(f"{inside}{plain}")
         self.lines += lines
 
     @property
