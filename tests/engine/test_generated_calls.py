@@ -53,6 +53,15 @@ def test_without_a_library_that_multiplies_there_is_no_generated_code(
     assert choose_backend(Switches(backend="stepwise"), "cpu") is backend_class("stepwise")
 
 
+def test_without_a_compiler_there_is_no_generated_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told what to install."""
+    name = "harness.engine.backends.compiled.backend"
+    monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    with pytest.raises(UnsupportedTrial, match=r"backend=compiled needs numba, .*; install it"):
+        choose_backend(Switches(), "cpu")
+
+
 def test_torchs_operators_multiply_with_libraries_of_their_own() -> None:
     with pytest.raises(UnsupportedTrial, match=r"libraries of its own; use blas=auto"):
         choose_backend(Switches(backend="stepwise", blas="openblas"), "cpu")

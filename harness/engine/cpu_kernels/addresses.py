@@ -41,7 +41,7 @@ def _pointer(kind: Any) -> Any:
     return intrinsic(make)
 
 
-_float32s, _int64s = _pointer(types.float32), _pointer(types.int64)
+float32s, _int64s = _pointer(types.float32), _pointer(types.int64)
 _int32s, _uint8s = _pointer(types.int32), _pointer(types.uint8)
 uint16s: Any = _pointer(types.uint16)
 
@@ -55,7 +55,7 @@ def word(address: int, k: int) -> Any:  # pragma: no cover - compiled
 @compiled_with(**INLINE)
 def float_matrix(places: int, k: int, width: int) -> Any:  # pragma: no cover - compiled
     """Array k of a table: float32, rows of a width."""
-    return carray(_float32s(word(places, 2 * k)), (word(places, 2 * k + 1), width))
+    return carray(float32s(word(places, 2 * k)), (word(places, 2 * k + 1), width))
 
 
 @compiled_with(**INLINE)
@@ -67,7 +67,7 @@ def half_matrix(places: int, k: int, width: int) -> Any:  # pragma: no cover - c
 @compiled_with(**INLINE)
 def float_vector(places: int, k: int) -> Any:  # pragma: no cover - compiled
     """Array k of a table: float32."""
-    return carray(_float32s(word(places, 2 * k)), (word(places, 2 * k + 1),))
+    return carray(float32s(word(places, 2 * k)), (word(places, 2 * k + 1),))
 
 
 @compiled_with(**INLINE)
@@ -100,7 +100,7 @@ def multiplying_of(context: int) -> Any:  # pragma: no cover - compiled
     return (
         carray(_int64s(word(context, SIZES)), (_N_SIZES,)),
         carray(_uint8s(word(context, LETTERS)), (_N_LETTERS,)),
-        carray(_float32s(word(context, FACTORS)), (_N_FACTORS,)),
+        carray(float32s(word(context, FACTORS)), (_N_FACTORS,)),
     )
 
 

@@ -1,0 +1,73 @@
+"""Once a mini-batch of its size was seen, forward and backward allocate nothing that grows.
+
+Nor do threads allocate at all: while tracemalloc looks on, that would wait for Python's lock.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import tracemalloc
+from typing import Any
+
+import pytest
+from numba.core.runtime import _nrt_python, rtsys
+
+from tests.support.engine_models import example
+from tests.support.engine_runs import prepared, run
+
+# Python's own: boxed numbers, tuples of a call, views of a few losses.
+PYTHONS_BYTES = 16 * 2**10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", [1, 2])
+def test_forward_and_backward_work_in_memory_that_is_there(threads: int) -> None:
+    model, instances, weights = example("tree_lstm")
+    many = list(instances) * 200
+    adapter = prepared(model, weights, threads=threads)
+    for _ in range(3):
+        run(adapter, many)
+    engine = adapter.engine
+    memory = engine.backend._memory
+    buffers = {key: id(array) for key, array in memory.buffers.items()}
+    n_grown, n_programs = memory.n_grown, adapter.n_compilations()
+    smallest = min(array.nbytes for array in memory.buffers.values() if array.nbytes)
+    gc.collect()
+    tracemalloc.start()
+    faulthandler.dump_traceback_later(120, exit=True)
+    try:
+        engine.take(engine.laid_out)
+        for _ in range(5):
+            engine.forward()
+            engine.backward()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        faulthandler.cancel_dump_traceback_later()
+    assert peak < PYTHONS_BYTES
+    assert sum(array.nbytes for array in memory.buffers.values()) > 20 * PYTHONS_BYTES
+    assert smallest > 0
+    assert memory.n_grown == n_grown
+    assert adapter.n_compilations() == n_programs
+    assert {key: id(array) for key, array in memory.buffers.items()} == buffers
+
+
+@pytest.mark.slow
+def test_machine_code_allocates_nothing() -> None:
+    model, instances, weights = example("tree_lstm")
+    adapter = prepared(model, weights)
+    for _ in range(2):
+        run(adapter, instances)
+    counted: Any = _nrt_python
+    counted.memsys_enable_stats()
+    try:
+        before = rtsys.get_allocation_stats()
+        for _ in range(10):
+            adapter.engine.forward()
+            adapter.engine.backward()
+        assert rtsys.get_allocation_stats() == before
+        run(adapter, instances)  # laying out does: the numbers are counted
+        assert rtsys.get_allocation_stats() != before
+    finally:
+        counted.memsys_disable_stats()
