@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import re
 import tracemalloc
 from typing import Any
 
 import pytest
 from numba.core.runtime import _nrt_python, rtsys
 
+from harness.engine.backends.compiled.source import write_loop
 from harness.engine.cpu_kernels import team as teams
-from tests.support.engine_models import example
-from tests.support.engine_runs import prepared, run
+from harness.engine.switches import Switches
+from tests.support.engine_models import EXAMPLES, example
+from tests.support.engine_runs import ONE_BY_ONE, prepared, run
 
 # Python's own: boxed numbers, tuples of a call, views of a few losses.
 PYTHONS_BYTES = 16 * 2**10
@@ -81,3 +84,20 @@ def test_machine_code_allocates_nothing(threads: int) -> None:
     assert team.n == threads
     assert sum(n_calls) >= 4, "stages ran"
     assert made == [1, 1], "numba's own note of the one array that Python hands over"
+
+
+STAGES = ("eager", "batch", "lazy", "backward", "backward_lazy")
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_no_line_of_a_loop_makes_an_array(name: str) -> None:
+    """It could not be compiled: memory is taken by kernels' callers (source.NATIVE)."""
+    model, _, weights = example(name)
+    for chosen in (one for one in ONE_BY_ONE.values() if "outputs" not in one):
+        switches = Switches(**chosen)
+        adapter = prepared(model, weights, switches)
+        plans = {**adapter.engine.plans}
+        for stage in STAGES:
+            having = {t: plan for t, plan in plans.items() if plan.steps(stage)}
+            body = write_loop(having, stage).body
+            assert not re.findall(r"\ba\d+\[a\d+\]|np\.\w+\(", body), (chosen, stage)

@@ -207,6 +207,20 @@ class EdgeStartOf:
 
 
 @dataclass(frozen=True, slots=True)
+class EdgeBoundsOf:
+    """Where the edges of every batch begin, and where the last one's end (n_batches + 1,)."""
+
+    moves: ClassVar[bool] = True
+    type_id: int
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        geometry = memory.geometry(self.type_id)
+        return (
+            EMPTY if geometry is None else geometry.gathers[None].edge_start[geometry.rows.starts]
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class StartsOf:
     """Where every batch's rows begin, and where the last one's end (n_batches + 1,)."""
 

@@ -9,6 +9,7 @@ from harness.engine.backends.compiled.arguments import (
     ApartOf,
     Argument,
     BufferOf,
+    EdgeBoundsOf,
     EdgeStartOf,
     FilledOf,
     FirstRowOf,
@@ -248,12 +249,8 @@ class Places:
         n_slots = 1 if slots is None else len(slots)
         filled = self.name_of(FilledOf(self.type_id, name))
         states, buffer = self.array_of(state_buffer(name.of)), self.array_of(name)
-        runs, bounds = (
-            self.name_of(RunsOf(self.type_id, slots)),
-            self.name_of(StartsOf(self.type_id)),
-        )
-        if slots is None:
-            bounds = f"{self.edge_start()}[{bounds}]"
+        runs = self.name_of(RunsOf(self.type_id, slots))
+        bounds = self.name_of((EdgeBoundsOf if slots is None else StartsOf)(self.type_id))
         self.lines += [
             f"if whole and {self.first_of(slots)} < 0 and {filled}[thread] == 0:",
             f"    {filled}[thread] = 1",
