@@ -50,8 +50,9 @@ class Switches:
     loop: "compiled" runs a stage of all batches in one call; "python" makes a call of every batch.
     blas: what multiplies in compiled code. "auto": oneDNN where there are several rows, else
         OpenBLAS; "openblas": it alone; "torch": the MKL that is inside PyTorch.
-    precision: of products on CUDA. "ieee": float32; "tf32x3": nearly so, by three products of
-        tensor cores; "tf32", "bf16": not, and out of comparisons (harness.values.precision).
+    precision: of products. "ieee": float32; on CUDA "tf32x3": nearly so, by three products of
+        tensor cores, and "tf32": not; on CUDA, and on a CPU that has AVX-512 BF16 or AMX, "bf16":
+        neither. The last two are out of comparisons (harness.values.precision).
     streaming: on CUDA, the next mini-batch of a pass is constructed, scheduled and uploaded while
         this one is computed; otherwise before its own forward stage.
     persistent: on CUDA, one launch runs all phases of a pass, whose programs meet behind each;

@@ -25,6 +25,7 @@ _ONEDNN_KERNELS = {
     0xFEF: "AVX-512 AMX",
     0x1FEF: "AVX-512 AMX FP16",
 }
+_HAS_BFLOAT16 = 0x80  # in the code of AVX-512 BF16, and of all that know more
 
 
 def openblas_name(library: Any) -> str:
@@ -49,6 +50,14 @@ def onednn_kernels(library: Any) -> str:
     except AttributeError:
         return "?"
     return _ONEDNN_KERNELS.get(code, hex(code))
+
+
+def onednn_multiplies_bfloat16(library: Any) -> bool:
+    """Whether a loaded oneDNN has instructions for it here: AVX-512 BF16, or AMX."""
+    try:
+        return bool(int(library.dnnl_get_effective_cpu_isa()) & _HAS_BFLOAT16)
+    except AttributeError:
+        return False
 
 
 def numpy_blas_name() -> str:

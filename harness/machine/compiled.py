@@ -16,8 +16,7 @@ from typing import Any, TypeVar, cast
 import llvmlite
 import numba
 import numpy as np
-from numba.core import sigutils, types
-from numba.core.ccallback import CFunc
+from numba.core import types
 
 from harness.machine.machine_code import MachineCode
 from harness.machine.source_code import code_sha256, compiled_in
@@ -82,24 +81,12 @@ def compiled_with(*, constants: bool = True, **options: Any) -> Callable[[Functi
     """
 
     def compile_it(function: Function) -> Function:
-        dispatcher = numba.njit(**options)(function)
+        # Whoever calls it, and is compiled first: numba's callees take over what is not said.
+        dispatcher = numba.njit(**{"_nrt": True, **options})(function)
         if not constants:
             _take_no_constants(dispatcher)
         dispatcher._cache = MachineCode(function, stamp_of((function.__module__,)))
         return cast(Function, dispatcher)
-
-    return compile_it
-
-
-def native(signature: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile at once into a function of C, whose `address` compiled code and threads can call."""
-
-    def compile_it(function: Callable[..., Any]) -> Any:
-        arguments, _ = sigutils.normalize_signature(signature)  # type: ignore[no-untyped-call]
-        compiler: Any = CFunc(function, (arguments, types.void), {}, options)
-        compiler._cache = MachineCode(function, stamp_of((function.__module__,)))
-        compiler.compile()
-        return compiler
 
     return compile_it
 

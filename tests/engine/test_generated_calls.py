@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
+import numpy as np
 import pytest
 
 from harness.contracts.model import initial_weights
 from harness.engine.backend import backend_class, choose_backend
 from harness.engine.backends.compiled import backend as compiled
+from harness.engine.backends.compiled import parameters
 from harness.engine.cpu_kernels import blas, cycles
 from harness.engine.cpu_kernels.blas import multiplying
 from harness.engine.switches import Switches
@@ -17,7 +20,13 @@ from harness.errors import UnsupportedTrial
 from harness.oracle import run_reference
 from harness.values.places import ROOT
 from tests.support.engine_models import EXAMPLES, example
-from tests.support.engine_runs import disagreements, interpreted_kernels, prepared, run
+from tests.support.engine_runs import (
+    NoClock,
+    disagreements,
+    interpreted_kernels,
+    prepared,
+    run,
+)
 from tests.support.sketches import Sketch
 
 
@@ -42,6 +51,15 @@ def test_without_a_library_that_multiplies_there_is_no_generated_code(
     with pytest.raises(UnsupportedTrial, match="no library with sgemm was found"):
         choose_backend(Switches(), "cpu")
     assert choose_backend(Switches(backend="stepwise"), "cpu") is backend_class("stepwise")
+
+
+def test_without_a_compiler_there_is_no_generated_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told what to install."""
+    name = "harness.engine.backends.compiled.backend"
+    monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    with pytest.raises(UnsupportedTrial, match=r"backend=compiled needs numba, .*; install it"):
+        choose_backend(Switches(), "cpu")
 
 
 def test_torchs_operators_multiply_with_libraries_of_their_own() -> None:
@@ -124,3 +142,27 @@ def test_generated_code_runs_where_torch_is_not_installed() -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["compiled"]
+
+
+@pytest.mark.parametrize(("n_times", "copies"), [(1, False), (20, True)])
+def test_few_rows_are_multiplied_with_weights_as_they_lie(
+    monkeypatch: pytest.MonkeyPatch, n_times: int, copies: bool
+) -> None:
+    """A copy of W^T is made for a mini-batch where it pays, and then after every update."""
+    model, instances, weights = example("tree_lstm")
+    many, made, transpose = list(instances) * n_times, [], parameters.transpose
+
+    def counted(matrix: Any, out: Any) -> None:
+        made.append(matrix.shape)
+        transpose(matrix, out)
+
+    monkeypatch.setattr(parameters, "transpose", counted)
+    with interpreted_kernels():
+        adapter = prepared(model, weights)
+        for _ in range(2):
+            n_before = len(made)
+            now = {k: np.array(v) for k, v in adapter.parameters().items()}
+            found = run(adapter, many)
+            assert disagreements(found, run_reference(model, now, many, "train")) == []
+            assert (len(made) > n_before) == copies
+            adapter.run(NoClock())

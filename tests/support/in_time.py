@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,3 +22,13 @@ def in_time(seconds: int) -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def dies_after(seconds: int) -> Iterator[None]:
+    """End the process with a traceback: for what waits in machine code, with Python's lock."""
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()

@@ -67,7 +67,7 @@ CONTEXT_NAMES: dict[str, Any] = {
     "thread_of": lambda context: (context.thread, context.n_threads),
     "multiplying_of": lambda context: context.scratch,
     "tally_of": lambda context: context.tally,
-    "meet": lambda context: context.barrier.wait(),
+    "meet": lambda context: context.barrier.wait() >= 0,
     "int32_pairs": lambda batches, n: batches,
     "float_matrix": _array,
     "float_vector": _array,

@@ -18,10 +18,11 @@ from harness.machine.compiled import compiled_with
 
 Table = NDArray[np.int64]
 # Words of what a thread is told (context): its number, of how many, their team, what it multiplies
-# with, and what it counts.
-THREAD, N_THREADS, TEAM, SIZES, LETTERS, FACTORS, TALLY, N_WORDS = range(8)
+# with, what it counts, and two words for its error.
+THREAD, N_THREADS, TEAM, SIZES, LETTERS, FACTORS, TALLY, ERROR = range(8)
+N_WORDS = 10
 N_TALLY = 3
-_N_SIZES, _N_LETTERS, _N_FACTORS = 10, 2, 2
+_N_SIZES, _N_LETTERS, _N_FACTORS = 11, 2, 2
 carray: Any = numba.carray  # type: ignore[attr-defined]
 INLINE: dict[str, Any] = {"constants": False, "error_model": "numpy"}
 
@@ -40,8 +41,9 @@ def _pointer(kind: Any) -> Any:
     return intrinsic(make)
 
 
-_float32s, _int64s = _pointer(types.float32), _pointer(types.int64)
+float32s, _int64s = _pointer(types.float32), _pointer(types.int64)
 _int32s, _uint8s = _pointer(types.int32), _pointer(types.uint8)
+uint16s: Any = _pointer(types.uint16)
 
 
 @compiled_with(**INLINE)
@@ -53,13 +55,19 @@ def word(address: int, k: int) -> Any:  # pragma: no cover - compiled
 @compiled_with(**INLINE)
 def float_matrix(places: int, k: int, width: int) -> Any:  # pragma: no cover - compiled
     """Array k of a table: float32, rows of a width."""
-    return carray(_float32s(word(places, 2 * k)), (word(places, 2 * k + 1), width))
+    return carray(float32s(word(places, 2 * k)), (word(places, 2 * k + 1), width))
+
+
+@compiled_with(**INLINE)
+def half_matrix(places: int, k: int, width: int) -> Any:  # pragma: no cover - compiled
+    """Array k of a table: the bits of bfloat16, rows of a width."""
+    return carray(uint16s(word(places, 2 * k)), (word(places, 2 * k + 1), width))
 
 
 @compiled_with(**INLINE)
 def float_vector(places: int, k: int) -> Any:  # pragma: no cover - compiled
     """Array k of a table: float32."""
-    return carray(_float32s(word(places, 2 * k)), (word(places, 2 * k + 1),))
+    return carray(float32s(word(places, 2 * k)), (word(places, 2 * k + 1),))
 
 
 @compiled_with(**INLINE)
@@ -92,7 +100,7 @@ def multiplying_of(context: int) -> Any:  # pragma: no cover - compiled
     return (
         carray(_int64s(word(context, SIZES)), (_N_SIZES,)),
         carray(_uint8s(word(context, LETTERS)), (_N_LETTERS,)),
-        carray(_float32s(word(context, FACTORS)), (_N_FACTORS,)),
+        carray(float32s(word(context, FACTORS)), (_N_FACTORS,)),
     )
 
 
@@ -123,6 +131,8 @@ def line_for(k: int, array: NDArray[Any]) -> str:
         raise TypeError(f"array {k} of {array.shape} is not C-contiguous")
     if array.dtype == np.float32 and array.ndim == 2:
         return f"a{k} = float_matrix(places, {k}, {array.shape[1]})"
+    if array.dtype == np.uint16 and array.ndim == 2:
+        return f"a{k} = half_matrix(places, {k}, {array.shape[1]})"
     kinds = {np.float32: "float", np.int64: "int64", np.int32: "int32"}
     kind = kinds.get(array.dtype.type)
     if kind is None or array.ndim != 1:

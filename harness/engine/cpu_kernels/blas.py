@@ -9,6 +9,7 @@ oneDNN does what has several rows. What is left to OpenBLAS, and where oneDNN is
 - fewer than ONEDNN_ROWS rows, on AVX-512 machines: there OpenBLAS has kernels for small products
   (m n k <= 10^6) that neither pack nor copy, and larger ones are cut into such. GFLOP/s on one
   Zen 5 core, by weights of 256 x 1 024: 4 rows 136 (oneDNN 76), 8 rows 138 (173);
+- one or two rows with W^T, which is read as it lies (from three on it would be rearranged);
 - many rows with W^T, whole: 1 500 rows by 1 024 x 256 at 215 (oneDNN 198);
 - from WHOLE_ROWS rows on nothing is cut: 1 500 rows at 225 whole, 174 cut.
 """
@@ -27,6 +28,7 @@ from harness.engine.cpu_kernels.foreign import call
 from harness.engine.cpu_kernels.libraries import (
     LIBRARY,
     ONEDNN,
+    ONEDNN_PACKAGE,
     OPENBLAS_PACKAGE,
     Library,
     OneDNN,
@@ -36,11 +38,13 @@ from harness.engine.cpu_kernels.libraries import (
 from harness.errors import UnsupportedTrial
 from harness.machine.compiled import compiled_with
 
-ONEDNN_ROWS, WHOLE_ROWS, MANY_ROWS = 6, 96, 256
+ONEDNN_ROWS, ONEDNN_ROWS_TRANSPOSED, WHOLE_ROWS, MANY_ROWS = 6, 3, 96, 256
 NEVER = 2**30
 # sizes[LIMIT]: the largest product that is not cut, 0 where none is; sizes[ONEDNN_FROM]: from how
-# many rows on oneDNN multiplies; sizes[SGEMM], sizes[ONEDNN_SGEMM]: addresses.
-N_SIZES, LIMIT, ONEDNN_FROM, SGEMM, ONEDNN_SGEMM = 10, 6, 7, 8, 9
+# many rows on oneDNN multiplies; sizes[SGEMM] and the next two: addresses.
+N_SIZES, LIMIT, ONEDNN_FROM, SGEMM, ONEDNN_SGEMM, ONEDNN_HALF = 11, 6, 7, 8, 9, 10
+N_FACTORS = 2
+N_HALVES = 2**18  # bfloat16 that are rounded at a time: 512 KiB, half of a Zen 4 core's L2
 PLAIN, TRANSPOSED = ord("N"), ord("T")
 
 Scratch = tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.float32]]
@@ -52,15 +56,18 @@ def blas_scratch(
     """Arrays that `multiply` wants as its last arguments; not to be shared between threads.
 
     Fortran takes every argument by address; these hold sizes, letters (not transposed,
-    transposed) and factors (0, 1). A library with sizes of 32 bits reads the lower half of one,
-    which is the first on all machines that numba compiles for.
+    transposed) and factors (0, 1, and room for N_HALVES of bfloat16). A library with sizes of 32
+    bits reads the lower half of one, which is the first on all machines that numba compiles for.
     """
     sizes = np.zeros(N_SIZES, dtype=np.int64)
     sizes[LIMIT], sizes[SGEMM] = library.limit, library.address
     sizes[ONEDNN_FROM] = NEVER if onednn is None else onednn_from
     sizes[ONEDNN_SGEMM] = 0 if onednn is None else onednn.address
+    sizes[ONEDNN_HALF] = 0 if onednn is None else onednn.half_address
     letters = np.frombuffer(b"NT", dtype=np.uint8).copy()
-    return sizes, letters, np.array([0.0, 1.0], dtype=np.float32)
+    factors = np.zeros(N_FACTORS + N_HALVES // 2, dtype=np.float32)
+    factors[1] = 1.0
+    return sizes, letters, factors
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +110,20 @@ def multiplying(blas: str, n_threads: int) -> Multiplying:
     return Multiplying(scratch, n_used, ", ".join([*names, library.name]), enter)
 
 
+def why_no_halves(blas: str) -> str | None:
+    """Why products of bfloat16 cannot be made here, and what to do; None where they can."""
+    if blas != "auto":
+        return f"multiplies by oneDNN, which blas={blas} excludes; leave one of the two out"
+    if ONEDNN is None:
+        return f"needs oneDNN; pip install {ONEDNN_PACKAGE} (x86-64, Linux), or leave it out"
+    if not ONEDNN.half_address:
+        return (
+            "needs a CPU with AVX-512 BF16 or AMX, of which oneDNN finds"
+            f" {ONEDNN.kernels} here; leave it out"
+        )
+    return None
+
+
 def _nothing() -> None:
     """All other libraries have one number of threads."""
 
@@ -137,7 +158,10 @@ def multiply(
     rows, columns = weight.shape
     x_data, out_data = x.ctypes.data + 4 * x_at, out.ctypes.data + 4 * out_at
     k, m = (columns, rows) if transposed else (rows, columns)
-    if n >= sizes[ONEDNN_FROM] and not (transposed and n >= MANY_ROWS):
+    onednn_from = sizes[ONEDNN_FROM]
+    if transposed and sizes[ONEDNN_SGEMM] != 0:
+        onednn_from = min(onednn_from, ONEDNN_ROWS_TRANSPOSED)
+    if n >= onednn_from and not (transposed and n >= MANY_ROWS):
         call(sizes[ONEDNN_SGEMM], (
             np.int32(PLAIN), np.int32(TRANSPOSED if transposed else PLAIN), n, m, k,
             np.float32(1.0), x_data, x_stride, weight.ctypes.data, columns,

@@ -37,7 +37,7 @@ EXPONENT_BIAS, MANTISSA_BITS = np.int32(127), np.int32(23)
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 
-@compiled_with(inline="always", fastmath=FAST, error_model="numpy")
+@compiled_with(forceinline=True, fastmath=FAST, error_model="numpy")
 def fast_tanh(x: np.float32) -> np.float32:  # pragma: no cover - compiled
     """tanh x in float32."""
     x = min(max(x, -LIMIT), LIMIT)
@@ -47,13 +47,13 @@ def fast_tanh(x: np.float32) -> np.float32:  # pragma: no cover - compiled
     return x * p / q
 
 
-@compiled_with(inline="always", fastmath=FAST, error_model="numpy")
+@compiled_with(forceinline=True, fastmath=FAST, error_model="numpy")
 def fast_sigmoid(x: np.float32) -> np.float32:  # pragma: no cover - compiled
     """1 / (1 + exp(-x)) in float32."""
     return HALF * fast_tanh(HALF * x) + HALF
 
 
-@compiled_with(inline="always", fastmath=FAST, error_model="numpy")
+@compiled_with(forceinline=True, fastmath=FAST, error_model="numpy")
 def fast_exp(x: np.float32) -> np.float32:  # pragma: no cover - compiled
     """e^x in float32; the power of two is written into the exponent's bits."""
     x = min(max(x, LOWEST), HIGHEST)

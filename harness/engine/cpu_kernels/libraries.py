@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.machine.blas_names import onednn_kernels, openblas_name
+from harness.machine.blas_names import onednn_kernels, onednn_multiplies_bfloat16, openblas_name
 
 ONEDNN_PACKAGE = "onednn-cpu-gomp"
 OPENBLAS_PACKAGE = "scipy-openblas64"
@@ -94,11 +94,17 @@ def one_thread(n: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OneDNN:
-    """dnnl_sgemm, whose arguments are C's, and rows come one after the other."""
+    """dnnl_sgemm, whose arguments are C's, and rows come one after the other.
+
+    half_address: of its like for factors of bfloat16 (sums are float32); 0 where this CPU has
+    nothing for them. kernels: the instructions that it takes.
+    """
 
     version: str
     address: int
     set_threads: Callable[[int], object]
+    half_address: int = 0
+    kernels: str = "?"
 
 
 class _Version(ctypes.Structure):
@@ -116,9 +122,17 @@ def _onednn() -> OneDNN | None:
             continue
         version_of.restype = ctypes.POINTER(_Version)
         found = version_of().contents
-        words = f"{found.major}.{found.minor}.{found.patch} ({onednn_kernels(library)})"
-        return OneDNN(words, _address(function), set_threads)
+        kernels = onednn_kernels(library)
+        words = f"{found.major}.{found.minor}.{found.patch} ({kernels})"
+        return OneDNN(words, _address(function), set_threads, _half_of(library), kernels)
     return None
+
+
+def _half_of(library: Any) -> int:
+    if not onednn_multiplies_bfloat16(library):
+        return 0
+    function = getattr(library, "dnnl_gemm_bf16bf16f32", None)
+    return 0 if function is None else _address(function)
 
 
 def _files_of(package: str, beginning: str) -> Iterator[Path]:

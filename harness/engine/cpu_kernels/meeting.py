@@ -22,8 +22,12 @@ from harness.machine.compiled import compiled_with
 SPINS = 2000
 # int64 words of a team, each with a cache line of its own; behind a word that is waited for: how
 # many are parked there.
-JOB, ARRIVED, MEETINGS, READY, STOP, CALLS, N_CALLS = 0, 8, 16, 24, 32, 40, 41
-N_TEAM_WORDS = 48
+JOB, READY, STOP, CALLS, N_CALLS = 0, 8, 16, 24, 25
+# Two meetings, each with how many are there, and a cache line on how often it was held: within a
+# job, and at its end.
+WITHIN, AT_END, _HELD = 32, 48, 8
+FAILED, FIRST = 64, 65  # how many threads failed in this job, and the context of the first
+N_TEAM_WORDS = 72
 PARKED, _BYTES = 1, 8
 _WAIT, _WAKE, _ALL = 128, 129, 2**30  # FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE
 # The number of the system call futex, and whether its 32 bits are the first of a word.
@@ -35,18 +39,58 @@ _syscall: Any = types.ExternalFunction(
 
 
 @compiled_with(**INLINE)
-def meet(context: int) -> None:  # pragma: no cover - compiled
-    """Go on when all threads of the team are here; each must come as often as the others."""
+def meet(context: int) -> bool:  # pragma: no cover - compiled
+    """Go on when all threads of the team are here; each must come as often as the others.
+
+    Returns whether to go on at all: False once a thread has failed, which nobody waits for.
+    """
     n_threads = word(context, N_THREADS)
     if n_threads == 1:
-        return
+        return True
     team = word(context, TEAM)
-    meetings = atomics.load(team + _BYTES * MEETINGS)
-    if atomics.add(team + _BYTES * ARRIVED, np.int64(1)) == n_threads - 1:
-        atomics.store(team + _BYTES * ARRIVED, np.int64(0))
-        tell(team + _BYTES * MEETINGS, meetings + 1)
+    _come_together(team, WITHIN, n_threads)
+    n_failed: int = atomics.load(team + _BYTES * FAILED)
+    return n_failed == 0
+
+
+@compiled_with(**INLINE)
+def meet_at_end(context: int) -> None:  # pragma: no cover - compiled
+    """Go on when all threads are done with a job, or have given it up."""
+    n_threads = word(context, N_THREADS)
+    if n_threads > 1:
+        _come_together(word(context, TEAM), AT_END, n_threads)
+
+
+@compiled_with(**INLINE)
+def fail(context: int) -> None:  # pragma: no cover - compiled
+    """Let all threads give up this job for an error that this one's context holds."""
+    team = word(context, TEAM)
+    if atomics.add(team + _BYTES * FAILED, np.int64(1)) == 0:
+        atomics.store(team + _BYTES * FIRST, context)
+    # Whoever waits goes on. Who comes later has read this word before it looks for failures.
+    held = team + _BYTES * (WITHIN + _HELD)
+    tell(held, atomics.load(held) + 1)
+
+
+@compiled_with(**INLINE)
+def begin_anew(context: int) -> None:  # pragma: no cover - compiled
+    """Forget a failure, once all have met at the end."""
+    team = word(context, TEAM)
+    atomics.store(team + _BYTES * FAILED, np.int64(0))
+    atomics.store(team + _BYTES * WITHIN, np.int64(0))
+
+
+@compiled_with(**INLINE)
+def _come_together(team: int, meeting: int, n_threads: int) -> None:  # pragma: no cover - compiled
+    there, held = team + _BYTES * meeting, team + _BYTES * (meeting + _HELD)
+    times = atomics.load(held)
+    if meeting == WITHIN and atomics.load(team + _BYTES * FAILED) != 0:
+        return
+    if atomics.add(there, np.int64(1)) == n_threads - 1:
+        atomics.store(there, np.int64(0))
+        tell(held, times + 1)
     else:
-        wait_while(team + _BYTES * MEETINGS, meetings)
+        wait_while(held, times)
 
 
 @compiled_with(**INLINE)

@@ -7,6 +7,7 @@ of one.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from harness.engine.cpu_kernels import atomics
 from harness.engine.cpu_kernels.addresses import (
+    ERROR,
     FACTORS,
     INLINE,
     LETTERS,
@@ -33,9 +35,10 @@ from harness.engine.cpu_kernels.addresses import (
     word,
 )
 from harness.engine.cpu_kernels.blas import Scratch
-from harness.engine.cpu_kernels.foreign import call
 from harness.engine.cpu_kernels.meeting import (
     CALLS,
+    FAILED,
+    FIRST,
     HAS_FUTEX,
     JOB,
     N_CALLS,
@@ -43,11 +46,15 @@ from harness.engine.cpu_kernels.meeting import (
     PARKED,
     READY,
     STOP,
-    meet,
+    begin_anew,
+    fail,
+    meet_at_end,
     tell,
     wait_while,
 )
+from harness.errors import UnsupportedTrial
 from harness.machine.compiled import compiled_with
+from harness.machine.native import DONE, call_native, raise_again
 
 _BYTES = 8
 _CALL_WORDS = 4
@@ -88,12 +95,19 @@ class Team:
         self.tallies = [np.zeros(64 // _BYTES * 2, np.int64)[:N_TALLY] for _ in range(self.n)]
         self._contexts = [self._context(thread) for thread in range(self.n)]
         self._table: Table = np.zeros((8, _CALL_WORDS), dtype=np.int64)
+        self._process = os.getpid()
         self._own_context = address_of(self._contexts[0])
         if self.n > 1:
             self._start(enter)
 
     def run(self, calls: Sequence[Call]) -> None:
-        """Let every thread make all calls; they return when all are done."""
+        """Let every thread make all calls; they return when all are done.
+
+        An error of any thread ends the calls of all, and is raised here. So is Ctrl-C, when all are
+        done.
+        """
+        if self.n > 1 and os.getpid() != self._process:
+            raise RuntimeError("a fork has none of its parent's threads; make an engine of its own")
         if len(calls) > len(self._table):
             self._table = np.zeros((len(calls), _CALL_WORDS), dtype=np.int64)
         for k, (callee, batches) in enumerate(calls):
@@ -127,19 +141,36 @@ class Team:
         self._words[STOP] = self._words[JOB] = 1
         _serve(self._own_context)  # compiled here, and over at once
         self._words[STOP] = self._words[JOB] = self._words[READY] = 0
-        kept = (self._words, self._scratch, self.tallies, self._contexts)
-        for context in self._contexts[1:]:
-            arguments = (address_of(context), enter, kept)
-            threading.Thread(target=_enter, args=arguments, daemon=True, name=NAME).start()
         self.close = weakref.finalize(self, _stop, self._words)
-        while self._words[READY] < self.n - 1:
+        kept = (self._words, self._scratch, self.tallies, self._contexts)
+        failed: list[Exception] = []
+        n_running = 1
+        try:
+            for context in self._contexts[1:]:
+                arguments = (address_of(context), enter, failed, kept)
+                threading.Thread(target=_enter, args=arguments, daemon=True, name=NAME).start()
+                n_running += 1
+        except RuntimeError as error:
+            self.close()
+            raise UnsupportedTrial(
+                f"only {n_running} of threads={self.n} could be started ({error}); take fewer, or"
+                " allow more (ulimit -u)"
+            ) from error
+        while self._words[READY] < self.n - 1 and not failed:
             time.sleep(1e-4)
+        if failed:
+            self.close()
+            raise failed[0]
 
 
-def _enter(context: int, enter: Callable[[], object], kept: Any) -> None:
+def _enter(context: int, enter: Callable[[], object], failed: list[Exception], kept: Any) -> None:
     """kept: memory that the thread uses, for as long as it does."""
-    enter()
-    _serve(context)
+    try:
+        enter()
+    except Exception as error:
+        failed.append(error)
+    else:
+        _serve(context)
 
 
 def _stop(words: Table) -> None:
@@ -161,22 +192,31 @@ def _put(table: Any, k: int, function: int, places: int, batches: Any) -> None: 
 
 @compiled_with(**INLINE)
 def _run(context: int, table: Any, n: int) -> None:  # pragma: no cover - compiled
-    """Make calls, the others at the same time."""
-    calls = table.ctypes.data
+    """Make calls, the others at the same time; raises the error of whichever thread had one."""
+    team, calls = word(context, TEAM), table.ctypes.data
     if word(context, N_THREADS) > 1:
-        team = word(context, TEAM)
         atomics.store(team + _BYTES * CALLS, calls)
         atomics.store(team + _BYTES * N_CALLS, n)
         tell(team + _BYTES * JOB, atomics.load(team + _BYTES * JOB) + 1)
     _make(context, calls, n)
+    if atomics.load(team + _BYTES * FAILED) != 0:
+        begin_anew(context)
+        failed = atomics.load(team + _BYTES * FIRST)
+        raise_again(word(failed, ERROR), word(failed, ERROR + 1))
 
 
 @compiled_with(**INLINE)
 def _make(context: int, calls: int, n: int) -> None:  # pragma: no cover - compiled
+    """Make calls until one of them fails, here or elsewhere; never raises."""
+    team = word(context, TEAM)
     for k in range(n):
         at = calls + _BYTES * _CALL_WORDS * k
-        call(word(at, 0), (context, word(at, 1), word(at, 2), word(at, 3)))
-    meet(context)
+        arguments = (context, word(at, 1), word(at, 2), word(at, 3))
+        if call_native(word(at, 0), context + _BYTES * ERROR, arguments) != DONE:
+            fail(context)
+        if atomics.load(team + _BYTES * FAILED) != 0:
+            break
+    meet_at_end(context)
 
 
 @compiled_with(nogil=True, **INLINE)

@@ -13,8 +13,13 @@ from harness.engine.cpu_kernels.shares import all_apart
 from harness.engine.lowering.plan import BufferName, Slots
 from harness.engine.rows.layout import EMPTY
 
+# From how many rows of a function on its products take copies of W^T. A library rearranges W^T for
+# each product of several rows, at a cost that grows with the rows; a copy costs its time once. The
+# batches of one sentence do not earn it, those of four do.
+COPIES_FROM = 40
 # Stand in for the rows of a function that a mini-batch lacks.
 NO_ROWS: NDArray[np.int32] = np.zeros(1, dtype=np.int32)
+YES, NO = np.ones(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
 
 
 class Argument(Protocol):
@@ -55,13 +60,42 @@ class ParameterOf:
 
 @dataclass(frozen=True, slots=True)
 class TransposedOf:
-    """A copy of a matrix, rows and columns exchanged, as it is in this mini-batch."""
+    """A copy of a matrix, rows and columns exchanged; of use where HasManyRows says so."""
+
+    moves: ClassVar[bool] = True
+    type_id: int
+    name: str
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        is_used = _has_many_rows(memory, self.type_id)
+        return memory.parameters.transposed(self.name, up_to_date=is_used)
+
+
+@dataclass(frozen=True, slots=True)
+class HasManyRows:
+    """Whether a function has so many rows in this mini-batch that copies of W^T pay (1,)."""
+
+    moves: ClassVar[bool] = True
+    type_id: int
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        return YES if _has_many_rows(memory, self.type_id) else NO
+
+
+def _has_many_rows(memory: Memory, type_id: int) -> bool:
+    geometry = memory.geometry(type_id)
+    return geometry is not None and geometry.rows.n >= COPIES_FROM
+
+
+@dataclass(frozen=True, slots=True)
+class HalfOf:
+    """A matrix rounded to bfloat16, as it is in this mini-batch."""
 
     moves: ClassVar[bool] = True
     name: str
 
     def find(self, memory: Memory) -> NDArray[Any]:
-        return memory.parameters.transposed(self.name)
+        return memory.parameters.half(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +204,20 @@ class EdgeStartOf:
     def find(self, memory: Memory) -> NDArray[Any]:
         geometry = memory.geometry(self.type_id)
         return EMPTY if geometry is None else geometry.gathers[None].edge_start
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeBoundsOf:
+    """Where the edges of every batch begin, and where the last one's end (n_batches + 1,)."""
+
+    moves: ClassVar[bool] = True
+    type_id: int
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        geometry = memory.geometry(self.type_id)
+        return (
+            EMPTY if geometry is None else geometry.gathers[None].edge_start[geometry.rows.starts]
+        )
 
 
 @dataclass(frozen=True, slots=True)

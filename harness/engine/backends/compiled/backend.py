@@ -59,8 +59,10 @@ class Backend(backend.Backend):
             return f"its kernels are for the CPU, not for device={device}; use backend=stepwise"
         if switches.profile and not cycles.READABLE:
             return "profile=true reads a counter of x86 processors, which this is not"
-        if switches.precision != EXACT:
+        if switches.precision not in (EXACT, "bf16"):
             return f"precision={switches.precision} is for backend=cuda; leave it out"
+        if switches.precision == "bf16" and (reason := blas.why_no_halves(switches.blas)):
+            return f"precision=bf16 {reason}"
         if switches.streaming:
             return "streaming=true is for backend=cuda: a CPU has no time to spare; leave it out"
         if switches.persistent:
@@ -151,8 +153,13 @@ class Backend(backend.Backend):
             plans = self._plans if type_id is None else {type_id: self._plans[type_id]}
             having = {t: plan for t, plan in plans.items() if plan.steps(stage)}
             self._n_programs += 1
-            profile = self.switches.profile
-            self._loops[key] = CompiledLoop(having, stage, self._found, profile=profile)
+            self._loops[key] = CompiledLoop(
+                having,
+                stage,
+                self._found,
+                profile=self.switches.profile,
+                half=self.switches.precision == "bf16",
+            )
         return self._loops[key]
 
     def _whole(self, stage: str, batches: IntArray) -> IntArray:

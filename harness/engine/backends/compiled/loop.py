@@ -21,9 +21,15 @@ class CompiledLoop:
     """One stage of some vertex functions."""
 
     def __init__(
-        self, plans: Mapping[int, Plan], stage: str, found: Found, *, profile: bool = False
+        self,
+        plans: Mapping[int, Plan],
+        stage: str,
+        found: Found,
+        *,
+        profile: bool = False,
+        half: bool = False,
     ) -> None:
-        source = write_loop(plans, stage, profile=profile)
+        source = write_loop(plans, stage, profile=profile, half=half)
         self._found, self._numbers = found, found.add(source.arguments)
         self._places = found.places[self._numbers]
         self._found_for = (0, 0)

@@ -8,8 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
+from harness.engine.cpu_kernels.blas import N_HALVES
+from harness.engine.cpu_kernels.halves import round_rows
 from harness.engine.cpu_kernels.memory_kernels import descend, transpose, update_rows
 from harness.engine.rows.layout import Index
+from harness.errors import UnsupportedTrial
 from harness.vertex.folding import FoldedTable
 from harness.vertex.subgraph.columns import Pack
 
@@ -33,7 +36,9 @@ class Parameters:
         self._dense: dict[str, NDArray[np.float32]] = {}
         self._written: dict[str, NDArray[np.int64]] = {}
         self._transposed: dict[str, NDArray[np.float32]] = {}
+        self._halves: dict[str, NDArray[np.uint16]] = {}
         self._stale: set[str] = set()  # transposed copies of what has changed since
+        self._stale_halves: set[str] = set()
 
     def fold(self, tables: Iterable[FoldedTable]) -> None:
         """Multiply tables with weights, once; their products are parameters like any other."""
@@ -60,16 +65,33 @@ class Parameters:
             self._dense[name] = np.empty_like(self.values[name])
         return self._dense[name]
 
-    def transposed(self, name: str) -> NDArray[np.float32]:
-        """A transposed copy of a matrix, brought up to date."""
+    def transposed(self, name: str, *, up_to_date: bool) -> NDArray[np.float32]:
+        """A transposed copy of a matrix, brought up to date where that is asked for."""
         value = self.values[name]
         if name not in self._transposed:
             self._transposed[name] = np.empty(value.shape[::-1], dtype=np.float32)
             self._stale.add(name)
-        if name in self._stale:
+        if up_to_date and name in self._stale:
             transpose(value, self._transposed[name])
             self._stale.discard(name)
         return self._transposed[name]
+
+    def half(self, name: str) -> NDArray[np.uint16]:
+        """A copy of a matrix rounded to bfloat16, brought up to date."""
+        value = self.values[name]
+        if name not in self._halves:
+            if sum(value.shape) > N_HALVES:
+                raise UnsupportedTrial(
+                    f"precision=bf16 rounds rows of at most {N_HALVES} numbers, and {name} is"
+                    f" {' x '.join(map(str, value.shape))}; leave it out"
+                )
+            self._halves[name] = np.empty(value.shape, dtype=np.uint16)
+            self._stale_halves.add(name)
+        if name in self._stale_halves:
+            rows, width = value.shape
+            round_rows(value, 0, width, rows, width, self._halves[name].reshape(-1), 0)
+            self._stale_halves.discard(name)
+        return self._halves[name]
 
     def written(self, name: str) -> NDArray[np.int64]:
         """Whether it holds anything (n_threads,): every thread keeps count of its own part."""
@@ -86,6 +108,7 @@ class Parameters:
         """One step of SGD on every parameter that has a gradient."""
         step = np.float32(learning_rate)
         self._stale.update(self._transposed)
+        self._stale_halves.update(self._halves)
         for name in self._holding():
             gradient = self._dense[name]
             if name not in self.packs:

@@ -9,6 +9,7 @@ from harness.engine.backends.compiled.arguments import (
     ApartOf,
     Argument,
     BufferOf,
+    EdgeBoundsOf,
     EdgeStartOf,
     FilledOf,
     FirstRowOf,
@@ -31,6 +32,7 @@ from harness.engine.lowering.plan import (
 from harness.vertex.operators import EDGE
 
 BLAS = "sizes, letters, factors"
+MEET = "if not meet(context): return"  # which another thread's error ends
 
 
 class Rows(StrEnum):
@@ -61,7 +63,7 @@ class Places:
 
     arguments: of all functions, to be added to. whole: whether the stage also runs over all rows of
     the function at once. lines: what is written so far. profile: whether to count the ticks of what
-    moves data.
+    moves data. half: whether factors of products are rounded to bfloat16.
     """
 
     type_id: int
@@ -69,6 +71,7 @@ class Places:
     arguments: list[Argument]
     whole: bool = False
     profile: bool = False
+    half: bool = False
     lines: list[str] = field(default_factory=list)
     rows: Rows = Rows.SHARE
     _checked: set[BufferName] = field(default_factory=set)
@@ -168,7 +171,7 @@ class Places:
         self.rows = rows
 
     def _meet_for(self, rows: str, *, alone: bool, inside: str = "") -> None:
-        lines = ["meet(context)", f"alone = {alone}", *self._rows_from(rows)]
+        lines = [MEET, f"alone = {alone}", *self._rows_from(rows)]
         self.lines += [inside + line for line in lines]
 
     def buffer(self, ref: Ref) -> Buffer:
@@ -246,18 +249,14 @@ class Places:
         n_slots = 1 if slots is None else len(slots)
         filled = self.name_of(FilledOf(self.type_id, name))
         states, buffer = self.array_of(state_buffer(name.of)), self.array_of(name)
-        runs, bounds = (
-            self.name_of(RunsOf(self.type_id, slots)),
-            self.name_of(StartsOf(self.type_id)),
-        )
-        if slots is None:
-            bounds = f"{self.edge_start()}[{bounds}]"
+        runs = self.name_of(RunsOf(self.type_id, slots))
+        bounds = self.name_of((EdgeBoundsOf if slots is None else StartsOf)(self.type_id))
         self.lines += [
             f"if whole and {self.first_of(slots)} < 0 and {filled}[thread] == 0:",
             f"    {filled}[thread] = 1",
             f"    fill_viewed({states}, {self.index(slots)}, {runs}, {bounds}, {buffer}, {n_slots},"
             " tally, thread, n_threads)",
-            "    meet(context)",
+            f"    {MEET}",
         ]
 
     def operand(self, i: int) -> str:

@@ -8,6 +8,9 @@ from functools import singledispatchmethod
 
 from harness.engine.backends.compiled.arguments import (
     GradientOf,
+    HalfOf,
+    HasManyRows,
+    ParameterOf,
     PullOf,
     TransposedOf,
     WrittenOf,
@@ -142,9 +145,7 @@ class StageWriter(Places):
         k = shape[1] if step.transposed else shape[0]
         n = self.n(self.buffer(step.out).domain)
         x, out = self.place(step.x), self.place(step.out)
-        weight, transposed = self.parameter(step.parameter), step.transposed
-        if transposed and self._has_few_rows:
-            weight, transposed = self.name_of(TransposedOf(step.parameter)), False
+        weight = self.name_of((HalfOf if self.half else ParameterOf)(step.parameter))
         lines, inside = [LAUNCH], ""
         if step.x.width != k:  # a matrix a vertex
             per_vertex = step.x.width // k
@@ -160,8 +161,23 @@ class StageWriter(Places):
         if step.bias is not None:
             lines.append(f"{inside}fill_rows({of(out)}, {n}, {self.parameter(step.bias)})")
         accumulate = step.accumulate or step.bias is not None
-        how = f"{weight}, {transposed}, {accumulate}"
-        lines.append(f"{inside}multiply({of(x)}, {n}, {how}, {of(out)}, {BLAS})")
+        multiply = "multiply_half" if self.half else "multiply"
+
+        def product(weight: str, *, transposed: bool) -> str:
+            how = f"{weight}, {transposed}, {accumulate}"
+            return f"{multiply}({of(x)}, {n}, {how}, {of(out)}, {BLAS})"
+
+        plain = product(weight, transposed=step.transposed)
+        if step.transposed and self._has_few_rows and not self.half:
+            copied = self.name_of(TransposedOf(self.type_id, step.parameter))
+            lines += [
+                f"{inside}if {self.name_of(HasManyRows(self.type_id))}[0] != 0:",
+                f"{inside}    {product(copied, transposed=False)}",
+                f"{inside}else:",
+                f"{inside}    {plain}",
+            ]
+        else:
+            lines.append(f"{inside}{plain}")
         self.lines += lines
 
     @property
@@ -260,7 +276,8 @@ class StageWriter(Places):
         share = f"{first}, {n_own} = share({node.shape[0]}, FLOATS, thread, n_threads)"
         self.lines.append(inside + share)
         if node.op == "outer_sum":
-            self.lines.append(f"{inside}add_outer({operands}, {n}, {target}, {BLAS})")
+            add_outer = "add_outer_half" if self.half else "add_outer"
+            self.lines.append(f"{inside}{add_outer}({operands}, {n}, {target}, {BLAS})")
         else:
             self.lines.append(f"{inside}add_up_rows({operands}, {n}, {target})")
 

@@ -1,0 +1,176 @@
+"""precision=bf16 on a CPU: rounding, products, the whole engine, and who is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from harness.engine.backend import choose_backend
+from harness.engine.backends.compiled import parameters
+from harness.engine.backends.compiled.parameters import Parameters
+from harness.engine.cpu_kernels import blas
+from harness.engine.cpu_kernels.blas import N_HALVES, multiplying
+from harness.engine.cpu_kernels.halves import add_outer_half, multiply_half, round_rows
+from harness.engine.cpu_kernels.libraries import ONEDNN
+from harness.engine.switches import Switches
+from harness.errors import UnsupportedTrial
+from harness.measuring.launch import run_worker
+from harness.oracle import run_reference
+from harness.trials.spec import TrialSpec
+from harness.values.precision import TOLERANCES
+from tests.support.engine_models import example
+from tests.support.engine_runs import disagreements, prepared, run
+
+needs_halves = pytest.mark.skipif(
+    ONEDNN is None or not ONEDNN.half_address, reason="this CPU multiplies no bfloat16"
+)
+Floats = NDArray[np.float32]
+
+
+def _rounded(x: Floats) -> Floats:
+    """As float32, by round_rows."""
+    bits = np.empty(x.size, np.uint16)
+    rows = np.ascontiguousarray(x, np.float32).reshape(-1, x.shape[-1])
+    round_rows(rows, 0, rows.shape[1], *rows.shape, bits, 0)
+    return (bits.astype(np.uint32) << 16).view(np.float32).reshape(x.shape)
+
+
+@settings(deadline=None)
+@given(st.floats(width=32, allow_nan=False))
+def test_numbers_go_to_the_nearest_of_which_the_last_bit_is_even(x: float) -> None:
+    exact = np.float32(x)
+    (found,) = _rounded(np.array([exact]))
+    bits = int(exact.view(np.uint32))
+    below, above = (np.uint32(bits & 0xFFFF0000), np.uint32((bits & 0xFFFF0000) + 0x10000))
+    rest = bits & 0xFFFF
+    up = rest > 0x8000 or (rest == 0x8000 and int(below) & 0x10000)
+    assert found.view(np.uint32) == (above if up else below)
+
+
+def test_what_is_no_number_stays_none() -> None:
+    nans = np.array([0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF, 0xFF800001], np.uint32).view(np.float32)
+    assert np.isnan(_rounded(nans)).all()
+    infinite = np.array([np.inf, -np.inf], np.float32)
+    np.testing.assert_array_equal(_rounded(infinite), infinite)
+
+
+def _halves(matrix: Floats) -> NDArray[np.uint16]:
+    return (_rounded(matrix).view(np.uint32) >> 16).astype(np.uint16)
+
+
+SHAPES = ((1, 3, 5), (7, 16, 4), (64, 5, 33), (0, 4, 4), (50, 90, 300), (300, 9, 7), (9, 40_000, 3))
+
+
+@needs_halves
+@pytest.mark.parametrize(("transposed", "accumulate"), list(product((False, True), repeat=2)))
+def test_a_product_is_that_of_rounded_factors(transposed: bool, accumulate: bool) -> None:
+    scratch, random = multiplying("auto", 1).for_thread(), np.random.default_rng(0)
+    for n, k, m in SHAPES:
+        weight = random.standard_normal((m, k) if transposed else (k, m)).astype(np.float32)
+        x = random.standard_normal((n + 3, k + 5)).astype(np.float32)
+        found = random.standard_normal((n + 2, m + 7)).astype(np.float32)
+        expected = found.astype(np.float64)
+        w = _rounded(weight.T if transposed else weight).astype(np.float64)
+        target = expected[2 : 2 + n, 6 : 6 + m]
+        target[:] = _rounded(x)[1 : 1 + n, 2 : 2 + k] @ w + (target if accumulate else 0.0)
+        multiply_half(
+            x, k + 5 + 2, k + 5, n, _halves(weight), transposed, accumulate,
+            found, 2 * (m + 7) + 6 if n else 0, m + 7, *scratch,
+        )  # fmt: skip
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.sqrt(k + 1))
+
+
+@needs_halves
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_outer_product_is_that_of_rounded_factors(is_first: bool) -> None:
+    scratch, random = multiplying("auto", 1).for_thread(), np.random.default_rng(0)
+    for n, k, m in (*SHAPES[:-1], (20_000, 16, 24)):
+        x = random.standard_normal((n + 3, k + 5)).astype(np.float32)
+        dy = random.standard_normal((n + 2, m + 7)).astype(np.float32)
+        found = random.standard_normal((k, m)).astype(np.float32)
+        sums = _rounded(x)[1 : 1 + n, 2 : 2 + k].T.astype(np.float64)
+        first = 0.0 if is_first else found.astype(np.float64)
+        expected = sums @ _rounded(dy)[2 : 2 + n, 6 : 6 + m] + first
+        written = np.array([int(not is_first)])
+        places = (x, k + 5 + 2, k + 5, dy, 2 * (m + 7) + 6 if n else 0, m + 7, n)
+        add_outer_half(*places, found, written, *scratch)
+        assert written[0] == 1
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.sqrt(n + 1))
+
+
+@needs_halves
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "threads"), [("tree_lstm", 1), ("tree_lstm", 2), ("mv_rnn", 1)])
+def test_the_engine_is_as_near_to_the_oracle_as_the_word_allows(name: str, threads: int) -> None:
+    model, instances, weights = example(name)
+    oracle = run_reference(model, weights, instances, "train")
+    adapter = prepared(model, weights, Switches(precision="bf16"), threads=threads)
+    found = run(adapter, instances)
+    assert disagreements(found, oracle, TOLERANCES["bf16"].array) == []
+    assert disagreements(found, oracle, 1e-4) != [], "products were as exact as ever"
+    assert adapter.in_force()["precision"] == "bf16"
+    adapter.run(_NoClock())  # an update: rounded weights are brought up to date
+    again = adapter.result()
+    now = {k: np.asarray(v) for k, v in adapter.parameters().items()}
+    updated = run_reference(model, now, instances, "train")
+    adapter.load(instances)
+    adapter.run(_NoClock(), update=False)
+    assert disagreements(adapter.result(), updated, TOLERANCES["bf16"].array) == []
+    assert again.loss != adapter.result().loss
+
+
+class _NoClock:
+    def mark(self, phase: str) -> None:
+        """Nothing is timed."""
+
+
+@needs_halves
+@pytest.mark.slow
+def test_a_record_bears_the_warning_and_the_error(
+    make_spec: Callable[..., TrialSpec], tmp_path: Path
+) -> None:
+    spec = make_spec(adapter="systems.on_core.vertex", system_options={"precision": "bf16"})
+    record = run_worker(spec, tmp_path / "raw" / "r0.json", tmp_path / "r0.log")
+    assert record.status == "ok"
+    assert "lower_precision" in record.warnings
+    assert record.check is not None
+    assert record.check.max_rel_err is not None
+    assert record.check.max_rel_err > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("switches", "onednn", "says"),
+    [
+        ({}, None, r"precision=bf16 needs oneDNN; pip install onednn-cpu-gomp"),
+        ({}, "old", r"needs a CPU with AVX-512 BF16 or AMX, of which oneDNN finds AVX2 here"),
+        ({"blas": "openblas"}, "same", r"which blas=openblas excludes; leave one of the two out"),
+        ({"precision": "tf32"}, "same", r"precision=tf32 is for backend=cuda; leave it out"),
+    ],
+)
+def test_who_cannot_is_told_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, switches: dict[str, str], onednn: str | None, says: str
+) -> None:
+    if onednn is None:
+        monkeypatch.setattr(blas, "ONEDNN", None)
+    elif onednn == "old":
+        if ONEDNN is None:
+            pytest.skip("oneDNN is not installed")
+        monkeypatch.setattr(blas, "ONEDNN", replace(ONEDNN, half_address=0, kernels="AVX2"))
+    with pytest.raises(UnsupportedTrial, match=says):
+        choose_backend(Switches(**{"precision": "bf16", **switches}), "cpu")
+
+
+def test_rows_that_no_thread_has_room_for_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parameters, "N_HALVES", 8)
+    wide = Parameters({"W": np.zeros((5, 4), np.float32)}, 1)
+    with pytest.raises(UnsupportedTrial, match=r"rows of at most 8 numbers, and W is 5 x 4"):
+        wide.half("W")
+    assert N_HALVES > 2**16
