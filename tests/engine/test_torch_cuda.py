@@ -35,9 +35,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return as_if
 
 
-def test_a_build_for_cpus(
-    pretend: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_build_for_cpus(pretend: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
     pretend(cuda=None)
     assert "is built for CPUs; install a build of it for CUDA" in str(why_no_cuda())
     assert main() == 0

@@ -1,4 +1,4 @@
-"""The table of what kinds take: it goes on where it ended, and what is the same is compiled once."""
+"""The table of what kinds take: it goes on where it ended; what is the same is compiled once."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness.engine.backends.cuda.arrays import GradientOf, ParameterOf
-from harness.engine.backends.cuda.kinds import StepKind
+from harness.engine.backends.cuda.kinds import StepKind, TileKind
 from harness.engine.backends.cuda.module import Entry, Module
 from harness.engine.backends.cuda.offline import ARCHITECTURES, Resources
-from harness.engine.backends.cuda.tiles import Tile
+from harness.engine.backends.cuda.tiles import Tile, Tiling
 from scripts.kernel_resources import (
     KINDS,
     PAGE,
@@ -23,6 +23,7 @@ from scripts.kernel_resources import (
     save,
     table,
 )
+from tests.support.tree_lstm_kernels import modules_of
 
 
 def step(name: str, width: int) -> Entry:
@@ -47,7 +48,7 @@ def test_kinds_of_equal_text_are_compiled_once() -> None:
 
 
 def test_it_goes_on_where_it_ended_with_the_h200_first(tmp_path: Path) -> None:
-    kernels, texts = kernels_of(MODULES)
+    _, texts = kernels_of(MODULES)
     calls, found = count(), read(tmp_path / "none.csv")
     n_left = compile_all(texts, found, numbered(), lambda: next(calls) >= 3, lambda _: None)
     assert n_left == 2 * len(ARCHITECTURES) - 3
@@ -77,3 +78,36 @@ def test_a_file_of_other_columns_is_made_anew(tmp_path: Path) -> None:
 MOST_REGISTERS = 255  # of a thread
 MOST_SPILLED_BYTES = 64
 MOST_SHARED_BYTES = 100 * 1024  # so that two programs fit a processor with 228 KiB
+
+
+def test_every_kind_is_within_its_budget() -> None:
+    found = read(KINDS)
+    assert found
+    for key, one in found.items():
+        assert 0 < one.n_registers <= MOST_REGISTERS, key
+        assert one.spilled_bytes <= MOST_SPILLED_BYTES, key
+        assert one.shared_bytes <= MOST_SHARED_BYTES, key
+
+
+@pytest.mark.parametrize("hidden_size", [64, 256, 512])
+def test_kinds_of_the_headline_are_compiled_as_they_are_written_now(hidden_size: int) -> None:
+    """A kind of another text is not in the file: run python -m scripts.kernel_resources.
+
+    For an H200 none of many rows spills.
+    """
+    modules = modules_of(hidden_size)
+    kernels, _ = kernels_of(("", kernel, module.entries) for kernel, module in modules.items())
+    found = read(KINDS)
+    missing = {kind for one in kernels for kind in one.kinds if (kind, "sm_90") not in found}
+    assert not missing
+    for one in kernels:
+        for kind, entry in zip(one.kinds, modules[one.kernel].entries, strict=True):
+            if isinstance(entry.kind, TileKind) and entry.tile == Tiling().products[-1][1]:
+                assert found[kind, "sm_90"].spilled_bytes == 0, (one.kernel, kind)
+
+
+def test_rows_of_the_page_are_as_the_file_says() -> None:
+    modules = modules_of(256)
+    name = "tree_lstm, sst, hidden 256, train"
+    kernels, _ = kernels_of((name, kernel, module.entries) for kernel, module in modules.items())
+    assert set(table(kernels, read(KINDS)).splitlines()) <= set(PAGE.written.splitlines())
