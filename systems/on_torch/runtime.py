@@ -153,6 +153,11 @@ class TorchSystem(System):
         """Peak of CUDA memory; None on the CPU, where the process's own peak counts."""
         return int(torch.cuda.max_memory_allocated()) if self._device.type == "cuda" else None
 
+    def forget_peak_memory(self) -> None:
+        """Let the peak of CUDA memory begin anew."""
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+
     def versions(self) -> dict[str, str]:
         """Build facts of torch."""
         found = _BLAS.search(torch.__config__.show())

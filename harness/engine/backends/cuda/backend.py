@@ -291,6 +291,11 @@ class Backend(backend.Backend):
             return int(torch.cuda.max_memory_allocated())
         return None
 
+    def forget_peak_memory(self) -> None:
+        """Let the peak of CUDA memory begin anew."""
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+
 
 def _details(phase: Phase) -> Details:
     """What a launch does, for a timeline."""

@@ -164,3 +164,8 @@ class Backend(backend.Backend):
         if self._device.type == "cuda":
             return int(torch.cuda.max_memory_allocated())
         return None
+
+    def forget_peak_memory(self) -> None:
+        """Let the peak of CUDA memory begin anew."""
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
