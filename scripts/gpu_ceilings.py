@@ -96,7 +96,7 @@ def _graph_node_us(device: str) -> float:
 
 
 def _barrier_us(device: str) -> float:
-    """Between two phases of one launch: as many programs as a persistent kernel has, and no work."""
+    """Of one launch that does nothing else, with as many programs as a persistent kernel has."""
     kernel: Any = load_generated(MEETING, "run")
     n_programs = torch.cuda.get_device_properties(device).multi_processor_count
     grid = (n_programs * PROGRAMS_PER_PROCESSOR,)

@@ -195,7 +195,7 @@ class System(ABC):
         return None
 
     def peak_memory_bytes(self) -> int | None:
-        """Return the peak, since last forgotten, of memory that only the framework sees (a GPU's)."""
+        """Return the peak of memory that only the framework sees (a GPU's); None for none."""
         return None
 
     def forget_peak_memory(self) -> None:  # noqa: B027 - most frameworks see the process's alone
