@@ -22,6 +22,8 @@ def why_no_cuda() -> str | None:
         )
     try:
         torch.ones(1, device="cuda").add_(1).item()
+    except torch.OutOfMemoryError:
+        return None  # it can; that others have all memory is told when a trial has none
     except RuntimeError as error:
         first = (str(error).splitlines() or ["it does not say why"])[0]
         return (

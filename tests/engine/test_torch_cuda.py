@@ -19,11 +19,14 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """A PyTorch for some CUDA that sees a GPU, computes on it or fails, of some capability."""
 
     def as_if(
-        cuda: str | None = "12.8", sees: bool = True, error: str = "", capability: Any = (9, 0)
+        cuda: str | None = "12.8",
+        sees: bool = True,
+        error: Exception | None = None,
+        capability: Any = (9, 0),
     ) -> None:
         def ones(*_: Any, **__: Any) -> torch.Tensor:
-            if error:
-                raise RuntimeError(error)
+            if error is not None:
+                raise error
             return torch.zeros(1)
 
         monkeypatch.setattr(torch.version, "cuda", cuda)
@@ -48,7 +51,7 @@ def test_a_driver_that_is_too_old(pretend: Callable[..., None]) -> None:
 
 
 def test_a_gpu_that_the_build_has_no_code_for(pretend: Callable[..., None]) -> None:
-    pretend(error=NO_CODE)
+    pretend(error=RuntimeError(NO_CODE))
     said = str(why_no_cuda())
     assert "cannot compute on A GPU (CUDA error: no kernel image" in said
     assert "\n" not in said
@@ -62,6 +65,11 @@ def test_a_gpu_that_can_be_used(
     assert why_not_on_this_gpu() is None
     assert main() == 0
     assert capsys.readouterr().out.strip() == ""
+
+
+def test_a_gpu_whose_memory_others_have_can_be_used(pretend: Callable[..., None]) -> None:
+    pretend(error=torch.OutOfMemoryError("CUDA out of memory"))
+    assert why_no_cuda() is None
 
 
 @pytest.mark.parametrize("capability", [(7, 5), (13, 0)])
