@@ -3,7 +3,7 @@
     python -m scripts.gpu_ceilings cuda > ceilings.json
 
 The design of the engine's CUDA backend rests on these (docs/engine.md): a level of a tree is as
-fast as a launch and a product of few rows. Launches and graphs are of CUDA alone.
+fast as a launch and a product of few rows. Launches, graphs and barriers are of CUDA alone.
 """
 
 from __future__ import annotations
@@ -13,14 +13,30 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import torch
+
+from harness.engine.backends.cuda.backend import PROGRAMS_PER_PROCESSOR
+from harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS
+from harness.engine.backends.cuda.module import BARRIER, HEADER
+from harness.engine.generated import load_generated
 
 N_REPEATS = 7
 COPIED_BYTES = 2**28
 N_LAUNCHES = 1000
 # Rows by inner by columns: levels of a tree at hidden size 256 and 512, and the leaves of 64 trees.
 PRODUCTS = ((16, 512, 768), (64, 512, 768), (1280, 256, 768), (64, 1024, 1536), (2048, 2048, 2048))
+# The barrier of the engine's own persistent kernels, many times over.
+MEETING = f"""{HEADER}
+{BARRIER}
+
+@triton.jit(do_not_specialize=["n"])
+def run(barrier, n):
+    for phase in range(0, n):
+        meet(barrier, (phase + 1) * tl.num_programs(0))
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,6 +61,7 @@ def ceilings(device: str, *, copied_bytes: int = COPIED_BYTES) -> dict[str, obje
         },
         "launch_us": _launch_us(device) if is_cuda else None,
         "graph_node_us": _graph_node_us(device) if is_cuda else None,
+        "barrier_us": _barrier_us(device) if is_cuda else None,
     }
 
 
@@ -76,6 +93,21 @@ def _graph_node_us(device: str) -> float:
         for _ in range(N_LAUNCHES):
             one.zero_()
     return 1e6 * seconds(graph.replay, device) / N_LAUNCHES
+
+
+def _barrier_us(device: str) -> float:
+    """Of one launch that does nothing else, with as many programs as a persistent kernel has."""
+    kernel: Any = load_generated(MEETING, "run")
+    n_programs = torch.cuda.get_device_properties(device).multi_processor_count
+    grid = (n_programs * PROGRAMS_PER_PROCESSOR,)
+    barrier = torch.zeros(1, dtype=torch.int32, device=device)
+
+    def meet(n: int) -> None:
+        barrier.zero_()
+        kernel[grid](barrier, n, **OPTIONS, **COOPERATIVE)
+
+    spent = [seconds(partial(meet, n), device) for n in (0, N_LAUNCHES)]
+    return 1e6 * (spent[1] - spent[0]) / N_LAUNCHES
 
 
 def seconds(run: Callable[[], object], device: str) -> float:

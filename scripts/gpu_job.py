@@ -25,6 +25,7 @@ from harness.values.places import CONF_DIR, ROOT
 
 FOLDER = ROOT / "results" / "gpu"
 CARRIED = ("gpu", "raw", "tables", "figures", "artefacts", "sittings")
+N_SHARDS = 6  # of the tests: their kernels take minutes to compile
 LEAST_S = 60.0  # with less left, no step is begun
 LEFT = "are left for the next run"  # harness/planning/pending.py says so
 
@@ -46,10 +47,14 @@ def steps(python: str, snakemake: str) -> tuple[Step, ...]:
     """All steps in order."""
     measure = (snakemake, "--quiet", "rules")
     paper = ("--config", "scale=paper", "device=cuda", "budget={budget}s")
-    test = (python, "-m", "pytest", "-q", "-m", "gpu", "-n", "8", "--dist", "worksteal")
+    parallel = ("-n", "8", "--dist", "worksteal", "-p", "tests.support.shards")
+    test = (python, "-m", "pytest", "-q", "-m", "gpu", *parallel)
     return (
         Step("doctor", (python, "-m", "harness.commands.doctor"), 120),
-        Step("tests", (*test, "tests/engine", "tests/systems")),
+        *(
+            Step(f"tests_{k}", (*test, f"--shard={k}/{N_SHARDS}", "tests/engine", "tests/systems"))
+            for k in range(1, N_SHARDS + 1)
+        ),
         Step("ceilings", (python, "-m", "scripts.gpu_ceilings", "cuda"), 120),
         Step("headlines", (*measure, "draw_answers", *paper), goes_on=True),
         Step("cavs", (*measure, *artefacts_of("cavs"), *paper), goes_on=True),

@@ -56,12 +56,13 @@ class Unstarted(Backend):
 
 @dataclass(frozen=True, slots=True)
 class GpuWorkload:
-    """A model with its data, at a size of the papers, in mini-batches of 64."""
+    """A model with its data, at a size of the papers, in mini-batches of 64; options: of bench."""
 
     model: str
     dataset: str
     hidden_size: int
     mode: str
+    options: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -75,7 +76,7 @@ class GpuWorkload:
                 [
                     *("system=vertex", f"model={self.model}", f"dataset={self.dataset}"),
                     *(f"hidden_size={self.hidden_size}", "batch_size=64", f"mode={self.mode}"),
-                    f"timing.n_mini_batches={n_mini_batches}",
+                    *(f"timing.n_mini_batches={n_mini_batches}", *self.options),
                 ]
             )
         )
@@ -116,5 +117,11 @@ WORKLOADS = tuple(
         ("gated_lattice_lstm", "weibo_lattice", 128, "train"),
         ("seq2seq", "iwslt15_dev", 256, "infer"),
         ("seq2seq", "iwslt15_dev", 256, "train"),
+        ("birnn", "xnli_synthetic", 256, "infer"),
+        ("birnn", "xnli_synthetic", 256, "train"),
+        ("stack_rnn", "xnli_synthetic", 256, "infer"),
+        ("nested_rnn", "xnli_synthetic", 256, "infer"),
+        ("drnn", "xnli_synthetic", 256, "infer"),
+        ("cell", "complete_trees", 256, "infer", ("dataset.options.n_leaves=2",)),
     )
 )

@@ -1,10 +1,10 @@
-"""What every kernel of every model takes of a GPU's processors, compiled here without a GPU.
+"""What every kind of every model takes of a GPU's processors, compiled here without a GPU.
 
     BENCH_DATA=... python -m scripts.kernel_resources --minutes 9
 
-Writes the table of docs/gpu_kernels.md. To compile all takes an hour of one core; a call ends once
-its time is up, and the next goes on: what stands in the table of a kernel whose text is the same
-is kept, and what is not compiled yet says so.
+Writes docs/gpu_kinds.csv, kind by kind, and the table of docs/gpu_kernels.md, kernel by kernel.
+Every kind is compiled by itself, once for all workloads that have the same; a call ends once its
+time is up, and the next goes on.
 """
 
 from __future__ import annotations
@@ -13,61 +13,54 @@ import argparse
 import hashlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
+from pathlib import Path
 
-from harness.engine.backends.cuda.module import Module
+from harness.engine.backends.cuda.module import Entry, Module, write_module
 from harness.engine.backends.cuda.offline import ARCHITECTURES, Resources, resources_of
+from harness.records.whole_files import replace_whole
 from harness.values.places import ROOT
 from scripts.gpu_workloads import WORKLOADS
 from scripts.marked_page import MarkedPage
 
 PAGE = MarkedPage(ROOT / "docs" / "gpu_kernels.md", "kernel_resources")
-NOT_YET = "not compiled yet"
-HEAD = ("workload", "kernel", "text", "kinds", *ARCHITECTURES)
+KINDS = ROOT / "docs" / "gpu_kinds.csv"
+HEAD = "kind,architecture,n_registers,spilled_bytes,shared_bytes"
+PRECISION = "ieee"
+SAVED_EVERY = 20  # kinds, so that a call that is stopped loses little
+Found = dict[tuple[str, str], Resources]  # by the hash of a kind's text, and architecture
 Compile = Callable[[Module, str], Resources]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One kernel; text: the beginning of its text's hash."""
+class KernelKinds:
+    """One kernel of a workload, with the hashes of its kinds' texts."""
 
     workload: str
     kernel: str
-    text: str
-    kinds: str
-    cells: tuple[str, ...]
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """What has to be the same for cells to be kept."""
-        return self.workload, self.kernel, self.text
-
-    @property
-    def line(self) -> str:
-        """Of the table."""
-        return f"| {self.workload} | {self.kernel} | {self.text} | {self.kinds} | " + (
-            " | ".join(self.cells) + " |"
-        )
+    kinds: tuple[str, ...]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the table."""
-    parser = argparse.ArgumentParser(description="Compile kernels for GPUs that are not here.")
+    """Compile what is not known yet, and write both files."""
+    parser = argparse.ArgumentParser(description="Compile kinds for GPUs that are not here.")
     parser.add_argument("--minutes", type=float, default=9.0)
     seconds = 60 * parser.parse_args(arguments).minutes
-    modules = [
-        (workload.name, kernel, module)
+    is_over = partial(_is_over, time.monotonic() + seconds)
+    kernels, texts = kernels_of(
+        (workload.name, kernel, module.entries)
         for workload in WORKLOADS
         for backend, _ in workload.arranged(1)
         for kernel, module in backend.modules.items()
-        if module.entries
-    ]
-    rows = begun(modules, rows_of(PAGE.written))
-    is_over = partial(_is_over, time.monotonic() + seconds)
-    rows = compiled(rows, modules, resources_of, is_over)
-    PAGE.write(table(rows))
+    )
+    found = {key: one for key, one in read(KINDS).items() if key[0] in texts}
+    n_left = compile_all(texts, found, resources_of, is_over, partial(save, KINDS))
+    save(KINDS, found)
+    PAGE.write(table(kernels, found))
+    print(f"{n_left} of {len(texts) * len(ARCHITECTURES)} are left for the next call")
     return 0
 
 
@@ -75,55 +68,83 @@ def _is_over(end: float) -> bool:
     return time.monotonic() >= end
 
 
-def begun(modules: Sequence[tuple[str, str, Module]], known: Sequence[Row]) -> list[Row]:
-    """Rows of all kernels with what is known of them."""
-    cells = {row.key: row.cells for row in known}
-    none = (NOT_YET,) * len(ARCHITECTURES)
-    rows = []
-    for workload, kernel, module in modules:
-        text = hashlib.sha256(module.text.encode()).hexdigest()[:8]
-        kept = cells.get((workload, kernel, text), none)
-        rows.append(Row(workload, kernel, text, str(len(module.entries)), kept))
-    return rows
+def kernels_of(
+    modules: Iterable[tuple[str, str, Sequence[Entry]]],
+) -> tuple[list[KernelKinds], dict[str, Module]]:
+    """Kernels that have kinds, and every kind by itself: those of equal text once."""
+    kernels, texts = [], {}
+    for workload, kernel, entries in modules:
+        if entries:
+            alone = [write_module([entry], PRECISION, {}) for entry in entries]
+            names = [hashlib.sha256(one.text.encode()).hexdigest()[:12] for one in alone]
+            texts |= dict(zip(names, alone, strict=True))
+            kernels.append(KernelKinds(workload, kernel, tuple(names)))
+    return kernels, texts
 
 
-def compiled(
-    rows: Sequence[Row],
-    modules: Sequence[tuple[str, str, Module]],
+def compile_all(
+    texts: dict[str, Module],
+    found: Found,
     compile_: Compile,
     is_over: Callable[[], bool],
-) -> list[Row]:
-    """Fill in what is not there until time is up, an architecture after the other, sm_90 first."""
-    found = {(row.workload, row.kernel): list(row.cells) for row in rows}
-    for architecture in sorted(ARCHITECTURES, key=lambda name: name != "sm_90"):
-        place = list(ARCHITECTURES).index(architecture)
-        for workload, kernel, module in modules:
-            cells = found[workload, kernel]
-            if cells[place] == NOT_YET and not is_over():
-                cells[place] = words_of(compile_(module, architecture))
-    return [
-        Row(row.workload, row.kernel, row.text, row.kinds, tuple(found[row.workload, row.kernel]))
-        for row in rows
+    save_: Callable[[Found], None],
+) -> int:
+    """Add what is not there until time is up; returns how many are left.
+
+    All for an H200 first, then for the others kind by kind, so that headlines are whole early.
+    """
+    others = [name for name in ARCHITECTURES if name != "sm_90"]
+    wanted = [*product(texts, ["sm_90"]), *product(texts, others)]
+    for name, architecture in wanted:
+        if (name, architecture) not in found and not is_over():
+            found[name, architecture] = compile_(texts[name], architecture)
+            if len(found) % SAVED_EVERY == 0:
+                save_(found)
+    return len(texts) * len(ARCHITECTURES) - len(found)
+
+
+# --- files ---
+
+
+def read(path: Path) -> Found:
+    """What is known; nothing where there is no file, or one of other columns."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    if lines[:1] != [HEAD]:
+        return {}
+    rows = (line.split(",") for line in lines[1:])
+    return {(row[0], row[1]): Resources(*map(int, row[2:])) for row in rows}
+
+
+def save(path: Path, found: Found) -> None:
+    """Write all that is known, in the order of names."""
+    lines = [
+        f"{name},{architecture},{one.n_registers},{one.spilled_bytes},{one.shared_bytes}"
+        for (name, architecture), one in sorted(found.items())
     ]
+    replace_whole(path, "\n".join([HEAD, *lines]) + "\n")
 
 
-def words_of(found: Resources) -> str:
-    """Registers, bytes spilled, KiB shared."""
-    return f"{found.n_registers}, {found.spilled_bytes}, {-(-found.shared_bytes // 1024)}"
+def table(kernels: Sequence[KernelKinds], found: Found) -> str:
+    """A row for every kernel, as Markdown."""
+    head = ("workload", "kernel", "kinds", *ARCHITECTURES)
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for one in kernels:
+        cells = (words_of(one.kinds, name, found) for name in ARCHITECTURES)
+        words = (one.workload, one.kernel, str(len(one.kinds)), *cells)
+        lines.append(f"| {' | '.join(words)} |")
+    return "\n".join(lines)
 
 
-def table(rows: Sequence[Row]) -> str:
-    """As Markdown."""
-    head = f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}"
-    return "\n".join([head, *(row.line for row in rows)])
-
-
-def rows_of(written: str) -> list[Row]:
-    """The rows of a table, nothing where there is none or one of other columns."""
-    lines = [line.strip("| ").split(" | ") for line in written.splitlines()]
-    if not lines or tuple(lines[0]) != HEAD:
-        return []
-    return [Row(*cells[:4], tuple(cells[4:])) for cells in lines[2:]]
+def words_of(kinds: Sequence[str], architecture: str, found: Found) -> str:
+    """The most of any kind: registers, bytes spilled (by how many kinds), KiB shared."""
+    known = [found[kind, architecture] for kind in kinds if (kind, architecture) in found]
+    if len(known) < len(kinds):
+        return f"{len(known)} of {len(kinds)} compiled"
+    spilled = [one.spilled_bytes for one in known if one.spilled_bytes]
+    by = f" (by {len(spilled)})" if spilled else ""
+    registers = max(one.n_registers for one in known)
+    shared = max(-(-one.shared_bytes // 1024) for one in known)
+    return f"{registers}, {max(spilled, default=0)}{by}, {shared}"
 
 
 if __name__ == "__main__":

@@ -195,8 +195,11 @@ class System(ABC):
         return None
 
     def peak_memory_bytes(self) -> int | None:
-        """Return the peak of memory that only the framework sees (a GPU's) since `prepare`."""
+        """Return the peak of memory that only the framework sees (a GPU's); None for none."""
         return None
+
+    def forget_peak_memory(self) -> None:  # noqa: B027 - most frameworks see the process's alone
+        """Let that peak begin anew: called once, between the check and the timed passes."""
 
     def synchronize(self) -> None:  # noqa: B027 - nothing to wait for unless a device is involved
         """Wait until all work is done; called by the clock, also before `prepare`."""

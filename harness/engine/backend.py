@@ -214,6 +214,9 @@ class Backend(ABC):
         """Peak of memory that only the device sees; None on the CPU."""
         return None
 
+    def forget_peak_memory(self) -> None:  # noqa: B027 - on the CPU the process's counts
+        """Let that peak begin anew."""
+
 
 def backend_names() -> tuple[str, ...]:
     """Names of all backends, found without importing any of them."""

@@ -67,6 +67,15 @@ def gpu_is_throttled() -> bool:
         return False
 
 
+def sm_clock_mhz() -> int | None:
+    """Return how fast that GPU's processors run now; None where the driver does not tell."""
+    try:
+        with _first_visible() as handle:
+            return int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))
+    except pynvml.NVMLError:
+        return None
+
+
 @contextmanager
 def _first_visible() -> Iterator[Any]:
     """The driver's handle of the GPU that CUDA programs take first; raises NVMLError for none.

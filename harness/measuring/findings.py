@@ -32,6 +32,7 @@ class Findings:
     n_instances: int | None = None
     baseline_memory_bytes: int | None = None
     peak_memory_bytes: int | None = None
+    gpu_clocks_mhz: tuple[int | None, int | None] | None = None
     compile_s: float | None = None
     n_compilations: int | None = None
     learn_s: float | None = None
@@ -105,6 +106,7 @@ def record_of(
         source_sha256=source_sha256(spec),
         machine=describe_machine().to_dict(),
         gpu=used_gpu() if spec.device == "cuda" else None,
+        gpu_clocks_mhz=findings.gpu_clocks_mhz,
         versions=versions,
         config=spec.to_dict(),
         started_at=started_at,

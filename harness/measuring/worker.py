@@ -23,6 +23,7 @@ import numpy as np
 from harness.contracts.system import RunSettings, System, load_adapter
 from harness.errors import BenchError, OutputError, ScheduleError, UnsupportedTrial
 from harness.machine.disturbance import Disturbance
+from harness.machine.gpus import sm_clock_mhz
 from harness.machine.memory import (
     forget_peak_memory,
     give_back_memory,
@@ -237,13 +238,17 @@ def _time(
     spec: TrialSpec, workload: Workload, system: System, witness: Witness, findings: Findings
 ) -> None:
     forget_peak_memory()
+    system.forget_peak_memory()
     n_before = told_n_compilations(system)
     system.moving_share()  # of runs so far, which are not timed
     n_warm = len(witness.between_s)
     nothing_s = findings.empty_sample_s = empty_sample_s(system.synchronize)
+    clock_mhz = sm_clock_mhz() if spec.device == "cuda" else None
     disturbance = Disturbance(spec.device)
     timed_runs = time_passes(witness, workload.mini_batches, spec.timing)
     disturbances = disturbance.warnings()
+    if clock_mhz is not None:
+        findings.gpu_clocks_mhz = (clock_mhz, sm_clock_mhz())
     findings.peak_memory_bytes = told_peak_memory_bytes(system) or peak_memory_bytes()
     n_in_passes = (told_n_compilations(system) or 0) - (n_before or 0)
     if findings.n_compilations is not None:

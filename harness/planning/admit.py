@@ -5,18 +5,30 @@ A trial that is planned here for nodes of a cluster is admitted by what their pr
 
 from __future__ import annotations
 
+import sys
+
 from harness.errors import ConfigError
 from harness.machine.facts import usable_cpus
 from harness.machine.gpus import has_cuda_device
+from harness.machine.torch_device import why_torch_cannot
 from harness.planning.nodes import Nodes
 from harness.trials.spec import TrialSpec
 
 
 def default_device(nodes: Nodes | None = None) -> str:
-    """Return "cuda" where an NVIDIA device is visible, or the nodes have one, else "cpu"."""
+    """Return "cuda" where PyTorch can use an NVIDIA device, or the nodes have one, else "cpu".
+
+    Where there is a device that PyTorch cannot use, one line on stderr says so.
+    """
     if nodes is not None:
         return nodes.device
-    return "cuda" if has_cuda_device() else "cpu"
+    if not has_cuda_device():
+        return "cpu"
+    reason = why_torch_cannot()
+    if reason is not None:
+        print(f"device=cpu, with its sizes, though there is a GPU: {reason}", file=sys.stderr)
+        return "cpu"
+    return "cuda"
 
 
 def admit(spec: TrialSpec, nodes: Nodes | None = None) -> None:

@@ -128,6 +128,7 @@ class Record(_Frozen):
     in_force: dict[str, str] = Field(default_factory=dict)
     machine: dict[str, Any]
     gpu: str | None = None  # the one that computed, of those that the machine has
+    gpu_clocks_mhz: tuple[int | None, int | None] | None = None  # before and behind the passes
     versions: dict[str, str]
     config: dict[str, Any]
     started_at: str

@@ -107,6 +107,9 @@ class Adapter(Reference):
         self._go_wrong("peak_memory_bytes")
         return None
 
+    def forget_peak_memory(self) -> None:
+        self._go_wrong("forget_peak_memory")
+
     def synchronize(self) -> None:
         self._go_wrong("synchronize")
 

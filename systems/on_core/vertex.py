@@ -238,3 +238,7 @@ class Adapter(System):
     def peak_memory_bytes(self) -> int | None:
         """Peak of the device's own memory; None on the CPU, where the process's counts."""
         return self.engine.backend.peak_memory_bytes()
+
+    def forget_peak_memory(self) -> None:
+        """Let that peak begin anew."""
+        self.engine.backend.forget_peak_memory()

@@ -202,6 +202,11 @@ class TensorFlowSystem(System):
             return None
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
+    def forget_peak_memory(self) -> None:
+        """Let the peak of CUDA memory begin anew."""
+        if self._device != "/CPU:0":
+            tf.config.experimental.reset_memory_stats("GPU:0")
+
     def versions(self) -> dict[str, str]:
         """Build facts of TensorFlow."""
         facts = {

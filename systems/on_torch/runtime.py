@@ -23,6 +23,7 @@ from harness.contracts.system import (
     System,
     why_not_written,
 )
+from harness.engine.torch_cuda import why_no_cuda
 from systems.inference_only import why_not_trained
 from systems.on_torch.parts.output_layer import LateOutputs
 
@@ -54,8 +55,8 @@ class TorchSystem(System):
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         """CUDA has to be there, and the model to be written for torch."""
-        if settings.device == "cuda" and not torch.cuda.is_available():
-            return "torch sees no CUDA device here"
+        if settings.device == "cuda" and (reason := why_no_cuda()) is not None:
+            return reason
         reason = why_not_written(model.name, cls.models, cls.network)
         return reason or why_not_trained(model, settings.mode)
 
@@ -151,6 +152,11 @@ class TorchSystem(System):
     def peak_memory_bytes(self) -> int | None:
         """Peak of CUDA memory; None on the CPU, where the process's own peak counts."""
         return int(torch.cuda.max_memory_allocated()) if self._device.type == "cuda" else None
+
+    def forget_peak_memory(self) -> None:
+        """Let the peak of CUDA memory begin anew."""
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
 
     def versions(self) -> dict[str, str]:
         """Build facts of torch."""

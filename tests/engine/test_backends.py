@@ -131,7 +131,7 @@ def test_what_was_passed_over_is_in_the_record(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_it_agrees_with_the_oracle(kind: type[Backend], name: str) -> None:
     if kind is KINDS["cuda"] and name not in INTERPRETED:
-        pytest.skip("interpreted, it takes seconds; its programs are walked")
+        pytest.skip("test_interpreted_kernels.py interprets every model, in small tiles")
     setting = Setting(name)
     parts = [setting.instances[1:2], setting.instances, setting.instances * 3]
     for part in parts[: 2 if kind is KINDS["cuda"] else 3]:  # interpreted, the last takes seconds
@@ -150,7 +150,7 @@ def test_it_agrees_with_the_oracle(kind: type[Backend], name: str) -> None:
 def test_in_parts_it_does_the_same_work(kind: type[Backend], name: str) -> None:
     """And tells of every batch, or of every launch where batches run together."""
     if kind is KINDS["cuda"] and name not in INTERPRETED:
-        pytest.skip("interpreted, it takes seconds; its programs are walked")
+        pytest.skip("test_interpreted_kernels.py interprets every model, in small tiles")
     setting, kinds, depth = Setting(name), Counter[str](), [0]
 
     @contextmanager

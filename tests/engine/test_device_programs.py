@@ -32,6 +32,7 @@ from harness.oracle import run_reference
 from harness.vertex.operators import Node
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_setting import Setting
+from tests.support.tree_lstm_kernels import modules_of
 from tests.support.walked_backend import NAMES, WalkedBackend
 
 Change = Callable[[TileKind], TileKind]
@@ -233,6 +234,18 @@ def test_a_mini_batch_is_one_upload() -> None:
     setting.train(setting.instances)
     setting.engine.update(0.1)
     assert backend.n_uploads == before + 1
+
+
+def test_rows_that_several_products_read_are_loaded_once() -> None:
+    """Of an internal vertex, eight products of two children: a loop for each child."""
+    module = modules_of(64)["forward"]
+    kinds = module.text.split("def kind_")[1:]
+    n_products = []
+    for text, entry in zip(kinds, module.entries, strict=True):
+        if isinstance(entry.kind, TileKind) and entry.kind.products:
+            n_products.append(len(entry.kind.products))
+            assert text.count("for k0 in") == len({(p.x, p.k) for p in entry.kind.products})
+    assert max(n_products) == 8
 
 
 def test_arrays_lie_behind_their_places() -> None:

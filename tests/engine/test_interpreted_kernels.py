@@ -5,50 +5,32 @@ tests/engine/test_backends.py runs the same with the tiles that a GPU gets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import product
+from collections.abc import Iterator
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
 import pytest
 
 import harness.engine.engine
-from harness.contracts.model import Model, ModelSizes, Weights, initial_weights
+from harness.contracts.model import Model, ModelSizes
 from harness.engine.backends.cuda import backend as cuda
 from harness.engine.backends.cuda.backend import Backend
-from harness.engine.backends.cuda.tiles import MANY, Tile, Tiling
 from harness.engine.switches import Switches
-from harness.models.lattice_gru import LatticeGRU
-from harness.models.mv_rnn import MVRNN
+from harness.models.birnn import BiRNN
+from harness.models.drnn import DRNN
+from harness.models.nested_rnn import NestedRNN
+from harness.models.stack_rnn import StackRNN
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
-from harness.oracle import run_reference
 from harness.values.precision import TOLERANCES
 from tests.support.drawn_trees import trees
 from tests.support.engine_models import EXAMPLES
-from tests.support.engine_runs import ONE_BY_ONE, disagreements, prepared, run
-from tests.support.lattices import LATTICES
-from tests.support.walked_backend import PoisonedMemory, WalkedBackend
-
-# Tiles so small that few values fit any; products of more than two rows are of the other kind.
-SMALL = Tiling(
-    products=((2, Tile(2, 4, 8, spread=True)), (MANY, Tile(16, 16, 16))),
-    plain=Tile(8, 4, 1),
-    sums=Tile(16, 16, 16),
-    wide_rows=Tile(4, 2, 1),
-)
-
-
-TOLERANCE = 3e-5  # of float32, as in the contract of backends
-
-
-class SmallTiles(Backend):
-    """Small tiles, and memory that shows what was never written."""
-
-    tiling = SMALL
-
-    def _make_memory(self, weights: Weights) -> PoisonedMemory:
-        return PoisonedMemory(weights, self._device)
+from tests.support.engine_runs import ONE_BY_ONE
+from tests.support.pairwise import pairwise_choices
+from tests.support.sentences import random_sentences
+from tests.support.small_tiles import TOLERANCE, SmallTiles, wrong
+from tests.support.walked_backend import WalkedBackend
 
 
 @pytest.fixture
@@ -58,27 +40,6 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: SmallTiles)
     with np.errstate(all="ignore"):  # rows that are masked out are computed with all the same
         yield
-
-
-def wrong(
-    model: Model,
-    instances: Sequence[Any],
-    switches: Switches | None = None,
-    mode: str = "train",
-    policy: str = "agenda",
-    tolerances: Sequence[float] = (TOLERANCE,),
-) -> list[str]:
-    """What of one mini-batch is not the oracle's, within the last of the tolerances.
-
-    Within those before it something must be wrong.
-    """
-    weights = initial_weights(model, 7)
-    adapter = prepared(model, weights, switches, policy, mode)
-    oracle = run_reference(model, weights, instances, mode)
-    result = run(adapter, instances)
-    *too_narrow, wide = (disagreements(result, oracle, tolerance) for tolerance in tolerances)
-    assert all(too_narrow)
-    return wide
 
 
 # Below a tile; a tile and some; two tiles and some. Interpreting a size takes seconds.
@@ -103,30 +64,70 @@ def test_batches_of_one_and_of_hundreds(interpreted: None) -> None:
     assert wrong(TreeLSTM(sizes), trees(sizes, [3] * 50)) == []
 
 
-@pytest.mark.parametrize("mode", ["train", "infer"])
-def test_states_with_several_readers(mode: str, interpreted: None) -> None:
-    sizes = EXAMPLES["lattice_gru"][0].sizes
-    assert wrong(LatticeGRU(sizes), list(LATTICES), mode=mode) == []
+# Edges to several children at once change kernels where these do; NumPy walks all below.
+@pytest.mark.slow
+@pytest.mark.parametrize("switch", ["lazy_batching", "fusion", "none"])
+def test_switches_with_several_children_at_once(switch: str, interpreted: None) -> None:
+    model, instances = EXAMPLES["child_sum"]
+    assert wrong(model, instances, Switches(**ONE_BY_ONE[switch])) == []
 
 
-@pytest.mark.parametrize("mode", ["train", "infer"])
-def test_a_matrix_of_every_vertex(mode: str, interpreted: None) -> None:
-    sizes = ModelSizes(5, {"words": 7, "classes": 3})
-    assert wrong(MVRNN(sizes), trees(sizes, (5, 3)), mode=mode) == []
-
-
-# Edges to several children at once change kernels where these do; NumPy walks all pairs below.
-IN_THE_INTERPRETER = [
-    *(("tree_lstm", switch) for switch in ONE_BY_ONE),
-    *(("child_sum", switch) for switch in ("all", "lazy_batching", "fusion", "none")),
-]
+# Every switch that changes what this backend is given or how it starts it.
+SWITCHES = {
+    "lazy_batching": (True, False),
+    "hoisting": (True, False),
+    "fusion": (True, False),
+    "gather_fusion": (True, False),
+    "layout": ("read_order", "policy", "pq", "dynet"),
+    "pre_gather_parameters": (True, False),
+    "share_equal_inputs": (False, True),
+    "fold_tables": (False, True),
+    "outputs": ("stage", "vertices"),
+    "streaming": (False, True),
+    "persistent": (False, True),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "switch"), IN_THE_INTERPRETER)
-def test_every_switch_in_the_interpreter(name: str, switch: str, interpreted: None) -> None:
+@pytest.mark.parametrize("chosen", pairwise_choices(SWITCHES), ids=str)
+def test_switches_by_pairs(chosen: dict[str, Any], interpreted: None) -> None:
+    model, instances = EXAMPLES["tree_lstm"]
+    for mode in ("train", "infer"):
+        assert wrong(model, instances[1:], Switches(**chosen), mode) == [], mode
+
+
+def test_every_pair_occurs() -> None:
+    found = pairwise_choices(SWITCHES)
+    assert len(found) < 16
+    for a, b in combinations(SWITCHES, 2):
+        seen = {(one[a], one[b]) for one in found}
+        assert seen == set(product(SWITCHES[a], SWITCHES[b]))
+
+
+SIZES = ModelSizes(5, {"words": 7, "classes": 3})
+PROGRAMS: dict[str, Model] = {
+    "birnn": BiRNN(SIZES),
+    "stack_rnn": StackRNN(SIZES),
+    "nested_rnn": NestedRNN(SIZES, fewest=2, most=4),
+    "drnn": DRNN(SIZES, p_child=0.9, generations=3),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_with_control_flow_in_the_interpreter(name: str, interpreted: None) -> None:
+    model = PROGRAMS[name]
+    chains = random_sentences(model.instance_kind, (3, 2), model.sizes, seed=1)
+    for mode in ("train", "infer"):
+        assert wrong(model, chains, mode=mode) == [], mode
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_model_in_the_interpreter(name: str, interpreted: None) -> None:
     model, instances = EXAMPLES[name]
-    assert wrong(model, instances, Switches(**ONE_BY_ONE[switch])) == []
+    for mode in ("train", "infer"):
+        assert wrong(model, instances[:2], mode=mode) == [], mode
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

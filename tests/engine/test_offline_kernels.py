@@ -16,7 +16,7 @@ from harness.engine.backends.cuda.model import KERNELS
 from harness.values.places import ROOT
 
 MOST_REGISTERS = 255  # of a thread
-MOST_SPILLED_BYTES = 64  # of a thread, in loops over tiles that are read once
+MOST_SPILLED_BYTES = 40  # of a thread, once a tile: what the loop over tiles saves around a call
 MOST_SHARED_BYTES = 100 * 1024  # so that two programs fit a processor with 228 KiB
 
 pytestmark = [
@@ -26,7 +26,7 @@ pytestmark = [
 
 
 def resources_at(precision: str, *kernels: str, launch: str = "by_phase") -> Any:
-    """What these kernels of Tree-LSTM in training take of an H200."""
+    """What these kernels of Tree-LSTM in training, hidden 256, take of an H200."""
     arguments = (precision, launch, *kernels)
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.offline_resources", *arguments],

@@ -13,11 +13,13 @@ import torch
 
 import harness.engine.engine
 from harness.engine.backend import Backend
+from harness.engine.backends.cuda import memory
 from harness.engine.backends.stepwise import backend as stepwise
 from harness.engine.backends.stepwise import workspace
+from harness.errors import UnsupportedTrial
 from harness.measuring.child_process import is_out_of_memory
 from harness.oracle import run_reference
-from tests.support.engine_models import EXAMPLES
+from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_setting import Setting
 from tests.support.walked_backend import PoisonedMemory, WalkedBackend
 
@@ -102,6 +104,19 @@ def test_an_array_is_given_up_before_a_larger_one_is_asked_for(
     look()
     assert all(before > after for before, after in pairwise(seen[:-1]))
     assert seen[-1] == seen[-2] < seen[0]  # nothing went only after what took its place was there
+
+
+def test_what_kernels_cannot_count_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of parameters before anything is computed, of rows when a mini-batch has too many."""
+    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
+    largest = max(weight.size for weight in example("tree_lstm")[2].values())
+    monkeypatch.setattr(memory, "MOST_ELEMENTS", largest - 1)
+    with pytest.raises(UnsupportedTrial, match=rf"{largest} elements.* smaller hidden_size, or"):
+        Setting("tree_lstm")
+    monkeypatch.setattr(memory, "MOST_ELEMENTS", largest)
+    setting = Setting("tree_lstm")
+    with pytest.raises(UnsupportedTrial, match="give a smaller batch_size, or use backend=stepwis"):
+        setting.train(setting.instances * largest)
 
 
 @pytest.mark.parametrize(

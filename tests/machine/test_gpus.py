@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pynvml
 import pytest
 
-from harness.machine.gpus import gpu_is_throttled, used_gpu
+from harness.machine.gpus import gpu_is_throttled, sm_clock_mhz, used_gpu
 
 NAMES = ("first", "second")
 HOT = "GPU-second"  # slowed down by heat
@@ -31,6 +31,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         "nvmlDeviceGetHandleByUUID": by_uuid,
         "nvmlDeviceGetName": lambda handle: handle.removeprefix("GPU-"),
         "nvmlDeviceGetUUID": lambda handle: handle,
+        "nvmlDeviceGetClockInfo": lambda handle, _: 1980 if handle == HOT else 1755,
         "nvmlDeviceGetCurrentClocksThrottleReasons": lambda handle: slowed if handle == HOT else 0,
     }
     for name, fake in fakes.items():
@@ -62,6 +63,7 @@ def test_the_first_visible_gpu_is_looked_at(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert used_gpu() == used
     assert gpu_is_throttled() is is_slow
+    assert sm_clock_mhz() == (None if used is None else 1980 if is_slow else 1755)
     assert driver
 
 
@@ -72,3 +74,4 @@ def test_without_a_driver_no_gpu_is_named_or_slow(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(pynvml, "nvmlInit", no_driver)
     assert used_gpu() is None
     assert gpu_is_throttled() is False
+    assert sm_clock_mhz() is None

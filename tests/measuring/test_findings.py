@@ -31,6 +31,7 @@ FULL = Findings(
     n_instances=8,
     baseline_memory_bytes=100,
     peak_memory_bytes=200,
+    gpu_clocks_mhz=(1980, 1755),
     compile_s=0.25,
     learn_s=0.5,
     choose_s=0.75,

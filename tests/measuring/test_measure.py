@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.contracts.system import Clock
 from harness.measuring import worker
 from harness.measuring.launch import worker_environment
 from harness.measuring.worker import main
@@ -221,3 +222,22 @@ def test_memory_is_given_back_before_the_warm_up_and_not_after(
         note(name)
     assert measure(make_spec(), tmp_path).status == "ok"
     assert order == names
+
+
+def test_a_frameworks_own_peak_begins_anew_behind_the_check(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    run = fake_systems.Adapter.run
+
+    def counted(self: fake_systems.Adapter, clock: Clock, *, update: bool = True) -> None:
+        calls.append("run")
+        run(self, clock, update=update)
+
+    monkeypatch.setattr(fake_systems.Adapter, "run", counted)
+    monkeypatch.setattr(
+        fake_systems.Adapter, "forget_peak_memory", lambda _: calls.append("forget"), raising=False
+    )
+    record = measure(make_spec(), tmp_path)
+    assert calls.count("forget") == 1
+    assert 0 < calls.index("forget") < len(calls) - len(record.samples_s)

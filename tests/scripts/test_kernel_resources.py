@@ -1,26 +1,38 @@
-"""The table of what kernels take: it goes on where it ended, and keeps nothing of other kernels."""
+"""The table of what kinds take: it goes on where it ended; what is the same is compiled once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 
-from harness.engine.backends.cuda.kinds import RowSumKind
+import pytest
+
+from harness.engine.backends.cuda.arrays import GradientOf, ParameterOf
+from harness.engine.backends.cuda.kinds import StepKind, TileKind
 from harness.engine.backends.cuda.module import Entry, Module
-from harness.engine.backends.cuda.offline import Resources
-from harness.engine.backends.cuda.tiles import Tile
-from scripts.kernel_resources import NOT_YET, begun, compiled, rows_of, table
+from harness.engine.backends.cuda.offline import ARCHITECTURES, Resources
+from harness.engine.backends.cuda.tiles import Tile, Tiling
+from scripts.kernel_resources import (
+    KINDS,
+    PAGE,
+    KernelKinds,
+    compile_all,
+    kernels_of,
+    read,
+    save,
+    table,
+)
+from tests.support.tree_lstm_kernels import modules_of
 
-ENTRY = Entry(RowSumKind.__new__(RowSumKind), Tile(1, 1, 1))
-MODULES = [
-    ("a model", "forward", Module("def run(): 1", (ENTRY,), ())),
-    ("a model", "backward", Module("def run(): 2", (ENTRY, ENTRY), ())),
-]
+
+def step(name: str, width: int) -> Entry:
+    kind = StepKind(ParameterOf(name), width, 0, GradientOf(name), width, 0, 1, width)
+    return Entry(kind, Tile(16, 64, 1))
 
 
-def ends_after(n: int) -> Callable[[], bool]:
-    calls = count()
-    return lambda: next(calls) >= n
+# Steps of the same size are the same text, whatever the parameter is called.
+MODULES = [("one", "update", [step("a", 8), step("b", 8)]), ("two", "update", [step("c", 16)])]
 
 
 def numbered() -> Callable[[Module, str], Resources]:
@@ -28,29 +40,74 @@ def numbered() -> Callable[[Module, str], Resources]:
     return lambda module, architecture: Resources(next(calls), 0, 1025)
 
 
-def test_it_goes_on_where_it_ended_with_the_h200_first() -> None:
-    rows = compiled(begun(MODULES, []), MODULES, numbered(), ends_after(3))
-    assert [row.cells for row in rows] == [
-        ("3, 0, 2", "1, 0, 2", NOT_YET),
-        (NOT_YET, "2, 0, 2", NOT_YET),
-    ]
-    again = begun(MODULES, rows_of(table(rows)))
-    assert again == rows
-    done = compiled(again, MODULES, numbered(), ends_after(100))
-    assert [row.cells for row in done] == [
-        ("3, 0, 2", "1, 0, 2", "2, 0, 2"),
-        ("1, 0, 2", "2, 0, 2", "3, 0, 2"),
-    ]
+def test_kinds_of_equal_text_are_compiled_once() -> None:
+    kernels, texts = kernels_of([*MODULES, ("three", "backward", [])])
+    assert [one.workload for one in kernels] == ["one", "two"]
+    assert kernels[0].kinds[0] == kernels[0].kinds[1]
+    assert len(texts) == 2
 
 
-def test_a_kernel_of_another_text_is_compiled_anew() -> None:
-    rows = compiled(begun(MODULES, []), MODULES, numbered(), ends_after(100))
-    changed = [("a model", "forward", Module("def run(): 3", (ENTRY,), ())), MODULES[1]]
-    found = begun(changed, rows_of(table(rows)))
-    assert found[0].cells == (NOT_YET,) * 3
-    assert found[1] == rows[1]
+def test_it_goes_on_where_it_ended_with_the_h200_first(tmp_path: Path) -> None:
+    _, texts = kernels_of(MODULES)
+    calls, found = count(), read(tmp_path / "none.csv")
+    n_left = compile_all(texts, found, numbered(), lambda: next(calls) >= 3, lambda _: None)
+    assert n_left == 2 * len(ARCHITECTURES) - 3
+    assert [architecture for _, architecture in found] == ["sm_90", "sm_90", "sm_80"]
+    save(tmp_path / "found.csv", found)
+    again = read(tmp_path / "found.csv")
+    assert again == found
+    assert compile_all(texts, again, numbered(), lambda: False, lambda _: None) == 0
+    assert again.items() >= found.items()
 
 
-def test_a_page_without_a_table_has_no_rows() -> None:
-    assert rows_of("") == []
-    assert rows_of("| workload | kernel |\n|---|---|\n| a | b |") == []
+def test_a_row_says_the_most_of_its_kinds_and_what_is_not_there() -> None:
+    kernels = [KernelKinds("one", "update", ("x", "y"))]
+    found = {("x", "sm_90"): Resources(40, 8, 1025), ("y", "sm_90"): Resources(60, 0, 16)}
+    assert table(kernels, found).splitlines()[-1] == (
+        "| one | update | 2 | 0 of 2 compiled | 60, 8 (by 1), 2 | 0 of 2 compiled |"
+    )
+
+
+def test_a_file_of_other_columns_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "old.csv").write_text("kind,registers\nx,3\n")
+    assert read(tmp_path / "old.csv") == {}
+
+
+# --- what is committed ---
+
+MOST_REGISTERS = 255  # of a thread
+MOST_SPILLED_BYTES = 64
+MOST_SHARED_BYTES = 100 * 1024  # so that two programs fit a processor with 228 KiB
+
+
+def test_every_kind_is_within_its_budget() -> None:
+    found = read(KINDS)
+    assert found
+    for key, one in found.items():
+        assert 0 < one.n_registers <= MOST_REGISTERS, key
+        assert one.spilled_bytes <= MOST_SPILLED_BYTES, key
+        assert one.shared_bytes <= MOST_SHARED_BYTES, key
+
+
+@pytest.mark.parametrize("hidden_size", [64, 256, 512])
+def test_kinds_of_the_headline_are_compiled_as_they_are_written_now(hidden_size: int) -> None:
+    """A kind of another text is not in the file: run python -m scripts.kernel_resources.
+
+    For an H200 none of many rows spills.
+    """
+    modules = modules_of(hidden_size)
+    kernels, _ = kernels_of(("", kernel, module.entries) for kernel, module in modules.items())
+    found = read(KINDS)
+    missing = {kind for one in kernels for kind in one.kinds if (kind, "sm_90") not in found}
+    assert not missing
+    for one in kernels:
+        for kind, entry in zip(one.kinds, modules[one.kernel].entries, strict=True):
+            if isinstance(entry.kind, TileKind) and entry.tile == Tiling().products[-1][1]:
+                assert found[kind, "sm_90"].spilled_bytes == 0, (one.kernel, kind)
+
+
+def test_rows_of_the_page_are_as_the_file_says() -> None:
+    modules = modules_of(256)
+    name = "tree_lstm, sst, hidden 256, train"
+    kernels, _ = kernels_of((name, kernel, module.entries) for kernel, module in modules.items())
+    assert set(table(kernels, read(KINDS)).splitlines()) <= set(PAGE.written.splitlines())

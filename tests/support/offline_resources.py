@@ -10,42 +10,16 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
-from typing import Any
 
-from harness.contracts.model import ModelSizes, initial_weights
-from harness.contracts.policy import load_policy
-from harness.engine.backends.cuda.backend import Backend
 from harness.engine.backends.cuda.offline import resources_of
-from harness.engine.engine import Engine
-from harness.engine.switches import Switches
-from harness.granularity.vertices import VertexModel
-from harness.models.tree_lstm import TreeLSTM
-from harness.policies.parts.rounds import schedule_in_rounds
-from tests.support.drawn_trees import trees
+from tests.support.tree_lstm_kernels import modules_of
 
-HIDDEN_SIZE = 64
-
-
-class Unstarted(Backend):
-    """Writes kernels, and starts none."""
-
-    def _start(self, *kernels: str) -> None:
-        pass
+HIDDEN_SIZE = 256
 
 
 def main(precision: str, launch: str, *kernels: str) -> None:
-    sizes = ModelSizes(HIDDEN_SIZE, {"words": 100, "classes": 5})
-    model = VertexModel(TreeLSTM(sizes), share_equal_inputs=False, outputs="stage")
-    assert model.output is not None
-    weights = initial_weights(TreeLSTM(sizes), 1)
-    outputs = [model.output]
-    switches = Switches(precision=precision, persistent=launch == "persistent")
-    engine = Engine(model.functions, outputs, weights, switches, "cpu", train=True, kind=Unstarted)
-    mini_batch = model.mini_batch(trees(sizes, (5, 7)))
-    engine.arrange(mini_batch, schedule_in_rounds(load_policy("agenda"), mini_batch.graph))
-    backend: Any = engine.backend
-    modules = {kernel: backend._preparation.modules[kernel] for kernel in kernels}
-    found = {kernel: asdict(resources_of(m, "sm_90")) for kernel, m in modules.items()}
+    modules = modules_of(HIDDEN_SIZE, precision, persistent=launch == "persistent")
+    found = {kernel: asdict(resources_of(modules[kernel], "sm_90")) for kernel in kernels}
     print(json.dumps(found))
 
 

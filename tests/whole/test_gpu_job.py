@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tarfile
 from itertools import count
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.values.places import ROOT
 from scripts import gpu_ceilings, gpu_job
 from scripts.gpu_job import Done, Step, artefacts_of, pack, steps, words, work
 
@@ -82,9 +84,28 @@ def test_all_that_is_to_be_carried_back_is_one_file(tmp_path: Path) -> None:
 
 def test_the_steps_name_what_there_is() -> None:
     every = steps(sys.executable, "snakemake")
-    assert [one.name for one in every][:2] == ["doctor", "tests"]
+    assert [one.name for one in every][:2] == ["doctor", "tests_1"]
     assert {"draw_cavs_fig8a", "draw_cavs_table1_tree_lstm"} <= set(artefacts_of("cavs"))
     assert all(one.limit_s <= 540 for one in every)
+
+
+def test_parts_of_the_tests_are_all_of_them() -> None:
+    """Each test is in one part, which the steps name."""
+    chosen = ("--collect-only", "-q", "-p", "tests.support.shards", "tests/engine/test_products.py")
+
+    def collected(shard: str) -> list[str]:
+        command = [sys.executable, "-m", "pytest", *chosen, f"--shard={shard}"]
+        said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        return [line for line in said.stdout.splitlines() if "::" in line]
+
+    parts = collected("1/2") + collected("2/2")
+    assert sorted(parts) == sorted(collected("1/1"))
+    assert parts
+    named = [
+        word for one in steps("python", "snakemake") for word in one.command if "shard=" in word
+    ]
+    n = len(named)
+    assert named == [f"--shard={k}/{n}" for k in range(1, n + 1)]
 
 
 def test_words_of_a_step() -> None:
@@ -97,7 +118,7 @@ def test_ceilings_of_a_device_without_launches(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(gpu_ceilings, "PRODUCTS", ((2, 3, 4),))
     found = gpu_ceilings.ceilings("cpu", copied_bytes=2**16)
     assert json.loads(json.dumps(found)) == found
-    assert found["launch_us"] is None
+    assert found["launch_us"] is found["barrier_us"] is None
     products = found["product_gflop_per_s"]
     assert isinstance(products, dict)
     assert list(products) == ["2x3x4"]

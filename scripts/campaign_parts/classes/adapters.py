@@ -30,7 +30,7 @@ MEMORY_LIMIT_BYTES = 600 * 2**20
 METHODS = (
     *("__init__", "skip", "prepare", "compile_for", "n_compilations", "load", "upcoming", "run"),
     *("result", "parameters", "last_loss", "counters", "moving_share", "peak_memory_bytes"),
-    *("synchronize", "in_force", "versions"),
+    *("forget_peak_memory", "synchronize", "in_force", "versions"),
 )
 EXIT_CODES = (0, 1, 2, 3, 64, 65, 130, 137)
 SIGNALS = (

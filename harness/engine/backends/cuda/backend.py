@@ -16,6 +16,7 @@ from harness.contracts.timeline import Details, Part
 from harness.engine import backend
 from harness.engine.backend import EVERY, Arrangement, Loss, Naming, Run
 from harness.engine.backends.cuda.expressions import EXPRESSIONS
+from harness.engine.backends.cuda.gpu_generations import why_not_on_this_gpu
 from harness.engine.backends.cuda.kernel_cache import use_own_kernel_cache
 from harness.engine.backends.cuda.kinds import MatrixForm
 from harness.engine.backends.cuda.launching import (
@@ -108,9 +109,7 @@ class Backend(backend.Backend):
                 "its kernels are for a GPU; use backend=compiled, or TRITON_INTERPRET=1 to have"
                 " them interpreted, slowly"
             )
-        if device == "cuda" and not torch.cuda.is_available():
-            return "torch sees no CUDA device here; use device=cpu"
-        return None
+        return why_not_on_this_gpu() if device == "cuda" else None
 
     def load(self, weights: Weights) -> None:
         """Copy the weights to the device."""
@@ -291,6 +290,11 @@ class Backend(backend.Backend):
         if self._device.type == "cuda":
             return int(torch.cuda.max_memory_allocated())
         return None
+
+    def forget_peak_memory(self) -> None:
+        """Let the peak of CUDA memory begin anew."""
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
 
 
 def _details(phase: Phase) -> Details:

@@ -13,8 +13,9 @@ from harness.errors import UnsupportedTrial
 
 # Phases that a graph has room for; launches beyond a program's own end leave at once.
 BUCKETS = (4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
+# Three stages: with two there is one buffer, and each step of a product waits for its own operands.
 # A product and a sum in one rounding, as cuBLAS has them; the default depends on the release.
-OPTIONS = {"num_warps": 4, "num_stages": 2, "enable_fp_fusion": True}
+OPTIONS = {"num_warps": 4, "num_stages": 3, "enable_fp_fusion": True}
 COOPERATIVE = {"launch_cooperative_grid": True}  # CUDA refuses what cannot be resident at once
 WARP_SIZE = 32
 REGISTER_UNIT = 8  # of a thread, in which registers are given out

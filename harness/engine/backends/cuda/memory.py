@@ -34,6 +34,8 @@ class Memory:
     """
 
     def __init__(self, weights: Weights, device: torch.device) -> None:
+        for name, weight in weights.items():
+            _check_size(f"parameter {name}", weight.size, "hidden_size")
         self.device = device
         self.loaded = tuple(weights)
         self.parameters = {
@@ -76,8 +78,12 @@ class Memory:
     def _fold(self, tables: Iterable[FoldedTable]) -> None:
         for folded in tables:
             if folded.name not in self.parameters:
-                product = self.parameters[folded.table] @ self.parameters[folded.weight]
-                self.parameters[folded.name] = product
+                table, weight = self.parameters[folded.table], self.parameters[folded.weight]
+                n_elements = table.shape[0] * weight.shape[1]
+                _check_size(
+                    f"table {folded.table} times {folded.weight}", n_elements, "hidden_size"
+                )
+                self.parameters[folded.name] = table @ weight
 
     def _pack(self, packs: Iterable[Pack]) -> None:
         for pack in packs:
@@ -111,11 +117,7 @@ class Memory:
             return
         width = self.widths[key]
         wanted = int(n_rows * GROWTH) + 1
-        if wanted * width > MOST_ELEMENTS:
-            raise UnsupportedTrial(
-                f"{n_rows} rows of {width} are more than {MOST_ELEMENTS} elements of one array;"
-                " give a smaller batch_size"
-            )
+        _check_size(f"{key.name.of}, {n_rows} rows of {width},", wanted * width, "batch_size")
         self.on_move()
         self.buffers[key] = self.empty(1, width)  # the old one goes first: both may not fit
         self.buffers[key] = self.empty(wanted, width)
@@ -133,6 +135,15 @@ class Memory:
         if isinstance(array, ParameterOf):
             return self.parameters[array.name]
         return self.totals if isinstance(array, Totals) else self.gradient(array.name)
+
+
+def _check_size(what: str, n_elements: int, option: str) -> None:
+    """Raise UnsupportedTrial for an array in which int32 cannot count; option: what to lower."""
+    if n_elements > MOST_ELEMENTS:
+        raise UnsupportedTrial(
+            f"{what} would have {n_elements} elements, and kernels count to {MOST_ELEMENTS};"
+            f" give a smaller {option}, or use backend=stepwise"
+        )
 
 
 def _nobody_holds_it() -> None:

@@ -36,6 +36,10 @@ ROUNDED = tl.constexpr(
 )
 '''
 
+# A call of its own for every kind: inlined into one loop over tiles, addresses of all of them were
+# computed in front of the loop, and 40 to 104 bytes a thread spilled inside of kinds. What the loop
+# itself saves around a call is once a tile.
+KIND = "@triton.jit(noinline=True)"
 
 # The counter is 0 at first; all stores before are seen by all programs behind.
 BARRIER = """
@@ -71,21 +75,22 @@ class Module:
     persistent: bool = False
 
 
+def entries_of(kinds: Sequence[Kind], tiling: Tiling) -> list[Entry]:
+    """All kinds, equal ones once, those of products for few rows and for many."""
+    return [Entry(kind, tile) for kind in dict.fromkeys(kinds) for tile in tiling.of(kind)]
+
+
 def write_module(
-    kinds: Sequence[Kind],
-    tiling: Tiling,
+    entries: Sequence[Entry],
     precision: str,
     words: dict[WordArray, int],
     *,
     persistent: bool = False,
 ) -> Module:
-    """Write all kinds, equal ones once, those of products for few rows and for many.
+    """Write kinds and what walks a program of them.
 
     words: places in the header, which all modules of a model share, to be added to.
     """
-    entries: list[Entry] = []
-    for kind in dict.fromkeys(kinds):
-        entries += [Entry(kind, tile) for tile in tiling.of(kind)]
     names = Names(words=words)
     text = [HEADER, FUNCTIONS]
     branches: list[str] = []
@@ -94,7 +99,7 @@ def write_module(
         write_kind(entry.kind, tile_text, entry.tile, precision)
         pointers = "".join(f", {name}" for name in sorted(tile_text.pointers))
         arguments = f"words, start, n, state_row, tile, rate{pointers}"
-        text += ["", "@triton.jit", f"def kind_{number}({arguments}):", *tile_text.lines, ""]
+        text += ["", KIND, f"def kind_{number}({arguments}):", *tile_text.lines, ""]
         branches += [
             f"                {'elif' if branches else 'if'} kind == {number}:",
             f"                    kind_{number}({arguments})",

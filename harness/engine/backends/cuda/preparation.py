@@ -13,7 +13,7 @@ from harness.engine.backends.cuda.instructions import BatchRows
 from harness.engine.backends.cuda.kinds import TableStepKind
 from harness.engine.backends.cuda.memory import Memory
 from harness.engine.backends.cuda.model import KERNELS, ModelKinds, kinds_of
-from harness.engine.backends.cuda.module import Module, write_module
+from harness.engine.backends.cuda.module import Module, entries_of, write_module
 from harness.engine.backends.cuda.program import NO_RUN, Writer, batch_rows
 from harness.engine.backends.cuda.readers import Reader
 from harness.engine.backends.cuda.text import N_SLOTS
@@ -117,8 +117,7 @@ class Preparation:
         for kernel in KERNELS:
             mine = kinds.of_kernel(kernel)
             module = write_module(
-                mine,
-                self._tiling,
+                entries_of(mine, self._tiling),
                 self._switches.precision,
                 self.places,
                 persistent=self._switches.persistent,

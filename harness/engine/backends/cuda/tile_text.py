@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import groupby
+import re
+from collections.abc import Iterable, Sequence
+from functools import partial
 
-from harness.engine.backends.cuda.kinds import Product, RowList, TileKind
+from harness.engine.backends.cuda.kinds import Columns, Operand, Product, RowList, TileKind
 from harness.engine.backends.cuda.text import TileText
 from harness.engine.backends.cuda.tiles import Tile
+
+NAME = re.compile(r"\b[a-z]\w*")
 
 
 def write_tile_kind(text: TileText, kind: TileKind, tile: Tile, precision: str) -> None:
     """Write the body of a tile function."""
     inside = write_head(text, kind.width, tile, kind.per_row)
     shape = f"({tile.rows}, {tile.columns})"
-    for name, operands in kind.sums:
+    into = {product.into for product in kind.products}
+
+    def begin(name: str, operands: Sequence[Operand]) -> None:
         for k, operand in enumerate(operands):
             text.operand(f"{name}_{k}", operand, kind.width, shape, inside)
-        started = " + ".join(f"{name}_{k}" for k in range(len(operands)))
-        zeros = f"tl.zeros({shape}, tl.float32)"
-        text.add(f"{name} = {zeros} + {started}" if started else f"{name} = {zeros}")
+        started = "".join(f" + {name}_{k}" for k in range(len(operands)))
+        text.add(f"{name} = tl.zeros({shape}, tl.float32){started}")
+
+    for name, operands in kind.sums:
+        if name in into:
+            begin(name, operands)
     _write_products(text, kind, tile, inside, precision)
+    # What products do not need is loaded where it is first read: each takes registers until then.
+    later = {name: partial(begin, name, xs) for name, xs in kind.sums if name not in into}
     for name, operand in kind.loads:
-        text.operand(name, operand, kind.width, shape, inside)
+        later[name] = partial(text.operand, name, operand, kind.width, shape, inside)
     for line in kind.lines:
+        for name in NAME.findall(line.expression):
+            later.pop(name, _nothing)()
         text.add(f"{line.name} = {line.expression}")
+    for load in later.values():
+        load()
     for store in kind.stores:
         text.store(store.columns, store.name, kind.width, inside)
+
+
+def _nothing() -> None:
+    """Nothing is left to be loaded."""
 
 
 def write_head(text: TileText, width: int, tile: Tile, per_row: int = 1) -> str:
@@ -61,10 +79,12 @@ def _write_products(
         text.add(*(f"{name} += tl.sum(w{name}, 1)" for name in into))
 
 
-def _with_equal_x(kind: TileKind) -> Iterator[list[Product]]:
-    """Products one behind the other that read the same rows, which are then loaded once."""
-    for _, products in groupby(kind.products, key=lambda product: (product.x, product.k)):
-        yield list(products)
+def _with_equal_x(kind: TileKind) -> Iterable[list[Product]]:
+    """Products that read the same rows, which are then loaded once."""
+    found: dict[tuple[Columns, int], list[Product]] = {}
+    for product in kind.products:
+        found.setdefault((product.x, product.k), []).append(product)
+    return found.values()
 
 
 def _write_loop(

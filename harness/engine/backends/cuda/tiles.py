@@ -46,13 +46,14 @@ class Tiling:
     """Tiles of every form of kind.
 
     products: of kinds with products, each for up to so many rows, the last for any number: a level
-    of few rows has too few large tiles to keep all processors busy.
+    of few rows has too few large tiles to keep all processors busy. With 32 of the inner dimension
+    at a time the largest would spill up to 48 bytes a thread, with as many instructions a product.
     """
 
     products: tuple[tuple[int, Tile], ...] = (
         (16, Tile(4, 8, 64, spread=True)),
         (256, Tile(16, 32, 32)),
-        (MANY, Tile(64, 32, 32)),
+        (MANY, Tile(64, 32, 16)),
     )
     plain: Tile = Tile(16, 64, 1)
     sums: Tile = Tile(64, 64, 32)

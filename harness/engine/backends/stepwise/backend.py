@@ -22,6 +22,7 @@ from harness.engine.lowering.plan import BufferName, Plan, Ref, Role, state_buff
 from harness.engine.rows.layout import Index
 from harness.engine.rows.rounds import ALL_ROWS
 from harness.engine.switches import Switches
+from harness.engine.torch_cuda import why_no_cuda
 from harness.values.instances import IntArray
 from harness.values.precision import EXACT
 
@@ -61,9 +62,7 @@ class Backend(backend.Backend):
             return "streaming=true is for backend=cuda; leave it out"
         if switches.persistent:
             return "persistent=true is for backend=cuda; leave it out"
-        if device == "cuda" and not torch.cuda.is_available():
-            return "torch sees no CUDA device here; use device=cpu"
-        return None
+        return why_no_cuda() if device == "cuda" else None
 
     def load(self, weights: Weights) -> None:
         """Copy the weights to the device."""
@@ -165,3 +164,8 @@ class Backend(backend.Backend):
         if self._device.type == "cuda":
             return int(torch.cuda.max_memory_allocated())
         return None
+
+    def forget_peak_memory(self) -> None:
+        """Let the peak of CUDA memory begin anew."""
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()

@@ -1,0 +1,43 @@
+"""Whether PyTorch can compute on a GPU here; python -m harness.engine.torch_cuda says why not."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+
+def why_no_cuda() -> str | None:
+    """Say why PyTorch computes on no GPU here, and what to do; None where it does.
+
+    It is asked to compute, since it may see a GPU for which its build has no code.
+    """
+    build = f"this PyTorch ({torch.__version__})"
+    if torch.version.cuda is None:
+        return f"{build} is built for CPUs; install a build of it for CUDA, or use device=cpu"
+    if not torch.cuda.is_available():
+        return (
+            f"{build} sees no GPU that it can use; see whether the driver is new enough for CUDA"
+            f" {torch.version.cuda}, or use device=cpu"
+        )
+    try:
+        torch.ones(1, device="cuda").add_(1).item()
+    except torch.OutOfMemoryError:
+        return None  # it can; that others have all memory is told when a trial has none
+    except RuntimeError as error:
+        first = (str(error).splitlines() or ["it does not say why"])[0]
+        return (
+            f"{build} cannot compute on {torch.cuda.get_device_name()} ({first}); install a build"
+            " of it that knows this GPU, or use device=cpu"
+        )
+    return None
+
+
+def main() -> int:
+    """Print the reason, if there is one."""
+    print(why_no_cuda() or "")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

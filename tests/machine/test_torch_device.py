@@ -1,0 +1,79 @@
+"""PyTorch is asked in a process of its own whether it can use the GPU, and its answer decides."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import harness.planning.admit
+from harness.machine import torch_device
+from harness.machine.torch_device import ASKED, why_torch_cannot
+from harness.planning.artefacts import choices_from
+
+Done = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(autouse=True)
+def _asked_anew() -> Iterator[None]:
+    why_torch_cannot.cache_clear()
+    yield
+    why_torch_cannot.cache_clear()
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, code: int, out: str = "", error: str = "") -> None:
+    def run(command: Any, **_: Any) -> Done:
+        assert command[-1] == ASKED
+        return Done(command, code, out, error)
+
+    monkeypatch.setattr(torch_device.subprocess, "run", run)
+
+
+def test_it_says_nothing_where_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered(monkeypatch, 0, "\n")
+    assert why_torch_cannot() is None
+
+
+def test_its_reason_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered(monkeypatch, 0, "a warning\nit is built for CPUs\n")
+    assert why_torch_cannot() == "it is built for CPUs"
+
+
+def test_one_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered(monkeypatch, 1, error="Traceback\nModuleNotFoundError: No module named 'torch'\n")
+    assert "No module named 'torch'" in str(why_torch_cannot())
+
+
+def test_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: Any, **_: Any) -> Done:
+        raise subprocess.TimeoutExpired(command, 1.0)
+
+    monkeypatch.setattr(torch_device.subprocess, "run", run)
+    assert "does not say within" in str(why_torch_cannot())
+
+
+def test_the_one_here_is_asked() -> None:
+    """Of the machine that tests run on, either answer is right, and comes in time."""
+    said = why_torch_cannot()
+    assert said is None or "PyTorch" in said
+
+
+@pytest.mark.parametrize(
+    ("reason", "device", "scale"), [(None, "cuda", "paper"), ("built for CPUs", "cpu", "smoke")]
+)
+def test_sizes_are_those_of_the_device_that_torch_can_use(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    reason: str | None,
+    device: str,
+    scale: str,
+) -> None:
+    monkeypatch.setattr(harness.planning.admit, "has_cuda_device", lambda: True)
+    monkeypatch.setattr(harness.planning.admit, "why_torch_cannot", lambda: reason)
+    choices = choices_from({}, {})
+    assert (choices.device, choices.scale) == (device, scale)
+    said = capsys.readouterr().err
+    assert said.count("\n") == (0 if reason is None else 1)
+    assert (reason or "") in said

@@ -1,0 +1,37 @@
+"""Few choices of many options in which every pair of values of two options occurs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations, product
+from typing import Any
+
+Chosen = dict[str, Any]
+
+
+def pairwise_choices(values: Mapping[str, Sequence[Any]]) -> list[Chosen]:
+    """Built greedily, option by option, each value the one that meets most new pairs."""
+    left = {
+        ((a, x), (b, y))
+        for a, b in combinations(values, 2)
+        for x, y in product(values[a], values[b])
+    }
+    found = []
+    while left:
+        (a, x), (b, y) = min(left, key=repr)
+        chosen: Chosen = {a: x, b: y}
+        for name in values:
+            if name not in chosen:
+                gains = [_met(left, {**chosen, name: value}) for value in values[name]]
+                chosen[name] = values[name][gains.index(max(gains))]
+        found.append({name: chosen[name] for name in values})
+        left -= {pair for pair in left if _is_in(pair, chosen)}
+    return found
+
+
+def _met(left: set[Any], chosen: Chosen) -> int:
+    return sum(_is_in(pair, chosen) for pair in left)
+
+
+def _is_in(pair: Any, chosen: Chosen) -> bool:
+    return all(name in chosen and chosen[name] == value for name, value in pair)

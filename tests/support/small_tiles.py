@@ -1,0 +1,76 @@
+"""The CUDA backend in Triton's interpreter with tiles that little fits, and what is wrong of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from harness.contracts.model import Model, Weights, initial_weights
+from harness.engine.backends.cuda.backend import Backend
+from harness.engine.backends.cuda.launching import Kernel
+from harness.engine.backends.cuda.module import Module
+from harness.engine.backends.cuda.tiles import MANY, Tile, Tiling
+from harness.engine.switches import Switches
+from harness.oracle import run_reference
+from tests.support.engine_runs import disagreements, prepared, run
+from tests.support.walked_backend import PoisonedMemory
+
+# Tiles so small that few values fit any; products of more than two rows are of the other kind.
+SMALL = Tiling(
+    products=((2, Tile(2, 4, 8, spread=True)), (MANY, Tile(16, 16, 16))),
+    plain=Tile(8, 4, 1),
+    sums=Tile(16, 16, 16),
+    wide_rows=Tile(4, 2, 1),
+)
+
+
+TOLERANCE = 3e-5  # of float32, as in the contract of backends
+
+
+class SmallTiles(Backend):
+    """Small tiles, and memory that shows what was never written."""
+
+    tiling = SMALL
+    change: Callable[[str], str] = staticmethod(lambda text: text)  # of a kernel, to be found
+
+    def _make_memory(self, weights: Weights) -> PoisonedMemory:
+        return PoisonedMemory(weights, self._device)
+
+    def _kernel(self, name: str, module: Module) -> Kernel:
+        return super()._kernel(name, _changed(module, type(self).change))
+
+
+def _changed(module: Module, change: Callable[[str], str]) -> Module:
+    text = change(module.text)
+    return module if text == module.text else replace(module, text=text)
+
+
+def wrong(
+    model: Model,
+    instances: Sequence[Any],
+    switches: Switches | None = None,
+    mode: str = "train",
+    policy: str = "agenda",
+    tolerances: Sequence[float] = (TOLERANCE,),
+    *,
+    update: bool = False,
+) -> list[str]:
+    """What of one mini-batch is not the oracle's, within the last of the tolerances.
+
+    Within those before it something must be wrong. update: look at parameters behind a step, too.
+    """
+    weights = initial_weights(model, 7)
+    adapter = prepared(model, weights, switches, policy, mode)
+    oracle = run_reference(model, weights, instances, mode)
+    result = run(adapter, instances, update=update)
+    *too_narrow, wide = (disagreements(result, oracle, tolerance) for tolerance in tolerances)
+    assert all(too_narrow)
+    if not update:
+        return wide
+    expected = {name: weights[name] - 0.1 * g for name, g in oracle.gradients.items()}
+    found = adapter.parameters()
+    stepped = (name for name in expected if not np.allclose(found[name], expected[name], atol=1e-5))
+    return [*wide, *(f"{name} behind a step" for name in stepped)]

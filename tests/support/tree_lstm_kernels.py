@@ -1,0 +1,49 @@
+"""The kernels of Tree-LSTM in training, as the papers have it: written, and started nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.contracts.model import ModelSizes, initial_weights
+from harness.contracts.policy import load_policy
+from harness.engine.backends.cuda.backend import Backend
+from harness.engine.backends.cuda.module import Module
+from harness.engine.engine import Engine
+from harness.engine.switches import Switches
+from harness.granularity.vertices import VertexModel
+from harness.models.tree_lstm import TreeLSTM
+from harness.policies.parts.rounds import schedule_in_rounds
+from tests.support.drawn_trees import trees
+
+N_CLASSES = 5  # as SST has; how many words there are is not in a kernel's text
+
+
+class Unstarted(Backend):
+    """Writes kernels, and starts none."""
+
+    @classmethod
+    def why_not(cls, switches: Switches, device: str) -> str | None:
+        return None
+
+    def _start(self, *kernels: str) -> None:
+        pass
+
+
+def modules_of(
+    hidden_size: int, precision: str = "ieee", *, persistent: bool = False
+) -> Mapping[str, Module]:
+    """Of every kernel."""
+    sizes = ModelSizes(hidden_size, {"words": 100, "classes": N_CLASSES})
+    model = VertexModel(TreeLSTM(sizes), share_equal_inputs=False, outputs="stage")
+    assert model.output is not None
+    weights = initial_weights(TreeLSTM(sizes), 1)
+    switches = Switches(precision=precision, persistent=persistent)
+    engine = Engine(
+        model.functions, [model.output], weights, switches, "cpu", train=True, kind=Unstarted
+    )
+    mini_batch = model.mini_batch(trees(sizes, (5, 7)))
+    engine.arrange(mini_batch, schedule_in_rounds(load_policy("agenda"), mini_batch.graph))
+    backend: Any = engine.backend
+    found: Mapping[str, Module] = backend._preparation.modules
+    return found
