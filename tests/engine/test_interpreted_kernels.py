@@ -15,6 +15,7 @@ import pytest
 import harness.engine.engine
 from harness.contracts.model import Model, ModelSizes
 from harness.engine.backends.cuda import backend as cuda
+from harness.engine.backends.cuda import interpreting
 from harness.engine.backends.cuda.backend import Backend
 from harness.engine.switches import Switches
 from harness.models.birnn import BiRNN
@@ -154,3 +155,19 @@ def test_why_it_cannot_run_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         assert words in str(Backend.why_not(switches, device))
     monkeypatch.setattr(cuda.util, "find_spec", lambda _: None)
     assert "pip install triton" in str(Backend.why_not(Switches(), "cuda"))
+
+
+@pytest.mark.parametrize(
+    ("triton", "numpy", "goes"),
+    [("3.6.0", "2.3.5", True), ("3.6.0", "2.4.6", False), ("3.7.1", "2.4.6", True)],
+)
+def test_versions_that_do_not_go_together_are_said(
+    monkeypatch: pytest.MonkeyPatch, triton: str, numpy: str, goes: bool
+) -> None:
+    versions = {"triton": triton, "numpy": numpy}
+    monkeypatch.setattr(interpreting.metadata, "version", lambda package: versions[package])
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    reason = Backend.why_not(Switches(), "cpu")
+    assert goes == (reason is None)
+    assert goes or f"Triton {triton}" in str(reason)
+    assert goes or "install numpy<2.4" in str(reason)

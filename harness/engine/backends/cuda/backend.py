@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import metadata, util
@@ -17,6 +16,7 @@ from harness.engine import backend
 from harness.engine.backend import EVERY, Arrangement, Loss, Naming, Run
 from harness.engine.backends.cuda.expressions import EXPRESSIONS
 from harness.engine.backends.cuda.gpu_generations import why_not_on_this_gpu
+from harness.engine.backends.cuda.interpreting import is_interpreting, why_not_interpreted
 from harness.engine.backends.cuda.kernel_cache import use_own_kernel_cache
 from harness.engine.backends.cuda.kinds import MatrixForm
 from harness.engine.backends.cuda.launching import (
@@ -109,7 +109,7 @@ class Backend(backend.Backend):
                 "its kernels are for a GPU; use backend=compiled, or TRITON_INTERPRET=1 to have"
                 " them interpreted, slowly"
             )
-        return why_not_on_this_gpu() if device == "cuda" else None
+        return why_not_on_this_gpu() if device == "cuda" else why_not_interpreted()
 
     def load(self, weights: Weights) -> None:
         """Copy the weights to the device."""
@@ -308,8 +308,3 @@ def _programs_of(runs: Sequence[Run]) -> tuple[str, ...]:
     """Those of KERNELS that run what was arranged."""
     backward = bool(runs) and runs[0][0].startswith("backward")
     return ("backward", "backward_lazy") if backward else ("forward",)
-
-
-def is_interpreting() -> bool:
-    """Whether Triton interprets kernels, on the CPU, instead of compiling them."""
-    return os.environ.get("TRITON_INTERPRET") == "1"
