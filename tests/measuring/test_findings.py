@@ -92,7 +92,7 @@ def test_every_finding_reaches_the_record(make_spec: MakeSpec) -> None:
 
 
 def test_a_record_knows_its_trial_machine_and_times(make_spec: MakeSpec) -> None:
-    record = made(make_spec, Findings())
+    record = made(make_spec, Findings(status="oom"))
     assert (record.trial.round, record.command) == (3, "bench some=thing")
     assert record.trial_id == make_spec().trial_id
     assert record.config == make_spec(round=3, command="bench some=thing").to_dict()

@@ -116,6 +116,8 @@ def test_the_engine_runs_every_model_at_either_granularity(name: str, granularit
     model, (instances, _) = workload(name)
     weights = initial_weights(model, 3)
     switches = Switches(granularity=granularity, backend="stepwise")
-    result = engine_runs.run(engine_runs.prepared(model, weights, switches, "agenda"), instances)
-    oracle = run_reference(model, weights, instances, "train")
+    mode = "train" if model.is_trainable else "infer"
+    engine = engine_runs.prepared(model, weights, switches, "agenda", mode)
+    oracle = run_reference(model, weights, instances, mode)
+    result = engine_runs.run(engine, instances)
     assert engine_runs.disagreements(result, oracle, 1e-4) == []
