@@ -45,6 +45,14 @@ class ModelSizes:
             if value < 1:
                 raise ConfigError(f"{name}={value} is not allowed; give a size of at least 1")
 
+    def check_equal(self, why: str) -> None:
+        """Raise ConfigError unless words are as wide as states; why: they have to be."""
+        if self.embedding_size != self.hidden_size:
+            raise ConfigError(
+                f"embedding_size={self.embedding_size} is not allowed with hidden_size="
+                f"{self.hidden_size}: {why}; give 0 or equal sizes"
+            )
+
     def of(self, name: str) -> int:
         """Return a size of the data set by its name; raises ConfigError where it has none."""
         if name not in self.data:

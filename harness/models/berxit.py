@@ -16,7 +16,7 @@ from harness.errors import ConfigError
 from harness.programs.decisions import chance
 from harness.programs.model import ProgramModel
 from harness.programs.writer import Body, Writer
-from harness.values.bounds import check_count
+from harness.values.bounds import check_count, check_number
 from harness.values.instances import Chain
 from harness.vertex import (
     Symbol,
@@ -60,14 +60,9 @@ class Berxit(ProgramModel):
         check_count("model.options.layers", layers, 1, 1000)
         check_count("model.options.tokens", tokens, 1, 1000)
         check_count("model.options.head_size", head_size, 1)
-        if not 0.0 <= p_exit <= 1.0:
-            raise ConfigError(f"model.options.p_exit={p_exit} is not allowed; give 0 to 1")
+        check_number("model.options.p_exit", p_exit, 0, 1)
         h = sizes.hidden_size
-        if sizes.embedding_size != h:
-            raise ConfigError(
-                f"embedding_size={sizes.embedding_size} is not allowed with hidden_size={h}:"
-                " berxit's words are states; give 0 or equal sizes"
-            )
+        sizes.check_equal("berxit's words are states")
         if h > head_size and h % head_size:
             raise ConfigError(
                 f"hidden_size={h} cannot be cut into heads of {head_size}; give a multiple of it,"

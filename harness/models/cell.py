@@ -23,11 +23,7 @@ class CellModel(Model):
     def __init__(self, sizes: ModelSizes, cell: str = "tree_lstm_internal") -> None:
         if cell not in CELLS:
             raise ConfigError(f"cell={cell} is unknown; choose one of {', '.join(CELLS)}")
-        if sizes.embedding_size != sizes.hidden_size:
-            raise ConfigError(
-                f"embedding_size={sizes.embedding_size} is not allowed with hidden_size="
-                f"{sizes.hidden_size}: cells mix words and states; give 0 or equal sizes"
-            )
+        sizes.check_equal("cells mix words and states")
         super().__init__(sizes, cell=cell)
         self.described = CELLS[cell]
 

@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from harness.contracts.model import ModelSizes, ParameterSpec
-from harness.errors import ConfigError
 from harness.programs.decisions import chance
 from harness.programs.model import ProgramModel
 from harness.programs.writer import Body, Writer
-from harness.values.bounds import check_count
+from harness.values.bounds import check_count, check_number
 from harness.values.instances import Chain
 from harness.vertex import Symbol, VertexTracer, expand, pick_neg_log_softmax, sigmoid, tanh
 
@@ -63,14 +62,9 @@ class DRNN(ProgramModel):
         siblings: int = 4,
         seed: int = 0,
     ) -> None:
-        if sizes.embedding_size != sizes.hidden_size:
-            raise ConfigError(
-                f"embedding_size={sizes.embedding_size} is not allowed with hidden_size="
-                f"{sizes.hidden_size}: drnn's inputs are states; give 0 or equal sizes"
-            )
-        for name, value in (("p_child", p_child), ("p_sibling", p_sibling)):
-            if not 0.0 <= value <= 1.0:
-                raise ConfigError(f"model.options.{name}={value} is not allowed; give 0 to 1")
+        sizes.check_equal("drnn's inputs are states")
+        check_number("model.options.p_child", p_child, 0, 1)
+        check_number("model.options.p_sibling", p_sibling, 0, 1)
         check_count("model.options.generations", generations, 1, 30)
         check_count("model.options.siblings", siblings, 1, 30)
         super().__init__(sizes, seed=seed, p_child=p_child, p_sibling=p_sibling)

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.contracts.model import Model, ModelSizes, ParameterSpec
-from harness.errors import ConfigError
 from harness.models.parts.trees import tree_mini_batch, tree_program
 from harness.programs.writer import Writer
 from harness.values.graph import MiniBatch
@@ -28,11 +27,7 @@ class MVRNN(Model):
     vertex_types = ("leaf", "internal")
 
     def __init__(self, sizes: ModelSizes) -> None:
-        if sizes.embedding_size != sizes.hidden_size:
-            raise ConfigError(
-                f"embedding_size={sizes.embedding_size} is not allowed with hidden_size="
-                f"{sizes.hidden_size}: mv_rnn's words are states; give 0 or equal sizes"
-            )
+        sizes.check_equal("mv_rnn's words are states")
         super().__init__(sizes)
 
     @property

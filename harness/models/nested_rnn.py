@@ -38,11 +38,7 @@ class NestedRNN(ProgramModel):
         check_count("model.options.fewest", fewest, 1)
         if most < fewest:
             raise ConfigError(f"most={most} is below fewest={fewest}; give at least as many")
-        if sizes.embedding_size != sizes.hidden_size:
-            raise ConfigError(
-                f"embedding_size={sizes.embedding_size} is not allowed with hidden_size="
-                f"{sizes.hidden_size}: nested_rnn's inputs are states; give 0 or equal sizes"
-            )
+        sizes.check_equal("nested_rnn's inputs are states")
         super().__init__(sizes, fewest=fewest, most=most, seed=seed)
         self.fewest, self.most = fewest, most
 

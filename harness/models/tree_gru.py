@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.contracts.model import Model, ModelSizes, ParameterSpec
-from harness.errors import ConfigError
 from harness.models.parts.trees import tree_mini_batch
 from harness.values.graph import MiniBatch
 from harness.values.instances import Tree
@@ -23,11 +22,7 @@ class TreeGRU(Model):
     vertex_types = ("leaf", "internal")
 
     def __init__(self, sizes: ModelSizes) -> None:
-        if sizes.embedding_size != sizes.hidden_size:
-            raise ConfigError(
-                f"embedding_size={sizes.embedding_size} is not allowed with hidden_size="
-                f"{sizes.hidden_size}: tree_gru mixes words into states; give 0 or equal sizes"
-            )
+        sizes.check_equal("tree_gru mixes words into states")
         super().__init__(sizes)
 
     @property
