@@ -36,10 +36,12 @@ EDITS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def read(tmp_path: Path, content: dict[str, Any]) -> None:
+def read(tmp_path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """What a record of this content says once it was read."""
     path = tmp_path / "r0.json"
     path.write_text(json.dumps(content))
-    read_record(path)
+    said: dict[str, Any] = json.loads(read_record(path).model_dump_json())
+    return said
 
 
 @pytest.mark.parametrize("name", EDITS)
@@ -51,10 +53,13 @@ def test_an_edit_is_told_in_one_line(tmp_path: Path, name: str) -> None:
     assert str(caught.value).endswith("; delete it and measure again")
 
 
-def test_a_record_that_was_written_is_read(tmp_path: Path) -> None:
-    read(tmp_path, GOOD)
-    read(tmp_path, GOOD | {"status": "timeout", "samples_s": [], "instances_per_s": None})
-
-
-def test_times_too_short_for_the_clock_have_no_speed(tmp_path: Path) -> None:
-    read(tmp_path, GOOD | {"samples_s": [0.0, 0.0], "instances_per_s": None})
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {},
+        {"status": "timeout", "samples_s": [], "instances_per_s": None},
+        {"samples_s": [0.0, 0.0], "instances_per_s": None},  # too short for the clock
+    ],
+)
+def test_what_a_worker_may_write_is_read_as_it_stands(tmp_path: Path, edit: dict[str, Any]) -> None:
+    assert read(tmp_path, GOOD | edit) == GOOD | edit

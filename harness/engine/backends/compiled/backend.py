@@ -15,9 +15,9 @@ from harness.engine.backend import EVERY, Arrangement, Loss, Run
 from harness.engine.backends.compiled.found import Found
 from harness.engine.backends.compiled.loop import CompiledLoop
 from harness.engine.backends.compiled.memory import Memory
+from harness.engine.backends.compiled.operators import OPERATORS
 from harness.engine.backends.compiled.parameters import Parameters
 from harness.engine.backends.compiled.source import WHOLE_STAGES
-from harness.engine.backends.compiled.steps import OPERATORS
 from harness.engine.cpu_kernels import blas, cycles, loss_kernels
 from harness.engine.cpu_kernels.team import Call, Team
 from harness.engine.lowering.abilities import Abilities

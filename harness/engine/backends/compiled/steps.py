@@ -15,8 +15,9 @@ from harness.engine.backends.compiled.arguments import (
     TransposedOf,
     WrittenOf,
 )
-from harness.engine.backends.compiled.elementwise import EXPRESSIONS, group_lines
-from harness.engine.backends.compiled.places import BLAS, Place, Places, Rows, of
+from harness.engine.backends.compiled.elementwise import group_lines
+from harness.engine.backends.compiled.operators import LAUNCH, MOVING, OperatorWriter
+from harness.engine.backends.compiled.places import BLAS, Place, Rows, of
 from harness.engine.lowering.plan import (
     CopyStep,
     ElementwiseStep,
@@ -31,29 +32,14 @@ from harness.engine.lowering.plan import (
     gradient_buffer,
     state_buffer,
 )
-from harness.vertex.operators import EDGE, Node
+from harness.vertex.operators import EDGE
 
-LAUNCH = "tally[0] += 1"
-# Operators whose kernel takes the rows of its operands and of its result, and nothing else.
-ROW_BY_ROW = (
-    *("pick_neg_log_softmax", "softmax_minus_one_hot"),
-    *("sum_elements", "expand", "apply", "apply_transposed", "outer", "layer_norm"),
-)
-OF_HEADS = ("score_heads", "mix_heads")
-# Operators with lines of their own: in StageWriter, or as steps of another kind.
-OWN_LINES = (*OF_HEADS, "softmax", "zeros", "ones", "lookup", "sum_edges", "spread")
-OTHER_STEPS = (
-    *("gather", "gather_each", "pull", "parameter", "state_gradient", "slice", "concat"),
-    *("matmul", "matmul_transposed", "outer_sum", "vertex_sum", "row_sum"),
-)
-# Of these, and of steps of other kinds, what only brings data from one place to another.
-MOVING = ("zeros", "ones", "lookup", "spread")
+# What only brings data from one place to another, operators of MOVING apart.
 MOVING_STEPS = (GatherStep, ScatterAddStep, CopyStep, PackStep)
-OPERATORS = frozenset((*EXPRESSIONS, *ROW_BY_ROW, *OWN_LINES, *OTHER_STEPS))
 
 
 @dataclass(slots=True)
-class StageWriter(Places):
+class StageWriter(OperatorWriter):
     """One vertex function's stage, for one of its batches."""
 
     def write(self, steps: Sequence[Step]) -> list[str]:
@@ -283,43 +269,7 @@ class StageWriter(Places):
 
     @_step.register
     def _operator(self, step: OperatorStep) -> None:
-        i = step.node
-        node = self.plan.nodes[i]
-        self.lines.append(LAUNCH)
-        if node.op in ROW_BY_ROW:
-            operands = ", ".join(self.operand(k) for k in node.inputs)
-            self.lines.append(f"{node.op}({operands}, {self.rows_of(self.plan.refs[i])})")
-        elif node.op == "softmax":
-            rows, target = self.operand(node.inputs[0]), self.rows_of(self.plan.refs[i])
-            self.lines.append(f"softmax({rows}, {node.shape[-1]}, {target})")
-        elif node.op in OF_HEADS:
-            self._of_heads(i, node)
-        elif node.op in ("zeros", "ones"):
-            value = float(node.op == "ones")
-            out = self.place(self.plan.refs[i])
-            self.lines.append(
-                f"fill_block({of(out)}, {self.n(node.domain)}, {node.width}, {value})"
-            )
-        elif node.op == "lookup":
-            self._lookup(i, node)
-        elif node.op == "sum_edges":
-            self._sum_edges(i, node)
-        else:
-            source, out = self.place(self.plan.refs[node.inputs[0]]), self.place(self.plan.refs[i])
-            edges = self.edge_start()
-            self.lines.append(
-                f"spread_rows({of(source)}, {edges}, start, {of(out)}, n, {node.width})"
-            )
-
-    def _of_heads(self, i: int, node: Node) -> None:
-        """Products of two values; see cpu_kernels.attention_kernels."""
-        left, right = node.inputs
-        places = ", ".join(of(self.place(self.plan.refs[k])) for k in (left, right, i))
-        scores, rows = (i, left) if node.op == "score_heads" else (left, i)
-        n_weights = self.plan.nodes[scores].shape[1]
-        n_rows, width = self.plan.nodes[rows].shape
-        shape = f"{self.n(node.domain)}, {node.index}, {n_rows}, {n_weights}, {width}"
-        self.lines.append(f"{node.op}({places}, {shape}, {BLAS})")
+        self.write_operator(step.node)
 
     @_step.register
     def _softmax_loss(self, step: SoftmaxLossStep) -> None:
@@ -333,21 +283,3 @@ class StageWriter(Places):
             str(step.leaves_gradient),
         ]
         self.lines += [LAUNCH, f"softmax_loss({', '.join(operands)})"]
-
-    def _lookup(self, i: int, node: Node) -> None:
-        table, rows = (self.plan.nodes[k].name for k in node.inputs)
-        out, pull = self.place(self.plan.refs[i]), self.name_of(PullOf(self.type_id, rows))
-        self.lines.append(f"look_up({self.parameter(table)}, {pull}, start, {of(out)}, n)")
-
-    def _sum_edges(self, i: int, node: Node) -> None:
-        (operand,) = node.inputs
-        out, edges = self.place(self.plan.refs[i]), self.edge_start()
-        if operand in self.plan.refs:
-            rows = self.place(self.plan.refs[operand])
-            self.lines.append(
-                f"sum_edge_rows({of(rows)}, {edges}, start, {of(out)}, n, {node.width})"
-            )
-            return
-        states = self.array_of(state_buffer(self.plan.nodes[operand].name))
-        target = self.rows_of(self.plan.refs[i])
-        self.lines.append(f"sum_child_rows({states}, {self.index(None)}, {edges}, start, {target})")
