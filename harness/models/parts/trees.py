@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.machine.compiled_beside import beside_a_compiler
 from harness.programs.writer import Writer
 from harness.values.graph import Graph, MiniBatch
 from harness.values.instances import TREE_ROWS, IntArray, Tree
@@ -63,30 +64,35 @@ def tree_mini_batch(
     tables = [tree.table for tree in instances]
     sizes = np.array([table.shape[1] for table in tables], dtype=np.int32)
     table = np.concatenate(tables, axis=1)
-    ends = np.cumsum(sizes, dtype=np.int32)
-    types, arg_start, args = _join(table[LEFT:], (ends - sizes).repeat(sizes))
+    join_them = beside_a_compiler(join, "harness.models.parts.compiled_trees")
+    types, arg_start, args, read, is_right = join_them(table[LEFT:], sizes, outputs == "all")
     if internal_kinds is not None:
         kinds = internal_kinds(table, sizes)
         np.add(types, kinds, out=types, where=types == INTERNAL)
-    read = np.arange(table.shape[1], dtype=np.int32) if outputs == "all" else ends - 1
+    graph = Graph.proved if is_right and internal_kinds is None else Graph
     return MiniBatch(
-        graph=Graph(types=types, arg_start=arg_start, args=args, type_names=type_names),
+        graph=graph(types=types, arg_start=arg_start, args=args, type_names=type_names),
         pulls={"word": table[WORDS], "label": table[LABELS]},
         outputs=read,
         n_instances=len(instances),
     )
 
 
-def _join(children: IntArray, offsets: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Types and arguments of all vertices, children (2, n) shifted behind the trees before theirs.
+def join(
+    children: IntArray, sizes: IntArray, of_all: bool
+) -> tuple[IntArray, IntArray, IntArray, IntArray, bool]:
+    """Types and arguments of all vertices, what is read, and whether arguments are proved to fit.
 
-    NumPy only, so that the process of another framework need not load a compiler; few calls, since
-    this is timed for every mini-batch.
+    children (2, n): of each vertex in its own tree, -1 of a leaf. sizes (k,): of the trees. of_all:
+    every vertex is read, else the last one of each tree. Few calls of NumPy, since this is timed
+    for every mini-batch; nothing is proved here.
     """
+    ends = np.cumsum(sizes, dtype=np.int32)
     internal = children[0] >= 0
     types = np.add(internal, LEAF, dtype=np.int32)  # INTERNAL is LEAF + 1
     arg_start = np.zeros(len(internal) + 1, dtype=np.int32)
     np.cumsum(internal, out=arg_start[1:])
     arg_start *= 2
-    children += offsets  # meaningless at leaves, which are left out
-    return types, arg_start, children.T[internal].ravel()
+    moved = children + (ends - sizes).repeat(sizes)  # meaningless at leaves, which are left out
+    read = np.arange(len(internal), dtype=np.int32) if of_all else ends - 1
+    return types, arg_start, moved.T[internal].ravel(), read, False
