@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.engine.cpu_kernels.fast_math import FAST
 from harness.engine.cpu_kernels.squares import SIDE, transpose_square
 from harness.engine.rows.layout import Index
 from harness.machine.compiled import compiled_with
@@ -75,13 +74,3 @@ def update_rows(
         to, step = table[index[m]], gradient[m]
         for j in range(len(to)):
             to[j] -= learning_rate * step[j]
-
-
-@compiled_with(fastmath=FAST, error_model="numpy")
-def descend(
-    value: Any, gradient: Any, learning_rate: np.float32
-) -> None:  # pragma: no cover - compiled
-    """One step of SGD on a whole parameter of any shape."""
-    flat, slope = value.reshape(value.size), gradient.reshape(gradient.size)
-    for j in range(len(flat)):
-        flat[j] -= learning_rate * slope[j]

@@ -47,6 +47,7 @@ class Backend(backend.Backend):
         self._multiplying = blas.multiplying(switches.blas, 1)
         self._team = Team(threads, self._multiplying.for_thread, self._multiplying.enter)
         self._plans: dict[int, Plan] = {}
+        self._row_sums: list[tuple[int, str, str, Ref]] = []
         self._loops: dict[tuple[str, int | None], CompiledLoop] = {}
         self._kinds: dict[tuple[int, str], tuple[bool, bool]] = {}
         self._n_times_grown = -1
@@ -86,6 +87,7 @@ class Backend(backend.Backend):
             return
         self._memory.add(new)
         self._plans |= new
+        self._row_sums += _row_sums(new)
         # Loops of one function stay; those of all do not know the new ones.
         self._loops = {key: loop for key, loop in self._loops.items() if key[1] is not None}
         self._n_times_grown += self._has_run
@@ -235,16 +237,14 @@ class Backend(backend.Backend):
         self._parameters.update(learning_rate, self._looked_up())
 
     def _looked_up(self) -> Iterator[tuple[str, Index, NDArray[np.float32]]]:
-        for type_id, plan in self._plans.items():
+        for type_id, table, pull, ref in self._row_sums:
             geometry = self._memory.geometry(type_id)
             if geometry is None:
                 continue
-            for node in plan.row_sums():
-                rows, dy = node.inputs
-                index, done = geometry.pulls[plan.nodes[rows].name], 0
-                for values in self._memory.rows_of(type_id, plan.refs[dy]):
-                    yield node.name, index[done : done + len(values)], values
-                    done += len(values)
+            index, done = geometry.pulls[pull], 0
+            for values in self._memory.rows_of(type_id, ref):
+                yield table, index[done : done + len(values)], values
+                done += len(values)
 
     def weights(self) -> Weights:
         """Copies."""
@@ -262,3 +262,13 @@ class Backend(backend.Backend):
             "llvmlite": llvmlite.__version__,
             "blas": self._multiplying.names,
         }
+
+
+def _row_sums(plans: Mapping[int, Plan]) -> list[tuple[int, str, str, Ref]]:
+    """Gradients of looked-up rows: the function, the table, what names the rows, and the values."""
+    found = []
+    for type_id, plan in plans.items():
+        for node in plan.row_sums():
+            rows, dy = node.inputs
+            found.append((type_id, node.name, plan.nodes[rows].name, plan.refs[dy]))
+    return found

@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
+from harness.engine.cpu_kernels import descent
+from harness.engine.cpu_kernels.addresses import Table
 from harness.engine.cpu_kernels.blas import N_HALVES
 from harness.engine.cpu_kernels.halves import round_rows
-from harness.engine.cpu_kernels.memory_kernels import descend, transpose, update_rows
+from harness.engine.cpu_kernels.memory_kernels import transpose, update_rows
 from harness.engine.rows.layout import Index
 from harness.errors import UnsupportedTrial
 from harness.vertex.folding import FoldedTable
@@ -39,6 +41,8 @@ class Parameters:
         self._halves: dict[str, NDArray[np.uint16]] = {}
         self._stale: set[str] = set()  # transposed copies of what has changed since
         self._stale_halves: set[str] = set()
+        self._steps = descent.table_of([])
+        self._n_steps_for = 0  # how many gradients there were when the table was made
 
     def fold(self, tables: Iterable[FoldedTable]) -> None:
         """Multiply tables with weights, once; their products are parameters like any other."""
@@ -109,20 +113,26 @@ class Parameters:
         step = np.float32(learning_rate)
         self._stale.update(self._transposed)
         self._stale_halves.update(self._halves)
-        for name in self._holding():
-            gradient = self._dense[name]
-            if name not in self.packs:
-                descend(self.values[name], gradient, step)
-                continue
-            for part, at in self.packs[name].places():
+        if self._n_steps_for != len(self._written):
+            self._steps, self._n_steps_for = self._table(), len(self._written)
+        descent.descend(self._steps, step)
+        for name, pack in self.packs.items():
+            for part, at in pack.places() if self._has_gradient(name) else ():
                 value = self.values[part.parameter][..., part.start : part.start + part.width]
-                value -= step * gradient[..., at : at + part.width]
+                value -= step * self._dense[name][..., at : at + part.width]
         for name, pack in self.packs.items():
             for part, at in pack.places():
                 value = self.values[part.parameter][..., part.start : part.start + part.width]
                 self.values[name][..., at : at + part.width] = value
         for table, rows, dy in looked_up:
             update_rows(self.values[table], rows, dy, step)
+
+    def _table(self) -> Table:
+        """Of parameters that are learned themselves."""
+        names = [name for name in self._written if name not in self.packs]
+        return descent.table_of(
+            (self.values[name], self.gradient(name), self._written[name]) for name in names
+        )
 
     def gradients(self, looked_up: LookedUp) -> Weights:
         """Dense gradients of the parameters that were loaded."""
@@ -138,4 +148,7 @@ class Parameters:
         return {name: result[name] for name in self.loaded}
 
     def _holding(self) -> list[str]:
-        return [name for name, flag in self._written.items() if flag[0]]
+        return [name for name in self._written if self._has_gradient(name)]
+
+    def _has_gradient(self, name: str) -> bool:
+        return name in self._written and bool(self._written[name][0])
