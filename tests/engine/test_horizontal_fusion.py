@@ -205,6 +205,15 @@ def test_what_is_hoisted_is_not_joined_with_what_is_put_off() -> None:
     assert names == [{"B", "C"}]
 
 
+def test_gradients_are_not_brought_together_for_a_product_less() -> None:
+    """Child-sum's W_f is multiplied for edges; its gradient lies apart from that of W."""
+    off = replace(ON, horizontal_fusion=False)
+    model, _, _ = example("child_sum")
+    assert plan_of(model, "vertex") == plan_of(model, "vertex", off)
+    inferred = plan_of(model, "vertex", train=False)
+    assert [name for name in products(inferred) if "|" in name] == ["W[0:12]|W_f[0:4]"]
+
+
 def test_logits_stay_alone() -> None:
     """A loss leaves its gradient in their place, which it cannot among others' columns."""
 

@@ -10,11 +10,11 @@ input, such as the gates of an LSTM, become one wider call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.engine.lowering.absorption import find_consumers
-from harness.engine.lowering.plan import Plan
+from harness.engine.lowering.plan import CopyStep, Plan, Step
 from harness.vertex.operators import PARAMETER, Node
 from harness.vertex.program import Builder, VertexFunction
 from harness.vertex.stages import Stage, find_stages
@@ -39,7 +39,8 @@ def with_fewest_steps(function: VertexFunction, plan_of: Callable[[LaidOut], Pla
     """The function's plan, its products joined where that saves steps and nowhere else.
 
     A value that has a place of its own when it is computed alone, as a state or as an operand
-    beside others, would have to be copied out of a joined one.
+    beside others, would have to be copied out of a joined one, and gradients that lie apart be
+    brought together; of that there must not be more, whatever else is saved.
     """
     plan = as_written = plan_of(LaidOut(function, (), {}))
     kept = shared_inputs(function)
@@ -54,16 +55,20 @@ def with_fewest_steps(function: VertexFunction, plan_of: Callable[[LaidOut], Pla
 
 
 def _is_shorter(plan: Plan, other: Plan) -> bool:
-    """Whether a plan has fewer steps in each batch or once a mini-batch, and nowhere more."""
-    ours, theirs = _n_steps(plan), _n_steps(other)
+    """Whether a plan has fewer steps or copies, and nowhere more."""
+    ours, theirs = _costs(plan), _costs(other)
     return ours != theirs and all(a <= b for a, b in zip(ours, theirs, strict=True))
 
 
-def _n_steps(plan: Plan) -> tuple[int, int]:
-    return (
-        len(plan.batch) + len(plan.backward),
-        len(plan.eager) + len(plan.lazy) + len(plan.backward_lazy),
-    )
+def _costs(plan: Plan) -> tuple[int, ...]:
+    """Steps, and columns that are copied, in each batch; then those once a mini-batch."""
+    each = (*plan.batch, *plan.backward)
+    once = (*plan.eager, *plan.lazy, *plan.backward_lazy)
+    return (len(each), _n_copied(each), len(once), _n_copied(once))
+
+
+def _n_copied(steps: Iterable[Step]) -> int:
+    return sum(step.out.width for step in steps if isinstance(step, CopyStep))
 
 
 def shared_inputs(function: VertexFunction) -> list[Group]:
