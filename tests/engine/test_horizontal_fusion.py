@@ -33,7 +33,7 @@ from tests.support.random_programs import RandomModel, models, sketches
 from tests.support.sketch_models import SIZES, ChainLSTM, GatesApart, SketchModel
 from tests.support.sketches import Sketch
 
-ON, OFF = Switches(), Switches(horizontal_fusion=False)
+ON, OFF = Switches(horizontal_fusion=True), Switches()
 BACKENDS = ("compiled", "stepwise")
 
 
@@ -95,7 +95,7 @@ def test_a_pack_of_weights_computes_what_the_joined_weights_do() -> None:
         for name in "WUb"
     }
     for backend, fusion in product(BACKENDS, (True, False)):
-        switches = Switches(backend=backend, fusion=fusion)
+        switches = replace(ON, backend=backend, fusion=fusion)
         ours = run(prepared(model, weights, switches), CHAINS)
         theirs = run(prepared(by_hand, whole, switches), CHAINS)
         np.testing.assert_array_equal(ours.outputs, theirs.outputs)
@@ -122,7 +122,7 @@ def test_kernels_are_fewer(backend: str, mode: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_is_learned_are_the_models_own_parameters(backend: str) -> None:
     model, instances, weights = example("gates_apart")
-    adapter = prepared(model, weights, Switches(backend=backend))
+    adapter = prepared(model, weights, replace(ON, backend=backend))
     assert any(plan.packs for plan in adapter.engine.plans.values())
     expected = {name: w.astype(np.float64) for name, w in weights.items()}
     for _ in range(3):

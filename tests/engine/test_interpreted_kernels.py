@@ -79,7 +79,7 @@ SWITCHES = {
     "hoisting": (True, False),
     "fusion": (True, False),
     "gather_fusion": (True, False),
-    "horizontal_fusion": (True, False),
+    "horizontal_fusion": (False, True),
     "layout": ("read_order", "policy", "pq", "dynet"),
     "pre_gather_parameters": (True, False),
     "share_equal_inputs": (False, True),

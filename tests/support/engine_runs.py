@@ -38,7 +38,7 @@ ONE_BY_ONE: dict[str, dict[str, Any]] = {
     "hoisting": {"hoisting": False},
     "fusion": {"fusion": False},
     "gather_fusion": {"gather_fusion": False},
-    "horizontal_fusion": {"horizontal_fusion": False},
+    "horizontal_fusion": {"horizontal_fusion": True},
     "policy": {"layout": "policy"},
     "outputs": {"outputs": "vertices"},
     "shared": {"share_equal_inputs": True},
