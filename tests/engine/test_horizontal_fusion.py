@@ -138,7 +138,7 @@ def test_what_is_learned_are_the_models_own_parameters(backend: str) -> None:
 
 
 class Uses(SketchModel):
-    """One vertex that a test writes, with matrices and a bias."""
+    """One vertex that a test writes, with matrices and biases."""
 
     name = "uses"
     vertex_types = ("leaf", "inner")
@@ -148,7 +148,7 @@ class Uses(SketchModel):
         self.inner_of = inner
 
     def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
-        return {"W": (e, h), **dict.fromkeys("ABCD", (h, h)), "E": (3 * h, h), "b": (h,)}
+        return {"W": (e, h), **dict.fromkeys("ABCD", (h, h)), "E": (3 * h, h), "b": (h,), "d": (h,)}
 
     def leaf(self, v: VertexTracer) -> None:
         x = v.lookup("embedding", v.pull("word")) @ v.parameter("W")
@@ -242,6 +242,20 @@ def test_biases_that_are_one_parameter_are_not_packed() -> None:
     function = traced_functions(Uses(inner))["inner"]
     packs = joined(function, shared_inputs(function)).packs
     assert [pack.name for pack in packs] == ["A[0:4]|B[0:4]"]
+
+
+def test_a_product_that_is_a_state_stays_in_sight() -> None:
+    """It is read by nobody but a bias, and scattered."""
+
+    def inner(v: VertexTracer) -> None:
+        h = v.gather(0).h
+        first, second = h @ v.parameter("A"), h @ v.parameter("B")
+        v.scatter(c=first, h=tanh(first + v.parameter("b")) * (second + v.parameter("d")))
+
+    function = traced_functions(Uses(inner))["inner"]
+    found = joined(function, shared_inputs(function)).function
+    state = found.nodes[dict(found.scatter)["c"]]
+    assert (state.op, found.nodes[state.inputs[0]].op) == ("slice", "matmul")
 
 
 ACROBATS = {"words": 7, "classes": 3}

@@ -98,6 +98,13 @@ def test_switches_by_pairs(chosen: dict[str, Any], interpreted: None) -> None:
         assert wrong(model, instances[1:], Switches(**chosen), mode) == [], mode
 
 
+@pytest.mark.slow
+def test_products_that_share_an_input(interpreted: None) -> None:
+    model, instances = EXAMPLES["gates_apart"]
+    for mode in ("train", "infer"):
+        assert wrong(model, instances[2:], Switches(horizontal_fusion=True), mode) == [], mode
+
+
 def test_every_pair_occurs() -> None:
     found = pairwise_choices(SWITCHES)
     assert len(found) < 16
