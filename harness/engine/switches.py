@@ -31,6 +31,11 @@ class Switches:
     same round, where the graph has rounds. fusion: elementwise operators become generated kernels.
     gather_fusion: such kernels read children's states where they are; else these are gathered
     first, unless they lie side by side (ACRoBat, MLSys 2024, section 5).
+    horizontal_fusion: products of one value with several parameters, inside one vertex function,
+    become one wider product where that saves steps, and so do their biases and sums (same section;
+    vertex granularity only, and not with the layouts that batch such products themselves). Not on
+    by itself: there are fewer kernels, but a library may take longer for one wide matrix than for
+    four, where its rows are a multiple of 4 KiB apart.
     layout: "read_order" orders batches so that gathers become views; "policy" keeps their order.
         So do "pq" and "dynet", which also batch the operators inside a vertex function and lay
         their values out: by a PQ tree, or as they are computed, with copies where operands are
@@ -66,6 +71,7 @@ class Switches:
     hoisting: bool = True
     fusion: bool = True
     gather_fusion: bool = True
+    horizontal_fusion: bool = False
     layout: str = "read_order"
     pre_gather_parameters: bool = True
     share_equal_inputs: bool = False
@@ -105,6 +111,9 @@ class Switches:
             outputs="vertices" if by_operator else self.outputs,
             layout=plain,
             gather_fusion=self.gather_fusion and self.fusion,
+            horizontal_fusion=(
+                self.horizontal_fusion and not by_operator and not self.lays_out_subgraphs
+            ),
         )
 
     def words(self) -> dict[str, str]:

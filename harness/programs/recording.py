@@ -54,13 +54,17 @@ class Recording:
         self.static = self._static()
 
     def _static(self) -> list[int]:
-        """Depth of every type that does not count; types not yet met count if they read any."""
-        found = static_depths(self.feeds) if self.options.hoisting else [TAINTED] * len(self.feeds)
+        """Depth of every type that does not count; types not yet met count if they read any, as
+        does whatever they feed.
+        """
+        if not self.options.hoisting:
+            return [TAINTED] * len(self.feeds)
+        feeds = self.feeds.copy()
         for shape in self.shapes.values():
             reads = bool(shape.operands) or shape.of_each is not None
             if reads and not self.feeds[:, shape.type_id].any():
-                found[shape.type_id] = TAINTED
-        return found
+                feeds[shape.type_id, shape.type_id] = True
+        return static_depths(feeds)
 
     def mini_batch(self, instances: Sequence[Any], pick: Pick = last_made) -> MiniBatch:
         """Record the programs of all instances.

@@ -22,6 +22,7 @@ SETTINGS: dict[str, tuple[Any, ...]] = {
     "hoisting": BOTH,
     "fusion": BOTH,
     "gather_fusion": BOTH,
+    "horizontal_fusion": BOTH,
     "pre_gather_parameters": BOTH,
     "share_equal_inputs": BOTH,
     "fold_tables": BOTH,
@@ -69,7 +70,7 @@ def test_every_pair_is_there() -> None:
     assert len(CHOICES) < 40, "pairs, and not everything with everything"
 
 
-@pytest.mark.parametrize("name", ["tree_lstm", "lattice_lstm"])
+@pytest.mark.parametrize("name", ["tree_lstm", "lattice_lstm", "gates_apart"])
 def test_every_pair_computes_what_the_oracle_does(name: str) -> None:
     model, instances, weights = example(name)
     oracle = run_reference(model, weights, instances, "train")

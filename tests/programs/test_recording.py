@@ -22,7 +22,14 @@ from harness.values.graph import MiniBatch
 from harness.values.schedule import check_schedule
 from tests.support.engine_runs import interpreted_kernels, prepared, run
 from tests.support.learned import schedule_by
-from tests.support.scripted_programs import Choose, Script, Scripted, ScriptedModel, instances
+from tests.support.scripted_programs import (
+    Call,
+    Choose,
+    Script,
+    Scripted,
+    ScriptedModel,
+    instances,
+)
 
 OPTIONS = [RecordingOptions(*values) for values in itertools.product((True, False), repeat=4)]
 MODELS = [recorded(ScriptedModel(), options) for options in OPTIONS]
@@ -112,6 +119,31 @@ def test_without_ghosts_branches_do_not_meet() -> None:
     models = [recorded(ScriptedModel(seed), options) for seed in range(8)]
     graphs = [model.mini_batch([Scripted(CHOICE, 0)]).graph for model in models]
     assert len({int(graph.depths[-1]) for graph in graphs if graph.depths is not None}) == 2
+
+
+def test_what_reads_a_block_without_operands_is_not_hoisted_before_it() -> None:
+    """`many` takes any number of operands; of one that was given none it is not known what feeds
+    it, so that it counts, and whatever it feeds must count, too."""
+    for options in OPTIONS:
+        model = recorded(ScriptedModel(), options)
+        for script in ((Call("many", (), 0),), (Call("many", (0,), 0),)):
+            graph = model.mini_batch([Scripted(script, 0)]).graph
+            check_schedule(graph, schedule_by("inline_depth", graph))
+
+
+@EVERY
+@given(instances(), st.sampled_from(MODELS))
+def test_no_operand_is_of_a_later_round_phase_or_depth(
+    batch: list[Scripted], model: ScriptedModel
+) -> None:
+    """Rounds, phases and depths are an order of execution in which every dependency points back."""
+    graph = model.mini_batch(batch).graph
+    assert graph.phases is not None
+    assert graph.depths is not None
+    rounds = np.zeros_like(graph.phases) if graph.rounds is None else graph.rounds
+    place = list(zip(rounds.tolist(), graph.phases.tolist(), graph.depths.tolist(), strict=True))
+    for v in range(graph.n_vertices):
+        assert all(place[a] < place[v] for a in graph.args_of(v).tolist())
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ from tests.support.awkward_models import (
 )
 from tests.support.lattices import LATTICES
 from tests.support.sentences import ALL_SIZES, random_sentences
-from tests.support.sketch_models import SIZES, ChainGRU, ChainLSTM, ChildSum
+from tests.support.sketch_models import SIZES, ChainGRU, ChainLSTM, ChildSum, GatesApart
 from tests.support.sketches import Sketch
 
 EQUAL_SIZES = replace(SIZES, embedding_size=SIZES.hidden_size)
@@ -104,6 +104,7 @@ EXAMPLES: dict[str, tuple[Model, list[Any]]] = {
     "child_sum": (ChildSum(SIZES), FORESTS),
     "chain_lstm": (ChainLSTM(SIZES), CHAINS),
     "chain_gru": (ChainGRU(SIZES), CHAINS),
+    "gates_apart": (GatesApart(SIZES), CHAINS),
     "shared_children": (SharedChildren(SIZES), BINARY),
     "shared_sums": (SharedSums(SIZES), BINARY),
     "several_widths": (SeveralWidths(SIZES), WIDTHS),

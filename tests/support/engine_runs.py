@@ -38,6 +38,7 @@ ONE_BY_ONE: dict[str, dict[str, Any]] = {
     "hoisting": {"hoisting": False},
     "fusion": {"fusion": False},
     "gather_fusion": {"gather_fusion": False},
+    "horizontal_fusion": {"horizontal_fusion": True},
     "policy": {"layout": "policy"},
     "outputs": {"outputs": "vertices"},
     "shared": {"share_equal_inputs": True},
@@ -66,9 +67,9 @@ def all_switches(granularity: str) -> Iterator[Switches]:
     flags = [field.name for field in fields(Switches) if isinstance(field.default, bool)]
     # pre_gather_parameters: tests/vertex/test_columns.py; profile: test_moving_share.py
     # streaming, persistent: of one backend, test_streaming.py and test_persistent.py
-    # gather_fusion: ONE_BY_ONE
+    # gather_fusion, horizontal_fusion: ONE_BY_ONE
     of_others = ("fold_tables", "pre_gather_parameters", "profile", "streaming", "persistent")
-    for other in (*of_others, "gather_fusion"):
+    for other in (*of_others, "gather_fusion", "horizontal_fusion"):
         flags.remove(other)
     for k, values in enumerate(itertools.product((True, False), repeat=len(flags))):
         for layout, loop in itertools.product(("read_order", "policy"), ("compiled", "python")):

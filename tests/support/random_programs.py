@@ -71,7 +71,9 @@ class RandomModel(Model):
         shapes: dict[str, tuple[int, ...]] = {
             f"{name}{m}{n}": (m, n) for name in "WU" for m in WIDTHS for n in WIDTHS
         }
-        shapes |= {f"b{n}": (n,) for n in WIDTHS} | {f"E{n}": (7, n) for n in WIDTHS}
+        shapes |= {f"{name}{n}": (n,) for name in "bd" for n in WIDTHS} | {
+            f"E{n}": (7, n) for n in WIDTHS
+        }
         return {name: ParameterSpec(shape, 0.6) for name, shape in shapes.items()} | {
             "W_out": ParameterSpec((4, 3), 0.6)
         }
@@ -131,17 +133,34 @@ def _results(v: VertexTracer, step: Step, values: Sequence[Symbol]) -> list[Symb
     y = like[second % len(like)]
     (n,) = x.shape
     other = WIDTHS[second % 2]
-    if kind % 5 == 0:
+    if kind % 6 == 0:
         return [x @ v.parameter(f"{'WU'[first % 2]}{n}{other}")]
-    if kind % 5 == 1:
+    if kind % 6 == 1:
         return [y + x @ v.parameter(f"{'WU'[first % 2]}{n}{n}")]
-    if kind % 5 == 2:
-        return [PAIRWISE[kind // 5 % len(PAIRWISE)](x, y)]
-    if kind % 5 == 3:
+    if kind % 6 == 2:
+        return [PAIRWISE[kind // 6 % len(PAIRWISE)](x, y)]
+    if kind % 6 == 3:
         return [_biased(v, x) if second % 3 else expand(sum_elements(x), other)]
+    if kind % 6 == 4:
+        return _gates(v, x, y, first)
     if n == 2:
         return [v.concat(x, y)]
     return _pieces(v, x, second)
+
+
+def _gates(v: VertexTracer, x: Symbol, y: Symbol, how: int) -> list[Symbol]:
+    """Products of one value with several matrices, alone or in sums, with biases or some."""
+    (n,) = x.shape
+    gates = [x @ v.parameter(f"{name}{n}{n}") for name in "WU"]
+    if how % 3 == 1:
+        gates = [
+            gate + y @ v.parameter(f"{name}{n}{n}") for gate, name in zip(gates, "UW", strict=True)
+        ]
+    if how % 3 == 2:
+        gates[0] = tanh(y) + gates[0]
+    if how % 4:
+        gates = [gate + v.parameter(f"{name}{n}") for gate, name in zip(gates, "bd", strict=True)]
+    return gates if how % 5 else [gates[0] * sigmoid(gates[1])]
 
 
 def _biased(v: VertexTracer, x: Symbol) -> Symbol:

@@ -103,7 +103,7 @@ class ScriptedModel(ProgramModel):
     @property
     def parameters(self) -> Mapping[str, ParameterSpec]:
         square = ParameterSpec((WIDTH, WIDTH), 0.9)
-        names = ("W", "U_a", "U_b", "L", "R", "E")
+        names = ("W", "U_a", "U_b", "L", "G", "R", "E")
         table = ParameterSpec((N_WORDS, WIDTH), 0.9)
         bias, out = ParameterSpec((WIDTH,), 0.3), ParameterSpec((WIDTH, N_CLASSES), 0.9)
         return {"words": table, "b": bias, "W_out": out} | dict.fromkeys(names, square)
@@ -125,7 +125,8 @@ class ScriptedModel(ProgramModel):
 
     def binary(self, v: VertexTracer) -> None:
         left, right = v.gather(0).h, v.gather(1).h
-        v.scatter(h=tanh(left @ v.parameter("L") + right @ v.parameter("R")) * sigmoid(left))
+        gate = sigmoid(left @ v.parameter("G"))  # left is multiplied twice
+        v.scatter(h=tanh(left @ v.parameter("L") + right @ v.parameter("R")) * gate)
 
     def many(self, v: VertexTracer) -> None:
         each = v.gather_each().h

@@ -113,3 +113,35 @@ class ChainGRU(SketchModel):
         r, z = v.split(sigmoid(gates), 2)
         new = tanh(x @ v.parameter("W_n") + (r * h) @ v.parameter("U_n"))
         v.scatter(h=new - z * new + z * h)
+
+
+class GatesApart(SketchModel):
+    """A chain's LSTM as ChainLSTM's, with a matrix and a bias for every gate.
+
+    `W_i`, ... are columns of ChainLSTM's W, so that both can be given the same weights.
+    """
+
+    name = "gates_apart"
+    vertex_types = ("first", "step")
+    gates = "ifou"
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        found: dict[str, tuple[int, ...]] = {f"W_{gate}": (e, h) for gate in self.gates}
+        found |= {f"U_{gate}": (h, h) for gate in self.gates}
+        return found | {f"b_{gate}": (h,) for gate in self.gates}
+
+    def first(self, v: VertexTracer) -> None:
+        x = v.lookup("embedding", v.pull("word"))
+        i, o, u = (x @ v.parameter(f"W_{gate}") + v.parameter(f"b_{gate}") for gate in "iou")
+        c = sigmoid(i) * tanh(u)
+        v.scatter(c=c, h=sigmoid(o) * tanh(c))
+
+    def step(self, v: VertexTracer) -> None:
+        x, child = v.lookup("embedding", v.pull("word")), v.gather(0)
+        i, f, o, u = (
+            x @ v.parameter(f"W_{gate}") + child.h @ v.parameter(f"U_{gate}")
+            + v.parameter(f"b_{gate}")
+            for gate in self.gates
+        )  # fmt: skip
+        c = sigmoid(i) * tanh(u) + sigmoid(f) * child.c
+        v.scatter(c=c, h=sigmoid(o) * tanh(c))

@@ -10,7 +10,9 @@ from dataclasses import replace
 
 from harness.engine.lowering.absorption import Absorption
 from harness.errors import ScheduleError
+from harness.vertex.autodiff import Gradient
 from harness.vertex.operators import OPERATORS, Node
+from harness.vertex.program import VertexFunction
 
 
 def sink_slices(nodes: Sequence[Node]) -> tuple[tuple[Node, ...], tuple[int, ...]]:
@@ -33,6 +35,33 @@ def sink_slices(nodes: Sequence[Node]) -> tuple[tuple[Node, ...], tuple[int, ...
             new.append(replace(node, inputs=inputs))
         moved.append(len(new) - 1)
     return tuple(new), tuple(moved)
+
+
+def with_sunk_slices(
+    function: VertexFunction, gradient: Gradient | None
+) -> tuple[VertexFunction, Gradient | None]:
+    """A function, and its gradient where there is one, with all slices sunk."""
+    nodes, moved = sink_slices(function.nodes if gradient is None else gradient.nodes)
+
+    def new_id(node: int | None) -> int | None:
+        return None if node is None else moved[node]
+
+    n_forward = len(function.nodes)
+    function = replace(
+        function,
+        nodes=nodes if gradient is None else nodes[: moved[n_forward - 1] + 1],
+        scatter=tuple((state, moved[i]) for state, i in function.scatter),
+        push=new_id(function.push),
+        loss=new_id(function.loss),
+    )
+    if gradient is not None:
+        gradient = Gradient(
+            nodes,
+            len(function.nodes),
+            tuple((moved[a], moved[b]) for a, b in gradient.gathers),
+            tuple(moved[i] for i in gradient.sinks),
+        )
+    return function, gradient
 
 
 def order_stage(

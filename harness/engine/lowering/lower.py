@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.absorption import MATMULS, find_absorption, find_consumers
-from harness.engine.lowering.fusion import order_stage, sink_slices
+from harness.engine.lowering.fusion import order_stage, with_sunk_slices
+from harness.engine.lowering.horizontal import with_fewest_steps
 from harness.engine.lowering.losses import find_losses
 from harness.engine.lowering.narrowing import narrowed
 from harness.engine.lowering.placement import log_sum, place
@@ -50,13 +52,21 @@ def lower(function: VertexFunction, switches: Switches, abilities: Abilities, tr
         abilities = abilities.without_fusion()
     if not switches.gather_fusion:
         abilities = replace(abilities, reads_children=False, adds_to_children=False)
-    laid_out = _laid_out(function, switches)
+    plan_of = partial(_planned, switches=switches, abilities=abilities, train=train)
+    if switches.horizontal_fusion and not switches.lays_out_subgraphs:
+        plan = with_fewest_steps(function, plan_of)
+    else:
+        plan = plan_of(_laid_out(function, switches))
+    return replace(plan, tables=tables)
+
+
+def _planned(laid_out: LaidOut, switches: Switches, abilities: Abilities, train: bool) -> Plan:
     function = laid_out.function
     if abilities.fuses and abilities.narrows:
         function = narrowed(function)
     gradient = differentiate(function) if train else None
     if abilities.fuses:
-        function, gradient = _with_sunk_slices(function, gradient)
+        function, gradient = with_sunk_slices(function, gradient)
     if gradient is not None and abilities.gives_back_parts:
         gradient = replace(gradient, gathers=_in_parts(gradient))
     nodes = function.nodes if gradient is None else gradient.nodes
@@ -67,9 +77,10 @@ def lower(function: VertexFunction, switches: Switches, abilities: Abilities, tr
         lazy_batching=switches.lazy_batching,
         hoisting=switches.hoisting,
     )
-    anew = not switches.pre_gather_parameters
-    lowering = _Lowering(laid_out, function, gradient, nodes, staging, abilities, packs_anew=anew)
-    return replace(lowering.plan(), tables=tables)
+    anew = switches.lays_out_subgraphs and not switches.pre_gather_parameters
+    return _Lowering(
+        laid_out, function, gradient, nodes, staging, abilities, packs_anew=anew
+    ).plan()
 
 
 def _in_parts(gradient: Gradient) -> tuple[tuple[int, int], ...]:
@@ -97,32 +108,6 @@ def _laid_out(function: VertexFunction, switches: Switches) -> LaidOut:
     laid_out = lay_out(function, switches.layout, apart=apart, joined=joined)
     # Fused groups keep their values in registers, which have no columns.
     return replace(laid_out, columns={}) if switches.fusion else laid_out
-
-
-def _with_sunk_slices(
-    function: VertexFunction, gradient: Gradient | None
-) -> tuple[VertexFunction, Gradient | None]:
-    nodes, moved = sink_slices(function.nodes if gradient is None else gradient.nodes)
-
-    def new_id(node: int | None) -> int | None:
-        return None if node is None else moved[node]
-
-    n_forward = len(function.nodes)
-    function = replace(
-        function,
-        nodes=nodes if gradient is None else nodes[: moved[n_forward - 1] + 1],
-        scatter=tuple((state, moved[i]) for state, i in function.scatter),
-        push=new_id(function.push),
-        loss=new_id(function.loss),
-    )
-    if gradient is not None:
-        gradient = Gradient(
-            nodes,
-            len(function.nodes),
-            tuple((moved[a], moved[b]) for a, b in gradient.gathers),
-            tuple(moved[i] for i in gradient.sinks),
-        )
-    return function, gradient
 
 
 class _Lowering:

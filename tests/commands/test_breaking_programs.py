@@ -1,0 +1,74 @@
+"""A program that breaks a rule, on the command line: one line with its place, exit code 1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.commands.bench import main
+from harness.commands.schedule import main as count
+
+TYPED = (
+    "model=stack_rnn",
+    "model.model=tests.support.breaking_program",
+    "dataset=xnli_synthetic",
+    "batch_size=2",
+    "hidden_size=4",
+    "mode=infer",
+    "timing.min_seconds=0",
+    "timing.n_mini_batches=1",
+)
+HERE = "breaking_program.py:"
+RULES = {
+    "waits_for_nothing": [HERE, "waits for a value of None, which no block computed"],
+    "never_joins": [HERE, "forks branches and never waits for it; yield it"],
+    "other_shapes": [HERE, "calls table with other shapes than traced"],
+    "goes_back": [HERE, "calls step at depth", "the depth goes back"],
+    "recurses": ["recurses deeper than 5000 calls; let its recursion end, or fork it"],
+    "asks_for_a_number": [HERE, "waits for a number that must be computed first", "rounds=live"],
+}
+
+
+def typed(rule: str, system: str, results: Path) -> list[str]:
+    return [*TYPED, f"system={system}", f"+model.options.rule={rule}", f"results_dir={results}"]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_one_line_says_which_rule_and_where(
+    rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(typed(rule, "acrobat", tmp_path)) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    trial, line = said.err.splitlines()
+    assert trial.endswith("refused")
+    assert line.startswith("bench: ")
+    for words in RULES[rule]:
+        assert words in line
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_counting_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [text for text in TYPED if not text.startswith(("timing", "mode="))]
+    assert count([*arguments, "+model.options.rule=goes_back", "policy=inline_depth"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    assert "calls step at depth" in line
+
+
+def test_the_same_model_runs_where_it_breaks_none(tmp_path: Path) -> None:
+    assert main(typed("none", "reference", tmp_path)) == 0
+    assert len(list(tmp_path.rglob("r0.json"))) == 1
+
+
+def test_a_program_and_a_data_set_that_do_not_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["system=acrobat", "model=drnn", "dataset=sst_synthetic", "mode=infer"]
+    assert main([*arguments, f"results_dir={tmp_path}"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "model=drnn takes instances of kind chain, but dataset=sst_synthetic has tree" in line
+    assert "choose a data set of its kind: " in line
+    assert "xnli_synthetic" in line
