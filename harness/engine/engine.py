@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
 from harness.contracts.timeline import Part
-from harness.engine.backend import Arrangement, Backend, Run, choose_backend, passed_over
+from harness.engine.backend import Arrangement, Backend, choose_backend, passed_over
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import Plan
 from harness.engine.rows.geometry import (
@@ -24,7 +24,7 @@ from harness.engine.rows.geometry import (
     type_geometry,
 )
 from harness.engine.rows.layout import Index, Layout, plan_layout
-from harness.engine.rows.rounds import ALL_ROWS, Around, Round, around, plan_rounds
+from harness.engine.rows.rounds import ALL_ROWS, Around, Round, Run, around, plan_rounds
 from harness.engine.switches import Switches
 from harness.engine.work import words_of_batch
 from harness.errors import ScheduleError, UnsupportedTrial
@@ -165,16 +165,16 @@ class Engine:
         n_rows = {state: layout.n_rows[space] for state, space in self.space_of_state.items()}
         same = self._around(tuple(types), outputs)
         if schedule.round_starts is None:
-            rounds, goes_back = [same.round_of(layout.batches)], same.read
+            rounds: Sequence[Round] = [same.round_of(layout.batches)]
+            goes_back = same.read
         else:
             rounds = plan_rounds(self.plans, layout, schedule.round_starts, outputs)
             read = [(k, b) for k, rows in outputs.items() for b in self._going_back(rows)]
             goes_back = np.array(read, dtype=np.int32) if read else NO_BATCHES
         back = np.concatenate([goes_back, layout.batches[::-1]])
-        forward = [run for one in rounds for run in runs_of(one)]
         backward = [("backward", back), ("backward_lazy", same.whole)] if self.train else []
         order = {k: rows.order for k, rows in outputs.items()}
-        arrangement = Arrangement(types, n_rows, forward, backward)
+        arrangement = Arrangement(types, n_rows, rounds, backward)
         self.has_rounds = schedule.round_starts is not None
         return LaidOut(mini_batch, layout, order, rounds, goes_back, arrangement)
 
@@ -202,9 +202,7 @@ class Engine:
         if self.backend.runs_together:
             self._run_together(self.laid_out.arrangement.forward)
         else:
-            for one in self.laid_out.rounds:
-                self._run_together(runs_of(one))
-                self._losses.append(self.backend.later(one.losses))
+            self._losses = self._run_rounds(self.laid_out.rounds)
         tally.n_cycles += self.backend.ticks() - begin
 
     def loss(self) -> float:
@@ -222,6 +220,15 @@ class Engine:
         self.backend.clear_gradients()
         self._run_together(self.laid_out.arrangement.backward)
         self.backend.tally.n_cycles += self.backend.ticks() - begin
+
+    def _run_rounds(self, rounds: Sequence[Round]) -> list[Callable[[], float]]:
+        if self._part is None:
+            return [self.backend.run_rounds(rounds)]
+        found = []
+        for one in rounds:
+            self._run_together(one.runs)
+            found.append(self.backend.later(one.losses))
+        return found
 
     def _run_together(self, runs: Sequence[Run]) -> None:
         if self._part is None:
@@ -284,9 +291,3 @@ class Engine:
         facts = {**self.switches.in_effect(train=self.train).words(), **self.backend.facts()}
         facts |= {"instead_of": self.instead_of} if self.instead_of else {}
         return facts | ({"evaluated": "round by round"} if self.has_rounds else {})
-
-
-def runs_of(one: Round) -> list[Run]:
-    """What one round runs, in order."""
-    stages = (("eager", one.eager), ("batch", one.batches), ("lazy", one.lazy))
-    return [(stage, batches) for stage, batches in stages if len(batches)]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from harness.contracts.policy import Policy
 from harness.engine.backend import Arrangement
-from harness.engine.engine import NO_BATCHES, Engine, LaidOut, runs_of
+from harness.engine.engine import NO_BATCHES, Engine, LaidOut
 from harness.engine.rows.geometry import TypeGeometry, output_geometries, type_geometry
 from harness.engine.rows.layout import Index, Layout, plan_layout
 from harness.errors import UnsupportedTrial
@@ -92,7 +92,7 @@ class LiveEngine(Engine):
         """Go on to what runs next; kept: how many rows of each space are filled already."""
         one = self._around(tuple(geometry), output_order).round_of(layout.batches)
         n_rows, n_kept = self._rows_of_states(self.used), self._rows_of_states(kept)
-        arrangement = Arrangement(geometry, n_rows, runs_of(one), (), n_kept)
+        arrangement = Arrangement(geometry, n_rows, [one], (), n_kept)
         self.take(LaidOut(mini_batch, layout, output_order, [one], NO_BATCHES, arrangement))
 
     def run_round(self) -> None:

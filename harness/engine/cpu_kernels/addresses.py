@@ -44,6 +44,7 @@ def _pointer(kind: Any) -> Any:
 float32s, _int64s = _pointer(types.float32), _pointer(types.int64)
 _int32s, _uint8s = _pointer(types.int32), _pointer(types.uint8)
 uint16s: Any = _pointer(types.uint16)
+_float64s: Any = _pointer(types.float64)
 
 
 @compiled_with(**INLINE)
@@ -86,6 +87,18 @@ def int32_vector(places: int, k: int) -> Any:  # pragma: no cover - compiled
 def int32_pairs(address: int, n: int) -> Any:  # pragma: no cover - compiled
     """int32 (n, 2) at an address."""
     return carray(_int32s(address), (n, 2))
+
+
+@compiled_with(**INLINE)
+def floats(address: int, n: int) -> Any:  # pragma: no cover - compiled
+    """float32 (n,) at an address."""
+    return carray(float32s(address), (n,))
+
+
+@compiled_with(**INLINE)
+def doubles(address: int, n: int) -> Any:  # pragma: no cover - compiled
+    """float64 (n,) at an address."""
+    return carray(_float64s(address), (n,))
 
 
 @compiled_with(**INLINE)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import llvmlite
 import numba
@@ -11,19 +12,21 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
 from harness.engine import backend
-from harness.engine.backend import EVERY, Arrangement, Loss, Run
+from harness.engine.backend import EVERY, Arrangement
 from harness.engine.backends.compiled.found import Found
 from harness.engine.backends.compiled.loop import CompiledLoop
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.operators import OPERATORS
 from harness.engine.backends.compiled.parameters import Parameters
+from harness.engine.backends.compiled.rounds import calls_of, n_run_as
 from harness.engine.backends.compiled.source import WHOLE_STAGES
 from harness.engine.cpu_kernels import blas, cycles, loss_kernels
+from harness.engine.cpu_kernels.loss_sums import LossSums
 from harness.engine.cpu_kernels.team import Call, Team
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.layout import Index
-from harness.engine.rows.rounds import ALL_ROWS
+from harness.engine.rows.rounds import ALL_ROWS, Loss, Round, Rounds, Run
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
 from harness.values.instances import IntArray
@@ -115,11 +118,27 @@ class Backend(backend.Backend):
         else:
             self._run(calls)
 
+    def run_rounds(self, rounds: Sequence[Round]) -> Callable[[], float]:
+        """Run all rounds that were planned together in one call, their losses summed up in it."""
+        if not isinstance(rounds, Rounds) or self._path != "one call a pass":
+            return super().run_rounds(rounds)
+        columns = [self._memory.rows_of(one.type_id, one.ref) for one in rounds.losses]
+        if any(len(column) != 1 for column in columns):
+            return super().run_rounds(rounds)
+        sums = LossSums([column[0][:, 0] for column in columns])
+        calls = calls_of(rounds, self._ready_loop, self._n_run_as, sums)
+        self._counting(partial(self._team.run_all, calls))
+        total = float(sums.total[0])
+        return lambda: total
+
     def _run(self, calls: Sequence[Call]) -> None:
+        self._counting(partial(self._team.run, calls))
+
+    def _counting(self, run: Callable[[], None]) -> None:
         tallies = self._team.tallies
         for tally in tallies:
             tally[:] = 0
-        self._team.run(calls)
+        run()
         self.tally.n_launches += int(tallies[0][0])
         self.tally.bytes_copied += sum(int(tally[1]) for tally in tallies)
         self.tally.n_moving_cycles += int(tallies[0][2])
@@ -161,6 +180,21 @@ class Backend(backend.Backend):
                 half=self.switches.precision == "bf16",
             )
         return self._loops[key]
+
+    def _ready_loop(self, stage: str) -> CompiledLoop:
+        """The loop of all functions, its arrays found."""
+        loop = self._loop(stage, None)
+        loop.find()
+        return loop
+
+    def _n_run_as(self, stage: str, batches: IntArray) -> IntArray:
+        """How many batches each of a stage is run as: see `_whole`."""
+        n_batches = {
+            type_id: len(geometry.rows.first_row)
+            for type_id, geometry in self._memory.geometries.items()
+            if not geometry.contiguous and self._kind_of(type_id, stage)[1]
+        }
+        return n_run_as(batches, n_batches)
 
     def _whole(self, stage: str, batches: IntArray) -> IntArray:
         """Leave out functions without steps; batch by batch where states do not follow on."""

@@ -41,10 +41,14 @@ class CompiledLoop:
         """The arguments."""
         return [self._found.arrays[k] for k in self._numbers]
 
-    def call(self, batches: IntArray) -> Call:
-        """The call that runs the stage of every (type, position) in order."""
+    def find(self) -> None:
+        """Look where the arguments are in this mini-batch."""
         found_for = self._found.look()
         if found_for != self._found_for:  # a round needs them as often as a stage
             self._found.places.take(self._numbers, axis=0, out=self._places, mode="clip")
             self._found_for = found_for
+
+    def call(self, batches: IntArray) -> Call:
+        """The call that runs the stage of every (type, position) in order."""
+        self.find()
         return Call(self, np.ascontiguousarray(batches))

@@ -85,6 +85,11 @@ class Memory:
         """The rows of a function, or None where the mini-batch has none."""
         return None if self._rows is None else self._rows.types.get(type_id)
 
+    @property
+    def geometries(self) -> Mapping[int, TypeGeometry]:
+        """The rows of all functions that have some."""
+        return {} if self._rows is None else self._rows.types
+
     def filled(self, type_id: int, name: BufferName) -> NDArray[np.int64]:
         """See FilledOf."""
         key = (type_id, name)
