@@ -19,8 +19,8 @@ from harness.contracts.model import Weights
 from harness.contracts.timeline import Details, Part
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
-from harness.engine.rows.geometry import TypeGeometry
-from harness.engine.rows.layout import Index
+from harness.engine.rows.geometry import Index
+from harness.engine.rows.layout import Layout
 from harness.engine.rows.rounds import Loss, Round, Run
 from harness.engine.switches import DEFAULT_BACKENDS, Switches
 from harness.errors import ConfigError, UnsupportedTrial
@@ -36,23 +36,19 @@ _FOLDER = ROOT / "harness" / "engine" / "backends"
 class Arrangement:
     """Where the rows of one mini-batch are: NumPy only, and a value that is made at once.
 
-    types: of every vertex function that has rows, by id; output functions have ids below 0.
+    types: of every vertex function that has rows, by id; output functions have ids below 0. A
+    geometry is made when one asks for it; a backend may find all arrays by their numbers instead.
     n_rows: rows of every state that a function scatters.
     rounds, backward: what will be run, in order, for backends that write it down beforehand.
     kept_rows: of every state, the first rows that an earlier arrangement has filled, and that still
     hold (Backend.keeps_states); none where that is left out.
     """
 
-    types: Mapping[int, TypeGeometry]
+    types: Layout
     n_rows: Mapping[str, int]
     rounds: Sequence[Round] = ()
     backward: Sequence[Run] = ()
     kept_rows: Mapping[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        empty = [type_id for type_id, geometry in self.types.items() if geometry.rows.n == 0]
-        if empty:
-            raise ValueError(f"functions {empty} have no rows; leave them out")
 
     @property
     def forward(self) -> list[Run]:

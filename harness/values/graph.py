@@ -176,22 +176,29 @@ class Graph:
         return self.args[self.arg_start[vertex] : self.arg_start[vertex + 1]]
 
     def part(
-        self, types: IntArray, arg_start: IntArray, args: IntArray, vertices: IntArray
+        self,
+        types: IntArray,
+        arg_start: IntArray,
+        args: IntArray,
+        phases: IntArray | None = None,
+        depths: IntArray | None = None,
     ) -> Graph:
-        """Some vertices of this graph as one of the same types, all of it seen at once.
+        """Some vertices of this graph, or more of its types, as a graph that is seen at once.
 
-        The arrays are taken as they are: read-only, and right since this graph is; checking them
-        would take ten times as long as a policy does for a small part.
+        The arrays are taken as they are: read-only, and right since those were that they are cut
+        from; checking them would take ten times as long as a policy does for a small part.
         """
         made = object.__new__(Graph)
-        for name, value in (("types", types), ("arg_start", arg_start), ("args", args)):
-            object.__setattr__(made, name, value)
-        for name in ("type_names", "follows", "cheap"):
-            object.__setattr__(made, name, getattr(self, name))
-        object.__setattr__(made, "rounds", None)
-        for name in ("phases", "depths"):
-            whole = getattr(self, name)
-            object.__setattr__(made, name, None if whole is None else whole[vertices])
+        take = object.__setattr__
+        take(made, "types", types)
+        take(made, "arg_start", arg_start)
+        take(made, "args", args)
+        take(made, "type_names", self.type_names)
+        take(made, "follows", self.follows)
+        take(made, "cheap", self.cheap)
+        take(made, "rounds", None)
+        take(made, "phases", phases)
+        take(made, "depths", depths)
         return made
 
 

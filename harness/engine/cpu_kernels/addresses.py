@@ -22,6 +22,7 @@ Table = NDArray[np.int64]
 THREAD, N_THREADS, TEAM, SIZES, LETTERS, FACTORS, TALLY, ERROR = range(8)
 N_WORDS = 10
 N_TALLY = 3
+_WORD_BYTES = 8
 _N_SIZES, _N_LETTERS, _N_FACTORS = 11, 2, 2
 carray: Any = numba.carray  # type: ignore[attr-defined]
 INLINE: dict[str, Any] = {"constants": False, "error_model": "numpy"}
@@ -133,6 +134,19 @@ def address_of(array: NDArray[Any]) -> int:
 def put_place(places: Any, k: int, array: Any) -> None:  # pragma: no cover - compiled
     """Write where an array is, and how many rows it has (n, 2); faster than Python tells it."""
     places[k, 0], places[k, 1] = array.ctypes.data, array.shape[0]
+
+
+@compiled_with(**INLINE)
+def put_parts(places: Any, numbers: Any, array: Any, bounds: Any) -> None:  # pragma: no cover
+    """Write where parts of an array of int64 are: numbers (n, 2) say which place, and which part.
+
+    bounds (n_parts, 2): where each part begins, and how long it is.
+    """
+    begin = array.ctypes.data
+    for k in range(len(numbers)):
+        place, part = numbers[k, 0], numbers[k, 1]
+        places[place, 0] = begin + _WORD_BYTES * bounds[part, 0]
+        places[place, 1] = bounds[part, 1]
 
 
 def line_for(k: int, array: NDArray[Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.engine.lowering.plan import Plan, Ref
-from harness.engine.rows.geometry import OutputRows
 from harness.engine.rows.layout import Layout
 from harness.values.instances import IntArray
 
@@ -101,14 +100,14 @@ class Around:
         return Round(self.eager, both, self.lazy, self.losses)
 
 
-def around(plans: Mapping[int, Plan], types: tuple[int, ...], output_ids: Iterable[int]) -> Around:
+def around(plans: Mapping[int, Plan], types: tuple[int, ...]) -> Around:
     """What is run once, of these functions; types: of outputs, too."""
     losses = [(t, plans[t].loss) for t in types]
     return Around(
         eager=_pairs([(t, ALL_ROWS) for t in types if plans[t].steps("eager")]),
         lazy=_pairs([(t, ALL_ROWS) for t in types if plans[t].steps("lazy")]),
         whole=_pairs([(t, ALL_ROWS) for t in types]),
-        read=_pairs([(k, 0) for k in output_ids]),
+        read=_pairs([(t, 0) for t in types if t < 0]),
         losses=tuple(
             (t, plans[t].refs[loss], slice(None)) for t, loss in losses if loss is not None
         ),
@@ -119,20 +118,16 @@ def _pairs(pairs: list[tuple[int, int]]) -> IntArray:
     return np.array(pairs, dtype=np.int32).reshape(-1, 2)
 
 
-def plan_rounds(
-    plans: Mapping[int, Plan],
-    layout: Layout,
-    round_starts: IntArray,
-    outputs: Mapping[int, OutputRows],
-) -> Rounds:
+def plan_rounds(plans: Mapping[int, Plan], layout: Layout, round_starts: IntArray) -> Rounds:
     """Put together what each round runs: its batches, and then its outputs."""
     numbers = np.arange(len(round_starts), dtype=np.int32)  # of rounds, and behind the last one
     in_round: list[IntArray] = [numbers[:-1].repeat(round_starts[1:] - round_starts[:-1])]
     found = [layout.batches]
-    for k, rows in outputs.items():
-        positions = np.arange(len(rows.rounds), dtype=np.int32)
+    for k in (type_id for type_id in layout if type_id < 0):
+        of_output = layout.output_rounds(k).astype(np.int32)
+        positions = np.arange(len(of_output), dtype=np.int32)
         found.append(np.stack([np.full_like(positions, k), positions], axis=1))
-        in_round.append(rows.rounds)
+        in_round.append(of_output)
     batches, rounds = np.concatenate(found), np.concatenate(in_round)
     if len(found) > 1:
         order = rounds.argsort(kind="stable")
@@ -141,11 +136,11 @@ def plan_rounds(
     of_stage = {"batch": batches}
     starts = {"batch": rounds.searchsorted(numbers)}
     for stage in ("eager", "lazy"):
-        having = [type_id for type_id in (*layout.types, *outputs) if plans[type_id].steps(stage)]
+        having = [type_id for type_id in layout if plans[type_id].steps(stage)]
         mine = np.isin(at_once[:, 0], having)
         of_stage[stage] = at_once[mine]
         starts[stage] = their_rounds[mine].searchsorted(numbers)
-    losses = _losses(plans, layout, outputs, batches, rounds, numbers)
+    losses = _losses(plans, layout, batches, rounds, numbers)
     return Rounds(of_stage, starts, losses)
 
 
@@ -165,18 +160,15 @@ def _at_once(batches: IntArray, rounds: IntArray) -> tuple[IntArray, IntArray]:
 def _losses(
     plans: Mapping[int, Plan],
     layout: Layout,
-    outputs: Mapping[int, OutputRows],
     batches: IntArray,
     rounds: IntArray,
     numbers: IntArray,
 ) -> list[LossRows]:
     found = []
-    starts = {type_id: rows.starts for type_id, rows in layout.types.items()}
-    starts |= {k: rows.geometry.rows.starts for k, rows in outputs.items()}
-    for type_id, starts_of_type in starts.items():
+    for type_id in layout:
         plan = plans[type_id]
         if plan.loss is not None:
             mine = rounds[batches[:, 0] == type_id]
-            rows = starts_of_type[mine.searchsorted(numbers)]
+            rows = layout.starts(type_id)[mine.searchsorted(numbers)].astype(np.int32)
             found.append(LossRows(type_id, plan.refs[plan.loss], rows))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import llvmlite
@@ -25,7 +26,7 @@ from harness.engine.cpu_kernels.loss_sums import LossSums
 from harness.engine.cpu_kernels.team import Call, Team
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
-from harness.engine.rows.layout import Index
+from harness.engine.rows.geometry import Index
 from harness.engine.rows.rounds import ALL_ROWS, Loss, Round, Rounds, Run
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
@@ -34,6 +35,16 @@ from harness.values.precision import EXACT
 
 # A loop of all functions takes seconds to compile; where more keep joining, each has its own.
 MAX_TIMES_GROWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _RowSum:
+    """A function's gradient of looked-up rows: of which table, what it pulls, and where it is."""
+
+    type_id: int
+    table: str
+    pulled: str
+    gradient: Ref
 
 
 class Backend(backend.Backend):
@@ -50,8 +61,10 @@ class Backend(backend.Backend):
         self._multiplying = blas.multiplying(switches.blas, 1)
         self._team = Team(threads, self._multiplying.for_thread, self._multiplying.enter)
         self._plans: dict[int, Plan] = {}
+        self._row_sums: list[_RowSum] = []
         self._loops: dict[tuple[str, int | None], CompiledLoop] = {}
         self._kinds: dict[tuple[int, str], tuple[bool, bool]] = {}
+        self._wholes: dict[tuple[str, bytes, bytes], IntArray] = {}
         self._n_times_grown = -1
         self._n_programs = 0
 
@@ -89,6 +102,13 @@ class Backend(backend.Backend):
             return
         self._memory.add(new)
         self._plans |= new
+        self._wholes.clear()
+        self._row_sums += [
+            _RowSum(t, node.name, plan.nodes[rows].name, plan.refs[dy])
+            for t, plan in new.items()
+            for node in plan.row_sums()
+            for rows, dy in [node.inputs]
+        ]
         # Loops of one function stay; those of all do not know the new ones.
         self._loops = {key: loop for key, loop in self._loops.items() if key[1] is not None}
         self._n_times_grown += self._has_run
@@ -190,25 +210,31 @@ class Backend(backend.Backend):
     def _n_run_as(self, stage: str, batches: IntArray) -> IntArray:
         """How many batches each of a stage is run as: see `_whole`."""
         n_batches = {
-            type_id: len(geometry.rows.first_row)
-            for type_id, geometry in self._memory.geometries.items()
-            if not geometry.contiguous and self._kind_of(type_id, stage)[1]
+            type_id: self._memory.layout.n_batches(type_id)
+            for type_id in self._memory.scattered
+            if self._kind_of(type_id, stage)[1]
         }
         return n_run_as(batches, n_batches)
 
     def _whole(self, stage: str, batches: IntArray) -> IntArray:
         """Leave out functions without steps; batch by batch where states do not follow on."""
+        layout, scattered = self._memory.layout, self._memory.scattered
+        key = stage, layout.present, batches.tobytes()
+        if not scattered and key in self._wholes:
+            return self._wholes[key]
         found: list[tuple[int, int]] = []
         for type_id, position in batches.tolist():
-            geometry = self._memory.geometry(type_id)
             has_steps, addresses_states = self._kind_of(type_id, stage)
-            if not has_steps or geometry is None:
+            if not has_steps or type_id not in layout:
                 continue
-            if position == ALL_ROWS and addresses_states and not geometry.contiguous:
-                found += [(type_id, b) for b in range(len(geometry.rows.first_row))]
+            if position == ALL_ROWS and addresses_states and type_id in scattered:
+                found += [(type_id, b) for b in range(layout.n_batches(type_id))]
             else:
                 found.append((type_id, position))
-        return np.array(found, dtype=np.int32).reshape(-1, 2)
+        whole = np.array(found, dtype=np.int32).reshape(-1, 2)
+        if not scattered and len(batches) <= len(self._plans):  # the same for many mini-batches
+            self._wholes[key] = whole
+        return whole
 
     def _kind_of(self, type_id: int, stage: str) -> tuple[bool, bool]:
         """Whether a function has steps in a stage, and whether these address states."""
@@ -222,10 +248,9 @@ class Backend(backend.Backend):
         """Copy the columns."""
         found = self._rows_of(type_id, ref, rows)
         step = self._plans[type_id].overwritten(ref)
-        geometry = self._memory.geometry(type_id)
-        if step is None or geometry is None:
+        if step is None or type_id not in self._memory.layout:
             return found
-        label = geometry.pulls[step.label][rows]
+        label = self._memory.layout.pulled(type_id, step.label)[rows]
         rest = (self._rows_of(type_id, other, rows) for other in (step.loss, step.log_sum))
         return loss_kernels.logits_of(found, label, *rest)
 
@@ -269,15 +294,12 @@ class Backend(backend.Backend):
         self._parameters.update(learning_rate, self._looked_up())
 
     def _looked_up(self) -> Iterator[tuple[str, Index, NDArray[np.float32]]]:
-        for type_id, plan in self._plans.items():
-            geometry = self._memory.geometry(type_id)
-            if geometry is None:
-                continue
-            for node in plan.row_sums():
-                rows, dy = node.inputs
-                index, done = geometry.pulls[plan.nodes[rows].name], 0
-                for values in self._memory.rows_of(type_id, plan.refs[dy]):
-                    yield node.name, index[done : done + len(values)], values
+        layout = self._memory.layout
+        for one in self._row_sums:
+            if one.type_id in layout:
+                index, done = layout.pulled(one.type_id, one.pulled), 0
+                for values in self._memory.rows_of(one.type_id, one.gradient):
+                    yield one.table, index[done : done + len(values)], values
                     done += len(values)
 
     def weights(self) -> Weights:
