@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from harness.engine.rows import fields as parts
+from harness.engine.rows.counting import FOLLOWS, LARGEST, N_BATCHES, N
 from harness.engine.rows.fields import Fields
-from harness.engine.rows.filling import FILLED, FOLLOWS, LARGEST, N_BATCHES, NO_VERTEX, N, fill
+from harness.engine.rows.filling import FILLED, NO_VERTEX, fill
 from harness.engine.rows.geometry import Gather, Index, TypeGeometry, TypeRows
 from harness.errors import ScheduleError
 from harness.values.graph import MiniBatch
@@ -32,9 +33,9 @@ class Layout(Mapping[int, TypeGeometry]):
     That of outputs is below 0. Geometries are views that are made when one asks for them.
 
     numbers: all arrays one behind the other. bounds (n_fields + 1, 2): where each begins, and its
-    length. counts (n_functions, N_COUNTS): see filling.py. batches: in order, as (type id, position
-    among the type's batches) (k, 2). row (n,): of each vertex among the states of its own type's
-    space. n_rows (n_spaces,): of each space.
+    length. counts (n_functions, N_COUNTS): see counting.py. batches: in order, as (type id,
+    position among the type's batches) (k, 2). row (n,): of each vertex among the states of its own
+    type's space. n_rows (n_spaces,): of each space.
     """
 
     fields: Fields

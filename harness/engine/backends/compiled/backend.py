@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import llvmlite
@@ -20,6 +19,7 @@ from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.operators import OPERATORS
 from harness.engine.backends.compiled.parameters import Parameters
 from harness.engine.backends.compiled.rounds import calls_of, n_run_as
+from harness.engine.backends.compiled.row_sums import RowSum, looked_up, row_sums_of
 from harness.engine.backends.compiled.source import WHOLE_STAGES
 from harness.engine.cpu_kernels import blas, cycles, loss_kernels
 from harness.engine.cpu_kernels.loss_sums import LossSums
@@ -37,16 +37,6 @@ from harness.values.precision import EXACT
 MAX_TIMES_GROWN = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _RowSum:
-    """A function's gradient of looked-up rows: of which table, what it pulls, and where it is."""
-
-    type_id: int
-    table: str
-    pulled: str
-    gradient: Ref
-
-
 class Backend(backend.Backend):
     """Plans as source that numba compiles, once for each model, size and mode."""
 
@@ -61,7 +51,7 @@ class Backend(backend.Backend):
         self._multiplying = blas.multiplying(switches.blas, 1)
         self._team = Team(threads, self._multiplying.for_thread, self._multiplying.enter)
         self._plans: dict[int, Plan] = {}
-        self._row_sums: list[_RowSum] = []
+        self._row_sums: list[RowSum] = []
         self._loops: dict[tuple[str, int | None], CompiledLoop] = {}
         self._kinds: dict[tuple[int, str], tuple[bool, bool]] = {}
         self._wholes: dict[tuple[str, bytes, bytes], IntArray] = {}
@@ -103,12 +93,7 @@ class Backend(backend.Backend):
         self._memory.add(new)
         self._plans |= new
         self._wholes.clear()
-        self._row_sums += [
-            _RowSum(t, node.name, plan.nodes[rows].name, plan.refs[dy])
-            for t, plan in new.items()
-            for node in plan.row_sums()
-            for rows, dy in [node.inputs]
-        ]
+        self._row_sums += row_sums_of(new)
         # Loops of one function stay; those of all do not know the new ones.
         self._loops = {key: loop for key, loop in self._loops.items() if key[1] is not None}
         self._n_times_grown += self._has_run
@@ -287,20 +272,11 @@ class Backend(backend.Backend):
 
     def gradients(self) -> Weights:
         """Dense gradients of what was loaded."""
-        return self._parameters.gradients(self._looked_up())
+        return self._parameters.gradients(looked_up(self._row_sums, self._memory))
 
     def update(self, learning_rate: float) -> None:
         """Step dense parameters whole, looked-up tables row by row."""
-        self._parameters.update(learning_rate, self._looked_up())
-
-    def _looked_up(self) -> Iterator[tuple[str, Index, NDArray[np.float32]]]:
-        layout = self._memory.layout
-        for one in self._row_sums:
-            if one.type_id in layout:
-                index, done = layout.pulled(one.type_id, one.pulled), 0
-                for values in self._memory.rows_of(one.type_id, one.gradient):
-                    yield one.table, index[done : done + len(values)], values
-                    done += len(values)
+        self._parameters.update(learning_rate, looked_up(self._row_sums, self._memory))
 
     def weights(self) -> Weights:
         """Copies."""

@@ -11,8 +11,8 @@ from harness.engine.backend import Arrangement
 from harness.engine.backends.compiled.parameters import Parameters
 from harness.engine.lowering import plan as plans
 from harness.engine.lowering.plan import Buffer, BufferName, Plan, Ref, Role
+from harness.engine.rows.counting import AT_ONCE, N_EDGES, N
 from harness.engine.rows.fields import Fields
-from harness.engine.rows.filling import AT_ONCE, N_EDGES, N
 from harness.engine.rows.geometry import Index
 from harness.engine.rows.layout import Layout
 from harness.vertex.operators import EDGE
