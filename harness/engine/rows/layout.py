@@ -35,7 +35,7 @@ class Layout(Mapping[int, TypeGeometry]):
     numbers: all arrays one behind the other. bounds (n_fields + 1, 2): where each begins, and its
     length. counts (n_functions, N_COUNTS): see counting.py. batches: in order, as (type id,
     position among the type's batches) (k, 2). row (n,): of each vertex among the states of its own
-    type's space. n_rows (n_spaces,): of each space.
+    type's space. n_rows (n_spaces,): of each space. present: which functions have rows, to compare.
     """
 
     fields: Fields
@@ -45,17 +45,13 @@ class Layout(Mapping[int, TypeGeometry]):
     batches: IntArray
     row: IntArray
     n_rows: Index
+    present: bytes
     _made: dict[int, TypeGeometry] = field(default_factory=dict)
 
     def array(self, number: int) -> Index:
         """One of all arrays: see Fields."""
         begin, n = self.bounds[number].tolist()
         return self.numbers[begin : begin + n]
-
-    @property
-    def present(self) -> bytes:
-        """Which functions have rows, to compare."""
-        return (self.counts[:, N] > 0).tobytes()
 
     @property
     def room_wanted(self) -> Index:
@@ -192,7 +188,8 @@ def plan_layout(
     )
     if lacking != FILLED:
         raise _error(mini_batch, fields, lacking, before.n_vertices + n)
-    layout = Layout(fields, numbers, bounds, counts, batches, before.row, used)
+    present = (counts[:, N] > 0).tobytes()
+    layout = Layout(fields, numbers, bounds, counts, batches, before.row, used, present)
     _check_pulls(mini_batch, layout)
     return layout
 

@@ -116,8 +116,9 @@ class Backend(backend.Backend):
 
     def run_together(self, runs: Sequence[Run]) -> None:
         """Run all stages without Python in between, but where every batch is to be a call."""
-        calls = [call for stage, batches in runs for call in self._calls(stage, batches)]
-        if self._path == "one call a batch":
+        path = self._path
+        calls = [call for stage, batches in runs for call in self._calls(stage, batches, path)]
+        if path == "one call a batch":
             for call in calls:
                 self._run([call])
         else:
@@ -148,15 +149,15 @@ class Backend(backend.Backend):
         self.tally.bytes_copied += sum(int(tally[1]) for tally in tallies)
         self.tally.n_moving_cycles += int(tallies[0][2])
 
-    def _calls(self, stage: str, batches: IntArray) -> Iterator[Call]:
+    def _calls(self, stage: str, batches: IntArray, path: str) -> Iterator[Call]:
         if stage in WHOLE_STAGES:
             batches = self._whole(stage, batches)
         if not len(batches):
             return
-        if self._path == "one call a pass":
+        if path == "one call a pass":
             yield self._loop(stage, None).call(batches)
             return
-        if self._path == "one call a batch":
+        if path == "one call a batch":
             cuts = np.arange(1, len(batches))
         else:
             cuts = np.flatnonzero(np.diff(batches[:, 0])) + 1
