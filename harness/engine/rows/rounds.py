@@ -136,8 +136,9 @@ def plan_rounds(plans: Mapping[int, Plan], layout: Layout, round_starts: IntArra
     of_stage = {"batch": batches}
     starts = {"batch": rounds.searchsorted(numbers)}
     for stage in ("eager", "lazy"):
-        having = [type_id for type_id in layout if plans[type_id].steps(stage)]
-        mine = np.isin(at_once[:, 0], having)
+        has_steps = np.zeros(layout.fields.n_functions, dtype=np.bool_)  # outputs from its end on
+        has_steps[[type_id for type_id in layout if plans[type_id].steps(stage)]] = True
+        mine = has_steps[at_once[:, 0]]
         of_stage[stage] = at_once[mine]
         starts[stage] = their_rounds[mine].searchsorted(numbers)
     losses = _losses(plans, layout, batches, rounds, numbers)
