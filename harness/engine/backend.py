@@ -19,17 +19,16 @@ from harness.contracts.model import Weights
 from harness.contracts.timeline import Details, Part
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
-from harness.engine.rows.geometry import TypeGeometry
-from harness.engine.rows.layout import Index
+from harness.engine.rows.geometry import Index
+from harness.engine.rows.layout import Layout
+from harness.engine.rows.rounds import Loss, Round, Run
 from harness.engine.switches import DEFAULT_BACKENDS, Switches
 from harness.errors import ConfigError, UnsupportedTrial
 from harness.values.instances import IntArray
 from harness.values.places import ROOT
 
 EVERY = slice(None)
-Run = tuple[str, IntArray]  # a stage, and its batches (type id, position) (k, 2)
 Naming = Callable[[str, int, int], tuple[str, Details]]  # of a stage's (type id, position)
-Loss = tuple[int, Ref, slice]  # of a function, where it is, and which of its rows count
 _FOLDER = ROOT / "harness" / "engine" / "backends"
 
 
@@ -37,23 +36,24 @@ _FOLDER = ROOT / "harness" / "engine" / "backends"
 class Arrangement:
     """Where the rows of one mini-batch are: NumPy only, and a value that is made at once.
 
-    types: of every vertex function that has rows, by id; output functions have ids below 0.
+    types: of every vertex function that has rows, by id; output functions have ids below 0. A
+    geometry is made when one asks for it; a backend may find all arrays by their numbers instead.
     n_rows: rows of every state that a function scatters.
-    forward, backward: what will be run, in order, for backends that write it down beforehand.
+    rounds, backward: what will be run, in order, for backends that write it down beforehand.
     kept_rows: of every state, the first rows that an earlier arrangement has filled, and that still
     hold (Backend.keeps_states); none where that is left out.
     """
 
-    types: Mapping[int, TypeGeometry]
+    types: Layout
     n_rows: Mapping[str, int]
-    forward: Sequence[Run] = ()
+    rounds: Sequence[Round] = ()
     backward: Sequence[Run] = ()
     kept_rows: Mapping[str, int] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        empty = [type_id for type_id, geometry in self.types.items() if geometry.rows.n == 0]
-        if empty:
-            raise ValueError(f"functions {empty} have no rows; leave them out")
+    @property
+    def forward(self) -> list[Run]:
+        """What all rounds run, in order."""
+        return [run for one in self.rounds for run in one.runs]
 
 
 @dataclass(slots=True)
@@ -138,6 +138,18 @@ class Backend(ABC):
         """Run all that Arrangement.forward holds, or all of Arrangement.backward."""
         for stage, batches in runs:
             self.run(stage, batches)
+
+    def run_rounds(self, rounds: Sequence[Round]) -> Callable[[], float]:
+        """Run all rounds, each whole, outputs too; return what gives the sum of their losses.
+
+        The loss of a round is here before the next one starts, but where losses stay on a device
+        until they are asked for.
+        """
+        found: list[Callable[[], float]] = []
+        for one in rounds:
+            self.run_together(one.runs)
+            found.append(self.later(one.losses))
+        return lambda: sum(loss() for loss in found)
 
     def run_in_parts(self, runs: Sequence[Run], part: Part, words: Naming) -> None:
         """As run_together, each batch by itself as a part; for a timeline.

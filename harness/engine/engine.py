@@ -12,19 +12,14 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
 from harness.contracts.timeline import Part
-from harness.engine.backend import Arrangement, Backend, Run, choose_backend, passed_over
+from harness.engine.backend import Arrangement, Backend, choose_backend, passed_over
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import Plan
-from harness.engine.rows.geometry import (
-    OutputRows,
-    Reads,
-    output_geometries,
-    reads_of,
-    space_of_type,
-    type_geometry,
-)
-from harness.engine.rows.layout import Index, Layout, plan_layout
-from harness.engine.rows.rounds import ALL_ROWS, Around, Round, around, plan_rounds
+from harness.engine.rows.fields import Reads, fields_of, reads_of
+from harness.engine.rows.geometry import Index
+from harness.engine.rows.layout import Layout, plan_layout
+from harness.engine.rows.rounds import ALL_ROWS, Around, Round, Run, around, plan_rounds
+from harness.engine.rows.spaces import space_of_type
 from harness.engine.switches import Switches
 from harness.engine.work import words_of_batch
 from harness.errors import ScheduleError, UnsupportedTrial
@@ -40,13 +35,12 @@ NO_BATCHES = np.zeros((0, 2), dtype=np.int32)
 class LaidOut:
     """A mini-batch in memory, before any of it is computed.
 
-    output_order: of each output function, which output each of its rows is. read (n, 2): their
-    batches in the backward stage. arrangement: what the backend is given.
+    read (n, 2): batches of output functions in the backward stage. arrangement: what the backend is
+    given.
     """
 
     mini_batch: MiniBatch
     layout: Layout
-    output_order: Mapping[int, Index]
     rounds: Sequence[Round]
     read: IntArray
     arrangement: Arrangement
@@ -90,12 +84,11 @@ class Engine:
         self.reads: dict[int, Reads] = {}
         self.output_ids = tuple(named)
         self._lower(named)
-        self.output_reads = dict(self.reads)
         self._lower(self.functions)
         self.n_lowered = len(self.functions)
         self.has_rounds = False
         self._losses: list[Callable[[], float]] = []
-        self._known_around: dict[tuple[int, ...], Around] = {}
+        self._known_around: dict[bytes, Around] = {}
         self._part: Part | None = None
 
     def _lower(self, functions: Mapping[int, VertexFunction]) -> None:
@@ -119,6 +112,7 @@ class Engine:
         self.space_of_state = {
             state: self.space_of_type[t] for t, states in enumerate(written) for state in states
         }
+        self.fields = fields_of(dict(self.reads), len(written))
 
     def arrange(self, mini_batch: MiniBatch, schedule: Schedule) -> None:
         """Lay a scheduled mini-batch out in memory; part of the schedule phase.
@@ -155,40 +149,37 @@ class Engine:
             self._lower(self.functions)
             self.n_lowered = len(self.functions)
         reorder = self.switches.layout == "read_order"
-        layout = plan_layout(mini_batch, schedule, self._spaces, reorder=reorder)
-        types = {
-            type_id: type_geometry(self.reads[type_id], mini_batch, layout, rows)
-            for type_id, rows in layout.types.items()
-        }
-        outputs = output_geometries(self.output_reads, mini_batch, layout)
-        types |= {k: rows.geometry for k, rows in outputs.items()}
-        n_rows = {state: layout.n_rows[space] for state, space in self.space_of_state.items()}
-        same = self._around(tuple(types), outputs)
+        layout = plan_layout(mini_batch, schedule, self.fields, self._spaces, reorder=reorder)
+        same = self._around(layout)
         if schedule.round_starts is None:
-            rounds, goes_back = [same.round_of(layout.batches)], same.read
+            rounds: Sequence[Round] = [same.round_of(layout.batches)]
+            goes_back = same.read
         else:
-            rounds = plan_rounds(self.plans, layout, schedule.round_starts, outputs)
-            read = [(k, b) for k, rows in outputs.items() for b in self._going_back(rows)]
+            rounds = plan_rounds(self.plans, layout, schedule.round_starts)
+            read = [(k, b) for k, _ in same.read.tolist() for b in self._going_back(layout, k)]
             goes_back = np.array(read, dtype=np.int32) if read else NO_BATCHES
         back = np.concatenate([goes_back, layout.batches[::-1]])
-        forward = [run for one in rounds for run in runs_of(one)]
         backward = [("backward", back), ("backward_lazy", same.whole)] if self.train else []
-        order = {k: rows.order for k, rows in outputs.items()}
-        arrangement = Arrangement(types, n_rows, forward, backward)
+        arrangement = Arrangement(layout, self.rows_of_states(layout.n_rows), rounds, backward)
         self.has_rounds = schedule.round_starts is not None
-        return LaidOut(mini_batch, layout, order, rounds, goes_back, arrangement)
+        return LaidOut(mini_batch, layout, rounds, goes_back, arrangement)
 
-    def _around(self, types: tuple[int, ...], output_ids: Iterable[int]) -> Around:
+    def rows_of_states(self, n_rows: Index) -> dict[str, int]:
+        """Rows of every state, of those of its space."""
+        of_spaces = n_rows.tolist()
+        return {state: of_spaces[space] for state, space in self.space_of_state.items()}
+
+    def _around(self, layout: Layout) -> Around:
         """What is the same for all mini-batches that have these functions."""
-        if types not in self._known_around:
-            self._known_around[types] = around(self.plans, types, output_ids)
-        return self._known_around[types]
+        present = layout.present
+        if present not in self._known_around:
+            self._known_around[present] = around(self.plans, tuple(layout))
+        return self._known_around[present]
 
-    def _going_back(self, rows: OutputRows) -> Iterable[int]:
+    def _going_back(self, layout: Layout, k: int) -> Iterable[int]:
         """Batches of an output function in the backward stage, when all rounds are over."""
-        if self.switches.lazy_batching and len(rows.rounds) > 1:
-            return (ALL_ROWS,)
-        return range(len(rows.rounds))
+        n_batches = len(layout.output_rounds(k))
+        return (ALL_ROWS,) if self.switches.lazy_batching and n_batches > 1 else range(n_batches)
 
     def forward(self) -> None:
         """Run all batches.
@@ -202,9 +193,7 @@ class Engine:
         if self.backend.runs_together:
             self._run_together(self.laid_out.arrangement.forward)
         else:
-            for one in self.laid_out.rounds:
-                self._run_together(runs_of(one))
-                self._losses.append(self.backend.later(one.losses))
+            self._losses = self._run_rounds(self.laid_out.rounds)
         tally.n_cycles += self.backend.ticks() - begin
 
     def loss(self) -> float:
@@ -222,6 +211,15 @@ class Engine:
         self.backend.clear_gradients()
         self._run_together(self.laid_out.arrangement.backward)
         self.backend.tally.n_cycles += self.backend.ticks() - begin
+
+    def _run_rounds(self, rounds: Sequence[Round]) -> list[Callable[[], float]]:
+        if self._part is None:
+            return [self.backend.run_rounds(rounds)]
+        found = []
+        for one in rounds:
+            self._run_together(one.runs)
+            found.append(self.backend.later(one.losses))
+        return found
 
     def _run_together(self, runs: Sequence[Run]) -> None:
         if self._part is None:
@@ -248,8 +246,9 @@ class Engine:
         if not self.output_ids:
             return self._output_states()
         result: NDArray[np.float32] | None = None
-        for k, order in self.laid_out.output_order.items():
-            plan = self.plans[k]
+        layout = self.laid_out.layout
+        for k in (type_id for type_id in layout if type_id < 0):
+            plan, order = self.plans[k], layout.output_order(k)
             pushed = np.concatenate(
                 [self.backend.read(k, plan.refs[node]) for node in plan.pushes], axis=1
             )
@@ -268,7 +267,7 @@ class Engine:
         for type_id in np.unique(functions).tolist():
             plan, mine = self.plans[type_id], functions == type_id
             place = np.empty(len(self.laid_out.mini_batch.functions), dtype=np.int64)
-            members = self.laid_out.layout.types[type_id].vertices
+            members = self.laid_out.layout[type_id].rows.vertices
             place[members] = np.arange(len(members))
             refs = [plan.state_ref(state) for state in plan.states]
             rows = np.concatenate([self.backend.read(type_id, ref) for ref in refs], axis=1)
@@ -284,9 +283,3 @@ class Engine:
         facts = {**self.switches.in_effect(train=self.train).words(), **self.backend.facts()}
         facts |= {"instead_of": self.instead_of} if self.instead_of else {}
         return facts | ({"evaluated": "round by round"} if self.has_rounds else {})
-
-
-def runs_of(one: Round) -> list[Run]:
-    """What one round runs, in order."""
-    stages = (("eager", one.eager), ("batch", one.batches), ("lazy", one.lazy))
-    return [(stage, batches) for stage, batches in stages if len(batches)]

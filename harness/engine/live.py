@@ -5,17 +5,17 @@ Every round is scheduled, laid out and run by itself; the rows of earlier ones s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.policy import Policy
 from harness.engine.backend import Arrangement
-from harness.engine.engine import NO_BATCHES, Engine, LaidOut, runs_of
-from harness.engine.rows.geometry import TypeGeometry, output_geometries, type_geometry
-from harness.engine.rows.layout import Index, Layout, plan_layout
+from harness.engine.engine import NO_BATCHES, Engine, LaidOut
+from harness.engine.rows.geometry import Index
+from harness.engine.rows.layout import Before, plan_layout
 from harness.errors import UnsupportedTrial
 from harness.programs.pieces import Piece
 from harness.values.arrays import IntArray, int_array
@@ -37,6 +37,8 @@ class Seen:
 class LiveEngine(Engine):
     """begin, then arrange_round and run_round for every piece, then finish. Inference only."""
 
+    _of_types: Graph | None = None  # without vertices, of the types of the programs
+
     def begin(self) -> None:
         """Forget the last mini-batch.
 
@@ -54,46 +56,28 @@ class LiveEngine(Engine):
 
     def arrange_round(self, piece: Piece, type_names: tuple[str, ...], policy: Policy) -> None:
         """Schedule and lay out one round."""
-        graph = _cut(piece, type_names)
+        if self._of_types is None or self._of_types.type_names is not type_names:
+            self._of_types = Graph(NOTHING, int_array([0]), NOTHING, type_names)
+        graph = _cut(piece, self._of_types)
         schedule = policy(graph)
-        before = self.used
-        layout = self._behind(piece, graph, schedule)
-        reading = graph.part(piece.types, piece.arg_start, piece.args, NOTHING)
-        mini_batch = MiniBatch(reading, piece.pulls, NOTHING, 0)
-        geometry = {
-            t: type_geometry(self.reads[t], mini_batch, layout, rows)
-            for t, rows in layout.types.items()
-        }
-        self._take_next(mini_batch, layout, geometry, {}, before)
+        reading = graph.part(piece.types, piece.arg_start, piece.args)
+        self._make_room(self.n_vertices + piece.n)
+        self._take_next(MiniBatch(reading, piece.pulls, NOTHING, 0), schedule)
+        self.n_vertices += piece.n
         self.seen.append(Seen(graph, schedule, self.laid_out.arrangement))
 
-    def _behind(self, piece: Piece, graph: Graph, schedule: Schedule) -> Layout:
-        """Rows of a round, behind those of all earlier ones."""
-        of_round = MiniBatch(graph, piece.pulls, NOTHING, 0)
+    def _take_next(self, mini_batch: MiniBatch, schedule: Schedule) -> None:
+        """Lay out what runs next, its rows behind those of all earlier rounds, and go on to it."""
         reorder = self.switches.layout == "read_order"
-        own = plan_layout(of_round, schedule, self._spaces, reorder=reorder)
-        self._make_room(self.n_vertices + piece.n)
-        rows = own.row + self.used[self._spaces[piece.types]]
-        self.row[self.n_vertices : self.n_vertices + piece.n] = rows
-        self.n_vertices += piece.n
-        first = {t: np.int32(self.used[self.space_of_type[t]]) for t in own.types}
-        types = {t: replace(o, first_row=o.first_row + first[t]) for t, o in own.types.items()}
-        self.used = self.used + np.array(own.n_rows)
-        return Layout(own.batches, types, self.row, tuple(self.used.tolist()))
-
-    def _take_next(
-        self,
-        mini_batch: MiniBatch,
-        layout: Layout,
-        geometry: Mapping[int, TypeGeometry],
-        output_order: Mapping[int, Index],
-        kept: Index,
-    ) -> None:
-        """Go on to what runs next; kept: how many rows of each space are filled already."""
-        one = self._around(tuple(geometry), output_order).round_of(layout.batches)
-        n_rows, n_kept = self._rows_of_states(self.used), self._rows_of_states(kept)
-        arrangement = Arrangement(geometry, n_rows, runs_of(one), (), n_kept)
-        self.take(LaidOut(mini_batch, layout, output_order, [one], NO_BATCHES, arrangement))
+        before = Before(self.n_vertices, self.row, self.used)
+        layout = plan_layout(
+            mini_batch, schedule, self.fields, self._spaces, reorder=reorder, before=before
+        )
+        one = self._around(layout).round_of(layout.batches)
+        n_rows, n_kept = self.rows_of_states(layout.n_rows), self.rows_of_states(self.used)
+        self.used = layout.n_rows
+        arrangement = Arrangement(layout, n_rows, [one], (), n_kept)
+        self.take(LaidOut(mini_batch, layout, [one], NO_BATCHES, arrangement))
 
     def run_round(self) -> None:
         """Compute what was arranged last."""
@@ -108,11 +92,7 @@ class LiveEngine(Engine):
         """
         empty = Graph(NOTHING, int_array([0]), NOTHING, ("none",))
         mini_batch = MiniBatch(empty, {}, outputs, 0, output_pulls=pulls)
-        layout = Layout(NO_BATCHES, {}, self.row, tuple(self.used.tolist()))
-        found = output_geometries(self.output_reads, mini_batch, layout)
-        geometry = {k: rows.geometry for k, rows in found.items()}
-        order = {k: rows.order for k, rows in found.items()}
-        self._take_next(mini_batch, layout, geometry, order, self.used)
+        self._take_next(mini_batch, Schedule(NOTHING, int_array([0])))
         self.run_round()
         self._losses = [self.backend.later(one.losses) for one in self.laid_out.rounds]
 
@@ -127,9 +107,6 @@ class LiveEngine(Engine):
         """All that the last mini-batch ran: of every round, and of its outputs."""
         return [*(one.arrangement for one in self.seen), self.laid_out.arrangement]
 
-    def _rows_of_states(self, used: Index) -> dict[str, int]:
-        return {state: int(used[space]) for state, space in self.space_of_state.items()}
-
     def _make_room(self, n: int) -> None:
         if n > len(self.row):
             larger = np.zeros(2 * n, dtype=np.int32)
@@ -137,16 +114,20 @@ class LiveEngine(Engine):
             self.row = larger
 
 
-def _cut(piece: Piece, type_names: tuple[str, ...]) -> Graph:
-    """The round as a graph of its own: what earlier ones computed is there already."""
+def _cut(piece: Piece, of_types: Graph) -> Graph:
+    """The round as a graph of its own: what earlier ones computed is there already.
+
+    of_types: a graph of the same types. A piece has been proved right when it was cut, and its
+    schedule is when a mini-batch is checked.
+    """
     own = piece.args >= piece.base
     ends = np.zeros(len(own) + 1, dtype=np.int32)
     np.cumsum(own, out=ends[1:])
-    return Graph(
-        types=piece.types,
-        arg_start=ends[piece.arg_start],
-        args=piece.args[own] - np.int32(piece.base),
-        type_names=type_names,
-        phases=piece.phases,
-        depths=piece.depths,
+    arg_start, args = ends[piece.arg_start], piece.args[own] - np.int32(piece.base)
+    return of_types.part(
+        piece.types,
+        int_array(arg_start),
+        int_array(args),
+        piece.phases,
+        piece.depths,
     )

@@ -52,16 +52,17 @@ class Graph:
     depths: IntArray | None = None
 
     def __post_init__(self) -> None:
-        if len(self.follows) == 0:
-            object.__setattr__(self, "follows", _no_followers(self.n_types))
-        if len(self.cheap) == 0:
-            object.__setattr__(self, "cheap", _none_cheap(self.n_types))
-        for name in ("types", "arg_start", "args", "follows"):
-            object.__setattr__(self, name, int_array(getattr(self, name)))
-        object.__setattr__(self, "cheap", _flags(self.cheap))
+        take = object.__setattr__
+        take(self, "types", int_array(self.types))
+        take(self, "arg_start", int_array(self.arg_start))
+        take(self, "args", int_array(self.args))
+        n_types = self.n_types
+        no_follows = len(self.follows) == 0
+        take(self, "follows", _no_followers(n_types) if no_follows else int_array(self.follows))
+        take(self, "cheap", _flags(self.cheap) if len(self.cheap) else _none_cheap(n_types))
         for name in ("rounds", "phases", "depths"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, int_array(getattr(self, name)))
+                take(self, name, int_array(getattr(self, name)))
         self._check()
         self._check_follows()
 
@@ -75,17 +76,17 @@ class Graph:
                 f" it needs {n + 1}, from 0 to {len(self.args)}"
             )
         n_args = starts[1:] - starts[:-1]
-        if n and n_args.min() < 0:
+        if n and np.minimum.reduce(n_args) < 0:
             raise ScheduleError("arg_start must not decrease")
         # As unsigned numbers, negative ones are too large.
-        if n and self.types.view(np.uint32).max() >= self.n_types:
+        if n and np.maximum.reduce(self.types.view(np.uint32)) >= self.n_types:
             if self.types.min() < 0:
                 raise ScheduleError(f"type {self.types.min()} found; types must not be negative")
             raise ScheduleError(
                 f"type {self.types.max()} has no name; {self.n_types} types are named"
             )
         users = np.arange(n, dtype=np.int32).repeat(n_args)
-        if (self.args.view(np.uint32) >= users.view(np.uint32)).any():
+        if np.logical_or.reduce(self.args.view(np.uint32) >= users.view(np.uint32)):
             late = np.flatnonzero((self.args >= users) | (self.args < 0))[0]
             raise ScheduleError(
                 f"vertex {users[late]} uses vertex {self.args[late]}, which does not come before"
@@ -195,22 +196,29 @@ class Graph:
         return made
 
     def part(
-        self, types: IntArray, arg_start: IntArray, args: IntArray, vertices: IntArray
+        self,
+        types: IntArray,
+        arg_start: IntArray,
+        args: IntArray,
+        phases: IntArray | None = None,
+        depths: IntArray | None = None,
     ) -> Graph:
-        """Some vertices of this graph as one of the same types, all of it seen at once.
+        """Some vertices of this graph, or more of its types, as a graph that is seen at once.
 
-        The arrays are taken as they are: read-only, and right since this graph is; checking them
-        would take ten times as long as a policy does for a small part.
+        The arrays are taken as they are: read-only, and right since those were that they are cut
+        from; checking them would take ten times as long as a policy does for a small part.
         """
         made = object.__new__(Graph)
-        for name, value in (("types", types), ("arg_start", arg_start), ("args", args)):
-            object.__setattr__(made, name, value)
-        for name in ("type_names", "follows", "cheap"):
-            object.__setattr__(made, name, getattr(self, name))
-        object.__setattr__(made, "rounds", None)
-        for name in ("phases", "depths"):
-            whole = getattr(self, name)
-            object.__setattr__(made, name, None if whole is None else whole[vertices])
+        take = object.__setattr__
+        take(made, "types", types)
+        take(made, "arg_start", arg_start)
+        take(made, "args", args)
+        take(made, "type_names", self.type_names)
+        take(made, "follows", self.follows)
+        take(made, "cheap", self.cheap)
+        take(made, "rounds", None)
+        take(made, "phases", phases)
+        take(made, "depths", depths)
         return made
 
 

@@ -30,7 +30,7 @@ class Schedule:
         starts = self.starts
         if len(starts) == 0 or starts[0] != 0 or starts[-1] != len(self.order):
             raise ScheduleError(f"batch starts must run from 0 to {len(self.order)}")
-        if (starts[1:] <= starts[:-1]).any():
+        if np.logical_or.reduce(starts[1:] <= starts[:-1]):
             raise ScheduleError("a schedule has an empty batch")
         if self.round_starts is not None:
             object.__setattr__(self, "round_starts", int_array(self.round_starts))

@@ -18,7 +18,6 @@ import harness.engine.engine
 from harness.contracts.model import Model, initial_weights
 from harness.contracts.timeline import Details
 from harness.engine.backend import (
-    Arrangement,
     Backend,
     backend_class,
     backend_names,
@@ -27,8 +26,6 @@ from harness.engine.backend import (
 )
 from harness.engine.backends.compiled import backend as compiled
 from harness.engine.lowering.abilities import Abilities
-from harness.engine.rows.geometry import TypeGeometry
-from harness.engine.rows.layout import TypeRows
 from harness.engine.rows.rounds import ALL_ROWS
 from harness.engine.switches import Switches
 from harness.errors import ConfigError, UnsupportedTrial
@@ -283,11 +280,15 @@ def test_what_has_no_effect_is_not_in_force(
     assert Switches(**asked).in_effect(train=train).words()[name] == in_effect
 
 
-def test_a_function_without_rows_is_refused() -> None:
-    none = np.zeros(0, dtype=np.int32)
-    geometry = TypeGeometry(TypeRows(none, np.zeros(1, dtype=np.int32), none), {}, {}, 0, True)
-    with pytest.raises(ValueError, match=r"functions \[3\] have no rows"):
-        Arrangement({3: geometry}, {})
+def test_functions_without_rows_are_left_out(kind: type[Backend]) -> None:
+    setting = Setting("lattice_lstm")
+    setting.train([lattice([], 5, seed=9)])
+    types = setting.engine.laid_out.arrangement.types
+    assert 0 < len(types) < len(setting.engine.plans)
+    assert len(types) == len(list(types)) == len(types.items())
+    absent = set(setting.engine.plans) - set(types)
+    assert all(types.get(type_id) is None for type_id in (*absent, 99, -9))
+    assert all(geometry.rows.n > 0 for geometry in types.values())
 
 
 def test_a_type_may_be_missing_from_a_mini_batch(kind: type[Backend]) -> None:

@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 
 from harness.contracts.model import Model, initial_weights
 from harness.contracts.policy import load_policy
-from harness.engine.rows.geometry import space_of_type
-from harness.engine.rows.layout import NOT_CONTIGUOUS, Gather, Layout, plan_gather, plan_gather_each
+from harness.engine.lowering.plan import Slots
+from harness.engine.rows.fields import Reads, fields_of
+from harness.engine.rows.geometry import NOT_CONTIGUOUS, Gather
+from harness.engine.rows.layout import Layout
 from harness.engine.rows.layout import plan_layout as plan
+from harness.engine.rows.spaces import space_of_type
 from harness.engine.switches import Switches
 from harness.errors import ScheduleError
 from harness.models.tree_fc import TreeFC
@@ -34,14 +37,25 @@ POLICIES = st.sampled_from(["frontier", "agenda", "depth", "unbatched"])
 
 
 def _laid_out(
-    graph: Graph, policy: str, n_spaces: int, reorder: bool
+    graph: Graph, policy: str, n_spaces: int, reorder: bool, slots: Slots = ()
 ) -> tuple[Layout, Schedule, list[int]]:
+    """slots: what every type gathers, as far as all its vertices have them; None: all children."""
     nobody = np.zeros(0, dtype=np.int32)
     mini_batch = MiniBatch(graph, {}, nobody, 1)
     schedule = load_policy(policy)(graph)
     spaces = [t % n_spaces for t in range(graph.n_types)]
-    layout = plan(mini_batch, schedule, int_array(spaces), reorder=reorder)
+    reads = {t: Reads(_gathered(graph, t, slots), ()) for t in range(graph.n_types)}
+    fields = fields_of(reads, graph.n_types)
+    layout = plan(mini_batch, schedule, fields, int_array(spaces), reorder=reorder)
     return layout, schedule, spaces
+
+
+def _gathered(graph: Graph, type_id: int, slots: Slots) -> tuple[Slots, ...]:
+    if slots is None:
+        return (None,)
+    n_children = np.diff(graph.arg_start)[graph.types == type_id]
+    kept = tuple(slot for slot in slots if slot < n_children.min(initial=len(slots)))
+    return (kept,) if kept else ()
 
 
 @settings(max_examples=80, deadline=None)
@@ -66,7 +80,7 @@ def test_each_batch_is_a_block_of_rows(
     layout, schedule, _ = _laid_out(graph, policy, n_spaces, reorder)
     assert len(layout.batches) == schedule.n_batches
     for k, (type_id, position) in enumerate(layout.batches):
-        rows = layout.types[type_id]
+        rows = layout[type_id].rows
         members = rows.vertices[rows.starts[position] : rows.starts[position + 1]]
         expected = schedule.batch(k)
         if reorder:
@@ -100,9 +114,9 @@ def _check_views(gather: Gather, bounds: Sequence[int]) -> None:
 def test_gathers_of_all_children_point_to_their_rows(
     graph: Graph, policy: str, reorder: bool
 ) -> None:
-    layout, _, _ = _laid_out(graph, policy, 1, reorder)
-    for rows in layout.types.values():
-        gather = plan_gather_each(graph, layout, rows)
+    layout, _, _ = _laid_out(graph, policy, 1, reorder, None)
+    for geometry in layout.values():
+        rows, gather = geometry.rows, geometry.gathers[None]
         children = [layout.row[graph.args_of(vertex)].tolist() for vertex in rows.vertices]
         assert gather.index.tolist() == [row for own in children for row in own]
         assert np.diff(gather.edge_start).tolist() == [len(own) for own in children]
@@ -114,18 +128,18 @@ def test_gathers_of_all_children_point_to_their_rows(
 def test_gathers_by_slot_lie_side_by_side(
     graph: Graph, policy: str, reorder: bool, order: list[int]
 ) -> None:
-    layout, _, _ = _laid_out(graph, policy, 1, reorder)
-    for rows in layout.types.values():
-        n_slots = min(len(graph.args_of(vertex)) for vertex in rows.vertices)
-        slots = [slot for slot in order if slot < n_slots]
-        if not slots:
-            continue
-        gather = plan_gather(graph, layout, rows, slots)
-        expected = [
-            layout.row[graph.args_of(vertex)[slot]] for vertex in rows.vertices for slot in slots
-        ]
-        assert gather.index.tolist() == expected
-        _check_views(gather, (rows.starts * len(slots)).tolist())
+    layout, _, _ = _laid_out(graph, policy, 1, reorder, tuple(order))
+    for geometry in layout.values():
+        rows = geometry.rows
+        for slots, gather in geometry.gathers.items():
+            assert slots is not None
+            expected = [
+                layout.row[graph.args_of(vertex)[slot]]
+                for vertex in rows.vertices
+                for slot in slots
+            ]
+            assert gather.index.tolist() == expected
+            _check_views(gather, (rows.starts * len(slots)).tolist())
 
 
 def test_types_that_write_a_common_state_share_rows() -> None:
@@ -240,6 +254,6 @@ def test_a_vertex_with_too_few_children_is_refused() -> None:
     graph = Graph(types=[1, 2], arg_start=[0, 0, 1], args=[0], type_names=("none", "leaf", "pair"))
     mini_batch = MiniBatch(graph, {}, np.array([1], dtype=np.int32), 1)
     schedule = Schedule(order=[0, 1], starts=[0, 1, 2])
-    layout = plan(mini_batch, schedule, int_array([1, 0, 0]), reorder=False)
+    fields = fields_of({2: Reads(((0, 1),), ())}, 3)
     with pytest.raises(ScheduleError, match="a pair vertex gathers slot 1 but has 1 children"):
-        plan_gather(graph, layout, layout.types[2], (0, 1))
+        plan(mini_batch, schedule, fields, int_array([1, 0, 0]), reorder=False)

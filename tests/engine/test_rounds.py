@@ -166,7 +166,7 @@ def test_rows_of_a_round_do_not_tell_how_long_anything_lasts() -> None:
     for lengths in ((2, 2, 2, 2), (2, 7, 3, 5), (9, 2, 4, 2)):
         adapter = adapter_of("seq2seq")
         run_watched(adapter, pairs(lengths, model))
-        decode = adapter.engine.laid_out.layout.types[3]
+        decode = adapter.engine.laid_out.layout[3].rows
         starts = np.cumsum([0, *(n - 1 for n in lengths)])
         first = adapter.mini_batch.graph.n_vertices - starts[-1]
         of_round_0 = decode.vertices[decode.starts[0] : decode.starts[1]]

@@ -83,7 +83,7 @@ def test_edges_of_any_number_of_children_need_no_value(name: str) -> None:
     edges = [
         executor.bound
         for type_id, executor in executors.items()
-        if type_id in engine.laid_out.layout.types and executor.bound.geometry.n_edges
+        if type_id in engine.laid_out.layout and executor.bound.geometry.n_edges
     ]
     assert edges
     for bound in edges:

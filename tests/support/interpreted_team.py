@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from harness.engine.cpu_kernels.blas import Scratch
-from harness.engine.cpu_kernels.team import Call, Team
+from harness.engine.cpu_kernels.loss_sums import LossSums
+from harness.engine.cpu_kernels.team import Call, Calls, Team
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,11 @@ class InterpretedTeam(Team):
 
         def make(context: InterpretedContext) -> None:
             try:
-                for call in calls:
-                    call.callee.function(
-                        context, call.callee.arrays, call.batches, len(call.batches)
-                    )
+                for callee, batches in calls:
+                    if isinstance(callee, LossSums):
+                        _add_up(context, callee, batches)
+                    else:
+                        callee.function(context, callee.arrays, batches, len(batches))
             except BaseException as error:
                 failed.append(error)
                 context.barrier.abort()
@@ -56,6 +58,21 @@ class InterpretedTeam(Team):
             other.join()
         if failed:
             raise next(e for e in failed if not isinstance(e, threading.BrokenBarrierError))
+
+    def run_all(self, calls: Calls) -> None:
+        found = []
+        for which, first, n in calls.order.tolist():
+            found.append(Call(calls.callees[which], calls.batches[which][first : first + n]))
+        self.run(found)
+
+
+def _add_up(context: InterpretedContext, sums: LossSums, rows: Any) -> None:
+    """As harness.engine.cpu_kernels.loss_sums does."""
+    if context.thread == 0:
+        _, *columns = sums.arrays
+        for column, (begin, end) in zip(columns, rows.tolist(), strict=True):
+            sums.total += column[begin:end].sum()
+    context.barrier.wait()
 
 
 def _array(places: Sequence[Any], k: int, *_: int) -> Any:

@@ -22,6 +22,7 @@ Table = NDArray[np.int64]
 THREAD, N_THREADS, TEAM, SIZES, LETTERS, FACTORS, TALLY, ERROR = range(8)
 N_WORDS = 10
 N_TALLY = 3
+_WORD_BYTES = 8
 _N_SIZES, _N_LETTERS, _N_FACTORS = 11, 2, 2
 carray: Any = numba.carray  # type: ignore[attr-defined]
 INLINE: dict[str, Any] = {"constants": False, "error_model": "numpy"}
@@ -44,6 +45,7 @@ def _pointer(kind: Any) -> Any:
 float32s, _int64s = _pointer(types.float32), _pointer(types.int64)
 _int32s, _uint8s = _pointer(types.int32), _pointer(types.uint8)
 uint16s: Any = _pointer(types.uint16)
+_float64s: Any = _pointer(types.float64)
 
 
 @compiled_with(**INLINE)
@@ -89,6 +91,18 @@ def int32_pairs(address: int, n: int) -> Any:  # pragma: no cover - compiled
 
 
 @compiled_with(**INLINE)
+def floats(address: int, n: int) -> Any:  # pragma: no cover - compiled
+    """float32 (n,) at an address."""
+    return carray(float32s(address), (n,))
+
+
+@compiled_with(**INLINE)
+def doubles(address: int, n: int) -> Any:  # pragma: no cover - compiled
+    """float64 (n,) at an address."""
+    return carray(_float64s(address), (n,))
+
+
+@compiled_with(**INLINE)
 def thread_of(context: int) -> Any:  # pragma: no cover - compiled
     """Which thread this is, and of how many."""
     return word(context, THREAD), word(context, N_THREADS)
@@ -120,6 +134,19 @@ def address_of(array: NDArray[Any]) -> int:
 def put_place(places: Any, k: int, array: Any) -> None:  # pragma: no cover - compiled
     """Write where an array is, and how many rows it has (n, 2); faster than Python tells it."""
     places[k, 0], places[k, 1] = array.ctypes.data, array.shape[0]
+
+
+@compiled_with(**INLINE)
+def put_parts(places: Any, numbers: Any, array: Any, bounds: Any) -> None:  # pragma: no cover
+    """Write where parts of an array of int64 are: numbers (n, 2) say which place, and which part.
+
+    bounds (n_parts, 2): where each part begins, and how long it is.
+    """
+    begin = array.ctypes.data
+    for k in range(len(numbers)):
+        place, part = numbers[k, 0], numbers[k, 1]
+        places[place, 0] = begin + _WORD_BYTES * bounds[part, 0]
+        places[place, 1] = bounds[part, 1]
 
 
 def line_for(k: int, array: NDArray[Any]) -> str:

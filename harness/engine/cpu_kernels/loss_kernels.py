@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from harness.engine.cpu_kernels.addresses import carray, float32s
 from harness.engine.cpu_kernels.fast_math import FAST, fast_exp
-from harness.engine.rows.layout import Index
+from harness.engine.rows.geometry import Index
 from harness.machine.compiled import compiled_with
 
 cgutils: Any = untyped_cgutils

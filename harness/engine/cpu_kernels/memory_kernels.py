@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.engine.cpu_kernels.addresses import Table, floats, word
+from harness.engine.cpu_kernels.fast_math import FAST
 from harness.engine.cpu_kernels.squares import SIDE, transpose_square
-from harness.engine.rows.layout import Index
+from harness.engine.rows.geometry import Index
 from harness.machine.compiled import compiled_with
 
 Matrix = NDArray[np.float32]
+N_OF_STEP = 4
 
 
 @compiled_with(error_model="numpy")
@@ -74,3 +77,17 @@ def update_rows(
         to, step = table[index[m]], gradient[m]
         for j in range(len(to)):
             to[j] -= learning_rate * step[j]
+
+
+@compiled_with(fastmath=FAST, error_model="numpy")
+def descend(steps: Table, learning_rate: np.float32) -> None:  # pragma: no cover - compiled
+    """One step of SGD on whole parameters, of those whose gradients were written.
+
+    steps (n, N_OF_STEP): addresses of what says so, of a parameter and of its gradient, and its
+    size.
+    """
+    for k in range(len(steps)):
+        if word(steps[k, 0], 0) != 0:
+            value, gradient = floats(steps[k, 1], steps[k, 3]), floats(steps[k, 2], steps[k, 3])
+            for j in range(len(value)):
+                value[j] -= learning_rate * gradient[j]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from harness.engine.cpu_kernels.addresses import INLINE
-from harness.engine.rows.layout import Index
+from harness.engine.rows.geometry import Index
 from harness.machine.compiled import compiled_with
 from harness.values.instances import IntArray
 

@@ -7,283 +7,226 @@ gather is a view wherever its rows follow one another; only the rest is copied.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from harness.engine.rows import fields as parts
+from harness.engine.rows.counting import FOLLOWS, LARGEST, N_BATCHES, N
+from harness.engine.rows.fields import Fields
+from harness.engine.rows.filling import FILLED, NO_VERTEX, fill
+from harness.engine.rows.geometry import Gather, Index, TypeGeometry, TypeRows
 from harness.errors import ScheduleError
-from harness.machine.compiled import compiled
-from harness.values.graph import Graph, MiniBatch
+from harness.values.graph import MiniBatch
 from harness.values.instances import IntArray, int_array
 from harness.values.schedule import Schedule
 
-Index = NDArray[np.int64]
-NOT_CONTIGUOUS = -1
-EMPTY = np.zeros(0, dtype=np.int64)
-NO_ROUNDS = int_array([])
+NOTHING: IntArray = int_array([])
+_NO_PULLS: IntArray = np.zeros(0, dtype=np.int32)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Gather:
-    """The child rows that one type reads, row by row of the type, slots side by side.
+@dataclass(frozen=True, eq=False)
+class Layout(Mapping[int, TypeGeometry]):
+    """Rows of one mini-batch: the geometry of every function that has some, by id.
 
-    index (n * n_slots,): rows of the children's state. runs (n_batches + 1,): of every batch the
-    first row where all its rows follow one another, else NOT_CONTIGUOUS; the last: the same for all
-    batches at once.
-    edge_start (n + 1,): where each vertex's edges begin, for gathers of any number of children
-    (empty for gathers by slot).
+    That of outputs is below 0. Geometries are views that are made when one asks for them.
+
+    numbers: all arrays one behind the other. bounds (n_fields + 1, 2): where each begins, and its
+    length. counts (n_functions, N_COUNTS): see counting.py. batches: in order, as (type id,
+    position among the type's batches) (k, 2). row (n,): of each vertex among the states of its own
+    type's space. n_rows (n_spaces,): of each space. present: which functions have rows, to compare.
     """
 
-    index: Index
-    runs: Index
-    edge_start: Index
+    fields: Fields
+    numbers: Index
+    bounds: Index
+    counts: Index
+    batches: IntArray
+    row: IntArray
+    n_rows: Index
+    present: bytes
+    _made: dict[int, TypeGeometry] = field(default_factory=dict)
 
-
-@dataclass(frozen=True, eq=False, slots=True)
-class TypeRows:
-    """The vertices of one type in execution order.
-
-    vertices (n,), starts (n_batches + 1,): batch boundaries. first_row (n_batches,): where each
-    batch begins among the rows of the states that this type writes.
-    """
-
-    vertices: IntArray
-    starts: IntArray
-    first_row: IntArray
+    def array(self, number: int) -> Index:
+        """One of all arrays: see Fields."""
+        begin, n = self.bounds[number].tolist()
+        return self.numbers[begin : begin + n]
 
     @property
-    def n(self) -> int:
-        """Vertices of this type."""
-        return len(self.vertices)
+    def room_wanted(self) -> Index:
+        """Rows of every function, those at once, and edges (n_functions, 3)."""
+        return self.counts[:, :3]
+
+    @property
+    def scattered(self) -> list[int]:
+        """Functions whose batches do not follow one another among the rows of states."""
+        follows = self.counts[:, FOLLOWS]
+        return [self.fields.type_id(f) for f in (follows == 0).nonzero()[0].tolist()]
+
+    def n_batches(self, type_id: int) -> int:
+        """Batches of a function."""
+        return int(self.counts[self.fields.function(type_id), N_BATCHES])
+
+    def n_of(self, type_id: int) -> int:
+        """Rows of a function, which may be none."""
+        return int(self.counts[self.fields.function(type_id), N])
+
+    def pulled(self, type_id: int, name: str) -> Index:
+        """What the rows of a function pull."""
+        return self.array(self.fields.of_pull(type_id, name))
+
+    def output_order(self, type_id: int) -> Index:
+        """Which output each row of an output function is."""
+        return self.array(self.fields.of_function(type_id, parts.ORDER))
+
+    def output_rounds(self, type_id: int) -> Index:
+        """The round of each batch of an output function."""
+        return self.array(self.fields.of_function(type_id, parts.ROUNDS))
+
+    def starts(self, type_id: int) -> Index:
+        """Where batches of a function begin: see TypeRows."""
+        return self.array(self.fields.of_function(type_id, parts.STARTS))
+
+    def __iter__(self) -> Iterator[int]:
+        return (self.fields.type_id(f) for f in self.counts[:, N].nonzero()[0].tolist())
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self.counts[:, N]))
+
+    def __contains__(self, type_id: object) -> bool:
+        known = self.fields.reads
+        return type_id in known and self.n_of(type_id) > 0  # type: ignore[arg-type]
+
+    def __getitem__(self, type_id: int) -> TypeGeometry:
+        found = self._made.get(type_id)
+        if found is None:
+            if type_id not in self:
+                raise KeyError(type_id)
+            found = self._made[type_id] = self._geometry(type_id)
+        return found
+
+    def _geometry(self, type_id: int) -> TypeGeometry:
+        fields, counts = self.fields, self.counts[self.fields.function(type_id)]
+        reads = fields.reads[type_id]
+        of_rows = (parts.VERTICES, parts.STARTS, parts.FIRST_ROW)
+        of_gather = (parts.INDEX, parts.RUNS, parts.EDGE_START)
+        return TypeGeometry(
+            TypeRows(*(self.array(fields.of_function(type_id, part)) for part in of_rows)),
+            {
+                slots: Gather(*(self.array(fields.of_gather(type_id, slots, p)) for p in of_gather))
+                for slots in reads.slots
+            },
+            {name: self.pulled(type_id, name) for name in reads.pulls},
+            int(counts[LARGEST]),
+            bool(counts[FOLLOWS]),
+            goes_back_at_once=type_id < 0,
+        )
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Layout:
-    """Batches in order, as (type, position among the type's batches) (k, 2), and each type's rows.
+class Before:
+    """What earlier rounds have taken: their number of vertices, and rows of each space.
 
-    row (n,): row of each vertex among the states of its own type's space.
+    row: of their vertices, and room for those to come, which are written behind them.
     """
 
-    batches: IntArray
-    types: Mapping[int, TypeRows]
+    n_vertices: int
     row: IntArray
-    n_rows: tuple[int, ...]
+    used: Index
 
 
 def plan_layout(
-    mini_batch: MiniBatch, schedule: Schedule, space_of_type: IntArray, *, reorder: bool
+    mini_batch: MiniBatch,
+    schedule: Schedule,
+    fields: Fields,
+    space_of_type: IntArray,
+    *,
+    reorder: bool,
+    before: Before | None = None,
 ) -> Layout:
-    """Choose rows for every vertex.
+    """Choose rows for every vertex, and find what every function reads.
 
     "Type" means vertex function from here on: an unbatchable vertex has one too.
     space_of_type (n_types,): types that write the same states share a space, in which rows are
     counted.
     reorder: order each batch as its consumers of the same round read it; otherwise keep the
     policy's order.
+    before: where the mini-batch is one round behind others, which its arguments count, too.
+
+    Raises ScheduleError for a vertex that lacks a child that its function gathers, and for outputs
+    of vertices that are not there.
     """
-    graph = mini_batch.graph
-    graph_arrays = (graph.arg_start, graph.args, _rounds(graph), mini_batch.functions)
-    row, batches, n_rows, vertices, batch_starts, first_row, counts = _plan(
-        schedule.order, schedule.starts, *graph_arrays, space_of_type, reorder
+    graph, functions = mini_batch.graph, int_array(mini_batch.functions)
+    n = len(functions)
+    if before is None:
+        used = np.zeros(int(space_of_type.max(initial=0)) + 1, dtype=np.int64)
+        before = Before(0, np.empty(n, dtype=np.int32), used)
+    used = before.used.copy()
+    outputs, ids = int_array(mini_batch.outputs), mini_batch.output_ids
+    own = mini_batch.output_pulls
+    numbers, bounds, counts, batches, lacking = fill(
+        schedule.order,
+        schedule.starts,
+        graph.arg_start,
+        graph.args,
+        NOTHING if graph.rounds is None else graph.rounds,
+        functions,
+        before.n_vertices,
+        before.row,
+        used,
+        space_of_type,
+        fields.gathers,
+        fields.slots,
+        fields.pulls,
+        _side_by_side(fields.names, mini_batch.pulls, n),
+        outputs,
+        NOTHING if ids is None else int_array(ids),
+        _NO_PULLS if own is None else _side_by_side(fields.names, own, len(outputs)),
+        fields.n_outputs,
+        reorder,
     )
-    types, n_vertices, n_batches = {}, 0, 0
-    for type_id, (count, n) in enumerate(counts.tolist()):
-        if count:
-            end, last = n_vertices + n, n_batches + count
-            starts = batch_starts[n_batches + type_id : last + type_id + 1]
-            rows = TypeRows(vertices[n_vertices:end], starts, first_row[n_batches:last])
-            types[type_id] = rows
-            n_vertices, n_batches = end, last
-    return Layout(batches, types, row, tuple(n_rows.tolist()))
+    if lacking != FILLED:
+        raise _error(mini_batch, fields, lacking, before.n_vertices + n)
+    present = (counts[:, N] > 0).tobytes()
+    layout = Layout(fields, numbers, bounds, counts, batches, before.row, used, present)
+    _check_pulls(mini_batch, layout)
+    return layout
 
 
-def plan_gather(graph: Graph, layout: Layout, rows: TypeRows, slots: Sequence[int]) -> Gather:
-    """Rows that a type's vertices read through the given argument slots, in this order."""
-    wanted = np.asarray(slots, dtype=np.int32)
-    index, lacking = _slot_rows(rows.vertices, wanted, graph.arg_start, graph.args, layout.row)
-    if lacking >= 0:
-        name = graph.type_names[graph.types[lacking]]
-        raise ScheduleError(
-            f"a {name} vertex gathers slot {max(slots)} but has {len(graph.args_of(lacking))}"
-            " children; let the model's mini_batch give it as many as its vertex function gathers"
-        )
-    return Gather(index, contiguous_runs(index, rows.starts, len(wanted)), EMPTY)
+def _side_by_side(names: Sequence[str], pulls: Mapping[str, IntArray], n: int) -> IntArray:
+    """What is pulled by each name (n,), one behind the other; zeros where there is none."""
+    if not names:
+        return _NO_PULLS
+    arrays = [pulls[name] if name in pulls else np.zeros(n, np.int32) for name in names]
+    found = np.concatenate(arrays, dtype=np.int32)
+    if len(found) != n * len(names):
+        raise ScheduleError(f"pulls {', '.join(names)} need a number for each of {n}")
+    return found
 
 
-def plan_gather_each(graph: Graph, layout: Layout, rows: TypeRows) -> Gather:
-    """Rows of all children of a type's vertices, edge by edge."""
-    counts = graph.arg_start[rows.vertices + 1] - graph.arg_start[rows.vertices]
-    edge_start = np.zeros(rows.n + 1, dtype=np.int64)
-    np.cumsum(counts, out=edge_start[1:])
-    offsets = np.repeat(graph.arg_start[rows.vertices] - edge_start[:-1], counts)
-    index = layout.row[graph.args[offsets + np.arange(edge_start[-1])]].astype(np.int64)
-    bounds = edge_start[rows.starts].astype(np.int32)
-    return Gather(index, contiguous_runs(index, bounds, 1), edge_start)
+def _check_pulls(mini_batch: MiniBatch, layout: Layout) -> None:
+    """Raise ScheduleError where a function pulls what is not there."""
+    fields, own = layout.fields, mini_batch.output_pulls
+    for names, is_output in ((mini_batch.pulls, False), (own, True)):
+        if names is None or all(name in names for name in fields.names):
+            continue
+        for type_id, reads in fields.reads.items():
+            missing = set(reads.pulls) - set(names)
+            if missing and (type_id < 0 and own is not None) == is_output and type_id in layout:
+                raise ScheduleError(f"nothing is pulled by the name {min(missing)}")
 
 
-def _rounds(graph: Graph) -> IntArray:
-    """The round of every vertex, or nothing where there are none."""
-    return NO_ROUNDS if graph.rounds is None else graph.rounds
-
-
-@compiled
-def _order_as_read(
-    order: IntArray, starts: IntArray, arg_start: IntArray, args: IntArray, rounds: IntArray
-) -> IntArray:  # pragma: no cover - compiled
-    """Order each batch by the place (position, slot) of its first reader; unread vertices go last.
-
-    Batches are settled from the last to the first, since a reader's place must be known first. Each
-    batch keeps a list of the edges that read it; pushing a settled batch's edges to the front, last
-    edge first, leaves every list in the order of reading. Readers of a later round are not known
-    yet when a batch runs, and so have no say.
-    """
-    n, n_batches = len(order), len(starts) - 1
-    batch_of = np.empty(n, dtype=np.int32)
-    for b in range(n_batches):
-        for k in range(starts[b], starts[b + 1]):
-            batch_of[order[k]] = b
-    first_edge = np.full(n_batches, -1, dtype=np.int32)
-    next_edge = np.empty(len(args), dtype=np.int32)
-    settled = np.zeros(n, dtype=np.bool_)
-    result = np.empty(n, dtype=np.int32)
-    for b in range(n_batches - 1, -1, -1):
-        at = starts[b]
-        edge = first_edge[b]
-        while edge >= 0:
-            vertex = args[edge]
-            if not settled[vertex]:
-                settled[vertex] = True
-                result[at] = vertex
-                at += 1
-            edge = next_edge[edge]
-        for k in range(starts[b], starts[b + 1]):
-            if not settled[order[k]]:
-                settled[order[k]] = True
-                result[at] = order[k]
-                at += 1
-        for k in range(starts[b + 1] - 1, starts[b] - 1, -1):
-            vertex = result[k]
-            for edge in range(arg_start[vertex + 1] - 1, arg_start[vertex] - 1, -1):
-                if len(rounds) > 0 and rounds[args[edge]] != rounds[vertex]:
-                    continue
-                child_batch = batch_of[args[edge]]
-                next_edge[edge] = first_edge[child_batch]
-                first_edge[child_batch] = edge
-    return result
-
-
-@compiled
-def _plan(
-    order: IntArray,
-    starts: IntArray,
-    arg_start: IntArray,
-    args: IntArray,
-    rounds: IntArray,
-    types: IntArray,
-    space_of_type: IntArray,
-    reorder: bool,
-) -> tuple[
-    IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray
-]:  # pragma: no cover - compiled
-    """Rows of vertices, batches (k, 2), rows of each space; then type by type: vertices, where
-    batches begin and their first rows, and how many batches and vertices (n_types, 2).
-    """
-    if reorder:
-        order = _order_as_read(order, starts, arg_start, args, rounds)
-    row, first_row, batches, n_rows = _assign_rows(order, starts, types, space_of_type)
-    return row, batches, n_rows, *_group_by_type(order, starts, batches, first_row, space_of_type)
-
-
-@compiled
-def _assign_rows(
-    order: IntArray, starts: IntArray, types: IntArray, space_of_type: IntArray
-) -> tuple[IntArray, IntArray, IntArray, IntArray]:  # pragma: no cover - compiled
-    n_batches = len(starts) - 1
-    row = np.empty(len(order), dtype=np.int32)
-    first_row = np.empty(n_batches, dtype=np.int32)
-    batches = np.empty((n_batches, 2), dtype=np.int32)
-    n_spaces = 1
-    for space in space_of_type:
-        n_spaces = max(n_spaces, space + 1)
-    used = np.zeros(n_spaces, dtype=np.int32)
-    n_batches_of = np.zeros(len(space_of_type), dtype=np.int32)
-    for b in range(n_batches):
-        type_id = types[order[starts[b]]]
-        space = space_of_type[type_id]
-        batches[b, 0], batches[b, 1], first_row[b] = type_id, n_batches_of[type_id], used[space]
-        n_batches_of[type_id] += 1
-        for k in range(starts[b], starts[b + 1]):
-            row[order[k]] = used[space]
-            used[space] += 1
-    return row, first_row, batches, used
-
-
-@compiled
-def _group_by_type(
-    order: IntArray,
-    starts: IntArray,
-    batches: IntArray,
-    first_row: IntArray,
-    space_of_type: IntArray,
-) -> tuple[IntArray, IntArray, IntArray, IntArray]:  # pragma: no cover - compiled
-    """Vertices type by type, the batch boundaries of each type (from 0) and first rows of its
-    batches, and its numbers of batches and of vertices.
-    """
-    n_batches, n_types = len(batches), len(space_of_type)
-    counts = np.zeros((n_types, 2), dtype=np.int32)
-    for b in range(n_batches):
-        counts[batches[b, 0], 0] += 1
-        counts[batches[b, 0], 1] += starts[b + 1] - starts[b]
-    first_batch, first_vertex = np.zeros(n_types, np.int32), np.zeros(n_types, np.int32)
-    for t in range(1, n_types):
-        first_batch[t] = first_batch[t - 1] + counts[t - 1, 0]
-        first_vertex[t] = first_vertex[t - 1] + counts[t - 1, 1]
-    used = np.zeros(n_types, dtype=np.int32)
-    vertices = np.empty(len(order), dtype=np.int32)
-    boundaries = np.zeros(n_batches + n_types, dtype=np.int32)
-    rows = np.empty(n_batches, dtype=np.int32)
-    for b in range(n_batches):
-        t = batches[b, 0]
-        place = first_batch[t] + batches[b, 1]
-        for k in range(starts[b], starts[b + 1]):
-            vertices[first_vertex[t] + used[t]] = order[k]
-            used[t] += 1
-        boundaries[place + t + 1] = used[t]
-        rows[place] = first_row[b]
-    return vertices, boundaries, rows, counts
-
-
-@compiled
-def _slot_rows(
-    vertices: IntArray, slots: IntArray, arg_start: IntArray, args: IntArray, row: IntArray
-) -> tuple[Index, int]:  # pragma: no cover - compiled
-    """Row of the child in each slot; also a vertex that lacks one of these children, or -1."""
-    index = np.empty(len(vertices) * len(slots), dtype=np.int64)
-    at = 0
-    for vertex in vertices:
-        for slot in slots:
-            if arg_start[vertex] + slot >= arg_start[vertex + 1]:
-                return index, vertex
-            index[at] = row[args[arg_start[vertex] + slot]]
-            at += 1
-    return index, -1
-
-
-@compiled
-def contiguous_runs(
-    index: Index, bounds: IntArray, n_parts: int
-) -> Index:  # pragma: no cover - compiled
-    """First index of each run where it counts up by one (else NOT_CONTIGUOUS), last of all runs."""
-    runs = np.empty(len(bounds), dtype=np.int64)
-    runs[-1] = index[0] if len(index) else 0
-    for b in range(len(bounds) - 1):
-        start, end = bounds[b] * n_parts, bounds[b + 1] * n_parts
-        runs[b] = index[start] if end > start else 0
-        for k in range(start, end):
-            if index[k] != index[start] + k - start:
-                runs[b] = NOT_CONTIGUOUS
-            if index[k] != index[0] + k:
-                runs[-1] = NOT_CONTIGUOUS
-    return runs
+def _error(mini_batch: MiniBatch, fields: Fields, lacking: int, n_vertices: int) -> ScheduleError:
+    if lacking == NO_VERTEX:
+        unknown = (mini_batch.outputs < 0) | (mini_batch.outputs >= n_vertices)
+        first = mini_batch.outputs[unknown][0]
+        return ScheduleError(f"an output reads vertex {first}, but there are {n_vertices}")
+    graph = mini_batch.graph
+    slots = fields.reads[int(mini_batch.functions[lacking])].slots
+    most = max(slot for group in slots if group is not None for slot in group)
+    return ScheduleError(
+        f"a {graph.type_names[graph.types[lacking]]} vertex gathers slot {most} but has"
+        f" {len(graph.args_of(lacking))} children; let the model's mini_batch give it as many as"
+        " its vertex function gathers"
+    )

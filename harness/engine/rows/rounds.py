@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.engine.lowering.plan import Plan, Ref
-from harness.engine.rows.geometry import OutputRows
 from harness.engine.rows.layout import Layout
 from harness.values.instances import IntArray
 
 ALL_ROWS = -1  # the position of a batch that is all rows of a function at once
+STAGES = ("eager", "batch", "lazy")  # of a round, in order
+Run = tuple[str, IntArray]  # a stage, and its batches (type id, position) (k, 2)
+Loss = tuple[int, Ref, slice]  # of a function, where it is, and which of its rows count
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -26,7 +30,54 @@ class Round:
     eager: IntArray
     batches: IntArray
     lazy: IntArray
-    losses: tuple[tuple[int, Ref, slice], ...]
+    losses: tuple[Loss, ...]
+
+    @property
+    def runs(self) -> list[Run]:
+        """What it runs, in order."""
+        stages = zip(STAGES, (self.eager, self.batches, self.lazy), strict=True)
+        return [(stage, batches) for stage, batches in stages if len(batches)]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LossRows:
+    """Where the loss of a function is, and where its rows of each round begin (n_rounds + 1,)."""
+
+    type_id: int
+    ref: Ref
+    starts: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds(Sequence[Round]):
+    """All rounds of a mini-batch, planned together: there may be a hundred of a few batches each.
+
+    batches: of each of STAGES, those of all rounds (k, 2), round after round. starts: of each
+    stage, where those of each round begin (n_rounds + 1,). losses: of each function that has one.
+    """
+
+    batches: Mapping[str, IntArray]
+    starts: Mapping[str, NDArray[np.integer]]
+    losses: Sequence[LossRows]
+
+    def __len__(self) -> int:
+        return len(self.starts["batch"]) - 1
+
+    @overload
+    def __getitem__(self, r: int) -> Round: ...
+    @overload
+    def __getitem__(self, r: slice) -> list[Round]: ...
+    def __getitem__(self, r: int | slice) -> Round | list[Round]:
+        if isinstance(r, slice):
+            return [self[k] for k in range(len(self))[r]]
+        r = range(len(self))[r]
+        eager, batches, lazy = (
+            self.batches[stage][self.starts[stage][r] : self.starts[stage][r + 1]]
+            for stage in STAGES
+        )
+        rows = ((one, one.starts[r : r + 2].tolist()) for one in self.losses)
+        losses = [(one.type_id, one.ref, slice(*ends)) for one, ends in rows if ends[0] < ends[1]]
+        return Round(eager, batches, lazy, tuple(losses))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -41,7 +92,7 @@ class Around:
     lazy: IntArray
     whole: IntArray
     read: IntArray
-    losses: tuple[tuple[int, Ref, slice], ...]
+    losses: tuple[Loss, ...]
 
     def round_of(self, batches: IntArray) -> Round:
         """What a mini-batch of these batches runs."""
@@ -49,14 +100,14 @@ class Around:
         return Round(self.eager, both, self.lazy, self.losses)
 
 
-def around(plans: Mapping[int, Plan], types: tuple[int, ...], output_ids: Iterable[int]) -> Around:
+def around(plans: Mapping[int, Plan], types: tuple[int, ...]) -> Around:
     """What is run once, of these functions; types: of outputs, too."""
     losses = [(t, plans[t].loss) for t in types]
     return Around(
         eager=_pairs([(t, ALL_ROWS) for t in types if plans[t].steps("eager")]),
         lazy=_pairs([(t, ALL_ROWS) for t in types if plans[t].steps("lazy")]),
         whole=_pairs([(t, ALL_ROWS) for t in types]),
-        read=_pairs([(k, 0) for k in output_ids]),
+        read=_pairs([(t, 0) for t in types if t < 0]),
         losses=tuple(
             (t, plans[t].refs[loss], slice(None)) for t, loss in losses if loss is not None
         ),
@@ -67,39 +118,31 @@ def _pairs(pairs: list[tuple[int, int]]) -> IntArray:
     return np.array(pairs, dtype=np.int32).reshape(-1, 2)
 
 
-def plan_rounds(
-    plans: Mapping[int, Plan],
-    layout: Layout,
-    round_starts: IntArray,
-    outputs: Mapping[int, OutputRows],
-) -> list[Round]:
+def plan_rounds(plans: Mapping[int, Plan], layout: Layout, round_starts: IntArray) -> Rounds:
     """Put together what each round runs: its batches, and then its outputs."""
-    n_rounds = len(round_starts) - 1
-    in_round: list[IntArray] = [
-        np.arange(n_rounds, dtype=np.int32).repeat(round_starts[1:] - round_starts[:-1])
-    ]
-    batches = [layout.batches]
-    for k, rows in outputs.items():
-        positions = np.arange(len(rows.rounds))
-        batches.append(np.stack([np.full(len(positions), k), positions], axis=1))
-        in_round.append(rows.rounds)
-    all_batches, rounds = np.concatenate(batches).astype(np.int32), np.concatenate(in_round)
-    order = rounds.argsort(kind="stable")
-    all_batches, rounds = all_batches[order], rounds[order]
-    at_once, their_rounds = _at_once(all_batches, rounds)
-    stages = {}
+    numbers = np.arange(len(round_starts), dtype=np.int32)  # of rounds, and behind the last one
+    in_round: list[IntArray] = [numbers[:-1].repeat(round_starts[1:] - round_starts[:-1])]
+    found = [layout.batches]
+    for k in (type_id for type_id in layout if type_id < 0):
+        of_output = layout.output_rounds(k).astype(np.int32)
+        positions = np.arange(len(of_output), dtype=np.int32)
+        found.append(np.stack([np.full_like(positions, k), positions], axis=1))
+        in_round.append(of_output)
+    batches, rounds = np.concatenate(found), np.concatenate(in_round)
+    if len(found) > 1:
+        order = rounds.argsort(kind="stable")
+        batches, rounds = batches[order], rounds[order]
+    at_once, their_rounds = _at_once(batches, rounds)
+    of_stage = {"batch": batches}
+    starts = {"batch": rounds.searchsorted(numbers)}
     for stage in ("eager", "lazy"):
-        having = [type_id for type_id in (*layout.types, *outputs) if plans[type_id].steps(stage)]
-        mine = np.isin(at_once[:, 0], having)
-        stages[stage] = _by_round(at_once[mine], their_rounds[mine], n_rounds)
-    losses = _losses(plans, layout, outputs, all_batches, rounds, n_rounds)
-    runs = _by_round(all_batches, rounds, n_rounds)
-    return [
-        Round(eager, batches, lazy, tuple(new))
-        for eager, batches, lazy, new in zip(
-            stages["eager"], runs, stages["lazy"], losses, strict=True
-        )
-    ]
+        has_steps = np.zeros(layout.fields.n_functions, dtype=np.bool_)  # outputs from its end on
+        has_steps[[type_id for type_id in layout if plans[type_id].steps(stage)]] = True
+        mine = has_steps[at_once[:, 0]]
+        of_stage[stage] = at_once[mine]
+        starts[stage] = their_rounds[mine].searchsorted(numbers)
+    losses = _losses(plans, layout, batches, rounds, numbers)
+    return Rounds(of_stage, starts, losses)
 
 
 def _at_once(batches: IntArray, rounds: IntArray) -> tuple[IntArray, IntArray]:
@@ -115,30 +158,18 @@ def _at_once(batches: IntArray, rounds: IntArray) -> tuple[IntArray, IntArray]:
     return merged[kept], rounds[kept]
 
 
-def _by_round(batches: IntArray, rounds: IntArray, n_rounds: int) -> Iterator[IntArray]:
-    bounds = np.searchsorted(rounds, np.arange(n_rounds + 1)).tolist()
-    return (batches[bounds[r] : bounds[r + 1]] for r in range(n_rounds))
-
-
 def _losses(
     plans: Mapping[int, Plan],
     layout: Layout,
-    outputs: Mapping[int, OutputRows],
     batches: IntArray,
     rounds: IntArray,
-    n_rounds: int,
-) -> Sequence[list[tuple[int, Ref, slice]]]:
-    found: list[list[tuple[int, Ref, slice]]] = [[] for _ in range(n_rounds)]
-    starts = {type_id: rows.starts for type_id, rows in layout.types.items()}
-    starts |= {k: rows.geometry.rows.starts for k, rows in outputs.items()}
-    for type_id, starts_of_type in starts.items():
+    numbers: IntArray,
+) -> list[LossRows]:
+    found = []
+    for type_id in layout:
         plan = plans[type_id]
-        if plan.loss is None:
-            continue
-        mine = rounds[batches[:, 0] == type_id]
-        bounds = starts_of_type[np.searchsorted(mine, np.arange(n_rounds + 1))].tolist()
-        for r in range(n_rounds):
-            if bounds[r] < bounds[r + 1]:
-                rows = slice(bounds[r], bounds[r + 1])
-                found[r].append((type_id, plan.refs[plan.loss], rows))
+        if plan.loss is not None:
+            mine = rounds[batches[:, 0] == type_id]
+            rows = layout.starts(type_id)[mine.searchsorted(numbers)].astype(np.int32)
+            found.append(LossRows(type_id, plan.refs[plan.loss], rows))
     return found

@@ -41,10 +41,16 @@ def cut_in_rounds(graph: Graph) -> CutInRounds:
     assert graph.rounds is not None
     arrays = _cut(graph.rounds, graph.types, graph.arg_start, graph.args)
     vertices, starts, types, arg_starts, args, first_arg = map(int_array, arrays)
+    phases = None if graph.phases is None else int_array(graph.phases[vertices])
+    depths = None if graph.depths is None else int_array(graph.depths[vertices])
     bounds = zip(pairwise(starts.tolist()), pairwise(first_arg.tolist()), strict=True)
     graphs = tuple(
         graph.part(
-            types[v:v_end], arg_starts[v + r : v_end + r + 1], args[a:a_end], vertices[v:v_end]
+            types[v:v_end],
+            arg_starts[v + r : v_end + r + 1],
+            args[a:a_end],
+            None if phases is None else phases[v:v_end],
+            None if depths is None else depths[v:v_end],
         )
         for r, ((v, v_end), (a, a_end)) in enumerate(bounds)
     )

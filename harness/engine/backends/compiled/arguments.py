@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,35 +12,63 @@ from numpy.typing import NDArray
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.cpu_kernels.shares import all_apart
 from harness.engine.lowering.plan import BufferName, Slots
-from harness.engine.rows.layout import EMPTY
+from harness.engine.rows import fields as parts
+from harness.engine.rows.fields import Fields
+from harness.engine.rows.geometry import Index
 
 # From how many rows of a function on its products take copies of W^T. A library rearranges W^T for
 # each product of several rows, at a cost that grows with the rows; a copy costs its time once. The
 # batches of one sentence do not earn it, those of four do.
 COPIES_FROM = 40
-# Stand in for the rows of a function that a mini-batch lacks.
-NO_ROWS: NDArray[np.int32] = np.zeros(1, dtype=np.int32)
-YES, NO = np.ones(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+NOTHING: Index = np.zeros(0, dtype=np.int64)
 
 
-class Argument(Protocol):
+class Argument(ABC):
     """A frozen value; equal ones are one argument of the generated function.
 
-    moves: whether every mini-batch has another array, or one that is to be brought up to date;
-    others move when memory grows.
+    Its array moves when memory grows, and else stays.
     """
 
-    moves: ClassVar[bool]
+    __slots__ = ()
 
+    @abstractmethod
     def find(self, memory: Memory) -> NDArray[Any]:
         """Return the array, as it is in this mini-batch."""
 
 
+class OfLayout(Argument):
+    """Part of the layout, which every mini-batch has anew: all of these are found at once."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def number(self, fields: Fields) -> int:
+        """The number of the array in the layout."""
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        return memory.layout.array(self.number(memory.layout.fields))
+
+
+class Renewed(Argument):
+    """Stays where it is, and is to be brought up to date for every mini-batch."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def renew(self, memory: Memory) -> None:
+        """Bring it up to date."""
+
+
+class Moving(Argument):
+    """Another array for every mini-batch."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class BufferOf:
+class BufferOf(Argument):
     """Rows of a buffer (n, width); type_id is 0 for buffers that all functions share."""
 
-    moves: ClassVar[bool] = False
     type_id: int
     name: BufferName
 
@@ -48,10 +77,9 @@ class BufferOf:
 
 
 @dataclass(frozen=True, slots=True)
-class ParameterOf:
+class ParameterOf(Argument):
     """A parameter in its own shape."""
 
-    moves: ClassVar[bool] = False
     name: str
 
     def find(self, memory: Memory) -> NDArray[Any]:
@@ -59,50 +87,40 @@ class ParameterOf:
 
 
 @dataclass(frozen=True, slots=True)
-class TransposedOf:
-    """A copy of a matrix, rows and columns exchanged; of use where HasManyRows says so."""
+class TransposedOf(Renewed):
+    """A copy of a matrix, rows and columns exchanged.
 
-    moves: ClassVar[bool] = True
+    Up to date where a function has COPIES_FROM rows, which CountOf tells.
+    """
+
     type_id: int
     name: str
 
     def find(self, memory: Memory) -> NDArray[Any]:
-        is_used = _has_many_rows(memory, self.type_id)
-        return memory.parameters.transposed(self.name, up_to_date=is_used)
+        return memory.parameters.transposed(self.name, up_to_date=False)
+
+    def renew(self, memory: Memory) -> None:
+        if memory.layout.n_of(self.type_id) >= COPIES_FROM:
+            memory.parameters.transposed(self.name, up_to_date=True)
 
 
 @dataclass(frozen=True, slots=True)
-class HasManyRows:
-    """Whether a function has so many rows in this mini-batch that copies of W^T pay (1,)."""
-
-    moves: ClassVar[bool] = True
-    type_id: int
-
-    def find(self, memory: Memory) -> NDArray[Any]:
-        return YES if _has_many_rows(memory, self.type_id) else NO
-
-
-def _has_many_rows(memory: Memory, type_id: int) -> bool:
-    geometry = memory.geometry(type_id)
-    return geometry is not None and geometry.rows.n >= COPIES_FROM
-
-
-@dataclass(frozen=True, slots=True)
-class HalfOf:
+class HalfOf(Renewed):
     """A matrix rounded to bfloat16, as it is in this mini-batch."""
 
-    moves: ClassVar[bool] = True
     name: str
 
     def find(self, memory: Memory) -> NDArray[Any]:
         return memory.parameters.half(self.name)
 
+    def renew(self, memory: Memory) -> None:
+        memory.parameters.half(self.name)
+
 
 @dataclass(frozen=True, slots=True)
-class GradientOf:
+class GradientOf(Argument):
     """The gradient of a parameter in its own shape; of no meaning until it was written."""
 
-    moves: ClassVar[bool] = False
     name: str
 
     def find(self, memory: Memory) -> NDArray[Any]:
@@ -110,10 +128,9 @@ class GradientOf:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenOf:
+class WrittenOf(Argument):
     """Whether the gradient of a parameter was written in this mini-batch (n_threads,)."""
 
-    moves: ClassVar[bool] = False
     name: str
 
     def find(self, memory: Memory) -> NDArray[Any]:
@@ -121,72 +138,11 @@ class WrittenOf:
 
 
 @dataclass(frozen=True, slots=True)
-class PullOf:
-    """What the rows of a function pull from outside (n,)."""
-
-    moves: ClassVar[bool] = True
-    type_id: int
-    name: str
-
-    def find(self, memory: Memory) -> NDArray[Any]:
-        geometry = memory.geometry(self.type_id)
-        return EMPTY if geometry is None else geometry.pulls[self.name]
-
-
-@dataclass(frozen=True, slots=True)
-class IndexOf:
-    """Rows of the children that a gather reads."""
-
-    moves: ClassVar[bool] = True
-    type_id: int
-    slots: Slots
-
-    def find(self, memory: Memory) -> NDArray[Any]:
-        geometry = memory.geometry(self.type_id)
-        return EMPTY if geometry is None else geometry.gathers[self.slots].index
-
-
-@dataclass(frozen=True, slots=True)
-class RunsOf:
-    """Where the rows of each batch's gather begin if they need no copy, and of all at once."""
-
-    moves: ClassVar[bool] = True
-    type_id: int
-    slots: Slots
-
-    def find(self, memory: Memory) -> NDArray[Any]:
-        geometry = memory.geometry(self.type_id)
-        return EMPTY if geometry is None else geometry.gathers[self.slots].runs
-
-
-@dataclass(frozen=True, slots=True)
-class ApartOf:
-    """Whether the rows that each batch's gather reads differ, and those of all at once.
-
-    Nothing where one thread runs alone, which asks for none of it.
-    """
-
-    moves: ClassVar[bool] = True
-    type_id: int
-    slots: Slots
-
-    def find(self, memory: Memory) -> NDArray[Any]:
-        geometry = memory.geometry(self.type_id)
-        if geometry is None or memory.parameters.n_threads == 1:
-            return EMPTY
-        gather, starts = geometry.gathers[self.slots], geometry.rows.starts
-        if self.slots is None:
-            return all_apart(gather.index, gather.edge_start[starts], 1)
-        return all_apart(gather.index, starts, len(self.slots))
-
-
-@dataclass(frozen=True, slots=True)
-class FilledOf:
+class FilledOf(Argument):
     """Whether a gather's buffer holds the rows of all batches, those read in place too: of every
     thread what it knows (n_threads,).
     """
 
-    moves: ClassVar[bool] = False
     type_id: int
     name: BufferName
 
@@ -195,50 +151,102 @@ class FilledOf:
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeStartOf:
+class ApartOf(Moving):
+    """Whether the rows that each batch's gather reads differ, and those of all at once.
+
+    Nothing where one thread runs alone, which asks for none of it.
+    """
+
+    type_id: int
+    slots: Slots
+
+    def find(self, memory: Memory) -> NDArray[Any]:
+        if self.type_id not in memory.layout or memory.parameters.n_threads == 1:
+            return NOTHING
+        bounds = EdgeBoundsOf if self.slots is None else StartsOf
+        index = IndexOf(self.type_id, self.slots).find(memory)
+        n_parts = 1 if self.slots is None else len(self.slots)
+        return all_apart(index, bounds(self.type_id).find(memory), n_parts)
+
+
+@dataclass(frozen=True, slots=True)
+class PullOf(OfLayout):
+    """What the rows of a function pull from outside (n,)."""
+
+    type_id: int
+    name: str
+
+    def number(self, fields: Fields) -> int:
+        return fields.of_pull(self.type_id, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOf(OfLayout):
+    """Rows of the children that a gather reads."""
+
+    type_id: int
+    slots: Slots
+
+    def number(self, fields: Fields) -> int:
+        return fields.of_gather(self.type_id, self.slots, parts.INDEX)
+
+
+@dataclass(frozen=True, slots=True)
+class RunsOf(OfLayout):
+    """Where the rows of each batch's gather begin if they need no copy, and of all at once."""
+
+    type_id: int
+    slots: Slots
+
+    def number(self, fields: Fields) -> int:
+        return fields.of_gather(self.type_id, self.slots, parts.RUNS)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeStartOf(OfLayout):
     """Where the edges of every row begin (n + 1,)."""
 
-    moves: ClassVar[bool] = True
     type_id: int
 
-    def find(self, memory: Memory) -> NDArray[Any]:
-        geometry = memory.geometry(self.type_id)
-        return EMPTY if geometry is None else geometry.gathers[None].edge_start
+    def number(self, fields: Fields) -> int:
+        return fields.of_gather(self.type_id, None, parts.EDGE_START)
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeBoundsOf:
+class EdgeBoundsOf(OfLayout):
     """Where the edges of every batch begin, and where the last one's end (n_batches + 1,)."""
 
-    moves: ClassVar[bool] = True
     type_id: int
 
-    def find(self, memory: Memory) -> NDArray[Any]:
-        geometry = memory.geometry(self.type_id)
-        return (
-            EMPTY if geometry is None else geometry.gathers[None].edge_start[geometry.rows.starts]
-        )
+    def number(self, fields: Fields) -> int:
+        return fields.of_gather(self.type_id, None, parts.EDGE_BOUNDS)
 
 
 @dataclass(frozen=True, slots=True)
-class StartsOf:
+class StartsOf(OfLayout):
     """Where every batch's rows begin, and where the last one's end (n_batches + 1,)."""
 
-    moves: ClassVar[bool] = True
     type_id: int
 
-    def find(self, memory: Memory) -> NDArray[Any]:
-        geometry = memory.geometry(self.type_id)
-        return NO_ROWS if geometry is None else geometry.rows.starts
+    def number(self, fields: Fields) -> int:
+        return fields.of_function(self.type_id, parts.STARTS)
 
 
 @dataclass(frozen=True, slots=True)
-class FirstRowOf:
+class FirstRowOf(OfLayout):
     """Where every batch begins among the rows of the states (n_batches,)."""
 
-    moves: ClassVar[bool] = True
     type_id: int
 
-    def find(self, memory: Memory) -> NDArray[Any]:
-        geometry = memory.geometry(self.type_id)
-        return NO_ROWS if geometry is None else geometry.rows.first_row
+    def number(self, fields: Fields) -> int:
+        return fields.of_function(self.type_id, parts.FIRST_ROW)
+
+
+@dataclass(frozen=True, slots=True)
+class CountOf(OfLayout):
+    """How many rows a function has (1,)."""
+
+    type_id: int
+
+    def number(self, fields: Fields) -> int:
+        return fields.of_function(self.type_id, parts.ROWS)

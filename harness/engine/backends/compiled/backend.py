@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import llvmlite
 import numba
@@ -11,19 +12,22 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
 from harness.engine import backend
-from harness.engine.backend import EVERY, Arrangement, Loss, Run
+from harness.engine.backend import EVERY, Arrangement
 from harness.engine.backends.compiled.found import Found
 from harness.engine.backends.compiled.loop import CompiledLoop
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.operators import OPERATORS
 from harness.engine.backends.compiled.parameters import Parameters
+from harness.engine.backends.compiled.rounds import calls_of, n_run_as
+from harness.engine.backends.compiled.row_sums import RowSum, looked_up, row_sums_of
 from harness.engine.backends.compiled.source import WHOLE_STAGES
 from harness.engine.cpu_kernels import blas, cycles, loss_kernels
+from harness.engine.cpu_kernels.loss_sums import LossSums
 from harness.engine.cpu_kernels.team import Call, Team
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
-from harness.engine.rows.layout import Index
-from harness.engine.rows.rounds import ALL_ROWS
+from harness.engine.rows.geometry import Index
+from harness.engine.rows.rounds import ALL_ROWS, Loss, Round, Rounds, Run
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
 from harness.values.instances import IntArray
@@ -47,9 +51,10 @@ class Backend(backend.Backend):
         self._multiplying = blas.multiplying(switches.blas, 1)
         self._team = Team(threads, self._multiplying.for_thread, self._multiplying.enter)
         self._plans: dict[int, Plan] = {}
-        self._row_sums: list[tuple[int, str, str, Ref]] = []
+        self._row_sums: list[RowSum] = []
         self._loops: dict[tuple[str, int | None], CompiledLoop] = {}
         self._kinds: dict[tuple[int, str], tuple[bool, bool]] = {}
+        self._wholes: dict[tuple[str, bytes, bytes], IntArray] = {}
         self._n_times_grown = -1
         self._n_programs = 0
 
@@ -87,7 +92,8 @@ class Backend(backend.Backend):
             return
         self._memory.add(new)
         self._plans |= new
-        self._row_sums += _row_sums(new)
+        self._wholes.clear()
+        self._row_sums += row_sums_of(new)
         # Loops of one function stay; those of all do not know the new ones.
         self._loops = {key: loop for key, loop in self._loops.items() if key[1] is not None}
         self._n_times_grown += self._has_run
@@ -110,31 +116,48 @@ class Backend(backend.Backend):
 
     def run_together(self, runs: Sequence[Run]) -> None:
         """Run all stages without Python in between, but where every batch is to be a call."""
-        calls = [call for stage, batches in runs for call in self._calls(stage, batches)]
-        if self._path == "one call a batch":
+        path = self._path
+        calls = [call for stage, batches in runs for call in self._calls(stage, batches, path)]
+        if path == "one call a batch":
             for call in calls:
                 self._run([call])
         else:
             self._run(calls)
 
+    def run_rounds(self, rounds: Sequence[Round]) -> Callable[[], float]:
+        """Run all rounds that were planned together in one call, their losses summed up in it."""
+        if not isinstance(rounds, Rounds) or self._path != "one call a pass":
+            return super().run_rounds(rounds)
+        columns = [self._memory.rows_of(one.type_id, one.ref) for one in rounds.losses]
+        if any(len(column) != 1 for column in columns):
+            return super().run_rounds(rounds)
+        sums = LossSums([column[0][:, 0] for column in columns])
+        calls = calls_of(rounds, self._ready_loop, self._n_run_as, sums)
+        self._counting(partial(self._team.run_all, calls))
+        total = float(sums.total[0])
+        return lambda: total
+
     def _run(self, calls: Sequence[Call]) -> None:
+        self._counting(partial(self._team.run, calls))
+
+    def _counting(self, run: Callable[[], None]) -> None:
         tallies = self._team.tallies
         for tally in tallies:
             tally[:] = 0
-        self._team.run(calls)
+        run()
         self.tally.n_launches += int(tallies[0][0])
         self.tally.bytes_copied += sum(int(tally[1]) for tally in tallies)
         self.tally.n_moving_cycles += int(tallies[0][2])
 
-    def _calls(self, stage: str, batches: IntArray) -> Iterator[Call]:
+    def _calls(self, stage: str, batches: IntArray, path: str) -> Iterator[Call]:
         if stage in WHOLE_STAGES:
             batches = self._whole(stage, batches)
         if not len(batches):
             return
-        if self._path == "one call a pass":
+        if path == "one call a pass":
             yield self._loop(stage, None).call(batches)
             return
-        if self._path == "one call a batch":
+        if path == "one call a batch":
             cuts = np.arange(1, len(batches))
         else:
             cuts = np.flatnonzero(np.diff(batches[:, 0])) + 1
@@ -164,19 +187,40 @@ class Backend(backend.Backend):
             )
         return self._loops[key]
 
+    def _ready_loop(self, stage: str) -> CompiledLoop:
+        """The loop of all functions, its arrays found."""
+        loop = self._loop(stage, None)
+        loop.find()
+        return loop
+
+    def _n_run_as(self, stage: str, batches: IntArray) -> IntArray:
+        """How many batches each of a stage is run as: see `_whole`."""
+        n_batches = {
+            type_id: self._memory.layout.n_batches(type_id)
+            for type_id in self._memory.scattered
+            if self._kind_of(type_id, stage)[1]
+        }
+        return n_run_as(batches, n_batches)
+
     def _whole(self, stage: str, batches: IntArray) -> IntArray:
         """Leave out functions without steps; batch by batch where states do not follow on."""
+        layout, scattered = self._memory.layout, self._memory.scattered
+        key = stage, layout.present, batches.tobytes()
+        if not scattered and key in self._wholes:
+            return self._wholes[key]
         found: list[tuple[int, int]] = []
         for type_id, position in batches.tolist():
-            geometry = self._memory.geometry(type_id)
             has_steps, addresses_states = self._kind_of(type_id, stage)
-            if not has_steps or geometry is None:
+            if not has_steps or type_id not in layout:
                 continue
-            if position == ALL_ROWS and addresses_states and not geometry.contiguous:
-                found += [(type_id, b) for b in range(len(geometry.rows.first_row))]
+            if position == ALL_ROWS and addresses_states and type_id in scattered:
+                found += [(type_id, b) for b in range(layout.n_batches(type_id))]
             else:
                 found.append((type_id, position))
-        return np.array(found, dtype=np.int32).reshape(-1, 2)
+        whole = np.array(found, dtype=np.int32).reshape(-1, 2)
+        if not scattered and len(batches) <= len(self._plans):  # the same for many mini-batches
+            self._wholes[key] = whole
+        return whole
 
     def _kind_of(self, type_id: int, stage: str) -> tuple[bool, bool]:
         """Whether a function has steps in a stage, and whether these address states."""
@@ -190,10 +234,9 @@ class Backend(backend.Backend):
         """Copy the columns."""
         found = self._rows_of(type_id, ref, rows)
         step = self._plans[type_id].overwritten(ref)
-        geometry = self._memory.geometry(type_id)
-        if step is None or geometry is None:
+        if step is None or type_id not in self._memory.layout:
             return found
-        label = geometry.pulls[step.label][rows]
+        label = self._memory.layout.pulled(type_id, step.label)[rows]
         rest = (self._rows_of(type_id, other, rows) for other in (step.loss, step.log_sum))
         return loss_kernels.logits_of(found, label, *rest)
 
@@ -230,21 +273,11 @@ class Backend(backend.Backend):
 
     def gradients(self) -> Weights:
         """Dense gradients of what was loaded."""
-        return self._parameters.gradients(self._looked_up())
+        return self._parameters.gradients(looked_up(self._row_sums, self._memory))
 
     def update(self, learning_rate: float) -> None:
         """Step dense parameters whole, looked-up tables row by row."""
-        self._parameters.update(learning_rate, self._looked_up())
-
-    def _looked_up(self) -> Iterator[tuple[str, Index, NDArray[np.float32]]]:
-        for type_id, table, pull, ref in self._row_sums:
-            geometry = self._memory.geometry(type_id)
-            if geometry is None:
-                continue
-            index, done = geometry.pulls[pull], 0
-            for values in self._memory.rows_of(type_id, ref):
-                yield table, index[done : done + len(values)], values
-                done += len(values)
+        self._parameters.update(learning_rate, looked_up(self._row_sums, self._memory))
 
     def weights(self) -> Weights:
         """Copies."""
@@ -262,13 +295,3 @@ class Backend(backend.Backend):
             "llvmlite": llvmlite.__version__,
             "blas": self._multiplying.names,
         }
-
-
-def _row_sums(plans: Mapping[int, Plan]) -> list[tuple[int, str, str, Ref]]:
-    """Gradients of looked-up rows: the function, the table, what names the rows, and the values."""
-    found = []
-    for type_id, plan in plans.items():
-        for node in plan.row_sums():
-            rows, dy = node.inputs
-            found.append((type_id, node.name, plan.nodes[rows].name, plan.refs[dy]))
-    return found

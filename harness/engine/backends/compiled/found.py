@@ -1,7 +1,8 @@
 """Where the arguments of all loops are: looked for only when they may have moved.
 
 To find an array and its address takes Python a microsecond, and a mini-batch of one sentence has a
-hundred arguments in five stages: most of them are the same, and few move with every mini-batch.
+hundred arguments in five stages: most stay where they are, and where those of the layout are is
+filled in by one compiled call.
 """
 
 from __future__ import annotations
@@ -12,45 +13,67 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.engine.backends.compiled.arguments import Argument
+from harness.engine.backends.compiled.arguments import Argument, Moving, OfLayout, Renewed
 from harness.engine.backends.compiled.memory import Memory
-from harness.engine.cpu_kernels.addresses import Table, address_of, put_place
+from harness.engine.cpu_kernels.addresses import Table, address_of, put_parts, put_place
+from harness.engine.rows.fields import Fields
 
 
 class Found:
-    """Arguments, each once, with the array and the place (address, rows) of each."""
+    """The place (address, rows) of every argument, those of a loop one behind the other.
+
+    address: of the table of places.
+    """
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
-        self.arrays: list[NDArray[Any]] = []
-        self.places: Table = np.zeros((0, 2), dtype=np.int64)
         self._arguments: list[Argument] = []
-        self._numbers: dict[Argument, int] = {}
-        self._moving: list[int] = []  # numbers of those that every mini-batch has anew
-        self._found_for = (0, 0)
+        self._take_table(np.zeros((0, 2), dtype=np.int64))
+        self._kept: dict[int, NDArray[Any]] = {}  # whose memory nobody else holds
+        self._moving: list[tuple[int, Moving]] = []
+        self._renewed: list[Renewed] = []
+        self._of_layout: list[tuple[int, OfLayout]] = []
+        self._numbers = np.zeros((0, 2), dtype=np.int64)  # which place, which array of the layout
+        self._fields: Fields | None = None
+        self._found_for = (-1, -1)
 
-    def add(self, arguments: Sequence[Argument]) -> NDArray[np.intp]:
-        """Take a loop's arguments; returns the number of each."""
-        for argument in arguments:
-            if argument not in self._numbers:
-                k = self._numbers[argument] = len(self._arguments)
-                self._arguments.append(argument)
-                self.arrays.append(argument.find(self.memory))
-                if argument.moves:
-                    self._moving.append(k)
-        self.places = np.array(
-            [(address_of(array), len(array)) for array in self.arrays], dtype=np.int64
-        ).reshape(-1, 2)
-        return np.array([self._numbers[argument] for argument in arguments], dtype=np.intp)
+    def _take_table(self, places: Table) -> None:
+        self._places, self.address = places, address_of(places)
 
-    def look(self) -> tuple[int, int]:
-        """Find what may have moved; returns what it was found for, to compare."""
-        now = (self.memory.n_grown, self.memory.n_arranged)
-        if now != self._found_for:
-            stayed = now[0] == self._found_for[0]
-            numbers = self._moving if stayed else range(len(self._arguments))
-            for k in numbers:
-                array = self.arrays[k] = self._arguments[k].find(self.memory)
-                put_place(self.places, k, array)
-            self._found_for = now
-        return now
+    def add(self, arguments: Sequence[Argument]) -> int:
+        """Take a loop's arguments; returns the place of the first."""
+        first = len(self._arguments)
+        for k, argument in enumerate(arguments, start=first):
+            if isinstance(argument, OfLayout):
+                self._of_layout.append((k, argument))
+            elif isinstance(argument, Moving):
+                self._moving.append((k, argument))
+            elif isinstance(argument, Renewed) and argument not in self._renewed:
+                self._renewed.append(argument)
+        self._arguments += arguments
+        self._take_table(np.zeros((len(self._arguments), 2), dtype=np.int64))
+        self._fields, self._found_for = None, (-1, -1)
+        return first
+
+    def look(self) -> None:
+        """Find what may have moved."""
+        memory = self.memory
+        n_grown, n_arranged = memory.n_grown, memory.n_arranged
+        if self._found_for == (n_grown, n_arranged):
+            return
+        if self._found_for[0] != n_grown:
+            for k, argument in enumerate(self._arguments):
+                if not isinstance(argument, OfLayout | Moving):
+                    put_place(self._places, k, argument.find(memory))
+        layout = memory.layout
+        if layout.fields is not self._fields:
+            self._fields = layout.fields
+            numbers = [(k, one.number(layout.fields)) for k, one in self._of_layout]
+            self._numbers = np.array(numbers, dtype=np.int64).reshape(-1, 2)
+        put_parts(self._places, self._numbers, layout.numbers, layout.bounds)
+        for k, moving in self._moving:
+            array = self._kept[k] = moving.find(memory)
+            put_place(self._places, k, array)
+        for renewed in self._renewed:
+            renewed.renew(memory)
+        self._found_for = n_grown, n_arranged

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from harness.engine.backends.compiled.found import Found
 from harness.engine.backends.compiled.source import write_loop
-from harness.engine.cpu_kernels.addresses import address_of
 from harness.engine.cpu_kernels.team import Call
 from harness.engine.generated import load_generated
 from harness.engine.lowering.plan import Plan
 from harness.values.instances import IntArray
+
+_PLACE_BYTES = 16  # an address, and a number of rows
 
 
 class CompiledLoop:
@@ -30,21 +31,25 @@ class CompiledLoop:
         half: bool = False,
     ) -> None:
         source = write_loop(plans, stage, profile=profile, half=half)
-        self._found, self._numbers = found, found.add(source.arguments)
-        self._places = found.places[self._numbers]
-        self._found_for = (0, 0)
+        self._found, self._arguments = found, source.arguments
+        self._first_place = _PLACE_BYTES * found.add(source.arguments)
         self.function: Callable[..., None] = load_generated(source.text(self.arrays), "loop")
-        self.places_address = address_of(self._places)
+
+    @property
+    def places_address(self) -> int:
+        """Where the table of its arguments is."""
+        return self._found.address + self._first_place
 
     @property
     def arrays(self) -> list[NDArray[Any]]:
         """The arguments."""
-        return [self._found.arrays[k] for k in self._numbers]
+        return [argument.find(self._found.memory) for argument in self._arguments]
+
+    def find(self) -> None:
+        """Look where the arguments are in this mini-batch."""
+        self._found.look()
 
     def call(self, batches: IntArray) -> Call:
         """The call that runs the stage of every (type, position) in order."""
-        found_for = self._found.look()
-        if found_for != self._found_for:  # a round needs them as often as a stage
-            self._found.places.take(self._numbers, axis=0, out=self._places, mode="clip")
-            self._found_for = found_for
+        self.find()
         return Call(self, np.ascontiguousarray(batches))

@@ -11,7 +11,10 @@ from harness.engine.backend import Arrangement
 from harness.engine.backends.compiled.parameters import Parameters
 from harness.engine.lowering import plan as plans
 from harness.engine.lowering.plan import Buffer, BufferName, Plan, Ref, Role
-from harness.engine.rows.geometry import TypeGeometry
+from harness.engine.rows.counting import AT_ONCE, N_EDGES, N
+from harness.engine.rows.fields import Fields
+from harness.engine.rows.geometry import Index
+from harness.engine.rows.layout import Layout
 from harness.vertex.operators import EDGE
 
 Matrix = NDArray[np.float32]
@@ -30,9 +33,12 @@ class Memory:
         self.n_grown = 0  # how often buffers were made anew
         self._rows: Arrangement | None = None
         self._filled: dict[tuple[int, BufferName], NDArray[np.int64]] = {}
-        self._shared: list[tuple[int, BufferName]] = []  # of all functions
-        self._gradients: list[tuple[int, BufferName]] = []  # of these, those of states
-        self._room: dict[int, tuple[int, int, int]] = {}  # rows, rows of a batch, edges that fit
+        self._shared: list[tuple[tuple[int, BufferName], str, int]] = []  # and which rows fit
+        self._gradients: list[tuple[str, Matrix]] = []  # of states
+        self._known_for = 0  # how often buffers had been made anew when these were noted
+        self._scattered: list[int] | None = None
+        self._fields: Fields | None = None
+        self._room: Index = np.zeros((0, 3), dtype=np.int64)  # of what Layout.room_wanted says
 
     def add(self, new: Mapping[int, Plan]) -> None:
         """Take the plans of more functions, and make their buffers, empty."""
@@ -48,8 +54,7 @@ class Memory:
             for name, width in plan.read_states().items():
                 # Of a state that no function of this engine scatters there are no rows.
                 self.buffers.setdefault((SHARED, name), np.empty((0, width), dtype=np.float32))
-        self._shared = [key for key in self.buffers if key[1].is_shared]
-        self._gradients = [key for key in self._shared if key[1].role is Role.GRADIENT]
+        self._know_shared()
 
     def arrange(self, rows: Arrangement) -> None:
         """Take a mini-batch's rows, and let every buffer hold those of its kind."""
@@ -57,33 +62,56 @@ class Memory:
         self.n_arranged += 1
         for flags in self._filled.values():
             flags.fill(0)
-        for type_id, geometry in rows.types.items():
-            self._make_room(type_id, geometry)
-        for key in self._shared:
-            of = key[1].of
-            self._grow(key, rows.n_rows.get(of, 0), rows.kept_rows.get(of, 0))
+        layout = rows.types
+        if layout.fields is not self._fields:
+            self._fields = layout.fields
+            self._room = np.zeros((layout.fields.n_functions, 3), dtype=np.int64)
+        wanted = layout.room_wanted
+        if (wanted > self._room).any():
+            for type_id in layout:
+                function = layout.fields.function(type_id)
+                self._make_room(type_id, wanted[function], self._room[function])
+            np.maximum(self._room, wanted, out=self._room)
+        self._scattered = None
+        for key, of, room in self._shared:
+            if (n_rows := rows.n_rows.get(of, 0)) > room:
+                self._grow(key, n_rows, rows.kept_rows.get(of, 0))
+        if self.n_grown != self._known_for:
+            self._know_shared()
 
-    def _make_room(self, type_id: int, geometry: TypeGeometry) -> None:
-        n, n_at_once, n_edges = geometry.rows.n, geometry.n_at_once, geometry.n_edges
-        room = self._room.get(type_id, (0, 0, 0))
-        if n <= room[0] and n_at_once <= room[1] and n_edges <= room[2]:
+    def _know_shared(self) -> None:
+        """Note how many rows of states fit: to find a buffer by its key takes a microsecond."""
+        keys = [key for key in self.buffers if key[1].is_shared]
+        self._shared = [(key, key[1].of, len(self.buffers[key])) for key in keys]
+        self._gradients = [
+            (key[1].of, self.buffers[key]) for key in keys if key[1].role is Role.GRADIENT
+        ]
+        self._known_for = self.n_grown
+
+    @property
+    def scattered(self) -> list[int]:
+        """See Layout."""
+        if self._scattered is None:
+            self._scattered = self.layout.scattered
+        return self._scattered
+
+    def _make_room(self, type_id: int, wanted: Index, room: Index) -> None:
+        if (wanted <= room).all():
             return
-        wanted = (n, n_at_once, n_edges)
-        self._room[type_id] = (
-            max(wanted[0], room[0]), max(wanted[1], room[1]), max(wanted[2], room[2])
-        )  # fmt: skip
         for name, buffer in self.plans[type_id].buffers.items():
             if not name.is_shared:
-                self._grow((type_id, name), _n_rows(buffer, wanted))
+                self._grow((type_id, name), int(wanted[_kind_of(buffer)]))
 
     def _grow(self, key: tuple[int, BufferName], n_rows: int, n_kept: int = 0) -> None:
         if n_rows > len(self.buffers[key]):
             self.buffers[key] = grown(self.buffers[key], n_rows, n_kept)
             self.n_grown += 1
 
-    def geometry(self, type_id: int) -> TypeGeometry | None:
-        """The rows of a function, or None where the mini-batch has none."""
-        return None if self._rows is None else self._rows.types.get(type_id)
+    @property
+    def layout(self) -> Layout:
+        """Where the rows of this mini-batch are."""
+        assert self._rows is not None, "a mini-batch is arranged first"
+        return self._rows.types
 
     def filled(self, type_id: int, name: BufferName) -> NDArray[np.int64]:
         """See FilledOf."""
@@ -101,18 +129,18 @@ class Memory:
         """Zero those of states; those of parameters are written over."""
         self.parameters.clear()
         if self._rows is not None:
-            for key in self._gradients:
-                self.buffers[key][: self._rows.n_rows[key[1].of]].fill(0.0)
+            for of, gradient in self._gradients:
+                gradient[: self._rows.n_rows[of]].fill(0.0)
 
     def rows_of(self, type_id: int, ref: Ref) -> list[Matrix]:
         """Views of all rows of a function that hold these columns, batch by batch if need be."""
-        geometry = self.geometry(type_id)
-        if geometry is None:
+        layout = self.layout
+        if type_id not in layout:
             return []
         columns = slice(ref.start, ref.start + ref.width)
         if ref.buffer.is_gathered:  # its own buffer lacks what is read in place
             states = self.buffers[SHARED, plans.state_buffer(ref.buffer.of)]
-            index = geometry.gathers[self.plans[type_id].gathered(ref.buffer)].index
+            index = layout[type_id].gathers[self.plans[type_id].gathered(ref.buffer)].index
             width = self.plans[type_id].buffers[ref.buffer].width
             return [states[index].reshape(-1, width)[:, columns]]
         matrix = self.buffers[SHARED if ref.buffer.is_shared else type_id, ref.buffer]
@@ -120,8 +148,9 @@ class Memory:
         if buffer.memory is plans.Memory.SCRATCH:
             raise ValueError(f"{ref.buffer} is used anew by every batch; it cannot be read")
         if buffer.memory is plans.Memory.SAVED:
-            n = geometry.n_edges if buffer.domain == EDGE else geometry.rows.n
+            n = layout[type_id].n_edges if buffer.domain == EDGE else layout.n_of(type_id)
             return [matrix[:n, columns]]
+        geometry = layout[type_id]
         starts, first_row = geometry.rows.starts, geometry.rows.first_row
         sizes = (starts[1:] - starts[:-1]).tolist()
         if geometry.contiguous:
@@ -139,8 +168,8 @@ def grown(matrix: Matrix, n_rows: int, n_kept: int = 0) -> Matrix:
     return larger
 
 
-def _n_rows(buffer: Buffer, wanted: tuple[int, int, int]) -> int:
-    n, largest, n_edges = wanted
+def _kind_of(buffer: Buffer) -> int:
+    """Which of Layout.room_wanted a buffer needs: all rows, those at once, or edges."""
     if buffer.domain == EDGE:
-        return n_edges
-    return n if buffer.memory is plans.Memory.SAVED else largest
+        return N_EDGES
+    return N if buffer.memory is plans.Memory.SAVED else AT_ONCE

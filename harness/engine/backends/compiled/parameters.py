@@ -8,16 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
-from harness.engine.cpu_kernels import descent
-from harness.engine.cpu_kernels.addresses import Table
+from harness.engine.cpu_kernels.addresses import Table, address_of
 from harness.engine.cpu_kernels.blas import N_HALVES
 from harness.engine.cpu_kernels.halves import round_rows
-from harness.engine.cpu_kernels.memory_kernels import transpose, update_rows
-from harness.engine.rows.layout import Index
+from harness.engine.cpu_kernels.memory_kernels import (
+    N_OF_STEP,
+    descend,
+    transpose,
+    update_rows,
+)
+from harness.engine.rows.geometry import Index
 from harness.errors import UnsupportedTrial
 from harness.vertex.folding import FoldedTable
 from harness.vertex.subgraph.columns import Pack
 
+_N_FLAGS = 64
 LookedUp = Iterable[tuple[str, Index, NDArray[np.float32]]]  # table, rows, their gradients
 
 
@@ -37,12 +42,12 @@ class Parameters:
         self.packs: dict[str, Pack] = {}
         self._dense: dict[str, NDArray[np.float32]] = {}
         self._written: dict[str, NDArray[np.int64]] = {}
+        self._flags: list[NDArray[np.int64]] = []  # all of these, many in one array
+        self._steps: Table = np.zeros((0, N_OF_STEP), dtype=np.int64)
         self._transposed: dict[str, NDArray[np.float32]] = {}
         self._halves: dict[str, NDArray[np.uint16]] = {}
         self._stale: set[str] = set()  # transposed copies of what has changed since
         self._stale_halves: set[str] = set()
-        self._steps = descent.table_of([])
-        self._n_steps_for = 0  # how many gradients there were when the table was made
 
     def fold(self, tables: Iterable[FoldedTable]) -> None:
         """Multiply tables with weights, once; their products are parameters like any other."""
@@ -100,26 +105,32 @@ class Parameters:
     def written(self, name: str) -> NDArray[np.int64]:
         """Whether it holds anything (n_threads,): every thread keeps count of its own part."""
         if name not in self._written:
-            self._written[name] = np.zeros(self.n_threads, dtype=np.int64)
+            k = len(self._written) % _N_FLAGS
+            if k == 0:
+                self._flags.append(np.zeros((_N_FLAGS, self.n_threads), dtype=np.int64))
+            self._written[name] = self._flags[-1][k]
         return self._written[name]
 
     def clear(self) -> None:
         """Forget the gradients of the last mini-batch."""
-        for flags in self._written.values():
-            flags[:] = 0
+        for flags in self._flags:
+            flags.fill(0)
 
     def update(self, learning_rate: float, looked_up: LookedUp) -> None:
         """One step of SGD on every parameter that has a gradient."""
         step = np.float32(learning_rate)
         self._stale.update(self._transposed)
         self._stale_halves.update(self._halves)
-        if self._n_steps_for != len(self._written):
-            self._steps, self._n_steps_for = self._table(), len(self._written)
-        descent.descend(self._steps, step)
-        for name, pack in self.packs.items():
-            for part, at in pack.places() if self._has_gradient(name) else ():
-                value = self.values[part.parameter][..., part.start : part.start + part.width]
-                value -= step * self._dense[name][..., at : at + part.width]
+        plain = [name for name in self._written if name not in self.packs]
+        if len(self._steps) != len(plain):
+            self._steps = np.array([self._step_of(name) for name in plain], dtype=np.int64)
+        descend(self._steps, step)
+        for name in self.packs:
+            if name in self._written and self._written[name][0]:
+                gradient = self._dense[name]
+                for part, at in self.packs[name].places():
+                    value = self.values[part.parameter][..., part.start : part.start + part.width]
+                    value -= step * gradient[..., at : at + part.width]
         for name, pack in self.packs.items():
             for part, at in pack.places():
                 value = self.values[part.parameter][..., part.start : part.start + part.width]
@@ -127,12 +138,11 @@ class Parameters:
         for table, rows, dy in looked_up:
             update_rows(self.values[table], rows, dy, step)
 
-    def _table(self) -> Table:
-        """Of parameters that are learned themselves."""
-        names = [name for name in self._written if name not in self.packs]
-        return descent.table_of(
-            (self.values[name], self.gradient(name), self._written[name]) for name in names
-        )
+    def _step_of(self, name: str) -> tuple[int, ...]:
+        """See harness.engine.cpu_kernels.memory_kernels.descend; none of these arrays moves."""
+        value = self.values[name]
+        arrays = self._written[name], value, self.gradient(name)
+        return (*[address_of(array) for array in arrays], value.size)
 
     def gradients(self, looked_up: LookedUp) -> Weights:
         """Dense gradients of the parameters that were loaded."""
@@ -148,7 +158,4 @@ class Parameters:
         return {name: result[name] for name in self.loaded}
 
     def _holding(self) -> list[str]:
-        return [name for name in self._written if self._has_gradient(name)]
-
-    def _has_gradient(self, name: str) -> bool:
-        return name in self._written and bool(self._written[name][0])
+        return [name for name, flag in self._written.items() if flag[0]]

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import singledispatchmethod
 
 from harness.engine.backends.compiled.arguments import (
+    COPIES_FROM,
+    CountOf,
     GradientOf,
     HalfOf,
-    HasManyRows,
     ParameterOf,
     PullOf,
     TransposedOf,
@@ -157,7 +158,7 @@ class StageWriter(OperatorWriter):
         if step.transposed and self._has_few_rows and not self.half:
             copied = self.name_of(TransposedOf(self.type_id, step.parameter))
             lines += [
-                f"{inside}if {self.name_of(HasManyRows(self.type_id))}[0] != 0:",
+                f"{inside}if {self.name_of(CountOf(self.type_id))}[0] >= {COPIES_FROM}:",
                 f"{inside}    {product(copied, transposed=False)}",
                 f"{inside}else:",
                 f"{inside}    {plain}",

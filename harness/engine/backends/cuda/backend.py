@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from harness.contracts.model import Weights
 from harness.contracts.timeline import Details, Part
 from harness.engine import backend
-from harness.engine.backend import EVERY, Arrangement, Loss, Naming, Run
+from harness.engine.backend import EVERY, Arrangement, Naming
 from harness.engine.backends.cuda.expressions import EXPRESSIONS
 from harness.engine.backends.cuda.gpu_generations import why_not_on_this_gpu
 from harness.engine.backends.cuda.interpreting import is_interpreting, why_not_interpreted
@@ -39,6 +39,7 @@ from harness.engine.backends.cuda.tiles import Tiling
 from harness.engine.generated import load_generated
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
+from harness.engine.rows.rounds import Loss, Run
 from harness.engine.switches import Switches
 from harness.values.instances import IntArray
 

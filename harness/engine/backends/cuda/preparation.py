@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from harness.engine.backend import Arrangement, Run
+from harness.engine.backend import Arrangement
 from harness.engine.backends.cuda.arrays import Indices, WordArray, Words
 from harness.engine.backends.cuda.instructions import BatchRows
 from harness.engine.backends.cuda.kinds import TableStepKind
@@ -19,6 +19,7 @@ from harness.engine.backends.cuda.readers import Reader
 from harness.engine.backends.cuda.text import N_SLOTS
 from harness.engine.backends.cuda.tiles import Tiling
 from harness.engine.lowering.plan import Plan
+from harness.engine.rows.rounds import Run
 from harness.engine.switches import Switches
 from harness.values.instances import IntArray
 

@@ -12,7 +12,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from harness.engine.backend import Run
 from harness.engine.backends.cuda.arrays import Words
 from harness.engine.backends.cuda.instructions import (
     BatchRows,
@@ -25,6 +24,7 @@ from harness.engine.backends.cuda.module import WORDS, Module
 from harness.engine.backends.cuda.stage import PlacedKind
 from harness.engine.backends.cuda.tiles import Tiling, cut_of, rows_per_vertex
 from harness.engine.rows.geometry import TypeGeometry
+from harness.engine.rows.rounds import Run
 from harness.values.instances import IntArray
 
 INDEPENDENT = ("eager", "lazy", "backward_lazy")  # stages of all rows, in which none waits

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from harness.contracts.model import Weights
 from harness.contracts.timeline import Part
 from harness.engine import backend
-from harness.engine.backend import EVERY, Arrangement, Loss
+from harness.engine.backend import EVERY, Arrangement
 from harness.engine.backends.stepwise.executor import TypeExecutor
 from harness.engine.backends.stepwise.indices import upload
 from harness.engine.backends.stepwise.kernels import KERNELS
@@ -19,8 +19,8 @@ from harness.engine.backends.stepwise.parameters import Parameters
 from harness.engine.backends.stepwise.workspace import Matrix
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import BufferName, Plan, Ref, Role, state_buffer
-from harness.engine.rows.layout import Index
-from harness.engine.rows.rounds import ALL_ROWS
+from harness.engine.rows.geometry import Index
+from harness.engine.rows.rounds import ALL_ROWS, Loss
 from harness.engine.switches import Switches
 from harness.engine.torch_cuda import why_no_cuda
 from harness.values.instances import IntArray

@@ -13,8 +13,7 @@ from harness.engine.backends.stepwise.indices import TypeIndices
 from harness.engine.backends.stepwise.parameters import Parameters
 from harness.engine.backends.stepwise.workspace import Matrix, Workspace
 from harness.engine.lowering.plan import BufferName, Memory, Plan, Ref, Slots, state_buffer
-from harness.engine.rows.geometry import TypeGeometry
-from harness.engine.rows.layout import NOT_CONTIGUOUS
+from harness.engine.rows.geometry import NOT_CONTIGUOUS, TypeGeometry
 from harness.vertex.operators import EDGE
 
 FLOAT_BYTES = 4

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from harness.engine.lowering.plan import Slots
-from harness.engine.rows.geometry import TypeGeometry
-from harness.engine.rows.layout import Index
+from harness.engine.rows.geometry import Index, TypeGeometry
 
 
 @dataclass(frozen=True, eq=False, slots=True)

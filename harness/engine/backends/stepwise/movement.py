@@ -14,7 +14,7 @@ from harness.engine.lowering.plan import (
     gradient_buffer,
     state_buffer,
 )
-from harness.engine.rows.layout import NOT_CONTIGUOUS
+from harness.engine.rows.geometry import NOT_CONTIGUOUS
 
 
 def gather(bound: Bound, step: GatherStep) -> Run:

@@ -1,0 +1,117 @@
+"""Which arrays say where the rows of a mini-batch are, numbered once for all functions.
+
+So one compiled call can fill all of them (filling.py), and whoever needs one knows its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.engine.lowering.plan import Plan, Slots
+from harness.values.instances import IntArray, int_array
+
+# Of a function: see TypeRows; ROWS holds how many it has; ORDER and ROUNDS are of outputs.
+VERTICES, STARTS, FIRST_ROW, ROWS, ORDER, ROUNDS = range(6)
+N_OF_FUNCTION = 6
+# Of a gather: see Gather. EDGE_BOUNDS: where the edges of every batch begin, and the last ones end.
+INDEX, RUNS, EDGE_START, EDGE_BOUNDS = range(4)
+N_OF_GATHER = 4
+EVERY_CHILD = -1  # in place of a number of slots
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What a plan reads: the groups of slots that it gathers (None: every child), and pulls."""
+
+    slots: tuple[Slots, ...]
+    pulls: tuple[str, ...]
+
+
+def reads_of(plan: Plan) -> Reads:
+    """Find them, once and not with every mini-batch."""
+    slots: set[Slots] = set(plan.slots.values())
+    if any(node.op == "gather_each" for node in plan.nodes):
+        slots.add(None)
+    pulls = {node.name for node in plan.nodes if node.op == "pull"}
+    return Reads(tuple(sorted(slots, key=str)), tuple(sorted(pulls)))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Fields:
+    """Functions are numbered, too: vertex functions by their ids, and those of outputs behind them.
+
+    n_types: vertex functions. n_outputs: functions of outputs, whose ids are -1, -2, ...
+    gathers (k, 3): function, its first slot in `slots`, and how many it has or EVERY_CHILD.
+    pulls (k, 2): function, and which of `names` it pulls.
+    """
+
+    n_types: int
+    n_outputs: int
+    reads: Mapping[int, Reads]
+    names: tuple[str, ...]
+    gathers: IntArray
+    slots: IntArray
+    pulls: IntArray
+    _gather_numbers: Mapping[tuple[int, Slots], int]
+    _pull_numbers: Mapping[tuple[int, str], int]
+
+    @property
+    def n_functions(self) -> int:
+        """Of vertices and of outputs."""
+        return self.n_types + self.n_outputs
+
+    def function(self, type_id: int) -> int:
+        """The number of a function."""
+        return type_id if type_id >= 0 else self.n_types - 1 - type_id
+
+    def type_id(self, function: int) -> int:
+        """The id of a function."""
+        return function if function < self.n_types else self.n_types - 1 - function
+
+    def of_function(self, type_id: int, part: int) -> int:
+        """The number of VERTICES, STARTS, ... of a function."""
+        return N_OF_FUNCTION * self.function(type_id) + part
+
+    def of_gather(self, type_id: int, slots: Slots, part: int) -> int:
+        """The number of INDEX, RUNS, ... of a gather."""
+        gather = self._gather_numbers[type_id, slots]
+        return N_OF_FUNCTION * self.n_functions + N_OF_GATHER * gather + part
+
+    def of_pull(self, type_id: int, name: str) -> int:
+        """The number of what a function pulls."""
+        first = N_OF_FUNCTION * self.n_functions + N_OF_GATHER * len(self.gathers)
+        return first + self._pull_numbers[type_id, name]
+
+
+def fields_of(reads: Mapping[int, Reads], n_types: int) -> Fields:
+    """Number all that these functions read; n_types: ids of vertex functions are below."""
+    names = tuple(sorted({name for one in reads.values() for name in one.pulls}))
+    n_outputs = sum(type_id < 0 for type_id in reads)
+    gathers, slots, pulls = list[tuple[int, int, int]](), list[int](), list[tuple[int, int]]()
+    gather_numbers, pull_numbers = {}, {}
+    for type_id, one in reads.items():
+        function = type_id if type_id >= 0 else n_types - 1 - type_id
+        for group in one.slots:
+            gather_numbers[type_id, group] = len(gathers)
+            n_slots = EVERY_CHILD if group is None else len(group)
+            gathers.append((function, len(slots), n_slots))
+            slots += group or ()
+        for name in one.pulls:
+            pull_numbers[type_id, name] = len(pulls)
+            pulls.append((function, names.index(name)))
+    return Fields(
+        n_types=n_types,
+        n_outputs=n_outputs,
+        reads=reads,
+        names=names,
+        gathers=_table(gathers, 3),
+        slots=int_array(slots),
+        pulls=_table(pulls, 2),
+        _gather_numbers=gather_numbers,
+        _pull_numbers=pull_numbers,
+    )
+
+
+def _table(rows: Sequence[tuple[int, ...]], width: int) -> IntArray:
+    return int_array(rows).reshape(-1, width)

@@ -1,0 +1,265 @@
+"""All arrays of a mini-batch's layout in one compiled call: see fields.py for which they are.
+
+Python and NumPy took longer to make them one by one than a small mini-batch takes to compute.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from harness.engine.rows.counting import N_COUNTS, N, count, count_outputs, place
+from harness.engine.rows.fields import (
+    EDGE_BOUNDS,
+    EDGE_START,
+    EVERY_CHILD,
+    FIRST_ROW,
+    INDEX,
+    N_OF_FUNCTION,
+    N_OF_GATHER,
+    ORDER,
+    ROUNDS,
+    ROWS,
+    RUNS,
+    STARTS,
+    VERTICES,
+)
+from harness.engine.rows.geometry import NOT_CONTIGUOUS, Index
+from harness.engine.rows.row_order import assign_rows, order_as_read, sort_outputs
+from harness.machine.compiled import compiled
+from harness.values.instances import IntArray
+
+FILLED, NO_VERTEX = -1, -2
+
+
+@compiled
+def fill(
+    order: IntArray,
+    starts: IntArray,
+    arg_start: IntArray,
+    args: IntArray,
+    rounds: IntArray,
+    functions: IntArray,
+    base: int,
+    row: IntArray,
+    used: Index,
+    space_of_type: IntArray,
+    gathers: IntArray,
+    slots: IntArray,
+    pulls: IntArray,
+    pulled: IntArray,
+    outputs: IntArray,
+    output_ids: IntArray,
+    output_pulled: IntArray,
+    n_outputs: int,
+    reorder: bool,
+) -> tuple[Index, Index, Index, IntArray, int]:  # pragma: no cover - compiled
+    """Rows of a mini-batch's vertices, into row[base:], and all arrays of its layout.
+
+    Returns the arrays one behind the other; of each field where it begins, and its length; counts
+    (n_functions, N_COUNTS); batches; and FILLED, or NO_VERTEX where an output reads none that there
+    is, or a vertex that lacks a child that it gathers.
+
+    order, starts: of the schedule. arg_start, args, rounds, functions: of its graph. base: vertices
+    of earlier rounds, which args and outputs count, too. used: see assign_rows. gathers, slots,
+    pulls, n_outputs: see Fields. pulled: of each of Fields.names, one number a vertex;
+    output_pulled: one an output, or nothing where outputs pull what their vertices do.
+    """
+    n, n_types = len(functions), len(space_of_type)
+    for vertex in outputs:
+        if vertex < 0 or vertex >= base + n:
+            nothing = np.empty((0, N_COUNTS), dtype=np.int64)
+            return nothing[:, 0].copy(), nothing, nothing, np.empty((0, 2), np.int32), NO_VERTEX
+    if reorder:
+        order = order_as_read(order, starts, arg_start, args, rounds, base)
+    batches, first_row = assign_rows(order, starts, functions, space_of_type, used, row[base:])
+    read, first_read = sort_outputs(outputs, output_ids, n_outputs, row)
+    counts = np.zeros((n_types + n_outputs, N_COUNTS), dtype=np.int64)
+    count(order, starts, batches, first_row, arg_start, counts)
+    for k in range(n_outputs):
+        mine = read[first_read[k] : first_read[k + 1]]
+        count_outputs(mine, outputs, rounds, counts[n_types + k])
+    bounds = place(counts, n_types, gathers, pulls)
+    values = np.empty(bounds[-1, 0] + bounds[-1, 1], dtype=np.int64)
+    _fill_functions(values, bounds, counts, order, starts, batches, first_row)
+    for k in range(n_outputs):
+        mine = read[first_read[k] : first_read[k + 1]]
+        _fill_outputs(values, bounds, n_types + k, mine, outputs, rounds)
+    first = N_OF_FUNCTION * len(counts)
+    lacking = _fill_gathers(values, bounds, first, gathers, slots, n_types, arg_start, args, row)
+    first += N_OF_GATHER * len(gathers)
+    for p in range(len(pulls)):
+        function, name, found = pulls[p, 0], pulls[p, 1], _field(values, bounds, first + p)
+        if function >= n_types and len(output_pulled) > 0:
+            rows = _field(values, bounds, N_OF_FUNCTION * function + ORDER)
+            _pull(found, output_pulled, name * len(outputs), rows)
+        else:
+            rows = _field(values, bounds, N_OF_FUNCTION * function + VERTICES)
+            _pull(found, pulled, name * n, rows)
+    return values, bounds, counts, batches, lacking
+
+
+@compiled
+def _pull(found: Index, numbers: IntArray, first: int, rows: Index) -> None:  # pragma: no cover
+    for k in range(len(found)):
+        found[k] = numbers[first + rows[k]]
+
+
+@compiled
+def _fill_gathers(
+    values: Index,
+    bounds: Index,
+    first: int,
+    gathers: IntArray,
+    slots: IntArray,
+    n_types: int,
+    arg_start: IntArray,
+    args: IntArray,
+    row: IntArray,
+) -> Any:  # pragma: no cover - compiled
+    """Rows of children; returns a vertex that lacks one, or FILLED. first: field of the first."""
+    for g in range(len(gathers)):
+        function, slot, n_slots = gathers[g, 0], gathers[g, 1], gathers[g, 2]
+        at, of = first + N_OF_GATHER * g, N_OF_FUNCTION * function
+        index, vertices = _field(values, bounds, at + INDEX), _field(values, bounds, of + VERTICES)
+        begins, n_parts = _field(values, bounds, of + STARTS), 1
+        if function >= n_types:
+            for k in range(len(vertices)):
+                index[k] = row[vertices[k]]
+        elif n_slots == EVERY_CHILD:
+            _fill_each(values, bounds, at, vertices, begins, arg_start, args, row)
+            begins = _field(values, bounds, at + EDGE_BOUNDS)
+        else:
+            mine, n_parts = slots[slot : slot + n_slots], n_slots
+            lacking = _fill_slots(index, vertices, mine, arg_start, args, row)
+            if lacking >= 0:
+                return lacking
+        _find_runs(index, begins, n_parts, _field(values, bounds, at + RUNS))
+    return FILLED
+
+
+@compiled
+def _field(values: Index, bounds: Index, k: int) -> Index:  # pragma: no cover - compiled
+    """One array."""
+    return values[bounds[k, 0] : bounds[k, 0] + bounds[k, 1]]
+
+
+@compiled
+def _fill_functions(
+    values: Index,
+    bounds: Index,
+    counts: Index,
+    order: IntArray,
+    starts: IntArray,
+    batches: IntArray,
+    first_row: IntArray,
+) -> None:  # pragma: no cover - compiled
+    """Vertices of every function in order of execution, and where its batches begin."""
+    used = np.zeros(len(counts), dtype=np.int64)
+    for f in range(len(counts)):
+        values[bounds[N_OF_FUNCTION * f + ROWS, 0]] = counts[f, N]
+        if counts[f, N] > 0:
+            values[bounds[N_OF_FUNCTION * f + STARTS, 0]] = 0
+    for b in range(len(batches)):
+        f, position = batches[b, 0], batches[b, 1]
+        at = N_OF_FUNCTION * f
+        vertices = bounds[at + VERTICES, 0]
+        for k in range(starts[b], starts[b + 1]):
+            values[vertices + used[f]] = order[k]
+            used[f] += 1
+        values[bounds[at + STARTS, 0] + position + 1] = used[f]
+        values[bounds[at + FIRST_ROW, 0] + position] = first_row[b]
+
+
+@compiled
+def _fill_outputs(
+    values: Index,
+    bounds: Index,
+    function: int,
+    mine: IntArray,
+    outputs: IntArray,
+    rounds: IntArray,
+) -> None:  # pragma: no cover - compiled
+    """The same for a function of outputs: in the order of the rows that are read, in which one
+    round comes after the other.
+    """
+    at = N_OF_FUNCTION * function
+    vertices, order = _field(values, bounds, at + VERTICES), _field(values, bounds, at + ORDER)
+    starts, first_row = _field(values, bounds, at + STARTS), _field(values, bounds, at + FIRST_ROW)
+    of_batches = _field(values, bounds, at + ROUNDS)
+    first_row[:] = 0
+    values[bounds[at + ROWS, 0]] = len(mine)
+    b = 0
+    for k in range(len(mine)):
+        vertices[k], order[k] = outputs[mine[k]], mine[k]
+        round_ = rounds[vertices[k]] if len(rounds) > 0 else 0
+        if b == 0 or of_batches[b - 1] != round_:
+            starts[b], of_batches[b] = k, round_
+            b += 1
+    if len(mine) > 0:
+        starts[b] = len(mine)
+
+
+@compiled
+def _fill_slots(
+    index: Index,
+    vertices: Index,
+    slots: IntArray,
+    arg_start: IntArray,
+    args: IntArray,
+    row: IntArray,
+) -> Any:  # pragma: no cover - compiled
+    """Rows of the children in each slot; returns a vertex that lacks one of these, or FILLED."""
+    at = 0
+    for vertex in vertices:
+        for slot in slots:
+            if arg_start[vertex] + slot >= arg_start[vertex + 1]:
+                return vertex
+            index[at] = row[args[arg_start[vertex] + slot]]
+            at += 1
+    return FILLED
+
+
+@compiled
+def _fill_each(
+    values: Index,
+    bounds: Index,
+    at: int,
+    vertices: Index,
+    begins: Index,
+    arg_start: IntArray,
+    args: IntArray,
+    row: IntArray,
+) -> None:  # pragma: no cover - compiled
+    """Rows of all children, edge by edge, and where the edges of vertices and of batches begin."""
+    index, edge_start = _field(values, bounds, at + INDEX), _field(values, bounds, at + EDGE_START)
+    edge_bounds = _field(values, bounds, at + EDGE_BOUNDS)
+    n_edges = 0
+    for k in range(len(vertices)):
+        edge_start[k] = n_edges
+        for edge in range(arg_start[vertices[k]], arg_start[vertices[k] + 1]):
+            index[n_edges] = row[args[edge]]
+            n_edges += 1
+    if len(edge_start) > 0:
+        edge_start[len(vertices)] = n_edges
+    for b in range(len(begins)):
+        edge_bounds[b] = edge_start[begins[b]]
+
+
+@compiled
+def _find_runs(
+    index: Index, bounds: Index, n_parts: int, runs: Index
+) -> None:  # pragma: no cover - compiled
+    """First index of each run where it counts up by one (else NOT_CONTIGUOUS), last of all runs."""
+    if len(runs) == 0:
+        return
+    runs[-1] = index[0] if len(index) else 0
+    for b in range(len(bounds) - 1):
+        start, end = bounds[b] * n_parts, bounds[b + 1] * n_parts
+        runs[b] = index[start] if end > start else 0
+        for k in range(start, end):
+            if index[k] != index[start] + k - start:
+                runs[b] = NOT_CONTIGUOUS
+            if index[k] != index[0] + k:
+                runs[-1] = NOT_CONTIGUOUS

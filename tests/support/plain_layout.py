@@ -1,0 +1,167 @@
+"""A layout one array after the other, in plain Python: what one compiled call is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.engine.lowering.plan import Slots
+from harness.engine.rows.fields import Reads
+from harness.engine.rows.geometry import (
+    NOT_CONTIGUOUS,
+    Gather,
+    Index,
+    TypeGeometry,
+    TypeRows,
+)
+from harness.values.graph import MiniBatch
+from harness.values.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class PlainLayout:
+    """batches: (type id, position). row: of every vertex. n_rows: of every space.
+
+    order, rounds: of each output function, which output each row is, and the round of each batch.
+    """
+
+    batches: list[tuple[int, int]]
+    row: list[int]
+    n_rows: list[int]
+    types: dict[int, TypeGeometry]
+    order: dict[int, list[int]]
+    rounds: dict[int, list[int]]
+
+
+def plain_layout(
+    mini_batch: MiniBatch,
+    schedule: Schedule,
+    reads: dict[int, Reads],
+    spaces: Sequence[int],
+    *,
+    reorder: bool,
+) -> PlainLayout:
+    """As harness.engine.rows.layout.plan_layout."""
+    batches = [schedule.batch(k).tolist() for k in range(schedule.n_batches)]
+    if reorder:
+        batches = in_reading_order(mini_batch, batches)
+    functions = mini_batch.functions.tolist()
+    row, used = [0] * len(functions), [0] * (max(spaces) + 1)
+    pairs, of_type = list[tuple[int, int]](), dict[int, list[list[int]]]()
+    for batch in batches:
+        mine = of_type.setdefault(functions[batch[0]], [])
+        pairs.append((functions[batch[0]], len(mine)))
+        mine.append(batch)
+        for vertex in batch:
+            space = spaces[functions[vertex]]
+            row[vertex] = used[space]
+            used[space] += 1
+    types = {
+        t: geometry(mini_batch, row, mine, reads[t])
+        for t, mine in sorted(of_type.items())
+        if t in reads
+    }
+    order, rounds = dict[int, list[int]](), dict[int, list[int]]()
+    ids = mini_batch.output_ids
+    for t, one in sorted(((t, one) for t, one in reads.items() if t < 0), reverse=True):
+        number = [0] * len(mini_batch.outputs) if ids is None else ids.tolist()
+        own = [k for k, of in enumerate(number) if of == -1 - t]
+        if own:
+            own.sort(key=lambda k: row[mini_batch.outputs[k]])
+            order[t] = own
+            types[t], rounds[t] = output_geometry(mini_batch, row, own, one)
+    return PlainLayout(pairs, row, used, types, order, rounds)
+
+
+def in_reading_order(mini_batch: MiniBatch, batches: list[list[int]]) -> list[list[int]]:
+    """Each batch by the place (position, slot) of its first reader of the same round."""
+    graph, rounds = mini_batch.graph, mini_batch.rounds
+    read_at, at = dict[int, tuple[int, int]](), 0
+    found = list[list[int]]()
+    for batch in reversed(batches):
+        unread = len(batches) * graph.n_vertices * 10, 0
+        settled = sorted(batch, key=lambda vertex: read_at.get(vertex, unread))
+        found.append(settled)
+        for position, vertex in enumerate(settled):
+            for slot, child in enumerate(graph.args_of(vertex).tolist()):
+                if rounds is not None and rounds[child] != rounds[vertex]:
+                    continue
+                place = (-at, position * 1000 + slot)
+                read_at[child] = min(read_at.get(child, place), place)
+        at += 1
+    return found[::-1]
+
+
+def geometry(
+    mini_batch: MiniBatch, row: list[int], batches: list[list[int]], reads: Reads
+) -> TypeGeometry:
+    """Of one vertex function."""
+    vertices = [vertex for batch in batches for vertex in batch]
+    starts = np.cumsum([0, *map(len, batches)])
+    first_row = [row[batch[0]] for batch in batches]
+    follows = [first - start for first, start in zip(first_row, starts, strict=False)]
+    return TypeGeometry(
+        TypeRows(_index(vertices), starts, _index(first_row)),
+        {slots: gather(mini_batch, row, vertices, starts, slots) for slots in reads.slots},
+        {name: mini_batch.pulls[name][vertices].astype(np.int64) for name in reads.pulls},
+        max(map(len, batches)),
+        len(set(follows)) == 1,
+    )
+
+
+def gather(
+    mini_batch: MiniBatch, row: list[int], vertices: list[int], starts: Index, slots: Slots
+) -> Gather:
+    """Rows that vertices read through these slots, or of all children."""
+    children = [mini_batch.graph.args_of(vertex).tolist() for vertex in vertices]
+    if slots is None:
+        edge_start = np.cumsum([0, *map(len, children)])
+        index = _index([row[child] for own in children for child in own])
+        return Gather(index, runs_of(index, edge_start[starts]), edge_start)
+    index = _index([row[own[slot]] for own in children for slot in slots])
+    return Gather(index, runs_of(index, starts * len(slots)), _index([]))
+
+
+def runs_of(index: Index, bounds: NDArray[np.integer]) -> Index:
+    """See Gather.runs."""
+    ends = list(pairwise(bounds.tolist()))
+    found = []
+    for begin, end in [*ends, (0, len(index))]:
+        part = index[begin:end]
+        is_run = bool((part == (part[0] if len(part) else 0) + np.arange(len(part))).all())
+        found.append((int(part[0]) if len(part) else 0) if is_run else NOT_CONTIGUOUS)
+    return _index(found)
+
+
+def output_geometry(
+    mini_batch: MiniBatch, row: list[int], own: list[int], reads: Reads
+) -> tuple[TypeGeometry, list[int]]:
+    """Of the outputs that one function reads, in the order of rows: a batch for each round."""
+    vertices = mini_batch.outputs[own].tolist()
+    rounds = [0 if mini_batch.rounds is None else int(mini_batch.rounds[v]) for v in vertices]
+    first = [k for k in range(len(own)) if k == 0 or rounds[k] != rounds[k - 1]]
+    starts = _index([*first, len(own)])
+    index = _index([row[vertex] for vertex in vertices])
+    pulls = {
+        name: mini_batch.pulls[name][vertices]
+        if mini_batch.output_pulls is None
+        else mini_batch.output_pulls[name][own]
+        for name in reads.pulls
+    }
+    found = TypeGeometry(
+        TypeRows(_index(vertices), starts, _index([0] * len(first))),
+        {(0,): Gather(index, runs_of(index, starts), _index([]))},
+        pulls,
+        int(np.diff(starts).max()),
+        True,
+        goes_back_at_once=True,
+    )
+    return found, [rounds[k] for k in first]
+
+
+def _index(values: Sequence[int]) -> Index:
+    return np.array(values, dtype=np.int64)
