@@ -70,6 +70,15 @@ def test_more_types_than_a_word_has_bits() -> None:
     assert count("critical_share", graph_of(types, args)) == half
 
 
+@pytest.mark.parametrize("length", [2**16 - 2, 2**16 + 5])
+def test_chains_longer_than_levels_can_tell(length: int) -> None:
+    # Levels end at 65 535; a chain of another type hangs at the end.
+    types = [1] * length + [2] * 3 + [1] * 2
+    args = [[v - 1] if v else [] for v in range(length + 3)] + [[], [length + 3]]
+    graph = graph_of(types, args)
+    assert count("critical_share", graph) == lower_bound(graph) == length + 3
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_graphs_of_no_or_only_unbatchable_vertices(policy: str) -> None:
     assert count(policy, graph_of([], [], n_types=3)) == 0
