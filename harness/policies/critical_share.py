@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.machine.compiled import compiled
-from harness.policies.parts.alignment import align, as_early
+from harness.policies.parts.alignment import aligned, as_early
 from harness.policies.parts.backwards import Placing, batch_of_placed, make_ready, start_placing
 from harness.policies.parts.blocks import block_of, graph_of_blocks, with_followers
 from harness.policies.parts.chains import chains_of
@@ -33,8 +33,10 @@ def schedule(graph: Graph) -> Schedule:
 
 @compiled
 def _batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
-    batch_of, n_batches = _late(types, arg_start, args, costs(types, follows))
-    return align(batch_of, n_batches, types, arg_start, args)
+    placing, n_batches = _run(types, arg_start, args, costs(types, follows))
+    late, type_of = batch_of_placed(placing, n_batches)
+    early, n_early = as_early(late, type_of, len(follows), types, arg_start, args)
+    return aligned(early, n_early, late, n_batches, arg_start, args)
 
 
 @compiled
@@ -43,8 +45,11 @@ def _batches_and_followers(
 ) -> tuple[Ints, Ints]:
     block = block_of(types, arg_start, args, follows)
     block_types, block_start, block_args, old_id = graph_of_blocks(types, arg_start, args, block)
-    late, n_batches = _late(block_types, block_start, block_args, costs(types, follows))
-    early, n_early = as_early(late, n_batches, block_types, block_start, block_args)
+    placing, n_batches = _run(block_types, block_start, block_args, costs(types, follows))
+    late, type_of = batch_of_placed(placing, n_batches)
+    early, n_early = as_early(
+        late, type_of, len(follows), block_types, block_start, block_args
+    )  # fmt: skip
     of_blocks = early if n_early < n_batches else late
     batch_of = np.empty(len(types), np.int32)
     for k in range(len(old_id)):
@@ -52,13 +57,6 @@ def _batches_and_followers(
     for v in range(len(types)):
         batch_of[v] = batch_of[block[v]]
     return with_followers(types, follows, block, batch_of, n_early)
-
-
-@compiled
-def _late(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray) -> tuple[Ints, int]:
-    """Return the batch of every vertex, each as late as it can be, and how many batches."""
-    placing, n_batches = _run(types, arg_start, args, cost)
-    return batch_of_placed(placing, n_batches), n_batches
 
 
 @compiled

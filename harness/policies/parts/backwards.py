@@ -76,10 +76,10 @@ def make_ready(
 
 
 @compiled
-def batch_of_placed(placing: Placing, n_batches: int) -> Ints:
-    """Return the batch (n,) of every vertex, counted from the first one."""
+def batch_of_placed(placing: Placing, n_batches: int) -> tuple[Ints, Ints]:
+    """Return the batch (n,) of every vertex, counted from the first one, and types of batches."""
     batch_of = np.empty(len(placing.queue), np.int32)
     for b in range(n_batches):
         for position in range(placing.batch_start[b], placing.batch_end[b]):
             batch_of[placing.queue[position]] = n_batches - 1 - b
-    return batch_of
+    return batch_of, placing.batch_type[:n_batches][::-1].copy()

@@ -11,10 +11,10 @@ import numpy as np
 
 from harness.machine.compiled import compiled
 from harness.machine.lanes import Rows
+from harness.policies.parts.alignment import as_early
 from harness.policies.parts.blocks import block_of, graph_of_blocks, with_followers
 from harness.policies.parts.chains import chains_of
 from harness.policies.parts.ready import (
-    N_BATCHES,
     N_EXECUTED,
     Ints,
     Ready,
@@ -89,12 +89,18 @@ def _batches(
     block = block_of(types, arg_start, args, follows)
     block_types, block_start, block_args, old_id = graph_of_blocks(types, arg_start, args, block)
     ready = start_from_outputs(block_types, block_start, block_args, len(follows))
-    for t in _best_sequence(block_types, block_start, block_args, cost, width):
+    sequence = _best_sequence(block_types, block_start, block_args, cost, width)
+    for t in sequence:
         commit(ready, t)
+    late, type_of = ready.batch_of, sequence[::-1].copy()
+    for v in range(len(late)):
+        late[v] = len(sequence) - 1 - late[v]
+    early, n_early = as_early(
+        late, type_of, len(follows), block_types, block_start, block_args
+    )  # fmt: skip
     batch_of = np.empty(len(types), np.int32)
-    batch_of[old_id] = ready.counts[N_BATCHES] - 1 - ready.batch_of
-    batch_of = batch_of[block]
-    return with_followers(types, follows, block, batch_of, ready.counts[N_BATCHES])
+    batch_of[old_id] = early if n_early < len(sequence) else late
+    return with_followers(types, follows, block, batch_of[block], n_early)
 
 
 @compiled
