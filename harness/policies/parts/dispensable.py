@@ -20,7 +20,7 @@ Flags = NDArray[np.bool_]
 
 @compiled
 def can_be_fewer(early: Ints, late: Ints, kept: Flags) -> bool:
-    """Set which batches have a vertex whose earliest one (n,) is its latest (n,), kept (n_batches,).
+    """Set which batches have a vertex bound to them, kept (n_batches,).
 
     Return whether another one has vertices at all: if not, none is used but those.
     """
@@ -28,10 +28,10 @@ def can_be_fewer(early: Ints, late: Ints, kept: Flags) -> bool:
     for v in range(len(early)):
         if early[v] == late[v]:
             kept[late[v]] = True
+    n_loose = 0
     for v in range(len(early)):
-        if not kept[early[v]]:
-            return True
-    return False
+        n_loose += not kept[early[v]]
+    return n_loose > 0
 
 
 @compiled
