@@ -109,6 +109,25 @@ TREE = graph_of([1] * 5 + [2] * 4, [[]] * 5 + [[0, 1], [5, 2], [3, 4], [6, 7]])
 TREE_LATE = [0, 0, 0, 0, 0, 1, 2, 2, 3]
 
 
+@settings(deadline=None)  # the first call compiles
+@given(graphs())
+def test_every_pair_of_batches_counts_once(graph: Graph) -> None:
+    batch_of, type_of = _late(graph, agenda.schedule(_plain(graph)))
+    pairs = {
+        (batch_of[v], batch_of[arg]) for v in range(graph.n_vertices) for arg in graph.args_of(v)
+    }
+    assert n_sources(batch_of, len(type_of), graph.arg_start, graph.args) == len(pairs)
+
+
+def test_of_many_batches_nearly_all_pairs_count() -> None:
+    n = 5000
+    rng = np.random.default_rng(0)
+    args = [sorted({int(a) for a in rng.integers(0, v, 4)}) if v else [] for v in range(n)]
+    graph = graph_of([1] * n, args)
+    found = n_sources(np.arange(n, dtype=np.int32), n, graph.arg_start, graph.args)
+    assert 0.97 * len(graph.args) < found <= len(graph.args)
+
+
 @pytest.mark.parametrize(
     ("graph", "late", "sources_late", "sources_early"),
     [(CHAINS, CHAINS_LATE, 6, 4), (TREE, TREE_LATE, 4, 5)],
@@ -123,8 +142,8 @@ def test_places_that_read_from_fewer_batches_are_taken(
     early, n_early = _early(graph, batch_of, type_of)
     assert n_early == n_batches
     arrays = graph.arg_start, graph.args
-    assert n_sources(batch_of, *in_batches(batch_of, n_batches), *arrays) == sources_late
-    assert n_sources(early, *in_batches(early, n_batches), *arrays) == sources_early
+    assert n_sources(batch_of, n_batches, *arrays) == sources_late
+    assert n_sources(early, n_batches, *arrays) == sources_early
     order, starts = aligned(early, n_batches, batch_of, n_batches, *arrays)
     expected = in_batches(early if sources_early < sources_late else batch_of, n_batches)
     np.testing.assert_array_equal(order, expected[0])

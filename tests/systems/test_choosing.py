@@ -179,13 +179,22 @@ def test_it_tells_what_takes_its_time_and_how_it_ended() -> None:
     assert (choice.ended, choice.n_tries) == ("equal", LEAST_ROUNDS)
 
 
+FEWER = {"b at vertex": 8, "c at vertex": 7, "d at operator": 2}
+
+
 def test_of_those_as_fast_the_one_with_the_fewest_batches_is_taken() -> None:
+    """Not operators, though they have fewer still; nor who is known to be further behind."""
     world = even_world()
-    fewer = {"b at vertex granularity": {1: 8}, "c at operator granularity": {1: 2}}
-    choice = choose(CANDIDATES, replace(world, batches={**world.batches, **fewer}, cost_s={
-        "vertex": {1: 1e-6}, "operator": {1: 1e-6}
-    }), 1)  # fmt: skip
+    batches = {f"{name} granularity": {1: n} for name, n in FEWER.items()}
+    slow = {"b at vertex granularity": 1 + EQUAL / 2, "c at vertex granularity": 1 + 2 * EQUAL}
+    free = {"vertex": {1: 0.0}, "operator": {1: 0.0}}
+    changed = replace(world, batches={**world.batches, **batches}, cost_s=free, off=slow)
+    choice = choose(CANDIDATES, changed, 1)
     assert choice.chosen.words == "b at vertex granularity"
+    assert choice.tried[0].words == "a at vertex granularity"
+    behind = {one.words: one.behind for one in choice.tried}
+    assert behind["a at vertex granularity"] == pytest.approx(1 / (1 + EQUAL / 2) - 1)
+    assert behind["b at vertex granularity"] == 0.0
 
 
 # --- what there is to choose from ---
@@ -328,13 +337,15 @@ def test_the_engine_runs_as_was_chosen_and_choosing_changes_no_weight() -> None:
 
 def test_a_record_keeps_the_choice(tmp_path: Path) -> None:
     one = replace(CANDIDATES[0], n_batches=7, scheduling_s=1e-3, predicted_s=2e-3, tried_s=3e-3)
+    one = replace(one, n_tries=3, behind=0.0, is_chosen=True)
     left_out = replace(CANDIDATES[1], why_not="it is slow")
-    choice = Choice(candidates=(one, left_out), n_mini_batches=1, n_tries=3)
+    choice = Choice(candidates=(one, left_out), n_mini_batches=1, n_tries=3, ended="time")
     record = plain_record(changes={"choice": choice, "choose_s": 1.5})
     path = tmp_path / "r0.json"
     write_record(path, record)
     assert read_record(path) == record
-    words = "chose a at vertex granularity: 3 ms a mini-batch; 1 of 1 candidates tried, in 1.5 s"
+    words = "chose a at vertex granularity: 3 ms a mini-batch; 1 of 1 candidates tried,"
+    words += " not clear when time was over, in 1.5 s"
     assert words in summary(record, path)
     with pytest.raises(ValueError, match="no candidate was tried"):
         Choice(candidates=(left_out,), n_mini_batches=1, n_tries=3)

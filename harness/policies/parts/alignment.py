@@ -14,6 +14,9 @@ from harness.machine.compiled import compiled
 from harness.policies.parts.dispensable import can_be_fewer, earliest_in, without_empty
 from harness.policies.parts.ready import Ints, in_batches
 
+MOST_PAIRS = 2**20  # of batches, whose bits stay in a CPU's second cache; a power of two
+WORD = 64
+
 
 @compiled
 def aligned(
@@ -24,13 +27,11 @@ def aligned(
     Early batches where they are fewer, else those which read from fewer other batches; of equals
     the late ones.
     """
-    early_order, early_starts = in_batches(early, n_early)
-    if n_early < n_late:  # as in lattices, where counting what is read takes longer
-        return early_order, early_starts
-    order, starts = in_batches(late, n_late)
-    late_sources = n_sources(late, order, starts, arg_start, args)
-    early_sources = n_sources(early, early_order, early_starts, arg_start, args)
-    return (early_order, early_starts) if early_sources < late_sources else (order, starts)
+    is_early = n_early < n_late
+    if not is_early:
+        n_early_sources = n_sources(early, n_early, arg_start, args)
+        is_early = n_early_sources < n_sources(late, n_late, arg_start, args)
+    return in_batches(early, n_early) if is_early else in_batches(late, n_late)
 
 
 @compiled
@@ -51,15 +52,19 @@ def as_early(
 
 
 @compiled
-def n_sources(batch_of: Ints, order: Ints, starts: Ints, arg_start: Ints, args: Ints) -> int:
-    """Return from how many batches each batch reads, added up."""
-    last_reader = np.full(len(starts), np.int32(-1))
+def n_sources(batch_of: Ints, n_batches: int, arg_start: Ints, args: Ints) -> int:
+    """Return from how many batches each batch reads, added up.
+
+    Exactly up to 1024 batches; of more, a few pairs share a bit and count once, in both places.
+    """
+    n_bits = min(n_batches * n_batches, MOST_PAIRS)
+    met = np.zeros(n_bits // WORD + 1, np.uint64)
     total = 0
-    for b in range(len(starts) - 1):
-        for k in range(starts[b], starts[b + 1]):
-            for edge in range(arg_start[order[k]], arg_start[order[k] + 1]):
-                source = batch_of[args[edge]]
-                if last_reader[source] != b:
-                    last_reader[source] = b
-                    total += 1
+    for v in range(len(batch_of)):
+        first_pair = batch_of[v] * n_batches
+        for edge in range(arg_start[v], arg_start[v + 1]):
+            pair = np.uint64((first_pair + batch_of[args[edge]]) & (MOST_PAIRS - 1))
+            word, bit = pair // np.uint64(WORD), np.uint64(1) << pair % np.uint64(WORD)
+            total += (met[word] & bit) == 0
+            met[word] |= bit
     return total
