@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.machine.compiled import compiled
-from harness.policies.parts.dispensable import can_be_fewer, earliest_in, without_empty
+from harness.policies.parts.dispensable import earliest_in, find_bound, use_others, without_empty
 from harness.policies.parts.ready import Ints, in_batches
 
 MOST_PAIRS = 2**20  # of batches, whose bits stay in a CPU's second cache; a power of two
@@ -46,7 +46,9 @@ def as_early(
     n_batches = len(type_of)
     kept = np.ones(n_batches, np.bool_)
     early = earliest_in(kept, type_of, n_types, late, types, arg_start, args)
-    if can_be_fewer(early, late, kept):
+    if find_bound(early, late, kept) == n_batches:
+        return early, n_batches
+    if use_others(early, kept):
         early = earliest_in(kept, type_of, n_types, late, types, arg_start, args)
     return without_empty(early, n_batches)
 
@@ -65,6 +67,7 @@ def n_sources(batch_of: Ints, n_batches: int, arg_start: Ints, args: Ints) -> in
         for edge in range(arg_start[v], arg_start[v + 1]):
             pair = np.uint64((first_pair + batch_of[args[edge]]) & (MOST_PAIRS - 1))
             word, bit = pair // np.uint64(WORD), np.uint64(1) << pair % np.uint64(WORD)
-            total += (met[word] & bit) == 0
-            met[word] |= bit
+            if not met[word] & bit:
+                met[word] |= bit
+                total += 1
     return total

@@ -19,19 +19,25 @@ Flags = NDArray[np.bool_]
 
 
 @compiled
-def can_be_fewer(early: Ints, late: Ints, kept: Flags) -> bool:
-    """Set which batches have a vertex bound to them, kept (n_batches,).
+def find_bound(early: Ints, late: Ints, bound: Flags) -> int:
+    """Set which batches (n_batches,) have a vertex whose earliest one (n,) is its latest one (n,).
 
-    Return whether another one has vertices at all: if not, none is used but those.
+    Return how many.
     """
-    kept[:] = False
+    bound[:] = False
     for v in range(len(early)):
         if early[v] == late[v]:
-            kept[late[v]] = True
-    n_loose = 0
-    for v in range(len(early)):
-        n_loose += not kept[early[v]]
-    return n_loose > 0
+            bound[late[v]] = True
+    return int(bound.sum())
+
+
+@compiled
+def use_others(batch_of: Ints, kept: Flags) -> bool:
+    """Whether a vertex is in a batch (n,) that is not among those kept (n_batches,)."""
+    n_others = 0
+    for v in range(len(batch_of)):
+        n_others += not kept[batch_of[v]]
+    return n_others > 0
 
 
 @compiled
