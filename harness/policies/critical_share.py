@@ -18,7 +18,7 @@ from harness.policies.parts.alignment import aligned, as_early
 from harness.policies.parts.backwards import Placing, batch_of_placed, make_ready, start_placing
 from harness.policies.parts.blocks import block_of, graph_of_blocks, with_followers
 from harness.policies.parts.chains import chains_of
-from harness.policies.parts.ready import Ints
+from harness.policies.parts.ready import Ints, without_sign
 from harness.policies.parts.urgency import N_COUNTS, NONE, costs, most_urgent, raise_reach
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
@@ -28,12 +28,13 @@ def schedule(graph: Graph) -> Schedule:
     """Place batches from the last to the first, always one of the most urgent type."""
     # Two functions: most graphs have no followers, and what they need compiles in half the time.
     batches = _batches_and_followers if (graph.follows != NO_TYPE).any() else _batches
-    return Schedule(*batches(graph.types, graph.arg_start, graph.args, graph.follows))
+    types, args = without_sign(graph.types), without_sign(graph.args)
+    return Schedule(*batches(types, graph.arg_start, args, graph.follows))
 
 
 @compiled
 def _batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
-    placing, n_batches = _run(types, arg_start, args, costs(types, follows))
+    placing, n_batches = _run(types, arg_start, args, np.ones(len(follows)))
     late, type_of = batch_of_placed(placing, n_batches)
     early, n_early = as_early(late, type_of, len(follows), types, arg_start, args)
     return aligned(early, n_early, late, n_batches, arg_start, args)

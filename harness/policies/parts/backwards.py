@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.machine.compiled import compiled
-from harness.policies.parts.ready import Ints
+from harness.policies.parts.ready import Ids, Ints
 
 
 class Placing(NamedTuple):
@@ -25,7 +25,7 @@ class Placing(NamedTuple):
     """
 
     n_users: Ints
-    queue: Ints
+    queue: Ids
     first: Ints
     head: Ints
     tail: Ints
@@ -47,7 +47,7 @@ def start_placing(types: Ints, args: Ints, n_types: int) -> Placing:
     for t in range(n_types):
         first[t + 1] += first[t]
     head, tail = first[:n_types].copy(), first[:n_types].copy()
-    queue = np.empty(n, np.int32)
+    queue = np.empty(n, np.uint32)
     for v in range(n):
         if n_users[v] == 0:
             queue[tail[types[v]]] = v
@@ -60,7 +60,7 @@ def start_placing(types: Ints, args: Ints, n_types: int) -> Placing:
 
 @compiled
 def make_ready(
-    n_users: Ints, queue: Ints, tail: Ints, begin: int, end: int,
+    n_users: Ints, queue: Ids, tail: Ints, begin: int, end: int,
     types: Ints, arg_start: Ints, args: Ints,
 ) -> None:  # fmt: skip
     """Take queue[begin:end] as placed: arguments that no other vertex waits for become ready."""

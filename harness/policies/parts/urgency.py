@@ -34,7 +34,7 @@ from harness.machine.lanes import (
     store,
     times,
 )
-from harness.policies.parts.ready import Ints
+from harness.policies.parts.ready import Ids, Ints
 from harness.values.graph import NO_TYPE, UNBATCHABLE
 
 # Round numbers near the best of a random search on graphs of training files (docs).
@@ -45,7 +45,7 @@ WHOLE = 8  # of what is held, in eighths
 
 
 @compiled
-def raise_reach(reach: Rows, t: int, level: Rows, vertices: Ints) -> None:
+def raise_reach(reach: Rows, t: int, level: Rows, vertices: Ids | Ints) -> None:
     """Take vertices that became ready into the highest levels of their type, reach[t]."""
     for column in range(0, reach.shape[1], N_LANES):
         highest = load(reach, t, column)
