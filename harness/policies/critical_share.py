@@ -5,8 +5,9 @@ the approximation of shortest common supersequences and longest common subsequen
 on Computing 24(5), 1995; weighted by Branke, Middendorf and Schneider, "Improved heuristics and a
 genetic algorithm for finding short supersequences", OR Spektrum 20, 1998), whose weights are those
 of the chains that make up ED-Batch's lower bound. Unbatchable vertices go first, then types that
-are provably safe, then the most urgent one; among equals the smaller type wins. In the end vertices
-may move to earlier batches of their type (parts/alignment.py), which can empty some.
+are provably safe, then the most urgent one; among equals the smaller type wins. In the end batches
+are left out that no vertex is bound to (parts/dispensable.py), and vertices may move to earlier
+batches of their type (parts/alignment.py).
 """
 
 from __future__ import annotations
