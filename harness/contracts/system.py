@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.choice import Choice, Stopwatch
+from harness.contracts.choice import Choice, Stopwatch, Tell
 from harness.contracts.extras import how_to_install, why_too_old
 from harness.contracts.model import Model, Weights
 from harness.contracts.options import NoOptions, in_words, read_options
@@ -121,10 +121,16 @@ class System(ABC):
     def learn(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most learn nothing
         """Learn a batching policy on one mini-batch, once, before the first load."""
 
-    def choose(self, mini_batches: Sequence[Sequence[Any]], stopwatch: Stopwatch) -> Choice:
+    def choose(
+        self,
+        mini_batches: Sequence[Sequence[Any]],
+        stopwatch: Stopwatch,
+        tell: Tell = lambda words: None,
+    ) -> Choice:
         """Choose how to run by running a few mini-batches, once, without a step of the weights.
 
-        stopwatch: the harness's, which alone reads the time.
+        stopwatch: the harness's, which alone reads the time. tell: takes a line before
+            whatever takes its time.
         """
         raise NotImplementedError("it has nothing to choose")
 

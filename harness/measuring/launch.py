@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import site
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,6 +29,8 @@ from harness.records.whole_files import writing
 from harness.trials.sources import WORKER, harness_versions
 from harness.trials.spec import TrialSpec
 from harness.values.places import ROOT
+
+Hear = Callable[[str], None]
 
 TRACER = "harness.measuring.tracer"
 _THREAD_VARIABLES = (
@@ -60,11 +63,23 @@ _KERNEL_VARIABLES = (
 )
 
 
-def run_worker(spec: TrialSpec, path: Path, log: Path, *, records_bad_data: bool = False) -> Record:
+def _nothing(_: str) -> None:
+    """Hear nothing."""
+
+
+def run_worker(
+    spec: TrialSpec,
+    path: Path,
+    log: Path,
+    *,
+    records_bad_data: bool = False,
+    hear: Hear = _nothing,
+) -> Record:
     """Measure a trial's round in a fresh process and return the record it left at `path`.
 
     log: takes what the worker prints; kept only when the trial failed.
     records_bad_data: whether data that is wrong leaves a record, too.
+    hear: takes what the worker says of what it does now.
 
     Raises BenchError, with the worker's own line, when the configuration is wrong, DataError when
     data is and leaves no record, OutputError when the record or the log cannot be written. Whatever
@@ -79,7 +94,7 @@ def run_worker(spec: TrialSpec, path: Path, log: Path, *, records_bad_data: bool
         log.parent.mkdir(parents=True, exist_ok=True)
         log.touch()
     try:
-        record = _measured(spec, path, log, started_at, records_bad_data)
+        record = _measured(spec, path, log, started_at, records_bad_data, hear)
     except BaseException:
         with suppress(OSError):  # the folder may be what is wrong
             drop_leftovers(path)
@@ -111,13 +126,16 @@ def run_tracer(spec: TrialSpec, path: Path, log: Path) -> None:
     _drop(log)
 
 
-def _run(module: str, spec: TrialSpec, path: Path, log: Path) -> tuple[Ending, Refusal | None]:
+def _run(
+    module: str, spec: TrialSpec, path: Path, log: Path, hear: Hear = _nothing
+) -> tuple[Ending, Refusal | None]:
     """Have a module make the file at `path` of a trial; how it ended, and what it refused."""
     with temporary_folder() as folder:
         spec_path = folder / "spec.json"
         spec_path.write_text(json.dumps(spec.to_dict()), encoding="utf-8")
         child = (module, str(spec_path), str(path.resolve()))
-        ending = supervise(interpreter_of(spec), child, worker_environment(spec), spec.limits, log)
+        environment = worker_environment(spec)
+        ending = supervise(interpreter_of(spec), child, environment, spec.limits, log, hear)
         return ending, read_refusal(spec_path, ending.returncode)
 
 
@@ -127,10 +145,10 @@ def _drop(log: Path) -> None:
 
 
 def _measured(
-    spec: TrialSpec, path: Path, log: Path, started_at: str, records_bad_data: bool
+    spec: TrialSpec, path: Path, log: Path, started_at: str, records_bad_data: bool, hear: Hear
 ) -> Record:
     before = _stamp(path)
-    ending, refusal = _run(WORKER, spec, path, log)
+    ending, refusal = _run(WORKER, spec, path, log, hear)
     drop_leftovers(path)  # of a worker that was ended while it wrote
     if refusal is not None and not (refusal.of == "data" and records_bad_data):
         refusal.throw()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import FileIO
 from pathlib import Path
 
@@ -14,6 +14,12 @@ _SHOWN = 500  # characters of its last words
 _LEFT_OUT = " ... "
 _TRACEBACK = "Traceback (most recent call last):"
 _CHUNK_BYTES = 64 * 2**10  # what a pipe holds
+_SAID = b"now: "  # what begins a line that the parent passes on at once
+
+
+def say(words: str) -> None:
+    """Print a line, in a child, that its parent passes on while the child is at work."""
+    print(_SAID.decode() + " ".join(words.split()), flush=True)
 
 
 class BoundedLog:
@@ -50,11 +56,16 @@ class Output:
 
     It is read while the parent waits, in the same thread: a child that prints without end can
     neither fill a disk nor keep the parent from looking at its limits.
+
+    hear: takes what the child says, line by line (say); nothing else that it prints.
     """
 
-    def __init__(self, pipe: int, log: BoundedLog) -> None:
+    def __init__(
+        self, pipe: int, log: BoundedLog, hear: Callable[[str], None] = lambda words: None
+    ) -> None:
         os.set_blocking(pipe, False)
-        self._pipe, self._log = pipe, log
+        self._pipe, self._log, self._hear = pipe, log, hear
+        self._unfinished = b""  # the line that is not over yet, as far as it can be a said one
         self._poll = select.poll()
         self._poll.register(pipe, select.POLLIN)
         self._is_over = False
@@ -75,6 +86,12 @@ class Output:
         data = os.read(self._pipe, _CHUNK_BYTES)
         self._is_over = not data
         self._log.write(data)
+        *lines, unfinished = (self._unfinished + data).split(b"\n")
+        self._unfinished = unfinished[:_SHOWN]
+        for line in lines:
+            if line.startswith(_SAID):
+                said = line[len(_SAID) :][:_SHOWN]
+                self._hear(said.decode(errors="replace"))
 
 
 def last_line(log: Path) -> str:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,11 +41,12 @@ def supervise(
     environment: Mapping[str, str],
     limits: Limits,
     log: Path,
+    hear: Callable[[str], None] = lambda words: None,
 ) -> Ending:
     """Run a module's `main` in a process of its own until it ends or passes a limit.
 
-    log: takes what it prints, of much the first and the last. Raises OSError where the log cannot
-    be written; the process has ended then, too.
+    log: takes what it prints, of much the first and the last. hear: takes what it says. Raises
+    OSError where the log cannot be written; the process has ended then, too.
     """
     command = [interpreter, "-m", BEGIN, str(os.getpid()), *module_and_arguments]
     with log.open("wb", buffering=0) as file, household() as members:
@@ -55,7 +56,7 @@ def supervise(
             return _not_started(error)
         assert process.stdout is not None  # a pipe, see _start
         with process.stdout:
-            output = Output(process.stdout.fileno(), BoundedLog(file))
+            output = Output(process.stdout.fileno(), BoundedLog(file), hear)
             try:
                 status, reason = _watch(process, output, members, limits)
             finally:

@@ -37,6 +37,7 @@ from harness.measuring.clock import empty_sample_s, stopwatch_of, timed
 from harness.measuring.findings import Findings, record_of
 from harness.measuring.honest_passes import pass_losses, passes_fault
 from harness.measuring.lifeline import end_unless
+from harness.measuring.output import say
 from harness.measuring.passes import (
     instances_per_s,
     mean_counters,
@@ -159,7 +160,7 @@ def _check_and_time(
         _, findings.learn_s = timed(learn, system.synchronize)
     if system.chooses:
         stopwatch = stopwatch_of(system.synchronize)
-        choose = partial(system.choose, workload.mini_batches, stopwatch)
+        choose = partial(system.choose, workload.mini_batches, stopwatch, say)
         findings.choice, findings.choose_s = timed(choose, system.synchronize)
     _compile(workload, system, findings)
     end_unless(findings.pid)

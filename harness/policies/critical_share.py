@@ -5,8 +5,9 @@ the approximation of shortest common supersequences and longest common subsequen
 on Computing 24(5), 1995; weighted by Branke, Middendorf and Schneider, "Improved heuristics and a
 genetic algorithm for finding short supersequences", OR Spektrum 20, 1998), whose weights are those
 of the chains that make up ED-Batch's lower bound. Unbatchable vertices go first, then types that
-are provably safe, then the most urgent one; among equals the smaller type wins. In the end vertices
-may move to earlier batches of their type (parts/alignment.py), which can empty some.
+are provably safe, then the most urgent one; among equals the smaller type wins. In the end batches
+are left out that no vertex is bound to (parts/dispensable.py), and vertices may move to earlier
+batches of their type (parts/alignment.py).
 """
 
 from __future__ import annotations
@@ -14,18 +15,12 @@ from __future__ import annotations
 import numpy as np
 
 from harness.machine.compiled import compiled
-from harness.policies.parts.alignment import align, as_early
+from harness.policies.parts.alignment import aligned, as_early
+from harness.policies.parts.backwards import Placing, batch_of_placed, make_ready, start_placing
 from harness.policies.parts.blocks import block_of, graph_of_blocks, with_followers
 from harness.policies.parts.chains import chains_of
-from harness.policies.parts.ready import (
-    N_BATCHES,
-    N_EXECUTED,
-    Ints,
-    Ready,
-    commit,
-    start_from_outputs,
-)
-from harness.policies.parts.urgency import NONE, costs, most_urgent, raise_reach
+from harness.policies.parts.ready import Ints, without_sign
+from harness.policies.parts.urgency import N_COUNTS, NONE, costs, most_urgent, raise_reach
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
 
@@ -34,13 +29,16 @@ def schedule(graph: Graph) -> Schedule:
     """Place batches from the last to the first, always one of the most urgent type."""
     # Two functions: most graphs have no followers, and what they need compiles in half the time.
     batches = _batches_and_followers if (graph.follows != NO_TYPE).any() else _batches
-    return Schedule(*batches(graph.types, graph.arg_start, graph.args, graph.follows))
+    types, args = without_sign(graph.types), without_sign(graph.args)
+    return Schedule(*batches(types, graph.arg_start, args, graph.follows))
 
 
 @compiled
 def _batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
-    batch_of, n_batches = _late(types, arg_start, args, costs(types, follows))
-    return align(batch_of, n_batches, types, arg_start, args)
+    placing, n_batches = _run(types, arg_start, args, np.ones(len(follows)))
+    late, type_of = batch_of_placed(placing, n_batches)
+    early, n_early = as_early(late, type_of, len(follows), types, arg_start, args)
+    return aligned(early, n_early, late, n_batches, arg_start, args)
 
 
 @compiled
@@ -49,8 +47,11 @@ def _batches_and_followers(
 ) -> tuple[Ints, Ints]:
     block = block_of(types, arg_start, args, follows)
     block_types, block_start, block_args, old_id = graph_of_blocks(types, arg_start, args, block)
-    late, n_batches = _late(block_types, block_start, block_args, costs(types, follows))
-    early, n_early = as_early(late, n_batches, block_types, block_start, block_args)
+    placing, n_batches = _run(block_types, block_start, block_args, costs(types, follows))
+    late, type_of = batch_of_placed(placing, n_batches)
+    early, n_early = as_early(
+        late, type_of, len(follows), block_types, block_start, block_args
+    )  # fmt: skip
     of_blocks = early if n_early < n_batches else late
     batch_of = np.empty(len(types), np.int32)
     for k in range(len(old_id)):
@@ -61,47 +62,41 @@ def _batches_and_followers(
 
 
 @compiled
-def _late(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray) -> tuple[Ints, int]:
-    """Return the batch of every vertex, each as late as it can be, and how many batches."""
-    ready = _run(types, arg_start, args, cost)
-    n_batches = ready.counts[N_BATCHES]
-    batch_of = ready.batch_of
-    for v in range(len(batch_of)):
-        batch_of[v] = n_batches - 1 - batch_of[v]
-    return batch_of, n_batches
-
-
-@compiled
-def _run(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray) -> Ready:
-    """Return the state after the last batch; batches are numbered from the outputs back."""
+def _run(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray) -> tuple[Placing, int]:
+    """Return all batches, from the last to the first, and how many."""
     n_types = len(cost)
     chained, level = chains_of(types, arg_start, args, n_types)
-    reach = np.full((n_types, len(chained)), np.int32(NONE))
+    reach = np.zeros((n_types, level.shape[1]), np.uint16)
     wait, active = np.zeros(n_types, np.int32), np.empty(n_types, np.int32)
-    score, counts, part = (
-        np.empty(n_types),
-        np.empty((4, len(chained)), np.int32),
-        np.empty(len(chained)),
-    )
-    ready = start_from_outputs(types, arg_start, args, n_types)
-    queue, head, tail, end = ready.queue, ready.head, ready.tail, ready.first[1:]
+    score, worth = np.empty(n_types), np.empty(len(chained))
+    counts, held = np.empty((N_COUNTS, level.shape[1]), np.uint16), np.empty_like(reach)
+    placing = start_placing(types, args, n_types)
+    queue, head, tail, end = placing.queue, placing.head, placing.tail, placing.first[1:]
     seen = head.copy()  # queue[head[t]:seen[t]] were ready before the last batch
-    while ready.counts[N_EXECUTED] < len(types):
-        if tail[UNBATCHABLE] > head[UNBATCHABLE]:
-            commit(ready, UNBATCHABLE)
-            continue
+    n_placed = n_batches = 0
+    while n_placed < len(types):
         best = NONE
-        for t in range(UNBATCHABLE + 1, n_types):
-            wait[t] = wait[t] + 1 if seen[t] > head[t] else 0
-            if tail[t] > seen[t]:
-                raise_reach(reach[t], level, queue[seen[t] : tail[t]])
-                seen[t] = tail[t]
-            if best == NONE and tail[t] > head[t] and tail[t] == end[t]:
-                best = t  # Safe: all that remain are ready.
-        if best == NONE:
-            best = most_urgent(
-                chained, reach, head, tail, end, wait, cost, active, score, counts, part
-            )  # fmt: skip
-        reach[best] = NONE
-        commit(ready, best)
-    return ready
+        if tail[UNBATCHABLE] > head[UNBATCHABLE]:
+            best = UNBATCHABLE
+        else:
+            for t in range(UNBATCHABLE + 1, n_types):
+                wait[t] = wait[t] + 1 if seen[t] > head[t] else 0
+                if tail[t] > seen[t]:
+                    raise_reach(reach, t, level, queue[seen[t] : tail[t]])
+                    seen[t] = tail[t]
+                if best == NONE and tail[t] > head[t] and tail[t] == end[t]:
+                    best = t  # Safe: all that remain are ready.
+            if best == NONE:
+                best = most_urgent(
+                    chained, reach, head, tail, end, wait, cost, active, score, counts, held, worth
+                )  # fmt: skip
+            reach[best] = 0
+        start = head[best]
+        head[best] = start + 1 if best == UNBATCHABLE else tail[best]
+        placing.batch_type[n_batches] = best
+        placing.batch_start[n_batches] = start
+        placing.batch_end[n_batches] = head[best]
+        n_batches += 1
+        n_placed += head[best] - start
+        make_ready(placing.n_users, queue, tail, start, head[best], types, arg_start, args)
+    return placing, n_batches

@@ -77,7 +77,7 @@ def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more
             reporter.starts(words)
             try:
                 folders.check(one.folder)
-                record, kept = measure_or_keep(one)
+                record, kept = measure_or_keep(one, reporter.says)
                 folders.check(one.folder)
             except OutputError:
                 reporter.ends(f"{words}  not kept")
@@ -125,8 +125,12 @@ def _counting_what_is_kept(planned: Sequence[Measurement]) -> Iterator[None]:
         raise
 
 
-def measure_or_keep(one: Measurement) -> tuple[Record, bool]:
+def measure_or_keep(
+    one: Measurement, hear: Callable[[str], None] = lambda words: None
+) -> tuple[Record, bool]:
     """Return the record of a measurement, and whether it was there already.
+
+    hear: takes what is told of a measurement while it goes on.
 
     Raises OutputError, before anything is measured, where there is no room for it.
     """
@@ -141,4 +145,4 @@ def measure_or_keep(one: Measurement) -> tuple[Record, bool]:
     if fault is not None:
         return record_unmeasured(one.spec, one.path, "other_machine", fault), False
     keeps = one.records_bad_data
-    return run_worker(one.spec, one.path, one.log, records_bad_data=keeps), False
+    return run_worker(one.spec, one.path, one.log, records_bad_data=keeps, hear=hear), False

@@ -145,13 +145,22 @@ class Reporter:
             self._progress.update(self._task, now=words)
             self._progress.refresh()
 
+    def says(self, words: str) -> None:
+        """Write a line of a trial that goes on: what it does now, before anything is timed."""
+        self._write(f"  {words}")
+
     def ends(self, words: str) -> None:
         """Write the line of the trial that ended."""
         self._n_done += 1
         line = f"[{self._n_done}/{self._n_trials}] {words}"
         if self._draws:
             self._progress.update(self._task, completed=self._n_done, now="")
-            self._console.print(line, markup=False, highlight=False)
+        self._write(line)
+        if self._draws:
             self._progress.refresh()
+
+    def _write(self, line: str) -> None:
+        if self._draws:
+            self._console.print(line, markup=False, highlight=False)
         else:
             tell(line)

@@ -19,15 +19,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from harness.contracts.choice import Candidate, Choice
+from harness.contracts.choice import Candidate, Choice, Tell
 from harness.contracts.policy import policy_names, why_not_by_auto
 from harness.engine.switches import CHOICES, Switches
 from harness.errors import ConfigError, UnsupportedTrial
+from systems.on_core.racing import ENOUGH_S, EQUAL, LEAST_ROUNDS, Race, race
 
-N_TRIED = 5  # candidates
+N_TRIED = 5  # candidates, and all others within WORTH of the least prediction, up to MOST_TRIED
+MOST_TRIED, WORTH = 8, 1.2
+LEAST_ARITHMETIC = 0.9  # operators by themselves over whole cells: MV-RNN takes 0.95 of its time
 N_MINI_BATCHES = 3  # each candidate is tried on
-LEAST_TRIES, MOST_TRIES = 3, 40  # of a mini-batch by a candidate
-ENOUGH_S = 2.0  # of trying, all candidates together
 
 Batches = Mapping[int, int]  # how many batches of each type
 
@@ -83,86 +84,124 @@ def _lost_at(granularity: str, switches: Switches) -> str | None:
     return None
 
 
-def choose(candidates: Iterable[Candidate], lab: Laboratory, n_mini_batches: int) -> Choice:
-    """Choose by schedules, predictions and tries.
+def choose(
+    candidates: Iterable[Candidate],
+    lab: Laboratory,
+    n_mini_batches: int,
+    tell: Tell = lambda words: None,
+) -> Choice:
+    """Choose by schedules, predictions and a race.
 
-    n_mini_batches: how many there are; at most N_MINI_BATCHES are tried.
+    n_mini_batches: how many there are; at most N_MINI_BATCHES are raced on. tell: takes a line
+    before whatever takes its time.
 
     Raises UnsupportedTrial where no candidate can be run.
     """
-    known = predicted(candidates, lab)
+    known = predicted(candidates, lab, tell)
     able = [one for one in known if one.predicted_s is not None]
     if not able:
         why = next((one.why_not for one in known if one.why_not), "there is no policy")
         raise UnsupportedTrial(f"policy=auto has nothing to choose from: {why}")
-    worth = sorted(able, key=lambda one: one.predicted_s or 0.0)[:N_TRIED]
+    worth = _worth_trying(able)
     n_used = min(n_mini_batches, N_MINI_BATCHES)
-    tried_s, n_tries = tried(worth, lab, n_used)
-    least = dict(zip(worth, tried_s, strict=True))
-    return Choice(
-        candidates=tuple(
-            replace(one, tried_s=least[one]) if one in least else one for one in known
-        ),
-        n_mini_batches=n_used,
-        n_tries=n_tries,
+    tell(
+        f"{len(worth)} of {len(able)} candidates run {n_used} mini-batches in turns, for at most"
+        f" {ENOUGH_S:g} s or {LEAST_ROUNDS} rounds"
     )
+    found = race(len(worth), n_used, lambda i, k: lab.run(worth[i], k))
+    taken = _taken(found, worth)
+    tried = {
+        one: replace(
+            one,
+            tried_s=found.mini_batch_s(i),
+            n_tries=len(found.turns_s[i]) // n_used,
+            behind=found.over(i, taken).median - 1,
+            is_chosen=i == taken,
+        )
+        for i, one in enumerate(worth)
+    }
+    choice = Choice(
+        candidates=tuple(tried.get(one, one) for one in known),
+        n_mini_batches=n_used,
+        n_tries=found.n_rounds,
+        ended=found.ended,
+    )
+    tell(choice.words)
+    return choice
 
 
-def predicted(candidates: Iterable[Candidate], lab: Laboratory) -> list[Candidate]:
+def _worth_trying(able: Sequence[Candidate]) -> list[Candidate]:
+    """Those with the least predictions."""
+    ordered = sorted(able, key=lambda one: one.predicted_s or 0.0)
+    most = WORTH * (ordered[0].predicted_s or 0.0)
+    near = [one for one in ordered[:MOST_TRIED] if (one.predicted_s or 0.0) <= most]
+    return near if len(near) > N_TRIED else ordered[:N_TRIED]
+
+
+def _taken(found: Race, worth: Sequence[Candidate]) -> int:
+    """The fastest, or what is as fast and has fewer batches; of equals what was predicted less."""
+    leader = found.leader()
+    equal = [i for i in found.running if i == leader or found.over(i, leader).high <= 1 + EQUAL]
+    return min(equal, key=lambda i: (worth[i].granularity != "vertex", worth[i].n_batches, i))
+
+
+def predicted(
+    candidates: Iterable[Candidate], lab: Laboratory, tell: Tell = lambda words: None
+) -> list[Candidate]:
     """Every candidate with its schedule and what it should take, where it can be run."""
-    found: list[Candidate] = []
-    batches: dict[Candidate, Batches] = {}
-    for one in candidates:
-        if one.why_not is None:
-            try:
-                seconds, n_of_type = lab.schedule(one)
-            except UnsupportedTrial as error:
-                one = replace(one, why_not=str(error))
-            else:
-                n_batches = sum(n_of_type.values())
-                one = replace(one, scheduling_s=seconds, n_batches=n_batches)
-                batches[one] = n_of_type
-        found.append(one)
-    for granularity in dict.fromkeys(one.granularity for one in batches):
-        mine = [one for one in batches if one.granularity == granularity]
-        too_slow = _too_slow(mine, found)
-        if too_slow is None:
-            fewest = min(mine, key=lambda one: one.n_batches or 0)
-            fixed_s, cost_s = lab.cost(granularity, fewest)
-        for one in mine:
-            if too_slow is None:
-                batches_s = sum(n * cost_s[t] for t, n in batches[one].items())
-                whole_s = (one.scheduling_s or 0.0) + fixed_s + batches_s
-                known = replace(one, predicted_s=whole_s)
-            else:
-                known = replace(one, why_not=too_slow)
-            found[found.index(one)] = known
+    found = list(candidates)
+    least: float | None = None  # prediction, and what of it is no batch and no scheduling
+    least_fixed_s = 0.0
+    for granularity in dict.fromkeys(one.granularity for one in found):
+        mine = [place for place, one in enumerate(found) if one.granularity == granularity]
+        asked = [place for place in mine if found[place].why_not is None]
+        if asked:
+            tell(f"{granularity} granularity: {len(asked)} policies schedule a mini-batch")
+        batches = _scheduled(found, asked, lab)
+        if not batches:
+            continue
+        too_slow = _too_slow([found[place] for place in batches], found, least_fixed_s)
+        if too_slow is not None:
+            for place in batches:
+                found[place] = replace(found[place], why_not=too_slow)
+            continue
+        tell(f"{granularity} granularity: compiled, and a batch of each type measured")
+        fewest = min(batches, key=lambda place: found[place].n_batches or 0)
+        fixed_s, cost_s = lab.cost(granularity, found[fewest])
+        for place, n_of_type in batches.items():
+            batches_s = sum(n * cost_s[t] for t, n in n_of_type.items())
+            whole_s = (found[place].scheduling_s or 0.0) + fixed_s + batches_s
+            found[place] = replace(found[place], predicted_s=whole_s)
+            if least is None or whole_s < least:
+                least, least_fixed_s = whole_s, fixed_s
     return found
 
 
-def _too_slow(mine: Iterable[Candidate], found: Iterable[Candidate]) -> str | None:
-    """Why a granularity needs no measuring, and so no compiling: its schedules take too long."""
+def _scheduled(found: list[Candidate], asked: Iterable[int], lab: Laboratory) -> dict[int, Batches]:
+    """Put in `found` what scheduling takes; batches by type of those that can be run."""
+    batches: dict[int, Batches] = {}
+    for place in asked:
+        try:
+            seconds, n_of_type = lab.schedule(found[place])
+        except UnsupportedTrial as error:
+            found[place] = replace(found[place], why_not=str(error))
+            continue
+        n_batches = sum(n_of_type.values())
+        found[place] = replace(found[place], scheduling_s=seconds, n_batches=n_batches)
+        batches[place] = n_of_type
+    return batches
+
+
+def _too_slow(mine: Iterable[Candidate], found: Iterable[Candidate], fixed_s: float) -> str | None:
+    """Why a granularity needs no measuring, and so no compiling: it cannot win.
+
+    fixed_s: what another granularity takes but for scheduling and batches.
+    """
     whole = [one for one in found if one.predicted_s is not None]
     least = min(whole, key=lambda one: one.predicted_s or 0.0, default=None)
-    if least is None or any((one.scheduling_s or 0.0) < (least.predicted_s or 0.0) for one in mine):
+    if least is None:
         return None
-    return f"scheduling alone would take longer than all of {least.words}"
-
-
-def tried(
-    worth: Sequence[Candidate], lab: Laboratory, n_mini_batches: int
-) -> tuple[list[float], int]:
-    """Mean over mini-batches of the fastest run of each, by candidate; and how many runs of each.
-
-    Candidates take turns, so that what slows the machine down for a while meets all of them.
-    """
-    least = [[float("inf")] * n_mini_batches for _ in worth]
-    spent_s, n_tries = 0.0, 0
-    while n_tries < LEAST_TRIES or (spent_s < ENOUGH_S and n_tries < MOST_TRIES):
-        for k in range(n_mini_batches):
-            for mine, candidate in zip(least, worth, strict=True):
-                seconds = lab.run(candidate, k)
-                spent_s += seconds
-                mine[k] = min(mine[k], seconds)
-        n_tries += 1
-    return [sum(mine) / n_mini_batches for mine in least], n_tries
+    without_batches_s = min(one.scheduling_s or 0.0 for one in mine) + LEAST_ARITHMETIC * fixed_s
+    if without_batches_s < (least.predicted_s or 0.0):
+        return None
+    return f"scheduling and arithmetic alone would take longer than all of {least.words}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from harness.contracts.choice import Choice, Stopwatch
+from harness.contracts.choice import Choice, Stopwatch, Tell
 from harness.contracts.model import Model, Weights, why_not_trained
 from harness.contracts.policy import (
     AUTO,
@@ -110,13 +110,18 @@ class Adapter(System):
         self.model, self.engine = prepared.model, prepared.engine
         self._backend = self.engine.backend
 
-    def choose(self, mini_batches: Sequence[Sequence[Any]], stopwatch: Stopwatch) -> Choice:
+    def choose(
+        self,
+        mini_batches: Sequence[Sequence[Any]],
+        stopwatch: Stopwatch,
+        tell: Tell = lambda words: None,
+    ) -> Choice:
         """Choose policy and granularity, and keep the engine that they were tried on."""
         model, weights = self._unprepared
         lab = EngineLaboratory(
             model, weights, self.switches, self.settings, mini_batches, stopwatch
         )
-        choice = choose(self._candidates, lab, len(mini_batches))
+        choice = choose(self._candidates, lab, len(mini_batches), tell)
         chosen = choice.chosen
         self.policy_name, self.policy = chosen.policy, lab.policy(chosen.policy)
         self.switches = replace(self.switches, granularity=chosen.granularity)

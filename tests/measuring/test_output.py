@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
-from harness.measuring.output import last_line
+from harness.measuring.output import BoundedLog, Output, last_line, say
 
 TRACEBACK = (
     'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\n    f()\n    ^^^\n'
@@ -53,3 +55,22 @@ def test_much_is_cut_in_the_middle(tmp_path: Path) -> None:
     assert said.startswith("ValueError: first noise")
     assert said.endswith("std::bad_alloc")
     assert len(said) <= 500
+
+
+def test_what_a_child_says_is_passed_on_line_by_line_while_it_is_at_work(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    say("schedules\na mini-batch")
+    said = capfd.readouterr().out.encode()
+    heard: list[str] = []
+    reading, writing = os.pipe()
+    with (tmp_path / "log").open("wb", buffering=0) as file:
+        output = Output(reading, BoundedLog(file), heard.append)
+        for chunk in (b"noise\nsays now: no\n", said[:3], said[3:], b"x" * 100_000, said, said):
+            os.write(writing, chunk[:60_000])
+            output.take(time.monotonic() + 0.01)
+        assert heard == ["schedules a mini-batch"] * 2, "what follows noise is a line's end"
+        os.close(writing)
+        output.take_rest()
+    os.close(reading)
+    assert (tmp_path / "log").read_bytes().count(said) == 3

@@ -1,50 +1,96 @@
-"""Early or late: moving vertices to earlier batches keeps a schedule valid, and copies fewer."""
+"""Early or late: moving vertices keeps a schedule valid, empties batches, and copies fewer."""
 
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 
-from harness.policies import critical_share
-from harness.policies.parts.alignment import align, as_early, n_sources
+from harness.policies import agenda
+from harness.policies.parts.alignment import aligned, as_early, n_sources
+from harness.policies.parts.dispensable import without_empty
 from harness.policies.parts.ready import in_batches
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule, check_schedule
 from tests.support.random_graphs import graph_of, graphs
 
 
-def _batch_of(schedule: Schedule, graph: Graph) -> np.ndarray:
-    found = np.empty(graph.n_vertices, np.int32)
-    for b, (start, end) in enumerate(zip(schedule.starts, schedule.starts[1:], strict=False)):
-        found[schedule.order[start:end]] = b
-    return found
+def _plain(graph: Graph) -> Graph:
+    return Graph(graph.types, graph.arg_start, graph.args, graph.type_names)
+
+
+def _late(graph: Graph, schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
+    """The batches of a schedule with every vertex in its latest one, and their types."""
+    type_of = graph.types[schedule.order[schedule.starts[:-1]]]
+    batch_of = np.empty(graph.n_vertices, np.int32)
+    batch_of[schedule.order] = np.repeat(
+        np.arange(schedule.n_batches), np.diff(schedule.starts)
+    ).astype(np.int32)
+    last = np.full(graph.n_vertices, schedule.n_batches)
+    for v in range(graph.n_vertices - 1, -1, -1):
+        if graph.types[v] != UNBATCHABLE:
+            batch_of[v] = max(b for b in np.flatnonzero(type_of == graph.types[v]) if b < last[v])
+        for arg in graph.args_of(v):
+            last[arg] = min(last[arg], batch_of[v])
+    return batch_of, type_of
+
+
+def _early(graph: Graph, late: np.ndarray, type_of: np.ndarray) -> tuple[np.ndarray, int]:
+    arrays = graph.types, graph.arg_start, graph.args
+    return as_early(late, type_of, graph.n_types, *arrays)
+
+
+def _is_supersequence(graph: Graph, type_of: np.ndarray) -> bool:
+    """Whether all vertices find a batch of their type behind their arguments', one by one."""
+    first = np.zeros(graph.n_vertices, int)
+    for v in range(graph.n_vertices):
+        behind = max((first[a] + 1 for a in graph.args_of(v)), default=0)
+        places = np.flatnonzero(type_of[behind:] == graph.types[v])
+        if not len(places):
+            return False
+        first[v] = behind + places[0]
+    return True
+
+
+# Types 1, 2, 1, 2, 1 hold 1-2 and 2-1: the last two are for none, and one of the first for none.
+SPARE = graph_of([1, 2, 2, 1], [[], [0], [], [2]])
 
 
 @settings(deadline=None)  # the first call compiles
 @given(graphs())
+@example(SPARE)
 def test_early_vertices_make_a_valid_schedule_of_no_more_batches(graph: Graph) -> None:
-    plain = Graph(graph.types, graph.arg_start, graph.args, graph.type_names)
-    late = critical_share.schedule(plain)
-    batch_of = _batch_of(late, plain)
-    arrays = plain.types, plain.arg_start, plain.args
-    early, n_batches = as_early(batch_of, late.n_batches, *arrays)
-    assert n_batches <= late.n_batches
+    plain = _plain(graph)
+    schedule = agenda.schedule(plain)
+    early, n_batches = _early(plain, *_late(plain, schedule))
+    assert n_batches <= schedule.n_batches
     check_schedule(plain, Schedule(*in_batches(early, n_batches)))
 
 
 @settings(deadline=None)  # the first call compiles
 @given(graphs())
-def test_no_vertex_of_one_type_could_come_earlier(graph: Graph) -> None:
-    plain = Graph(graph.types, graph.arg_start, graph.args, graph.type_names)
-    late = critical_share.schedule(plain)
-    arrays = plain.types, plain.arg_start, plain.args
-    early, n_batches = as_early(_batch_of(late, plain), late.n_batches, *arrays)
-    type_of = {int(b): int(plain.types[v]) for v, b in enumerate(early)}
-    for v, b in enumerate(early.tolist()):
-        behind = max((int(early[a]) for a in plain.args_of(v)), default=-1)
-        if plain.types[v] != UNBATCHABLE:
-            assert all(type_of[k] != plain.types[v] for k in range(behind + 1, b))
-    assert set(type_of) == set(range(n_batches))
+@example(SPARE)
+def test_where_one_batch_can_be_left_out_one_is(graph: Graph) -> None:
+    plain = _plain(graph)
+    late, type_of = _late(plain, agenda.schedule(plain))
+    if UNBATCHABLE in type_of:
+        return
+    can = [b for b in range(len(type_of)) if _is_supersequence(plain, np.delete(type_of, b))]
+    _, n_batches = _early(plain, late, type_of)
+    assert (n_batches < len(type_of)) == bool(can)
+
+
+def test_several_batches_are_left_out_at_once() -> None:
+    type_of = np.array([1, 2, 1, 2, 1, 2], np.int32)
+    late = np.array([4, 5, 3, 4], np.int32)
+    early, n_batches = _early(SPARE, late, type_of)
+    assert n_batches == 3
+    check_schedule(SPARE, Schedule(*in_batches(early, n_batches)))
+
+
+def test_empty_batches_are_left_out_of_the_numbers() -> None:
+    numbered, n_batches = without_empty(np.array([4, 0, 4, 2], np.int32), 6)
+    assert (numbered.tolist(), n_batches) == ([2, 0, 2, 1], 3)
 
 
 def _chains(lengths: tuple[int, ...]) -> Graph:
@@ -56,25 +102,49 @@ def _chains(lengths: tuple[int, ...]) -> Graph:
     return graph_of(types, args)
 
 
-def test_sentences_begin_together_so_that_each_step_reads_the_one_before() -> None:
-    graph = _chains((5, 2, 4))
-    schedule = critical_share.schedule(graph)
-    sizes = np.diff(schedule.starts).tolist()
-    assert sizes == [3, 3, 2, 2, 1]
-    late = np.array([0, 1, 2, 3, 4, 0, 4, 0, 2, 3, 4], np.int32)  # all end together
-    arrays = graph.arg_start, graph.args
-    assert n_sources(late, *in_batches(late, 5), *arrays) == 6
-    assert n_sources(_batch_of(schedule, graph), schedule.order, schedule.starts, *arrays) == 4
-    chosen = align(late, 5, graph.types, *arrays)
-    assert np.diff(chosen[1]).tolist() == sizes
+CHAINS = _chains((5, 2, 4))
+CHAINS_LATE = [0, 1, 2, 3, 4, 0, 4, 0, 2, 3, 4]  # all end together
+# Of the two children of the root one is less deep: late, both are in one batch.
+TREE = graph_of([1] * 5 + [2] * 4, [[]] * 5 + [[0, 1], [5, 2], [3, 4], [6, 7]])
+TREE_LATE = [0, 0, 0, 0, 0, 1, 2, 2, 3]
 
 
-def test_children_stay_beside_each_other_where_that_reads_fewer_batches() -> None:
-    # Two leaves and an inner vertex on a third leaf and it: late, the leaves are one batch.
-    graph = graph_of([1, 1, 2, 1, 1, 2, 2, 2], [[], [], [0, 1], [], [], [3, 4], [2, 5], [6, 5]])
-    schedule = critical_share.schedule(graph)
+@settings(deadline=None)  # the first call compiles
+@given(graphs())
+def test_every_pair_of_batches_counts_once(graph: Graph) -> None:
+    batch_of, type_of = _late(graph, agenda.schedule(_plain(graph)))
+    pairs = {
+        (batch_of[v], batch_of[arg]) for v in range(graph.n_vertices) for arg in graph.args_of(v)
+    }
+    assert n_sources(batch_of, len(type_of), graph.arg_start, graph.args) == len(pairs)
+
+
+def test_of_many_batches_nearly_all_pairs_count() -> None:
+    n = 5000
+    rng = np.random.default_rng(0)
+    args = [sorted({int(a) for a in rng.integers(0, v, 4)}) if v else [] for v in range(n)]
+    graph = graph_of([1] * n, args)
+    found = n_sources(np.arange(n, dtype=np.int32), n, graph.arg_start, graph.args)
+    assert 0.97 * len(graph.args) < found <= len(graph.args)
+
+
+@pytest.mark.parametrize(
+    ("graph", "late", "sources_late", "sources_early"),
+    [(CHAINS, CHAINS_LATE, 6, 4), (TREE, TREE_LATE, 4, 5)],
+    ids=["sentences begin together", "children stay beside each other"],
+)
+def test_places_that_read_from_fewer_batches_are_taken(
+    graph: Graph, late: list[int], sources_late: int, sources_early: int
+) -> None:
+    batch_of = np.array(late, np.int32)
+    n_batches = max(late) + 1
+    type_of = np.array([graph.types[late.index(b)] for b in range(n_batches)], np.int32)
+    early, n_early = _early(graph, batch_of, type_of)
+    assert n_early == n_batches
     arrays = graph.arg_start, graph.args
-    batch_of = _batch_of(schedule, graph)
-    early, n_early = as_early(batch_of, schedule.n_batches, graph.types, *arrays)
-    mine = n_sources(batch_of, schedule.order, schedule.starts, *arrays)
-    assert mine <= n_sources(early, *in_batches(early, n_early), *arrays)
+    assert n_sources(batch_of, n_batches, *arrays) == sources_late
+    assert n_sources(early, n_batches, *arrays) == sources_early
+    order, starts = aligned(early, n_batches, batch_of, n_batches, *arrays)
+    expected = in_batches(early if sources_early < sources_late else batch_of, n_batches)
+    np.testing.assert_array_equal(order, expected[0])
+    np.testing.assert_array_equal(starts, expected[1])

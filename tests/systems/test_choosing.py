@@ -23,15 +23,8 @@ from harness.terminal.reporting import summary
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule, check_schedule
 from systems.on_core.batch_costs import PIECES, batches_by_type, costs_of, cut
-from systems.on_core.choosing import (
-    ENOUGH_S,
-    LEAST_TRIES,
-    MOST_TRIES,
-    N_TRIED,
-    Batches,
-    candidates_of,
-    choose,
-)
+from systems.on_core.choosing import MOST_TRIED, Batches, candidates_of, choose
+from systems.on_core.racing import EQUAL, LEAST_ROUNDS
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import example
 from tests.support.engine_runs import interpreted_kernels
@@ -88,18 +81,19 @@ TYPES = (0, 1, 2)
 def worlds(draw: st.DrawFn) -> MadeUp:
     batches = st.fixed_dictionaries({t: st.integers(0, 500) for t in TYPES})
     costs = st.fixed_dictionaries(dict.fromkeys(TYPES, st.floats(0.0, 1e-3)))
+    vertex_s, more = draw(SECONDS), draw(st.floats(0.9, 5.0))  # the same arithmetic, or more
     return MadeUp(
         draw(st.fixed_dictionaries(dict.fromkeys(WORDS, SECONDS))),
         draw(st.fixed_dictionaries(dict.fromkeys(WORDS, batches))),
         draw(st.fixed_dictionaries({"vertex": costs, "operator": costs})),
-        draw(st.fixed_dictionaries({"vertex": SECONDS, "operator": SECONDS})),
+        {"vertex": vertex_s, "operator": vertex_s * more},
     )
 
 
 @given(worlds())
 def test_with_costs_that_add_up_it_takes_what_trying_everything_takes(world: MadeUp) -> None:
     best = min(map(world.whole_s, CANDIDATES))
-    assert world.whole_s(choose(CANDIDATES, world, 3).chosen) == pytest.approx(best)
+    assert world.whole_s(choose(CANDIDATES, world, 3).chosen) <= best * (1 + EQUAL) * (1 + 1e-9)
 
 
 @given(worlds(), st.data())
@@ -115,14 +109,15 @@ def test_predictions_may_be_wrong_about_all_that_is_tried(
         one.words for one in predicted.candidates if one.tried_s
     ]
     least = min(world.whole_s(one) * wrong[one.words] for one in predicted.tried)
-    assert choice.chosen.tried_s == pytest.approx(least)
+    assert choice.chosen.tried_s is not None
+    assert choice.chosen.tried_s <= least * (1 + EQUAL) * (1 + 1e-9)
 
 
 @given(worlds())
 def test_a_choice_tells_of_every_candidate_and_is_the_same_every_time(world: MadeUp) -> None:
     choice = choose(CANDIDATES, world, 2)
     assert [one.words for one in choice.candidates] == WORDS
-    assert 1 <= len(choice.tried) <= N_TRIED
+    assert 1 <= len(choice.tried) <= MOST_TRIED
     assert all(one.predicted_s is not None for one in choice.tried)
     assert all(one.why_not or one.predicted_s is not None for one in choice.candidates)
     assert choose(CANDIDATES, world, 2) == choice
@@ -150,7 +145,7 @@ def test_a_granularity_whose_schedules_take_too_long_is_never_compiled() -> None
     reasons = {one.granularity: one.why_not for one in choice.candidates}
     assert reasons["vertex"] is None
     assert reasons["operator"] == (
-        "scheduling alone would take longer than all of a at vertex granularity"
+        "scheduling and arithmetic alone would take longer than all of a at vertex granularity"
     )
 
 
@@ -169,14 +164,37 @@ def test_it_goes_on_without_a_granularity_that_cannot_run() -> None:
         choose(CANDIDATES[4:], world, 1)
 
 
-@pytest.mark.parametrize(
-    ("whole_s", "n_tries"), [(1e-9, MOST_TRIES), (ENOUGH_S, LEAST_TRIES), (ENOUGH_S / 25, 5)]
-)
-def test_it_tries_until_it_has_seen_enough(whole_s: float, n_tries: int) -> None:
-    (one, *_), world = CANDIDATES, even_world()
-    exact = replace(world, off={one.words: whole_s / world.whole_s(one)})
-    choice = choose([one], replace(exact, off=dict.fromkeys(WORDS, exact.off[one.words] * 5)), 1)
-    assert choice.n_tries == n_tries
+def test_it_tells_what_takes_its_time_and_how_it_ended() -> None:
+    said: list[str] = []
+    choice = choose(CANDIDATES, even_world(), 2, said.append)
+    assert said == [
+        "vertex granularity: 4 policies schedule a mini-batch",
+        "vertex granularity: compiled, and a batch of each type measured",
+        "operator granularity: 4 policies schedule a mini-batch",
+        "operator granularity: compiled, and a batch of each type measured",
+        f"8 of 8 candidates run 2 mini-batches in turns, for at most 10 s or {LEAST_ROUNDS} rounds",
+        choice.words,
+    ]
+    assert choice.words.endswith("8 of 8 candidates tried, the others no more than 1.5 % faster")
+    assert (choice.ended, choice.n_tries) == ("equal", LEAST_ROUNDS)
+
+
+FEWER = {"b at vertex": 8, "c at vertex": 7, "d at operator": 2}
+
+
+def test_of_those_as_fast_the_one_with_the_fewest_batches_is_taken() -> None:
+    """Not operators, though they have fewer still; nor who is known to be further behind."""
+    world = even_world()
+    batches = {f"{name} granularity": {1: n} for name, n in FEWER.items()}
+    slow = {"b at vertex granularity": 1 + EQUAL / 2, "c at vertex granularity": 1 + 2 * EQUAL}
+    free = {"vertex": {1: 0.0}, "operator": {1: 0.0}}
+    changed = replace(world, batches={**world.batches, **batches}, cost_s=free, off=slow)
+    choice = choose(CANDIDATES, changed, 1)
+    assert choice.chosen.words == "b at vertex granularity"
+    assert choice.tried[0].words == "a at vertex granularity"
+    behind = {one.words: one.behind for one in choice.tried}
+    assert behind["a at vertex granularity"] == pytest.approx(1 / (1 + EQUAL / 2) - 1)
+    assert behind["b at vertex granularity"] == 0.0
 
 
 # --- what there is to choose from ---
@@ -309,7 +327,7 @@ def chosen_on_engine() -> tuple[Adapter, Choice]:
 
 def test_the_engine_runs_as_was_chosen_and_choosing_changes_no_weight() -> None:
     system, choice = chosen_on_engine()
-    assert (choice.n_mini_batches, choice.n_tries) == (2, MOST_TRIES)
+    assert (choice.n_mini_batches, choice.n_tries) == (2, LEAST_ROUNDS)
     chosen = choice.chosen
     assert (chosen.policy, chosen.granularity) == ("agenda", "vertex")
     assert system.in_force() | {"policy": "agenda", "granularity": "vertex"} == system.in_force()
@@ -319,13 +337,15 @@ def test_the_engine_runs_as_was_chosen_and_choosing_changes_no_weight() -> None:
 
 def test_a_record_keeps_the_choice(tmp_path: Path) -> None:
     one = replace(CANDIDATES[0], n_batches=7, scheduling_s=1e-3, predicted_s=2e-3, tried_s=3e-3)
+    one = replace(one, n_tries=3, behind=0.0, is_chosen=True)
     left_out = replace(CANDIDATES[1], why_not="it is slow")
-    choice = Choice(candidates=(one, left_out), n_mini_batches=1, n_tries=3)
+    choice = Choice(candidates=(one, left_out), n_mini_batches=1, n_tries=3, ended="time")
     record = plain_record(changes={"choice": choice, "choose_s": 1.5})
     path = tmp_path / "r0.json"
     write_record(path, record)
     assert read_record(path) == record
-    words = "chose a at vertex granularity: 3 ms a mini-batch; 1 of 1 candidates tried, in 1.5 s"
+    words = "chose a at vertex granularity: 3 ms a mini-batch; 1 of 1 candidates tried,"
+    words += " not clear when time was over, in 1.5 s"
     assert words in summary(record, path)
     with pytest.raises(ValueError, match="no candidate was tried"):
         Choice(candidates=(left_out,), n_mini_batches=1, n_tries=3)

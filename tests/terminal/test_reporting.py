@@ -69,13 +69,16 @@ def test_a_terminal_gets_a_bar_and_a_log_gets_lines(capsys: pytest.CaptureFixtur
     with Reporter(2, console) as reporter:
         for words in ("first", "second"):
             reporter.starts(words)
+            reporter.says(f"chooses for {words} [now]")
             reporter.ends(f"{words} done [ok]")
     assert "[1/2] first done [ok]" in screen.getvalue()
+    assert "  chooses for second [now]" in screen.getvalue()
     assert capsys.readouterr() == ("", "")
     with Reporter(1, Console(file=screen, force_terminal=False)) as reporter:
         reporter.starts("only")
+        reporter.says("chooses")
         reporter.ends("only done")
-    assert capsys.readouterr().err == "[1/1] only done\n"
+    assert capsys.readouterr().err == "  chooses\n[1/1] only done\n"
 
 
 def test_nothing_is_drawn_while_a_worker_runs(make_spec: MakeSpec, tmp_path: Any) -> None:

@@ -11,76 +11,63 @@ from __future__ import annotations
 import numpy as np
 
 from harness.machine.compiled import compiled
+from harness.policies.parts.dispensable import earliest_in, find_bound, use_others, without_empty
 from harness.policies.parts.ready import Ints, in_batches
-from harness.values.graph import UNBATCHABLE
+
+MOST_PAIRS = 2**20  # of batches, whose bits stay in a CPU's second cache; a power of two
+WORD = 64
 
 
 @compiled
-def align(
-    batch_of: Ints, n_batches: int, types: Ints, arg_start: Ints, args: Ints
+def aligned(
+    early: Ints, n_early: int, late: Ints, n_late: int, arg_start: Ints, args: Ints
 ) -> tuple[Ints, Ints]:
-    """Return the schedule (order, starts) of these batches, or of the same with all vertices early.
+    """Return the schedule (order, starts) of one of two places (n,) for every vertex.
 
-    The one whose batches read from fewer other batches is taken; early batches may also be fewer.
+    Early batches where they are fewer, else those which read from fewer other batches; of equals
+    the late ones.
     """
-    early, n_early = as_early(batch_of, n_batches, types, arg_start, args)
-    early_order, early_starts = in_batches(early, n_early)
-    if n_early < n_batches:  # as in lattices of operators, where counting what is read takes longer
-        return early_order, early_starts
-    order, starts = in_batches(batch_of, n_batches)
-    late_sources = n_sources(batch_of, order, starts, arg_start, args)
-    early_sources = n_sources(early, early_order, early_starts, arg_start, args)
-    return (early_order, early_starts) if early_sources < late_sources else (order, starts)
+    is_early = n_early < n_late
+    if not is_early:
+        n_early_sources = n_sources(early, n_early, arg_start, args)
+        is_early = n_early_sources < n_sources(late, n_late, arg_start, args)
+    return in_batches(early, n_early) if is_early else in_batches(late, n_late)
 
 
 @compiled
 def as_early(
-    batch_of: Ints, n_batches: int, types: Ints, arg_start: Ints, args: Ints
+    late: Ints, type_of: Ints, n_types: int, types: Ints, arg_start: Ints, args: Ints
 ) -> tuple[Ints, int]:
-    """Move every vertex to the first batch of its type behind its arguments'; also how many stay.
+    """Move vertices to earlier batches of their types, and leave out what need not be there.
 
-    Unbatchable vertices stay where they are. Batches that lose all vertices are left out.
+    late (n,): the batch of each vertex, none of which could come later. type_of (n_batches,): types
+        of batches.
     """
-    n, n_types = len(types), 1
-    for t in types:
-        n_types = max(n_types, t + 1)
-    type_of = np.empty(n_batches, np.int32)
-    for v in range(n):
-        type_of[batch_of[v]] = types[v]
-    # next_of[b, t]: the first batch from b on whose type is t.
-    next_of = np.empty((n_batches + 1, n_types), np.int32)
-    for t in range(n_types):
-        next_of[n_batches, t] = n_batches
-    for b in range(n_batches - 1, -1, -1):
-        for t in range(n_types):
-            next_of[b, t] = next_of[b + 1, t]
-        next_of[b, type_of[b]] = b
-    early = np.empty(n, np.int32)
-    used = np.zeros(n_batches, np.int32)
-    for v in range(n):
-        first = 0
-        for edge in range(arg_start[v], arg_start[v + 1]):
-            first = max(first, early[args[edge]] + 1)
-        early[v] = batch_of[v] if types[v] == UNBATCHABLE else next_of[first, types[v]]
-        used[early[v]] = 1
-    n_used = 0
-    for b in range(n_batches):
-        used[b], n_used = n_used, n_used + used[b]
-    for v in range(n):
-        early[v] = used[early[v]]
-    return early, n_used
+    n_batches = len(type_of)
+    kept = np.ones(n_batches, np.bool_)
+    early = earliest_in(kept, type_of, n_types, late, types, arg_start, args)
+    if find_bound(early, late, kept) == n_batches:
+        return early, n_batches
+    if use_others(early, kept):
+        early = earliest_in(kept, type_of, n_types, late, types, arg_start, args)
+    return without_empty(early, n_batches)
 
 
 @compiled
-def n_sources(batch_of: Ints, order: Ints, starts: Ints, arg_start: Ints, args: Ints) -> int:
-    """Return from how many batches each batch reads, added up."""
-    last_reader = np.full(len(starts), np.int32(-1))
+def n_sources(batch_of: Ints, n_batches: int, arg_start: Ints, args: Ints) -> int:
+    """Return from how many batches each batch reads, added up.
+
+    Exactly up to 1024 batches; of more, a few pairs share a bit and count once, in both places.
+    """
+    n_bits = min(n_batches * n_batches, MOST_PAIRS)
+    met = np.zeros(n_bits // WORD + 1, np.uint64)
     total = 0
-    for b in range(len(starts) - 1):
-        for k in range(starts[b], starts[b + 1]):
-            for edge in range(arg_start[order[k]], arg_start[order[k] + 1]):
-                source = batch_of[args[edge]]
-                if last_reader[source] != b:
-                    last_reader[source] = b
-                    total += 1
+    for v in range(len(batch_of)):
+        first_pair = batch_of[v] * n_batches
+        for edge in range(arg_start[v], arg_start[v + 1]):
+            pair = np.uint64((first_pair + batch_of[args[edge]]) & (MOST_PAIRS - 1))
+            word, bit = pair // np.uint64(WORD), np.uint64(1) << pair % np.uint64(WORD)
+            if not met[word] & bit:
+                met[word] |= bit
+                total += 1
     return total

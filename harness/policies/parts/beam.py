@@ -10,10 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.machine.compiled import compiled
+from harness.machine.lanes import Rows
+from harness.policies.parts.alignment import as_early
 from harness.policies.parts.blocks import block_of, graph_of_blocks, with_followers
 from harness.policies.parts.chains import chains_of
 from harness.policies.parts.ready import (
-    N_BATCHES,
     N_EXECUTED,
     Ints,
     Ready,
@@ -21,7 +22,14 @@ from harness.policies.parts.ready import (
     n_ready,
     start_from_outputs,
 )
-from harness.policies.parts.urgency import NONE, costs, is_progress, most_urgent, raise_reach
+from harness.policies.parts.urgency import (
+    N_COUNTS,
+    NONE,
+    costs,
+    is_progress,
+    most_urgent,
+    raise_reach,
+)
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
 
@@ -29,29 +37,30 @@ REGRET = 1.0  # batches that a unit of score passed over counts as; found as tho
 
 
 class Chains(NamedTuple):
-    """Chained types (k,), the place of each type among them (-1: none), levels (n, k)."""
+    """Chained types (k,), the place of each type among them (-1: none), levels (n, columns)."""
 
     chained: Ints
     column: Ints
-    level: Ints
+    level: Rows
 
 
 class State(NamedTuple):
     """A schedule begun from the outputs; see urgency.py for reach, wait and score.
 
     seen (n_types,): ready.queue[ready.head[t]:seen[t]] were ready before the last batch.
-    counts (4, k), part (k,): scratch of most_urgent.
+    counts (N_COUNTS, columns), held (n_types, columns), worth (k,): scratch of most_urgent.
     spent (2,): batches beyond the lower bound so far, and the regret over scores passed over.
     placed (1,): hash of the set of vertices that are placed.
     """
 
     ready: Ready
-    reach: Ints
+    reach: Rows
     seen: Ints
     wait: Ints
     score: np.ndarray
-    counts: Ints
-    part: np.ndarray
+    counts: Rows
+    held: Rows
+    worth: np.ndarray
     spent: np.ndarray
     placed: np.ndarray
 
@@ -80,12 +89,18 @@ def _batches(
     block = block_of(types, arg_start, args, follows)
     block_types, block_start, block_args, old_id = graph_of_blocks(types, arg_start, args, block)
     ready = start_from_outputs(block_types, block_start, block_args, len(follows))
-    for t in _best_sequence(block_types, block_start, block_args, cost, width):
+    sequence = _best_sequence(block_types, block_start, block_args, cost, width)
+    for t in sequence:
         commit(ready, t)
+    late, type_of = ready.batch_of, sequence[::-1].copy()
+    for v in range(len(late)):
+        late[v] = len(sequence) - 1 - late[v]
+    early, n_early = as_early(
+        late, type_of, len(follows), block_types, block_start, block_args
+    )  # fmt: skip
     batch_of = np.empty(len(types), np.int32)
-    batch_of[old_id] = ready.counts[N_BATCHES] - 1 - ready.batch_of
-    batch_of = batch_of[block]
-    return with_followers(types, follows, block, batch_of, ready.counts[N_BATCHES])
+    batch_of[old_id] = early if n_early < len(sequence) else late
+    return with_followers(types, follows, block, batch_of[block], n_early)
 
 
 @compiled
@@ -131,7 +146,7 @@ def _trace(parents: Ints, chosen: Ints, depth: int, place: int) -> Ints:
 
 
 @compiled
-def _with_columns(chained: Ints, level: Ints, n_types: int) -> Chains:
+def _with_columns(chained: Ints, level: Rows, n_types: int) -> Chains:
     column = np.full(n_types, np.int32(NONE))
     for k in range(len(chained)):
         column[chained[k]] = k
@@ -141,10 +156,11 @@ def _with_columns(chained: Ints, level: Ints, n_types: int) -> Chains:
 @compiled
 def _first_state(types: Ints, arg_start: Ints, args: Ints, chains: Chains, n_types: int) -> State:
     ready = start_from_outputs(types, arg_start, args, n_types)
+    n_columns = chains.level.shape[1]
     return State(
-        ready, np.full((n_types, len(chains.chained)), np.int32(NONE)), ready.head.copy(),
-        np.zeros(n_types, np.int32), np.zeros(n_types),
-        np.empty((4, len(chains.chained)), np.int32), np.empty(len(chains.chained)),
+        ready, np.zeros((n_types, n_columns), np.uint16), ready.head.copy(),
+        np.zeros(n_types, np.int32), np.zeros(n_types), np.empty((N_COUNTS, n_columns), np.uint16),
+        np.empty((n_types, n_columns), np.uint16), np.empty(len(chains.chained)),
         np.zeros(2), np.zeros(1, np.uint64),
     )  # fmt: skip
 
@@ -156,7 +172,7 @@ def _child(beam: list[State], children: Children, child: int) -> State:
     t = children.t[child]
     state.spent[:] = children.spent[child]
     state.placed[0] = children.placed[child]
-    state.reach[t] = NONE
+    state.reach[t] = 0
     commit(state.ready, t)
     return state
 
@@ -170,7 +186,7 @@ def _copy(state: State) -> State:
     )  # fmt: skip
     return State(
         ready, state.reach.copy(), state.seen.copy(), state.wait.copy(), state.score,
-        state.counts, state.part, state.spent.copy(), state.placed.copy(),
+        state.counts, state.held, state.worth, state.spent.copy(), state.placed.copy(),
     )  # fmt: skip
 
 
@@ -211,7 +227,7 @@ def _best_type(state: State, chains: Chains, cost: np.ndarray, active: Ints) -> 
     safe = NONE
     for t in range(UNBATCHABLE + 1, len(cost)):
         state.wait[t] = state.wait[t] + 1 if seen[t] > head[t] else 0
-        raise_reach(state.reach[t], chains.level, ready.queue[seen[t] : tail[t]])
+        raise_reach(state.reach, t, chains.level, ready.queue[seen[t] : tail[t]])
         seen[t] = tail[t]
         if tail[t] > head[t] and tail[t] == end[t] and safe == NONE:
             safe = t
@@ -220,7 +236,7 @@ def _best_type(state: State, chains: Chains, cost: np.ndarray, active: Ints) -> 
         return safe
     return most_urgent(
         chains.chained, state.reach, head, tail, end, state.wait, cost, active, score,
-        state.counts, state.part,
+        state.counts, state.held, state.worth,
     )  # fmt: skip
 
 

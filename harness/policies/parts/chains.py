@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.machine.compiled import compiled
+from harness.machine.lanes import N_LANES, Rows, every, higher, load, plus, store
 from harness.policies.parts.ready import Ints
 from harness.values.graph import UNBATCHABLE
 
@@ -16,25 +17,26 @@ WORD = 64
 
 
 @compiled
-def chains_of(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> tuple[Ints, Ints]:
-    """Return the chained types (k,), in increasing order, and the levels (n, k) of all vertices.
+def chains_of(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> tuple[Ints, Rows]:
+    """Return the chained types (k,), in increasing order, and the levels (n, columns) of all
+    vertices: of the i-th chained type in column i, and 0 in columns that are there to fill a row.
 
     A vertex is on level l of a type if at most l vertices of that type are on a path from a source
-    to it, itself included.
+    to it, itself included. Levels end at MOST: a path may be longer, and only what is above that
+    is not told apart.
     """
     chained = _chained_types(types, arg_start, args, n_types)
-    column = np.full(n_types, np.int32(-1))
+    n_columns = -(-len(chained) // N_LANES) * N_LANES
+    own = np.zeros((n_types, n_columns), np.uint16)
     for k in range(len(chained)):
-        column[chained[k]] = k
-    level = np.zeros((len(types), len(chained)), np.int32)
+        own[chained[k], k] = 1
+    level = np.empty((len(types), n_columns), np.uint16)
     for v in range(len(types)):
-        for edge in range(arg_start[v], arg_start[v + 1]):
-            arg = args[edge]
-            for k in range(len(chained)):
-                level[v, k] = max(level[v, k], level[arg, k])
-        own = column[types[v]]
-        if own >= 0:
-            level[v, own] += 1
+        for column in range(0, n_columns, N_LANES):
+            highest = every(0)
+            for edge in range(arg_start[v], arg_start[v + 1]):
+                highest = higher(highest, load(level, args[edge], column))
+            store(level, v, column, plus(highest, load(own, types[v], column)))
     return chained, level
 
 

@@ -21,27 +21,41 @@ from __future__ import annotations
 import numpy as np
 
 from harness.machine.compiled import compiled
-from harness.policies.parts.ready import (
-    Ints,
+from harness.machine.lanes import (
+    N_LANES,
+    Rows,
+    every,
+    halved,
+    higher,
+    load,
+    lower,
+    minus,
+    plus,
+    store,
+    times,
 )
+from harness.policies.parts.ready import Ids, Ints
 from harness.values.graph import NO_TYPE, UNBATCHABLE
 
 # Round numbers near the best of a random search on graphs of training files (docs).
 OTHERS, OWN, PROGRESS, READY, COST, WAIT, MOST_WAIT = 3.0, 0.5, 1.0, 0.75, 2.0, 0.1, 6
 NONE = -1
-LONGEST, N_ABOVE, N_LONGEST, HELD = range(4)  # what is counted of every chained type
+LONGEST, N_ABOVE, N_LONGEST, HELD, N_COUNTS = range(5)  # what is counted of every chained type
+WHOLE = 8  # of what is held, in eighths
 
 
 @compiled
-def raise_reach(reach: Ints, level: Ints, vertices: Ints) -> None:
-    """Take vertices that became ready into the highest levels of their type, reach (k,)."""
-    for v in vertices:
-        for k in range(len(reach)):
-            reach[k] = max(reach[k], level[v, k])
+def raise_reach(reach: Rows, t: int, level: Rows, vertices: Ids | Ints) -> None:
+    """Take vertices that became ready into the highest levels of their type, reach[t]."""
+    for column in range(0, reach.shape[1], N_LANES):
+        highest = load(reach, t, column)
+        for v in vertices:
+            highest = higher(highest, load(level, v, column))
+        store(reach, t, column, highest)
 
 
 @compiled
-def is_progress(k: int, own: int, reach: Ints) -> bool:
+def is_progress(k: int, own: int, reach: Rows) -> bool:
     """Whether type own, the k-th chained one, alone holds its longest remaining chain."""
     highest = reach[own, k]
     for t in range(len(reach)):
@@ -52,40 +66,41 @@ def is_progress(k: int, own: int, reach: Ints) -> bool:
 
 @compiled
 def most_urgent(
-    chained: Ints, reach: Ints, head: Ints, tail: Ints, end: Ints, wait: Ints, cost: np.ndarray,
-    active: Ints, score: np.ndarray, counts: Ints, part: np.ndarray,
+    chained: Ints, reach: Rows, head: Ints, tail: Ints, end: Ints, wait: Ints, cost: np.ndarray,
+    active: Ints, score: np.ndarray, counts: Rows, held: Rows, worth: np.ndarray,
 ) -> int:  # fmt: skip
     """Return a chained type that is safe, or else the ready type of the highest score.
 
     Safe by the sufficient condition of Chen et al., ICML 2023, Sec. 2.3: no ready vertex of another
     type has a vertex of the type behind it, so that all of them are behind ready ones of their own.
 
-    chained (k,): the chained types. reach (n_types, k): the highest levels that ready vertices of
-        every type are on, NONE where there are none.
+    chained (k,): the chained types. reach (n_types, columns): the highest levels that ready
+        vertices of every type are on, 0 where there are none.
     head, tail, end (n_types,): a type has tail - head ready vertices, and end - head remaining.
     wait (n_types,): batches that each has been ready for. cost (n_types,): see above.
-    active (n_types,), counts (4, k), part (k,): scratch. score (n_types,): set to the scores of
-        ready types, infinity for a safe one.
+    active (n_types,), counts (N_COUNTS, columns), held (n_types, columns), worth (k,): scratch.
+    score (n_types,): set to the scores of ready types, infinity for a safe one.
     """
     ready = active[: _ready_types(head, tail, active)]
-    _count_reach(reach, ready, counts)
+    _count_reach(reach, ready, counts, held)
     n_chains = 0
     for k in range(len(chained)):
         n_chains += counts[LONGEST, k] > 0
         if counts[N_ABOVE, k] == 1 and reach[chained[k], k] > 0:
             score[chained[k]] = np.inf
             return int(chained[k])
+        worth[k] = cost[chained[k]] / max(counts[HELD, k], 1)
     best = ready[0]
     for t in ready:
         ready_part = (tail[t] - head[t]) / (end[t] - head[t])
         score[t] = READY * ready_part - COST * cost[t] + WAIT * min(wait[t], MOST_WAIT)
-        _share_of(t, reach, counts, chained, cost, part)
         others = 0.0
         for k in range(len(chained)):
+            part = worth[k] * held[t, k]
             if chained[k] != t:
-                others += part[k]
+                others += part
                 continue
-            score[t] += OWN * part[k]
+            score[t] += OWN * part
             if reach[t, k] == counts[LONGEST, k] > 0 and counts[N_LONGEST, k] == 1:
                 score[t] += PROGRESS * cost[t]
         score[t] += OTHERS * others / max(n_chains, 1)
@@ -95,40 +110,30 @@ def most_urgent(
 
 
 @compiled
-def _count_reach(reach: Ints, ready: Ints, counts: Ints) -> None:
+def _count_reach(reach: Rows, ready: Ints, counts: Rows, held: Rows) -> None:
     """Set, for every chained type, D_k, how many ready types reach k and D_k, and what is held.
 
-    Loops over k stand inside, where a row of reach lies together.
+    A type that reaches D_k holds all of it, and half as much for every level below.
     """
-    n_chained = counts.shape[1]
-    counts[:] = 0
-    for t in ready:
-        for k in range(n_chained):
-            counts[LONGEST, k] = np.int32(max(counts[LONGEST, k], reach[t, k]))
-            counts[N_ABOVE, k] += reach[t, k] > 0
-    for t in ready:
-        for k in range(n_chained):
-            counts[N_LONGEST, k] += reach[t, k] == counts[LONGEST, k]
-            counts[HELD, k] += held(reach[t, k], counts[LONGEST, k])
-
-
-@compiled
-def _share_of(
-    t: int, reach: Ints, counts: Ints, chained: Ints, cost: np.ndarray, part: np.ndarray
-) -> None:
-    """Set the part (k,) that a type has of what is held of every chained type, times its cost."""
-    for k in range(len(part)):
-        eighths = held(reach[t, k], counts[LONGEST, k])
-        part[k] = cost[chained[k]] * eighths / max(counts[HELD, k], 1)
-
-
-@compiled
-def held(reached: int, longest: int) -> int:
-    """What a type holds of k, in eighths: all if it reaches D_k, and half as much a level below."""
-    below = longest - reached
-    if reached <= 0 or below > 3:
-        return 0
-    return 8 >> below
+    for column in range(0, reach.shape[1], N_LANES):
+        longest, n_above = every(0), every(0)
+        for t in ready:
+            reached = load(reach, t, column)
+            longest = higher(longest, reached)
+            n_above = plus(n_above, lower(reached, every(1)))
+        n_longest, all_held = every(0), every(0)
+        for t in ready:
+            reached = load(reach, t, column)
+            below = minus(longest, reached)
+            n_longest = plus(n_longest, minus(every(1), below))
+            whole = times(every(WHOLE), lower(reached, every(1)))
+            part = halved(whole, below)
+            all_held = plus(all_held, part)
+            store(held, t, column, part)
+        store(counts, LONGEST, column, longest)
+        store(counts, N_ABOVE, column, n_above)
+        store(counts, N_LONGEST, column, n_longest)
+        store(counts, HELD, column, all_held)
 
 
 @compiled

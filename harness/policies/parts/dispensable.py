@@ -1,0 +1,92 @@
+"""Batches that a schedule can do without: those to which no vertex is bound.
+
+A vertex may be in any batch of its type between the earliest one, behind the earliest places of its
+arguments, and the latest one, before the latest places of its users. One whose earliest batch is
+its latest is *bound* to it. A batch can be left out if and only if none is bound to it: what could
+come before goes to its earliest place, all others to their latest, and no edge turns round.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.machine.compiled import compiled
+from harness.policies.parts.ready import Ints
+from harness.values.graph import UNBATCHABLE
+
+Flags = NDArray[np.bool_]
+
+
+@compiled
+def find_bound(early: Ints, late: Ints, bound: Flags) -> int:
+    """Set which batches (n_batches,) have a vertex whose earliest one (n,) is its latest one (n,).
+
+    Return how many.
+    """
+    bound[:] = False
+    for v in range(len(early)):
+        if early[v] == late[v]:
+            bound[late[v]] = True
+    return int(bound.sum())
+
+
+@compiled
+def use_others(batch_of: Ints, kept: Flags) -> bool:
+    """Whether a vertex is in a batch (n,) that is not among those kept (n_batches,)."""
+    n_others = 0
+    for v in range(len(batch_of)):
+        n_others += not kept[batch_of[v]]
+    return n_others > 0
+
+
+@compiled
+def earliest_in(
+    kept: Flags, type_of: Ints, n_types: int, late: Ints, types: Ints, arg_start: Ints, args: Ints
+) -> Ints:
+    """Return the first batch (n,) that is kept, behind its arguments', for every vertex.
+
+    Where that is behind its latest batch, this one is kept again: so a vertex is never later than
+    that, and its users find theirs. Unbatchable vertices stay where they are.
+
+    kept (n_batches,): changed in place; batches of unbatchable vertices are kept. type_of
+        (n_batches,): types of batches. late (n,): the latest batches, if all of them are kept.
+    """
+    n_batches = len(kept)
+    # next_of[b, t]: the first batch from b on whose type is t.
+    next_of = np.empty((n_batches + 1, n_types), np.int32)
+    for t in range(n_types):
+        next_of[n_batches, t] = n_batches
+    for b in range(n_batches - 1, -1, -1):
+        for t in range(n_types):
+            next_of[b, t] = next_of[b + 1, t]
+        if kept[b]:
+            next_of[b, type_of[b]] = b
+    early = np.empty(len(types), np.int32)
+    for v in range(len(types)):
+        first, t = 0, types[v]
+        for edge in range(arg_start[v], arg_start[v + 1]):
+            first = max(first, early[args[edge]] + 1)
+        early[v] = late[v] if t == UNBATCHABLE else next_of[first, t]
+        if early[v] > late[v]:
+            early[v] = b = late[v]
+            kept[b] = True
+            while b >= 0 and next_of[b, t] > late[v]:
+                next_of[b, t] = late[v]
+                b -= 1
+    return early
+
+
+@compiled
+def without_empty(batch_of: Ints, n_batches: int) -> tuple[Ints, int]:
+    """Return the batches (n,) as numbered without those that are empty, and how many these are."""
+    number = np.zeros(n_batches, np.int32)
+    for v in range(len(batch_of)):
+        number[batch_of[v]] = 1
+    n_used = 0
+    for b in range(n_batches):
+        number[b], n_used = n_used, n_used + number[b]
+    numbered = np.empty_like(batch_of)
+    for v in range(len(batch_of)):
+        numbered[v] = number[batch_of[v]]
+    return numbered, n_used
