@@ -42,3 +42,15 @@ def key_of(*arrays: IntArray) -> int:
     for array in arrays:
         found = zlib.crc32(array.astype("<i4").tobytes(), found)
     return found
+
+
+class Drawn(dict[tuple[int, ...], float]):
+    """The numbers of one instance by key; each is drawn when it is first asked for."""
+
+    def __init__(self, seed: int, instance: int) -> None:
+        super().__init__()
+        self._state = mixed(0, seed, instance)
+
+    def __missing__(self, key: tuple[int, ...]) -> float:
+        self[key] = found = chance_from(self._state, key)
+        return found

@@ -36,7 +36,8 @@ class Fork(NamedTuple):
 class Wait(NamedTuple):
     """For a number, once `of` is computed: state[column], or what a generator decides.
 
-    key: of harness.programs.decisions; None where the number itself is asked for.
+    key: of harness.programs.decisions; None where the number itself is asked for. (A recorder that
+    looks at nothing has a plain pair of `of` and the key for these.)
     """
 
     of: Any
@@ -53,7 +54,6 @@ class Stage(NamedTuple):
 
 
 Request = Fork | Wait | Stage
-_new = tuple.__new__  # a third of what a named tuple's own takes; waits are made by thousands
 
 
 class Writer(ABC):
@@ -122,7 +122,7 @@ class Writer(ABC):
     def chance(self, of: Any, *key: int) -> Any:
         """To be yielded: once `of` is computed, a number in [0, 1) that its key alone decides."""
         self.n_open += 1
-        wait = _new(Wait, (of, key, "", 0, ""))
+        wait = Wait(of, key, "", 0, "")
         return self._checked(wait) if self.is_checked else wait
 
     def _checked(self, request: Fork | Wait) -> Request:

@@ -1,0 +1,290 @@
+"""The recorder that looks at nothing: whatever happens becomes an entry of one log.
+
+Entries are decoded, and calls proved, all at once (harness.programs.decode): when a round ends
+whose values have to be computed, or at the end of the mini-batch.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+import numpy as np
+
+from harness.errors import ProgramError
+from harness.programs.call_text import CallText, Entry
+from harness.programs.counter import phase_of
+from harness.programs.decode import (
+    BACKWARD,
+    COUNTER,
+    FAULT,
+    FINE,
+    LACKING,
+    MISFIT,
+    N_ARGS,
+    N_STATE,
+    PHASES,
+    TOO_MANY,
+    UNKNOWN,
+    N,
+    decoded,
+    measured,
+)
+from harness.programs.log import (
+    BRANCH,
+    CLOSE,
+    END,
+    FORK,
+    GHOSTS,
+    OPEN,
+    PHASE,
+    RESUME,
+    ROUND,
+)
+from harness.programs.pieces import Piece
+from harness.programs.recorder import Recorder, Rules
+from harness.programs.taint import Feeds
+from harness.programs.verify import Fitting
+from harness.programs.writer import Block, Fork, Stage, Writer, finished
+from harness.values.arrays import IntArray, int_array
+
+SOMEWHERE = Stage("")
+WRONG = {
+    UNKNOWN: "a block is called with what no block computed",
+    TOO_MANY: "a block is called with another number of operands than traced",
+    MISFIT: "a block is called with other shapes than traced",
+    BACKWARD: "a block reads what is as deep as itself",
+    LACKING: "a block is called without a number that it needs",
+    PHASES: "a program has too many stages",
+}
+LONGEST, SHORTEST = 2**31, -(2**31)
+_new = tuple.__new__  # a third of what a named tuple's own takes
+
+
+class LoggedRecorder(Recorder):
+    """Tells that something is wrong, and not where."""
+
+    def __init__(self, rules: Rules, text: CallText, fitting: Fitting, n_instances: int) -> None:
+        super().__init__(rules, n_instances, is_checked=False)
+        self._log: list[int] = []
+        slowly = partial(Writer.chain, self)
+        made = text.make(self._log, self.most_vertices, _refuse, slowly, self._entry)
+        self._so_far, self._opened, chance, chain, blocks = made
+        self.__dict__ |= {"chance": chance, "chain": chain} | blocks
+        self._entries: dict[Block, tuple[Entry, Entry]] = {
+            block: (text.plain[name], text.full[name]) for name, block in blocks.items()
+        }
+        self._decoder = Decoder(rules, text, fitting, n_instances)
+
+    @property
+    def n(self) -> int:
+        """Vertices so far."""
+        found: int = self._so_far()
+        return found
+
+    def _entry(self, block: Block, numbers: Mapping[str, Sequence[int]], n: int) -> Entry | None:
+        """How a chain stands in the log; None where there is something odd about it."""
+        known = self._entries.get(block)
+        if known is None or type(n) is not int:
+            return None
+        plain, full = known
+        if not numbers:
+            return None if plain.names else plain
+        is_fit = numbers.keys() <= set(full.names) and numbers.keys() >= set(plain.names)
+        if not is_fit or any(len(of_all) != n for of_all in numbers.values()):
+            return None
+        return plain if len(numbers) == len(plain.names) else full
+
+    def concurrent(self, *branches: Callable[[], Any]) -> list[Any]:
+        """All start at the same depth; afterwards it is that of the deepest."""
+        add, results = self._log.append, []
+        add(OPEN)
+        for branch in branches:
+            results.append(finished(branch(), "concurrent"))
+            add(BRANCH)
+        add(CLOSE)
+        return results
+
+    def map(self, function: Callable[..., Any], *lists: Iterable[Any]) -> list[Any]:
+        """As `concurrent`, without a function for every element."""
+        add, results = self._log.append, []
+        add(OPEN)
+        for one in zip(*lists, strict=True):
+            results.append(finished(function(*one), "concurrent"))
+            add(BRANCH)
+        add(CLOSE)
+        return results
+
+    def fork(self, *branches: Any) -> Any:
+        """See Writer."""
+        self.n_open += 1
+        return _new(Fork, (branches, ""))
+
+    def stage(self) -> Stage:
+        """Depths begin anew in the next phase."""
+        if self.options.phases:
+            self._log.append(PHASE)
+        return SOMEWHERE
+
+    def ghosts(self, n: int) -> None:
+        """They advance the counter, and nothing runs."""
+        if n < 0:
+            raise ProgramError("fewer than no ghosts")
+        if self.options.ghosts:
+            self._log += (GHOSTS, n)
+
+    def resume(self, fiber: int) -> None:
+        """What is recorded from now on is of this fiber."""
+        self._log += (RESUME, fiber)
+
+    def forked(self, first: int, n: int) -> None:
+        """The fiber goes on as n others, from number `first` on."""
+        self._log += (FORK, first, n)
+
+    def ended(self, parent: int) -> None:
+        """The fiber has ended, which `parent` waits for."""
+        self._log += (END, parent)
+
+    def next_round(self) -> None:
+        """What is recorded from now on runs behind all that was."""
+        super().next_round()
+        self._log.append(ROUND)
+
+    def check_joined(self) -> None:
+        """Raise ProgramError for a request that no program yielded."""
+        self.n_open += self._opened()
+        super().check_joined()
+
+    def phases_of(self, fibers: Sequence[int]) -> list[int]:
+        """The phase that each fiber is in."""
+        self._decode(self._log)
+        return [phase_of(int(counter)) for counter in self._decoder.fibers[list(fibers)]]
+
+    def cut(self) -> Piece:
+        """All calls since the last time that this was asked for.
+
+        Raises ProgramError where one does not fit.
+        """
+        self._decode(self._log)
+        fault = int(self._decoder.state[FAULT])
+        if fault != FINE:
+            raise ProgramError(WRONG[fault])
+        return self._decoder.cut()
+
+    def feeds(self) -> Feeds:
+        """Of what the log holds; a program that is wrong may have given anything."""
+        try:
+            self._decode(self._log)
+        except TypeError:
+            self._decode([_number(found) for found in self._log])
+        return self._decoder.feeds
+
+    def _decode(self, log: Sequence[int]) -> None:
+        """Raises TypeError where anything in the log is no number of 32 bits."""
+        try:
+            packed = struct.Struct(f"{len(log)}i").pack(*log)  # a sixth of what NumPy takes
+        except struct.error as error:
+            raise TypeError("a block is called with what is no value") from error
+        self._log.clear()
+        self._decoder.take(np.frombuffer(packed, dtype=np.int32))
+
+    def numbers_of(self, name: str, vertices: Sequence[int]) -> list[int]:
+        """External numbers of any vertices, -1 where there is none."""
+        place = self.rules.names.index(name)
+        found: list[int] = self._decoder.pulls[place, list(vertices)].tolist()
+        return found
+
+
+def _refuse() -> NoReturn:
+    raise ProgramError("a program calls blocks without end")
+
+
+def _number(found: object) -> int:
+    """What stands in a log, or -1."""
+    return found if type(found) is int and SHORTEST <= found < LONGEST else -1
+
+
+class Decoder:
+    """Arrays of all that was decoded so far, with room for more.
+
+    fibers: the counter of each. feeds: which type's vertices are arguments of which type's.
+    """
+
+    def __init__(self, rules: Rules, text: CallText, fitting: Fitting, n_instances: int) -> None:
+        kinds = text.kinds
+        self._kinds = kinds.types, kinds.n_args, kinds.first_name, kinds.names
+        self._rules = int_array(rules.static), fitting.n_slots, fitting.fits, fitting.needs
+        self._base, self._restart, self._names = rules.base, rules.options.restart, rules.names
+        self.state = np.zeros(N_STATE, dtype=np.int64)
+        self.state[COUNTER] = self._base
+        self.fibers = np.full(max(1, n_instances), self._base, dtype=np.int64)
+        n_types = len(rules.static)
+        self.feeds: Feeds = np.zeros((n_types, n_types), dtype=np.bool_)
+        self._types: IntArray = np.zeros(0, dtype=np.int32)
+        self._counters = np.zeros(0, dtype=np.int64)
+        self._depths: IntArray = np.zeros((3, 0), dtype=np.int32)  # rounds, phases, depths
+        self._arg_start: IntArray = np.zeros(1, dtype=np.int32)
+        self._args: IntArray = np.zeros(0, dtype=np.int32)
+        self.pulls: IntArray = np.zeros((len(rules.names), 0), dtype=np.int32)
+        self._n_given = self._n_args_given = 0
+
+    def take(self, log: IntArray) -> None:
+        """Decode what was added to the log."""
+        if not len(log):
+            return
+        n, n_args, n_forked, deepest = measured(log, self._kinds[1], self._kinds[2])
+        self._make_room(int(self.state[N]) + n, int(self.state[N_ARGS]) + n_args)
+        more = np.zeros(n_forked, dtype=np.int64)
+        self.fibers = np.concatenate([self.fibers, more]) if n_forked else self.fibers
+        decoded(
+            log,
+            self._kinds,
+            self._rules,
+            self._base,
+            self._restart,
+            self.state,
+            self.fibers,
+            np.zeros(2 * deepest, dtype=np.int64),
+            (self._types, self._counters, self._depths, self._arg_start),
+            self._args,
+            self.pulls,
+            self.feeds,
+        )
+
+    def _make_room(self, n: int, n_args: int) -> None:
+        """All at once the first time; twice what is needed where more comes round by round."""
+        if n > len(self._types):
+            room = 2 * n if len(self._types) else n
+            self._types = _longer(self._types, room)
+            self._counters = _longer(self._counters, room)
+            self._arg_start = _longer(self._arg_start, room + 1)
+            self._depths = _longer(self._depths, room)
+            self.pulls = _longer(self.pulls, room)
+        if n_args > len(self._args):
+            self._args = _longer(self._args, 2 * n_args if len(self._args) else n_args)
+
+    def cut(self) -> Piece:
+        """Those that were not given out yet."""
+        base, n = self._n_given, int(self.state[N])
+        first, end = self._n_args_given, int(self.state[N_ARGS])
+        self._n_given, self._n_args_given = n, end
+        arg_start = self._arg_start[base : n + 1]
+        return Piece(
+            base=base,
+            types=int_array(self._types[base:n]),
+            arg_start=int_array(arg_start - arg_start[0] if base else arg_start),
+            args=int_array(self._args[first:end]),
+            rounds=int_array(self._depths[0, base:n]),
+            phases=int_array(self._depths[1, base:n]),
+            depths=int_array(self._depths[2, base:n]),
+            pulls={name: int_array(self.pulls[k, base:n]) for k, name in enumerate(self._names)},
+        )
+
+
+def _longer(array: Any, n: int) -> Any:
+    """The same numbers with room for n."""
+    found = np.empty((*array.shape[:-1], n), dtype=array.dtype)
+    found[..., : array.shape[-1]] = array
+    return found
