@@ -94,17 +94,24 @@ class DRNN(ProgramModel):
         found = {top.path: root}
         has_child, _ = self.grows(*top[1:], (yield p.chance(root, top.path)))
         if has_child:
-            yield from self._grown(p, root, None, top.child, label, found)
+            yield from self._grown(p, root, None, *top.child, label, found)
         return [found[path] for path in sorted(found)]
 
     def _grown(
-        self, p: Writer, parent: Any, before: Any, place: Place, label: int, found: dict[int, Any]
+        self,
+        p: Writer,
+        parent: Any,
+        before: Any,
+        path: int,
+        generation: int,
+        sibling: int,
+        label: int,
+        found: dict[int, Any],
     ) -> Body:
         """Find a node, the tree below it, and its next siblings with theirs, each with its path.
 
         Where only one of both grows it is this fiber that goes on, which costs less than a fork.
         """
-        path, generation, sibling = place
         while True:
             if before is None:
                 node = p.first(parent, label=label)
@@ -113,18 +120,18 @@ class DRNN(ProgramModel):
             found[path] = node
             number = yield p.chance(node, path)
             has_child, has_next = self.grows(generation, sibling, number)
+            child, following = 2 * path, 2 * path + 1
             if has_child and has_next:
-                here = Place(path, generation, sibling)
                 yield p.fork(
-                    self._grown(p, node, None, here.child, label, found),
-                    self._grown(p, parent, node, here.next, label, found),
+                    self._grown(p, node, None, child, generation + 1, 0, label, found),
+                    self._grown(p, parent, node, following, generation, sibling + 1, label, found),
                 )
                 return
             if has_child:
-                parent, before = node, None
-                path, generation, sibling = 2 * path, generation + 1, 0
+                parent, before, path = node, None, child
+                generation, sibling = generation + 1, 0
             elif has_next:
-                before, path, sibling = node, 2 * path + 1, sibling + 1
+                before, path, sibling = node, following, sibling + 1
             else:
                 return
 

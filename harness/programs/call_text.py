@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from harness.programs.blocks import BlockShape
-from harness.programs.log import CHAIN, FIRST_KIND, NO_NUMBER
+from harness.programs.log import CHAIN, FIRST_KIND, GHOSTS, NO_NUMBER, PHASE
 from harness.values.arrays import IntArray, int_array
 
 COUNTED = -1  # operands of a kind, where an entry says how many
 MOST_NAMED = 16  # operands that are parameters of their own
 
 HEAD = f"""\
-def make(_log, _most, _refuse, _slowly, _entry):
+def make(_log, _most, _refuse, _slowly, _entry, _bare, _somewhere):
     _n = _opened = 0
 
     def so_far():
@@ -34,10 +34,21 @@ def make(_log, _most, _refuse, _slowly, _entry):
         _opened += 1
         return of, key
 
+    def ghosts(n):
+        nonlocal _log
+        if n < 0:
+            _refuse()
+        _log += ({GHOSTS}, n)
+
+    def stage():
+        nonlocal _log
+        _log += ({PHASE},)
+        return _somewhere
+
     def chain(block, first, n, **numbers):
         nonlocal _log, _n
-        entry = _entry(block, numbers, n)
-        if entry is None or n < 1 or _n + n > _most:
+        entry = _entry(block, numbers, n) if numbers else _bare.get(block)
+        if entry is None or type(n) is not int or n < 1 or _n + n > _most:
             return _slowly(block, first, n, **numbers)
         _log += ({CHAIN}, entry.kind, n, first)
         for name in entry.names:
@@ -56,7 +67,7 @@ CALL = """
         return _vertex
 """
 TAIL = """
-    return so_far, opened, chance, chain, {{{blocks}}}
+    return so_far, opened, chance, ghosts, stage, chain, {{{blocks}}}
 """
 
 

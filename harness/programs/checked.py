@@ -22,7 +22,7 @@ from harness.programs.counter import (
     phase_of,
     taken_apart,
 )
-from harness.programs.log import NO_NUMBER
+from harness.programs.log import END, FORK, NO_NUMBER, ROUND
 from harness.programs.pieces import Piece
 from harness.programs.recorder import MOST_VERTICES, Recorder, Rules
 from harness.programs.taint import TAINTED, Feeds, fed_in
@@ -46,6 +46,12 @@ class CheckedRecorder(Recorder):
         self._n_given = 0
         for name, shape in rules.shapes.items():
             self.__dict__[name] = self._block(shape)
+
+    def __getattr__(self, name: str) -> Block:
+        raise ProgramError(
+            f"{place_of(sys._getframe(1))} calls the block {name}; blocks of this model are"
+            f" {', '.join(sorted(self.__dict__['rules'].shapes))}"
+        )
 
     @property
     def n(self) -> int:
@@ -153,23 +159,23 @@ class CheckedRecorder(Recorder):
         if self.options.ghosts:
             self.counter += n
 
-    def resume(self, fiber: int) -> None:
-        """What is recorded from now on is of this fiber."""
-        self._counter_of_fiber[self.fiber] = self.counter
-        self.fiber, self.counter = fiber, self._caught_up(self._counter_of_fiber[fiber])
-
-    def forked(self, first: int, n: int) -> None:
-        """The fiber goes on as n others, from number `first` on."""
-        self._counter_of_fiber |= dict.fromkeys(range(first, first + n), self.counter)
-
-    def ended(self, parent: int) -> None:
-        """The fiber has ended, which `parent` waits for."""
-        self._counter_of_fiber[parent] = max(self._counter_of_fiber[parent], self.counter)
-
-    def next_round(self) -> None:
-        """What is recorded from now on runs behind all that was."""
-        super().next_round()
-        self.floor = self.n_rounds * ONE_ROUND
+    def note(self, event: tuple[int, ...]) -> None:
+        """See Recorder."""
+        kind, *numbers = event
+        of_fiber = self._counter_of_fiber
+        of_fiber[self.fiber] = self.counter
+        if kind == ROUND:
+            self.floor = self.n_rounds * ONE_ROUND
+        elif kind == END:
+            (parent,) = numbers
+            of_fiber[parent] = max(of_fiber[parent], self.counter)
+        elif kind == FORK:
+            first, n = numbers
+            of_fiber |= dict.fromkeys(range(first, first + n), self.counter)
+            self.fiber = first
+        else:
+            (self.fiber,) = numbers
+            self.counter = self._caught_up(of_fiber[self.fiber])
 
     def _caught_up(self, counter: int) -> int:
         """A fiber's counter of an earlier round in the one that is recorded now."""

@@ -44,13 +44,22 @@ def key_of(*arrays: IntArray) -> int:
     return found
 
 
-class Drawn(dict[tuple[int, ...], float]):
-    """The numbers of one instance by key; each is drawn when it is first asked for."""
+class NumberAskedFor(Exception):  # noqa: N818 - whoever asks says what is wrong
+    """There is no key: what is asked for is not drawn."""
+
+
+class Drawn(dict[tuple[int, ...] | None, float]):
+    """The numbers of one instance by key; each is drawn when it is first asked for.
+
+    Raises NumberAskedFor for no key.
+    """
 
     def __init__(self, seed: int, instance: int) -> None:
         super().__init__()
         self._state = mixed(0, seed, instance)
 
-    def __missing__(self, key: tuple[int, ...]) -> float:
+    def __missing__(self, key: tuple[int, ...] | None) -> float:
+        if key is None:
+            raise NumberAskedFor
         self[key] = found = chance_from(self._state, key)
         return found

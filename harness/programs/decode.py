@@ -156,7 +156,8 @@ def decoded(
             i += 2
         elif code == FORK:
             fibers[fiber] = counter
-            fibers[log[i + 1] : log[i + 1] + log[i + 2]] = counter
+            fiber = log[i + 1]
+            fibers[fiber : fiber + log[i + 2]] = counter
             i += 3
         elif code == GHOSTS:
             counter += log[i + 1]

@@ -16,11 +16,14 @@ from types import GeneratorType
 from typing import Any, Protocol
 
 from harness.errors import ProgramError
+from harness.programs.log import END, FORK, RESUME
 from harness.programs.recorder import MOST_VERTICES, Recorder
-from harness.programs.writer import Fork, Stage, Wait
+from harness.programs.writer import Body, Fork, Stage, Wait
 
 DEEPEST_CALLS = 5_000  # Python's own stack; forks do not use it
 MOST_FIBERS = 100_000  # of one instance, at one time
+NOBODY = -1
+NOT_YET = object()  # the answer to what has to be waited for
 Program = Callable[[Any, Any], Any]
 Pick = Callable[[int], int]  # which of n ready fibers goes on
 
@@ -69,6 +72,8 @@ class Fibers:
         self._at_stage: list[Fiber] = []
         self._results: dict[int, Any] = {}
         self._n_alive = self._n_fibers = self._n_instances = 0
+        self._n_taken = 0  # requests that wait, and were counted when they were taken
+        self._running = NOBODY  # whose calls are recorded now
 
     def run(self, program: Program, instances: Sequence[Any]) -> list[Any]:
         """Results of all programs, in the order of the instances.
@@ -79,7 +84,7 @@ class Fibers:
         self._n_instances = self._n_alive = self._n_fibers = len(instances)
         with deep_calls(), no_collection():
             for k, instance in enumerate(instances):
-                recorder.resume(k)
+                recorder.note((RESUME, k))
                 result = program(recorder, instance)
                 if type(result) is GeneratorType:
                     self._ready.append(((result.send, k, k, None, 0), None))
@@ -105,18 +110,21 @@ class Fibers:
         What nearly all do, to wait for what they have just recorded, is found out first.
         """
         ready, pick, recorder = self._ready, self._pick, self._recorder
-        resume, first_of_round = recorder.resume, recorder.first_of_round
+        note, first_of_round = recorder.note, recorder.first_of_round
         now_waiting, now_waited = self._waiting.append, self._waits.append
         while ready:
             fiber, answer = ready.pop() if pick is None else ready.pop(pick(len(ready)))
-            resume(fiber[1])
+            send, number = fiber[0], fiber[1]
+            if number != self._running:
+                note((RESUME, number))
+                self._running = number
             try:
-                request = fiber[0](answer)
+                request = send(answer)
                 while type(request) is not tuple or request[0] < first_of_round:
                     answer = self._asked(fiber, request)
                     if answer is NOT_YET:
                         break
-                    request = fiber[0](answer)
+                    request = send(answer)
                 else:
                     now_waiting(fiber)
                     now_waited(request)
@@ -126,14 +134,14 @@ class Fibers:
     def _asked(self, fiber: Fiber, request: Any) -> Any:
         """The answer to any request, NOT_YET where the fiber has to wait for it."""
         recorder = self._recorder
-        if type(request) is tuple:
+        if type(request) is tuple or (not recorder.is_checked and type(request) is Fork):
             recorder.n_open -= 1
         else:
             recorder.taken(request)
         if type(request) is Fork:
             if not request.branches:
                 return []
-            self._branch(fiber, request)
+            self._branch(fiber, request.branches)
         elif type(request) is Stage:
             if not recorder.options.phases:
                 return None
@@ -142,6 +150,7 @@ class Fibers:
             self._check_known(request)
             if request[0] < recorder.first_of_round:
                 return self._answers.numbers([fiber[2]], [request])[0]
+            self._n_taken += 1
             self._waiting.append(fiber)
             self._waits.append(request)
         return NOT_YET
@@ -156,9 +165,8 @@ class Fibers:
                 " returned"
             )
 
-    def _branch(self, fiber: Fiber, request: Fork) -> None:
-        branches, first = request.branches, self._n_fibers
-        n = len(branches)
+    def _branch(self, fiber: Fiber, branches: Sequence[Body]) -> None:
+        n, first = len(branches), self._n_fibers
         self._n_alive += n
         if self._n_alive > MOST_FIBERS * self._n_instances:
             raise ProgramError(
@@ -166,7 +174,8 @@ class Fibers:
                 f" {self._n_alive} fibers are alive; allowed are {MOST_FIBERS} an instance"
             )
         self._n_fibers += n
-        self._recorder.forked(first, n)
+        self._recorder.note((FORK, first, n))
+        self._running = first
         join, instance, ready = Join(fiber, n), fiber[2], self._ready
         for place in range(n - 1, -1, -1):  # the first one ends up on top
             ready.append(((branches[place].send, first + place, instance, join, place), None))
@@ -177,7 +186,7 @@ class Fibers:
         if join is None:
             self._results[instance] = result
             return
-        self._recorder.ended(join.fiber[1])
+        self._recorder.note((END, join.fiber[1]))
         join.results[place] = result
         join.n_left -= 1
         if join.n_left == 0:
@@ -187,13 +196,15 @@ class Fibers:
         """Compute what is recorded, and go on with everyone who waited."""
         waiting, waits, recorder = self._waiting, self._waits, self._recorder
         self._waiting, self._waits = [], []
-        recorder.n_open -= sum([type(wait) is tuple for wait in waits])
+        recorder.n_open -= len(waits) - self._n_taken
+        self._n_taken = 0
         values = [wait[0] for wait in waits]
         if {*map(type, values)} != {int} or max(values) >= recorder.n:
             raise ProgramError("a program waits for what no block computed")
         self._answers.end_round()
         numbers = self._answers.numbers([fiber[2] for fiber in waiting], waits)
         recorder.next_round()
+        self._running = NOBODY
         self._ready = list(zip(waiting, numbers, strict=True))
         self._ready.reverse()
 
@@ -205,9 +216,6 @@ class Fibers:
         self._at_stage = [f for f, p in zip(fibers, phases, strict=True) if p > earliest]
         going = [f for f, p in zip(fibers, phases, strict=True) if p == earliest]
         self._ready = [(fiber, None) for fiber in reversed(going)]
-
-
-NOT_YET = object()
 
 
 @contextmanager

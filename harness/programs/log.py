@@ -4,7 +4,8 @@ A call of a block is its kind, FIRST_KIND and on, then its operands, and then it
 harness.programs.call_text). All else that counts is an event:
 
     RESUME fiber            what follows is of this fiber
-    FORK first n            it goes on as the n fibers from `first` on, and waits for them
+    FORK first n            it goes on as the n fibers from `first` on, and waits for them; what
+                            follows is of `first`
     END parent              it ends, and `parent` is at least as deep
     PHASE                   its next phase begins
     GHOSTS n                n blocks that are not there

@@ -35,13 +35,7 @@ from harness.programs.decode import (
 from harness.programs.log import (
     BRANCH,
     CLOSE,
-    END,
-    FORK,
-    GHOSTS,
     OPEN,
-    PHASE,
-    RESUME,
-    ROUND,
 )
 from harness.programs.pieces import Piece
 from harness.programs.recorder import Recorder, Rules
@@ -69,13 +63,19 @@ class LoggedRecorder(Recorder):
     def __init__(self, rules: Rules, text: CallText, fitting: Fitting, n_instances: int) -> None:
         super().__init__(rules, n_instances, is_checked=False)
         self._log: list[int] = []
-        slowly = partial(Writer.chain, self)
-        made = text.make(self._log, self.most_vertices, _refuse, slowly, self._entry)
-        self._so_far, self._opened, chance, chain, blocks = made
-        self.__dict__ |= {"chance": chance, "chain": chain} | blocks
+        slowly, bare = partial(Writer.chain, self), dict[Block, Entry]()
+        functions = (_refuse, slowly, self._entry, bare, SOMEWHERE)
+        made = text.make(self._log, self.most_vertices, *functions)
+        self._so_far, self._opened, chance, ghosts, stage, chain, blocks = made
+        self.__dict__ |= blocks | {"chance": chance, "chain": chain, "note": self._log.extend}
+        if rules.options.ghosts:
+            self.__dict__["ghosts"] = ghosts
+        if rules.options.phases:
+            self.__dict__["stage"] = stage
         self._entries: dict[Block, tuple[Entry, Entry]] = {
             block: (text.plain[name], text.full[name]) for name, block in blocks.items()
         }
+        bare |= {block: plain for block, (plain, _) in self._entries.items() if not plain.names}
         self._decoder = Decoder(rules, text, fitting, n_instances)
 
     @property
@@ -87,11 +87,9 @@ class LoggedRecorder(Recorder):
     def _entry(self, block: Block, numbers: Mapping[str, Sequence[int]], n: int) -> Entry | None:
         """How a chain stands in the log; None where there is something odd about it."""
         known = self._entries.get(block)
-        if known is None or type(n) is not int:
+        if known is None:
             return None
         plain, full = known
-        if not numbers:
-            return None if plain.names else plain
         is_fit = numbers.keys() <= set(full.names) and numbers.keys() >= set(plain.names)
         if not is_fit or any(len(of_all) != n for of_all in numbers.values()):
             return None
@@ -123,34 +121,15 @@ class LoggedRecorder(Recorder):
         return _new(Fork, (branches, ""))
 
     def stage(self) -> Stage:
-        """Depths begin anew in the next phase."""
-        if self.options.phases:
-            self._log.append(PHASE)
+        """Nothing, where stages do not count; else there is a function in its place."""
         return SOMEWHERE
 
     def ghosts(self, n: int) -> None:
-        """They advance the counter, and nothing runs."""
-        if n < 0:
-            raise ProgramError("fewer than no ghosts")
-        if self.options.ghosts:
-            self._log += (GHOSTS, n)
+        """Nothing, where ghosts do not count; else there is a function in its place."""
 
-    def resume(self, fiber: int) -> None:
-        """What is recorded from now on is of this fiber."""
-        self._log += (RESUME, fiber)
-
-    def forked(self, first: int, n: int) -> None:
-        """The fiber goes on as n others, from number `first` on."""
-        self._log += (FORK, first, n)
-
-    def ended(self, parent: int) -> None:
-        """The fiber has ended, which `parent` waits for."""
-        self._log += (END, parent)
-
-    def next_round(self) -> None:
-        """What is recorded from now on runs behind all that was."""
-        super().next_round()
-        self._log.append(ROUND)
+    def note(self, event: tuple[int, ...]) -> None:
+        """See Recorder; that of the list itself, which is faster, takes its place."""
+        self._log.extend(event)
 
     def check_joined(self) -> None:
         """Raise ProgramError for a request that no program yielded."""

@@ -7,16 +7,15 @@ There are two that record the same: one that looks at nothing and is fast
 
 from __future__ import annotations
 
-import sys
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.errors import ProgramError
 from harness.programs.blocks import BlockShape
+from harness.programs.log import ROUND
 from harness.programs.pieces import Piece
 from harness.programs.taint import TAINTED, Feeds
-from harness.programs.writer import Block, Stage, Writer, place_of
+from harness.programs.writer import Stage, Writer
 
 MOST_VERTICES = 1_000_000  # of one instance: a program that calls more is taken for endless
 
@@ -68,28 +67,14 @@ class Recorder(Writer):
         self.most_vertices = MOST_VERTICES * max(1, n_instances)
         self.first_of_round = self.n_rounds = 0
 
-    def __getattr__(self, name: str) -> Block:
-        raise ProgramError(
-            f"{place_of(sys._getframe(1))} calls the block {name}; blocks of this model are"
-            f" {', '.join(sorted(self.__dict__['rules'].shapes))}"
-        )
-
     @property
     @abstractmethod
     def n(self) -> int:
         """Vertices so far."""
 
     @abstractmethod
-    def resume(self, fiber: int) -> None:
-        """What is recorded from now on is of this fiber."""
-
-    @abstractmethod
-    def forked(self, first: int, n: int) -> None:
-        """The fiber goes on as n others, from number `first` on."""
-
-    @abstractmethod
-    def ended(self, parent: int) -> None:
-        """The fiber has ended, which `parent` waits for."""
+    def note(self, event: tuple[int, ...]) -> None:
+        """Fibers: one goes on (RESUME), forks (FORK), has ended (END); see harness.programs.log."""
 
     @abstractmethod
     def stage(self) -> Stage:
@@ -103,6 +88,7 @@ class Recorder(Writer):
         """What is recorded from now on runs behind all that was."""
         self.n_rounds += 1
         self.first_of_round = self.n
+        self.note((ROUND,))
 
     @abstractmethod
     def cut(self) -> Piece:

@@ -12,7 +12,7 @@ from harness.errors import ProgramError, ScheduleError
 from harness.programs.blocks import BlockShape, block_shapes
 from harness.programs.call_text import call_text
 from harness.programs.checked import CheckedRecorder
-from harness.programs.decisions import Drawn
+from harness.programs.decisions import Drawn, NumberAskedFor
 from harness.programs.fibers import Fibers, Pick, Program, Waiting
 from harness.programs.logged import LoggedRecorder
 from harness.programs.pieces import Piece
@@ -150,15 +150,15 @@ class Decisions:
     def numbers(self, instances: Sequence[int], waits: Sequence[Waiting]) -> list[float]:
         """Raises ProgramError where the number itself is asked for."""
         drawn = self._drawn
-        for wait in waits:
-            if wait[1] is None:
-                assert isinstance(wait, Wait)
-                raise ProgramError(
-                    f"{wait.made_at} waits for a number that must be computed first; let p.chance"
-                    " decide, which can be recorded beforehand, or run it with system=acrobat"
-                    " system.options.rounds=live"
-                )
-        return [drawn[k][wait[1]] for k, wait in zip(instances, waits, strict=True)]  # type: ignore[index]
+        try:
+            return [drawn[k][wait[1]] for k, wait in zip(instances, waits, strict=True)]
+        except NumberAskedFor:
+            wait = next(wait for wait in waits if isinstance(wait, Wait) and wait.key is None)
+            raise ProgramError(
+                f"{wait.made_at} waits for a number that must be computed first; let p.chance"
+                " decide, which can be recorded beforehand, or run it with system=acrobat"
+                " system.options.rounds=live"
+            ) from None
 
 
 def outputs_of(results: Sequence[Any], n: int) -> IntArray:
