@@ -52,7 +52,7 @@ def make(_log, _most, _refuse, _slowly, _entry, _bare, _somewhere):
             return _slowly(block, first, n, **numbers)
         _log += ({CHAIN}, entry.kind, n, first)
         for name in entry.names:
-            _log += numbers[name] if name in numbers else ({NO_NUMBER},) * n
+            _log.extend(numbers[name] if name in numbers else ({NO_NUMBER},) * n)
         begin, _n = _n, _n + n
         return range(begin, _n)
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.machine.compiled import compiled
+from harness.machine.compiled import compiled, compiled_with
 from harness.programs.call_text import COUNTED
 from harness.programs.counter import DEPTH_BITS, MOST_PHASES, ONE_PHASE, ONE_ROUND
 from harness.programs.log import (
@@ -33,9 +33,11 @@ Longs = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 # Of the state that is kept between two parts of a log.
-FIBER, COUNTER, ROUND_NOW, N, N_ARGS, FAULT, N_STATE = range(7)
+FIBER, COUNTER, ROUND_NOW, LEVEL, N, N_ARGS, FAULT, N_STATE = range(8)
 # What is wrong with a call, the first one that is.
 FINE, UNKNOWN, TOO_MANY, MISFIT, BACKWARD, LACKING, PHASES = range(7)
+# Calls with a dozen arrays take as long as what they do.
+inlined = compiled_with(constants=False, forceinline=True)
 
 
 @compiled
@@ -102,91 +104,105 @@ def decoded(
     """
     kind_types, kind_args, first_name, names = kinds
     types, counters, depths, arg_start = vertices
-    fiber, counter = state[FIBER], state[COUNTER]
-    floor = state[ROUND_NOW] * ONE_ROUND
-    n, m, fault = state[N], state[N_ARGS], state[FAULT]
-    level = i = 0
+    statics, n_slots, fits, needs = rules
+    now, counter, n, m = state[ROUND_NOW], state[COUNTER], state[N], state[N_ARGS]
+    fault, i = FINE, 0
     while i < len(log):
-        code = log[i]
-        if code >= FIRST_KIND or code == CHAIN:
-            times, first = np.int64(1), i + 1
-            if code == CHAIN:
-                kind, times, first = log[i + 1] - FIRST_KIND, np.int64(log[i + 2]), i + 3
-                n_args = 1
+        if log[i] < CHAIN:
+            state[COUNTER] = counter
+            i = _event(log, i, base, restart, state, fibers, nested)
+            counter, now = state[COUNTER], state[ROUND_NOW]
+            continue
+        times, kind, first = 1, log[i] - FIRST_KIND, i + 1
+        if log[i] == CHAIN:
+            times, kind, first = log[i + 2], log[i + 1] - FIRST_KIND, i + 3
+        n_args = 1 if log[i] == CHAIN else kind_args[kind]
+        if n_args == COUNTED:
+            n_args, first = log[first], first + 1
+        type_id, i = kind_types[kind], first + n_args
+        begin, end = first_name[kind], first_name[kind + 1]
+        for k in range(times):
+            types[n] = type_id
+            counters[n] = counter
+            if statics[type_id] == TAINTED:
+                counter += 1
             else:
-                kind = code - FIRST_KIND
-                n_args = kind_args[kind]
-                if n_args == COUNTED:
-                    n_args = log[first]
-                    first += 1
-            n_names = first_name[kind + 1] - first_name[kind]
-            type_id, of_name = kind_types[kind], first + n_args
-            static = rules[0][type_id]
-            for k in range(times):
-                types[n] = type_id
-                if static == TAINTED:
-                    counters[n] = counter
-                    counter += 1
-                else:
-                    counters[n] = floor + static
-                depths[0, n] = state[ROUND_NOW]
-                depths[1, n] = (counters[n] >> DEPTH_BITS) & (MOST_PHASES - 1)
-                depths[2, n] = counters[n] & (ONE_PHASE - 1)
-                for name in range(len(pulls)):
-                    pulls[name, n] = NO_NUMBER
-                for j in range(n_names):
-                    pulls[names[first_name[kind] + j], n] = log[of_name + j * times + k]
-                for slot in range(n_args):
-                    args[m + slot] = n - 1 if k else log[first + slot]
-                found = _proved(n, m, n_args, types, counters, args, rules, pulls, feeds)
-                if fault == FINE:
-                    fault = found
-                m += n_args
-                n += 1
-                arg_start[n] = m
-            i = of_name + times * n_names
-        elif code == RESUME:
-            fibers[fiber] = counter
-            fiber = log[i + 1]
-            counter = _caught_up(fibers[fiber], floor, base, restart)
-            i += 2
-        elif code == END:
-            fibers[fiber] = counter
-            fibers[log[i + 1]] = max(fibers[log[i + 1]], counter)
-            i += 2
-        elif code == FORK:
-            fibers[fiber] = counter
-            fiber = log[i + 1]
-            fibers[fiber : fiber + log[i + 2]] = counter
-            i += 3
-        elif code == GHOSTS:
-            counter += log[i + 1]
-            i += 2
-        else:
-            if code == PHASE:
-                counter = (counter | (ONE_PHASE - 1)) + 1
-                if fault == FINE and (counter >> DEPTH_BITS) & (MOST_PHASES - 1) == 0:
-                    fault = PHASES
-                counter += base
-            elif code == ROUND:
-                state[ROUND_NOW] += 1
-                floor = state[ROUND_NOW] * ONE_ROUND
-            elif code == OPEN:
-                nested[2 * level] = nested[2 * level + 1] = counter
-                level += 1
-            elif code == BRANCH:
-                nested[2 * level - 1] = max(nested[2 * level - 1], counter)
-                counter = nested[2 * level - 2]
-            elif code == CLOSE:
-                level -= 1
-                counter = nested[2 * level + 1]
-            i += 1
-    fibers[fiber] = counter
-    state[FIBER], state[COUNTER] = fiber, counter
-    state[N], state[N_ARGS], state[FAULT] = n, m, fault
+                counters[n] = now * ONE_ROUND + statics[type_id]
+            depths[0, n] = now
+            depths[1, n] = (counters[n] >> DEPTH_BITS) & (MOST_PHASES - 1)
+            depths[2, n] = counters[n] & (ONE_PHASE - 1)
+            for slot in range(n_args):
+                args[m + slot] = n - 1 if k else log[first + slot]
+            if k < 2:  # later ones of a chain are as the second
+                found = _fault(n, m, n_args, types, counters, args, n_slots, fits, feeds)
+                fault = found if fault == FINE else fault
+            for name in range(len(pulls)):
+                pulls[name, n] = NO_NUMBER
+            for j in range(begin, end):
+                pulls[names[j], n] = log[i + (j - begin) * times + k]
+            for name in range(len(pulls)):
+                if needs[type_id, name] and pulls[name, n] < 0 and fault == FINE:
+                    fault = LACKING
+            m += n_args
+            n += 1
+            arg_start[n] = m
+        i += times * (end - begin)
+    fibers[state[FIBER]] = state[COUNTER] = counter
+    state[N], state[N_ARGS] = n, m
+    if state[FAULT] == FINE:
+        state[FAULT] = fault
 
 
-@compiled
+@inlined
+def _event(
+    log: IntArray, i: int, base: int, restart: bool, state: Longs, fibers: Longs, nested: Longs
+) -> int:
+    """Take in the event at place i; where the next entry stands."""
+    code, counter = log[i], state[COUNTER]
+    fibers[state[FIBER]] = counter
+    if code == RESUME:
+        state[FIBER] = log[i + 1]
+        floor = state[ROUND_NOW] * ONE_ROUND
+        state[COUNTER] = _caught_up(fibers[log[i + 1]], floor, base, restart)
+        return i + 2
+    if code == END:
+        fibers[log[i + 1]] = max(fibers[log[i + 1]], counter)
+        return i + 2
+    if code == FORK:
+        state[FIBER] = log[i + 1]
+        fibers[log[i + 1] : log[i + 1] + log[i + 2]] = counter
+        return i + 3
+    if code == GHOSTS:
+        state[COUNTER] += log[i + 1]
+        return i + 2
+    if code == PHASE:
+        counter = (counter | (ONE_PHASE - 1)) + 1
+        if (counter >> DEPTH_BITS) & (MOST_PHASES - 1) == 0:
+            state[FAULT] = PHASES
+        state[COUNTER] = counter + base
+    elif code == ROUND:
+        state[ROUND_NOW] += 1
+    else:
+        _branched(code, state, nested)
+    return i + 1
+
+
+@inlined
+def _branched(code: int, state: Longs, nested: Longs) -> None:
+    """Of branches that wait for nothing, for each level: where they start, how deep they end."""
+    level = state[LEVEL]
+    if code == OPEN:
+        nested[2 * level] = nested[2 * level + 1] = state[COUNTER]
+        state[LEVEL] += 1
+    elif code == BRANCH:
+        nested[2 * level - 1] = max(nested[2 * level - 1], state[COUNTER])
+        state[COUNTER] = nested[2 * level - 2]
+    else:
+        state[COUNTER] = nested[2 * level - 1]
+        state[LEVEL] -= 1
+
+
+@inlined
 def _caught_up(counter: int, floor: int, base: int, restart: bool) -> int:
     """A fiber's counter of an earlier round in the one that is recorded now."""
     if counter >= floor:
@@ -196,22 +212,22 @@ def _caught_up(counter: int, floor: int, base: int, restart: bool) -> int:
     return floor + phase * ONE_PHASE + depth
 
 
-@compiled
-def _proved(
+@inlined
+def _fault(
     n: int,
     first: int,
     n_args: int,
     types: IntArray,
     counters: Longs,
     args: IntArray,
-    rules: tuple[IntArray, IntArray, Flags, Flags],
-    pulls: IntArray,
+    n_slots: IntArray,
+    fits: Flags,
     feeds: Flags,
 ) -> int:
     """Note which types feed vertex n, whose operands begin at `first`; what is wrong, or FINE."""
-    _, n_slots, fits, needs = rules
     type_id, found = types[n], FINE
-    if n_slots[type_id] != COUNTED and n_slots[type_id] != n_args:
+    takes_any = n_slots[type_id] == COUNTED
+    if not takes_any and n_slots[type_id] != n_args:
         found = TOO_MANY
     for slot in range(n_args):
         arg = args[first + slot]
@@ -219,12 +235,9 @@ def _proved(
             found = UNKNOWN
             continue
         feeds[types[arg], type_id] = True
-        place = 0 if n_slots[type_id] == COUNTED else slot
+        place = 0 if takes_any else slot
         if place >= fits.shape[1] or not fits[type_id, place, types[arg]]:
             found = MISFIT
         elif counters[arg] >= counters[n]:
             found = BACKWARD
-    for name in range(needs.shape[1]):
-        if needs[type_id, name] and pulls[name, n] < 0:
-            found = LACKING
     return found

@@ -1,0 +1,177 @@
+"""What a log is decoded to is what a recorder that counts while programs run has recorded."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import ProgramError
+from harness.programs.fibers import Fibers, Waiting
+from harness.programs.model import recorded
+from harness.programs.pieces import Piece
+from harness.programs.recorder import Recorder, RecordingOptions
+from harness.programs.recording import FAULTS, Decisions, Recording
+from harness.programs.writer import Writer
+from harness.values.graph import Graph, MiniBatch
+from tests.programs.test_bad_programs import BAD, Given
+from tests.programs.test_recording import EVERY, MODELS
+from tests.support.scripted_programs import Scripted, ScriptedModel, instances
+
+
+def same(ours: Any, theirs: Any) -> None:
+    """Every array of both, whatever holds them."""
+    for name in ("types", "arg_start", "args", "rounds", "phases", "depths"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)
+
+
+def same_pulls(ours: MiniBatch | Piece, theirs: MiniBatch | Piece) -> None:
+    assert ours.pulls.keys() == theirs.pulls.keys()
+    for name, values in ours.pulls.items():
+        np.testing.assert_array_equal(values, theirs.pulls[name], err_msg=name)
+
+
+@EVERY
+@given(instances(), st.integers(0, 2**32), st.sampled_from(MODELS))
+def test_a_log_is_decoded_to_what_is_counted_call_by_call(
+    batch: list[Scripted], seed: int, model: ScriptedModel
+) -> None:
+    model.mini_batch(batch)  # blocks that feed each other in a new way are recorded twice
+    ours, theirs = (
+        model.recording.recorded(batch, random.Random(seed).randrange, is_checked=is_checked)
+        for is_checked in (False, True)
+    )
+    same(ours.graph, theirs.graph)
+    same_pulls(ours, theirs)
+    np.testing.assert_array_equal(ours.outputs, theirs.outputs)
+
+
+@EVERY
+@given(instances(), st.sampled_from(MODELS))
+def test_a_graph_that_is_taken_as_proved_passes_every_check(
+    batch: list[Scripted], model: ScriptedModel
+) -> None:
+    taken = model.mini_batch(batch).graph
+    names = ("types", "arg_start", "args", "type_names", "rounds", "phases", "depths")
+    checked = Graph(**{name: getattr(taken, name) for name in names})
+    for name in ("follows", "cheap"):
+        np.testing.assert_array_equal(getattr(taken, name), getattr(checked, name))
+    assert not any(getattr(taken, name).flags.writeable for name in ("types", "args", "depths"))
+
+
+class Cutting(Decisions):
+    """Takes a piece of what was recorded at every end of a round."""
+
+    def __init__(self, recording: Recording, recorder: Recorder, batch: Sequence[Any]) -> None:
+        super().__init__(recording.drawn(batch))
+        self.recorder = recorder
+        self.pieces: list[Piece] = []
+
+    def end_round(self) -> None:
+        self.pieces.append(self.recorder.cut())
+
+    def numbers(self, of: Sequence[int], waits: Sequence[Waiting]) -> list[float]:
+        assert max(wait[0] for wait in waits) < sum(piece.n for piece in self.pieces)
+        return super().numbers(of, waits)
+
+
+@EVERY
+@given(instances(), st.sampled_from(MODELS))
+def test_rounds_are_decoded_one_by_one(batch: list[Scripted], model: ScriptedModel) -> None:
+    recording = model.recording
+    whole = model.mini_batch(batch)
+    found = []
+    for is_checked in (False, True):
+        recorder = recording.recorder(len(batch), is_checked=is_checked)
+        cutting = Cutting(recording, recorder, batch)
+        Fibers(recorder, cutting).run(recording.program, batch)
+        found.append(cutting.pieces)
+        vertices = range(recorder.n)
+        for name, values in whole.pulls.items():
+            assert recorder.numbers_of(name, vertices) == values.tolist()
+        np.testing.assert_array_equal(recorder.feeds() & ~recording.feeds, False)
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.base == theirs.base
+        same(ours, theirs)
+        same_pulls(ours, theirs)
+    np.testing.assert_array_equal(np.concatenate([p.types for p in found[0]]), whole.graph.types)
+    np.testing.assert_array_equal(np.concatenate([p.args for p in found[0]]), whole.graph.args)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [one for one, _ in BAD if one.__name__ not in ("forks_for_ever", "loops")],
+    ids=lambda one: one.__name__,
+)
+def test_what_is_wrong_is_found_without_a_look_at_single_calls(program: Any) -> None:
+    model = Given(program)
+    with pytest.raises(FAULTS):
+        model.recording.recorded([Scripted((), 0)], None, is_checked=False)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.sampled_from(("concurrent", "map", "call", "stage", "ghosts")), max_size=12))
+def test_nested_branches_are_as_deep_as_counted(steps: list[str]) -> None:
+    """Branches within branches, and stages and ghosts in between, in a program without waits."""
+
+    def nest(p: Writer, left: Sequence[str], value: Any) -> Any:
+        for k, step in enumerate(left):
+            behind = left[k + 1 :]
+            if step == "call":
+                value = p.unary_a(value, label=k % 4)
+            elif step == "ghosts":
+                p.ghosts(k)
+            elif step == "stage":
+                p.stage()
+            elif step == "map":
+                found = p.map(lambda part, v=value, more=behind: nest(p, more[part:], v), (0, 1))
+                return p.binary(*found, label=0)
+            else:
+                found = p.concurrent(
+                    lambda v=value, more=behind: nest(p, more[1:], v),
+                    lambda v=value, more=behind: nest(p, more[2:], p.unary_b(v, label=1)),
+                )
+                return p.binary(*found, label=0)
+        return p.unary_a(value, label=3)
+
+    model = Given(lambda p: nest(p, steps, p.leaf(word=1, label=2)))
+    for options in (RecordingOptions(), RecordingOptions(phases=False, hoisting=False)):
+        recording = recorded(model, options).recording
+        ours, theirs = (
+            recording.recorded([Scripted((), 0)] * 2, None, is_checked=is_checked)
+            for is_checked in (False, True)
+        )
+        same(ours.graph, theirs.graph)
+
+
+def test_a_chain_takes_any_numbers_that_its_block_may_be_given() -> None:
+    def program(p: Writer) -> Any:
+        value = p.leaf(word=1, label=2)
+        plain = p.chain(p.unary_a, value, 3)
+        labelled = p.chain(p.unary_b, plain[-1], 2, label=np.array([1, 3], dtype=np.int32))
+        single = p.chain(p.unary_a, labelled[-1], 1, label=[2])
+        many = p.chain(p.many, single[-1], 2, word=[1, 2], label=[0, 1])
+        nothing = p.chain(p.unary_a, many[-1], 0)
+        assert list(nothing) == []
+        return [*labelled, *single, *many]
+
+    recording = Given(program).recording
+    ours, theirs = (
+        recording.recorded([Scripted((), 0)], None, is_checked=is_checked)
+        for is_checked in (False, True)
+    )
+    same(ours.graph, theirs.graph)
+    same_pulls(ours, theirs)
+    assert ours.pulls["label"][ours.outputs].tolist() == [1, 3, 2, 0, 1]
+
+
+def test_a_number_that_is_none_is_told() -> None:
+    with pytest.raises(ProgramError, match="without a number that it needs"):
+        Given(lambda p: p.leaf(word=-1)).recording.recorded(
+            [Scripted((), 0)], None, is_checked=False
+        )
