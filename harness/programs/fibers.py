@@ -71,7 +71,7 @@ class Fibers:
         self._waits: list[Waiting] = []
         self._at_stage: list[Fiber] = []
         self._results: dict[int, Any] = {}
-        self._n_alive = self._n_fibers = self._n_instances = 0
+        self._n_alive = self._n_fibers = self._most_alive = 0
         self._n_taken = 0  # requests that wait, and were counted when they were taken
         self._running = NOBODY  # whose calls are recorded now
 
@@ -81,7 +81,8 @@ class Fibers:
         Raises ProgramError for a program that breaks the rules.
         """
         recorder = self._recorder
-        self._n_instances = self._n_alive = self._n_fibers = len(instances)
+        self._n_alive = self._n_fibers = len(instances)
+        self._most_alive = MOST_FIBERS * len(instances)
         with deep_calls(), no_collection():
             for k, instance in enumerate(instances):
                 recorder.note((RESUME, k))
@@ -112,6 +113,7 @@ class Fibers:
         ready, pick, recorder = self._ready, self._pick, self._recorder
         note, first_of_round = recorder.note, recorder.first_of_round
         now_waiting, now_waited = self._waiting.append, self._waits.append
+        is_plain = not recorder.is_checked
         while ready:
             fiber, answer = ready.pop() if pick is None else ready.pop(pick(len(ready)))
             send, number = fiber[0], fiber[1]
@@ -121,6 +123,10 @@ class Fibers:
             try:
                 request = send(answer)
                 while type(request) is not tuple or request[0] < first_of_round:
+                    if is_plain and type(request) is Fork and request.branches:
+                        recorder.n_open -= 1
+                        self._branch(fiber, request.branches)
+                        break
                     answer = self._asked(fiber, request)
                     if answer is NOT_YET:
                         break
@@ -168,7 +174,7 @@ class Fibers:
     def _branch(self, fiber: Fiber, branches: Sequence[Body]) -> None:
         n, first = len(branches), self._n_fibers
         self._n_alive += n
-        if self._n_alive > MOST_FIBERS * self._n_instances:
+        if self._n_alive > self._most_alive:
             raise ProgramError(
                 f"{getattr(branches[0], '__name__', 'a program')} is forked without end:"
                 f" {self._n_alive} fibers are alive; allowed are {MOST_FIBERS} an instance"

@@ -6,7 +6,6 @@ whose values have to be computed, or at the end of the mini-batch.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -37,6 +36,7 @@ from harness.programs.log import (
     CLOSE,
     OPEN,
 )
+from harness.programs.packing import packed
 from harness.programs.pieces import Piece
 from harness.programs.recorder import Recorder, Rules
 from harness.programs.taint import Feeds
@@ -162,12 +162,9 @@ class LoggedRecorder(Recorder):
 
     def _decode(self, log: Sequence[int]) -> None:
         """Raises TypeError where anything in the log is no number of 32 bits."""
-        try:
-            packed = struct.Struct(f"{len(log)}i").pack(*log)  # a sixth of what NumPy takes
-        except struct.error as error:
-            raise TypeError("a block is called with what is no value") from error
+        entries = packed(log)
         self._log.clear()
-        self._decoder.take(np.frombuffer(packed, dtype=np.int32))
+        self._decoder.take(entries)
 
     def numbers_of(self, name: str, vertices: Sequence[int]) -> list[int]:
         """External numbers of any vertices, -1 where there is none."""

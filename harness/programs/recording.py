@@ -15,12 +15,13 @@ from harness.programs.checked import CheckedRecorder
 from harness.programs.decisions import Drawn, NumberAskedFor
 from harness.programs.fibers import Fibers, Pick, Program, Waiting
 from harness.programs.logged import LoggedRecorder
+from harness.programs.packing import packed
 from harness.programs.pieces import Piece
 from harness.programs.recorder import Recorder, RecordingOptions, Rules
 from harness.programs.taint import TAINTED, Feeds, static_depths
 from harness.programs.verify import Fitting
 from harness.programs.writer import Wait
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import IntArray
 from harness.values.graph import Graph, MiniBatch
 from harness.vertex.program import VertexFunction
 
@@ -30,13 +31,16 @@ FAULTS = (
     OverflowError,
 )
 Key = Callable[[Any], int]
+# Numbers that instances decide by, by the instance's id, with the instance, so that it stays its.
+KeptNumbers = dict[int, tuple[Any, Drawn]]
+MOST_KEPT = 10_000  # instances; 5 KB each where a program waits thirty times
 
 
 class Recording:
     """Records mini-batches of one model's programs.
 
     functions: by name, `output` among them. types: names of those that are blocks. program: of one
-    instance. key_of: the number of an instance, by which it decides.
+    instance. key_of: the number of an instance, by which it decides. kept: what is known of these.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class Recording:
         key_of: Key,
         seed: int,
         options: RecordingOptions,
+        kept: KeptNumbers | None = None,
     ) -> None:
         self.shapes: dict[str, BlockShape] = block_shapes(functions, types)
         self.type_names = ("unbatchable", *types)
@@ -58,7 +63,7 @@ class Recording:
         n_types = len(self.type_names)
         self._text = call_text(self.shapes, self.pulls)
         self._fitting = Fitting(self.shapes.values(), n_types, self.pulls)
-        self._drawn: dict[int, tuple[Any, Drawn]] = {}  # with the instance, whose id stays its own
+        self._kept: KeptNumbers = {} if kept is None else kept
         self.feeds = np.zeros((n_types, n_types), dtype=np.bool_)
         self.static = self._static()
 
@@ -101,7 +106,9 @@ class Recording:
 
     def drawn(self, instances: Sequence[Any]) -> list[Drawn]:
         """The numbers that instances decide by: those that were asked for are kept."""
-        found, known = [], self._drawn
+        found, known = [], self._kept
+        if len(known) > MOST_KEPT:
+            known.clear()
         for instance in instances:
             if id(instance) not in known:
                 known[id(instance)] = (instance, Drawn(self.seed, self.key_of(instance)))
@@ -164,6 +171,8 @@ class Decisions:
 def outputs_of(results: Sequence[Any], n: int) -> IntArray:
     """What programs returned: a vertex, or a list of them, in its own order."""
     found = list(chain.from_iterable(r if isinstance(r, list) else [r] for r in results))
-    if not {*map(type, found)} <= {int} or (found and not 0 <= min(found) <= max(found) < n):
-        raise ProgramError("a program returns what no block computed; return a value, or a list")
-    return int_array(found)
+    if {*map(type, found)} <= {int}:
+        vertices = packed(found)
+        if not len(found) or 0 <= vertices.min() <= vertices.max() < n:
+            return vertices
+    raise ProgramError("a program returns what no block computed; return a value, or a list")
