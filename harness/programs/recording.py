@@ -10,16 +10,13 @@ import numpy as np
 
 from harness.errors import ProgramError, ScheduleError
 from harness.programs.blocks import BlockShape, block_shapes
-from harness.programs.call_text import call_text
 from harness.programs.checked import CheckedRecorder
 from harness.programs.decisions import Drawn, NumberAskedFor
 from harness.programs.fibers import Fibers, Pick, Program, Waiting
-from harness.programs.logged import LoggedRecorder
 from harness.programs.packing import packed
 from harness.programs.pieces import Piece
 from harness.programs.recorder import Recorder, RecordingOptions, Rules
 from harness.programs.taint import TAINTED, Feeds, static_depths
-from harness.programs.verify import Fitting
 from harness.programs.writer import Wait
 from harness.values.arrays import IntArray
 from harness.values.graph import Graph, MiniBatch
@@ -61,8 +58,7 @@ class Recording:
         self.pulls = tuple(dict.fromkeys(node.name for node in nodes if node.op == "pull"))
         self.program, self.key_of, self.seed, self.options = program, key_of, seed, options
         n_types = len(self.type_names)
-        self._text = call_text(self.shapes, self.pulls)
-        self._fitting = Fitting(self.shapes.values(), n_types, self.pulls)
+        self.quick: Callable[[Rules, int], Recorder] | None = None  # see harness.programs.quick
         self._kept: KeptNumbers = {} if kept is None else kept
         self.feeds = np.zeros((n_types, n_types), dtype=np.bool_)
         self.static = self._static()
@@ -118,9 +114,9 @@ class Recording:
     def recorder(self, n_instances: int, *, is_checked: bool) -> Recorder:
         """An empty one."""
         rules = Rules(self.shapes, self.pulls, self.static, self.options)
-        if is_checked:
+        if is_checked or self.quick is None:
             return CheckedRecorder(rules, n_instances)
-        return LoggedRecorder(rules, self._text, self._fitting, n_instances)
+        return self.quick(rules, n_instances)
 
     def widens(self, feeds: Feeds) -> bool:
         """Take in which block feeds which; whether that changes what may be hoisted."""

@@ -9,6 +9,7 @@ from harness.contracts.policy import Policy
 from harness.contracts.system import Clock
 from harness.engine.live import LiveEngine
 from harness.programs.fibers import Fibers, Waiting
+from harness.programs.quick import quicken
 from harness.programs.recorder import Recorder
 from harness.programs.recording import FAULTS, Decisions, Recording, outputs_of
 from harness.programs.writer import Wait
@@ -24,6 +25,7 @@ class LiveRun:
 
     def __init__(self, recording: Recording, engine: LiveEngine) -> None:
         self.recording, self.engine = recording, engine
+        quicken(recording)
 
     def run(self, instances: Sequence[Any], policy: Policy, clock: Clock) -> None:
         """Run all programs to their end, and the output function on what they return.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,25 @@ from harness.errors import ProgramError
 from harness.programs.fibers import Fibers, Waiting
 from harness.programs.model import recorded
 from harness.programs.pieces import Piece
+from harness.programs.quick import quicken, record_quickly
 from harness.programs.recorder import Recorder, RecordingOptions
 from harness.programs.recording import FAULTS, Decisions, Recording
 from harness.programs.writer import Writer
 from harness.values.graph import Graph, MiniBatch
 from tests.programs.test_bad_programs import BAD, Given
-from tests.programs.test_recording import EVERY, MODELS
+from tests.programs.test_recording import EVERY, OPTIONS
 from tests.support.scripted_programs import Scripted, ScriptedModel, instances
+
+MODELS = [recorded(ScriptedModel(), options) for options in OPTIONS]
+for one in MODELS:
+    record_quickly(one)
+
+
+def quick(program: Callable[[Writer], Any]) -> Recording:
+    """A recording of a program by compiled code."""
+    recording = Given(program).recording
+    quicken(recording)
+    return recording
 
 
 def same(ours: Any, theirs: Any) -> None:
@@ -109,9 +121,9 @@ def test_rounds_are_decoded_one_by_one(batch: list[Scripted], model: ScriptedMod
     ids=lambda one: one.__name__,
 )
 def test_what_is_wrong_is_found_without_a_look_at_single_calls(program: Any) -> None:
-    model = Given(program)
+    recording = quick(program)
     with pytest.raises(FAULTS):
-        model.recording.recorded([Scripted((), 0)], None, is_checked=False)
+        recording.recorded([Scripted((), 0)], None, is_checked=False)
 
 
 @settings(deadline=None, max_examples=30)
@@ -142,6 +154,7 @@ def test_nested_branches_are_as_deep_as_counted(steps: list[str]) -> None:
     model = Given(lambda p: nest(p, steps, p.leaf(word=1, label=2)))
     for options in (RecordingOptions(), RecordingOptions(phases=False, hoisting=False)):
         recording = recorded(model, options).recording
+        quicken(recording)
         ours, theirs = (
             recording.recorded([Scripted((), 0)] * 2, None, is_checked=is_checked)
             for is_checked in (False, True)
@@ -160,7 +173,7 @@ def test_a_chain_takes_any_numbers_that_its_block_may_be_given() -> None:
         assert list(nothing) == []
         return [*labelled, *single, *many]
 
-    recording = Given(program).recording
+    recording = quick(program)
     ours, theirs = (
         recording.recorded([Scripted((), 0)], None, is_checked=is_checked)
         for is_checked in (False, True)
@@ -172,6 +185,4 @@ def test_a_chain_takes_any_numbers_that_its_block_may_be_given() -> None:
 
 def test_a_number_that_is_none_is_told() -> None:
     with pytest.raises(ProgramError, match="without a number that it needs"):
-        Given(lambda p: p.leaf(word=-1)).recording.recorded(
-            [Scripted((), 0)], None, is_checked=False
-        )
+        quick(lambda p: p.leaf(word=-1)).recorded([Scripted((), 0)], None, is_checked=False)

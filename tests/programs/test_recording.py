@@ -17,6 +17,7 @@ from harness.engine.switches import Switches
 from harness.interpreter import interpret
 from harness.oracle import run_reference
 from harness.programs.model import recorded
+from harness.programs.quick import record_quickly
 from harness.programs.recorder import RecordingOptions
 from harness.values.graph import MiniBatch
 from harness.values.schedule import check_schedule
@@ -26,6 +27,8 @@ from tests.support.scripted_programs import Choose, Script, Scripted, ScriptedMo
 
 OPTIONS = [RecordingOptions(*values) for values in itertools.product((True, False), repeat=4)]
 MODELS = [recorded(ScriptedModel(), options) for options in OPTIONS]
+for one in MODELS:
+    record_quickly(one)
 WEIGHTS = initial_weights(MODELS[0], 3)
 # All others meet random graphs in tests/policies, and compile for a minute.
 POLICIES = ("inline_depth", "agenda", "depth", "critical_share", "unbatched")
