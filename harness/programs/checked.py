@@ -44,6 +44,8 @@ class CheckedRecorder(Recorder):
         self.args: list[int] = []
         self.pulled: dict[str, dict[int, int]] = {name: {} for name in rules.names}
         self._n_given = 0
+        n_types = len(rules.static)  # refused: what would feed what, had its depth not gone back
+        self._refused: Feeds = np.zeros((n_types, n_types), dtype=np.bool_)
         for name, shape in rules.shapes.items():
             self.__dict__[name] = self._block(shape)
 
@@ -114,6 +116,7 @@ class CheckedRecorder(Recorder):
                     " reads; give it the value of a block that scatters all of them"
                 )
             if self.counters[operand] >= counter:
+                self._refused[self.types[operand], shape.type_id] = True
                 raise ProgramError(
                     f"{where} at depth {depth_of(counter)} of phase {phase_of(counter)}, but"
                     f" operand {k} is of depth {depth_of(self.counters[operand])} of phase"
@@ -208,7 +211,7 @@ class CheckedRecorder(Recorder):
 
     def feeds(self) -> Feeds:
         """Which type's vertices are arguments of which type's."""
-        return fed_in(self.types, self.arg_ends, self.args, len(self.rules.static))
+        return self._refused | fed_in(self.types, self.arg_ends, self.args, len(self.rules.static))
 
     def numbers_of(self, name: str, vertices: Sequence[int]) -> list[int]:
         """External numbers of any vertices, -1 where there is none."""

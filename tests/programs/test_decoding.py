@@ -11,9 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.contracts.model import Model
 from harness.errors import ProgramError
+from harness.models.stack_rnn import StackRNN
+from harness.programs import recording as recording_module
+from harness.programs.decisions import chance
 from harness.programs.fibers import Fibers, Waiting
-from harness.programs.model import recorded
+from harness.programs.model import recorded, recording_of
 from harness.programs.pieces import Piece
 from harness.programs.quick import quicken, record_quickly
 from harness.programs.recorder import Recorder, RecordingOptions
@@ -21,6 +25,7 @@ from harness.programs.recording import FAULTS, Decisions, Recording
 from harness.programs.writer import Writer
 from harness.values.graph import Graph, MiniBatch
 from tests.programs.test_bad_programs import BAD, Given
+from tests.programs.test_program_models import DECIDED, SENTENCES, SIZES, WITH_ARRAYS
 from tests.programs.test_recording import EVERY, OPTIONS
 from tests.support.scripted_programs import Scripted, ScriptedModel, instances
 
@@ -186,3 +191,58 @@ def test_a_chain_takes_any_numbers_that_its_block_may_be_given() -> None:
 def test_a_number_that_is_none_is_told() -> None:
     with pytest.raises(ProgramError, match="without a number that it needs"):
         quick(lambda p: p.leaf(word=-1)).recorded([Scripted((), 0)], None, is_checked=False)
+
+
+@pytest.mark.parametrize(
+    ("model", "batch"),
+    [*((model, SENTENCES) for model in DECIDED), *WITH_ARRAYS],
+    ids=lambda one: getattr(one, "name", ""),
+)
+def test_models_are_recorded_as_counted(model: Model, batch: Sequence[Any]) -> None:
+    recording = recording_of(model, RecordingOptions())
+    quicken(recording)
+    for pick in (None, random.Random(3).randrange):
+        recording.mini_batch(batch, pick)
+        ours, theirs = (
+            recording.recorded(batch, None, is_checked=is_checked) for is_checked in (False, True)
+        )
+        same(ours.graph, theirs.graph)
+        same_pulls(ours, theirs)
+        np.testing.assert_array_equal(ours.outputs, theirs.outputs)
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_blocks_that_feed_each_other_in_a_new_way_are_no_fault(is_quick: bool) -> None:
+    """The first sentence has one word: no buffer has read another one, as those behind it do."""
+    model = StackRNN(SIZES)
+    if is_quick:
+        record_quickly(model)
+    for sentence in SENTENCES:
+        ours = model.mini_batch([sentence])
+        theirs = recording_of(StackRNN(SIZES), RecordingOptions()).mini_batch([sentence])
+        np.testing.assert_array_equal(ours.graph.types, theirs.graph.types)
+        np.testing.assert_array_equal(ours.graph.args, theirs.graph.args)
+
+
+def test_numbers_are_drawn_once_and_kept_with_their_instance() -> None:
+    model = StackRNN(SIZES)
+    model.mini_batch(SENTENCES)
+    drawn = model.recording.drawn(SENTENCES)
+    before = [dict(numbers) for numbers in drawn]
+    assert [len(numbers) for numbers in before] == [2 * s.n_words - 2 for s in SENTENCES]
+    for numbers, sentence in zip(before, SENTENCES, strict=True):
+        for key, number in numbers.items():
+            assert key is not None
+            assert number == chance(model.seed, model.key_of(sentence), *key)
+    other = recorded(model, RecordingOptions(ghosts=False))
+    other.mini_batch(SENTENCES[::-1])
+    assert model.recording.drawn(SENTENCES) == before
+    assert all(a is b for a, b in zip(other.recording.drawn(SENTENCES), drawn, strict=True))
+
+
+def test_numbers_of_many_instances_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording_module, "MOST_KEPT", 4)
+    model = StackRNN(SIZES)
+    for sentence in [*SENTENCES, *SENTENCES]:
+        model.mini_batch([sentence])
+        assert len(model.kept) <= 5

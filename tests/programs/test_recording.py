@@ -26,8 +26,9 @@ from tests.support.learned import schedule_by
 from tests.support.scripted_programs import Choose, Script, Scripted, ScriptedModel, instances
 
 OPTIONS = [RecordingOptions(*values) for values in itertools.product((True, False), repeat=4)]
-MODELS = [recorded(ScriptedModel(), options) for options in OPTIONS]
-for one in MODELS:
+# Recorded call by call, and by compiled code.
+MODELS = [recorded(ScriptedModel(), options) for options in OPTIONS * 2]
+for one in MODELS[len(OPTIONS) :]:
     record_quickly(one)
 WEIGHTS = initial_weights(MODELS[0], 3)
 # All others meet random graphs in tests/policies, and compile for a minute.
