@@ -121,7 +121,7 @@ def decoded(
             n_args, first = log[first], first + 1
         type_id, i = kind_types[kind], first + n_args
         begin, end = first_name[kind], first_name[kind + 1]
-        for k in range(times):
+        for k in range(min(times, 2)):
             types[n] = type_id
             counters[n] = counter
             if statics[type_id] == TAINTED:
@@ -133,9 +133,8 @@ def decoded(
             depths[2, n] = counters[n] & (ONE_PHASE - 1)
             for slot in range(n_args):
                 args[m + slot] = n - 1 if k else log[first + slot]
-            if k < 2:  # later ones of a chain are as the second
-                found = _fault(n, m, n_args, types, counters, args, n_slots, fits, feeds)
-                fault = found if fault == FINE else fault
+            found = _fault(n, m, n_args, types, counters, args, n_slots, fits, feeds)
+            fault = found if fault == FINE else fault
             for name in range(len(pulls)):
                 pulls[name, n] = NO_NUMBER
             for j in range(begin, end):
@@ -146,11 +145,48 @@ def decoded(
             m += n_args
             n += 1
             arg_start[n] = m
+        if times > 2:
+            for name in range(len(pulls)):
+                pulls[name, n : n + times - 2] = NO_NUMBER
+            for j in range(begin, end):
+                given = log[i + (j - begin) * times + 2 : i + (j - begin + 1) * times]
+                pulls[names[j], n : n + times - 2] = given
+                if needs[type_id, names[j]] and given.min() < 0 and fault == FINE:
+                    fault = LACKING
+            step = 1 if statics[type_id] == TAINTED else 0
+            _go_on(n, times - 2, step, types, counters, depths, arg_start, args)
+            n, m, counter = n + times - 2, m + times - 2, counter + step * (times - 2)
         i += times * (end - begin)
     fibers[state[FIBER]] = state[COUNTER] = counter
     state[N], state[N_ARGS] = n, m
     if state[FAULT] == FINE:
         state[FAULT] = fault
+
+
+@compiled
+def _go_on(
+    n: int,
+    times: int,
+    step: int,
+    types: IntArray,
+    counters: Longs,
+    depths: IntArray,
+    arg_start: IntArray,
+    args: IntArray,
+) -> None:
+    """Calls of a chain from vertex n on, which are as the one before, each `step` deeper."""
+    before, type_id = counters[n - 1], types[n - 1]
+    now, phase = depths[0, n - 1], depths[1, n - 1]
+    first = arg_start[n]
+    for k in range(times):
+        types[n + k] = type_id
+        counters[n + k] = before + (k + 1) * step
+        args[first + k] = n + k - 1
+        arg_start[n + k + 1] = first + k + 1
+    for k in range(times):
+        depths[0, n + k] = now
+        depths[1, n + k] = phase
+        depths[2, n + k] = counters[n + k] & (ONE_PHASE - 1)
 
 
 @inlined

@@ -246,3 +246,14 @@ def test_numbers_of_many_instances_are_not_kept_for_ever(monkeypatch: pytest.Mon
     for sentence in [*SENTENCES, *SENTENCES]:
         model.mini_batch([sentence])
         assert len(model.kept) <= 5
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_number_that_is_none_is_told_wherever_in_a_chain_it_stands(place: int) -> None:
+    def program(p: Writer) -> Any:
+        words = [1, 2, 0, 3]
+        words[place] = -1
+        return p.chain(p.many, p.leaf(word=1), 4, word=words)[-1]
+
+    with pytest.raises(ProgramError, match="without a number that it needs"):
+        quick(program).recorded([Scripted((), 0)], None, is_checked=False)
