@@ -89,16 +89,24 @@ class DRNN(ProgramModel):
 
     def program(self, p: Writer, sentence: Chain) -> Body:
         """The root and all that grows below it, those first that fewer decisions lead to."""
-        label = int(sentence.labels[0])
+        label, top = int(sentence.labels[0]), Place()
         root = p.root(word=int(sentence.words[0]), label=label)
-        found = [(Place().path, root)]
-        has_child, _ = self.grows(Place(), (yield p.chance(root, Place().path)))
+        found = {top.path: root}
+        has_child, _ = self.grows(*top[1:], (yield p.chance(root, top.path)))
         if has_child:
-            yield from self._grown(p, root, None, Place().child, label, found)
-        return [node for _, node in sorted(found)]
+            yield from self._grown(p, root, None, *top.child, label, found)
+        return [found[path] for path in sorted(found)]
 
     def _grown(
-        self, p: Writer, parent: Any, before: Any, place: Place, label: int, found: list[Any]
+        self,
+        p: Writer,
+        parent: Any,
+        before: Any,
+        path: int,
+        generation: int,
+        sibling: int,
+        label: int,
+        found: dict[int, Any],
     ) -> Body:
         """Find a node, the tree below it, and its next siblings with theirs, each with its path.
 
@@ -109,34 +117,38 @@ class DRNN(ProgramModel):
                 node = p.first(parent, label=label)
             else:
                 node = p.next(parent, before, label=label)
-            found.append((place.path, node))
-            has_child, has_next = self.grows(place, (yield p.chance(node, place.path)))
+            found[path] = node
+            number = yield p.chance(node, path)
+            has_child, has_next = self.grows(generation, sibling, number)
+            child, following = 2 * path, 2 * path + 1
             if has_child and has_next:
                 yield p.fork(
-                    self._grown(p, node, None, place.child, label, found),
-                    self._grown(p, parent, node, place.next, label, found),
+                    self._grown(p, node, None, child, generation + 1, 0, label, found),
+                    self._grown(p, parent, node, following, generation, sibling + 1, label, found),
                 )
                 return
             if has_child:
-                parent, before, place = node, None, place.child
+                parent, before, path = node, None, child
+                generation, sibling = generation + 1, 0
             elif has_next:
-                before, place = node, place.next
+                before, path, sibling = node, following, sibling + 1
             else:
                 return
 
-    def grows(self, place: Place, number: float) -> tuple[bool, bool]:
+    def grows(self, generation: int, sibling: int, number: float) -> tuple[bool, bool]:
         """Whether a node has a first child, and a next sibling, from a number in [0, 1).
 
         The number's later digits are as good as a second one.
         """
-        has_child = place.generation < self.generations and number < self.p_child
-        if place.generation == 0 or place.sibling + 1 >= self.siblings:
+        has_child = generation < self.generations and number < self.p_child
+        if generation == 0 or sibling + 1 >= self.siblings:
             return has_child, False
         return has_child, number * LATER_DIGITS % 1.0 < self.p_sibling
 
     def decides(self, sentence: Chain, place: Place) -> tuple[bool, bool]:
         """What the program decides there as it waits."""
-        return self.grows(place, chance(self.seed, self.key_of(sentence), place.path))
+        number = chance(self.seed, self.key_of(sentence), place.path)
+        return self.grows(place.generation, place.sibling, number)
 
     def root(self, v: VertexTracer) -> None:
         """A random vector: a row of a table."""

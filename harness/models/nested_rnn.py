@@ -40,7 +40,7 @@ class NestedRNN(ProgramModel):
             raise ConfigError(f"most={most} is below fewest={fewest}; give at least as many")
         sizes.check_equal("nested_rnn's inputs are states")
         super().__init__(sizes, fewest=fewest, most=most, seed=seed)
-        self.fewest, self.most = fewest, most
+        self.fewest, self.most, self._n_lengths = fewest, most, most - fewest + 1
 
     @property
     def state(self) -> Mapping[str, int]:
@@ -77,7 +77,7 @@ class NestedRNN(ProgramModel):
 
     def times(self, number: float) -> int:
         """How often a loop runs, from a number in [0, 1)."""
-        return self.fewest + int(number * (self.most - self.fewest + 1))
+        return self.fewest + int(number * self._n_lengths)
 
     def loops(self, sentence: Chain) -> list[int]:
         """How often the inner loop runs in each step of the outer one."""

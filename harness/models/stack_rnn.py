@@ -59,10 +59,11 @@ class StackRNN(ProgramModel):
         stack.append(p.push(buffer.pop(), stack[-1]))
         labels, read = self.labels(sentence), []
         for step, label in enumerate(labels):
-            read.append(p.decide(stack[-1], buffer[-1], label=label))
+            state = p.decide(stack[-1], buffer[-1], label=label)
+            read.append(state)
             if step == len(labels) - 1:
                 break
-            score = yield p.chance(read[-1], step)
+            score = yield p.chance(state, step)
             if shifts(score, len(buffer) - 1, len(stack) - 1):
                 pushed = buffer.pop()
                 p.ghosts(1)
@@ -74,9 +75,8 @@ class StackRNN(ProgramModel):
 
     def labels(self, sentence: Chain) -> list[int]:
         """The action that the loss asks for at every step, from the labels of the words."""
-        n = 2 * sentence.n_words - 1
-        labels = sentence.labels.tolist()
-        return [labels[step // 2] % N_ACTIONS for step in range(n)]
+        of_words = (sentence.labels % N_ACTIONS).tolist()
+        return [label for label in of_words for _ in range(2)][:-1]
 
     def actions(self, sentence: Chain) -> list[bool]:
         """Whether each step but the last shifts: what the program decides as it waits."""

@@ -42,3 +42,24 @@ def key_of(*arrays: IntArray) -> int:
     for array in arrays:
         found = zlib.crc32(array.astype("<i4").tobytes(), found)
     return found
+
+
+class NumberAskedFor(Exception):  # noqa: N818 - whoever asks says what is wrong
+    """There is no key: what is asked for is not drawn."""
+
+
+class Drawn(dict[tuple[int, ...] | None, float]):
+    """The numbers of one instance by key; each is drawn when it is first asked for.
+
+    Raises NumberAskedFor for no key.
+    """
+
+    def __init__(self, seed: int, instance: int) -> None:
+        super().__init__()
+        self._state = mixed(0, seed, instance)
+
+    def __missing__(self, key: tuple[int, ...] | None) -> float:
+        if key is None:
+            raise NumberAskedFor
+        self[key] = found = chance_from(self._state, key)
+        return found

@@ -16,38 +16,35 @@ from types import GeneratorType
 from typing import Any, Protocol
 
 from harness.errors import ProgramError
-from harness.programs.counter import phase_of
+from harness.programs.log import END, FORK, RESUME
 from harness.programs.recorder import MOST_VERTICES, Recorder
-from harness.programs.writer import Body, Fork, Wait
+from harness.programs.writer import Body, Fork, Stage, Wait
 
 DEEPEST_CALLS = 5_000  # Python's own stack; forks do not use it
 MOST_FIBERS = 100_000  # of one instance, at one time
+NOBODY = -1
+NOT_YET = object()  # the answer to what has to be waited for
 Program = Callable[[Any, Any], Any]
 Pick = Callable[[int], int]  # which of n ready fibers goes on
 
 
-class Fiber:
-    """One branch of one instance: where it is, and who waits for it.
+class Join:
+    """What a fiber that forked waits for.
 
-    send: goes on with its body. counter: its depth. deepest: of its branches that have ended.
-    results: of its branches. (A plain class: thousands are made for every mini-batch.)
+    results: of its branches. n_left: that have not ended.
     """
 
-    __slots__ = (
-        *("body", "send", "instance", "counter", "parent"),
-        *("place", "deepest", "n_branches", "results"),
-    )
+    __slots__ = ("fiber", "n_left", "results")
 
-    def __init__(
-        self, body: Body, instance: int, counter: int, parent: Fiber | None, place: int
-    ) -> None:
-        self.body, self.send, self.instance, self.counter = body, body.send, instance, counter
-        self.parent, self.place = parent, place
-        self.deepest = self.n_branches = 0
-        self.results: list[Any] = []
+    def __init__(self, fiber: Fiber, n: int) -> None:
+        self.fiber, self.n_left, self.results = fiber, n, [None] * n
 
 
-Waiting = tuple[Fiber, Wait]
+# One branch of one instance. A plain tuple, since thousands are made for every mini-batch: what
+# goes on with its body, its number, its instance, where it is joined and as which branch.
+Fiber = tuple[Callable[[Any], Any], int, int, Join | None, int]
+# For a number once `of` is computed: (of, key) from p.chance, or any other Wait.
+Waiting = tuple[Any, tuple[int, ...]] | Wait
 
 
 class Answers(Protocol):
@@ -56,39 +53,44 @@ class Answers(Protocol):
     def end_round(self) -> None:
         """All that is recorded and not yet computed is a round: it may be computed now."""
 
-    def numbers(self, waiting: Sequence[Waiting]) -> Sequence[float]:
-        """The numbers that these fibers wait for, all of rounds that have ended."""
-
-
-def last_made(n: int) -> int:
-    """Go on with the newest fiber: as few as can be are there at one time."""
-    return n - 1
+    def numbers(self, instances: Sequence[int], waits: Sequence[Waiting]) -> Sequence[float]:
+        """The numbers that are waited for, all of rounds that have ended; whose each is."""
 
 
 class Fibers:
-    """All programs of one mini-batch."""
+    """All programs of one mini-batch.
 
-    def __init__(self, recorder: Recorder, answers: Answers, pick: Pick = last_made) -> None:
+    pick: which of n ready fibers goes on; the newest unless given, so that as few as can be are
+    there at one time.
+    """
+
+    def __init__(self, recorder: Recorder, answers: Answers, pick: Pick | None = None) -> None:
         self._recorder, self._answers, self._pick = recorder, answers, pick
         self._ready: list[tuple[Fiber, Any]] = []
-        self._waiting: list[Waiting] = []
+        self._waiting: list[Fiber] = []
+        self._waits: list[Waiting] = []
         self._at_stage: list[Fiber] = []
         self._results: dict[int, Any] = {}
-        self._n_alive = self._n_instances = 0
+        self._n_alive = self._n_fibers = self._most_alive = 0
+        self._n_taken = 0  # requests that wait, and were counted when they were taken
+        self._running = NOBODY  # whose calls are recorded now
 
     def run(self, program: Program, instances: Sequence[Any]) -> list[Any]:
         """Results of all programs, in the order of the instances.
 
         Raises ProgramError for a program that breaks the rules.
         """
-        recorder, self._n_instances = self._recorder, len(instances)
+        recorder = self._recorder
+        self._n_alive = self._n_fibers = len(instances)
+        self._most_alive = MOST_FIBERS * len(instances)
         with deep_calls(), no_collection():
             for k, instance in enumerate(instances):
-                recorder.counter = recorder.base
+                recorder.note((RESUME, k))
                 result = program(recorder, instance)
                 if type(result) is GeneratorType:
-                    self._start(Fiber(result, k, recorder.counter, None, 0))
+                    self._ready.append(((result.send, k, k, None, 0), None))
                 else:
+                    self._n_alive -= 1
                     self._results[k] = result
             self._run_all()
             self._answers.end_round()
@@ -97,98 +99,126 @@ class Fibers:
 
     def _run_all(self) -> None:
         while self._ready or self._waiting or self._at_stage:
-            ready, pick = self._ready, self._pick  # rounds and stages make new lists
-            while ready:
-                self._advance(*(ready.pop() if pick is last_made else ready.pop(pick(len(ready)))))
+            self._run_ready()
             if self._waiting:
                 self._next_round()
             elif self._at_stage:
                 self._next_stage()
 
-    def _start(self, fiber: Fiber) -> None:
-        self._n_alive += 1
-        if self._n_alive > MOST_FIBERS * self._n_instances:
-            raise ProgramError(
-                f"{getattr(fiber.body, '__name__', 'a program')} is forked without end:"
-                f" {self._n_alive} fibers are alive; allowed are {MOST_FIBERS} an instance"
-            )
-        self._ready.append((fiber, None))
-
-    def _advance(self, fiber: Fiber, answer: Any) -> None:
-        """Run one fiber until it ends or asks for what is not there yet.
+    def _run_ready(self) -> None:
+        """Run fibers until each has ended, or asked for what is not there yet.
 
         What nearly all do, to wait for what they have just recorded, is found out first.
         """
-        recorder, counters, floor = self._recorder, self._recorder.counters, self._recorder.floor
-        counter = fiber.counter
-        recorder.counter = counter if counter >= floor else recorder.caught_up(counter)
-        send, is_plain = fiber.send, not recorder.is_checked
-        while True:
+        ready, pick, recorder = self._ready, self._pick, self._recorder
+        note, first_of_round = recorder.note, recorder.first_of_round
+        now_waiting, now_waited = self._waiting.append, self._waits.append
+        is_plain = not recorder.is_checked
+        while ready:
+            fiber, answer = ready.pop() if pick is None else ready.pop(pick(len(ready)))
+            send, number = fiber[0], fiber[1]
+            if number != self._running:
+                note((RESUME, number))
+                self._running = number
             try:
                 request = send(answer)
+                while type(request) is not tuple or request[0] < first_of_round:
+                    if is_plain and type(request) is Fork and request.branches:
+                        recorder.n_open -= 1
+                        self._branch(fiber, request.branches)
+                        break
+                    answer = self._asked(fiber, request)
+                    if answer is NOT_YET:
+                        break
+                    request = send(answer)
+                else:
+                    now_waiting(fiber)
+                    now_waited(request)
             except StopIteration as ended:
                 self._end(fiber, ended.value)
-                return
-            kind = type(request)
-            if is_plain and kind is Wait:
-                recorder.n_open -= 1
-            else:
-                recorder.taken(request)
-            answer = None
-            if kind is Wait:
-                of = request.of
-                if type(of) is not int or not 0 <= of < len(counters):
-                    raise ProgramError(
-                        f"{request.made_at} waits for a value of {of!r}, which no block computed;"
-                        " give what a block returned"
-                    )
-                if counters[of] >= floor:
-                    self._waiting.append((fiber, request))
-                    break
-                answer = self._answers.numbers([(fiber, request)])[0]  # of an earlier round
-            elif kind is Fork:
-                if request.branches:
-                    self._branch(fiber, request)
-                    break
-                answer = []
-            elif recorder.options.phases:
-                self._at_stage.append(fiber)
-                break
-        fiber.counter = recorder.counter
 
-    def _branch(self, fiber: Fiber, request: Fork) -> None:
-        n, counter = len(request.branches), self._recorder.counter
-        fiber.results, fiber.n_branches, fiber.deepest = [None] * n, n, counter
+    def _asked(self, fiber: Fiber, request: Any) -> Any:
+        """The answer to any request, NOT_YET where the fiber has to wait for it."""
+        recorder = self._recorder
+        if type(request) is tuple or (not recorder.is_checked and type(request) is Fork):
+            recorder.n_open -= 1
+        else:
+            recorder.taken(request)
+        if type(request) is Fork:
+            if not request.branches:
+                return []
+            self._branch(fiber, request.branches)
+        elif type(request) is Stage:
+            if not recorder.options.phases:
+                return None
+            self._at_stage.append(fiber)
+        else:
+            self._check_known(request)
+            if request[0] < recorder.first_of_round:
+                return self._answers.numbers([fiber[2]], [request])[0]
+            self._n_taken += 1
+            self._waiting.append(fiber)
+            self._waits.append(request)
+        return NOT_YET
+
+    def _check_known(self, wait: Waiting) -> None:
+        """Raise ProgramError unless a block computed what is waited for."""
+        of = wait[0]
+        if type(of) is not int or not 0 <= of < self._recorder.n:
+            made_at = wait.made_at if isinstance(wait, Wait) else "a program"
+            raise ProgramError(
+                f"{made_at} waits for a value of {of!r}, which no block computed; give what a block"
+                " returned"
+            )
+
+    def _branch(self, fiber: Fiber, branches: Sequence[Body]) -> None:
+        n, first = len(branches), self._n_fibers
+        self._n_alive += n
+        if self._n_alive > self._most_alive:
+            raise ProgramError(
+                f"{getattr(branches[0], '__name__', 'a program')} is forked without end:"
+                f" {self._n_alive} fibers are alive; allowed are {MOST_FIBERS} an instance"
+            )
+        self._n_fibers += n
+        self._recorder.note((FORK, first, n))
+        self._running = first
+        join, instance, ready = Join(fiber, n), fiber[2], self._ready
         for place in range(n - 1, -1, -1):  # the first one ends up on top
-            self._start(Fiber(request.branches[place], fiber.instance, counter, fiber, place))
+            ready.append(((branches[place].send, first + place, instance, join, place), None))
 
     def _end(self, fiber: Fiber, result: Any) -> None:
         self._n_alive -= 1
-        parent = fiber.parent
-        if parent is None:
-            self._results[fiber.instance] = result
+        _, _, instance, join, place = fiber
+        if join is None:
+            self._results[instance] = result
             return
-        parent.results[fiber.place] = result
-        parent.deepest = max(parent.deepest, self._recorder.counter)
-        parent.n_branches -= 1
-        if parent.n_branches == 0:
-            parent.counter = parent.deepest
-            self._ready.append((parent, parent.results))
+        self._recorder.note((END, join.fiber[1]))
+        join.results[place] = result
+        join.n_left -= 1
+        if join.n_left == 0:
+            self._ready.append((join.fiber, join.results))
 
     def _next_round(self) -> None:
         """Compute what is recorded, and go on with everyone who waited."""
-        waiting, self._waiting = self._waiting, []
+        waiting, waits, recorder = self._waiting, self._waits, self._recorder
+        self._waiting, self._waits = [], []
+        recorder.n_open -= len(waits) - self._n_taken
+        self._n_taken = 0
+        values = [wait[0] for wait in waits]
+        if {*map(type, values)} != {int} or max(values) >= recorder.n:
+            raise ProgramError("a program waits for what no block computed")
         self._answers.end_round()
-        numbers = self._answers.numbers(waiting)
-        self._recorder.next_round()
-        self._ready = [(fiber, n) for (fiber, _), n in zip(waiting, numbers, strict=True)]
+        numbers = self._answers.numbers([fiber[2] for fiber in waiting], waits)
+        recorder.next_round()
+        self._running = NOBODY
+        self._ready = list(zip(waiting, numbers, strict=True))
         self._ready.reverse()
 
     def _next_stage(self) -> None:
         """All have ended or come to a stage: those at the earliest go on."""
-        counters = [self._recorder.caught_up(fiber.counter) for fiber in self._at_stage]
-        phases = [phase_of(counter) for counter in counters]
-        earliest, fibers = min(phases), self._at_stage
+        fibers = self._at_stage
+        phases = self._recorder.phases_of([fiber[1] for fiber in fibers])
+        earliest = min(phases)
         self._at_stage = [f for f, p in zip(fibers, phases, strict=True) if p > earliest]
         going = [f for f, p in zip(fibers, phases, strict=True) if p == earliest]
         self._ready = [(fiber, None) for fiber in reversed(going)]

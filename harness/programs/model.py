@@ -13,7 +13,7 @@ from harness.contracts.model import Model, ModelSizes, traced_functions
 from harness.errors import ConfigError
 from harness.programs.decisions import key_of
 from harness.programs.recorder import RecordingOptions
-from harness.programs.recording import Recording
+from harness.programs.recording import KeptNumbers, Recording
 from harness.programs.writer import Writer
 from harness.values.bounds import LARGEST_SEED, check_count
 from harness.values.graph import MiniBatch
@@ -35,6 +35,7 @@ class ProgramModel(Model):
         check_count("model.options.seed", seed, 0, LARGEST_SEED)
         super().__init__(sizes, seed=seed, **options)
         self.seed = seed
+        self.kept: KeptNumbers = {}  # of all of its recordings
         types = []
         for name in type(self).vertex_types:
             for weights in self.copies.get(name, ()):
@@ -76,7 +77,8 @@ def recording_of(model: Model, options: RecordingOptions) -> Recording:
         raise ConfigError(f"model {model.name} has no program; it is made of arrays alone")
     functions, seed = traced_functions(model), getattr(model, "seed", 0)
     key = getattr(model, "key_of", _no_key)
-    return Recording(functions, model.vertex_types, program, key, seed, options)
+    kept: KeptNumbers = getattr(model, "kept", {})
+    return Recording(functions, model.vertex_types, program, key, seed, options, kept)
 
 
 def recorded(model: M, options: RecordingOptions) -> M:

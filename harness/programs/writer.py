@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from types import FrameType, GeneratorType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.errors import ProgramError
 
@@ -36,7 +36,8 @@ class Fork(NamedTuple):
 class Wait(NamedTuple):
     """For a number, once `of` is computed: state[column], or what a generator decides.
 
-    key: of harness.programs.decisions; None where the number itself is asked for.
+    key: of harness.programs.decisions; None where the number itself is asked for. (A recorder that
+    looks at nothing has a plain pair of `of` and the key for these.)
     """
 
     of: Any
@@ -53,7 +54,6 @@ class Stage(NamedTuple):
 
 
 Request = Fork | Wait | Stage
-_new = tuple.__new__  # a third of what a named tuple's own takes; waits are made by thousands
 
 
 class Writer(ABC):
@@ -68,9 +68,10 @@ class Writer(ABC):
         self.is_checked, self.n_open = is_checked, 0
         self._made: dict[int, Request] = {}
 
-    @abstractmethod
-    def __getattr__(self, name: str) -> Block:
-        """Return the block of that name; raises ProgramError where the model has none."""
+    if TYPE_CHECKING:  # a class that has it looks up all of its attributes four times as slowly
+
+        def __getattr__(self, name: str) -> Block:
+            """Return the block of that name."""
 
     @abstractmethod
     def concurrent(self, *branches: Callable[[], Any]) -> list[Any]:
@@ -122,7 +123,7 @@ class Writer(ABC):
     def chance(self, of: Any, *key: int) -> Any:
         """To be yielded: once `of` is computed, a number in [0, 1) that its key alone decides."""
         self.n_open += 1
-        wait = _new(Wait, (of, key, "", 0, ""))
+        wait = Wait(of, key, "", 0, "")
         return self._checked(wait) if self.is_checked else wait
 
     def _checked(self, request: Fork | Wait) -> Request:

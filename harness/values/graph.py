@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,20 @@ class Graph:
                 take(self, name, int_array(getattr(self, name)))
         self._check()
         self._check_follows()
+
+    @classmethod
+    def proved(cls, **arrays: Any) -> Graph:
+        """A graph of what was proved already by whoever made it, in a pass of its own.
+
+        arrays: types, arg_start, args, type_names, rounds, phases and depths, read-only.
+        """
+        made = object.__new__(cls)
+        for name, value in arrays.items():
+            object.__setattr__(made, name, value)
+        n_types = len(arrays["type_names"])
+        object.__setattr__(made, "follows", _no_followers(n_types))
+        object.__setattr__(made, "cheap", _none_cheap(n_types))
+        return made
 
     def _check(self) -> None:
         # This runs in the construct phase of every mini-batch: few passes, no text unless needed.

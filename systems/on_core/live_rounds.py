@@ -9,9 +9,15 @@ from harness.contracts.policy import Policy
 from harness.contracts.system import Clock
 from harness.engine.live import LiveEngine
 from harness.programs.fibers import Fibers, Waiting
-from harness.programs.pieces import Pieces, Restart
+from harness.programs.quick import quicken
+from harness.programs.recorder import Recorder
 from harness.programs.recording import FAULTS, Decisions, Recording, outputs_of
+from harness.programs.writer import Wait
 from harness.values.arrays import int_array
+
+
+class Restart(Exception):  # noqa: N818 - no fault: the programs are run once more
+    """A round shows that a block which was taken for untainted is not."""
 
 
 class LiveRun:
@@ -19,6 +25,7 @@ class LiveRun:
 
     def __init__(self, recording: Recording, engine: LiveEngine) -> None:
         self.recording, self.engine = recording, engine
+        quicken(recording)
 
     def run(self, instances: Sequence[Any], policy: Policy, clock: Clock) -> None:
         """Run all programs to their end, and the output function on what they return.
@@ -33,24 +40,26 @@ class LiveRun:
     def _run(
         self, instances: Sequence[Any], policy: Policy, clock: Clock, *, is_checked: bool
     ) -> None:
-        recording, states = self.recording, self.recording.states_of(instances)
+        recording, decisions = self.recording, Decisions(self.recording.drawn(instances))
         while True:
             recorder = recording.recorder(len(instances), is_checked=is_checked)
-            pieces = Pieces(recording, recorder)
             self.engine.begin()
-            rounds = _Rounds(self, pieces, Decisions(states), policy, clock)
+            rounds = _Rounds(self, recorder, decisions, policy, clock)
             try:
                 results = Fibers(recorder, rounds).run(recording.program, instances)
             except Restart:
                 continue
             except FAULTS:
-                if not recording.learns(recorder):
+                if not recording.widens(recorder.feeds()):
                     raise
                 continue
-            outputs = int_array(outputs_of(results, pieces.n))
-            pulls = {name: pieces.numbers_of(name, outputs) for name in recording.output_pulls}
+            outputs = outputs_of(results, recorder.n)
+            of_outputs = {
+                name: int_array(recorder.numbers_of(name, outputs.tolist()))
+                for name in recording.output_pulls
+            }
             clock.mark("construct")
-            self.engine.finish(outputs, pulls)
+            self.engine.finish(outputs, of_outputs)
             clock.mark("forward")
             return
 
@@ -59,36 +68,40 @@ class _Rounds:
     """Computes each round as it ends; see harness.programs.fibers.Answers."""
 
     def __init__(
-        self, run: LiveRun, pieces: Pieces, decisions: Decisions, policy: Policy, clock: Clock
+        self, run: LiveRun, recorder: Recorder, decisions: Decisions, policy: Policy, clock: Clock
     ) -> None:
-        self._run, self._pieces, self._decisions = run, pieces, decisions
+        self._run, self._recorder, self._decisions = run, recorder, decisions
         self._policy, self._clock = policy, clock
 
     def end_round(self) -> None:
-        """Schedule and run what was recorded."""
-        piece, engine = self._pieces.cut(), self._run.engine
+        """Schedule and run what was recorded.
+
+        Raises ProgramError for a call that does not fit, Restart where depths have to be others.
+        """
+        piece, engine, recording = self._recorder.cut(), self._run.engine, self._run.recording
+        if recording.widens(self._recorder.feeds()):
+            raise Restart
         self._clock.mark("construct")
-        if piece is not None:
-            names = self._run.recording.type_names
-            engine.arrange_round(piece, names, self._policy)
+        if piece.n:
+            engine.arrange_round(piece, recording.type_names, self._policy)
             self._clock.mark("schedule")
             engine.run_round()
             self._clock.mark("forward")
 
-    def numbers(self, waiting: Sequence[Waiting]) -> Sequence[float]:
+    def numbers(self, instances: Sequence[int], waits: Sequence[Waiting]) -> Sequence[float]:
         """Drawn, or read from states: all of one state at once."""
-        if all(wait.key is not None for _, wait in waiting):
-            return self._decisions.numbers(waiting)
-        found = [0.0] * len(waiting)
+        if all(wait[1] is not None for wait in waits):
+            return self._decisions.numbers(instances, waits)
+        found = [0.0] * len(waits)
         by_state: dict[str, list[int]] = {}
-        for k, (fiber, wait) in enumerate(waiting):
-            if wait.key is not None:
-                (found[k],) = self._decisions.numbers([(fiber, wait)])
-            else:
+        for k, wait in enumerate(waits):
+            if isinstance(wait, Wait) and wait.key is None:
                 by_state.setdefault(wait.state, []).append(k)
+            else:
+                (found[k],) = self._decisions.numbers([instances[k]], [wait])
         for state, places in by_state.items():
-            waits = [waiting[k][1] for k in places]
-            vertices, columns = [wait.of for wait in waits], [wait.column for wait in waits]
+            asked = [wait for k in places if isinstance(wait := waits[k], Wait)]
+            vertices, columns = [wait.of for wait in asked], [wait.column for wait in asked]
             numbers = self._run.engine.numbers(state, vertices, columns)
             for k, number in zip(places, numbers, strict=True):
                 found[k] = number

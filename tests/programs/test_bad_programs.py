@@ -11,6 +11,7 @@ from harness.contracts.model import initial_weights
 from harness.errors import ProgramError
 from harness.interpreter import interpret
 from harness.programs import fibers, recorder
+from harness.programs.quick import record_quickly
 from harness.programs.writer import Body, Writer
 from tests.support.scripted_programs import Scripted, ScriptedModel
 
@@ -158,15 +159,19 @@ BAD = [
 ]
 
 
+@pytest.mark.parametrize("is_quick", [True, False])
 @pytest.mark.parametrize(("program", "line"), BAD, ids=lambda one: getattr(one, "__name__", ""))
 def test_a_bad_program_is_told_with_its_line(
-    program: Callable[[Writer], Any], line: str, monkeypatch: pytest.MonkeyPatch
+    program: Callable[[Writer], Any], line: str, is_quick: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "MOST_VERTICES", 90)
     monkeypatch.setattr(fibers, "MOST_FIBERS", 50)
     monkeypatch.setattr(fibers, "DEEPEST_CALLS", 500)
+    model = Given(program)
+    if is_quick:
+        record_quickly(model)
     with pytest.raises(ProgramError, match=line) as told:
-        Given(program).mini_batch(ONE)
+        model.mini_batch(ONE)
     assert "\n" not in str(told.value)
 
 

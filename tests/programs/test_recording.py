@@ -17,6 +17,7 @@ from harness.engine.switches import Switches
 from harness.interpreter import interpret
 from harness.oracle import run_reference
 from harness.programs.model import recorded
+from harness.programs.quick import record_quickly
 from harness.programs.recorder import RecordingOptions
 from harness.values.graph import MiniBatch
 from harness.values.schedule import check_schedule
@@ -32,7 +33,10 @@ from tests.support.scripted_programs import (
 )
 
 OPTIONS = [RecordingOptions(*values) for values in itertools.product((True, False), repeat=4)]
-MODELS = [recorded(ScriptedModel(), options) for options in OPTIONS]
+# Recorded call by call, and by compiled code.
+MODELS = [recorded(ScriptedModel(), options) for options in OPTIONS * 2]
+for one in MODELS[len(OPTIONS) :]:
+    record_quickly(one)
 WEIGHTS = initial_weights(MODELS[0], 3)
 # All others meet random graphs in tests/policies, and compile for a minute.
 POLICIES = ("inline_depth", "agenda", "depth", "critical_share", "unbatched")

@@ -1,0 +1,279 @@
+"""From a recorder's log to arrays, in one compiled pass, which also proves every call.
+
+The depth counter (harness.programs.counter) is threaded through here, fiber by fiber, so that
+programs need not count while they run.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.machine.compiled import compiled, compiled_with
+from harness.programs.call_text import COUNTED
+from harness.programs.counter import DEPTH_BITS, MOST_PHASES, ONE_PHASE, ONE_ROUND
+from harness.programs.log import (
+    BRANCH,
+    CHAIN,
+    CLOSE,
+    END,
+    FIRST_KIND,
+    FORK,
+    GHOSTS,
+    NO_NUMBER,
+    OPEN,
+    PHASE,
+    RESUME,
+    ROUND,
+)
+from harness.programs.taint import TAINTED
+from harness.values.arrays import IntArray
+
+Longs = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+# Of the state that is kept between two parts of a log.
+FIBER, COUNTER, ROUND_NOW, LEVEL, N, N_ARGS, FAULT, N_STATE = range(8)
+# What is wrong with a call, the first one that is.
+FINE, UNKNOWN, TOO_MANY, MISFIT, BACKWARD, LACKING, PHASES = range(7)
+# Calls with a dozen arrays take as long as what they do.
+inlined = compiled_with(constants=False, forceinline=True)
+
+
+@compiled
+def measured(log: IntArray, n_args_of: IntArray, first_name: IntArray) -> tuple[int, int, int, int]:
+    """How many vertices, operands and forked fibers a log has, and how deep branches nest."""
+    n = m = n_forked = nested = deepest = 0
+    i = 0
+    while i < len(log):
+        code = log[i]
+        if code >= FIRST_KIND:
+            kind = code - FIRST_KIND
+            n_args = n_args_of[kind]
+            if n_args == COUNTED:
+                i += 1
+                n_args = log[i]
+            n += 1
+            m += n_args
+            i += 1 + n_args + first_name[kind + 1] - first_name[kind]
+        elif code == CHAIN:
+            kind, times = log[i + 1] - FIRST_KIND, log[i + 2]
+            n += times
+            m += times
+            i += 4 + times * (first_name[kind + 1] - first_name[kind])
+        elif code == FORK:
+            n_forked += log[i + 2]
+            i += 3
+        elif code in (RESUME, END, GHOSTS):
+            i += 2
+        else:
+            if code == OPEN:
+                nested += 1
+                deepest = max(deepest, nested)
+            elif code == CLOSE:
+                nested -= 1
+            i += 1
+    return n, m, n_forked, deepest
+
+
+@compiled
+def decoded(
+    log: IntArray,
+    kinds: tuple[IntArray, IntArray, IntArray, IntArray],
+    rules: tuple[IntArray, IntArray, Flags, Flags],
+    base: int,
+    restart: bool,
+    state: Longs,
+    fibers: Longs,
+    nested: Longs,
+    vertices: tuple[IntArray, Longs, IntArray, IntArray],
+    args: IntArray,
+    pulls: IntArray,
+    feeds: Flags,
+) -> None:
+    """Decode one part of a log behind those before it.
+
+    kinds: arrays of Kinds. rules: of every type its static depth and its number of operands
+    (COUNTED: any), which type may stand in which slot (n_types, slots, n_types), and which numbers
+    it needs (n_types, n_names). base: depth that programs begin at. restart: whether depths begin
+    anew in a round.
+    Written are: state (N_STATE,); fibers, the counter of each; vertices: types (n,), counters (n,),
+    rounds, phases and depths (3, n), and where operands begin (n + 1,); args (m,); pulls (n_names,
+    n); feeds (n_types, n_types).
+    nested: room for two numbers a level of nesting.
+    """
+    kind_types, kind_args, first_name, names = kinds
+    types, counters, depths, arg_start = vertices
+    statics, n_slots, fits, needs = rules
+    now, counter, n, m = state[ROUND_NOW], state[COUNTER], state[N], state[N_ARGS]
+    fault, i = FINE, 0
+    while i < len(log):
+        if log[i] < CHAIN:
+            state[COUNTER] = counter
+            i = _event(log, i, base, restart, state, fibers, nested)
+            counter, now = state[COUNTER], state[ROUND_NOW]
+            continue
+        times, kind, first = 1, log[i] - FIRST_KIND, i + 1
+        if log[i] == CHAIN:
+            times, kind, first = log[i + 2], log[i + 1] - FIRST_KIND, i + 3
+        n_args = 1 if log[i] == CHAIN else kind_args[kind]
+        if n_args == COUNTED:
+            n_args, first = log[first], first + 1
+        type_id, i = kind_types[kind], first + n_args
+        begin, end = first_name[kind], first_name[kind + 1]
+        for k in range(min(times, 2)):
+            types[n] = type_id
+            counters[n] = counter
+            if statics[type_id] == TAINTED:
+                counter += 1
+            else:
+                counters[n] = now * ONE_ROUND + statics[type_id]
+            depths[0, n] = now
+            depths[1, n] = (counters[n] >> DEPTH_BITS) & (MOST_PHASES - 1)
+            depths[2, n] = counters[n] & (ONE_PHASE - 1)
+            for slot in range(n_args):
+                args[m + slot] = n - 1 if k else log[first + slot]
+            found = _fault(n, m, n_args, types, counters, args, n_slots, fits, feeds)
+            fault = found if fault == FINE else fault
+            for name in range(len(pulls)):
+                pulls[name, n] = NO_NUMBER
+            for j in range(begin, end):
+                pulls[names[j], n] = log[i + (j - begin) * times + k]
+            for name in range(len(pulls)):
+                if needs[type_id, name] and pulls[name, n] < 0 and fault == FINE:
+                    fault = LACKING
+            m += n_args
+            n += 1
+            arg_start[n] = m
+        if times > 2:
+            for name in range(len(pulls)):
+                pulls[name, n : n + times - 2] = NO_NUMBER
+            for j in range(begin, end):
+                given = log[i + (j - begin) * times + 2 : i + (j - begin + 1) * times]
+                pulls[names[j], n : n + times - 2] = given
+                if needs[type_id, names[j]] and given.min() < 0 and fault == FINE:
+                    fault = LACKING
+            step = 1 if statics[type_id] == TAINTED else 0
+            _go_on(n, times - 2, step, types, counters, depths, arg_start, args)
+            n, m, counter = n + times - 2, m + times - 2, counter + step * (times - 2)
+        i += times * (end - begin)
+    fibers[state[FIBER]] = state[COUNTER] = counter
+    state[N], state[N_ARGS] = n, m
+    if state[FAULT] == FINE:
+        state[FAULT] = fault
+
+
+@compiled
+def _go_on(
+    n: int,
+    times: int,
+    step: int,
+    types: IntArray,
+    counters: Longs,
+    depths: IntArray,
+    arg_start: IntArray,
+    args: IntArray,
+) -> None:
+    """Calls of a chain from vertex n on, which are as the one before, each `step` deeper."""
+    before, type_id = counters[n - 1], types[n - 1]
+    now, phase = depths[0, n - 1], depths[1, n - 1]
+    first = arg_start[n]
+    for k in range(times):
+        types[n + k] = type_id
+        counters[n + k] = before + (k + 1) * step
+        args[first + k] = n + k - 1
+        arg_start[n + k + 1] = first + k + 1
+    for k in range(times):
+        depths[0, n + k] = now
+        depths[1, n + k] = phase
+        depths[2, n + k] = counters[n + k] & (ONE_PHASE - 1)
+
+
+@inlined
+def _event(
+    log: IntArray, i: int, base: int, restart: bool, state: Longs, fibers: Longs, nested: Longs
+) -> int:
+    """Take in the event at place i; where the next entry stands."""
+    code, counter = log[i], state[COUNTER]
+    fibers[state[FIBER]] = counter
+    if code == RESUME:
+        state[FIBER] = log[i + 1]
+        floor = state[ROUND_NOW] * ONE_ROUND
+        state[COUNTER] = _caught_up(fibers[log[i + 1]], floor, base, restart)
+        return i + 2
+    if code == END:
+        fibers[log[i + 1]] = max(fibers[log[i + 1]], counter)
+        return i + 2
+    if code == FORK:
+        state[FIBER] = log[i + 1]
+        fibers[log[i + 1] : log[i + 1] + log[i + 2]] = counter
+        return i + 3
+    if code == GHOSTS:
+        state[COUNTER] += log[i + 1]
+        return i + 2
+    if code == PHASE:
+        counter = (counter | (ONE_PHASE - 1)) + 1
+        if (counter >> DEPTH_BITS) & (MOST_PHASES - 1) == 0:
+            state[FAULT] = PHASES
+        state[COUNTER] = counter + base
+    elif code == ROUND:
+        state[ROUND_NOW] += 1
+    else:
+        _branched(code, state, nested)
+    return i + 1
+
+
+@inlined
+def _branched(code: int, state: Longs, nested: Longs) -> None:
+    """Of branches that wait for nothing, for each level: where they start, how deep they end."""
+    level = state[LEVEL]
+    if code == OPEN:
+        nested[2 * level] = nested[2 * level + 1] = state[COUNTER]
+        state[LEVEL] += 1
+    elif code == BRANCH:
+        nested[2 * level - 1] = max(nested[2 * level - 1], state[COUNTER])
+        state[COUNTER] = nested[2 * level - 2]
+    else:
+        state[COUNTER] = nested[2 * level - 1]
+        state[LEVEL] -= 1
+
+
+@inlined
+def _caught_up(counter: int, floor: int, base: int, restart: bool) -> int:
+    """A fiber's counter of an earlier round in the one that is recorded now."""
+    if counter >= floor:
+        return counter
+    phase = (counter >> DEPTH_BITS) & (MOST_PHASES - 1)
+    depth = base if restart else counter & (ONE_PHASE - 1)
+    return floor + phase * ONE_PHASE + depth
+
+
+@inlined
+def _fault(
+    n: int,
+    first: int,
+    n_args: int,
+    types: IntArray,
+    counters: Longs,
+    args: IntArray,
+    n_slots: IntArray,
+    fits: Flags,
+    feeds: Flags,
+) -> int:
+    """Note which types feed vertex n, whose operands begin at `first`; what is wrong, or FINE."""
+    type_id, found = types[n], FINE
+    takes_any = n_slots[type_id] == COUNTED
+    if not takes_any and n_slots[type_id] != n_args:
+        found = TOO_MANY
+    for slot in range(n_args):
+        arg = args[first + slot]
+        if arg < 0 or arg >= n:
+            found = UNKNOWN
+            continue
+        feeds[types[arg], type_id] = True
+        place = 0 if takes_any else slot
+        if place >= fits.shape[1] or not fits[type_id, place, types[arg]]:
+            found = MISFIT
+        elif counters[arg] >= counters[n]:
+            found = BACKWARD
+    return found

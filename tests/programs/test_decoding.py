@@ -1,0 +1,259 @@
+"""What a log is decoded to is what a recorder that counts while programs run has recorded."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.contracts.model import Model
+from harness.errors import ProgramError
+from harness.models.stack_rnn import StackRNN
+from harness.programs import recording as recording_module
+from harness.programs.decisions import chance
+from harness.programs.fibers import Fibers, Waiting
+from harness.programs.model import recorded, recording_of
+from harness.programs.pieces import Piece
+from harness.programs.quick import quicken, record_quickly
+from harness.programs.recorder import Recorder, RecordingOptions
+from harness.programs.recording import FAULTS, Decisions, Recording
+from harness.programs.writer import Writer
+from harness.values.graph import Graph, MiniBatch
+from tests.programs.test_bad_programs import BAD, Given
+from tests.programs.test_program_models import DECIDED, SENTENCES, SIZES, WITH_ARRAYS
+from tests.programs.test_recording import EVERY, OPTIONS
+from tests.support.scripted_programs import Scripted, ScriptedModel, instances
+
+MODELS = [recorded(ScriptedModel(), options) for options in OPTIONS]
+for one in MODELS:
+    record_quickly(one)
+
+
+def quick(program: Callable[[Writer], Any]) -> Recording:
+    """A recording of a program by compiled code."""
+    recording = Given(program).recording
+    quicken(recording)
+    return recording
+
+
+def same(ours: Any, theirs: Any) -> None:
+    """Every array of both, whatever holds them."""
+    for name in ("types", "arg_start", "args", "rounds", "phases", "depths"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)
+
+
+def same_pulls(ours: MiniBatch | Piece, theirs: MiniBatch | Piece) -> None:
+    assert ours.pulls.keys() == theirs.pulls.keys()
+    for name, values in ours.pulls.items():
+        np.testing.assert_array_equal(values, theirs.pulls[name], err_msg=name)
+
+
+@EVERY
+@given(instances(), st.integers(0, 2**32), st.sampled_from(MODELS))
+def test_a_log_is_decoded_to_what_is_counted_call_by_call(
+    batch: list[Scripted], seed: int, model: ScriptedModel
+) -> None:
+    model.mini_batch(batch)  # blocks that feed each other in a new way are recorded twice
+    ours, theirs = (
+        model.recording.recorded(batch, random.Random(seed).randrange, is_checked=is_checked)
+        for is_checked in (False, True)
+    )
+    same(ours.graph, theirs.graph)
+    same_pulls(ours, theirs)
+    np.testing.assert_array_equal(ours.outputs, theirs.outputs)
+
+
+@EVERY
+@given(instances(), st.sampled_from(MODELS))
+def test_a_graph_that_is_taken_as_proved_passes_every_check(
+    batch: list[Scripted], model: ScriptedModel
+) -> None:
+    taken = model.mini_batch(batch).graph
+    names = ("types", "arg_start", "args", "type_names", "rounds", "phases", "depths")
+    checked = Graph(**{name: getattr(taken, name) for name in names})
+    for name in ("follows", "cheap"):
+        np.testing.assert_array_equal(getattr(taken, name), getattr(checked, name))
+    assert not any(getattr(taken, name).flags.writeable for name in ("types", "args", "depths"))
+
+
+class Cutting(Decisions):
+    """Takes a piece of what was recorded at every end of a round."""
+
+    def __init__(self, recording: Recording, recorder: Recorder, batch: Sequence[Any]) -> None:
+        super().__init__(recording.drawn(batch))
+        self.recorder = recorder
+        self.pieces: list[Piece] = []
+
+    def end_round(self) -> None:
+        self.pieces.append(self.recorder.cut())
+
+    def numbers(self, of: Sequence[int], waits: Sequence[Waiting]) -> list[float]:
+        assert max(wait[0] for wait in waits) < sum(piece.n for piece in self.pieces)
+        return super().numbers(of, waits)
+
+
+@EVERY
+@given(instances(), st.sampled_from(MODELS))
+def test_rounds_are_decoded_one_by_one(batch: list[Scripted], model: ScriptedModel) -> None:
+    recording = model.recording
+    whole = model.mini_batch(batch)
+    found = []
+    for is_checked in (False, True):
+        recorder = recording.recorder(len(batch), is_checked=is_checked)
+        cutting = Cutting(recording, recorder, batch)
+        Fibers(recorder, cutting).run(recording.program, batch)
+        found.append(cutting.pieces)
+        vertices = range(recorder.n)
+        for name, values in whole.pulls.items():
+            assert recorder.numbers_of(name, vertices) == values.tolist()
+        np.testing.assert_array_equal(recorder.feeds() & ~recording.feeds, False)
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.base == theirs.base
+        same(ours, theirs)
+        same_pulls(ours, theirs)
+    np.testing.assert_array_equal(np.concatenate([p.types for p in found[0]]), whole.graph.types)
+    np.testing.assert_array_equal(np.concatenate([p.args for p in found[0]]), whole.graph.args)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [one for one, _ in BAD if one.__name__ not in ("forks_for_ever", "loops")],
+    ids=lambda one: one.__name__,
+)
+def test_what_is_wrong_is_found_without_a_look_at_single_calls(program: Any) -> None:
+    recording = quick(program)
+    with pytest.raises(FAULTS):
+        recording.recorded([Scripted((), 0)], None, is_checked=False)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.sampled_from(("concurrent", "map", "call", "stage", "ghosts")), max_size=12))
+def test_nested_branches_are_as_deep_as_counted(steps: list[str]) -> None:
+    """Branches within branches, and stages and ghosts in between, in a program without waits."""
+
+    def nest(p: Writer, left: Sequence[str], value: Any) -> Any:
+        for k, step in enumerate(left):
+            behind = left[k + 1 :]
+            if step == "call":
+                value = p.unary_a(value, label=k % 4)
+            elif step == "ghosts":
+                p.ghosts(k)
+            elif step == "stage":
+                p.stage()
+            elif step == "map":
+                found = p.map(lambda part, v=value, more=behind: nest(p, more[part:], v), (0, 1))
+                return p.binary(*found, label=0)
+            else:
+                found = p.concurrent(
+                    lambda v=value, more=behind: nest(p, more[1:], v),
+                    lambda v=value, more=behind: nest(p, more[2:], p.unary_b(v, label=1)),
+                )
+                return p.binary(*found, label=0)
+        return p.unary_a(value, label=3)
+
+    model = Given(lambda p: nest(p, steps, p.leaf(word=1, label=2)))
+    for options in (RecordingOptions(), RecordingOptions(phases=False, hoisting=False)):
+        recording = recorded(model, options).recording
+        quicken(recording)
+        ours, theirs = (
+            recording.recorded([Scripted((), 0)] * 2, None, is_checked=is_checked)
+            for is_checked in (False, True)
+        )
+        same(ours.graph, theirs.graph)
+
+
+def test_a_chain_takes_any_numbers_that_its_block_may_be_given() -> None:
+    def program(p: Writer) -> Any:
+        value = p.leaf(word=1, label=2)
+        plain = p.chain(p.unary_a, value, 3)
+        labelled = p.chain(p.unary_b, plain[-1], 2, label=np.array([1, 3], dtype=np.int32))
+        single = p.chain(p.unary_a, labelled[-1], 1, label=[2])
+        many = p.chain(p.many, single[-1], 2, word=[1, 2], label=[0, 1])
+        nothing = p.chain(p.unary_a, many[-1], 0)
+        assert list(nothing) == []
+        return [*labelled, *single, *many]
+
+    recording = quick(program)
+    ours, theirs = (
+        recording.recorded([Scripted((), 0)], None, is_checked=is_checked)
+        for is_checked in (False, True)
+    )
+    same(ours.graph, theirs.graph)
+    same_pulls(ours, theirs)
+    assert ours.pulls["label"][ours.outputs].tolist() == [1, 3, 2, 0, 1]
+
+
+def test_a_number_that_is_none_is_told() -> None:
+    with pytest.raises(ProgramError, match="without a number that it needs"):
+        quick(lambda p: p.leaf(word=-1)).recorded([Scripted((), 0)], None, is_checked=False)
+
+
+@pytest.mark.parametrize(
+    ("model", "batch"),
+    [*((model, SENTENCES) for model in DECIDED), *WITH_ARRAYS],
+    ids=lambda one: getattr(one, "name", ""),
+)
+def test_models_are_recorded_as_counted(model: Model, batch: Sequence[Any]) -> None:
+    recording = recording_of(model, RecordingOptions())
+    quicken(recording)
+    for pick in (None, random.Random(3).randrange):
+        recording.mini_batch(batch, pick)
+        ours, theirs = (
+            recording.recorded(batch, None, is_checked=is_checked) for is_checked in (False, True)
+        )
+        same(ours.graph, theirs.graph)
+        same_pulls(ours, theirs)
+        np.testing.assert_array_equal(ours.outputs, theirs.outputs)
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_blocks_that_feed_each_other_in_a_new_way_are_no_fault(is_quick: bool) -> None:
+    """The first sentence has one word: no buffer has read another one, as those behind it do."""
+    model = StackRNN(SIZES)
+    if is_quick:
+        record_quickly(model)
+    for sentence in SENTENCES:
+        ours = model.mini_batch([sentence])
+        theirs = recording_of(StackRNN(SIZES), RecordingOptions()).mini_batch([sentence])
+        np.testing.assert_array_equal(ours.graph.types, theirs.graph.types)
+        np.testing.assert_array_equal(ours.graph.args, theirs.graph.args)
+
+
+def test_numbers_are_drawn_once_and_kept_with_their_instance() -> None:
+    model = StackRNN(SIZES)
+    model.mini_batch(SENTENCES)
+    drawn = model.recording.drawn(SENTENCES)
+    before = [dict(numbers) for numbers in drawn]
+    assert [len(numbers) for numbers in before] == [2 * s.n_words - 2 for s in SENTENCES]
+    for numbers, sentence in zip(before, SENTENCES, strict=True):
+        for key, number in numbers.items():
+            assert key is not None
+            assert number == chance(model.seed, model.key_of(sentence), *key)
+    other = recorded(model, RecordingOptions(ghosts=False))
+    other.mini_batch(SENTENCES[::-1])
+    assert model.recording.drawn(SENTENCES) == before
+    assert all(a is b for a, b in zip(other.recording.drawn(SENTENCES), drawn, strict=True))
+
+
+def test_numbers_of_many_instances_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording_module, "MOST_KEPT", 4)
+    model = StackRNN(SIZES)
+    for sentence in [*SENTENCES, *SENTENCES]:
+        model.mini_batch([sentence])
+        assert len(model.kept) <= 5
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_number_that_is_none_is_told_wherever_in_a_chain_it_stands(place: int) -> None:
+    def program(p: Writer) -> Any:
+        words = [1, 2, 0, 3]
+        words[place] = -1
+        return p.chain(p.many, p.leaf(word=1), 4, word=words)[-1]
+
+    with pytest.raises(ProgramError, match="without a number that it needs"):
+        quick(program).recorded([Scripted((), 0)], None, is_checked=False)
