@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,17 +67,30 @@ class Graph:
         self._check_follows()
 
     @classmethod
-    def proved(cls, **arrays: Any) -> Graph:
-        """A graph of what was proved already by whoever made it, in a pass of its own.
+    def proved(
+        cls,
+        types: IntArray,
+        arg_start: IntArray,
+        args: IntArray,
+        type_names: tuple[str, ...],
+        rounds: IntArray | None = None,
+        phases: IntArray | None = None,
+        depths: IntArray | None = None,
+    ) -> Graph:
+        """A graph of int32 arrays that whoever made them has proved to be right.
 
-        arrays: types, arg_start, args, type_names, rounds, phases and depths, read-only.
+        They are read-only from here on. Nothing follows, and nothing is cheap.
         """
-        made = object.__new__(cls)
-        for name, value in arrays.items():
-            object.__setattr__(made, name, value)
-        n_types = len(arrays["type_names"])
-        object.__setattr__(made, "follows", _no_followers(n_types))
-        object.__setattr__(made, "cheap", _none_cheap(n_types))
+        made, take = object.__new__(cls), object.__setattr__
+        given = (types, arg_start, args, rounds, phases, depths)
+        names = ("types", "arg_start", "args", "rounds", "phases", "depths")
+        for name, value in zip(names, given, strict=True):
+            if value is not None:
+                value.setflags(write=False)
+            take(made, name, value)
+        take(made, "type_names", type_names)
+        take(made, "follows", _no_followers(len(type_names)))
+        take(made, "cheap", _none_cheap(len(type_names)))
         return made
 
     def _check(self) -> None:
@@ -190,25 +202,6 @@ class Graph:
     def args_of(self, vertex: int) -> IntArray:
         """Arguments of one vertex, by slot."""
         return self.args[self.arg_start[vertex] : self.arg_start[vertex + 1]]
-
-    @classmethod
-    def proved(
-        cls, types: IntArray, arg_start: IntArray, args: IntArray, type_names: tuple[str, ...]
-    ) -> Graph:
-        """A graph of new int32 arrays that whoever made them has proved to be right.
-
-        They are read-only from here on. Nothing follows, and all is seen at once.
-        """
-        made = object.__new__(Graph)
-        for name, value in (("types", types), ("arg_start", arg_start), ("args", args)):
-            value.setflags(write=False)
-            object.__setattr__(made, name, value)
-        object.__setattr__(made, "type_names", type_names)
-        object.__setattr__(made, "follows", _no_followers(len(type_names)))
-        object.__setattr__(made, "cheap", _none_cheap(len(type_names)))
-        for name in ("rounds", "phases", "depths"):
-            object.__setattr__(made, name, None)
-        return made
 
     def part(
         self,
