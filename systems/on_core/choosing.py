@@ -103,7 +103,7 @@ def choose(
         why = next((one.why_not for one in known if one.why_not), "there is no policy")
         raise UnsupportedTrial(f"policy=auto has nothing to choose from: {why}")
     worth = _worth_trying(able)
-    n_used = min(n_mini_batches, N_MINI_BATCHES)
+    n_used = _n_raced_on(worth, n_mini_batches)
     tell(
         f"{len(worth)} of {len(able)} candidates run {n_used} mini-batches in turns, for at most"
         f" {ENOUGH_S:g} s or {LEAST_ROUNDS} rounds"
@@ -136,6 +136,15 @@ def _worth_trying(able: Sequence[Candidate]) -> list[Candidate]:
     most = WORTH * (ordered[0].predicted_s or 0.0)
     near = [one for one in ordered[:MOST_TRIED] if (one.predicted_s or 0.0) <= most]
     return near if len(near) > N_TRIED else ordered[:N_TRIED]
+
+
+def _n_raced_on(worth: Iterable[Candidate], n_mini_batches: int) -> int:
+    """As many mini-batches as let the fewest rounds end in time, as far as predictions tell."""
+    rounds_s = LEAST_ROUNDS * sum(one.predicted_s or 0.0 for one in worth)
+    in_time = N_MINI_BATCHES
+    if rounds_s * in_time > ENOUGH_S:
+        in_time = max(1, int(ENOUGH_S / rounds_s))
+    return min(n_mini_batches, N_MINI_BATCHES, in_time)
 
 
 def _taken(found: Race, worth: Sequence[Candidate]) -> int:

@@ -179,6 +179,17 @@ def test_it_tells_what_takes_its_time_and_how_it_ended() -> None:
     assert (choice.ended, choice.n_tries) == ("equal", LEAST_ROUNDS)
 
 
+@pytest.mark.parametrize(("slower", "n_mini_batches"), [(1, 3), (5, 1), (2.5, 2), (1000, 1)])
+def test_large_mini_batches_are_raced_on_in_smaller_numbers(
+    slower: float, n_mini_batches: int
+) -> None:
+    """Eight candidates of 0.04 s take 5 rounds of 3 mini-batches in 4.8 s."""
+    world = even_world()
+    fixed_s = dict.fromkeys(("vertex", "operator"), 0.02 + (slower - 1) * 0.04)
+    choice = choose(CANDIDATES, replace(world, fixed_s=fixed_s), 4)
+    assert (choice.n_mini_batches, choice.n_tries) == (n_mini_batches, LEAST_ROUNDS)
+
+
 FEWER = {"b at vertex": 8, "c at vertex": 7, "d at operator": 2}
 
 
