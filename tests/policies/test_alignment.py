@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from harness.policies import agenda
 from harness.policies.parts.alignment import aligned, as_early, n_sources
@@ -148,3 +149,43 @@ def test_places_that_read_from_fewer_batches_are_taken(
     expected = in_batches(early if sources_early < sources_late else batch_of, n_batches)
     np.testing.assert_array_equal(order, expected[0])
     np.testing.assert_array_equal(starts, expected[1])
+
+
+@settings(deadline=None, max_examples=200)
+@given(graphs(max_vertices=15), st.data())
+def test_batches_that_are_to_spare_are_left_out_and_what_is_needed_is_put_back(
+    graph: Graph, data: st.DataObject
+) -> None:
+    """A schedule with batches drawn in between: one that can be left out is, and all stay valid."""
+    batchable = Graph(np.maximum(graph.types, 1), graph.arg_start, graph.args, graph.type_names)
+    schedule = agenda.schedule(batchable)
+    types = batchable.types[schedule.order[schedule.starts[:-1]]].tolist()
+    present = sorted(set(types))
+    for _ in range(data.draw(st.integers(0, 6))):
+        types.insert(data.draw(st.integers(0, len(types))), data.draw(st.sampled_from(present)))
+    type_of = np.array(types, np.int32)
+    late, last = np.empty(len(batchable.types), np.int32), [len(types)] * len(batchable.types)
+    for v in reversed(range(len(late))):
+        late[v] = max(b for b in np.flatnonzero(type_of == batchable.types[v]) if b < last[v])
+        for arg in batchable.args_of(v):
+            last[arg] = min(last[arg], late[v])
+    early, n_batches = _early(batchable, late, type_of)
+    check_schedule(batchable, Schedule(*in_batches(early, n_batches)))
+    spare = any(_is_supersequence(batchable, np.delete(type_of, b)) for b in range(len(types)))
+    assert (n_batches < len(types)) == spare
+
+
+@pytest.mark.parametrize(
+    ("types", "args", "late", "early"),
+    [
+        ([1, 2, 1], [[], [], [1]], [2, 1, 2], [1, 0, 1]),  # the first batch joins the last
+        ([1, 2, 1], [[], [0], []], [0, 1, 2], [0, 1, 0]),  # the last joins the first
+        ([1, 2], [[], []], [2, 1], [1, 0]),  # neither first nor last is bound: the last is put back
+    ],
+)
+def test_a_batch_that_is_used_can_be_left_out(
+    types: list[int], args: list[list[int]], late: list[int], early: list[int]
+) -> None:
+    type_of = np.array([1, 2, 1], np.int32)
+    found, n_batches = _early(graph_of(types, args), np.array(late, np.int32), type_of)
+    assert (found.tolist(), n_batches) == (early, 2)

@@ -49,7 +49,7 @@ def earliest_in(
     Where that is behind its latest batch, this one is kept again: so a vertex is never later than
     that, and its users find theirs. Unbatchable vertices stay where they are.
 
-    kept (n_batches,): changed in place; batches of unbatchable vertices are kept. type_of
+    kept (n_batches,): batches of unbatchable vertices are. type_of
         (n_batches,): types of batches. late (n,): the latest batches, if all of them are kept.
     """
     n_batches = len(kept)
@@ -70,7 +70,6 @@ def earliest_in(
         early[v] = late[v] if t == UNBATCHABLE else next_of[first, t]
         if early[v] > late[v]:
             early[v] = b = late[v]
-            kept[b] = True
             while b >= 0 and next_of[b, t] > late[v]:
                 next_of[b, t] = late[v]
                 b -= 1
