@@ -24,10 +24,11 @@ from harness.programs.recorder import Recorder, RecordingOptions
 from harness.programs.recording import FAULTS, Decisions, Recording
 from harness.programs.writer import Writer
 from harness.values.graph import Graph, MiniBatch
-from tests.programs.test_bad_programs import BAD, Given
-from tests.programs.test_program_models import DECIDED, SENTENCES, SIZES, WITH_ARRAYS
-from tests.programs.test_recording import EVERY, OPTIONS
-from tests.support.scripted_programs import Scripted, ScriptedModel, instances
+from tests.support.bad_programs import BAD, Given
+from tests.support.program_models import DECIDED, SENTENCES, SIZES, WITH_ARRAYS
+from tests.support.scripted_programs import OPTIONS, Scripted, ScriptedModel, instances
+
+EVERY = settings(deadline=None, max_examples=80)
 
 MODELS = [recorded(ScriptedModel(), options) for options in OPTIONS]
 for one in MODELS:

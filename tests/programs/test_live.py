@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,9 +21,8 @@ from harness.programs.recorder import RecordingOptions
 from harness.programs.writer import Body, Writer
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_runs import NoClock, interpreted_kernels
-from tests.support.scripted_programs import Choose, Scripted, ScriptedModel, instances
+from tests.support.scripted_programs import OPTIONS, Choose, Scripted, ScriptedModel, instances
 
-OPTIONS = [RecordingOptions(*values) for values in itertools.product((True, False), repeat=4)]
 PLAIN = RecordingOptions()
 WEIGHTS = initial_weights(ScriptedModel(), 3)
 

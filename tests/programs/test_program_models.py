@@ -16,13 +16,9 @@ from harness.engine.switches import Switches
 from harness.errors import ConfigError
 from harness.interpreter import interpret
 from harness.models.berxit import Berxit
-from harness.models.birnn import BiRNN
 from harness.models.drnn import DRNN, Place
-from harness.models.mv_rnn import MVRNN
 from harness.models.nested_rnn import NestedRNN
 from harness.models.stack_rnn import StackRNN
-from harness.models.tree_lstm import TreeLSTM
-from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.oracle import run_reference
 from harness.policies.parts.bound import lower_bound
 from harness.policies.parts.rounds import schedule_in_rounds
@@ -32,25 +28,16 @@ from harness.values.graph import Graph, MiniBatch
 from harness.values.instances import Chain
 from harness.vertex.operators import OPERATORS
 from systems.on_core import acrobat, reference, vertex
-from tests.support.engine_models import TREES
 from tests.support.engine_runs import interpreted_kernels, prepared, run
+from tests.support.program_models import (
+    BERXIT,
+    DECIDED,
+    SENTENCES,
+    SIZES,
+    TRAINED,
+    WITH_ARRAYS,
+)
 from tests.support.sentences import random_sentences
-
-SIZES = ModelSizes(4, {"words": 7, "classes": 3})
-SENTENCES: list[Chain] = random_sentences("chain", (1, 5, 2, 5, 3, 9), SIZES, seed=1)
-TRAINED: list[ProgramModel] = [
-    StackRNN(SIZES),
-    NestedRNN(SIZES, fewest=2, most=4),
-    DRNN(SIZES, p_child=0.9, generations=3),
-]
-BERXIT = Berxit(SIZES, layers=4, tokens=3, head_size=2, p_exit=0.4)
-DECIDED = [*TRAINED, BERXIT]
-WITH_ARRAYS: list[tuple[Model, Sequence[Any]]] = [
-    (BiRNN(SIZES), SENTENCES),
-    (TreeLSTM(SIZES), TREES),
-    (TreeLSTM2Type(SIZES, type_seed=3), TREES),
-    (MVRNN(SIZES), TREES),
-]
 
 
 @pytest.mark.parametrize("model", [*DECIDED, WITH_ARRAYS[0][0]], ids=lambda model: model.name)

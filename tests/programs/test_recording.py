@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -24,6 +23,7 @@ from harness.values.schedule import check_schedule
 from tests.support.engine_runs import interpreted_kernels, prepared, run
 from tests.support.learned import schedule_by
 from tests.support.scripted_programs import (
+    OPTIONS,
     Call,
     Choose,
     Script,
@@ -32,7 +32,6 @@ from tests.support.scripted_programs import (
     instances,
 )
 
-OPTIONS = [RecordingOptions(*values) for values in itertools.product((True, False), repeat=4)]
 # Recorded call by call, and by compiled code.
 MODELS = [recorded(ScriptedModel(), options) for options in OPTIONS * 2]
 for one in MODELS[len(OPTIONS) :]:

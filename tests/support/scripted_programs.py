@@ -6,6 +6,7 @@ values that there are. The same script runs as a plain function where it waits f
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from harness.contracts.model import ModelSizes, ParameterSpec
 from harness.programs.model import ProgramModel
+from harness.programs.recorder import RecordingOptions
 from harness.programs.writer import Body, Writer
 from harness.vertex import (
     VertexTracer,
@@ -26,6 +28,8 @@ from harness.vertex import (
 )
 
 WIDTH, N_WORDS, N_CLASSES = 3, 5, 4
+
+OPTIONS = [RecordingOptions(*values) for values in itertools.product((True, False), repeat=4)]
 
 
 @dataclass(frozen=True)

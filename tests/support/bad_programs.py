@@ -1,0 +1,157 @@
+"""Programs that break a rule each, and the line that tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from harness.programs.writer import Body, Writer
+from tests.support.scripted_programs import Scripted, ScriptedModel
+
+ONE = [Scripted((), 0)]
+
+
+class Given(ScriptedModel):
+    """Runs a function that a test gives."""
+
+    def __init__(self, program: Callable[[Writer], Any]) -> None:
+        super().__init__()
+        self.given = program
+
+    def program(self, p: Writer, instance: Scripted) -> Any:
+        return self.given(p)
+
+
+def waits_for_nothing(p: Writer) -> Body:
+    yield p.chance(None, 1)
+
+
+def waits_for_a_later_one(p: Writer) -> Body:
+    yield p.chance(7, 1)
+
+
+def never_joins(p: Writer) -> Body:
+    p.fork(leaf(p))
+    yield p.chance(p.leaf(word=0), 1)
+
+
+def asks_and_goes_on(p: Writer) -> Any:
+    p.value(p.leaf(word=0), "h")
+    return p.leaf(word=0)
+
+
+def leaf(p: Writer) -> Body:
+    yield p.stage()
+    return p.leaf(word=0)
+
+
+def yields_a_value(p: Writer) -> Body:
+    yield p.leaf(word=0)
+
+
+def yields_twice(p: Writer) -> Body:
+    fork = p.fork(leaf(p))
+    yield fork
+    yield fork
+
+
+def forks_a_result(p: Writer) -> Body:
+    yield p.fork(p.leaf(word=0))
+
+
+def waits_in_concurrent(p: Writer) -> Any:
+    return p.concurrent(lambda: leaf(p))
+
+
+def other_shapes(p: Writer) -> Any:
+    return p.project(p.unary_a(p.leaf(word=0)))
+
+
+def too_few(p: Writer) -> Any:
+    return p.binary(p.leaf(word=0))
+
+
+def no_operand(p: Writer) -> Any:
+    return p.unary_a(None)
+
+
+def no_operand_in_a_chain(p: Writer) -> Any:
+    return p.chain(p.unary_a, None, 2)
+
+
+def too_few_numbers(p: Writer) -> Any:
+    return p.chain(p.unary_a, p.leaf(word=0), 2, label=[1])
+
+
+def no_word(p: Writer) -> Any:
+    return p.leaf()
+
+
+def other_number(p: Writer) -> Any:
+    return p.leaf(word=0, letter=1)
+
+
+def no_such_block(p: Writer) -> Any:
+    return p.trinary(p.leaf(word=0))
+
+
+def goes_back(p: Writer) -> Any:
+    seen: list[Any] = []
+
+    def deep() -> None:
+        a = p.unary_a(p.leaf(word=0))
+        seen.append(p.unary_a(p.unary_a(a)))
+
+    def reads() -> Any:
+        return p.unary_b(seen[0])
+
+    return p.concurrent(deep, reads)
+
+
+def recurses(p: Writer) -> Any:
+    return recurses(p)
+
+
+def forks_for_ever(p: Writer) -> Body:
+    yield p.fork(forks_for_ever(p))
+
+
+def loops(p: Writer) -> Any:
+    value = p.leaf(word=0)
+    while True:
+        value = p.unary_a(value)
+
+
+def returns_nothing(p: Writer) -> None:
+    p.leaf(word=0)
+
+
+HERE = r"bad_programs\.py:\d+"
+BAD = [
+    (waits_for_nothing, rf"{HERE} waits for a value of None, which no block computed"),
+    (waits_for_a_later_one, rf"{HERE} waits for a value of 7, which no block computed"),
+    (never_joins, rf"{HERE} forks branches and never waits for it; yield it"),
+    (asks_and_goes_on, rf"{HERE} asks for a value and never waits for it; yield it"),
+    (yields_a_value, "a program yields a int; yield what fork, value, chance or stage"),
+    (yields_twice, "a program yields a Fork; yield what .*, each once"),
+    (forks_a_result, rf"{HERE} forks a int; fork takes generators"),
+    (waits_in_concurrent, rf"{HERE} leaf waits for values, but runs in concurrent; yield p\.fork"),
+    (other_shapes, rf"{HERE} calls project with other shapes than traced: operand 0 lacks a state"),
+    (too_few, rf"{HERE} calls binary with 1 operands; it was traced with 2"),
+    (no_operand, rf"{HERE} calls unary_a with operand 0 None; give what a block returned"),
+    (no_operand_in_a_chain, rf"{HERE} calls unary_a with operand 0 None; give what a block"),
+    (too_few_numbers, rf"{HERE} chains 2 calls with 1 numbers label; give one a call"),
+    (no_word, rf"{HERE} calls leaf with the numbers none; it needs word, allowed are word, label"),
+    (other_number, rf"{HERE} calls leaf with the numbers letter, word; it needs word, allowed are"),
+    (no_such_block, rf"{HERE} calls the block trinary; blocks of this model are binary, leaf"),
+    (goes_back, rf"{HERE} calls unary_b at depth 1 .* is of depth 3 .*: the depth goes back"),
+    (recurses, r"a program recurses deeper than \d+ calls; let its recursion end, or fork it"),
+    (forks_for_ever, r"forks_for_ever is forked without end: 51 fibers .*; allowed are 50"),
+    (loops, rf"{HERE} calls unary_a when 90 blocks are recorded; .* let its loop end"),
+    (returns_nothing, "a program returns what no block computed; return a value, or a list"),
+]
+
+
+def a_number(p: Writer) -> Body:
+    value = p.leaf(word=0)
+    return p.leaf(word=int((yield p.value(value, "h", 1)) > 0), label=0)

@@ -1,0 +1,36 @@
+"""Small models that are programs, and sentences for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from harness.contracts.model import Model, ModelSizes
+from harness.models.berxit import Berxit
+from harness.models.birnn import BiRNN
+from harness.models.drnn import DRNN
+from harness.models.mv_rnn import MVRNN
+from harness.models.nested_rnn import NestedRNN
+from harness.models.stack_rnn import StackRNN
+from harness.models.tree_lstm import TreeLSTM
+from harness.models.tree_lstm_2type import TreeLSTM2Type
+from harness.programs.model import ProgramModel
+from harness.values.instances import Chain
+from tests.support.engine_models import TREES
+from tests.support.sentences import random_sentences
+
+SIZES = ModelSizes(4, {"words": 7, "classes": 3})
+SENTENCES: list[Chain] = random_sentences("chain", (1, 5, 2, 5, 3, 9), SIZES, seed=1)
+TRAINED: list[ProgramModel] = [
+    StackRNN(SIZES),
+    NestedRNN(SIZES, fewest=2, most=4),
+    DRNN(SIZES, p_child=0.9, generations=3),
+]
+BERXIT = Berxit(SIZES, layers=4, tokens=3, head_size=2, p_exit=0.4)
+DECIDED = [*TRAINED, BERXIT]
+WITH_ARRAYS: list[tuple[Model, Sequence[Any]]] = [
+    (BiRNN(SIZES), SENTENCES),
+    (TreeLSTM(SIZES), TREES),
+    (TreeLSTM2Type(SIZES, type_seed=3), TREES),
+    (MVRNN(SIZES), TREES),
+]
