@@ -26,7 +26,8 @@ LATEX_SPECIAL = {
 
 def to_markdown(table: Table) -> str:
     """Aligned pipes; the group of a column stands in its header, since Markdown has one line."""
-    heads = [table.row_label, *(f"{c.group}: {c.label}" for c in table.columns)]
+    labels = (f"{c.group}: {c.label}" if c.group else c.label for c in table.columns)
+    heads = [table.row_label, *labels]
     body = [[header, *map(str, cells)] for header, cells in table.rows]
     widths = [max(len(row[i]) for row in [heads, *body]) for i in range(len(heads))]
     lines = [

@@ -126,6 +126,13 @@ def test_a_dash_is_explained_where_there_is_one(with_dash: bool) -> None:
     assert "A note." in drawn
 
 
+def test_a_column_of_no_group_has_its_label_alone_as_head() -> None:
+    table = Table(
+        "t", "", "n", (Column("", "a"), Column("g", "b")), (("1", (Cell("1"), Cell("2"))),), ()
+    )
+    assert "| n | a | g: b |" in to_markdown(table)
+
+
 def test_tables_escape_what_their_formats_would_misread() -> None:
     table = Table(
         title="50% & more_of <it>",
