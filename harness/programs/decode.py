@@ -102,6 +102,7 @@ def decoded(
     n); feeds (n_types, n_types).
     nested: room for two numbers a level of nesting.
     """
+    # One loop: parts of it as functions of these many arrays took up to twice as long.
     kind_types, kind_args, first_name, names = kinds
     types, counters, depths, arg_start = vertices
     statics, n_slots, fits, needs = rules

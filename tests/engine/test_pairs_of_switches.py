@@ -7,27 +7,14 @@ from typing import Any
 
 import pytest
 
-from harness.engine.switches import LAYOUTS, Switches
+from harness.engine.switches import Switches
 from harness.oracle import run_reference
 from tests.support.engine_models import example
 from tests.support.engine_runs import disagreements, interpreted_kernels, prepared, run
+from tests.support.switch_values import SWITCHES
 
-BOTH = (True, False)
-# What may be chosen of what the compiled backend computes; libraries and precision have their own
-# tests (test_blas.py, test_halves.py), and profile adds counters alone (test_moving_share.py).
 SETTINGS: dict[str, tuple[Any, ...]] = {
-    "layout": LAYOUTS,
-    "granularity": ("vertex", "operator"),
-    "lazy_batching": BOTH,
-    "hoisting": BOTH,
-    "fusion": BOTH,
-    "gather_fusion": BOTH,
-    "horizontal_fusion": BOTH,
-    "pre_gather_parameters": BOTH,
-    "share_equal_inputs": BOTH,
-    "fold_tables": BOTH,
-    "outputs": ("stage", "vertices"),
-    "loop": ("compiled", "python"),
+    **SWITCHES,
     "threads": (1, 2),
     "mode": ("train", "infer"),
 }

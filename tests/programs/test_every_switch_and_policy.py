@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 
 from harness.contracts.model import initial_weights
 from harness.contracts.policy import policy_names
-from harness.engine.switches import LAYOUTS, Switches
+from harness.engine.switches import Switches
 from harness.interpreter import interpret
 from harness.programs.model import recorded
 from harness.programs.recorder import RecordingOptions
@@ -32,24 +32,11 @@ from tests.support.scripted_programs import (
     ScriptedModel,
     instances,
 )
+from tests.support.switch_values import BOTH
+from tests.support.switch_values import SWITCHES as COMPILED
 
-BOTH = (True, False)
 RECORDING = {field.name: BOTH for field in fields(RecordingOptions)}
-SWITCHES: dict[str, tuple[Any, ...]] = {
-    "granularity": ("vertex", "operator"),
-    "lazy_batching": BOTH,
-    "hoisting": BOTH,
-    "fusion": BOTH,
-    "gather_fusion": BOTH,
-    "horizontal_fusion": BOTH,
-    "layout": LAYOUTS,
-    "pre_gather_parameters": BOTH,
-    "share_equal_inputs": BOTH,
-    "fold_tables": BOTH,
-    "outputs": ("stage", "vertices"),
-    "loop": ("compiled", "python"),
-    "backend": ("compiled", "stepwise"),
-}
+SWITCHES: dict[str, tuple[Any, ...]] = {**COMPILED, "backend": ("compiled", "stepwise")}
 # Of other backends, or of what products are multiplied with: tests/engine.
 OF_OTHERS = {"blas", "precision", "streaming", "persistent", "profile"}
 SETTINGS: dict[str, tuple[Any, ...]] = {

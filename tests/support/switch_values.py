@@ -1,0 +1,25 @@
+"""What may be chosen of what the compiled backend computes, with every value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.engine.switches import LAYOUTS
+
+BOTH = (True, False)
+# Libraries and precision have their own tests (test_blas.py, test_halves.py), and profile adds
+# counters alone (test_moving_share.py).
+SWITCHES: dict[str, tuple[Any, ...]] = {
+    "layout": LAYOUTS,
+    "granularity": ("vertex", "operator"),
+    "lazy_batching": BOTH,
+    "hoisting": BOTH,
+    "fusion": BOTH,
+    "gather_fusion": BOTH,
+    "horizontal_fusion": BOTH,
+    "pre_gather_parameters": BOTH,
+    "share_equal_inputs": BOTH,
+    "fold_tables": BOTH,
+    "outputs": ("stage", "vertices"),
+    "loop": ("compiled", "python"),
+}
