@@ -9,7 +9,7 @@ recorded (harness.programs.recorder.RecordingOptions; options of system=acrobat)
 from __future__ import annotations
 
 from harness.machine.compiled import compiled
-from harness.policies.parts.inline import levels_in_order, phases_and_depths
+from harness.policies.parts.inline import by_counters, levels_in_order, phases_and_depths
 from harness.policies.parts.levels import by_level
 from harness.policies.parts.ready import Ints
 from harness.values.graph import Graph
@@ -20,15 +20,10 @@ def schedule(graph: Graph) -> Schedule:
     """Execute groups in increasing (phase, depth, type)."""
     if graph.phases is None or graph.depths is None:
         return Schedule(*_found(graph.types, graph.arg_start, graph.args, graph.follows))
-    return Schedule(*_batches(graph.types, graph.follows, graph.phases, graph.depths))
+    return Schedule(*by_counters(graph.types, graph.follows, graph.phases, graph.depths))
 
 
 @compiled
 def _found(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
     phases, depths = phases_and_depths(types, arg_start, args, follows)
-    return by_level(types, follows, levels_in_order(phases, depths), 0)
-
-
-@compiled
-def _batches(types: Ints, follows: Ints, phases: Ints, depths: Ints) -> tuple[Ints, Ints]:
     return by_level(types, follows, levels_in_order(phases, depths), 0)

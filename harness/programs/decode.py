@@ -32,8 +32,8 @@ from harness.values.arrays import IntArray
 Longs = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-# Of the state that is kept between two parts of a log.
-FIBER, COUNTER, ROUND_NOW, LEVEL, N, N_ARGS, FAULT, N_STATE = range(8)
+# Of the state that is kept between two parts of a log; the last: how many numbers that is.
+FIBER, COUNTER, ROUND_NOW, LEVEL, N, N_ARGS, N_FIBERS, FAULT, N_STATE = range(9)
 # What is wrong with a call, the first one that is.
 FINE, UNKNOWN, TOO_MANY, MISFIT, BACKWARD, LACKING, PHASES = range(7)
 # Calls with a dozen arrays take as long as what they do.
@@ -208,6 +208,7 @@ def _event(
     if code == FORK:
         state[FIBER] = log[i + 1]
         fibers[log[i + 1] : log[i + 1] + log[i + 2]] = counter
+        state[N_FIBERS] += log[i + 2]
         return i + 3
     if code == GHOSTS:
         state[COUNTER] += log[i + 1]

@@ -10,6 +10,7 @@ from harness.programs.call_text import CallText
 from harness.programs.decode import (
     COUNTER,
     N_ARGS,
+    N_FIBERS,
     N_STATE,
     N,
     decoded,
@@ -25,76 +26,110 @@ from harness.values.arrays import IntArray, int_array
 class Decoder:
     """Arrays of all that was decoded so far, with room for more.
 
-    fibers: the counter of each. feeds: which type's vertices are arguments of which type's.
+    kinds, statics, fitting: see `decoded`. state (N_STATE,). fibers: the counter of each. types,
+    counters, arg_start, args, depths, pulls: see `decoded`. feeds: which type's vertices are
+    arguments of which type's. n_grown: how often any of these was made anew.
     """
 
     def __init__(self, rules: Rules, text: CallText, fitting: Fitting, n_instances: int) -> None:
         kinds = text.kinds
-        self._kinds = kinds.types, kinds.n_args, kinds.first_name, kinds.names
-        self._rules = int_array(rules.static), fitting.n_slots, fitting.fits, fitting.needs
-        self._base, self._restart, self._names = rules.base, rules.options.restart, rules.names
-        self.state = np.zeros(N_STATE, dtype=np.int64)
-        self.state[COUNTER] = self._base
-        self.fibers = np.full(max(1, n_instances), self._base, dtype=np.int64)
+        self.kinds = kinds.types, kinds.n_args, kinds.first_name, kinds.names
+        self.fitting, self.names = fitting, rules.names
         n_types = len(rules.static)
+        self.state = np.zeros(N_STATE, dtype=np.int64)
+        self.fibers = np.zeros(0, dtype=np.int64)
+        self.nested = np.zeros(0, dtype=np.int64)
         self.feeds: Feeds = np.zeros((n_types, n_types), dtype=np.bool_)
-        self._types: IntArray = np.zeros(0, dtype=np.int32)
-        self._counters = np.zeros(0, dtype=np.int64)
-        self._depths: IntArray = np.zeros((3, 0), dtype=np.int32)  # rounds, phases, depths
-        self._arg_start: IntArray = np.zeros(1, dtype=np.int32)
-        self._args: IntArray = np.zeros(0, dtype=np.int32)
+        self.types: IntArray = np.zeros(0, dtype=np.int32)
+        self.counters = np.zeros(0, dtype=np.int64)
+        self.depths: IntArray = np.zeros((3, 0), dtype=np.int32)  # rounds, phases, depths
+        self.arg_start: IntArray = np.zeros(1, dtype=np.int32)
+        self.args: IntArray = np.zeros(0, dtype=np.int32)
         self.pulls: IntArray = np.zeros((len(rules.names), 0), dtype=np.int32)
+        self.n_grown = 0
+        self.begin(rules, n_instances)
+
+    def begin(self, rules: Rules, n_instances: int) -> None:
+        """Forget all that was decoded, and write over it: pieces of it are of no use any more."""
+        self.statics, self.base = int_array(rules.static), rules.base
+        self.restart = rules.options.restart
+        self.state.fill(0)
+        self.feeds.fill(False)
+        self.state[COUNTER], self.state[N_FIBERS] = self.base, n_instances
+        self.make_room(0, 0, max(1, n_instances), 0)
+        self.fibers[: max(1, n_instances)] = self.base
         self._n_given = self._n_args_given = 0
 
     def take(self, log: IntArray) -> None:
         """Decode what was added to the log."""
-        n, n_args, n_forked, deepest = measured(log, self._kinds[1], self._kinds[2])
-        self._make_room(int(self.state[N]) + n, int(self.state[N_ARGS]) + n_args)
-        more = np.zeros(n_forked, dtype=np.int64)
-        self.fibers = np.concatenate([self.fibers, more]) if n_forked else self.fibers
+        n, n_args, n_forked, deepest = measured(log, self.kinds[1], self.kinds[2])
+        so_far = self.state
+        self.make_room(
+            int(so_far[N]) + n, int(so_far[N_ARGS]) + n_args, int(so_far[N_FIBERS]) + n_forked,
+            deepest,
+        )  # fmt: skip
         decoded(
             log,
-            self._kinds,
-            self._rules,
-            self._base,
-            self._restart,
+            self.kinds,
+            (self.statics, self.fitting.n_slots, self.fitting.fits, self.fitting.needs),
+            self.base,
+            self.restart,
             self.state,
             self.fibers,
-            np.zeros(2 * deepest, dtype=np.int64),
-            (self._types, self._counters, self._depths, self._arg_start),
-            self._args,
+            self.nested,
+            (self.types, self.counters, self.depths, self.arg_start),
+            self.args,
             self.pulls,
             self.feeds,
         )
 
-    def _make_room(self, n: int, n_args: int) -> None:
+    def make_room(self, n: int, n_args: int, n_fibers: int, deepest: int) -> None:
         """All at once the first time; twice what is needed where more comes round by round."""
-        if n > len(self._types):
-            room = 2 * n if len(self._types) else n
-            self._types = _longer(self._types, room)
-            self._counters = _longer(self._counters, room)
-            self._arg_start = _longer(self._arg_start, room + 1)
-            self._depths = _longer(self._depths, room)
+        if n > len(self.types):
+            room = _twice(n, self.types)
+            self.types = _longer(self.types, room)
+            self.counters = _longer(self.counters, room)
+            self.arg_start = _longer(self.arg_start, room + 1)
+            self.depths = _longer(self.depths, room)
             self.pulls = _longer(self.pulls, room)
-        if n_args > len(self._args):
-            self._args = _longer(self._args, 2 * n_args if len(self._args) else n_args)
+            self.n_grown += 1
+        if n_args > len(self.args):
+            self.args = _longer(self.args, _twice(n_args, self.args))
+            self.n_grown += 1
+        if n_fibers > len(self.fibers):
+            self.fibers = _longer(self.fibers, _twice(n_fibers, self.fibers))
+            self.n_grown += 1
+        if 2 * deepest > len(self.nested):
+            self.nested = _longer(self.nested, 2 * deepest)
+            self.n_grown += 1
 
     def cut(self) -> Piece:
         """Those that were not given out yet."""
         base, n = self._n_given, int(self.state[N])
         first, end = self._n_args_given, int(self.state[N_ARGS])
         self._n_given, self._n_args_given = n, end
-        arg_start = self._arg_start[base : n + 1]
+        return self._piece(base, n, first, end)
+
+    def piece(self, base: int, n: int) -> Piece:
+        """The vertices from `base` on and below n."""
+        return self._piece(base, n, *self.arg_start[[base, n]].tolist())
+
+    def _piece(self, base: int, n: int, first: int, end: int) -> Piece:
+        arg_start = self.arg_start[base : n + 1]
         return Piece(
             base=base,
-            types=int_array(self._types[base:n]),
+            types=int_array(self.types[base:n]),
             arg_start=int_array(arg_start - arg_start[0] if base else arg_start),
-            args=int_array(self._args[first:end]),
-            rounds=int_array(self._depths[0, base:n]),
-            phases=int_array(self._depths[1, base:n]),
-            depths=int_array(self._depths[2, base:n]),
-            pulls={name: int_array(self.pulls[k, base:n]) for k, name in enumerate(self._names)},
+            args=int_array(self.args[first:end]),
+            rounds=int_array(self.depths[0, base:n]),
+            phases=int_array(self.depths[1, base:n]),
+            depths=int_array(self.depths[2, base:n]),
+            pulls={name: int_array(self.pulls[k, base:n]) for k, name in enumerate(self.names)},
         )
+
+
+def _twice(n: int, array: Any) -> int:
+    return 2 * n if len(array) else n
 
 
 def _longer(array: Any, n: int) -> Any:

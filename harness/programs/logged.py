@@ -50,9 +50,19 @@ _new = tuple.__new__  # a third of what a named tuple's own takes
 
 
 class LoggedRecorder(Recorder):
-    """Tells that something is wrong, and not where."""
+    """Tells that something is wrong, and not where.
 
-    def __init__(self, rules: Rules, text: CallText, fitting: Fitting, n_instances: int) -> None:
+    decoder: of an earlier mini-batch, whose memory is used again; what that recorded is lost.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        text: CallText,
+        fitting: Fitting,
+        n_instances: int,
+        decoder: Decoder | None = None,
+    ) -> None:
         super().__init__(rules, n_instances, is_checked=False)
         self._log: list[int] = []
         slowly, bare = partial(Writer.chain, self), dict[Block, Entry]()
@@ -68,7 +78,11 @@ class LoggedRecorder(Recorder):
             block: (text.plain[name], text.full[name]) for name, block in blocks.items()
         }
         bare |= {block: plain for block, (plain, _) in self._entries.items() if not plain.names}
-        self._decoder = Decoder(rules, text, fitting, n_instances)
+        if decoder is None:
+            decoder = Decoder(rules, text, fitting, n_instances)
+        else:
+            decoder.begin(rules, n_instances)
+        self._decoder = decoder
 
     @property
     def n(self) -> int:
@@ -139,9 +153,7 @@ class LoggedRecorder(Recorder):
         Raises ProgramError where one does not fit.
         """
         self._decode(self._log)
-        fault = int(self._decoder.state[FAULT])
-        if fault != FINE:
-            raise ProgramError(WRONG[fault])
+        check_fault(int(self._decoder.state[FAULT]))
         return self._decoder.cut()
 
     def feeds(self) -> Feeds:
@@ -165,6 +177,17 @@ class LoggedRecorder(Recorder):
         place = self.rules.names.index(name)
         found: list[int] = self._decoder.pulls[place, list(vertices)].tolist()
         return found
+
+
+def inside(recorder: LoggedRecorder) -> tuple[list[int], Decoder]:
+    """What was not decoded yet, and what decodes it; attributes' names are those of blocks."""
+    return recorder._log, recorder._decoder
+
+
+def check_fault(fault: int) -> None:
+    """Raise ProgramError for what is wrong with a call (harness.programs.decode)."""
+    if fault != FINE:
+        raise ProgramError(WRONG[fault])
 
 
 def _refuse() -> NoReturn:

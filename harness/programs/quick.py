@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from harness.contracts.model import Model
 from harness.programs.call_text import call_text
+from harness.programs.decoder import Decoder
 from harness.programs.logged import LoggedRecorder
 from harness.programs.recorder import Recorder, Rules
 from harness.programs.recording import Recording
@@ -22,12 +23,22 @@ def record_quickly(model: Model) -> None:
 
 def quicken(recording: Recording) -> None:
     """The same for a recording."""
-    if recording.quick is not None:
-        return
-    text = call_text(recording.shapes, recording.pulls)
-    fitting = Fitting(recording.shapes.values(), len(recording.type_names), recording.pulls)
+    if recording.quick is None:
+        recording.quick = QuickRecorders(recording)
 
-    def recorder(rules: Rules, n_instances: int) -> Recorder:
-        return LoggedRecorder(rules, text, fitting, n_instances)
 
-    recording.quick = recorder
+class QuickRecorders:
+    """Makes recorders for the mini-batches of a recording."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._text = call_text(recording.shapes, recording.pulls)
+        n_types = len(recording.type_names)
+        self._fitting = Fitting(recording.shapes.values(), n_types, recording.pulls)
+
+    def __call__(self, rules: Rules, n_instances: int) -> Recorder:
+        """One that has its own memory."""
+        return LoggedRecorder(rules, self._text, self._fitting, n_instances)
+
+    def again(self, rules: Rules, n_instances: int, decoder: Decoder | None) -> LoggedRecorder:
+        """One that writes over what another one's decoder holds."""
+        return LoggedRecorder(rules, self._text, self._fitting, n_instances, decoder)

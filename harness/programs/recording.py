@@ -117,10 +117,14 @@ class Recording:
 
     def recorder(self, n_instances: int, *, is_checked: bool) -> Recorder:
         """An empty one."""
-        rules = Rules(self.shapes, self.pulls, self.static, self.options)
         if is_checked or self.quick is None:
-            return CheckedRecorder(rules, n_instances)
-        return self.quick(rules, n_instances)
+            return CheckedRecorder(self.rules, n_instances)
+        return self.quick(self.rules, n_instances)
+
+    @property
+    def rules(self) -> Rules:
+        """As they are by what is known so far."""
+        return Rules(self.shapes, self.pulls, self.static, self.options)
 
     def widens(self, feeds: Feeds) -> bool:
         """Take in which block feeds which; whether that changes what may be hoisted."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.machine.compiled import compiled
+from harness.policies.parts.levels import by_level
 from harness.policies.parts.ready import Ints
 from harness.values.graph import NO_TYPE
 
@@ -75,3 +76,12 @@ def levels_in_order(phases: Ints, depths: Ints) -> Ints:
     for v in range(len(phases)):
         found[v] = first[phases[v]] + depths[v]
     return found
+
+
+@compiled
+def by_counters(types: Ints, follows: Ints, phases: Ints, depths: Ints) -> tuple[Ints, Ints]:
+    """Return order and starts of one batch per (phase, depth, type), all increasing.
+
+    The policy inline_depth, and part of the compiled code that live rounds are planned by.
+    """
+    return by_level(types, follows, levels_in_order(phases, depths), 0)
