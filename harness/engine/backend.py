@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
 from harness.contracts.timeline import Details, Part
+from harness.engine.kept_rounds import KeptRounds, RowRules
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.geometry import Index
@@ -125,6 +126,10 @@ class Backend(ABC):
 
         Comes before every pass: what was gathered, or made of the weights, holds until then.
         """
+
+    def rounds_by(self, rules: RowRules) -> KeptRounds | None:
+        """Rounds that compiled code plans, of functions that are all known; None without such."""
+        return None
 
     @abstractmethod
     def run(self, stage: str, batches: IntArray) -> None:

@@ -1,6 +1,8 @@
 """The engine for mini-batches whose next round is not known before the last one is computed.
 
 Every round is scheduled, laid out and run by itself; the rows of earlier ones stay where they are.
+Compiled code does all of that where the policy is inline_depth and the backend can (KeptRounds):
+what ran is then made into objects only when somebody asks.
 """
 
 from __future__ import annotations
@@ -14,10 +16,14 @@ from numpy.typing import NDArray
 from harness.contracts.policy import Policy
 from harness.engine.backend import Arrangement
 from harness.engine.engine import NO_BATCHES, Engine, LaidOut
+from harness.engine.kept_rounds import KeptRounds, RowRules
+from harness.engine.rows.fields import Fields
 from harness.engine.rows.geometry import Index
 from harness.engine.rows.layout import Before, plan_layout
-from harness.errors import UnsupportedTrial
+from harness.errors import ScheduleError, UnsupportedTrial
+from harness.programs.decoder import Decoder
 from harness.programs.pieces import Piece
+from harness.programs.taint import Feeds
 from harness.values.arrays import IntArray, int_array
 from harness.values.graph import Graph, MiniBatch
 from harness.values.schedule import Schedule
@@ -35,9 +41,14 @@ class Seen:
 
 
 class LiveEngine(Engine):
-    """begin, then arrange_round and run_round for every piece, then finish. Inference only."""
+    """begin, then arrange_round and run_round for every piece, then finish. Inference only.
+
+    Or begin_kept, then decode, plan and run of what it returns for every round, then finish.
+    """
 
     _of_types: Graph | None = None  # without vertices, of the types of the programs
+    _kept_for: Fields | None = None  # what the rounds that are kept were made for
+    _rounds: KeptRounds | None = None
 
     def begin(self) -> None:
         """Forget the last mini-batch.
@@ -49,35 +60,64 @@ class LiveEngine(Engine):
         self.row = np.zeros(1024, dtype=np.int32)
         self.n_vertices = 0
         self.used: Index = np.zeros(1 + max(self.space_of_type, default=0), dtype=np.int64)
-        self.seen: list[Seen] = []
+        self._seen: list[Seen] = []
+        self._current: KeptRounds | None = None
         self.has_rounds = True
         tally = self.backend.tally
         tally.n_launches = tally.bytes_copied = 0
 
-    def arrange_round(self, piece: Piece, type_names: tuple[str, ...], policy: Policy) -> None:
-        """Schedule and lay out one round."""
+    def begin_kept(
+        self, decoder: Decoder, known_feeds: Feeds, type_names: tuple[str, ...]
+    ) -> KeptRounds:
+        """As `begin`, for rounds that compiled code plans, where can_keep says that it can."""
+        self.begin()
+        assert self._rounds is not None
+        self._know_types(type_names)
+        self._current = self._rounds
+        self._current.begin(decoder, known_feeds)
+        return self._current
+
+    def can_keep(self) -> bool:
+        """Whether compiled code plans rounds here, as the policy inline_depth does."""
+        if self._part is not None:  # each batch is to be seen
+            return False
+        if self._kept_for is not self.fields:
+            reorder = self.switches.layout == "read_order"
+            rules = RowRules(self.fields, self._spaces, self.space_of_state, reorder)
+            self._rounds, self._kept_for = self.backend.rounds_by(rules), self.fields
+        return self._rounds is not None
+
+    def _know_types(self, type_names: tuple[str, ...]) -> Graph:
         if self._of_types is None or self._of_types.type_names is not type_names:
             self._of_types = Graph(NOTHING, int_array([0]), NOTHING, type_names)
-        graph = _cut(piece, self._of_types)
+        return self._of_types
+
+    def arrange_round(self, piece: Piece, type_names: tuple[str, ...], policy: Policy) -> None:
+        """Schedule and lay out one round."""
+        graph = _cut(piece, self._know_types(type_names))
         schedule = policy(graph)
         reading = graph.part(piece.types, piece.arg_start, piece.args)
         self._make_room(self.n_vertices + piece.n)
         self._take_next(MiniBatch(reading, piece.pulls, NOTHING, 0), schedule)
         self.n_vertices += piece.n
-        self.seen.append(Seen(graph, schedule, self.laid_out.arrangement))
+        self._seen.append(Seen(graph, schedule, self.laid_out.arrangement))
 
     def _take_next(self, mini_batch: MiniBatch, schedule: Schedule) -> None:
         """Lay out what runs next, its rows behind those of all earlier rounds, and go on to it."""
-        reorder = self.switches.layout == "read_order"
         before = Before(self.n_vertices, self.row, self.used)
+        laid_out = self._behind(before, mini_batch, schedule)
+        self.used = laid_out.layout.n_rows
+        self.take(laid_out)
+
+    def _behind(self, before: Before, mini_batch: MiniBatch, schedule: Schedule) -> LaidOut:
+        reorder = self.switches.layout == "read_order"
         layout = plan_layout(
             mini_batch, schedule, self.fields, self._spaces, reorder=reorder, before=before
         )
         one = self._around(layout).round_of(layout.batches)
-        n_rows, n_kept = self.rows_of_states(layout.n_rows), self.rows_of_states(self.used)
-        self.used = layout.n_rows
+        n_rows, n_kept = self.rows_of_states(layout.n_rows), self.rows_of_states(before.used)
         arrangement = Arrangement(layout, n_rows, [one], (), n_kept)
-        self.take(LaidOut(mini_batch, layout, [one], NO_BATCHES, arrangement))
+        return LaidOut(mini_batch, layout, [one], NO_BATCHES, arrangement)
 
     def run_round(self) -> None:
         """Compute what was arranged last."""
@@ -90,6 +130,10 @@ class LiveEngine(Engine):
 
         pulls: what it pulls, one number per output.
         """
+        if self._current is not None:
+            self._current.end()
+            self.row, self.n_vertices = self._current.row, self._current.n_vertices
+            self.used = self._current.used.copy()
         empty = Graph(NOTHING, int_array([0]), NOTHING, ("none",))
         mini_batch = MiniBatch(empty, {}, outputs, 0, output_pulls=pulls)
         self._take_next(mini_batch, Schedule(NOTHING, int_array([0])))
@@ -98,10 +142,39 @@ class LiveEngine(Engine):
 
     def numbers(self, state: str, vertices: Sequence[int], columns: Sequence[int]) -> list[float]:
         """One number of a state of each vertex."""
-        rows = self.row[list(vertices)].astype(np.int64)
+        row = self.row if self._current is None else self._current.row
+        rows = row[list(vertices)].astype(np.int64)
         found: NDArray[np.float32] = self.backend.read_states(state, rows)
         numbers: list[float] = found[np.arange(len(rows)), list(columns)].tolist()
         return numbers
+
+    @property
+    def seen(self) -> list[Seen]:
+        """All rounds of the last mini-batch.
+
+        Raises ScheduleError where compiled code gave vertices other rows than their schedules say.
+        """
+        if self._current is not None and not self._seen:
+            self._seen = self._made_seen(self._current)
+        return self._seen
+
+    def _made_seen(self, rounds: KeptRounds) -> list[Seen]:
+        """Rounds that compiled code planned, as they were scheduled, laid out once more."""
+        assert self._of_types is not None
+        assert rounds.decoder is not None
+        used, row = np.zeros_like(rounds.used), np.zeros_like(rounds.row)
+        found, schedules = [], rounds.schedules()
+        for base, schedule in schedules:
+            piece = rounds.decoder.piece(base, base + len(schedule.order))
+            reading = self._of_types.part(piece.types, piece.arg_start, piece.args)
+            mini_batch = MiniBatch(reading, piece.pulls, NOTHING, 0)
+            laid_out = self._behind(Before(base, row, used), mini_batch, schedule)
+            used = laid_out.layout.n_rows
+            found.append(Seen(_cut(piece, self._of_types), schedule, laid_out.arrangement))
+        n = rounds.n_vertices
+        if not np.array_equal(row[:n], rounds.row[:n]):
+            raise ScheduleError("rows of a round are not those that its schedule says")
+        return found
 
     def arrangements(self) -> list[Arrangement]:
         """All that the last mini-batch ran: of every round, and of its outputs."""

@@ -22,6 +22,8 @@ from systems.on_core import vertex
 from systems.on_core.live_rounds import LiveRun
 from systems.on_core.vertex import CoreOptions
 
+BY_DEPTH = "inline_depth"  # the policy that compiled code may do in its place
+
 
 @dataclass(frozen=True, slots=True)
 class AcrobatOptions(CoreOptions):
@@ -36,7 +38,7 @@ class AcrobatOptions(CoreOptions):
     Raises ConfigError as CoreOptions does.
     """
 
-    policy: str = "inline_depth"
+    policy: str = BY_DEPTH
     recording: Literal["auto", "program"] = "auto"
     phases: bool = True
     ghosts: bool = True
@@ -90,7 +92,8 @@ class Adapter(vertex.Adapter):
         super().prepare(recorded(model, options.how) if options.records else model, weights)
         if options.is_live:
             assert isinstance(self.engine, LiveEngine)
-            self.live = LiveRun(recording_of(model, options.how), self.engine)
+            recording, by_depth = recording_of(model, options.how), self.policy_name == BY_DEPTH
+            self.live = LiveRun(recording, self.engine, by_depth=by_depth)
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Construct, schedule and run round after round, where rounds are live."""

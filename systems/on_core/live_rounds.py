@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 from harness.contracts.policy import Policy
 from harness.contracts.system import Clock
+from harness.engine.kept_rounds import KeptRounds
 from harness.engine.live import LiveEngine
+from harness.programs.decoder import Decoder
 from harness.programs.fibers import Fibers, Waiting
-from harness.programs.quick import quicken
+from harness.programs.logged import inside
+from harness.programs.quick import QuickRecorders, quicken
 from harness.programs.recorder import Recorder
 from harness.programs.recording import FAULTS, Decisions, Recording, outputs_of
 from harness.programs.writer import Wait
@@ -21,10 +25,15 @@ class Restart(Exception):  # noqa: N818 - no fault: the programs are run once mo
 
 
 class LiveRun:
-    """All that one model's mini-batches need; `run` is one of them."""
+    """All that one model's mini-batches need; `run` is one of them.
 
-    def __init__(self, recording: Recording, engine: LiveEngine) -> None:
-        self.recording, self.engine = recording, engine
+    by_depth: whether the policy is inline_depth, which compiled code may do in its place.
+    """
+
+    def __init__(self, recording: Recording, engine: LiveEngine, *, by_depth: bool) -> None:
+        self.recording, self.engine, self._by_depth = recording, engine, by_depth
+        self._quick = QuickRecorders(recording)
+        self._decoder: Decoder | None = None
         quicken(recording)
 
     def run(self, instances: Sequence[Any], policy: Policy, clock: Clock) -> None:
@@ -42,9 +51,14 @@ class LiveRun:
     ) -> None:
         recording, decisions = self.recording, Decisions(self.recording.drawn(instances))
         while True:
-            recorder = recording.recorder(len(instances), is_checked=is_checked)
-            self.engine.begin()
-            rounds = _Rounds(self, recorder, decisions, policy, clock)
+            recorder: Recorder
+            rounds: _Rounds
+            if self._by_depth and not is_checked and self.engine.can_keep():
+                recorder, rounds = self._kept(len(instances), decisions, clock)
+            else:
+                recorder = recording.recorder(len(instances), is_checked=is_checked)
+                self.engine.begin()
+                rounds = _ByPolicy(self, recorder, decisions, policy, clock)
             try:
                 results = Fibers(recorder, rounds).run(recording.program, instances)
             except Restart:
@@ -63,30 +77,30 @@ class LiveRun:
             clock.mark("forward")
             return
 
+    def _kept(
+        self, n_instances: int, decisions: Decisions, clock: Clock
+    ) -> tuple[Recorder, _Rounds]:
+        """A recorder whose memory is used again, and rounds that compiled code plans."""
+        recording = self.recording
+        recorder = self._quick.again(recording.rules, n_instances, self._decoder)
+        log, self._decoder = inside(recorder)
+        known, names = recording.feeds, recording.type_names
+        rounds = self.engine.begin_kept(self._decoder, known, names)
+        return recorder, _ByDepth(self, log, rounds, decisions, clock)
 
-class _Rounds:
+
+class _Rounds(ABC):
     """Computes each round as it ends; see harness.programs.fibers.Answers."""
 
-    def __init__(
-        self, run: LiveRun, recorder: Recorder, decisions: Decisions, policy: Policy, clock: Clock
-    ) -> None:
-        self._run, self._recorder, self._decisions = run, recorder, decisions
-        self._policy, self._clock = policy, clock
+    def __init__(self, run: LiveRun, decisions: Decisions, clock: Clock) -> None:
+        self._run, self._decisions, self._clock = run, decisions, clock
 
+    @abstractmethod
     def end_round(self) -> None:
         """Schedule and run what was recorded.
 
         Raises ProgramError for a call that does not fit, Restart where depths have to be others.
         """
-        piece, engine, recording = self._recorder.cut(), self._run.engine, self._run.recording
-        if recording.widens(self._recorder.feeds()):
-            raise Restart
-        self._clock.mark("construct")
-        if piece.n:
-            engine.arrange_round(piece, recording.type_names, self._policy)
-            self._clock.mark("schedule")
-            engine.run_round()
-            self._clock.mark("forward")
 
     def numbers(self, instances: Sequence[int], waits: Sequence[Waiting]) -> Sequence[float]:
         """Drawn, or read from states: all of one state at once."""
@@ -106,3 +120,46 @@ class _Rounds:
             for k, number in zip(places, numbers, strict=True):
                 found[k] = number
         return found
+
+
+class _ByPolicy(_Rounds):
+    """By any policy."""
+
+    def __init__(
+        self, run: LiveRun, recorder: Recorder, decisions: Decisions, policy: Policy, clock: Clock
+    ) -> None:
+        super().__init__(run, decisions, clock)
+        self._recorder, self._policy = recorder, policy
+
+    def end_round(self) -> None:
+        """See _Rounds."""
+        piece, engine, recording = self._recorder.cut(), self._run.engine, self._run.recording
+        if recording.widens(self._recorder.feeds()):
+            raise Restart
+        self._clock.mark("construct")
+        if piece.n:
+            engine.arrange_round(piece, recording.type_names, self._policy)
+            self._clock.mark("schedule")
+            engine.run_round()
+            self._clock.mark("forward")
+
+
+class _ByDepth(_Rounds):
+    """As the policy inline_depth does it, in compiled code."""
+
+    def __init__(
+        self, run: LiveRun, log: list[int], rounds: KeptRounds, decisions: Decisions, clock: Clock
+    ) -> None:
+        super().__init__(run, decisions, clock)
+        self._log, self._rounds = log, rounds
+
+    def end_round(self) -> None:
+        """See _Rounds."""
+        rounds, mark = self._rounds, self._clock.mark
+        if rounds.decode(self._log) and self._run.recording.widens(rounds.feeds):
+            raise Restart
+        mark("construct")
+        if rounds.plan():
+            mark("schedule")
+            rounds.run()
+            mark("forward")

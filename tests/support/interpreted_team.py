@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from harness.engine.cpu_kernels.addresses import Table
 from harness.engine.cpu_kernels.blas import Scratch
 from harness.engine.cpu_kernels.loss_sums import LossSums
-from harness.engine.cpu_kernels.team import Call, Calls, Team
+from harness.engine.cpu_kernels.team import Call, Callee, Calls, Team
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,15 @@ class InterpretedTeam(Team):
             other.join()
         if failed:
             raise next(e for e in failed if not isinstance(e, threading.BrokenBarrierError))
+
+    def run_table(self, table: Table, n: int, callees: Sequence[Callee]) -> None:
+        """Callees are known by where their arguments are, batches are read from their address."""
+        by_places = {callee.places_address: callee for callee in callees}
+        found = []
+        for _, places, batches, n_batches in table[:n].tolist():
+            pairs = (ctypes.c_int32 * (2 * n_batches)).from_address(batches)
+            found.append(Call(by_places[places], np.array(pairs, dtype=np.int32).reshape(-1, 2)))
+        self.run(found)
 
     def run_all(self, calls: Calls) -> None:
         found = []

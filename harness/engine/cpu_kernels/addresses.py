@@ -22,7 +22,7 @@ Table = NDArray[np.int64]
 THREAD, N_THREADS, TEAM, SIZES, LETTERS, FACTORS, TALLY, ERROR = range(8)
 N_WORDS = 10
 N_TALLY = 3
-_WORD_BYTES = 8
+_WORD_BYTES, _HALF_WORD_BYTES = 8, 4
 _N_SIZES, _N_LETTERS, _N_FACTORS = 11, 2, 2
 carray: Any = numba.carray  # type: ignore[attr-defined]
 INLINE: dict[str, Any] = {"constants": False, "error_model": "numpy"}
@@ -43,7 +43,7 @@ def _pointer(kind: Any) -> Any:
 
 
 float32s, _int64s = _pointer(types.float32), _pointer(types.int64)
-_int32s, _uint8s = _pointer(types.int32), _pointer(types.uint8)
+_int32s, _uint8s, _bools = map(_pointer, (types.int32, types.uint8, types.boolean))
 uint16s: Any = _pointer(types.uint16)
 _float64s: Any = _pointer(types.float64)
 
@@ -82,6 +82,30 @@ def int64_vector(places: int, k: int) -> Any:  # pragma: no cover - compiled
 def int32_vector(places: int, k: int) -> Any:  # pragma: no cover - compiled
     """Array k of a table: int32."""
     return carray(_int32s(word(places, 2 * k)), (word(places, 2 * k + 1),))
+
+
+@compiled_with(**INLINE)
+def int32_part(places: int, k: int, begin: int, end: int) -> Any:  # pragma: no cover - compiled
+    """Some elements of array k of a table: int32."""
+    return carray(_int32s(word(places, 2 * k) + _HALF_WORD_BYTES * begin), (end - begin,))
+
+
+@compiled_with(**INLINE)
+def int32_matrix(places: int, k: int, width: int) -> Any:  # pragma: no cover - compiled
+    """Array k of a table, which holds its elements row by row: int32, rows of a width."""
+    return carray(_int32s(word(places, 2 * k)), (word(places, 2 * k + 1) // max(width, 1), width))
+
+
+@compiled_with(**INLINE)
+def int64_matrix(places: int, k: int, width: int) -> Any:  # pragma: no cover - compiled
+    """The same of int64."""
+    return carray(_int64s(word(places, 2 * k)), (word(places, 2 * k + 1) // width, width))
+
+
+@compiled_with(**INLINE)
+def flags(places: int, k: int, shape: Any) -> Any:  # pragma: no cover - compiled
+    """Array k of a table in a shape: bool."""
+    return carray(_bools(word(places, 2 * k)), shape)
 
 
 @compiled_with(**INLINE)

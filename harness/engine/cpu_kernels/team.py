@@ -136,6 +136,13 @@ class Team:
         table[:, 2], table[:, 3] = batches[which] + first * _BATCH_BYTES, n
         self._make(table, len(table))
 
+    def run_table(self, table: Table, n: int, callees: Sequence[Callee]) -> None:
+        """As `run`, calls that compiled code has written down: see `_put`.
+
+        callees: all that may be called.
+        """
+        self._make(table, n)
+
     def _make(self, table: Table, n: int) -> None:
         if self.n > 1 and os.getpid() != self._process:
             raise RuntimeError("a fork has none of its parent's threads; make an engine of its own")

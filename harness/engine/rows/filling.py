@@ -82,13 +82,14 @@ def fill(
         count_outputs(mine, outputs, rounds, counts[n_types + k])
     bounds = place(counts, n_types, gathers, pulls)
     values = np.empty(bounds[-1, 0] + bounds[-1, 1], dtype=np.int64)
-    _fill_functions(values, bounds, counts, order, starts, batches, first_row)
     for k in range(n_outputs):
         mine = read[first_read[k] : first_read[k + 1]]
         _fill_outputs(values, bounds, n_types + k, mine, outputs, rounds)
-    first = N_OF_FUNCTION * len(counts)
-    lacking = _fill_gathers(values, bounds, first, gathers, slots, n_types, arg_start, args, row)
-    first += N_OF_GATHER * len(gathers)
+    lacking = fill_in(
+        values, bounds, counts, n_types, order, starts, batches, first_row, gathers, slots,
+        arg_start, args, row,
+    )  # fmt: skip
+    first = N_OF_FUNCTION * len(counts) + N_OF_GATHER * len(gathers)
     for p in range(len(pulls)):
         function, name, found = pulls[p, 0], pulls[p, 1], _field(values, bounds, first + p)
         if function >= n_types and len(output_pulled) > 0:
@@ -98,6 +99,52 @@ def fill(
             rows = _field(values, bounds, N_OF_FUNCTION * function + VERTICES)
             _pull(found, pulled, name * n, rows)
     return values, bounds, counts, batches, lacking
+
+
+@compiled
+def fill_in(
+    values: Index,
+    bounds: Index,
+    counts: Index,
+    n_types: int,
+    order: IntArray,
+    starts: IntArray,
+    batches: IntArray,
+    first_row: IntArray,
+    gathers: IntArray,
+    slots: IntArray,
+    arg_start: IntArray,
+    args: IntArray,
+    row: IntArray,
+) -> int:  # pragma: no cover - compiled
+    """Fill what says where vertices are, and what they gather; see `fill`."""
+    _fill_functions(values, bounds, counts, order, starts, batches, first_row)
+    first = N_OF_FUNCTION * len(counts)
+    lacking: int = _fill_gathers(
+        values, bounds, first, gathers, slots, n_types, arg_start, args, row
+    )
+    return lacking
+
+
+@compiled
+def fill_pulls(
+    values: Index,
+    bounds: Index,
+    first: int,
+    pulls: IntArray,
+    pulled: IntArray,
+    stride: int,
+    base: int,
+) -> None:  # pragma: no cover - compiled
+    """Fill what vertices pull, no outputs among them.
+
+    first: field of the first. pulled: of each name that pulls count `stride` numbers, of which
+    those of these vertices begin at `base`.
+    """
+    for p in range(len(pulls)):
+        function, name = pulls[p, 0], pulls[p, 1]
+        rows = _field(values, bounds, N_OF_FUNCTION * function + VERTICES)
+        _pull(_field(values, bounds, first + p), pulled, name * stride + base, rows)
 
 
 @compiled

@@ -14,6 +14,7 @@ from harness.contracts.model import Weights
 from harness.engine import backend
 from harness.engine.backend import EVERY, Arrangement
 from harness.engine.backends.compiled.found import Found
+from harness.engine.backends.compiled.live import CompiledRounds
 from harness.engine.backends.compiled.loop import CompiledLoop
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.operators import OPERATORS
@@ -24,6 +25,7 @@ from harness.engine.backends.compiled.source import WHOLE_STAGES
 from harness.engine.cpu_kernels import blas, cycles, loss_kernels
 from harness.engine.cpu_kernels.loss_sums import LossSums
 from harness.engine.cpu_kernels.team import Call, Team
+from harness.engine.kept_rounds import KeptRounds, RowRules
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.geometry import Index
@@ -109,6 +111,21 @@ class Backend(backend.Backend):
         """Make room for the rows."""
         self._has_run = True
         self._memory.arrange(rows)
+
+    def rounds_by(self, rules: RowRules) -> KeptRounds | None:
+        """Where nothing but the layout changes from round to round, and no batch is to be seen."""
+        if self._path != "one call a pass" or self.switches.profile:
+            return None
+        rounds = CompiledRounds(
+            rules,
+            self._memory,
+            self._found,
+            self._team,
+            partial(self._loop, type_id=None),
+            self._kind_of,
+            self.tally,
+        )
+        return rounds if self._found.is_steady else None
 
     def run(self, stage: str, batches: IntArray) -> None:
         """Run all batches in one call, or each function's by themselves."""

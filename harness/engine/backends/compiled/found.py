@@ -22,7 +22,7 @@ from harness.engine.rows.fields import Fields
 class Found:
     """The place (address, rows) of every argument, those of a loop one behind the other.
 
-    address: of the table of places.
+    places (n, 2): the table; address: of it.
     """
 
     def __init__(self, memory: Memory) -> None:
@@ -38,7 +38,7 @@ class Found:
         self._found_for = (-1, -1)
 
     def _take_table(self, places: Table) -> None:
-        self._places, self.address = places, address_of(places)
+        self.places, self.address = places, address_of(places)
 
     def add(self, arguments: Sequence[Argument]) -> int:
         """Take a loop's arguments; returns the place of the first."""
@@ -61,19 +61,34 @@ class Found:
         n_grown, n_arranged = memory.n_grown, memory.n_arranged
         if self._found_for == (n_grown, n_arranged):
             return
-        if self._found_for[0] != n_grown:
-            for k, argument in enumerate(self._arguments):
-                if not isinstance(argument, OfLayout | Moving):
-                    put_place(self._places, k, argument.find(memory))
+        self.keep_up()
         layout = memory.layout
         if layout.fields is not self._fields:
             self._fields = layout.fields
-            numbers = [(k, one.number(layout.fields)) for k, one in self._of_layout]
-            self._numbers = np.array(numbers, dtype=np.int64).reshape(-1, 2)
-        put_parts(self._places, self._numbers, layout.numbers, layout.bounds)
+            self._numbers = self.parts(layout.fields)
+        put_parts(self.places, self._numbers, layout.numbers, layout.bounds)
         for k, moving in self._moving:
             array = self._kept[k] = moving.find(memory)
-            put_place(self._places, k, array)
+            put_place(self.places, k, array)
         for renewed in self._renewed:
             renewed.renew(memory)
         self._found_for = n_grown, n_arranged
+
+    def keep_up(self) -> None:
+        """Find what moves when memory grows, and else stays."""
+        n_grown = self.memory.n_grown
+        if self._found_for[0] != n_grown:
+            for k, argument in enumerate(self._arguments):
+                if not isinstance(argument, OfLayout | Moving):
+                    put_place(self.places, k, argument.find(self.memory))
+            self._found_for = n_grown, -1
+
+    def parts(self, fields: Fields) -> NDArray[np.int64]:
+        """Which place is which array of the layout (n, 2)."""
+        numbers = [(k, one.number(fields)) for k, one in self._of_layout]
+        return np.array(numbers, dtype=np.int64).reshape(-1, 2)
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether only what is of the layout changes from one mini-batch to the next."""
+        return not self._moving and not self._renewed

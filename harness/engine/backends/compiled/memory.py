@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ class Memory:
         self.n_arranged = 0  # mini-batches so far; no array moves until the next one
         self.n_grown = 0  # how often buffers were made anew
         self._rows: Arrangement | None = None
+        self._make_rows: Callable[[], Arrangement] | None = None
         self._filled: dict[tuple[int, BufferName], NDArray[np.int64]] = {}
         self._shared: list[tuple[tuple[int, BufferName], str, int]] = []  # and which rows fit
         self._gradients: list[tuple[str, Matrix]] = []  # of states
@@ -62,22 +63,38 @@ class Memory:
         self.n_arranged += 1
         for flags in self._filled.values():
             flags.fill(0)
-        layout = rows.types
-        if layout.fields is not self._fields:
-            self._fields = layout.fields
-            self._room = np.zeros((layout.fields.n_functions, 3), dtype=np.int64)
+        layout, fits = rows.types, self.room_for(rows.types.fields)
         wanted = layout.room_wanted
-        if (wanted > self._room).any():
+        if (wanted > fits).any():
             for type_id in layout:
                 function = layout.fields.function(type_id)
-                self._make_room(type_id, wanted[function], self._room[function])
-            np.maximum(self._room, wanted, out=self._room)
+                self._make_room(type_id, wanted[function], fits[function])
+            np.maximum(fits, wanted, out=fits)
         self._scattered = None
         for key, of, room in self._shared:
             if (n_rows := rows.n_rows.get(of, 0)) > room:
                 self._grow(key, n_rows, rows.kept_rows.get(of, 0))
         if self.n_grown != self._known_for:
             self._know_shared()
+
+    def arrange_later(self, make: Callable[[], Arrangement]) -> None:
+        """Take the rows of a round that has room; what says where they are is made if one asks."""
+        self._rows, self._make_rows = None, make
+        self.n_arranged += 1
+        self._scattered = None
+        for flags in self._filled.values():
+            flags.fill(0)
+
+    def room_for(self, fields: Fields) -> Index:
+        """How many rows fit of what Layout.room_wanted says."""
+        if fields is not self._fields:
+            self._fields = fields
+            self._room = np.zeros((fields.n_functions, 3), dtype=np.int64)
+        return self._room
+
+    def state_rooms(self) -> list[tuple[str, int]]:
+        """Of every buffer of states its state, and how many rows fit."""
+        return [(of, room) for _, of, room in self._shared]
 
     def _know_shared(self) -> None:
         """Note how many rows of states fit: to find a buffer by its key takes a microsecond."""
@@ -110,7 +127,9 @@ class Memory:
     @property
     def layout(self) -> Layout:
         """Where the rows of this mini-batch are."""
-        assert self._rows is not None, "a mini-batch is arranged first"
+        if self._rows is None:
+            assert self._make_rows is not None, "a mini-batch is arranged first"
+            self._rows = self._make_rows()
         return self._rows.types
 
     def filled(self, type_id: int, name: BufferName) -> NDArray[np.int64]:

@@ -1,0 +1,135 @@
+"""Rounds that are planned by compiled code, on this backend's memory, loops and team."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from harness.engine.backend import Arrangement, Tally
+from harness.engine.backends.compiled import next_round as calls
+from harness.engine.backends.compiled.found import Found
+from harness.engine.backends.compiled.loop import CompiledLoop
+from harness.engine.backends.compiled.memory import Memory
+from harness.engine.backends.compiled.next_round import plan_next
+from harness.engine.cpu_kernels.team import Team
+from harness.engine.kept_rounds import KeptRounds, RowRules
+from harness.engine.rows import next_round as arrays
+from harness.engine.rows.geometry import Index
+from harness.engine.rows.rounds import STAGES
+from harness.programs.decoder import Decoder
+from harness.programs.taint import Feeds
+
+Kind = Callable[[int, str], tuple[bool, bool]]  # of a function and a stage: see CompiledRounds
+
+
+class CompiledRounds(KeptRounds):
+    """loop_of: the loop of all functions of a stage. kind_of: whether a function has steps in a
+    stage, and whether these address states. tally: what is counted, when all rounds are over.
+    """
+
+    def __init__(
+        self,
+        rules: RowRules,
+        memory: Memory,
+        found: Found,
+        team: Team,
+        loop_of: Callable[[str], CompiledLoop],
+        kind_of: Kind,
+        tally: Tally,
+    ) -> None:
+        super().__init__(rules, calls.N_OF_CALLS)
+        self._memory, self._found, self._team, self._tally = memory, found, team, tally
+        memory.arrange(self._arrangement())  # of nothing: loops are made for arrays that there are
+        n_types = len(rules.spaces)
+        kinds = np.array(
+            [[kind_of(t, stage) if t in memory.plans else (False, False) for t in range(n_types)]
+             for stage in STAGES]
+        ).reshape(len(STAGES), n_types, 2)  # fmt: skip
+        needed = [stage == "batch" or kinds[k, :, 0].any() for k, stage in enumerate(STAGES)]
+        self._loops = [
+            loop_of(stage) if is_needed else None
+            for stage, is_needed in zip(STAGES, needed, strict=True)
+        ]
+        self._n_calls, self._known = 0, (-1, -1)
+        self.kept.put_all(
+            {
+                calls.HAS_STEPS: np.ascontiguousarray(kinds[:, :, 0]),
+                calls.ADDRESSES_STATES: np.ascontiguousarray(kinds[:, :, 1]),
+                calls.PARTS: found.parts(rules.fields),
+                calls.PAIRS: np.zeros(0, dtype=np.int32),
+                calls.CALLS: np.zeros((len(STAGES), 4), dtype=np.int64),
+            }
+        )
+
+    @property
+    def loops(self) -> list[CompiledLoop]:
+        """Of all stages that have any."""
+        return [loop for loop in self._loops if loop is not None]
+
+    def begin(self, decoder: Decoder, known_feeds: Feeds) -> None:
+        """See KeptRounds."""
+        super().begin(decoder, known_feeds)
+        self._look()
+        for tally in self._team.tallies:
+            tally[:] = 0
+
+    def plan(self) -> bool:
+        """See KeptRounds; memory grows where it must."""
+        while (n_calls := plan_next(self.kept.address, self.rules.reorder)) < 0:
+            self.make_room(n_calls)
+        self._n_calls = n_calls
+        if n_calls:
+            self._memory.arrange_later(self._arrangement)
+        return bool(n_calls)
+
+    def make_room(self, code: int) -> None:
+        """See KeptRounds."""
+        if code == arrays.MORE_MEMORY:
+            self._memory.arrange(self._arrangement())
+            self._look()
+            return
+        super().make_room(code)
+        n_batches, n_types = len(self.kept[arrays.BATCHES]) // 2, len(self.rules.spaces)
+        self.kept.make_room(calls.PAIRS, 2 * len(STAGES) * (n_batches + n_types))
+
+    def run(self) -> None:
+        """See KeptRounds."""
+        self._team.run_table(self.kept[calls.CALLS], self._n_calls, self.loops)
+
+    def end(self) -> None:
+        """See KeptRounds."""
+        tallies = self._team.tallies
+        self._tally.n_launches += int(tallies[0][0])
+        self._tally.bytes_copied += sum(int(tally[1]) for tally in tallies)
+
+    def _arrangement(self) -> Arrangement:
+        """Of the round that is planned now."""
+        n_rows, n_kept = self._rows_of_states(self.kept[arrays.NEXT_USED]), self.used
+        return Arrangement(self.layout(), n_rows, kept_rows=self._rows_of_states(n_kept))
+
+    def _rows_of_states(self, used: Index) -> dict[str, int]:
+        of_spaces = used.tolist()
+        return {state: of_spaces[space] for state, space in self.rules.space_of_state.items()}
+
+    def _look(self) -> None:
+        """Find what moves when memory grows."""
+        memory, found = self._memory, self._found
+        found.keep_up()
+        if self._known == (memory.n_grown, found.address):
+            return
+        self._known = memory.n_grown, found.address
+        space_of = self.rules.space_of_state
+        rooms = [(space_of[of], room) for of, room in memory.state_rooms() if of in space_of]
+        loops = [
+            (0, 0) if loop is None else (getattr(loop.function, "address", 0), loop.places_address)
+            for loop in self._loops
+        ]
+        self.kept.put_all(
+            {
+                calls.ROOM: memory.room_for(self.rules.fields),
+                calls.STATE_ROOMS: np.array(rooms, dtype=np.int64).reshape(-1, 2),
+                calls.PLACES: found.places,
+                calls.LOOPS: np.array(loops, dtype=np.int64),
+            }
+        )
