@@ -75,6 +75,7 @@ class KeptRounds(ABC):
         )
         self.decoder: Decoder | None = None
         self._n_grown = -1
+        self._log = self.kept[arrays.LOG].data
 
     def begin(self, decoder: Decoder, known_feeds: Feeds) -> None:
         """Forget the last mini-batch. known_feeds: which blocks are known to feed which."""
@@ -122,10 +123,11 @@ class KeptRounds(ABC):
         """
         decoder, n = self.decoder, len(log)
         assert decoder is not None
-        if n > len(self.kept[arrays.LOG]):
+        if n > len(self._log):
             self.kept.make_room(arrays.LOG, n)
+            self._log = self.kept[arrays.LOG].data
         try:
-            struct.pack_into(f"{n}i", self.kept[arrays.LOG].data, 0, *log)
+            struct.pack_into(f"{n}i", self._log, 0, *log)
         except struct.error as error:
             raise TypeError("a number of 32 bits is needed") from error
         log.clear()

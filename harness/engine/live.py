@@ -26,9 +26,11 @@ from harness.programs.pieces import Piece
 from harness.programs.taint import Feeds
 from harness.values.arrays import IntArray, int_array
 from harness.values.graph import Graph, MiniBatch
-from harness.values.schedule import Schedule
+from harness.values.schedule import Schedule, check_schedule
 
 NOTHING = int_array([])
+NO_GRAPH = Graph(NOTHING, int_array([0]), NOTHING, ("none",))
+NO_SCHEDULE = Schedule(NOTHING, int_array([0]))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -134,9 +136,7 @@ class LiveEngine(Engine):
             self._current.end()
             self.row, self.n_vertices = self._current.row, self._current.n_vertices
             self.used = self._current.used.copy()
-        empty = Graph(NOTHING, int_array([0]), NOTHING, ("none",))
-        mini_batch = MiniBatch(empty, {}, outputs, 0, output_pulls=pulls)
-        self._take_next(mini_batch, Schedule(NOTHING, int_array([0])))
+        self._take_next(MiniBatch(NO_GRAPH, {}, outputs, 0, output_pulls=pulls), NO_SCHEDULE)
         self.run_round()
         self._losses = [self.backend.later(one.losses) for one in self.laid_out.rounds]
 
@@ -152,7 +152,8 @@ class LiveEngine(Engine):
     def seen(self) -> list[Seen]:
         """All rounds of the last mini-batch.
 
-        Raises ScheduleError where compiled code gave vertices other rows than their schedules say.
+        Raises ScheduleError where compiled code made a schedule that is not valid, or gave vertices
+        other rows than their schedules say.
         """
         if self._current is not None and not self._seen:
             self._seen = self._made_seen(self._current)
@@ -163,14 +164,16 @@ class LiveEngine(Engine):
         assert self._of_types is not None
         assert rounds.decoder is not None
         used, row = np.zeros_like(rounds.used), np.zeros_like(rounds.row)
-        found, schedules = [], rounds.schedules()
-        for base, schedule in schedules:
+        found = []
+        for base, schedule in rounds.schedules():
             piece = rounds.decoder.piece(base, base + len(schedule.order))
+            graph = _cut(piece, self._of_types)
+            check_schedule(graph, schedule)  # what is wrong can not be laid out
             reading = self._of_types.part(piece.types, piece.arg_start, piece.args)
             mini_batch = MiniBatch(reading, piece.pulls, NOTHING, 0)
             laid_out = self._behind(Before(base, row, used), mini_batch, schedule)
             used = laid_out.layout.n_rows
-            found.append(Seen(_cut(piece, self._of_types), schedule, laid_out.arrangement))
+            found.append(Seen(graph, schedule, laid_out.arrangement))
         n = rounds.n_vertices
         if not np.array_equal(row[:n], rounds.row[:n]):
             raise ScheduleError("rows of a round are not those that its schedule says")

@@ -1,0 +1,335 @@
+"""Rounds that compiled code plans are those that the policy and the layout make one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness.contracts.model import Model, initial_weights
+from harness.contracts.policy import load_policy
+from harness.contracts.system import Result, RunSettings
+from harness.engine.backends.compiled import live as compiled_live
+from harness.engine.live import LiveEngine, Seen
+from harness.engine.rows import next_round as arrays
+from harness.errors import ProgramError, ScheduleError
+from harness.interpreter import interpret
+from harness.policies import inline_depth
+from harness.programs.recorder import RecordingOptions
+from harness.programs.writer import Body, Writer
+from systems.on_core.acrobat import Adapter
+from tests.support.engine_runs import NoClock, interpreted_kernels
+from tests.support.interpreted_team import InterpretedTeam
+from tests.support.program_models import DECIDED, SENTENCES, WITH_ARRAYS
+from tests.support.scripted_programs import (
+    OPTIONS,
+    Branches,
+    Call,
+    Choose,
+    Loop,
+    Scripted,
+    ScriptedModel,
+    instances,
+)
+
+PLAIN = RecordingOptions()
+WEIGHTS = initial_weights(ScriptedModel(), 3)
+EVERY = settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+LAYOUTS = ("policy", "read_order")
+NEWEST = 27719  # one less than what all numbers up to 12 divide: the last of so many values
+# Deep, wide, and with rounds of nothing new; more of it than the first mini-batch had room for.
+LARGE = [
+    Scripted((Loop(3, (Choose(NEWEST, k, (3, 1)), Call("many", (0, k, 2), 1))),) * (k % 3 + 1), k)
+    for k in range(9)
+]
+SMALL = [Scripted((Choose(0, 0, (0, 1)),), 0)]
+FORKED = [
+    Scripted((Branches(((Choose(0, k, (1, 2)),), (Choose(0, 3, (0, 1)),))),), k) for k in (1, 2)
+]
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Iterator[None]:
+    with interpreted_kernels():
+        yield
+
+
+def adapter_of(
+    model: Model, how: RecordingOptions = PLAIN, threads: int = 1, **options: Any
+) -> Adapter:
+    options |= {"rounds": "live", "static_depths": how.hoisting}
+    options |= {"phases": how.phases, "ghosts": how.ghosts, "restart_depths": how.restart}
+    adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0, options=options))
+    adapter.prepare(model, initial_weights(model, 3))
+    return adapter
+
+
+def run_both(adapter: Adapter, batch: Sequence[Any]) -> list[tuple[Result, list[Seen], Any]]:
+    """By compiled code, and by the policy as if no code could."""
+    live, found = adapter.live, []
+    assert live is not None
+    for is_kept in (True, False):
+        calls = list[Any]()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(LiveEngine, "can_keep", LiveEngine.can_keep if is_kept else _cannot)
+            patch.setattr(InterpretedTeam, "run", _noted(InterpretedTeam.run, calls))
+            adapter.load(batch)
+            adapter.run(NoClock())
+        assert (live.engine._current is not None) == is_kept
+        found.append((adapter.result(), live.engine.seen, calls))
+    return found
+
+
+def _cannot(_: LiveEngine) -> bool:
+    return False
+
+
+def _noted(run: Any, calls: list[Any]) -> Any:
+    """Which batches each stage's loop is called with, one run behind the other."""
+
+    def noted(self: InterpretedTeam, made: Any) -> None:
+        calls.append([(id(callee), batches.tolist()) for callee, batches in made])
+        run(self, made)
+
+    return noted
+
+
+def check_same(adapter: Adapter, batch: Sequence[Any]) -> None:
+    adapter.load(batch)
+    adapter.run(NoClock())  # once more where blocks feed each other in a new way
+    (kept, kept_seen, kept_calls), (by_policy, seen, calls) = run_both(adapter, batch)
+    np.testing.assert_array_equal(kept.outputs, by_policy.outputs)
+    assert kept.loss == by_policy.loss
+    assert kept.counters == by_policy.counters
+    assert kept_calls == calls
+    assert len(kept_seen) == len(seen)
+    policy = load_policy("inline_depth")
+    for ours, theirs in zip(kept_seen, seen, strict=True):
+        asked = policy(ours.graph)
+        for name in ("order", "starts"):
+            of_theirs = getattr(theirs.schedule, name)
+            np.testing.assert_array_equal(getattr(ours.schedule, name), of_theirs)
+            np.testing.assert_array_equal(getattr(ours.schedule, name), getattr(asked, name))
+        for name in ("types", "arg_start", "args", "phases", "depths"):
+            np.testing.assert_array_equal(getattr(ours.graph, name), getattr(theirs.graph, name))
+        for name in ("numbers", "bounds", "counts", "batches", "n_rows"):
+            ours_of, theirs_of = ours.arrangement.types, theirs.arrangement.types
+            np.testing.assert_array_equal(getattr(ours_of, name), getattr(theirs_of, name))
+
+
+@EVERY
+@given(
+    instances(),
+    st.sampled_from(OPTIONS),
+    st.sampled_from(LAYOUTS),
+    st.sampled_from([SMALL, LARGE, FORKED]),
+)
+def test_compiled_code_plans_what_the_policy_and_the_layout_do(
+    kernels: None, batch: list[Scripted], how: RecordingOptions, layout: str, other: list[Scripted]
+) -> None:
+    adapter = adapter_of(ScriptedModel(), how, layout=layout)
+    for one in (batch, other, batch[::-1]):
+        check_same(adapter, one)
+        truth = interpret(ScriptedModel(), WEIGHTS, one)
+        adapter.load(one)
+        adapter.run(NoClock())
+        np.testing.assert_allclose(adapter.result().outputs, truth.outputs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "switches", [{"hoisting": False}, {"fusion": False}, {"lazy_batching": False}]
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_switches_and_threads_change_nothing(
+    kernels: None, switches: dict[str, Any], threads: int
+) -> None:
+    adapter = adapter_of(ScriptedModel(), threads=threads, **switches)
+    for batch in (SMALL, LARGE, FORKED):
+        check_same(adapter, batch)
+
+
+@pytest.mark.parametrize(
+    ("model", "batch"),
+    [*((model, SENTENCES) for model in DECIDED), *WITH_ARRAYS],
+    ids=lambda one: getattr(one, "name", ""),
+)
+def test_models_are_planned_the_same(kernels: None, model: Model, batch: Sequence[Any]) -> None:
+    adapter = adapter_of(model)
+    for one in (batch[:1], batch, batch[::-1]):
+        check_same(adapter, one)
+
+
+def test_layouts_are_those_of_the_moment(kernels: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only those that are made anew when one asks: what addresses are found in."""
+    adapter, met = adapter_of(ScriptedModel()), list[Any]()
+    adapter.load(LARGE)
+    adapter.run(NoClock())
+    run = compiled_live.CompiledRounds.run
+
+    def noting(self: compiled_live.CompiledRounds) -> None:
+        layout = self.layout()
+        met.append([getattr(layout, name).copy() for name in ("numbers", "bounds", "batches")])
+        run(self)
+
+    monkeypatch.setattr(compiled_live.CompiledRounds, "run", noting)
+    adapter.run(NoClock())
+    assert adapter.live is not None
+    seen = adapter.live.engine.seen
+    assert len(met) == len(seen) > 3
+    for ours, one in zip(met, seen, strict=True):
+        theirs = one.arrangement.types
+        for found, name in zip(ours, ("numbers", "bounds", "batches"), strict=True):
+            np.testing.assert_array_equal(found, getattr(theirs, name))
+
+
+def test_another_policy_schedules_itself(kernels: None) -> None:
+    adapter = adapter_of(ScriptedModel(), policy="frontier")
+    adapter.load(LARGE)
+    adapter.run(NoClock())
+    assert adapter.live is not None
+    assert adapter.live.engine._current is None
+    truth = interpret(ScriptedModel(), WEIGHTS, LARGE)
+    np.testing.assert_allclose(adapter.result().outputs, truth.outputs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"loop": "python"}, {"backend": "stepwise"}])
+def test_where_python_runs_every_batch_it_plans_them_too(
+    kernels: None, options: dict[str, Any]
+) -> None:
+    adapter = adapter_of(ScriptedModel(), **options)
+    adapter.load(LARGE)
+    adapter.run(NoClock())
+    assert adapter.live is not None
+    assert adapter.live.engine._current is None
+    assert adapter.result().outputs.shape[0] > 0
+
+
+def test_a_round_is_three_calls_of_compiled_code(
+    kernels: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decode, plan and run; nothing of it in Python, but for what is done once a mini-batch."""
+    adapter = adapter_of(ScriptedModel())
+    for _ in range(2):
+        adapter.load(LARGE)
+        adapter.run(NoClock())
+    counts = dict.fromkeys(("decode", "plan", "run", "layout", "policy", "graph", "drawn"), 0)
+
+    def counted(name: str, function: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            counts[name] += 1
+            return function(*arguments, **named)
+
+        return call
+
+    for owner, attribute, name in (
+        ("harness.engine.kept_rounds", "decode_next", "decode"),
+        ("harness.engine.backends.compiled.live", "plan_next", "plan"),
+        ("harness.engine.live", "plan_layout", "layout"),
+        ("harness.engine.live", "_cut", "graph"),
+    ):
+        module = __import__(owner, fromlist=["_"])
+        monkeypatch.setattr(module, attribute, counted(name, getattr(module, attribute)))
+    monkeypatch.setattr(inline_depth, "schedule", counted("policy", inline_depth.schedule))
+    monkeypatch.setattr(adapter, "policy", counted("policy", adapter.policy))
+    monkeypatch.setattr(InterpretedTeam, "run_table", counted("run", InterpretedTeam.run_table))
+    adapter.load(LARGE)
+    adapter.run(NoClock())
+    of_run = dict(counts)
+    assert adapter.live is not None
+    n_rounds = len(adapter.live.engine.seen)
+    assert n_rounds > 5
+    # What follows the last value that is waited for is a round, too; it may be of nothing.
+    assert of_run["plan"] == of_run["decode"] in (n_rounds, n_rounds + 1)
+    assert of_run["run"] == n_rounds
+    assert (of_run["layout"], of_run["policy"], of_run["graph"]) == (1, 0, 0), "of the outputs"
+
+
+def test_memory_is_kept_from_round_to_round_and_from_one_mini_batch_to_the_next(
+    kernels: None,
+) -> None:
+    adapter = adapter_of(ScriptedModel())
+    assert adapter.live is not None
+    for batch in (LARGE, SMALL):
+        adapter.load(batch)
+        adapter.run(NoClock())
+    rounds = adapter.live.engine._current
+    assert rounds is not None
+    before = rounds.kept.table.copy()
+    for batch in (SMALL, LARGE, LARGE[::-1], FORKED):
+        adapter.load(batch)
+        adapter.run(NoClock())
+        assert adapter.live.engine._current is rounds
+    steady = np.ones(len(before), dtype=np.bool_)
+    steady[arrays.STATICS] = False  # anew by what is known of a model
+    np.testing.assert_array_equal(rounds.kept.table[steady], before[steady])
+
+
+class Faulty(ScriptedModel):
+    """Wrong for an instance of number 7, in its second round."""
+
+    def program(self, p: Writer, instance: Scripted) -> Body:
+        value = p.leaf(word=1, label=0)
+        yield p.chance(value, 1)
+        if instance.number == 7:
+            value = p.project(p.unary_a(value, label=0))
+        yield p.chance(value, 2)
+        return p.unary_b(value, label=1)
+
+
+def test_what_is_wrong_is_told_and_leaves_nothing_behind(kernels: None) -> None:
+    adapter = adapter_of(Faulty())
+    good = [Scripted((), k) for k in range(4)]
+    adapter.load(good)
+    adapter.run(NoClock())
+    first = adapter.result()
+    for _ in range(2):
+        adapter.load([*good, Scripted((), 7)])
+        with pytest.raises(
+            ProgramError, match=r"test_kept_rounds\.py:\d+ calls project with other"
+        ):
+            adapter.run(NoClock())
+        adapter.load(good)
+        adapter.run(NoClock())
+        again = adapter.result()
+        np.testing.assert_array_equal(again.outputs, first.outputs)
+        assert again.counters == first.counters
+
+
+def test_a_schedule_that_ran_is_what_is_proved(kernels: None) -> None:
+    """And not what another pass over the same graph would find."""
+    adapter = adapter_of(ScriptedModel())
+    assert adapter.live is not None
+    engine = adapter.live.engine
+    for number, message in ((arrays.ORDER, "exactly once"), (arrays.ROW, "rows of a round")):
+        adapter.load(LARGE)
+        adapter.run(NoClock())
+        assert adapter.result()
+        adapter.run(NoClock())
+        assert engine._current is not None
+        engine._current.kept[number][0] = engine._current.kept[number][1] = 1
+        with pytest.raises(ScheduleError, match=message):
+            adapter.result()
+
+
+def test_numbers_of_states_are_read_between_rounds(kernels: None) -> None:
+    class Decides(ScriptedModel):
+        def program(self, p: Writer, instance: Scripted) -> Body:
+            value, read = p.leaf(word=instance.number % 5), []
+            for step in range(6):
+                value = p.unary_a(value, label=step % 4)
+                read.append(value)
+                if (yield p.value(value, "h", step % 3)) < 0.0:
+                    value = p.binary(value, p.leaf(word=step % 5))
+            return read
+
+    adapter, batch = adapter_of(Decides()), [Scripted((), k) for k in range(5)]
+    for one in (batch, batch[:2], batch):
+        check_same(adapter, one)
+        truth = interpret(Decides(), WEIGHTS, one)
+        np.testing.assert_allclose(adapter.result().outputs, truth.outputs, rtol=1e-4, atol=1e-5)
