@@ -22,7 +22,7 @@ from harness.policies import inline_depth
 from harness.programs.recorder import RecordingOptions
 from harness.programs.writer import Body, Writer
 from systems.on_core.acrobat import Adapter
-from tests.support.engine_runs import NoClock, interpreted_kernels
+from tests.support.engine_runs import ONE_BY_ONE, NoClock, interpreted_kernels
 from tests.support.interpreted_team import InterpretedTeam
 from tests.support.program_models import DECIDED, SENTENCES, WITH_ARRAYS
 from tests.support.scripted_programs import (
@@ -142,10 +142,12 @@ def test_compiled_code_plans_what_the_policy_and_the_layout_do(
         np.testing.assert_allclose(adapter.result().outputs, truth.outputs, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "switches", [{"hoisting": False}, {"fusion": False}, {"lazy_batching": False}]
-)
 @pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    "switches",
+    [one for one in ONE_BY_ONE.values() if "outputs" not in one] + [{"fold_tables": True}],
+    ids=str,
+)
 def test_switches_and_threads_change_nothing(
     kernels: None, switches: dict[str, Any], threads: int
 ) -> None:
