@@ -14,6 +14,7 @@ from harness.contracts.model import Model, initial_weights
 from harness.contracts.policy import load_policy
 from harness.contracts.system import Result, RunSettings
 from harness.engine.backends.compiled import live as compiled_live
+from harness.engine.backends.compiled.backend import Backend
 from harness.engine.live import LiveEngine, Seen
 from harness.engine.rows import next_round as arrays
 from harness.errors import ProgramError, ScheduleError
@@ -103,6 +104,8 @@ def _noted(run: Any, calls: list[Any]) -> Any:
 def check_same(adapter: Adapter, batch: Sequence[Any]) -> None:
     adapter.load(batch)
     adapter.run(NoClock())  # once more where blocks feed each other in a new way
+    assert adapter.live is not None
+    assert adapter.live.engine._current is not None, "nothing was wrong, and so run with checks"
     (kept, kept_seen, kept_calls), (by_policy, seen, calls) = run_both(adapter, batch)
     np.testing.assert_array_equal(kept.outputs, by_policy.outputs)
     assert kept.loss == by_policy.loss
@@ -165,6 +168,23 @@ def test_models_are_planned_the_same(kernels: None, model: Model, batch: Sequenc
     adapter = adapter_of(model)
     for one in (batch[:1], batch, batch[::-1]):
         check_same(adapter, one)
+
+
+def test_functions_whose_states_do_not_follow_on_are_run_batch_by_batch(
+    kernels: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before all batches, too, if they read or write states there; here they are said to."""
+    kind_of = Backend._kind_of
+    monkeypatch.setattr(Backend, "_kind_of", lambda *of: (kind_of(*of)[0], True))
+    many, unary = Call("many", (0, NEWEST), 1), Call("unary_a", (NEWEST,), 0)
+    script = (many, unary, many, Call("leaf", (), 2), many)
+    adapter = adapter_of(ScriptedModel(), RecordingOptions(hoisting=False))
+    check_same(adapter, [Scripted(script, k) for k in range(3)])
+    assert adapter.live is not None
+    (one,) = adapter.live.engine.seen
+    function = adapter.live.recording.type_names.index("many")
+    assert function in one.arrangement.types.scattered
+    assert adapter.engine.plans[function].steps("eager")
 
 
 def test_layouts_are_those_of_the_moment(kernels: None, monkeypatch: pytest.MonkeyPatch) -> None:
