@@ -73,7 +73,7 @@ class LiveEngine(Engine):
         layout = plan_layout(
             mini_batch, schedule, self.fields, self._spaces, reorder=reorder, before=before
         )
-        one = self._around(layout).round_of(layout.batches)
+        one = self._around(layout).round_of(layout.forth)
         n_rows, n_kept = self.rows_of_states(layout.n_rows), self.rows_of_states(self.used)
         self.used = layout.n_rows
         arrangement = Arrangement(layout, n_rows, [one], (), n_kept)

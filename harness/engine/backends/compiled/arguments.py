@@ -60,7 +60,7 @@ class Renewed(Argument):
 
 
 class Moving(Argument):
-    """Another array for every mini-batch."""
+    """Another array for every mini-batch, where several threads run."""
 
     __slots__ = ()
 

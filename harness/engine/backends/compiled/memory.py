@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from harness.engine.backend import Arrangement
 from harness.engine.backends.compiled.parameters import Parameters
 from harness.engine.cpu_kernels import aligned
+from harness.engine.cpu_kernels.memory_kernels import exceeds
 from harness.engine.lowering import plan as plans
 from harness.engine.lowering.plan import Buffer, BufferName, Plan, Ref, Role
 from harness.engine.rows.counting import AT_ONCE, N_EDGES, N
@@ -68,7 +69,7 @@ class Memory:
             self._fields = layout.fields
             self._room = np.zeros((layout.fields.n_functions, 3), dtype=np.int64)
         wanted = layout.room_wanted
-        if (wanted > self._room).any():
+        if exceeds(wanted, self._room):
             for type_id in layout:
                 function = layout.fields.function(type_id)
                 self._make_room(type_id, wanted[function], self._room[function])
