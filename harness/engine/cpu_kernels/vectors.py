@@ -168,5 +168,6 @@ def _each_summed(write: _Writer, vectors: list[Any]) -> Any:
 
 
 ROWS_BY_VECTORS = [_sums_of_rows(n, MOST_VECTORS) for n in range(1, MOST_ROWS + 1)]
+ROWS_BY_MORE_VECTORS = [_sums_of_rows(n, 2 * MOST_VECTORS) for n in (1, 2)]
 ROWS_BY_VECTOR = [_sums_of_rows(n, 1) for n in range(1, MOST_ROWS + 1)]
 ROWS_BY_DOTS = [_sums_of_dots(n) for n in range(1, MOST_ROWS_OF_DOTS + 1)]
