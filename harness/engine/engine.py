@@ -152,13 +152,13 @@ class Engine:
         layout = plan_layout(mini_batch, schedule, self.fields, self._spaces, reorder=reorder)
         same = self._around(layout)
         if schedule.round_starts is None:
-            rounds: Sequence[Round] = [same.round_of(layout.batches)]
-            goes_back = same.read
+            rounds: Sequence[Round] = [same.round_of(layout.forth)]
+            goes_back, back = same.read, layout.back
         else:
             rounds = plan_rounds(self.plans, layout, schedule.round_starts)
             read = [(k, b) for k, _ in same.read.tolist() for b in self._going_back(layout, k)]
             goes_back = np.array(read, dtype=np.int32) if read else NO_BATCHES
-        back = np.concatenate([goes_back, layout.batches[::-1]])
+            back = np.concatenate([goes_back, layout.batches[::-1]])
         backward = [("backward", back), ("backward_lazy", same.whole)] if self.train else []
         arrangement = Arrangement(layout, self.rows_of_states(layout.n_rows), rounds, backward)
         self.has_rounds = schedule.round_starts is not None

@@ -191,15 +191,17 @@ class KeptRounds(ABC):
         """Of the round that is planned now, as views of what is written over by the next one."""
         progress, kept = self.kept[arrays.PROGRESS], self.kept
         counts = kept[arrays.COUNTS]
+        batches = kept[arrays.BATCHES][: 2 * progress[arrays.N_BATCHES]].reshape(-1, 2)
         return Layout(
             self.rules.fields,
             kept[arrays.VALUES][: progress[arrays.N_VALUES]],
             kept[arrays.BOUNDS],
             counts,
-            kept[arrays.BATCHES][: 2 * progress[arrays.N_BATCHES]].reshape(-1, 2),
+            batches,
             self.row,
             kept[arrays.NEXT_USED],
             (counts[:, N] > 0).tobytes(),
+            np.concatenate([batches, batches[::-1]]),  # functions of outputs have none here
         )
 
     def schedules(self) -> list[tuple[int, Schedule]]:

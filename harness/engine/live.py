@@ -116,7 +116,7 @@ class LiveEngine(Engine):
         layout = plan_layout(
             mini_batch, schedule, self.fields, self._spaces, reorder=reorder, before=before
         )
-        one = self._around(layout).round_of(layout.batches)
+        one = self._around(layout).round_of(layout.forth)
         n_rows, n_kept = self.rows_of_states(layout.n_rows), self.rows_of_states(before.used)
         arrangement = Arrangement(layout, n_rows, [one], (), n_kept)
         return LaidOut(mini_batch, layout, [one], NO_BATCHES, arrangement)

@@ -53,7 +53,7 @@ class Switches:
     backend: what executes the plans (a folder of harness/engine/backends); "auto": compiled code on
         a CPU, generated kernels on CUDA, or torch's operators where these cannot run.
     loop: "compiled" runs a stage of all batches in one call; "python" makes a call of every batch.
-    blas: what multiplies in compiled code. "auto": oneDNN where there are several rows, else
+    blas: what multiplies in compiled code. "auto": few rows the engine itself, many oneDNN, else
         OpenBLAS; "openblas": it alone; "torch": the MKL that is inside PyTorch.
     precision: of products. "ieee": float32; on CUDA "tf32x3": nearly so, by three products of
         tensor cores, and "tf32": not; on CUDA, and on a CPU that has AVX-512 BF16 or AMX, "bf16":

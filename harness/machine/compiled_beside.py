@@ -9,10 +9,11 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., object])
 COMPILER = "numba"
+_FOUND: dict[Callable[..., object], Any] = {}  # what was imported, which is asked for again
 
 
 def beside_a_compiler(plain: Function, module: str) -> Function:
@@ -22,5 +23,7 @@ def beside_a_compiler(plain: Function, module: str) -> Function:
     """
     if COMPILER not in sys.modules:
         return plain
-    found: Function = getattr(importlib.import_module(module), plain.__name__)
+    found: Function | None = _FOUND.get(plain)
+    if found is None:
+        found = _FOUND[plain] = getattr(importlib.import_module(module), plain.__name__)
     return found

@@ -21,16 +21,16 @@ from harness.policies.parts.blocks import block_of, graph_of_blocks, with_follow
 from harness.policies.parts.chains import chains_of
 from harness.policies.parts.ready import Ints, without_sign
 from harness.policies.parts.urgency import N_COUNTS, NONE, costs, most_urgent, raise_reach
-from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
+from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
 
 
 def schedule(graph: Graph) -> Schedule:
     """Place batches from the last to the first, always one of the most urgent type."""
     # Two functions: most graphs have no followers, and what they need compiles in half the time.
-    batches = _batches_and_followers if (graph.follows != NO_TYPE).any() else _batches
+    batches = _batches_and_followers if graph.has_followers else _batches
     types, args = without_sign(graph.types), without_sign(graph.args)
-    return Schedule(*batches(types, graph.arg_start, args, graph.follows))
+    return Schedule.proved(*batches(types, graph.arg_start, args, graph.follows))
 
 
 @compiled

@@ -81,13 +81,19 @@ class Graph:
 
         They are read-only from here on. Nothing follows, and nothing is cheap.
         """
+        types.setflags(write=False)
+        arg_start.setflags(write=False)
+        args.setflags(write=False)
+        for more in (rounds, phases, depths):
+            if more is not None:
+                more.setflags(write=False)
         made, take = object.__new__(cls), object.__setattr__
-        given = (types, arg_start, args, rounds, phases, depths)
-        names = ("types", "arg_start", "args", "rounds", "phases", "depths")
-        for name, value in zip(names, given, strict=True):
-            if value is not None:
-                value.setflags(write=False)
-            take(made, name, value)
+        take(made, "types", types)
+        take(made, "arg_start", arg_start)
+        take(made, "args", args)
+        take(made, "rounds", rounds)
+        take(made, "phases", phases)
+        take(made, "depths", depths)
         take(made, "type_names", type_names)
         take(made, "follows", _no_followers(len(type_names)))
         take(made, "cheap", _none_cheap(len(type_names)))
@@ -198,6 +204,11 @@ class Graph:
     def n_types(self) -> int:
         """Number of type ids, the unbatchable type 0 included."""
         return len(self.type_names)
+
+    @property
+    def has_followers(self) -> bool:
+        """Whether any type follows another."""
+        return self.follows is not _no_followers(self.n_types) and self.follows.max() != NO_TYPE
 
     def args_of(self, vertex: int) -> IntArray:
         """Arguments of one vertex, by slot."""

@@ -36,6 +36,20 @@ class Schedule:
             object.__setattr__(self, "round_starts", int_array(self.round_starts))
             self._check_rounds(self.round_starts)
 
+    @classmethod
+    def proved(cls, order: IntArray, starts: IntArray) -> Schedule:
+        """A schedule of int32 arrays of a policy whose batches cannot be empty.
+
+        They are read-only from here on. What no time counts without, `check_schedule`, is left.
+        """
+        order.setflags(write=False)
+        starts.setflags(write=False)
+        made, take = object.__new__(cls), object.__setattr__
+        take(made, "order", order)
+        take(made, "starts", starts)
+        take(made, "round_starts", None)
+        return made
+
     def _check_rounds(self, starts: IntArray) -> None:
         if len(starts) == 0 or starts[0] != 0 or starts[-1] != self.n_batches:
             raise ScheduleError(f"starts of rounds must run from 0 to {self.n_batches}")
@@ -56,12 +70,16 @@ def check_schedule(graph: Graph, schedule: Schedule) -> None:
     """Prove that a schedule is valid for a graph.
 
     Raises ScheduleError unless every vertex is executed once, after its arguments, in a batch of
-    one type and one round, and alone where its type is unbatchable; round after round; and for what
-    is no Schedule at all.
+    one type and one round, and alone where its type is unbatchable; round after round; no batch is
+    empty; and for what is no Schedule at all.
     """
     if not isinstance(schedule, Schedule):
         raise ScheduleError(f"a {type(schedule).__name__} was returned; return a Schedule")
     n = graph.n_vertices
+    if schedule.starts[0] != 0 or schedule.starts[-1] != len(schedule.order):
+        raise ScheduleError(f"batch starts must run from 0 to {len(schedule.order)}")
+    if (schedule.starts[1:] <= schedule.starts[:-1]).any():
+        raise ScheduleError("a schedule has an empty batch")
     if not np.array_equal(np.sort(schedule.order), np.arange(n)):
         raise ScheduleError(f"the schedule does not execute each of {n} vertices exactly once")
     batch_of = np.empty(n, dtype=np.int32)

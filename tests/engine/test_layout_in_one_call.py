@@ -69,7 +69,10 @@ def cases(draw: st.DrawFn) -> tuple[MiniBatch, Schedule, dict[int, Reads], list[
 def check(found: Layout, expected: PlainLayout) -> None:
     assert found.batches.tolist() == [list(pair) for pair in expected.batches]
     assert found.row.tolist() == expected.row
-    assert found.n_rows.tolist() == expected.n_rows
+    n_spaces = len(expected.n_rows)
+    assert found.n_rows[:n_spaces].tolist() == expected.n_rows
+    assert not found.n_rows[n_spaces:].any()
+    check_order(found, [list(pair) for pair in expected.batches])
     assert list(found) == list(expected.types)
     for t, geometry in expected.types.items():
         check_geometry(found[t], geometry)
@@ -87,6 +90,13 @@ def check(found: Layout, expected: PlainLayout) -> None:
     for t, order in expected.order.items():
         assert found.output_order(t).tolist() == order
         assert found.output_rounds(t).tolist() == expected.rounds[t]
+
+
+def check_order(found: Layout, batches: list[list[int]]) -> None:
+    """Outputs behind all batches, and before them on the way back."""
+    of_outputs = [[t, 0] for t in found if t < 0]
+    assert found.forth.tolist() == batches + of_outputs
+    assert found.back.tolist() == of_outputs + batches[::-1]
 
 
 def check_geometry(found: Any, expected: Any) -> None:
@@ -126,7 +136,7 @@ def test_rounds_one_by_one_take_the_rows_that_they_have_together(graph: Graph, n
     schedule = schedule_in_rounds(policy, graph)
     whole = plan_layout(MiniBatch(graph, {}, nobody, 1), schedule, fields, spaces, reorder=True)
     row = np.zeros(graph.n_vertices, dtype=np.int32)
-    used, index = np.zeros(int(spaces.max()) + 1, dtype=np.int64), list[list[int]]()
+    used, index = np.zeros(graph.n_types, dtype=np.int64), list[list[int]]()
     for r in range(int(graph.rounds.max()) + 1):
         first, end = np.searchsorted(graph.rounds, [r, r + 1]).tolist()
         starts = graph.arg_start[first : end + 1]

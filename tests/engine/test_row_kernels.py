@@ -124,3 +124,14 @@ def test_rows_of_matrices_are_gone_through_part_by_part() -> None:
         body = [*itertools.takewhile(lambda line: line.startswith(deeper), lines[first + 1 :])]  # noqa: B023
         assert body
         assert all(re.findall(r"\[(.*?)\]", line) in ([], ["k"]) for line in body)
+
+
+def test_what_exceeds_its_room() -> None:
+    wanted = np.arange(24, dtype=np.int64).reshape(4, 6)[:, :3]
+    assert not memory_kernels.exceeds(wanted, wanted.copy())
+    assert not memory_kernels.exceeds(wanted[:0], wanted[:0])
+    for i, j in ((0, 0), (2, 1), (3, 2)):
+        room = wanted.copy()
+        room[i, j] -= 1
+        assert memory_kernels.exceeds(wanted, room)
+        assert not memory_kernels.exceeds(room, wanted)

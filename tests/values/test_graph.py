@@ -89,3 +89,12 @@ def test_a_follower_with_two_arguments_is_refused() -> None:
 def test_cheap_needs_one_entry_a_type() -> None:
     with pytest.raises(ScheduleError, match="cheap has 1 entries"):
         graph_of([1, 2], [[], [0]], cheap=[True])
+
+
+def test_a_graph_tells_whether_any_type_follows_another() -> None:
+    plain = graph_of([1, 2], [[], [0]])
+    assert not plain.has_followers
+    assert graph_of([1, 2], [[], [0]], follows=[-1, -1, 1]).has_followers
+    given = (plain.types.copy(), plain.arg_start.copy(), plain.args.copy(), plain.type_names)
+    assert not Graph.proved(*given).has_followers
+    assert not Graph(*given, np.array([-1, -1, -1])).has_followers

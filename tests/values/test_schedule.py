@@ -59,3 +59,27 @@ def test_starts_must_span_the_order(starts: list[int]) -> None:
 def test_an_empty_batch_is_refused(starts: list[int]) -> None:
     with pytest.raises(ScheduleError, match="empty batch"):
         Schedule(np.array([0, 1]), np.array(starts))
+
+
+def test_a_schedule_that_is_taken_as_it_is_can_be_read_only() -> None:
+    order, starts = np.array([1, 0, 3, 4, 2], np.int32), np.array([0, 2, 3, 4, 5], np.int32)
+    schedule = Schedule.proved(order, starts)
+    check_schedule(GRAPH, schedule)
+    assert (schedule.n_batches, schedule.batch(0).tolist()) == (4, [1, 0])
+    assert not schedule.order.flags.writeable
+    assert not schedule.starts.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("starts", "message"),
+    [
+        ([0, 2, 2, 3, 4, 5], "empty batch"),
+        ([0, 2, 3, 4, 5, 5], "empty batch"),
+        ([0, 2, 3, 4], "must run from 0 to 5"),
+        ([1, 2, 3, 4, 5], "must run from 0 to 5"),
+    ],
+)
+def test_what_was_taken_as_it_is_is_proved_later(starts: list[int], message: str) -> None:
+    schedule = Schedule.proved(np.array([1, 0, 3, 4, 2], np.int32), np.array(starts, np.int32))
+    with pytest.raises(ScheduleError, match=message):
+        check_schedule(GRAPH, schedule)

@@ -23,7 +23,7 @@ THREAD, N_THREADS, TEAM, SIZES, LETTERS, FACTORS, TALLY, ERROR = range(8)
 N_WORDS = 10
 N_TALLY = 3
 _WORD_BYTES, _HALF_WORD_BYTES = 8, 4
-_N_SIZES, _N_LETTERS, _N_FACTORS = 11, 2, 2
+_N_SIZES, _N_LETTERS, _N_FACTORS = 12, 2, 2
 carray: Any = numba.carray  # type: ignore[attr-defined]
 INLINE: dict[str, Any] = {"constants": False, "error_model": "numpy"}
 

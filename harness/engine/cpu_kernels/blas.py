@@ -4,7 +4,9 @@ torch.mm costs about 5 us a call in Python alone, as much as the product itself 
 vertices. compiled code calls the libraries (libraries.py) by their addresses instead,
 which it is handed with the rest: machine code that is kept on disk knows none.
 
-oneDNN does what has several rows. What is left to OpenBLAS, and where oneDNN is missing:
+Products of few rows are our own (own_products.py), where no library was asked for by name and
+columns are whole vectors. Of the others oneDNN does what has several rows. What is left to
+OpenBLAS, and where oneDNN is missing:
 
 - fewer than ONEDNN_ROWS rows, on AVX-512 machines: there OpenBLAS has kernels for small products
   (m n k <= 10^6) that neither pack nor copy, and larger ones are cut into such. GFLOP/s on one
@@ -35,14 +37,22 @@ from harness.engine.cpu_kernels.libraries import (
     one_thread,
     torchs_mkl,
 )
+from harness.engine.cpu_kernels.own_products import (
+    is_our_outer,
+    is_ours,
+    rows_times,
+    rows_times_transposed,
+)
+from harness.engine.cpu_kernels.vectors import LANES
 from harness.errors import UnsupportedTrial
 from harness.machine.compiled import compiled_with
 
 ONEDNN_ROWS, ONEDNN_ROWS_TRANSPOSED, WHOLE_ROWS, MANY_ROWS = 6, 3, 96, 256
 NEVER = 2**30
 # sizes[LIMIT]: the largest product that is not cut, 0 where none is; sizes[ONEDNN_FROM]: from how
-# many rows on oneDNN multiplies; sizes[SGEMM] and the next two: addresses.
-N_SIZES, LIMIT, ONEDNN_FROM, SGEMM, ONEDNN_SGEMM, ONEDNN_HALF = 11, 6, 7, 8, 9, 10
+# many rows on oneDNN multiplies; sizes[SGEMM] and the next two: addresses; sizes[OWN]: whether
+# products of few rows are our own.
+N_SIZES, LIMIT, ONEDNN_FROM, SGEMM, ONEDNN_SGEMM, ONEDNN_HALF, OWN = 12, 6, 7, 8, 9, 10, 11
 N_FACTORS = 2
 N_HALVES = 2**18  # bfloat16 that are rounded at a time: 512 KiB, half of a Zen 4 core's L2
 PLAIN, TRANSPOSED = ord("N"), ord("T")
@@ -51,7 +61,7 @@ Scratch = tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.float32]]
 
 
 def blas_scratch(
-    library: Library, onednn: OneDNN | None = None, onednn_from: int = NEVER
+    library: Library, onednn: OneDNN | None = None, onednn_from: int = NEVER, *, own: bool = False
 ) -> Scratch:
     """Arrays that `multiply` wants as its last arguments; not to be shared between threads.
 
@@ -64,6 +74,7 @@ def blas_scratch(
     sizes[ONEDNN_FROM] = NEVER if onednn is None else onednn_from
     sizes[ONEDNN_SGEMM] = 0 if onednn is None else onednn.address
     sizes[ONEDNN_HALF] = 0 if onednn is None else onednn.half_address
+    sizes[OWN] = own
     letters = np.frombuffer(b"NT", dtype=np.uint8).copy()
     factors = np.zeros(N_FACTORS + N_HALVES // 2, dtype=np.float32)
     factors[1] = 1.0
@@ -100,10 +111,12 @@ def multiplying(blas: str, n_threads: int) -> Multiplying:
     if onednn is not None:
         onednn.set_threads(n_threads)
     # From fewer rows where the library cuts nothing.
-    scratch = blas_scratch(library, onednn, ONEDNN_ROWS if library.limit else 1)
+    own = blas == "auto"
+    scratch = blas_scratch(library, onednn, ONEDNN_ROWS if library.limit else 1, own=own)
     if n_threads > 1:
         scratch[0][LIMIT] = 0
-    names = [f"oneDNN {onednn.version}"] if onednn is not None else []
+    names = [f"own ({LANES} lanes)"] if own else []
+    names += [f"oneDNN {onednn.version}"] if onednn is not None else []
     n_used = 1 if library.set_threads is one_thread else n_threads
     # oneDNN has its number of threads from OpenMP, which keeps one for each thread that calls.
     enter = partial(onednn.set_threads, n_threads) if onednn is not None else _nothing
@@ -158,6 +171,18 @@ def multiply(
     rows, columns = weight.shape
     x_data, out_data = x.ctypes.data + 4 * x_at, out.ctypes.data + 4 * out_at
     k, m = (columns, rows) if transposed else (rows, columns)
+    if sizes[OWN] != 0 and is_ours(n, k, m, transposed):
+        w_data, adds = weight.ctypes.data, 1 if accumulate else 0
+        if transposed:
+            rows_times_transposed(
+                x_data, 4 * x_stride, n, w_data, 4 * columns, k, m, out_data, 4 * out_stride, adds
+            )
+        else:
+            rows_times(
+                x_data, 4 * x_stride, 4, n, w_data, 4 * columns, k, m, out_data, 4 * out_stride,
+                adds,
+            )  # fmt: skip
+        return
     onednn_from = sizes[ONEDNN_FROM]
     if transposed and sizes[ONEDNN_SGEMM] != 0:
         onednn_from = min(onednn_from, ONEDNN_ROWS_TRANSPOSED)
@@ -227,6 +252,13 @@ def add_outer(
     if k == 0:  # a thread that has no part in it
         return
     x_data, dy_data = x.ctypes.data + 4 * x_at, dy.ctypes.data + 4 * dy_at
+    if sizes[OWN] != 0 and is_our_outer(n, m):
+        adds = 0 if written[0] == 0 else 1
+        rows_times(
+            x_data, 4, 4 * x_stride, k, dy_data, 4 * dy_stride, n, m, out.ctypes.data, 4 * m, adds
+        )
+        written[0] = 1
+        return
     if n >= sizes[ONEDNN_FROM]:
         call(sizes[ONEDNN_SGEMM], (
             np.int32(TRANSPOSED), np.int32(PLAIN), k, m, n, np.float32(1.0), x_data, x_stride,

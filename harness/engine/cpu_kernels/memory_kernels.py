@@ -69,6 +69,16 @@ def transpose(matrix: Matrix, out: Matrix) -> None:  # pragma: no cover - compil
 
 
 @compiled_with(error_model="numpy")
+def exceeds(wanted: Index, room: Index) -> bool:  # pragma: no cover - compiled
+    """Whether any number is larger than its like; NumPy needs two passes and an array for it."""
+    for i in range(len(wanted)):
+        for j in range(wanted.shape[1]):
+            if wanted[i, j] > room[i, j]:
+                return True
+    return False
+
+
+@compiled_with(error_model="numpy")
 def update_rows(
     table: Matrix, index: Index, gradient: Any, learning_rate: np.float32
 ) -> None:  # pragma: no cover - compiled

@@ -43,7 +43,7 @@ class Fields:
 
     n_types: vertex functions. n_outputs: functions of outputs, whose ids are -1, -2, ...
     gathers (k, 3): function, its first slot in `slots`, and how many it has or EVERY_CHILD.
-    pulls (k, 2): function, and which of `names` it pulls.
+    pulls (k, 2): function, and which of `names` (all_names: as a set) it pulls.
     """
 
     n_types: int
@@ -53,6 +53,7 @@ class Fields:
     gathers: IntArray
     slots: IntArray
     pulls: IntArray
+    all_names: frozenset[str]
     _gather_numbers: Mapping[tuple[int, Slots], int]
     _pull_numbers: Mapping[tuple[int, str], int]
 
@@ -105,6 +106,7 @@ def fields_of(reads: Mapping[int, Reads], n_types: int) -> Fields:
         n_outputs=n_outputs,
         reads=reads,
         names=names,
+        all_names=frozenset(names),
         gathers=_table(gathers, 3),
         slots=int_array(slots),
         pulls=_table(pulls, 2),

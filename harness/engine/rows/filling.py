@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.engine.rows.counting import N_COUNTS, N, count, count_outputs, place
 from harness.engine.rows.fields import (
@@ -54,12 +55,13 @@ def fill(
     output_pulled: IntArray,
     n_outputs: int,
     reorder: bool,
-) -> tuple[Index, Index, Index, IntArray, int]:  # pragma: no cover - compiled
+) -> tuple[Index, Index, Index, NDArray[np.bool_], IntArray, int]:  # pragma: no cover - compiled
     """Rows of a mini-batch's vertices, into row[base:], and all arrays of its layout.
 
     Returns the arrays one behind the other; of each field where it begins, and its length; counts
-    (n_functions, N_COUNTS); batches; and FILLED, or NO_VERTEX where an output reads none that there
-    is, or a vertex that lacks a child that it gathers.
+    (n_functions, N_COUNTS); which functions have rows; batches in order (see Layout); and FILLED,
+    or NO_VERTEX where an output reads none that there is, or a vertex that lacks a child that it
+    gathers.
 
     order, starts: of the schedule. arg_start, args, rounds, functions: of its graph. base: vertices
     of earlier rounds, which args and outputs count, too. used: see assign_rows. gathers, slots,
@@ -70,7 +72,9 @@ def fill(
     for vertex in outputs:
         if vertex < 0 or vertex >= base + n:
             nothing = np.empty((0, N_COUNTS), dtype=np.int64)
-            return nothing[:, 0].copy(), nothing, nothing, np.empty((0, 2), np.int32), NO_VERTEX
+            absent = np.zeros(0, dtype=np.bool_)
+            none = np.empty((0, 2), np.int32)
+            return nothing[:, 0].copy(), nothing, nothing, absent, none, NO_VERTEX
     if reorder:
         order = order_as_read(order, starts, arg_start, args, rounds, base)
     batches, first_row = assign_rows(order, starts, functions, space_of_type, used, row[base:])
@@ -98,7 +102,34 @@ def fill(
         else:
             rows = _field(values, bounds, N_OF_FUNCTION * function + VERTICES)
             _pull(found, pulled, name * n, rows)
-    return values, bounds, counts, batches, lacking
+    present, in_order = _in_order(counts, n_types, batches)
+    return values, bounds, counts, present, in_order, lacking
+
+
+@compiled
+def _in_order(
+    counts: Index, n_types: int, batches: IntArray
+) -> tuple[NDArray[np.bool_], IntArray]:  # pragma: no cover - compiled
+    """Which functions have rows, and Layout.in_order."""
+    present = np.empty(len(counts), dtype=np.bool_)
+    n_read = 0
+    for f in range(len(counts)):
+        present[f] = counts[f, N] > 0
+        if f >= n_types and present[f]:
+            n_read += 1
+    n = len(batches)
+    found = np.empty((2 * (n + n_read), 2), dtype=np.int32)
+    at, back = n, n + n_read
+    for f in range(n_types, len(counts)):
+        if present[f]:
+            for k in (at, back):
+                found[k, 0], found[k, 1] = n_types - 1 - f, 0
+            at, back = at + 1, back + 1
+    for b in range(n):
+        for column in range(2):
+            found[b, column] = batches[b, column]
+            found[len(found) - 1 - b, column] = batches[b, column]
+    return present, found
 
 
 @compiled

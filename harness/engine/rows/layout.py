@@ -35,7 +35,8 @@ class Layout(Mapping[int, TypeGeometry]):
     numbers: all arrays one behind the other. bounds (n_fields + 1, 2): where each begins, and its
     length. counts (n_functions, N_COUNTS): see counting.py. batches: in order, as (type id,
     position among the type's batches) (k, 2). row (n,): of each vertex among the states of its own
-    type's space. n_rows (n_spaces,): of each space. present: which functions have rows, to compare.
+    type's space. n_rows: of each space, 0 behind them. present: which functions have rows,
+    to compare. in_order (2 (k + r), 2): `forth` and, behind it, `back`, of r functions of outputs.
     """
 
     fields: Fields
@@ -46,12 +47,23 @@ class Layout(Mapping[int, TypeGeometry]):
     row: IntArray
     n_rows: Index
     present: bytes
+    in_order: IntArray
     _made: dict[int, TypeGeometry] = field(default_factory=dict)
 
     def array(self, number: int) -> Index:
         """One of all arrays: see Fields."""
         begin, n = self.bounds[number].tolist()
         return self.numbers[begin : begin + n]
+
+    @property
+    def forth(self) -> IntArray:
+        """The batches, behind them the first of each function of outputs."""
+        return self.in_order[: len(self.in_order) // 2]
+
+    @property
+    def back(self) -> IntArray:
+        """The first of each function of outputs, behind them the batches from the last one on."""
+        return self.in_order[len(self.in_order) // 2 :]
 
     @property
     def room_wanted(self) -> Index:
@@ -160,12 +172,12 @@ def plan_layout(
     graph, functions = mini_batch.graph, int_array(mini_batch.functions)
     n = len(functions)
     if before is None:
-        used = np.zeros(int(space_of_type.max(initial=0)) + 1, dtype=np.int64)
+        used = np.zeros(len(space_of_type), dtype=np.int64)  # a type has one space at most
         before = Before(0, np.empty(n, dtype=np.int32), used)
     used = before.used.copy()
     outputs, ids = int_array(mini_batch.outputs), mini_batch.output_ids
     own = mini_batch.output_pulls
-    numbers, bounds, counts, batches, lacking = fill(
+    numbers, bounds, counts, present, in_order, lacking = fill(
         schedule.order,
         schedule.starts,
         graph.arg_start,
@@ -188,8 +200,10 @@ def plan_layout(
     )
     if lacking != FILLED:
         raise _error(mini_batch, fields, lacking, before.n_vertices + n)
-    present = (counts[:, N] > 0).tobytes()
-    layout = Layout(fields, numbers, bounds, counts, batches, before.row, used, present)
+    batches = in_order[: schedule.n_batches]
+    layout = Layout(
+        fields, numbers, bounds, counts, batches, before.row, used, present.tobytes(), in_order
+    )
     _check_pulls(mini_batch, layout)
     return layout
 
@@ -209,7 +223,7 @@ def _check_pulls(mini_batch: MiniBatch, layout: Layout) -> None:
     """Raise ScheduleError where a function pulls what is not there."""
     fields, own = layout.fields, mini_batch.output_pulls
     for names, is_output in ((mini_batch.pulls, False), (own, True)):
-        if names is None or all(name in names for name in fields.names):
+        if names is None or names.keys() >= fields.all_names:
             continue
         for type_id, reads in fields.reads.items():
             missing = set(reads.pulls) - set(names)

@@ -95,9 +95,8 @@ class Around:
     losses: tuple[Loss, ...]
 
     def round_of(self, batches: IntArray) -> Round:
-        """What a mini-batch of these batches runs."""
-        both = np.concatenate([batches, self.read]) if len(self.read) else batches
-        return Round(self.eager, both, self.lazy, self.losses)
+        """What a mini-batch runs that has these batches, those of output functions at the end."""
+        return Round(self.eager, batches, self.lazy, self.losses)
 
 
 def around(plans: Mapping[int, Plan], types: tuple[int, ...]) -> Around:

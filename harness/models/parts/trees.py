@@ -63,7 +63,7 @@ def tree_mini_batch(
     """
     tables = [tree.table for tree in instances]
     sizes = np.array([table.shape[1] for table in tables], dtype=np.int32)
-    table = np.concatenate(tables, axis=1)
+    table = np.concatenate(tables, axis=1) if len(tables) > 1 else tables[0]
     join_them = beside_a_compiler(join, "harness.models.parts.compiled_trees")
     types, arg_start, args, read, is_right = join_them(table[LEFT:], sizes, outputs == "all")
     if internal_kinds is not None:

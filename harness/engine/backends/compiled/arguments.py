@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.cpu_kernels.shares import all_apart
+from harness.engine.cpu_kernels.vectors import LANES
 from harness.engine.lowering.plan import BufferName, Slots
 from harness.engine.rows import fields as parts
 from harness.engine.rows.fields import Fields
 from harness.engine.rows.geometry import Index
 
 # From how many rows of a function on its products take copies of W^T. A library rearranges W^T for
-# each product of several rows, at a cost that grows with the rows; a copy costs its time once. The
-# batches of one sentence do not earn it, those of four do.
-COPIES_FROM = 40
+# each product of several rows, at a cost that grows with the rows; a copy costs its time once.
+# Products of few rows are our own, as fast with W^T (AVX-512): there the batches of four trees do
+# not earn it yet.
+COPIES_FROM = 100 if LANES == 16 else 40
 NOTHING: Index = np.zeros(0, dtype=np.int64)
 
 
@@ -60,7 +62,7 @@ class Renewed(Argument):
 
 
 class Moving(Argument):
-    """Another array for every mini-batch."""
+    """Another array for every mini-batch, where several threads run."""
 
     __slots__ = ()
 

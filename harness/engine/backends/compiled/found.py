@@ -27,6 +27,7 @@ class Found:
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
+        self._has_threads = memory.parameters.n_threads > 1
         self._arguments: list[Argument] = []
         self._take_table(np.zeros((0, 2), dtype=np.int64))
         self._kept: dict[int, NDArray[Any]] = {}  # whose memory nobody else holds
@@ -46,7 +47,7 @@ class Found:
         for k, argument in enumerate(arguments, start=first):
             if isinstance(argument, OfLayout):
                 self._of_layout.append((k, argument))
-            elif isinstance(argument, Moving):
+            elif isinstance(argument, Moving) and self._has_threads:
                 self._moving.append((k, argument))
             elif isinstance(argument, Renewed) and argument not in self._renewed:
                 self._renewed.append(argument)
@@ -79,7 +80,7 @@ class Found:
         n_grown = self.memory.n_grown
         if self._found_for[0] != n_grown:
             for k, argument in enumerate(self._arguments):
-                if not isinstance(argument, OfLayout | Moving):
+                if not isinstance(argument, OfLayout):
                     put_place(self.places, k, argument.find(self.memory))
             self._found_for = n_grown, -1
 

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from harness.engine.backend import Arrangement
 from harness.engine.backends.compiled.parameters import Parameters
+from harness.engine.cpu_kernels import aligned
+from harness.engine.cpu_kernels.memory_kernels import exceeds
 from harness.engine.lowering import plan as plans
 from harness.engine.lowering.plan import Buffer, BufferName, Plan, Ref, Role
 from harness.engine.rows.counting import AT_ONCE, N_EDGES, N
@@ -65,7 +67,7 @@ class Memory:
             flags.fill(0)
         layout, fits = rows.types, self.room_for(rows.types.fields)
         wanted = layout.room_wanted
-        if (wanted > fits).any():
+        if exceeds(wanted, fits):
             for type_id in layout:
                 function = layout.fields.function(type_id)
                 self._make_room(type_id, wanted[function], fits[function])
@@ -182,7 +184,7 @@ class Memory:
 
 def grown(matrix: Matrix, n_rows: int, n_kept: int = 0) -> Matrix:
     """A larger matrix, with the first rows of what this one held."""
-    larger = np.empty((int(n_rows * GROWTH) + 1, matrix.shape[1]), dtype=np.float32)
+    larger = aligned.empty((int(n_rows * GROWTH) + 1, matrix.shape[1]))
     larger[:n_kept] = matrix[:n_kept]
     return larger
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
+from harness.engine.cpu_kernels import aligned
 from harness.engine.cpu_kernels.addresses import Table, address_of
 from harness.engine.cpu_kernels.blas import N_HALVES
 from harness.engine.cpu_kernels.halves import round_rows
@@ -35,9 +36,7 @@ class Parameters:
 
     def __init__(self, weights: Mapping[str, NDArray[np.float32]], n_threads: int) -> None:
         self.n_threads = n_threads
-        self.values = {
-            name: np.array(w, dtype=np.float32, order="C") for name, w in weights.items()
-        }
+        self.values = {name: aligned.copied(w) for name, w in weights.items()}
         self.loaded = tuple(weights)
         self.packs: dict[str, Pack] = {}
         self._dense: dict[str, NDArray[np.float32]] = {}
@@ -53,7 +52,8 @@ class Parameters:
         """Multiply tables with weights, once; their products are parameters like any other."""
         for folded in tables:
             if folded.name not in self.values:
-                self.values[folded.name] = self.values[folded.table] @ self.values[folded.weight]
+                product = self.values[folded.table] @ self.values[folded.weight]
+                self.values[folded.name] = aligned.copied(product)
 
     def pack(self, packs: Iterable[Pack]) -> None:
         """Bring columns of parameters side by side; packs are parameters like any other.
@@ -65,20 +65,20 @@ class Parameters:
                 columns = [
                     self.values[p.parameter][..., p.start : p.start + p.width] for p in pack.parts
                 ]
-                self.values[pack.name] = np.ascontiguousarray(np.concatenate(columns, axis=-1))
+                self.values[pack.name] = aligned.copied(np.concatenate(columns, axis=-1))
                 self.packs[pack.name] = pack
 
     def gradient(self, name: str) -> NDArray[np.float32]:
         """The place of a parameter's gradient."""
         if name not in self._dense:
-            self._dense[name] = np.empty_like(self.values[name])
+            self._dense[name] = aligned.empty(self.values[name].shape)
         return self._dense[name]
 
     def transposed(self, name: str, *, up_to_date: bool) -> NDArray[np.float32]:
         """A transposed copy of a matrix, brought up to date where that is asked for."""
         value = self.values[name]
         if name not in self._transposed:
-            self._transposed[name] = np.empty(value.shape[::-1], dtype=np.float32)
+            self._transposed[name] = aligned.empty(value.shape[::-1])
             self._stale.add(name)
         if up_to_date and name in self._stale:
             transpose(value, self._transposed[name])
@@ -94,7 +94,7 @@ class Parameters:
                     f"precision=bf16 rounds rows of at most {N_HALVES} numbers, and {name} is"
                     f" {' x '.join(map(str, value.shape))}; leave it out"
                 )
-            self._halves[name] = np.empty(value.shape, dtype=np.uint16)
+            self._halves[name] = aligned.empty(value.shape, np.uint16)
             self._stale_halves.add(name)
         if name in self._stale_halves:
             rows, width = value.shape
