@@ -18,9 +18,9 @@ from harness.machine.compiled import compiled
 from harness.policies.parts.alignment import aligned, as_early
 from harness.policies.parts.backwards import Placing, batch_of_placed, make_ready, start_placing
 from harness.policies.parts.blocks import block_of, graph_of_blocks, with_followers
-from harness.policies.parts.chains import chains_of
+from harness.policies.parts.chains import levels_of
 from harness.policies.parts.ready import Ints, without_sign
-from harness.policies.parts.urgency import N_COUNTS, NONE, costs, most_urgent, raise_reach
+from harness.policies.parts.urgency import N_COUNTS, choice, costs
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
 
@@ -65,31 +65,22 @@ def _batches_and_followers(
 def _run(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray) -> tuple[Placing, int]:
     """Return all batches, from the last to the first, and how many."""
     n_types = len(cost)
-    chained, level = chains_of(types, arg_start, args, n_types)
-    reach = np.zeros((n_types, level.shape[1]), np.uint16)
+    placing, chained = start_placing(types, arg_start, args, n_types)
+    short, long = levels_of(types, arg_start, args, n_types, chained)
+    reach = np.zeros((n_types, short.shape[1]), np.uint16)
     wait, active = np.zeros(n_types, np.int32), np.empty(n_types, np.int32)
-    score, worth = np.empty(n_types), np.empty(len(chained))
-    counts, held = np.empty((N_COUNTS, level.shape[1]), np.uint16), np.empty_like(reach)
-    placing = start_placing(types, args, n_types)
+    score, others = np.empty(n_types), np.empty(n_types)
+    counts, held = np.empty((N_COUNTS, short.shape[1]), np.uint16), np.empty_like(reach)
     queue, head, tail, end = placing.queue, placing.head, placing.tail, placing.first[1:]
-    seen = head.copy()  # queue[head[t]:seen[t]] were ready before the last batch
+    seen = head.copy()
     n_placed = n_batches = 0
     while n_placed < len(types):
-        best = NONE
-        if tail[UNBATCHABLE] > head[UNBATCHABLE]:
-            best = UNBATCHABLE
-        else:
-            for t in range(UNBATCHABLE + 1, n_types):
-                wait[t] = wait[t] + 1 if seen[t] > head[t] else 0
-                if tail[t] > seen[t]:
-                    raise_reach(reach, t, level, queue[seen[t] : tail[t]])
-                    seen[t] = tail[t]
-                if best == NONE and tail[t] > head[t] and tail[t] == end[t]:
-                    best = t  # Safe: all that remain are ready.
-            if best == NONE:
-                best = most_urgent(
-                    chained, reach, head, tail, end, wait, cost, active, score, counts, held, worth
-                )  # fmt: skip
+        best = UNBATCHABLE
+        if tail[UNBATCHABLE] == head[UNBATCHABLE]:
+            best = choice(
+                chained, short, long, queue, head, tail, end, seen, wait, reach, cost,
+                active, counts, held, others, score,
+            )  # fmt: skip
             reach[best] = 0
         start = head[best]
         head[best] = start + 1 if best == UNBATCHABLE else tail[best]

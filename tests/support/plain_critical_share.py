@@ -29,7 +29,10 @@ def plain_batches(graph: Graph) -> list[list[int]]:
     block = [v if follows[t] == NO_TYPE else args[v][0] for v, t in enumerate(types)]
     blocks = [v for v in range(len(types)) if block[v] == v]
     number = {v: k for k, v in enumerate(blocks)}
-    made = [1 + sum(led == t and f in types for f, led in enumerate(follows)) for t in range(len(follows))]
+    made = [
+        1 + sum(led == t and f in types for f, led in enumerate(follows))
+        for t in range(len(follows))
+    ]
     plain = _Plain(
         [types[v] for v in blocks],
         [[number[block[a]] for a in args[v]] for v in blocks],

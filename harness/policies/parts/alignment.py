@@ -9,6 +9,7 @@ side by side from the first word on they are read as they lie.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.machine.compiled import compiled
 from harness.policies.parts.dispensable import earliest_in, find_bound, use_others, without_empty
@@ -29,8 +30,8 @@ def aligned(
     """
     is_early = n_early < n_late
     if not is_early:
-        n_early_sources = n_sources(early, n_early, arg_start, args)
-        is_early = n_early_sources < n_sources(late, n_late, arg_start, args)
+        n_early_sources, n_late_sources = n_sources(early, late, n_late, arg_start, args)
+        is_early = n_early_sources < n_late_sources
     return in_batches(early, n_early) if is_early else in_batches(late, n_late)
 
 
@@ -54,20 +55,31 @@ def as_early(
 
 
 @compiled
-def n_sources(batch_of: Ints, n_batches: int, arg_start: Ints, args: Ints) -> int:
-    """Return from how many batches each batch reads, added up.
+def n_sources(
+    one: Ints, other: Ints, n_batches: int, arg_start: Ints, args: Ints
+) -> tuple[int, int]:
+    """Return from how many batches each batch reads, added up, of two places (n,) for each vertex.
 
     Exactly up to 1024 batches; of more, a few pairs share a bit and count once, in both places.
     """
-    n_bits = min(n_batches * n_batches, MOST_PAIRS)
-    met = np.zeros(n_bits // WORD + 1, np.uint64)
-    total = 0
-    for v in range(len(batch_of)):
-        first_pair = batch_of[v] * n_batches
+    n_words = min(n_batches * n_batches, MOST_PAIRS) // WORD + 1
+    of_one, of_other = np.zeros(n_words, np.uint64), np.zeros(n_words, np.uint64)
+    n_of_one = n_of_other = 0
+    for v in range(len(one)):
+        pairs_of_one, pairs_of_other = one[v] * n_batches, other[v] * n_batches
         for edge in range(arg_start[v], arg_start[v + 1]):
-            pair = np.uint64((first_pair + batch_of[args[edge]]) & (MOST_PAIRS - 1))
-            word, bit = pair // np.uint64(WORD), np.uint64(1) << pair % np.uint64(WORD)
-            if not met[word] & bit:
-                met[word] |= bit
-                total += 1
-    return total
+            arg = args[edge]
+            n_of_one += _is_new(of_one, pairs_of_one + one[arg])
+            n_of_other += _is_new(of_other, pairs_of_other + other[arg])
+    return n_of_one, n_of_other
+
+
+@compiled
+def _is_new(met: NDArray[np.uint64], pair: int) -> int:
+    """Whether a bit is not set yet; it is then."""
+    place = np.uint64(pair & (MOST_PAIRS - 1))
+    word, bit = place // np.uint64(WORD), np.uint64(1) << place % np.uint64(WORD)
+    if met[word] & bit:
+        return 0
+    met[word] |= bit
+    return 1

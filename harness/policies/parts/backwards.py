@@ -9,9 +9,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.machine.compiled import compiled
 from harness.policies.parts.ready import Ids, Ints
+from harness.values.graph import UNBATCHABLE
+
+WORD = 64
 
 
 class Placing(NamedTuple):
@@ -35,15 +39,35 @@ class Placing(NamedTuple):
 
 
 @compiled
-def start_placing(types: Ints, args: Ints, n_types: int) -> Placing:
-    """Return the state before the last batch."""
+def start_placing(
+    types: Ints, arg_start: Ints, args: Ints, n_types: int
+) -> tuple[Placing, Ints]:
+    """Return the state before the last batch, and the chained types: those that a path meets twice.
+
+    In one pass, since both look at every edge; what comes of one vertex is waited for by the next
+    one, and meanwhile there is time to count.
+    """
     n = len(types)
     n_users = np.zeros(n, np.int32)
-    for arg in args:
-        n_users[arg] += 1
     first = np.zeros(n_types + 1, np.int32)
+    met = np.empty(n, np.uint64)  # of the first types: bits of those on paths to each vertex
+    twice = np.uint64(0)
     for v in range(n):
-        first[types[v] + 1] += 1
+        t = types[v]
+        first[t + 1] += 1
+        above = np.uint64(0)
+        for edge in range(arg_start[v], arg_start[v + 1]):
+            arg = args[edge]
+            n_users[arg] += 1
+            above |= met[arg]
+        bit = np.uint64(t < WORD) << np.uint64(t & (WORD - 1))
+        twice |= above & bit
+        met[v] = above | bit
+    chained = np.empty(n_types, np.int32)
+    n_chained = _append_bits(chained, 0, twice, 0)
+    for low in range(WORD, n_types, WORD):
+        twice = _met_twice(types, arg_start, args, low, met)
+        n_chained = _append_bits(chained, n_chained, twice, low)
     for t in range(n_types):
         first[t + 1] += first[t]
     head, tail = first[:n_types].copy(), first[:n_types].copy()
@@ -52,10 +76,37 @@ def start_placing(types: Ints, args: Ints, n_types: int) -> Placing:
         if n_users[v] == 0:
             queue[tail[types[v]]] = v
             tail[types[v]] += 1
-    return Placing(
+    placing = Placing(
         n_users, queue, first, head, tail,
         np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32),
     )  # fmt: skip
+    return placing, chained[:n_chained]
+
+
+@compiled
+def _met_twice(types: Ints, arg_start: Ints, args: Ints, low: int, met: NDArray[np.uint64]) -> int:
+    """Return which of the types from `low` on a path meets twice, as bits; met (n,): scratch."""
+    twice = np.uint64(0)
+    for v in range(len(types)):
+        above = np.uint64(0)
+        for edge in range(arg_start[v], arg_start[v + 1]):
+            above |= met[args[edge]]
+        if low <= types[v] < low + WORD:
+            bit = np.uint64(1) << np.uint64(types[v] - low)
+            twice |= above & bit
+            above |= bit
+        met[v] = above
+    return twice
+
+
+@compiled
+def _append_bits(numbers: Ints, n: int, bits: int, low: int) -> int:
+    """Append the numbers, from `low` on, of bits that are set but of the unbatchable type's."""
+    for place in range(WORD):
+        if (bits >> np.uint64(place)) & np.uint64(1) and low + place != UNBATCHABLE:
+            numbers[n] = low + place
+            n += 1
+    return n
 
 
 @compiled

@@ -6,59 +6,96 @@ asks for one batch, whatever the order.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from harness.machine.compiled import compiled
-from harness.machine.lanes import N_LANES, Rows, every, higher, load, plus, store
-from harness.policies.parts.ready import Ints
+from harness.machine.lanes import (
+    MOST_SHORT,
+    N_LANES,
+    Rows,
+    ShortRows,
+    every,
+    higher,
+    load,
+    plus,
+    store,
+    wide,
+)
+from harness.policies.parts.ready import Flags, Ids, Ints
 from harness.values.graph import UNBATCHABLE
 
-WORD = 64
 
-
-@compiled
-def chains_of(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> tuple[Ints, Rows]:
-    """Return the chained types (k,), in increasing order, and the levels (n, columns) of all
-    vertices: of the i-th chained type in column i, and 0 in columns that are there to fill a row.
+class Chains(NamedTuple):
+    """The chained types and how far every vertex is on the chains of each.
 
     A vertex is on level l of a type if at most l vertices of that type are on a path from a source
     to it, itself included. Levels end at MOST: a path may be longer, and only what is above that
     is not told apart.
+
+    chained (k,): in increasing order.
+    short (n, columns): levels of the i-th chained type in column i, and 0 in columns that are there
+        to fill a row.
+    long (n, columns): the same, where short has too few bits for them, and else no rows: most
+        graphs are as fast again with half the memory.
     """
-    chained = _chained_types(types, arg_start, args, n_types)
-    n_columns = -(-len(chained) // N_LANES) * N_LANES
-    own = np.zeros((n_types, n_columns), np.uint16)
-    for k in range(len(chained)):
-        own[chained[k], k] = 1
-    level = np.empty((len(types), n_columns), np.uint16)
-    for v in range(len(types)):
-        for column in range(0, n_columns, N_LANES):
-            highest = every(0)
-            for edge in range(arg_start[v], arg_start[v + 1]):
-                highest = higher(highest, load(level, args[edge], column))
-            store(level, v, column, plus(highest, load(own, types[v], column)))
-    return chained, level
+
+    chained: Ints
+    short: ShortRows
+    long: Rows
 
 
 @compiled
-def _chained_types(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> Ints:
-    """Return the types that a path meets twice; those above a vertex are bits of a word."""
-    chained = np.empty(n_types, np.int32)
-    n_chained = 0
-    met = np.empty(len(types), np.uint64)
-    for low in range(0, n_types, WORD):
-        twice = np.uint64(0)
+def levels_of(types: Ints, arg_start: Ints, args: Ints, n_types: int, chained: Ints) -> tuple[ShortRows, Rows]:
+    """Find all levels."""
+    n_columns = -(-len(chained) // N_LANES) * N_LANES
+    own = np.zeros((n_types, n_columns), np.uint8)
+    for k in range(len(chained)):
+        own[chained[k], k] = 1
+    short = np.empty((len(types), n_columns), np.uint8)
+    is_long = _set_levels(types, arg_start, args, own, short) == MOST_SHORT
+    long = np.empty((len(types) if is_long else 0, n_columns), np.uint16)
+    if is_long:
+        _set_levels(types, arg_start, args, own.astype(np.uint16), long)
+    return short, long
+
+
+@compiled
+def raise_reach(reach: Rows, t: int, short: ShortRows, long: Rows, vertices: Ids | Ints) -> None:
+    """Take vertices that became ready into the highest levels of their type, reach[t]."""
+    if len(long):
+        _raise(reach, t, long, vertices)
+    else:
+        _raise(reach, t, short, vertices)
+
+
+@compiled
+def _raise(reach: Rows, t: int, level: Rows | ShortRows, vertices: Ids | Ints) -> None:
+    for column in range(0, reach.shape[1], N_LANES):
+        highest = every(level, 0)
+        for v in vertices:
+            highest = higher(highest, load(level, v, column))
+        store(reach, t, column, higher(load(reach, t, column), wide(highest)))
+
+
+@compiled
+def _set_levels(
+    types: Ints, arg_start: Ints, args: Ints, own: ShortRows | Rows, level: ShortRows | Rows
+) -> int:
+    """Set the levels of all vertices; return the highest one.
+
+    own (n_types, columns): what a vertex of each type adds to the levels of those before it.
+    """
+    top = np.zeros((1, N_LANES), level.dtype)
+    for column in range(0, level.shape[1], N_LANES):
+        highest = load(top, 0, 0)
         for v in range(len(types)):
-            above = np.uint64(0)
+            reached = every(level, 0)
             for edge in range(arg_start[v], arg_start[v + 1]):
-                above |= met[args[edge]]
-            if low <= types[v] < low + WORD:
-                bit = np.uint64(1) << np.uint64(types[v] - low)
-                twice |= above & bit
-                above |= bit
-            met[v] = above
-        for t in range(max(low, UNBATCHABLE + 1), min(low + WORD, n_types)):
-            if (twice >> np.uint64(t - low)) & np.uint64(1):
-                chained[n_chained] = t
-                n_chained += 1
-    return chained[:n_chained].copy()
+                reached = higher(reached, load(level, args[edge], column))
+            reached = plus(reached, load(own, types[v], column))
+            store(level, v, column, reached)
+            highest = higher(highest, reached)
+        store(top, 0, 0, highest)
+    return int(top.max())

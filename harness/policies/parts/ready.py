@@ -16,6 +16,7 @@ from harness.values.graph import NO_TYPE, UNBATCHABLE
 
 Ints = NDArray[np.int32]
 Ids = NDArray[np.uint32]  # of vertices, as indices
+Flags = NDArray[np.bool_]
 N_EXECUTED, N_BATCHES, N_ACTIVATIONS = 0, 1, 2
 
 

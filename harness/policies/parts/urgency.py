@@ -24,6 +24,7 @@ from harness.machine.compiled import compiled
 from harness.machine.lanes import (
     N_LANES,
     Rows,
+    ShortRows,
     every,
     halved,
     higher,
@@ -34,6 +35,7 @@ from harness.machine.lanes import (
     store,
     times,
 )
+from harness.policies.parts.chains import raise_reach
 from harness.policies.parts.ready import Ids, Ints
 from harness.values.graph import NO_TYPE, UNBATCHABLE
 
@@ -42,16 +44,6 @@ OTHERS, OWN, PROGRESS, READY, COST, WAIT, MOST_WAIT = 3.0, 0.5, 1.0, 0.75, 2.0, 
 NONE = -1
 LONGEST, N_ABOVE, N_LONGEST, HELD, N_COUNTS = range(5)  # what is counted of every chained type
 WHOLE = 8  # of what is held, in eighths
-
-
-@compiled
-def raise_reach(reach: Rows, t: int, level: Rows, vertices: Ids | Ints) -> None:
-    """Take vertices that became ready into the highest levels of their type, reach[t]."""
-    for column in range(0, reach.shape[1], N_LANES):
-        highest = load(reach, t, column)
-        for v in vertices:
-            highest = higher(highest, load(level, v, column))
-        store(reach, t, column, highest)
 
 
 @compiled
@@ -65,48 +57,89 @@ def is_progress(k: int, own: int, reach: Rows) -> bool:
 
 
 @compiled
-def most_urgent(
-    chained: Ints, reach: Rows, head: Ints, tail: Ints, end: Ints, wait: Ints, cost: np.ndarray,
-    active: Ints, score: np.ndarray, counts: Rows, held: Rows, worth: np.ndarray,
+def choice(
+    chained: Ints, short: ShortRows, long: Rows, queue: Ids, head: Ints, tail: Ints, end: Ints,
+    seen: Ints, wait: Ints, reach: Rows, cost: np.ndarray,
+    active: Ints, counts: Rows, held: Rows, others: np.ndarray,
+    score: np.ndarray,
 ) -> int:  # fmt: skip
-    """Return a chained type that is safe, or else the ready type of the highest score.
+    """Return a type that is safe, or else the ready type of the highest score.
 
-    Safe by the sufficient condition of Chen et al., ICML 2023, Sec. 2.3: no ready vertex of another
-    type has a vertex of the type behind it, so that all of them are behind ready ones of their own.
+    Safe if all that remain are ready, or by the sufficient condition of Chen et al., ICML 2023,
+    Sec. 2.3: no ready vertex of another type has one of the type behind it, so that all of them are
+    behind ready ones of their own.
 
-    chained (k,): the chained types. reach (n_types, columns): the highest levels that ready
-        vertices of every type are on, 0 where there are none.
-    head, tail, end (n_types,): a type has tail - head ready vertices, and end - head remaining.
-    wait (n_types,): batches that each has been ready for. cost (n_types,): see above.
-    active (n_types,), counts (N_COUNTS, columns), held (n_types, columns), worth (k,): scratch.
+    chained, short, long: see chains.py. queue, head, tail, end: see backwards.py; a type has
+        tail - head ready vertices, and end - head remaining.
+    seen (n_types,): queue[head[t]:seen[t]] were ready at the last choice. wait (n_types,): choices
+        that each type has been ready for. reach (n_types, columns): the highest levels that ready
+        vertices of every type are on, 0 where there are none. All three are brought up to date.
+    cost (n_types,): see above.
+    active, others (n_types,), counts (N_COUNTS, columns), held (n_types, columns): scratch.
     score (n_types,): set to the scores of ready types, infinity for a safe one.
     """
-    ready = active[: _ready_types(head, tail, active)]
-    _count_reach(reach, ready, counts, held)
-    n_chains = 0
-    for k in range(len(chained)):
-        n_chains += counts[LONGEST, k] > 0
-        if counts[N_ABOVE, k] == 1 and reach[chained[k], k] > 0:
-            score[chained[k]] = np.inf
-            return int(chained[k])
-        worth[k] = cost[chained[k]] / max(counts[HELD, k], 1)
-    best = ready[0]
+    safe, n_ready = NONE, 0
+    for t in range(UNBATCHABLE + 1, len(head)):
+        if tail[t] == head[t]:
+            continue
+        active[n_ready] = t
+        n_ready += 1
+        wait[t] = wait[t] + 1 if seen[t] > head[t] else 0
+        if tail[t] > seen[t]:
+            raise_reach(reach, t, short, long, queue[seen[t] : tail[t]])
+            seen[t] = tail[t]
+        if safe == NONE and tail[t] == end[t]:
+            safe = t
+    ready = active[:n_ready]
+    if safe == NONE:
+        _count_reach(reach, ready, counts, held)
+        safe = _behind_none(chained, reach, counts)
+    if safe != NONE:
+        score[safe] = np.inf
+        return safe
     for t in ready:
+        others[t] = 0.0
         ready_part = (tail[t] - head[t]) / (end[t] - head[t])
         score[t] = READY * ready_part - COST * cost[t] + WAIT * min(wait[t], MOST_WAIT)
-        others = 0.0
-        for k in range(len(chained)):
-            part = worth[k] * held[t, k]
-            if chained[k] != t:
-                others += part
-                continue
-            score[t] += OWN * part
-            if reach[t, k] == counts[LONGEST, k] > 0 and counts[N_LONGEST, k] == 1:
-                score[t] += PROGRESS * cost[t]
-        score[t] += OTHERS * others / max(n_chains, 1)
+    _add_parts(chained, reach, ready, cost, counts, held, others, score)
+    best = ready[0]
+    for t in ready:
         if score[t] > score[best]:
             best = t
     return int(best)
+
+
+@compiled
+def _behind_none(chained: Ints, reach: Rows, counts: Rows) -> int:
+    """Return the first ready type that no other ready type has behind it; NONE: there is none."""
+    for k in range(len(chained)):
+        if counts[N_ABOVE, k] == 1 and reach[chained[k], k] > 0:
+            return int(chained[k])
+    return NONE
+
+
+@compiled
+def _add_parts(
+    chained: Ints, reach: Rows, ready: Ints, cost: np.ndarray, counts: Rows, held: Rows,
+    others: np.ndarray, score: np.ndarray,
+) -> None:  # fmt: skip
+    """Add to the scores of ready types what they are worth to chains, and make progress.
+
+    Chain by chain, so that the sums of all types grow side by side: one alone waits for itself.
+    """
+    n_chains = 0
+    for k in range(len(chained)):
+        own, longest = chained[k], counts[LONGEST, k]
+        n_chains += longest > 0
+        worth = cost[own] / max(counts[HELD, k], 1)
+        for t in ready:
+            others[t] += 0.0 if t == own else worth * held[t, k]
+        if reach[own, k] > 0:
+            score[own] += OWN * (worth * held[own, k])
+            if reach[own, k] == longest and counts[N_LONGEST, k] == 1:
+                score[own] += PROGRESS * cost[own]
+    for t in ready:
+        score[t] += OTHERS * others[t] / max(n_chains, 1)
 
 
 @compiled
@@ -116,17 +149,17 @@ def _count_reach(reach: Rows, ready: Ints, counts: Rows, held: Rows) -> None:
     A type that reaches D_k holds all of it, and half as much for every level below.
     """
     for column in range(0, reach.shape[1], N_LANES):
-        longest, n_above = every(0), every(0)
+        longest, n_above = every(reach, 0), every(reach, 0)
         for t in ready:
             reached = load(reach, t, column)
             longest = higher(longest, reached)
-            n_above = plus(n_above, lower(reached, every(1)))
-        n_longest, all_held = every(0), every(0)
+            n_above = plus(n_above, lower(reached, every(reach, 1)))
+        n_longest, all_held = every(reach, 0), every(reach, 0)
         for t in ready:
             reached = load(reach, t, column)
             below = minus(longest, reached)
-            n_longest = plus(n_longest, minus(every(1), below))
-            whole = times(every(WHOLE), lower(reached, every(1)))
+            n_longest = plus(n_longest, minus(every(reach, 1), below))
+            whole = times(every(reach, WHOLE), lower(reached, every(reach, 1)))
             part = halved(whole, below)
             all_held = plus(all_held, part)
             store(held, t, column, part)
@@ -134,17 +167,6 @@ def _count_reach(reach: Rows, ready: Ints, counts: Rows, held: Rows) -> None:
         store(counts, N_ABOVE, column, n_above)
         store(counts, N_LONGEST, column, n_longest)
         store(counts, HELD, column, all_held)
-
-
-@compiled
-def _ready_types(head: Ints, tail: Ints, active: Ints) -> int:
-    """Write the types that have ready vertices, in increasing order; return how many."""
-    n_active = 0
-    for t in range(UNBATCHABLE + 1, len(head)):
-        if tail[t] > head[t]:
-            active[n_active] = t
-            n_active += 1
-    return n_active
 
 
 @compiled
