@@ -68,8 +68,8 @@ def _run(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray) -> tuple[Pl
     placing, chained = start_placing(types, arg_start, args, n_types)
     short, long = levels_of(types, arg_start, args, n_types, chained)
     reach = np.zeros((n_types, short.shape[1]), np.uint16)
-    wait, active = np.zeros(n_types, np.int32), np.empty(n_types, np.int32)
-    score, others = np.empty(n_types), np.empty(n_types)
+    wait, active = np.zeros(n_types, np.int32), np.empty(n_types, np.uint32)
+    score, worth = np.empty(n_types), np.empty(len(chained))
     counts, held = np.empty((N_COUNTS, short.shape[1]), np.uint16), np.empty_like(reach)
     queue, head, tail, end = placing.queue, placing.head, placing.tail, placing.first[1:]
     seen = head.copy()
@@ -79,7 +79,7 @@ def _run(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray) -> tuple[Pl
         if tail[UNBATCHABLE] == head[UNBATCHABLE]:
             best = choice(
                 chained, short, long, queue, head, tail, end, seen, wait, reach, cost,
-                active, counts, held, others, score,
+                active, counts, held, worth, score,
             )  # fmt: skip
             reach[best] = 0
         start = head[best]

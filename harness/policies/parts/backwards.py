@@ -63,7 +63,7 @@ def start_placing(
         bit = np.uint64(t < WORD) << np.uint64(t & (WORD - 1))
         twice |= above & bit
         met[v] = above | bit
-    chained = np.empty(n_types, np.int32)
+    chained = np.empty(n_types, np.uint32)
     n_chained = _append_bits(chained, 0, twice, 0)
     for low in range(WORD, n_types, WORD):
         twice = _met_twice(types, arg_start, args, low, met)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.machine.compiled import compiled
+from harness.machine.compiled import compiled, compiled_with
 from harness.machine.lanes import (
     MOST_SHORT,
     N_LANES,
@@ -61,7 +61,7 @@ def levels_of(types: Ints, arg_start: Ints, args: Ints, n_types: int, chained: I
     return short, long
 
 
-@compiled
+@compiled_with(constants=False, forceinline=True)
 def raise_reach(reach: Rows, t: int, short: ShortRows, long: Rows, vertices: Ids | Ints) -> None:
     """Take vertices that became ready into the highest levels of their type, reach[t]."""
     if len(long):
@@ -70,7 +70,7 @@ def raise_reach(reach: Rows, t: int, short: ShortRows, long: Rows, vertices: Ids
         _raise(reach, t, short, vertices)
 
 
-@compiled
+@compiled_with(constants=False, forceinline=True)
 def _raise(reach: Rows, t: int, level: Rows | ShortRows, vertices: Ids | Ints) -> None:
     for column in range(0, reach.shape[1], N_LANES):
         highest = every(level, 0)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.machine.compiled import compiled
+from harness.machine.compiled import compiled, compiled_with
 from harness.machine.lanes import (
     N_LANES,
     Rows,
@@ -56,11 +56,15 @@ def is_progress(k: int, own: int, reach: Rows) -> bool:
     return bool(highest > 0)
 
 
-@compiled
+# What is called at every decision gets some dozen arrays, and passing them would take longer.
+inlined = compiled_with(constants=False, forceinline=True, error_model="numpy")
+
+
+@inlined
 def choice(
     chained: Ints, short: ShortRows, long: Rows, queue: Ids, head: Ints, tail: Ints, end: Ints,
     seen: Ints, wait: Ints, reach: Rows, cost: np.ndarray,
-    active: Ints, counts: Rows, held: Rows, others: np.ndarray,
+    active: Ints, counts: Rows, held: Rows, worth: np.ndarray,
     score: np.ndarray,
 ) -> int:  # fmt: skip
     """Return a type that is safe, or else the ready type of the highest score.
@@ -75,7 +79,7 @@ def choice(
         that each type has been ready for. reach (n_types, columns): the highest levels that ready
         vertices of every type are on, 0 where there are none. All three are brought up to date.
     cost (n_types,): see above.
-    active, others (n_types,), counts (N_COUNTS, columns), held (n_types, columns): scratch.
+    active (n_types,), counts (N_COUNTS, columns), held (n_types, columns), worth (k,): scratch.
     score (n_types,): set to the scores of ready types, infinity for a safe one.
     """
     safe, n_ready = NONE, 0
@@ -98,10 +102,9 @@ def choice(
         score[safe] = np.inf
         return safe
     for t in ready:
-        others[t] = 0.0
         ready_part = (tail[t] - head[t]) / (end[t] - head[t])
         score[t] = READY * ready_part - COST * cost[t] + WAIT * min(wait[t], MOST_WAIT)
-    _add_parts(chained, reach, ready, cost, counts, held, others, score)
+    _add_parts(chained, reach, ready, cost, counts, held, worth, score)
     best = ready[0]
     for t in ready:
         if score[t] > score[best]:
@@ -109,7 +112,7 @@ def choice(
     return int(best)
 
 
-@compiled
+@inlined
 def _behind_none(chained: Ints, reach: Rows, counts: Rows) -> int:
     """Return the first ready type that no other ready type has behind it; NONE: there is none."""
     for k in range(len(chained)):
@@ -118,31 +121,29 @@ def _behind_none(chained: Ints, reach: Rows, counts: Rows) -> int:
     return NONE
 
 
-@compiled
+@inlined
 def _add_parts(
-    chained: Ints, reach: Rows, ready: Ints, cost: np.ndarray, counts: Rows, held: Rows,
-    others: np.ndarray, score: np.ndarray,
+    chained: Ids, reach: Rows, ready: Ids, cost: np.ndarray, counts: Rows, held: Rows,
+    worth: np.ndarray, score: np.ndarray,
 ) -> None:  # fmt: skip
-    """Add to the scores of ready types what they are worth to chains, and make progress.
-
-    Chain by chain, so that the sums of all types grow side by side: one alone waits for itself.
-    """
+    """Add to the scores of ready types what they are worth to chains, and make progress."""
     n_chains = 0
     for k in range(len(chained)):
         own, longest = chained[k], counts[LONGEST, k]
         n_chains += longest > 0
-        worth = cost[own] / max(counts[HELD, k], 1)
-        for t in ready:
-            others[t] += 0.0 if t == own else worth * held[t, k]
+        worth[k] = cost[own] / max(counts[HELD, k], 1)
         if reach[own, k] > 0:
-            score[own] += OWN * (worth * held[own, k])
+            score[own] += OWN * (worth[k] * held[own, k])
             if reach[own, k] == longest and counts[N_LONGEST, k] == 1:
                 score[own] += PROGRESS * cost[own]
     for t in ready:
-        score[t] += OTHERS * others[t] / max(n_chains, 1)
+        others = 0.0
+        for k in range(len(chained)):
+            others += 0.0 if chained[k] == t else worth[k] * held[t, k]
+        score[t] += OTHERS * others / max(n_chains, 1)
 
 
-@compiled
+@inlined
 def _count_reach(reach: Rows, ready: Ints, counts: Rows, held: Rows) -> None:
     """Set, for every chained type, D_k, how many ready types reach k and D_k, and what is held.
 
