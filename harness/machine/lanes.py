@@ -139,10 +139,12 @@ def _times(_typing: Any, one: Any, other: Any) -> Any:
 
 
 def _halved(_typing: Any, number: Any, times: Any) -> Any:
-    """Return each number halved as often as the other lanes say, rounded down, but never by all bits."""
+    """Return each number halved as often as the other lanes say, but never by all bits."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        most = ir.Constant(number.vector, [ir.Constant(number.lane, number.lane.width - 1)] * N_LANES)
+        most = ir.Constant(
+            number.vector, [ir.Constant(number.lane, number.lane.width - 1)] * N_LANES
+        )
         one, times = values  # what a shift by all bits, or more, gives depends on the CPU
         at_most = builder.select(builder.icmp_unsigned("<", times, most), times, most)
         return builder.lshr(one, at_most)

@@ -12,27 +12,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.machine.compiled import compiled
-from harness.policies.parts.dispensable import earliest_in, find_bound, use_others, without_empty
-from harness.policies.parts.ready import Ints, in_batches
+from harness.policies.parts.dispensable import earliest_in, find_bound, use_others
+from harness.policies.parts.ready import Ints
 
 MOST_PAIRS = 2**20  # of batches, whose bits stay in a CPU's second cache; a power of two
 WORD = 64
+SAME, MOVED, FEWER = range(3)  # early batches: the late ones, as many of them, or fewer
 
 
 @compiled
 def aligned(
-    early: Ints, n_early: int, late: Ints, n_late: int, arg_start: Ints, args: Ints
-) -> tuple[Ints, Ints]:
-    """Return the schedule (order, starts) of one of two places (n,) for every vertex.
+    early: Ints, late: Ints, change: int, n_batches: int, arg_start: Ints, args: Ints
+) -> Ints:
+    """Return one of two places (n,) for every vertex.
 
     Early batches where they are fewer, else those which read from fewer other batches; of equals
-    the late ones.
+    the late ones. change: what makes early ones of late ones, as as_early tells.
     """
-    is_early = n_early < n_late
-    if not is_early:
-        n_early_sources, n_late_sources = n_sources(early, late, n_late, arg_start, args)
+    is_early = change == FEWER
+    if change == MOVED:
+        n_early_sources, n_late_sources = n_sources(early, late, n_batches, arg_start, args)
         is_early = n_early_sources < n_late_sources
-    return in_batches(early, n_early) if is_early else in_batches(late, n_late)
+    return early if is_early else late
 
 
 @compiled
@@ -41,17 +42,20 @@ def as_early(
 ) -> tuple[Ints, int]:
     """Move vertices to earlier batches of their types, and leave out what need not be there.
 
+    Return the batches (n,), of which those left out are empty, and SAME, MOVED or FEWER.
+
     late (n,): the batch of each vertex, none of which could come later. type_of (n_batches,): types
         of batches.
     """
     n_batches = len(type_of)
     kept = np.ones(n_batches, np.bool_)
     early = earliest_in(kept, type_of, n_types, late, types, arg_start, args)
-    if find_bound(early, late, kept) == n_batches:
-        return early, n_batches
+    n_bound, n_bound_vertices = find_bound(early, late, kept)
+    if n_bound == n_batches:
+        return early, SAME if n_bound_vertices == len(types) else MOVED
     if use_others(early, kept):
         early = earliest_in(kept, type_of, n_types, late, types, arg_start, args)
-    return without_empty(early, n_batches)
+    return early, FEWER
 
 
 @compiled

@@ -6,9 +6,8 @@ asks for one batch, whatever the order.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.machine.compiled import compiled, compiled_with
 from harness.machine.lanes import (
@@ -23,32 +22,24 @@ from harness.machine.lanes import (
     store,
     wide,
 )
-from harness.policies.parts.ready import Flags, Ids, Ints
+from harness.policies.parts.ready import Ids, Ints
 from harness.values.graph import UNBATCHABLE
 
-
-class Chains(NamedTuple):
-    """The chained types and how far every vertex is on the chains of each.
-
-    A vertex is on level l of a type if at most l vertices of that type are on a path from a source
-    to it, itself included. Levels end at MOST: a path may be longer, and only what is above that
-    is not told apart.
-
-    chained (k,): in increasing order.
-    short (n, columns): levels of the i-th chained type in column i, and 0 in columns that are there
-        to fill a row.
-    long (n, columns): the same, where short has too few bits for them, and else no rows: most
-        graphs are as fast again with half the memory.
-    """
-
-    chained: Ints
-    short: ShortRows
-    long: Rows
+WORD = 64
 
 
 @compiled
-def levels_of(types: Ints, arg_start: Ints, args: Ints, n_types: int, chained: Ints) -> tuple[ShortRows, Rows]:
-    """Find all levels."""
+def levels_of(
+    types: Ints, arg_start: Ints, args: Ints, n_types: int, chained: Ids
+) -> tuple[ShortRows, Rows]:
+    """Return the levels (n, columns) of all vertices: of the i-th chained type in column i, and 0
+    in columns that are there to fill a row.
+
+    A vertex is on level l of a type if at most l vertices of that type are on a path from a source
+    to it, itself included. Levels of 8 bits where these are enough, for half the memory is as fast
+    again; the array of 16 bits has no rows then. Its levels end at MOST: a path may be longer, and
+    only what is above that is not told apart.
+    """
     n_columns = -(-len(chained) // N_LANES) * N_LANES
     own = np.zeros((n_types, n_columns), np.uint8)
     for k in range(len(chained)):
@@ -72,11 +63,15 @@ def raise_reach(reach: Rows, t: int, short: ShortRows, long: Rows, vertices: Ids
 
 @compiled_with(constants=False, forceinline=True)
 def _raise(reach: Rows, t: int, level: Rows | ShortRows, vertices: Ids | Ints) -> None:
-    for column in range(0, reach.shape[1], N_LANES):
-        highest = every(level, 0)
+    last = reach.shape[1] - N_LANES
+    for left in range(0, reach.shape[1], 2 * N_LANES):
+        right = min(left + N_LANES, last)
+        of_left, of_right = every(level, 0), every(level, 0)
         for v in vertices:
-            highest = higher(highest, load(level, v, column))
-        store(reach, t, column, higher(load(reach, t, column), wide(highest)))
+            of_left = higher(of_left, load(level, v, left))
+            of_right = higher(of_right, load(level, v, right))
+        store(reach, t, left, higher(load(reach, t, left), wide(of_left)))
+        store(reach, t, right, higher(load(reach, t, right), wide(of_right)))
 
 
 @compiled
@@ -85,17 +80,56 @@ def _set_levels(
 ) -> int:
     """Set the levels of all vertices; return the highest one.
 
+    Two vectors at a time, the last one twice if their number is odd: that takes no longer, since
+    what comes of one vertex is waited for by the next one.
+
     own (n_types, columns): what a vertex of each type adds to the levels of those before it.
     """
     top = np.zeros((1, N_LANES), level.dtype)
-    for column in range(0, level.shape[1], N_LANES):
+    last = level.shape[1] - N_LANES
+    for left in range(0, level.shape[1], 2 * N_LANES):
+        right = min(left + N_LANES, last)
         highest = load(top, 0, 0)
         for v in range(len(types)):
-            reached = every(level, 0)
+            of_left, of_right = every(level, 0), every(level, 0)
             for edge in range(arg_start[v], arg_start[v + 1]):
-                reached = higher(reached, load(level, args[edge], column))
-            reached = plus(reached, load(own, types[v], column))
-            store(level, v, column, reached)
-            highest = higher(highest, reached)
+                of_left = higher(of_left, load(level, args[edge], left))
+                of_right = higher(of_right, load(level, args[edge], right))
+            of_left = plus(of_left, load(own, types[v], left))
+            of_right = plus(of_right, load(own, types[v], right))
+            store(level, v, left, of_left)
+            store(level, v, right, of_right)
+            highest = higher(highest, higher(of_left, of_right))
         store(top, 0, 0, highest)
     return int(top.max())
+
+
+@compiled
+def met_twice(
+    types: Ints, arg_start: Ints, args: Ints, low: int, met: NDArray[np.uint64]
+) -> np.uint64:
+    """Return which of the types from `low` on a path meets twice, as bits; met (n,): scratch."""
+    twice = np.uint64(0)
+    for v in range(len(types)):
+        above = np.uint64(0)
+        for edge in range(arg_start[v], arg_start[v + 1]):
+            above |= met[args[edge]]
+        if low <= types[v] < low + WORD:
+            bit = np.uint64(1) << np.uint64(types[v] - low)
+            twice |= above & bit
+            above |= bit
+        met[v] = above
+    return twice
+
+
+@compiled
+def append_types(found: Ids, n: int, bits: np.uint64, low: int) -> int:
+    """Append the types, from `low` on, whose bits are set; return how many there are now.
+
+    The unbatchable type is left out, whatever its bit.
+    """
+    for place in range(WORD):
+        if (bits >> np.uint64(place)) & np.uint64(1) and low + place != UNBATCHABLE:
+            found[n] = low + place
+            n += 1
+    return n

@@ -16,16 +16,18 @@ from harness.values.graph import UNBATCHABLE
 
 
 @compiled
-def find_bound(early: Ints, late: Ints, bound: Flags) -> int:
+def find_bound(early: Ints, late: Ints, bound: Flags) -> tuple[int, int]:
     """Set which batches (n_batches,) have a vertex whose earliest one (n,) is its latest one (n,).
 
-    Return how many.
+    Return how many, and how many vertices are bound.
     """
     bound[:] = False
+    n_vertices = 0
     for v in range(len(early)):
         if early[v] == late[v]:
             bound[late[v]] = True
-    return int(bound.sum())
+            n_vertices += 1
+    return int(bound.sum()), n_vertices
 
 
 @compiled
@@ -81,18 +83,3 @@ def _next_of(kept: Flags, type_of: Ints, n_types: int) -> Ints:
     for t in range(n_types):
         next_of[t, n_set[t] :] = n_batches
     return next_of
-
-
-@compiled
-def without_empty(batch_of: Ints, n_batches: int) -> tuple[Ints, int]:
-    """Return the batches (n,) as numbered without those that are empty, and how many these are."""
-    number = np.zeros(n_batches, np.int32)
-    for v in range(len(batch_of)):
-        number[batch_of[v]] = 1
-    n_used = 0
-    for b in range(n_batches):
-        number[b], n_used = n_used, n_used + number[b]
-    numbered = np.empty_like(batch_of)
-    for v in range(len(batch_of)):
-        numbered[v] = number[batch_of[v]]
-    return numbered, n_used

@@ -89,24 +89,6 @@ def followers_of(follows: Ints) -> Ints:
 def start(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ready:
     """Return the state before the first batch."""
     user_start, users = users_of(len(types), arg_start, args)
-    return _start(types, user_start, users, arg_start[1:] - arg_start[:-1], follows)
-
-
-@compiled
-def start_from_outputs(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> Ready:
-    """Return the state before the last batch, for schedules that are made from the outputs back.
-
-    A vertex is ready once all its users are executed: its arguments stand where its users stood.
-    No type follows another.
-    """
-    n_users = np.zeros(len(types), np.int32)
-    for edge in range(len(args)):
-        n_users[args[edge]] += 1
-    return _start(types, arg_start, args, n_users, np.full(n_types, np.int32(NO_TYPE)))
-
-
-@compiled
-def _start(types: Ints, user_start: Ints, users: Ints, missing: Ints, follows: Ints) -> Ready:
     n, n_types = len(types), len(follows)
     first = np.zeros(n_types + 1, np.int32)
     for v in range(n):
@@ -115,7 +97,7 @@ def _start(types: Ints, user_start: Ints, users: Ints, missing: Ints, follows: I
         first[t + 1] += first[t]
     head, tail = first[:n_types].copy(), first[:n_types].copy()
     ready = Ready(
-        types, user_start, users, missing, np.empty(n, np.int32),
+        types, user_start, users, arg_start[1:] - arg_start[:-1], np.empty(n, np.int32),
         first, head, tail, np.zeros(n_types, np.int32), follows, followers_of(follows),
         np.empty(n, np.int32), np.zeros(3, np.int32),
     )  # fmt: skip
@@ -183,6 +165,18 @@ def in_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
         order[free[batch_of[v]]] = v
         free[batch_of[v]] += 1
     return order, starts
+
+
+@compiled
+def in_used_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
+    """Return the same without batches that are empty."""
+    order, starts = in_batches(batch_of, n_batches)
+    n_used = 0
+    for batch in range(n_batches):
+        if starts[batch + 1] > starts[batch]:
+            n_used += 1
+            starts[n_used] = starts[batch + 1]
+    return order, starts[: n_used + 1]
 
 
 @compiled

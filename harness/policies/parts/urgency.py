@@ -62,9 +62,9 @@ inlined = compiled_with(constants=False, forceinline=True, error_model="numpy")
 
 @inlined
 def choice(
-    chained: Ints, short: ShortRows, long: Rows, queue: Ids, head: Ints, tail: Ints, end: Ints,
+    chained: Ids, short: ShortRows, long: Rows, queue: Ids, head: Ints, tail: Ints, end: Ints,
     seen: Ints, wait: Ints, reach: Rows, cost: np.ndarray,
-    active: Ints, counts: Rows, held: Rows, worth: np.ndarray,
+    active: Ids, counts: Rows, held: Rows, worth: np.ndarray,
     score: np.ndarray,
 ) -> int:  # fmt: skip
     """Return a type that is safe, or else the ready type of the highest score.
@@ -113,7 +113,7 @@ def choice(
 
 
 @inlined
-def _behind_none(chained: Ints, reach: Rows, counts: Rows) -> int:
+def _behind_none(chained: Ids, reach: Rows, counts: Rows) -> int:
     """Return the first ready type that no other ready type has behind it; NONE: there is none."""
     for k in range(len(chained)):
         if counts[N_ABOVE, k] == 1 and reach[chained[k], k] > 0:
@@ -144,7 +144,7 @@ def _add_parts(
 
 
 @inlined
-def _count_reach(reach: Rows, ready: Ints, counts: Rows, held: Rows) -> None:
+def _count_reach(reach: Rows, ready: Ids, counts: Rows, held: Rows) -> None:
     """Set, for every chained type, D_k, how many ready types reach k and D_k, and what is held.
 
     A type that reaches D_k holds all of it, and half as much for every level below.
