@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from harness.machine.lanes import MOST_SHORT, N_LANES
 from harness.policies.parts.backwards import start_placing
-from harness.policies.parts.chains import levels_of
+from harness.policies.parts.chains import chain_levels
 from harness.values.graph import UNBATCHABLE, Graph
 from tests.support.random_graphs import graph_of, graphs
 
@@ -32,7 +32,7 @@ def check_levels(graph: Graph) -> bool:
     assert chained.tolist() == met_twice[met_twice != UNBATCHABLE].tolist()
     n_users = np.bincount(graph.args, minlength=graph.n_vertices)
     assert placing.n_users.tolist() == n_users.tolist()
-    short, long = levels_of(*arrays, chained)
+    short, long = chain_levels(*arrays, chained)
     assert short.shape[1] % N_LANES == 0
     assert not short[:, len(chained) :].any()
     expected = plain[:, chained]

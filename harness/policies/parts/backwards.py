@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.machine.compiled import compiled, compiled_with
+from harness.machine.compiled import compiled, inlined
 from harness.policies.parts.chains import WORD, append_types, met_twice
 from harness.policies.parts.ready import Ids, Ints
 from harness.values.graph import UNBATCHABLE
@@ -70,7 +70,7 @@ def start_placing(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> tup
     return Placing(n_users, queue, first, head, tail), chained[:n_chained]
 
 
-@compiled_with(constants=False, forceinline=True)
+@inlined
 def place(
     n_users: Ints, queue: Ids, head: Ints, tail: Ints, t: int,
     types: Ints, arg_start: Ints, args: Ints,

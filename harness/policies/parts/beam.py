@@ -14,7 +14,7 @@ from harness.machine.lanes import Rows, ShortRows
 from harness.policies.parts.alignment import FEWER, as_early
 from harness.policies.parts.backwards import Placing, batch_of_placed, place, start_placing
 from harness.policies.parts.blocks import block_of, graph_of_blocks, with_followers
-from harness.policies.parts.chains import levels_of
+from harness.policies.parts.chains import chain_levels
 from harness.policies.parts.ready import Ids, Ints, without_sign
 from harness.policies.parts.urgency import N_COUNTS, NONE, choice, costs, is_progress
 from harness.values.graph import UNBATCHABLE, Graph
@@ -103,7 +103,7 @@ def _best_sequence(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray, w
     """Return the types of the batches, from the last to the first, of the first state to finish."""
     n, n_types = len(types), len(cost)
     placing, chained = start_placing(types, arg_start, args, n_types)
-    short, long = levels_of(types, arg_start, args, n_types, chained)
+    short, long = chain_levels(types, arg_start, args, n_types, chained)
     chains = Chains(chained, _columns(chained, n_types), short, long)
     beam = [_first_state(placing, chains, n_types)]
     parents = np.empty((n, width), np.int32)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.machine.compiled import compiled, compiled_with
+from harness.machine.compiled import compiled, inlined
 from harness.machine.lanes import (
     MOST_SHORT,
     N_LANES,
@@ -29,7 +29,7 @@ WORD = 64
 
 
 @compiled
-def levels_of(
+def chain_levels(
     types: Ints, arg_start: Ints, args: Ints, n_types: int, chained: Ids
 ) -> tuple[ShortRows, Rows]:
     """Return the levels (n, columns) of all vertices: of the i-th chained type in column i, and 0
@@ -52,7 +52,7 @@ def levels_of(
     return short, long
 
 
-@compiled_with(constants=False, forceinline=True)
+@inlined
 def raise_reach(reach: Rows, t: int, short: ShortRows, long: Rows, vertices: Ids | Ints) -> None:
     """Take vertices that became ready into the highest levels of their type, reach[t]."""
     if len(long):
@@ -61,7 +61,7 @@ def raise_reach(reach: Rows, t: int, short: ShortRows, long: Rows, vertices: Ids
         _raise(reach, t, short, vertices)
 
 
-@compiled_with(constants=False, forceinline=True)
+@inlined
 def _raise(reach: Rows, t: int, level: Rows | ShortRows, vertices: Ids | Ints) -> None:
     last = reach.shape[1] - N_LANES
     for left in range(0, reach.shape[1], 2 * N_LANES):

@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.machine.compiled import compiled
+from harness.machine.compiled import compiled, inlined
 from harness.values.graph import NO_TYPE, UNBATCHABLE
 
 Ints = NDArray[np.int32]
@@ -107,7 +107,7 @@ def start(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ready:
     return ready
 
 
-@compiled
+@inlined
 def append(ready: Ready, v: int) -> None:
     """Put a vertex that became ready at the end of its type's list."""
     t = ready.types[v]
@@ -118,7 +118,7 @@ def append(ready: Ready, v: int) -> None:
     ready.tail[t] += 1
 
 
-@compiled
+@inlined
 def execute(ready: Ready, t: int, size: int) -> None:
     """Execute the `size` oldest ready vertices of type t as one batch."""
     begin = ready.head[t]
@@ -135,7 +135,7 @@ def execute(ready: Ready, t: int, size: int) -> None:
     ready.counts[N_BATCHES] += 1
 
 
-@compiled
+@inlined
 def commit(ready: Ready, t: int) -> None:
     """Execute all ready vertices of type t, then those that must follow; type 0: the oldest one."""
     execute(ready, t, 1 if t == UNBATCHABLE else ready.tail[t] - ready.head[t])
@@ -144,7 +144,7 @@ def commit(ready: Ready, t: int) -> None:
             execute(ready, follower, ready.tail[follower] - ready.head[follower])
 
 
-@compiled
+@inlined
 def n_ready(ready: Ready, t: int) -> int:
     """Return |F_t|, the number of ready vertices of type t."""
     size: int = ready.tail[t] - ready.head[t]

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.machine.compiled import compiled, compiled_with
+from harness.machine.compiled import compiled, inlined
 from harness.machine.lanes import (
     N_LANES,
     Rows,
@@ -54,10 +54,6 @@ def is_progress(k: int, own: int, reach: Rows) -> bool:
         if t != own and reach[t, k] >= highest:
             return False
     return bool(highest > 0)
-
-
-# What is called at every decision gets some dozen arrays, and passing them would take longer.
-inlined = compiled_with(constants=False, forceinline=True, error_model="numpy")
 
 
 @inlined
