@@ -18,7 +18,7 @@ from harness.machine.compiled import compiled
 from harness.policies.parts.alignment import FEWER, aligned, as_early
 from harness.policies.parts.backwards import batch_of_placed, place, start_placing
 from harness.policies.parts.blocks import block_of, graph_of_blocks, with_followers
-from harness.policies.parts.chains import chain_levels
+from harness.policies.parts.chains import chains_of
 from harness.policies.parts.ready import Ints, in_used_batches, without_sign
 from harness.policies.parts.urgency import N_COUNTS, choice, costs
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
@@ -62,9 +62,8 @@ def _batches_and_followers(
 def _latest(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray) -> tuple[Ints, Ints]:
     """Return the batch (n,) of every vertex, none of which could be later, and types of batches."""
     n_types = len(cost)
-    placing, chained = start_placing(types, arg_start, args, n_types)
-    n_users, queue, first, head, tail = placing
-    short, long = chain_levels(types, arg_start, args, n_types, chained)
+    n_users, n_of_type, chained, short, long = chains_of(types, arg_start, args, n_types)
+    _, queue, first, head, tail = start_placing(types, n_users, n_of_type)
     reach = np.zeros((n_types, short.shape[1]), np.uint16)
     seen, wait, active = head.copy(), np.zeros(n_types, np.int32), np.empty(n_types, np.uint32)
     counts, held = np.empty((N_COUNTS, short.shape[1]), np.uint16), np.empty_like(reach)

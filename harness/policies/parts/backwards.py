@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.machine.compiled import compiled, inlined
-from harness.policies.parts.chains import WORD, append_types, met_twice
 from harness.policies.parts.ready import Ids, Ints
 from harness.values.graph import UNBATCHABLE
 
@@ -32,42 +31,22 @@ class Placing(NamedTuple):
 
 
 @compiled
-def start_placing(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> tuple[Placing, Ids]:
-    """Return the state before the last batch, and the chained types: those that a path meets twice.
+def start_placing(types: Ints, n_users: Ints, n_of_type: Ints) -> Placing:
+    """Return the state before the last batch.
 
-    In one pass, since both look at every edge; what comes of one vertex is waited for by the next
-    one, and meanwhile there is time to count.
+    n_users (n,): users of each vertex. n_of_type (n_types,): vertices of each type.
     """
-    n = len(types)
-    n_users = np.zeros(n, np.int32)
+    n_types = len(n_of_type)
     first = np.zeros(n_types + 1, np.int32)
-    met = np.empty(n, np.uint64)  # which of the first types are on paths to each vertex, as bits
-    twice = np.uint64(0)
-    for v in range(n):
-        t = types[v]
-        first[t + 1] += 1
-        above = np.uint64(0)
-        for edge in range(arg_start[v], arg_start[v + 1]):
-            arg = args[edge]
-            n_users[arg] += 1
-            above |= met[arg]
-        bit = np.uint64(t < WORD) << np.uint64(t & (WORD - 1))
-        twice |= above & bit
-        met[v] = above | bit
-    chained = np.empty(n_types, np.uint32)
-    n_chained = append_types(chained, 0, twice, 0)
-    for low in range(WORD, n_types, WORD):
-        twice = met_twice(types, arg_start, args, low, met)
-        n_chained = append_types(chained, n_chained, twice, low)
     for t in range(n_types):
-        first[t + 1] += first[t]
+        first[t + 1] = first[t] + n_of_type[t]
     head, tail = first[:n_types].copy(), first[:n_types].copy()
-    queue = np.empty(n, np.uint32)
-    for v in range(n):
+    queue = np.empty(len(types), np.uint32)
+    for v in range(len(types)):
         if n_users[v] == 0:
             queue[tail[types[v]]] = v
             tail[types[v]] += 1
-    return Placing(n_users, queue, first, head, tail), chained[:n_chained]
+    return Placing(n_users, queue, first, head, tail)
 
 
 @inlined

@@ -14,8 +14,8 @@ from harness.machine.lanes import Rows, ShortRows
 from harness.policies.parts.alignment import FEWER, as_early
 from harness.policies.parts.backwards import Placing, batch_of_placed, place, start_placing
 from harness.policies.parts.blocks import block_of, graph_of_blocks, with_followers
-from harness.policies.parts.chains import chain_levels
-from harness.policies.parts.ready import Ids, Ints, without_sign
+from harness.policies.parts.chains import chains_of
+from harness.policies.parts.ready import Flags, Ids, Ints, without_sign
 from harness.policies.parts.urgency import N_COUNTS, NONE, choice, costs, is_progress
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
@@ -24,10 +24,10 @@ REGRET = 1.0  # batches that a unit of score passed over counts as; found as tho
 
 
 class Chains(NamedTuple):
-    """Chained types (k,), the place of each type among them (-1: none), levels as in chains.py."""
+    """Chained types (k,), whether each type is one (n_types,), and levels as in chains.py."""
 
     chained: Ids
-    column: Ints
+    is_chained: Flags
     short: ShortRows
     long: Rows
 
@@ -91,7 +91,8 @@ def _placed(
     types: Ints, arg_start: Ints, args: Ints, sequence: Ints, n_types: int
 ) -> tuple[Ints, Ints]:
     """Return the batch (n,) of every vertex if types are placed so, and the types of batches."""
-    n_users, queue, first, head, tail = start_placing(types, arg_start, args, n_types)[0]
+    n_users, n_of_type, _, _, _ = chains_of(types, arg_start, args, n_types)
+    _, queue, first, head, tail = start_placing(types, n_users, n_of_type)
     sizes = np.empty_like(sequence)
     for b in range(len(sequence)):
         sizes[b] = place(n_users, queue, head, tail, sequence[b], types, arg_start, args)
@@ -102,9 +103,12 @@ def _placed(
 def _best_sequence(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray, width: int) -> Ints:
     """Return the types of the batches, from the last to the first, of the first state to finish."""
     n, n_types = len(types), len(cost)
-    placing, chained = start_placing(types, arg_start, args, n_types)
-    short, long = chain_levels(types, arg_start, args, n_types, chained)
-    chains = Chains(chained, _columns(chained, n_types), short, long)
+    n_users, n_of_type, chained, short, long = chains_of(types, arg_start, args, n_types)
+    placing = start_placing(types, n_users, n_of_type)
+    is_chained = np.zeros(n_types, np.bool_)
+    for t in chained:
+        is_chained[t] = True
+    chains = Chains(chained, is_chained, short, long)
     beam = [_first_state(placing, chains, n_types)]
     parents = np.empty((n, width), np.int32)
     chosen = np.empty((n, width), np.int32)
@@ -138,14 +142,6 @@ def _trace(parents: Ints, chosen: Ints, depth: int, rank: int) -> Ints:
         sequence[step] = chosen[step, rank]
         rank = parents[step, rank]
     return sequence
-
-
-@compiled
-def _columns(chained: Ids, n_types: int) -> Ints:
-    column = np.full(n_types, np.int32(NONE))
-    for k in range(len(chained)):
-        column[chained[k]] = k
-    return column
 
 
 @compiled
@@ -237,10 +233,9 @@ def _best_type(state: State, chains: Chains, cost: np.ndarray) -> int:
 @compiled
 def _progress(state: State, t: int, chains: Chains) -> bool:
     """Whether a batch of a type lowers the bound of what remains."""
-    k = chains.column[t]
-    if k == NONE:
+    if not chains.is_chained[t]:
         return bool(state.placing.tail[t] == state.placing.first[t + 1])
-    return is_progress(k, t, state.reach)
+    return is_progress(t, state.reach)
 
 
 @compiled

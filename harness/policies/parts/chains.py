@@ -7,7 +7,6 @@ asks for one batch, whatever the order.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.machine.compiled import compiled, inlined
 from harness.machine.lanes import (
@@ -25,31 +24,36 @@ from harness.machine.lanes import (
 from harness.policies.parts.ready import Ids, Ints
 from harness.values.graph import UNBATCHABLE
 
-WORD = 64
-
 
 @compiled
-def chain_levels(
-    types: Ints, arg_start: Ints, args: Ints, n_types: int, chained: Ids
-) -> tuple[ShortRows, Rows]:
-    """Return the levels (n, columns) of all vertices: of the i-th chained type in column i, and 0
-    in columns that are there to fill a row.
+def chains_of(
+    types: Ints, arg_start: Ints, args: Ints, n_types: int
+) -> tuple[Ints, Ints, Ids, ShortRows, Rows]:
+    """Return the users of each vertex (n,), the vertices of each type (n_types,), the chained types
+    (k,), in increasing order, and the levels (n, columns) of all vertices.
 
     A vertex is on level l of a type if at most l vertices of that type are on a path from a source
-    to it, itself included. Levels of 8 bits where these are enough, for half the memory is as fast
-    again; the array of 16 bits has no rows then. Its levels end at MOST: a path may be longer, and
-    only what is above that is not told apart.
+    to it, itself included. Column t is of type t, 0 of the unbatchable one and of columns that
+    fill a row; all types have one, since which are chained is only known when all are counted.
+
+    Levels of 8 bits where these are enough, for half the memory is as fast again; the array of 16
+    bits has no rows then. Its levels end at MOST: a path may be longer, and only what is above that
+    is not told apart.
     """
-    n_columns = -(-len(chained) // N_LANES) * N_LANES
+    n_columns = -(-n_types // N_LANES) * N_LANES
     own = np.zeros((n_types, n_columns), np.uint8)
-    for k in range(len(chained)):
-        own[chained[k], k] = 1
+    for t in range(UNBATCHABLE + 1, n_types):
+        own[t, t] = 1
+    n_users, n_of_type = np.zeros(len(types), np.int32), np.zeros(n_types, np.int32)
     short = np.empty((len(types), n_columns), np.uint8)
-    is_long = _set_levels(types, arg_start, args, own, short) == MOST_SHORT
+    top = _set_levels(types, arg_start, args, own, short, n_users, n_of_type)
+    is_long = (top == MOST_SHORT).any()
     long = np.empty((len(types) if is_long else 0, n_columns), np.uint16)
     if is_long:
-        _set_levels(types, arg_start, args, own.astype(np.uint16), long)
-    return short, long
+        counted = np.zeros_like(n_users), np.zeros_like(n_of_type)
+        _set_levels(types, arg_start, args, own.astype(np.uint16), long, *counted)
+    chained = np.flatnonzero(top > 1).astype(np.uint32)
+    return n_users, n_of_type, chained, short, long
 
 
 @inlined
@@ -76,60 +80,38 @@ def _raise(reach: Rows, t: int, level: Rows | ShortRows, vertices: Ids | Ints) -
 
 @compiled
 def _set_levels(
-    types: Ints, arg_start: Ints, args: Ints, own: ShortRows | Rows, level: ShortRows | Rows
-) -> int:
-    """Set the levels of all vertices; return the highest one.
+    types: Ints, arg_start: Ints, args: Ints, own: ShortRows | Rows, level: ShortRows | Rows,
+    n_users: Ints, n_of_type: Ints,
+) -> ShortRows | Rows:  # fmt: skip
+    """Set the levels of all vertices; return the highest of each type (columns,).
 
-    Two vectors at a time, the last one twice if their number is odd: that takes no longer, since
-    what comes of one vertex is waited for by the next one.
+    What comes of one vertex is waited for by the next one. Meanwhile there is time for two vectors,
+    of which the last one is done twice if their number is odd, and to count.
 
     own (n_types, columns): what a vertex of each type adds to the levels of those before it.
+    n_users (n,), n_of_type (n_types,): zeros, and then users of each vertex, vertices of each type.
     """
-    top = np.zeros((1, N_LANES), level.dtype)
+    top = np.zeros((1, level.shape[1]), level.dtype)
     last = level.shape[1] - N_LANES
     for left in range(0, level.shape[1], 2 * N_LANES):
-        right = min(left + N_LANES, last)
-        highest = load(top, 0, 0)
+        right, once = min(left + N_LANES, last), 1 if left == 0 else 0
+        top_left, top_right = every(level, 0), every(level, 0)
         for v in range(len(types)):
+            t = types[v]
+            n_of_type[t] += once
             of_left, of_right = every(level, 0), every(level, 0)
             for edge in range(arg_start[v], arg_start[v + 1]):
-                of_left = higher(of_left, load(level, args[edge], left))
-                of_right = higher(of_right, load(level, args[edge], right))
-            of_left = plus(of_left, load(own, types[v], left))
-            of_right = plus(of_right, load(own, types[v], right))
+                arg = args[edge]
+                n_users[arg] += once
+                of_left = higher(of_left, load(level, arg, left))
+                of_right = higher(of_right, load(level, arg, right))
+            of_left, of_right = (
+                plus(of_left, load(own, t, left)),
+                plus(of_right, load(own, t, right)),
+            )
             store(level, v, left, of_left)
             store(level, v, right, of_right)
-            highest = higher(highest, higher(of_left, of_right))
-        store(top, 0, 0, highest)
-    return int(top.max())
-
-
-@compiled
-def met_twice(
-    types: Ints, arg_start: Ints, args: Ints, low: int, met: NDArray[np.uint64]
-) -> np.uint64:
-    """Return which of the types from `low` on a path meets twice, as bits; met (n,): scratch."""
-    twice = np.uint64(0)
-    for v in range(len(types)):
-        above = np.uint64(0)
-        for edge in range(arg_start[v], arg_start[v + 1]):
-            above |= met[args[edge]]
-        if low <= types[v] < low + WORD:
-            bit = np.uint64(1) << np.uint64(types[v] - low)
-            twice |= above & bit
-            above |= bit
-        met[v] = above
-    return twice
-
-
-@compiled
-def append_types(found: Ids, n: int, bits: np.uint64, low: int) -> int:
-    """Append the types, from `low` on, whose bits are set; return how many there are now.
-
-    The unbatchable type is left out, whatever its bit.
-    """
-    for place in range(WORD):
-        if (bits >> np.uint64(place)) & np.uint64(1) and low + place != UNBATCHABLE:
-            found[n] = low + place
-            n += 1
-    return n
+            top_left, top_right = higher(top_left, of_left), higher(top_right, of_right)
+        store(top, 0, left, top_left)
+        store(top, 0, right, top_right)
+    return top[0]

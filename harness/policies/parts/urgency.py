@@ -47,11 +47,11 @@ WHOLE = 8  # of what is held, in eighths
 
 
 @compiled
-def is_progress(k: int, own: int, reach: Rows) -> bool:
-    """Whether type own, the k-th chained one, alone holds its longest remaining chain."""
-    highest = reach[own, k]
+def is_progress(own: int, reach: Rows) -> bool:
+    """Whether a chained type alone holds its longest remaining chain."""
+    highest = reach[own, own]
     for t in range(len(reach)):
-        if t != own and reach[t, k] >= highest:
+        if t != own and reach[t, own] >= highest:
             return False
     return bool(highest > 0)
 
@@ -111,9 +111,9 @@ def choice(
 @inlined
 def _behind_none(chained: Ids, reach: Rows, counts: Rows) -> int:
     """Return the first ready type that no other ready type has behind it; NONE: there is none."""
-    for k in range(len(chained)):
-        if counts[N_ABOVE, k] == 1 and reach[chained[k], k] > 0:
-            return int(chained[k])
+    for t in chained:
+        if counts[N_ABOVE, t] == 1 and reach[t, t] > 0:
+            return int(t)
     return NONE
 
 
@@ -125,17 +125,18 @@ def _add_parts(
     """Add to the scores of ready types what they are worth to chains, and make progress."""
     n_chains = 0
     for k in range(len(chained)):
-        own, longest = chained[k], counts[LONGEST, k]
+        own = chained[k]
+        longest = counts[LONGEST, own]
         n_chains += longest > 0
-        worth[k] = cost[own] / max(counts[HELD, k], 1)
-        if reach[own, k] > 0:
-            score[own] += OWN * (worth[k] * held[own, k])
-            if reach[own, k] == longest and counts[N_LONGEST, k] == 1:
+        worth[k] = cost[own] / max(counts[HELD, own], 1)
+        if reach[own, own] > 0:
+            score[own] += OWN * (worth[k] * held[own, own])
+            if reach[own, own] == longest and counts[N_LONGEST, own] == 1:
                 score[own] += PROGRESS * cost[own]
     for t in ready:
         others = 0.0
         for k in range(len(chained)):
-            others += 0.0 if chained[k] == t else worth[k] * held[t, k]
+            others += 0.0 if chained[k] == t else worth[k] * held[t, chained[k]]
         score[t] += OTHERS * others / max(n_chains, 1)
 
 
