@@ -114,4 +114,5 @@ def _set_levels(
             top_left, top_right = higher(top_left, of_left), higher(top_right, of_right)
         store(top, 0, left, top_left)
         store(top, 0, right, top_right)
-    return top[0]
+    highest: ShortRows | Rows = top[0]
+    return highest
