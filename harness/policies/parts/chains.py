@@ -57,7 +57,7 @@ def chains_of(
 
 
 @inlined
-def raise_reach(reach: Rows, t: int, short: ShortRows, long: Rows, vertices: Ids | Ints) -> None:
+def raise_reach(reach: Rows, t: int, short: ShortRows, long: Rows, vertices: Ids) -> None:
     """Take vertices that became ready into the highest levels of their type, reach[t]."""
     if len(long):
         _raise(reach, t, long, vertices)
@@ -66,7 +66,7 @@ def raise_reach(reach: Rows, t: int, short: ShortRows, long: Rows, vertices: Ids
 
 
 @inlined
-def _raise(reach: Rows, t: int, level: Rows | ShortRows, vertices: Ids | Ints) -> None:
+def _raise(reach: Rows, t: int, level: Rows | ShortRows, vertices: Ids) -> None:
     last = reach.shape[1] - N_LANES
     for left in range(0, reach.shape[1], 2 * N_LANES):
         right = min(left + N_LANES, last)

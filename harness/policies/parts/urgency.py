@@ -12,8 +12,8 @@ Types that reach less high hold less of it. A type's score is
     - COST * cost of the type  +  WAIT * batches that it has been ready for, at most MOST_WAIT
 
 where a type costs the batches that one choice of it makes, over the cost of the dearest type. A
-decision is O(k * types), and a vertex O(k). The functions get the arrays that they use and no tuple
-of the whole state, which numba would copy, and count references of, at every call.
+decision is O(types * ready types), and a vertex O(types). The functions get the arrays that they
+use and no tuple of the whole state, which numba would copy, and count references of, at every call.
 """
 
 from __future__ import annotations
