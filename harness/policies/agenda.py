@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from harness.machine.compiled import compiled
-from harness.policies.parts.levels import levels_of
 from harness.policies.parts.ready import (
     N_EXECUTED,
     Ints,
@@ -44,16 +43,23 @@ def _batches(
 
 @compiled
 def average_depths(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> np.ndarray:
-    """Return the average depth of the vertices of each type (n_types,)."""
-    depth = levels_of(types, arg_start, args, follows, True)
-    total = np.zeros(len(follows))
-    count = np.zeros(len(follows))
+    """Return the average depth of the vertices of each type (n_types,).
+
+    Added up as levels are found: a vertex waits for what came of the one before.
+    """
+    depth = np.empty(len(types), np.int32)
+    total = np.zeros(len(follows), np.int64)
+    count = np.zeros(len(follows), np.int64)
     for v in range(len(types)):
-        total[types[v]] += depth[v]
+        reached = 0
+        for edge in range(arg_start[v], arg_start[v + 1]):
+            reached = max(reached, depth[args[edge]] + 1)
+        depth[v] = reached
+        total[types[v]] += reached
         count[types[v]] += 1
     average = np.zeros(len(follows))
     for t in range(len(follows)):
-        average[t] = total[t] / max(count[t], 1.0)
+        average[t] = total[t] / max(count[t], 1)
     return average
 
 

@@ -11,14 +11,24 @@ import numpy as np
 
 from harness.machine.compiled import compiled
 from harness.policies.parts.levels import levels_of
-from harness.policies.parts.ready import N_EXECUTED, Ints, Ready, commit, finish, n_ready, start
+from harness.policies.parts.ready import (
+    N_EXECUTED,
+    Ints,
+    Ready,
+    commit,
+    finish,
+    n_ready,
+    start,
+    without_sign,
+)
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
 
 
 def schedule(graph: Graph) -> Schedule:
     """Execute all ready vertices of the type whose remaining vertices are shallowest on average."""
-    return Schedule(*_batches(graph.types, graph.arg_start, graph.args, graph.follows))
+    types, args = without_sign(graph.types), without_sign(graph.args)
+    return Schedule(*_batches(types, graph.arg_start, args, graph.follows))
 
 
 @compiled

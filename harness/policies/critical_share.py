@@ -15,12 +15,12 @@ from __future__ import annotations
 import numpy as np
 
 from harness.machine.compiled import compiled
-from harness.policies.parts.alignment import aligned, as_early
-from harness.policies.parts.backwards import Placing, batch_of_placed, make_ready, start_placing
+from harness.policies.parts.alignment import FEWER, aligned, as_early
+from harness.policies.parts.backwards import batch_of_placed, place, start_placing
 from harness.policies.parts.blocks import block_of, graph_of_blocks, with_followers
 from harness.policies.parts.chains import chains_of
-from harness.policies.parts.ready import Ints, without_sign
-from harness.policies.parts.urgency import N_COUNTS, NONE, costs, most_urgent, raise_reach
+from harness.policies.parts.ready import Ints, in_used_batches, without_sign
+from harness.policies.parts.urgency import N_COUNTS, choice, costs
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
 
@@ -35,10 +35,10 @@ def schedule(graph: Graph) -> Schedule:
 
 @compiled
 def _batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
-    placing, n_batches = _run(types, arg_start, args, np.ones(len(follows)))
-    late, type_of = batch_of_placed(placing, n_batches)
-    early, n_early = as_early(late, type_of, len(follows), types, arg_start, args)
-    return aligned(early, n_early, late, n_batches, arg_start, args)
+    late, type_of = _latest(types, arg_start, args, np.ones(len(follows)))
+    early, change = as_early(late, type_of, len(follows), types, arg_start, args)
+    batch_of = aligned(early, late, change, len(type_of), arg_start, args)
+    return in_used_batches(batch_of, len(type_of))
 
 
 @compiled
@@ -47,56 +47,40 @@ def _batches_and_followers(
 ) -> tuple[Ints, Ints]:
     block = block_of(types, arg_start, args, follows)
     block_types, block_start, block_args, old_id = graph_of_blocks(types, arg_start, args, block)
-    placing, n_batches = _run(block_types, block_start, block_args, costs(types, follows))
-    late, type_of = batch_of_placed(placing, n_batches)
-    early, n_early = as_early(
-        late, type_of, len(follows), block_types, block_start, block_args
-    )  # fmt: skip
-    of_blocks = early if n_early < n_batches else late
+    late, type_of = _latest(block_types, block_start, block_args, costs(types, follows))
+    early, change = as_early(late, type_of, len(follows), block_types, block_start, block_args)
+    of_blocks = early if change == FEWER else late
     batch_of = np.empty(len(types), np.int32)
     for k in range(len(old_id)):
         batch_of[old_id[k]] = of_blocks[k]
     for v in range(len(types)):
         batch_of[v] = batch_of[block[v]]
-    return with_followers(types, follows, block, batch_of, n_early)
+    return with_followers(types, follows, block, batch_of, len(type_of))
 
 
 @compiled
-def _run(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray) -> tuple[Placing, int]:
-    """Return all batches, from the last to the first, and how many."""
+def _latest(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray) -> tuple[Ints, Ints]:
+    """Return the batch (n,) of every vertex, none of which could be later, and types of batches."""
     n_types = len(cost)
-    chained, level = chains_of(types, arg_start, args, n_types)
-    reach = np.zeros((n_types, level.shape[1]), np.uint16)
-    wait, active = np.zeros(n_types, np.int32), np.empty(n_types, np.int32)
-    score, worth = np.empty(n_types), np.empty(len(chained))
-    counts, held = np.empty((N_COUNTS, level.shape[1]), np.uint16), np.empty_like(reach)
-    placing = start_placing(types, args, n_types)
-    queue, head, tail, end = placing.queue, placing.head, placing.tail, placing.first[1:]
-    seen = head.copy()  # queue[head[t]:seen[t]] were ready before the last batch
+    n_users, n_of_type, chained, short, long = chains_of(types, arg_start, args, n_types)
+    _, queue, first, head, tail = start_placing(types, n_users, n_of_type)
+    reach = np.zeros((n_types, short.shape[1]), np.uint16)
+    seen, wait, active = head.copy(), np.zeros(n_types, np.int32), np.empty(n_types, np.uint32)
+    counts, held = np.empty((N_COUNTS, short.shape[1]), np.uint16), np.empty_like(reach)
+    worth, score = np.empty(len(chained)), np.empty(n_types)
+    sequence, sizes = np.empty(len(types), np.int32), np.empty(len(types), np.int32)
     n_placed = n_batches = 0
     while n_placed < len(types):
-        best = NONE
-        if tail[UNBATCHABLE] > head[UNBATCHABLE]:
-            best = UNBATCHABLE
-        else:
-            for t in range(UNBATCHABLE + 1, n_types):
-                wait[t] = wait[t] + 1 if seen[t] > head[t] else 0
-                if tail[t] > seen[t]:
-                    raise_reach(reach, t, level, queue[seen[t] : tail[t]])
-                    seen[t] = tail[t]
-                if best == NONE and tail[t] > head[t] and tail[t] == end[t]:
-                    best = t  # Safe: all that remain are ready.
-            if best == NONE:
-                best = most_urgent(
-                    chained, reach, head, tail, end, wait, cost, active, score, counts, held, worth
-                )  # fmt: skip
+        best = UNBATCHABLE
+        if tail[UNBATCHABLE] == head[UNBATCHABLE]:
+            best = choice(
+                chained, short, long, queue, head, tail, first[1:], seen, wait, reach, cost,
+                active, counts, held, worth, score,
+            )  # fmt: skip
             reach[best] = 0
-        start = head[best]
-        head[best] = start + 1 if best == UNBATCHABLE else tail[best]
-        placing.batch_type[n_batches] = best
-        placing.batch_start[n_batches] = start
-        placing.batch_end[n_batches] = head[best]
+        size = place(n_users, queue, head, tail, best, types, arg_start, args)
+        sequence[n_batches], sizes[n_batches] = best, size
         n_batches += 1
-        n_placed += head[best] - start
-        make_ready(placing.n_users, queue, tail, start, head[best], types, arg_start, args)
-    return placing, n_batches
+        n_placed += size
+    batch_of = batch_of_placed(queue, first, sequence[:n_batches], sizes[:n_batches])
+    return batch_of, sequence[:n_batches][::-1].copy()

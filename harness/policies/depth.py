@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from harness.machine.compiled import compiled
 from harness.policies.parts.levels import by_level, levels_of
-from harness.policies.parts.ready import Ints
+from harness.policies.parts.ready import Ints, without_sign
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
 
 
 def schedule(graph: Graph) -> Schedule:
     """Execute groups in increasing (depth, type)."""
-    return Schedule(*_batches(graph.types, graph.arg_start, graph.args, graph.follows))
+    types, args = without_sign(graph.types), without_sign(graph.args)
+    return Schedule(*_batches(types, graph.arg_start, args, graph.follows))
 
 
 @compiled

@@ -9,14 +9,24 @@ from __future__ import annotations
 
 from harness.machine.compiled import compiled
 from harness.policies.parts.extracted import Extracted, extract, remove
-from harness.policies.parts.ready import N_EXECUTED, Ints, Ready, commit, finish, n_ready, start
+from harness.policies.parts.ready import (
+    N_EXECUTED,
+    Ints,
+    Ready,
+    commit,
+    finish,
+    n_ready,
+    start,
+    without_sign,
+)
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
 
 
 def schedule(graph: Graph) -> Schedule:
     """Execute all ready vertices of the type that leaves the fewest behind."""
-    return Schedule(*_batches(graph.types, graph.arg_start, graph.args, graph.follows))
+    types, args = without_sign(graph.types), without_sign(graph.args)
+    return Schedule(*_batches(types, graph.arg_start, args, graph.follows))
 
 
 @compiled

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.machine.compiled import compiled, compiled_with
+from harness.machine.compiled import compiled, inlined
 from harness.programs.call_text import COUNTED
 from harness.programs.counter import DEPTH_BITS, MOST_PHASES, ONE_PHASE, ONE_ROUND
 from harness.programs.log import (
@@ -36,8 +36,6 @@ Flags = NDArray[np.bool_]
 FIBER, COUNTER, ROUND_NOW, LEVEL, N, N_ARGS, N_FIBERS, FAULT, N_STATE = range(9)
 # What is wrong with a call, the first one that is.
 FINE, UNKNOWN, TOO_MANY, MISFIT, BACKWARD, LACKING, PHASES = range(7)
-# Calls with a dozen arrays take as long as what they do.
-inlined = compiled_with(constants=False, forceinline=True)
 
 
 @compiled

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba.core.errors import TypingError
 
 from harness.machine.compiled import compiled
 from harness.machine.lanes import (
     MOST,
+    MOST_SHORT,
     N_LANES,
     every,
     halved,
@@ -23,16 +25,17 @@ from harness.machine.lanes import (
     plus,
     store,
     times,
-)
-
-NUMBERS = st.lists(
-    st.one_of(st.sampled_from((0, 1, 15, 16, MOST - 1, MOST)), st.integers(0, MOST)),
-    min_size=N_LANES,
-    max_size=N_LANES,
+    wide,
 )
 
 
-def compiled_pair(operation: Any) -> Callable[[list[int], list[int]], list[int]]:
+def numbers(highest: int) -> st.SearchStrategy[list[int]]:
+    ends = st.sampled_from((0, 1, 7, 8, 15, 16, highest - 1, highest))
+    number = st.one_of(ends, st.integers(0, highest))
+    return st.lists(number, min_size=N_LANES, max_size=N_LANES)
+
+
+def compiled_pair(operation: Any, lane: type) -> Callable[[list[int], list[int]], list[int]]:
     """An operation on two rows, each in the second half of a row of an array with two."""
 
     @compiled
@@ -40,7 +43,7 @@ def compiled_pair(operation: Any) -> Callable[[list[int], list[int]], list[int]]
         store(rows, 0, 0, operation(load(rows, 0, N_LANES), load(rows, 1, N_LANES)))
 
     def call(one: list[int], other: list[int]) -> list[int]:
-        rows = np.array([[0] * N_LANES + one, [7] * N_LANES + other], np.uint16)
+        rows = np.array([[0] * N_LANES + one, [7] * N_LANES + other], lane)
         run(rows)
         assert rows[0, N_LANES:].tolist() == one
         assert rows[1].tolist() == [7] * N_LANES + other
@@ -49,35 +52,72 @@ def compiled_pair(operation: Any) -> Callable[[list[int], list[int]], list[int]]
     return call
 
 
-EXPECTED: dict[str, tuple[Any, Callable[[int, int], int]]] = {
-    "higher": (compiled_pair(higher), max),
-    "lower": (compiled_pair(lower), min),
-    "plus": (compiled_pair(plus), lambda one, other: min(one + other, MOST)),
-    "minus": (compiled_pair(minus), lambda one, other: max(one - other, 0)),
-    "times": (compiled_pair(times), lambda one, other: one * other % 2**16),
-    "halved": (compiled_pair(halved), lambda one, other: one >> min(other, 15)),
+OPERATIONS: dict[str, tuple[Any, Callable[[int, int, int], int]]] = {
+    "higher": (higher, lambda one, other, _: max(one, other)),
+    "lower": (lower, lambda one, other, _: min(one, other)),
+    "plus": (plus, lambda one, other, highest: min(one + other, highest)),
+    "minus": (minus, lambda one, other, _: max(one - other, 0)),
+    "times": (times, lambda one, other, highest: one * other % (highest + 1)),
+    "halved": (halved, lambda one, other, highest: one >> min(other, highest.bit_length() - 1)),
+}
+WIDTHS = {MOST: np.uint16, MOST_SHORT: np.uint8}
+COMPILED = {
+    (name, highest): compiled_pair(operation, lane)
+    for name, (operation, _) in OPERATIONS.items()
+    for highest, lane in WIDTHS.items()
 }
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("highest", WIDTHS)
+@pytest.mark.parametrize("name", OPERATIONS)
 @settings(deadline=None)  # the first call compiles
-@given(one=NUMBERS, other=NUMBERS)
-@example(one=[MOST] * N_LANES, other=list(range(N_LANES)))
-def test_every_lane_is_computed_by_itself(name: str, one: list[int], other: list[int]) -> None:
-    found, expected = EXPECTED[name]
-    assert found(one, other) == [expected(a, b) for a, b in zip(one, other, strict=True)]
+@given(data=st.data())
+def test_every_lane_is_computed_by_itself(name: str, highest: int, data: st.DataObject) -> None:
+    one, other = data.draw(numbers(highest)), data.draw(numbers(highest))
+    _, expected = OPERATIONS[name]
+    for a, b in ((one, other), ([highest] * N_LANES, list(range(N_LANES)))):
+        found = COMPILED[name, highest](a, b)
+        assert found == [expected(x, y, highest) for x, y in zip(a, b, strict=True)]
+
+
+@compiled
+def _widened(rows: np.ndarray, into: np.ndarray) -> None:
+    store(into, 0, 0, wide(load(rows, 0, 0)))
+
+
+@pytest.mark.parametrize("highest", WIDTHS)
+@settings(deadline=None)
+@given(data=st.data())
+def test_wide_lanes_hold_the_same_numbers(highest: int, data: st.DataObject) -> None:
+    row = data.draw(numbers(highest))
+    into = np.zeros((1, N_LANES), np.uint16)
+    _widened(np.array([row], WIDTHS[highest]), into)
+    assert into[0].tolist() == row
+
+
+def test_lanes_of_two_widths_are_refused() -> None:
+    @compiled
+    def run(rows: np.ndarray, short: np.ndarray) -> None:
+        store(rows, 0, 0, plus(load(rows, 0, 0), load(short, 0, 0)))
+
+    with pytest.raises(TypingError, match="one width"):
+        run(np.zeros((1, N_LANES), np.uint16), np.zeros((1, N_LANES), np.uint8))
 
 
 @compiled
 def _filled(rows: np.ndarray, row: int, number: int) -> None:
-    store(rows, row, 0, every(number))
+    store(rows, row, 0, every(rows, number))
 
 
+@pytest.mark.parametrize("highest", WIDTHS)
 @settings(deadline=None)
-@given(st.integers(0, MOST), st.integers(0, 2))
-def test_a_number_goes_to_every_lane_of_a_row_and_nowhere_else(number: int, row: int) -> None:
-    rows = np.full((3, N_LANES), 5, np.uint16)
+@given(data=st.data(), row=st.integers(0, 2))
+def test_a_number_goes_to_every_lane_of_a_row_and_nowhere_else(
+    highest: int, data: st.DataObject, row: int
+) -> None:
+    number = data.draw(st.integers(0, highest))
+    rows = np.full((3, N_LANES), 5, WIDTHS[highest])
     _filled(rows, row, number)
-    expected = np.full((3, N_LANES), 5, np.uint16)
+    expected = np.full_like(rows, 5)
     expected[row] = number
     np.testing.assert_array_equal(rows, expected)

@@ -8,9 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.policies import agenda
-from harness.policies.parts.alignment import aligned, as_early, n_sources
-from harness.policies.parts.dispensable import without_empty
-from harness.policies.parts.ready import in_batches
+from harness.policies.parts.alignment import FEWER, MOVED, SAME, aligned, as_early, n_sources
+from harness.policies.parts.ready import in_used_batches
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule, check_schedule
 from tests.support.random_graphs import graph_of, graphs
@@ -36,9 +35,22 @@ def _late(graph: Graph, schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
     return batch_of, type_of
 
 
-def _early(graph: Graph, late: np.ndarray, type_of: np.ndarray) -> tuple[np.ndarray, int]:
+def _early(graph: Graph, late: np.ndarray, type_of: np.ndarray) -> tuple[Schedule, int]:
+    """The schedule of early places, and what has changed."""
     arrays = graph.types, graph.arg_start, graph.args
-    return as_early(late, type_of, graph.n_types, *arrays)
+    early, change = as_early(late, type_of, graph.n_types, *arrays)
+    schedule = Schedule(*in_used_batches(early, len(type_of)))
+    n_moved = int((early != late).sum())
+    expected = MOVED if n_moved else SAME
+    assert change == (FEWER if schedule.n_batches < len(type_of) else expected)
+    return schedule, change
+
+
+def _place(schedule: Schedule) -> np.ndarray:
+    """The batch of every vertex."""
+    batch_of = np.empty(len(schedule.order), np.int32)
+    batch_of[schedule.order] = np.arange(schedule.n_batches).repeat(np.diff(schedule.starts))
+    return batch_of
 
 
 def _is_supersequence(graph: Graph, type_of: np.ndarray) -> bool:
@@ -63,9 +75,9 @@ SPARE = graph_of([1, 2, 2, 1], [[], [0], [], [2]])
 def test_early_vertices_make_a_valid_schedule_of_no_more_batches(graph: Graph) -> None:
     plain = _plain(graph)
     schedule = agenda.schedule(plain)
-    early, n_batches = _early(plain, *_late(plain, schedule))
-    assert n_batches <= schedule.n_batches
-    check_schedule(plain, Schedule(*in_batches(early, n_batches)))
+    early, _ = _early(plain, *_late(plain, schedule))
+    assert early.n_batches <= schedule.n_batches
+    check_schedule(plain, early)
 
 
 @settings(deadline=None)  # the first call compiles
@@ -77,21 +89,21 @@ def test_where_one_batch_can_be_left_out_one_is(graph: Graph) -> None:
     if UNBATCHABLE in type_of:
         return
     can = [b for b in range(len(type_of)) if _is_supersequence(plain, np.delete(type_of, b))]
-    _, n_batches = _early(plain, late, type_of)
-    assert (n_batches < len(type_of)) == bool(can)
+    _, change = _early(plain, late, type_of)
+    assert (change == FEWER) == bool(can)
 
 
 def test_several_batches_are_left_out_at_once() -> None:
     type_of = np.array([1, 2, 1, 2, 1, 2], np.int32)
     late = np.array([4, 5, 3, 4], np.int32)
-    early, n_batches = _early(SPARE, late, type_of)
-    assert n_batches == 3
-    check_schedule(SPARE, Schedule(*in_batches(early, n_batches)))
+    early, _ = _early(SPARE, late, type_of)
+    assert early.n_batches == 3
+    check_schedule(SPARE, early)
 
 
-def test_empty_batches_are_left_out_of_the_numbers() -> None:
-    numbered, n_batches = without_empty(np.array([4, 0, 4, 2], np.int32), 6)
-    assert (numbered.tolist(), n_batches) == ([2, 0, 2, 1], 3)
+def test_empty_batches_are_left_out() -> None:
+    order, starts = in_used_batches(np.array([4, 0, 4, 2], np.int32), 6)
+    assert (order.tolist(), starts.tolist()) == ([1, 3, 0, 2], [0, 1, 2, 4])
 
 
 def _chains(lengths: tuple[int, ...]) -> Graph:
@@ -117,7 +129,9 @@ def test_every_pair_of_batches_counts_once(graph: Graph) -> None:
     pairs = {
         (batch_of[v], batch_of[arg]) for v in range(graph.n_vertices) for arg in graph.args_of(v)
     }
-    assert n_sources(batch_of, len(type_of), graph.arg_start, graph.args) == len(pairs)
+    together = np.zeros_like(batch_of)
+    both = n_sources(batch_of, together, len(type_of), graph.arg_start, graph.args)
+    assert both == (len(pairs), min(len(pairs), 1))
 
 
 def test_of_many_batches_nearly_all_pairs_count() -> None:
@@ -125,8 +139,9 @@ def test_of_many_batches_nearly_all_pairs_count() -> None:
     rng = np.random.default_rng(0)
     args = [sorted({int(a) for a in rng.integers(0, v, 4)}) if v else [] for v in range(n)]
     graph = graph_of([1] * n, args)
-    found = n_sources(np.arange(n, dtype=np.int32), n, graph.arg_start, graph.args)
-    assert 0.97 * len(graph.args) < found <= len(graph.args)
+    alone = np.arange(n, dtype=np.int32)
+    for found in n_sources(alone, alone[::-1].copy(), n, graph.arg_start, graph.args):
+        assert 0.97 * len(graph.args) < found <= len(graph.args)
 
 
 @pytest.mark.parametrize(
@@ -140,15 +155,19 @@ def test_places_that_read_from_fewer_batches_are_taken(
     batch_of = np.array(late, np.int32)
     n_batches = max(late) + 1
     type_of = np.array([graph.types[late.index(b)] for b in range(n_batches)], np.int32)
-    early, n_early = _early(graph, batch_of, type_of)
-    assert n_early == n_batches
-    arrays = graph.arg_start, graph.args
-    assert n_sources(batch_of, n_batches, *arrays) == sources_late
-    assert n_sources(early, n_batches, *arrays) == sources_early
-    order, starts = aligned(early, n_batches, batch_of, n_batches, *arrays)
-    expected = in_batches(early if sources_early < sources_late else batch_of, n_batches)
-    np.testing.assert_array_equal(order, expected[0])
-    np.testing.assert_array_equal(starts, expected[1])
+    schedule, change = _early(graph, batch_of, type_of)
+    assert change == MOVED
+    early, arrays = _place(schedule), (graph.arg_start, graph.args)
+    assert n_sources(batch_of, early, n_batches, *arrays) == (sources_late, sources_early)
+    taken = aligned(early, batch_of, change, n_batches, *arrays)
+    np.testing.assert_array_equal(taken, early if sources_early < sources_late else batch_of)
+
+
+def test_fewer_batches_are_taken_whatever_they_read_from() -> None:
+    batch_of, early = np.array(TREE_LATE, np.int32), np.arange(len(TREE_LATE), dtype=np.int32)
+    arrays = TREE.arg_start, TREE.args
+    assert aligned(early, batch_of, MOVED, len(early), *arrays).tolist() == TREE_LATE
+    assert aligned(early, batch_of, FEWER, len(early), *arrays).tolist() == early.tolist()
 
 
 @settings(deadline=None, max_examples=200)
@@ -169,10 +188,10 @@ def test_batches_that_are_to_spare_are_left_out_and_what_is_needed_is_put_back(
         late[v] = max(b for b in np.flatnonzero(type_of == batchable.types[v]) if b < last[v])
         for arg in batchable.args_of(v):
             last[arg] = min(last[arg], late[v])
-    early, n_batches = _early(batchable, late, type_of)
-    check_schedule(batchable, Schedule(*in_batches(early, n_batches)))
+    early, change = _early(batchable, late, type_of)
+    check_schedule(batchable, early)
     spare = any(_is_supersequence(batchable, np.delete(type_of, b)) for b in range(len(types)))
-    assert (n_batches < len(types)) == spare
+    assert (change == FEWER) == spare
 
 
 @pytest.mark.parametrize(
@@ -187,5 +206,5 @@ def test_a_batch_that_is_used_can_be_left_out(
     types: list[int], args: list[list[int]], late: list[int], early: list[int]
 ) -> None:
     type_of = np.array([1, 2, 1], np.int32)
-    found, n_batches = _early(graph_of(types, args), np.array(late, np.int32), type_of)
-    assert (found.tolist(), n_batches) == (early, 2)
+    found, _ = _early(graph_of(types, args), np.array(late, np.int32), type_of)
+    assert (_place(found).tolist(), found.n_batches) == (early, 2)

@@ -10,18 +10,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.machine.compiled import compiled
+from harness.machine.compiled import compiled, inlined
 from harness.policies.parts.ready import Ids, Ints
+from harness.values.graph import UNBATCHABLE
 
 
 class Placing(NamedTuple):
-    """State of a run; all arrays, which compiled functions change in place.
+    """State of a run; arrays, which compiled functions change in place.
 
     n_users (n,): users of each vertex that are not placed yet.
     queue (n,): the vertices of type t take queue[first[t]:first[t + 1]] in order of becoming ready;
         queue[head[t]:tail[t]] are ready and not placed. first (n_types + 1,).
-    batch_type, batch_start, batch_end (n,): of every batch, from the last one on, its type and
-        which part of the queue it is.
     """
 
     n_users: Ints
@@ -29,57 +28,61 @@ class Placing(NamedTuple):
     first: Ints
     head: Ints
     tail: Ints
-    batch_type: Ints
-    batch_start: Ints
-    batch_end: Ints
 
 
 @compiled
-def start_placing(types: Ints, args: Ints, n_types: int) -> Placing:
-    """Return the state before the last batch."""
-    n = len(types)
-    n_users = np.zeros(n, np.int32)
-    for arg in args:
-        n_users[arg] += 1
+def start_placing(types: Ints, n_users: Ints, n_of_type: Ints) -> Placing:
+    """Return the state before the last batch.
+
+    n_users (n,): users of each vertex. n_of_type (n_types,): vertices of each type.
+    """
+    n_types = len(n_of_type)
     first = np.zeros(n_types + 1, np.int32)
-    for v in range(n):
-        first[types[v] + 1] += 1
     for t in range(n_types):
-        first[t + 1] += first[t]
+        first[t + 1] = first[t] + n_of_type[t]
     head, tail = first[:n_types].copy(), first[:n_types].copy()
-    queue = np.empty(n, np.uint32)
-    for v in range(n):
+    queue = np.empty(len(types), np.uint32)
+    for v in range(len(types)):
         if n_users[v] == 0:
             queue[tail[types[v]]] = v
             tail[types[v]] += 1
-    return Placing(
-        n_users, queue, first, head, tail,
-        np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32),
-    )  # fmt: skip
+    return Placing(n_users, queue, first, head, tail)
 
 
-@compiled
-def make_ready(
-    n_users: Ints, queue: Ids, tail: Ints, begin: int, end: int,
+@inlined
+def place(
+    n_users: Ints, queue: Ids, head: Ints, tail: Ints, t: int,
     types: Ints, arg_start: Ints, args: Ints,
-) -> None:  # fmt: skip
-    """Take queue[begin:end] as placed: arguments that no other vertex waits for become ready."""
+) -> int:  # fmt: skip
+    """Place all ready vertices of type t, of the unbatchable one the oldest; return how many.
+
+    Arguments that no other vertex waits for become ready.
+    """
+    begin = head[t]
+    end = head[t] = begin + 1 if t == UNBATCHABLE else tail[t]
     for position in range(begin, end):
         v = queue[position]
         for edge in range(arg_start[v], arg_start[v + 1]):
             arg = args[edge]
             n_users[arg] -= 1
             if n_users[arg] == 0:
-                t = types[arg]
-                queue[tail[t]] = arg
-                tail[t] += 1
+                of_arg = types[arg]
+                queue[tail[of_arg]] = arg
+                tail[of_arg] += 1
+    return int(end - begin)
 
 
 @compiled
-def batch_of_placed(placing: Placing, n_batches: int) -> tuple[Ints, Ints]:
-    """Return the batch (n,) of every vertex, counted from the first one, and types of batches."""
-    batch_of = np.empty(len(placing.queue), np.int32)
-    for b in range(n_batches):
-        for position in range(placing.batch_start[b], placing.batch_end[b]):
-            batch_of[placing.queue[position]] = n_batches - 1 - b
-    return batch_of, placing.batch_type[:n_batches][::-1].copy()
+def batch_of_placed(queue: Ids, first: Ints, sequence: Ints, sizes: Ints) -> Ints:
+    """Return the batch (n,) of every vertex, counted from the first one.
+
+    sequence, sizes (n_batches,): type of each batch, and how many vertices, from the last one on.
+    """
+    batch_of = np.empty(len(queue), np.int32)
+    begin = first[:-1].copy()
+    for b in range(len(sequence)):
+        t = sequence[b]
+        for position in range(begin[t], begin[t] + sizes[b]):
+            batch_of[queue[position]] = len(sequence) - 1 - b
+        begin[t] += sizes[b]
+    return batch_of

@@ -10,26 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.machine.compiled import compiled
-from harness.machine.lanes import Rows
-from harness.policies.parts.alignment import as_early
+from harness.machine.lanes import Rows, ShortRows
+from harness.policies.parts.alignment import FEWER, as_early
+from harness.policies.parts.backwards import Placing, batch_of_placed, place, start_placing
 from harness.policies.parts.blocks import block_of, graph_of_blocks, with_followers
 from harness.policies.parts.chains import chains_of
-from harness.policies.parts.ready import (
-    N_EXECUTED,
-    Ints,
-    Ready,
-    commit,
-    n_ready,
-    start_from_outputs,
-)
-from harness.policies.parts.urgency import (
-    N_COUNTS,
-    NONE,
-    costs,
-    is_progress,
-    most_urgent,
-    raise_reach,
-)
+from harness.policies.parts.ready import Flags, Ids, Ints, without_sign
+from harness.policies.parts.urgency import N_COUNTS, NONE, choice, costs, is_progress
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
 
@@ -37,27 +24,29 @@ REGRET = 1.0  # batches that a unit of score passed over counts as; found as tho
 
 
 class Chains(NamedTuple):
-    """Chained types (k,), the place of each type among them (-1: none), levels (n, columns)."""
+    """Chained types (k,), whether each type is one (n_types,), and levels as in chains.py."""
 
-    chained: Ints
-    column: Ints
-    level: Rows
+    chained: Ids
+    is_chained: Flags
+    short: ShortRows
+    long: Rows
 
 
 class State(NamedTuple):
-    """A schedule begun from the outputs; see urgency.py for reach, wait and score.
+    """A schedule begun from the outputs; see urgency.py for reach, seen, wait and score.
 
-    seen (n_types,): ready.queue[ready.head[t]:seen[t]] were ready before the last batch.
-    counts (N_COUNTS, columns), held (n_types, columns), worth (k,): scratch of most_urgent.
+    active (n_types,), counts (N_COUNTS, columns), held (n_types, columns), worth (k,): scratch of
+        a choice.
     spent (2,): batches beyond the lower bound so far, and the regret over scores passed over.
     placed (1,): hash of the set of vertices that are placed.
     """
 
-    ready: Ready
+    placing: Placing
     reach: Rows
     seen: Ints
     wait: Ints
     score: np.ndarray
+    active: Ids
     counts: Rows
     held: Rows
     worth: np.ndarray
@@ -77,7 +66,8 @@ class Children(NamedTuple):
 
 def search(graph: Graph, width: int, greedy: Schedule) -> Schedule:
     """Return the better of what a beam of that width finds and `greedy`, critical_share's."""
-    found = Schedule(*_batches(graph.types, graph.arg_start, graph.args, graph.follows, width))
+    types, args = without_sign(graph.types), without_sign(graph.args)
+    found = Schedule(*_batches(types, graph.arg_start, args, graph.follows, width))
     return found if found.n_batches < greedy.n_batches else greedy
 
 
@@ -88,31 +78,40 @@ def _batches(
     cost = costs(types, follows)
     block = block_of(types, arg_start, args, follows)
     block_types, block_start, block_args, old_id = graph_of_blocks(types, arg_start, args, block)
-    ready = start_from_outputs(block_types, block_start, block_args, len(follows))
     sequence = _best_sequence(block_types, block_start, block_args, cost, width)
-    for t in sequence:
-        commit(ready, t)
-    late, type_of = ready.batch_of, sequence[::-1].copy()
-    for v in range(len(late)):
-        late[v] = len(sequence) - 1 - late[v]
-    early, n_early = as_early(
-        late, type_of, len(follows), block_types, block_start, block_args
-    )  # fmt: skip
+    late, type_of = _placed(block_types, block_start, block_args, sequence, len(follows))
+    early, change = as_early(late, type_of, len(follows), block_types, block_start, block_args)
     batch_of = np.empty(len(types), np.int32)
-    batch_of[old_id] = early if n_early < len(sequence) else late
-    return with_followers(types, follows, block, batch_of[block], n_early)
+    batch_of[old_id] = early if change == FEWER else late
+    return with_followers(types, follows, block, batch_of[block], len(sequence))
+
+
+@compiled
+def _placed(
+    types: Ints, arg_start: Ints, args: Ints, sequence: Ints, n_types: int
+) -> tuple[Ints, Ints]:
+    """Return the batch (n,) of every vertex if types are placed so, and the types of batches."""
+    n_users, n_of_type, _, _, _ = chains_of(types, arg_start, args, n_types)
+    _, queue, first, head, tail = start_placing(types, n_users, n_of_type)
+    sizes = np.empty_like(sequence)
+    for b in range(len(sequence)):
+        sizes[b] = place(n_users, queue, head, tail, sequence[b], types, arg_start, args)
+    return batch_of_placed(queue, first, sequence, sizes), sequence[::-1].copy()
 
 
 @compiled
 def _best_sequence(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray, width: int) -> Ints:
     """Return the types of the batches, from the last to the first, of the first state to finish."""
     n, n_types = len(types), len(cost)
-    chained, level = chains_of(types, arg_start, args, n_types)
-    chains = _with_columns(chained, level, n_types)
-    beam = [_first_state(types, arg_start, args, chains, n_types)]
+    n_users, n_of_type, chained, short, long = chains_of(types, arg_start, args, n_types)
+    placing = start_placing(types, n_users, n_of_type)
+    is_chained = np.zeros(n_types, np.bool_)
+    for t in chained:
+        is_chained[t] = True
+    chains = Chains(chained, is_chained, short, long)
+    beam = [_first_state(placing, chains, n_types)]
     parents = np.empty((n, width), np.int32)
     chosen = np.empty((n, width), np.int32)
-    active = np.empty(n_types, np.int32)
     children = Children(
         np.empty(width * n_types, np.int32), np.empty(width * n_types, np.int32),
         np.empty(width * n_types), np.empty((width * n_types, 2)),
@@ -123,83 +122,84 @@ def _best_sequence(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray, w
     while finished == NONE:
         n_children = 0
         for parent in range(len(beam)):
-            n_children = _expand(beam[parent], parent, chains, cost, active, children, n_children)
+            n_children = _expand(beam[parent], parent, chains, cost, children, n_children)
         kept = _best_children(children, n_children, width)
-        beam = [_child(beam, children, kept[place]) for place in range(len(kept))]
-        for place in range(len(kept) - 1, -1, -1):
-            parents[depth, place] = children.parent[kept[place]]
-            chosen[depth, place] = children.t[kept[place]]
-            if beam[place].ready.counts[N_EXECUTED] == n:
-                finished = place
+        beam = [_child(beam, children, child, types, arg_start, args) for child in kept]
+        for rank in range(len(kept) - 1, -1, -1):
+            parents[depth, rank] = children.parent[kept[rank]]
+            chosen[depth, rank] = children.t[kept[rank]]
+            if _n_placed(beam[rank].placing) == n:
+                finished = rank
         depth += 1
     return _trace(parents, chosen, depth, finished)
 
 
 @compiled
-def _trace(parents: Ints, chosen: Ints, depth: int, place: int) -> Ints:
+def _trace(parents: Ints, chosen: Ints, depth: int, rank: int) -> Ints:
     """Return the choices that led to a place in the last beam."""
     sequence = np.empty(depth, np.int32)
     for step in range(depth - 1, -1, -1):
-        sequence[step] = chosen[step, place]
-        place = parents[step, place]
+        sequence[step] = chosen[step, rank]
+        rank = parents[step, rank]
     return sequence
 
 
 @compiled
-def _with_columns(chained: Ints, level: Rows, n_types: int) -> Chains:
-    column = np.full(n_types, np.int32(NONE))
-    for k in range(len(chained)):
-        column[chained[k]] = k
-    return Chains(chained, column, level)
-
-
-@compiled
-def _first_state(types: Ints, arg_start: Ints, args: Ints, chains: Chains, n_types: int) -> State:
-    ready = start_from_outputs(types, arg_start, args, n_types)
-    n_columns = chains.level.shape[1]
+def _first_state(placing: Placing, chains: Chains, n_types: int) -> State:
+    n_columns = chains.short.shape[1]
     return State(
-        ready, np.zeros((n_types, n_columns), np.uint16), ready.head.copy(),
-        np.zeros(n_types, np.int32), np.zeros(n_types), np.empty((N_COUNTS, n_columns), np.uint16),
-        np.empty((n_types, n_columns), np.uint16), np.empty(len(chains.chained)),
-        np.zeros(2), np.zeros(1, np.uint64),
+        placing, np.zeros((n_types, n_columns), np.uint16), placing.head.copy(),
+        np.zeros(n_types, np.int32), np.zeros(n_types), np.empty(n_types, np.uint32),
+        np.empty((N_COUNTS, n_columns), np.uint16), np.empty((n_types, n_columns), np.uint16),
+        np.empty(len(chains.chained)), np.zeros(2), np.zeros(1, np.uint64),
     )  # fmt: skip
 
 
 @compiled
-def _child(beam: list[State], children: Children, child: int) -> State:
+def _child(
+    beam: list[State], children: Children, child: int, types: Ints, arg_start: Ints, args: Ints
+) -> State:
     """Return what becomes of the parent's state when all ready vertices of a type are placed."""
     state = _copy(beam[children.parent[child]])
-    t = children.t[child]
+    t, placing = children.t[child], state.placing
     state.spent[:] = children.spent[child]
     state.placed[0] = children.placed[child]
     state.reach[t] = 0
-    commit(state.ready, t)
+    place(
+        placing.n_users, placing.queue, placing.head, placing.tail, t, types, arg_start, args
+    )  # fmt: skip
     return state
 
 
 @compiled
 def _copy(state: State) -> State:
-    r = state.ready
-    ready = Ready(
-        r.types, r.user_start, r.users, r.missing.copy(), r.queue.copy(), r.first, r.head.copy(),
-        r.tail.copy(), r.since.copy(), r.leader, r.followers, r.batch_of, r.counts.copy(),
-    )  # fmt: skip
+    p = state.placing
+    placing = Placing(p.n_users.copy(), p.queue.copy(), p.first, p.head.copy(), p.tail.copy())
     return State(
-        ready, state.reach.copy(), state.seen.copy(), state.wait.copy(), state.score,
-        state.counts, state.held, state.worth, state.spent.copy(), state.placed.copy(),
+        placing, state.reach.copy(), state.seen.copy(), state.wait.copy(), state.score,
+        state.active, state.counts, state.held, state.worth, state.spent.copy(),
+        state.placed.copy(),
     )  # fmt: skip
 
 
 @compiled
+def _n_placed(placing: Placing) -> int:
+    n_placed = 0
+    for t in range(len(placing.head)):
+        n_placed += placing.head[t] - placing.first[t]
+    return n_placed
+
+
+@compiled
 def _expand(
-    state: State, parent: int, chains: Chains, cost: np.ndarray, active: Ints, children: Children,
-    n: int,
-) -> int:  # fmt: skip
+    state: State, parent: int, chains: Chains, cost: np.ndarray, children: Children, n: int
+) -> int:
     """Append the children of a state; return the number of children so far."""
-    ready, score = state.ready, state.score
-    best = _best_type(state, chains, cost, active)
+    placing, score = state.placing, state.score
+    best = _best_type(state, chains, cost)
     for t in range(len(cost)):
-        if n_ready(ready, t) == 0 or (t != best and score[best] == np.inf):
+        size = placing.tail[t] - placing.head[t]
+        if size == 0 or (t != best and score[best] == np.inf):
             continue
         children.parent[n], children.t[n] = parent, t
         children.spent[n] = state.spent
@@ -209,44 +209,33 @@ def _expand(
             children.spent[n, 0] += cost[t]
         children.key[n] = children.spent[n, 0] + REGRET * children.spent[n, 1]
         children.placed[n] = state.placed[0]
-        size = 1 if t == UNBATCHABLE else n_ready(ready, t)
-        for v in ready.queue[ready.head[t] : ready.head[t] + size]:
+        begin = placing.head[t]
+        for v in placing.queue[begin : begin + (1 if t == UNBATCHABLE else size)]:
             children.placed[n] += _hash(v)
         n += 1
     return n
 
 
 @compiled
-def _best_type(state: State, chains: Chains, cost: np.ndarray, active: Ints) -> int:
+def _best_type(state: State, chains: Chains, cost: np.ndarray) -> int:
     """Return what `critical_share` takes, its score infinite if nothing else need be tried."""
-    ready, score, seen = state.ready, state.score, state.seen
-    if n_ready(ready, UNBATCHABLE) > 0:
-        score[UNBATCHABLE] = np.inf
+    _, queue, first, head, tail = state.placing
+    if tail[UNBATCHABLE] > head[UNBATCHABLE]:
+        state.score[UNBATCHABLE] = np.inf
         return UNBATCHABLE
-    head, tail, end = ready.head, ready.tail, ready.first[1:]
-    safe = NONE
-    for t in range(UNBATCHABLE + 1, len(cost)):
-        state.wait[t] = state.wait[t] + 1 if seen[t] > head[t] else 0
-        raise_reach(state.reach, t, chains.level, ready.queue[seen[t] : tail[t]])
-        seen[t] = tail[t]
-        if tail[t] > head[t] and tail[t] == end[t] and safe == NONE:
-            safe = t
-            score[t] = np.inf
-    if safe != NONE:
-        return safe
-    return most_urgent(
-        chains.chained, state.reach, head, tail, end, state.wait, cost, active, score,
-        state.counts, state.held, state.worth,
+    return choice(
+        chains.chained, chains.short, chains.long, queue, head, tail, first[1:], state.seen,
+        state.wait, state.reach, cost, state.active, state.counts, state.held, state.worth,
+        state.score,
     )  # fmt: skip
 
 
 @compiled
 def _progress(state: State, t: int, chains: Chains) -> bool:
     """Whether a batch of a type lowers the bound of what remains."""
-    k = chains.column[t]
-    if k == NONE:
-        return bool(state.ready.tail[t] == state.ready.first[t + 1])
-    return is_progress(k, t, state.reach)
+    if not chains.is_chained[t]:
+        return bool(state.placing.tail[t] == state.placing.first[t + 1])
+    return is_progress(t, state.reach)
 
 
 @compiled

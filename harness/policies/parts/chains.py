@@ -8,57 +8,111 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.machine.compiled import compiled
-from harness.machine.lanes import N_LANES, Rows, every, higher, load, plus, store
-from harness.policies.parts.ready import Ints
+from harness.machine.compiled import compiled, inlined
+from harness.machine.lanes import (
+    MOST_SHORT,
+    N_LANES,
+    Rows,
+    ShortRows,
+    every,
+    higher,
+    load,
+    plus,
+    store,
+    wide,
+)
+from harness.policies.parts.ready import Ids, Ints
 from harness.values.graph import UNBATCHABLE
 
-WORD = 64
-
 
 @compiled
-def chains_of(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> tuple[Ints, Rows]:
-    """Return the chained types (k,), in increasing order, and the levels (n, columns) of all
-    vertices: of the i-th chained type in column i, and 0 in columns that are there to fill a row.
+def chains_of(
+    types: Ints, arg_start: Ints, args: Ints, n_types: int
+) -> tuple[Ints, Ints, Ids, ShortRows, Rows]:
+    """Return the users of each vertex (n,), the vertices of each type (n_types,), the chained types
+    (k,), in increasing order, and the levels (n, columns) of all vertices.
 
     A vertex is on level l of a type if at most l vertices of that type are on a path from a source
-    to it, itself included. Levels end at MOST: a path may be longer, and only what is above that
+    to it, itself included. Column t is of type t, 0 of the unbatchable one and of columns that
+    fill a row; all types have one, since which are chained is only known when all are counted.
+
+    Levels of 8 bits where these are enough, for half the memory is as fast again; the array of 16
+    bits has no rows then. Its levels end at MOST: a path may be longer, and only what is above that
     is not told apart.
     """
-    chained = _chained_types(types, arg_start, args, n_types)
-    n_columns = -(-len(chained) // N_LANES) * N_LANES
-    own = np.zeros((n_types, n_columns), np.uint16)
-    for k in range(len(chained)):
-        own[chained[k], k] = 1
-    level = np.empty((len(types), n_columns), np.uint16)
-    for v in range(len(types)):
-        for column in range(0, n_columns, N_LANES):
-            highest = every(0)
-            for edge in range(arg_start[v], arg_start[v + 1]):
-                highest = higher(highest, load(level, args[edge], column))
-            store(level, v, column, plus(highest, load(own, types[v], column)))
-    return chained, level
+    n_columns = -(-n_types // N_LANES) * N_LANES
+    own = np.zeros((n_types, n_columns), np.uint8)
+    for t in range(UNBATCHABLE + 1, n_types):
+        own[t, t] = 1
+    n_users, n_of_type = np.zeros(len(types), np.int32), np.zeros(n_types, np.int32)
+    short = np.empty((len(types), n_columns), np.uint8)
+    top = _set_levels(types, arg_start, args, own, short, n_users, n_of_type)
+    is_long = (top == MOST_SHORT).any()
+    long = np.empty((len(types) if is_long else 0, n_columns), np.uint16)
+    if is_long:
+        counted = np.zeros_like(n_users), np.zeros_like(n_of_type)
+        _set_levels(types, arg_start, args, own.astype(np.uint16), long, *counted)
+    chained = np.flatnonzero(top > 1).astype(np.uint32)
+    return n_users, n_of_type, chained, short, long
+
+
+@inlined
+def raise_reach(reach: Rows, t: int, short: ShortRows, long: Rows, vertices: Ids) -> None:
+    """Take vertices that became ready into the highest levels of their type, reach[t]."""
+    if len(long):
+        _raise(reach, t, long, vertices)
+    else:
+        _raise(reach, t, short, vertices)
+
+
+@inlined
+def _raise(reach: Rows, t: int, level: Rows | ShortRows, vertices: Ids) -> None:
+    last = reach.shape[1] - N_LANES
+    for left in range(0, reach.shape[1], 2 * N_LANES):
+        right = min(left + N_LANES, last)
+        of_left, of_right = every(level, 0), every(level, 0)
+        for v in vertices:
+            of_left = higher(of_left, load(level, v, left))
+            of_right = higher(of_right, load(level, v, right))
+        store(reach, t, left, higher(load(reach, t, left), wide(of_left)))
+        store(reach, t, right, higher(load(reach, t, right), wide(of_right)))
 
 
 @compiled
-def _chained_types(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> Ints:
-    """Return the types that a path meets twice; those above a vertex are bits of a word."""
-    chained = np.empty(n_types, np.int32)
-    n_chained = 0
-    met = np.empty(len(types), np.uint64)
-    for low in range(0, n_types, WORD):
-        twice = np.uint64(0)
+def _set_levels(
+    types: Ints, arg_start: Ints, args: Ints, own: ShortRows | Rows, level: ShortRows | Rows,
+    n_users: Ints, n_of_type: Ints,
+) -> ShortRows | Rows:  # fmt: skip
+    """Set the levels of all vertices; return the highest of each type (columns,).
+
+    What comes of one vertex is waited for by the next one. Meanwhile there is time for two vectors,
+    of which the last one is done twice if their number is odd, and to count.
+
+    own (n_types, columns): what a vertex of each type adds to the levels of those before it.
+    n_users (n,), n_of_type (n_types,): zeros, and then users of each vertex, vertices of each type.
+    """
+    top = np.zeros((1, level.shape[1]), level.dtype)
+    last = level.shape[1] - N_LANES
+    for left in range(0, level.shape[1], 2 * N_LANES):
+        right, once = min(left + N_LANES, last), 1 if left == 0 else 0
+        top_left, top_right = every(level, 0), every(level, 0)
         for v in range(len(types)):
-            above = np.uint64(0)
+            t = types[v]
+            n_of_type[t] += once
+            of_left, of_right = every(level, 0), every(level, 0)
             for edge in range(arg_start[v], arg_start[v + 1]):
-                above |= met[args[edge]]
-            if low <= types[v] < low + WORD:
-                bit = np.uint64(1) << np.uint64(types[v] - low)
-                twice |= above & bit
-                above |= bit
-            met[v] = above
-        for t in range(max(low, UNBATCHABLE + 1), min(low + WORD, n_types)):
-            if (twice >> np.uint64(t - low)) & np.uint64(1):
-                chained[n_chained] = t
-                n_chained += 1
-    return chained[:n_chained].copy()
+                arg = args[edge]
+                n_users[arg] += once
+                of_left = higher(of_left, load(level, arg, left))
+                of_right = higher(of_right, load(level, arg, right))
+            of_left, of_right = (
+                plus(of_left, load(own, t, left)),
+                plus(of_right, load(own, t, right)),
+            )
+            store(level, v, left, of_left)
+            store(level, v, right, of_right)
+            top_left, top_right = higher(top_left, of_left), higher(top_right, of_right)
+        store(top, 0, left, top_left)
+        store(top, 0, right, top_right)
+    highest: ShortRows | Rows = top[0]
+    return highest

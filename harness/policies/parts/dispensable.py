@@ -9,26 +9,25 @@ come before goes to its earliest place, all others to their latest, and no edge 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.machine.compiled import compiled
-from harness.policies.parts.ready import Ints
+from harness.policies.parts.ready import Flags, Ints
 from harness.values.graph import UNBATCHABLE
-
-Flags = NDArray[np.bool_]
 
 
 @compiled
-def find_bound(early: Ints, late: Ints, bound: Flags) -> int:
+def find_bound(early: Ints, late: Ints, bound: Flags) -> tuple[int, int]:
     """Set which batches (n_batches,) have a vertex whose earliest one (n,) is its latest one (n,).
 
-    Return how many.
+    Return how many, and how many vertices are bound.
     """
     bound[:] = False
+    n_vertices = 0
     for v in range(len(early)):
         if early[v] == late[v]:
             bound[late[v]] = True
-    return int(bound.sum())
+            n_vertices += 1
+    return int(bound.sum()), n_vertices
 
 
 @compiled
@@ -52,40 +51,35 @@ def earliest_in(
     kept (n_batches,): batches of unbatchable vertices are. type_of
         (n_batches,): types of batches. late (n,): the latest batches, if all of them are kept.
     """
-    n_batches = len(kept)
-    # next_of[b, t]: the first batch from b on whose type is t.
-    next_of = np.empty((n_batches + 1, n_types), np.int32)
-    for t in range(n_types):
-        next_of[n_batches, t] = n_batches
-    for b in range(n_batches - 1, -1, -1):
-        for t in range(n_types):
-            next_of[b, t] = next_of[b + 1, t]
-        if kept[b]:
-            next_of[b, type_of[b]] = b
+    next_of = _next_of(kept, type_of, n_types)
     early = np.empty(len(types), np.int32)
     for v in range(len(types)):
         first, t = 0, types[v]
         for edge in range(arg_start[v], arg_start[v + 1]):
             first = max(first, early[args[edge]] + 1)
-        early[v] = late[v] if t == UNBATCHABLE else next_of[first, t]
+        early[v] = late[v] if t == UNBATCHABLE else next_of[t, first]
         if early[v] > late[v]:
             early[v] = b = late[v]
-            while b >= 0 and next_of[b, t] > late[v]:
-                next_of[b, t] = late[v]
+            while b >= 0 and next_of[t, b] > late[v]:
+                next_of[t, b] = late[v]
                 b -= 1
     return early
 
 
 @compiled
-def without_empty(batch_of: Ints, n_batches: int) -> tuple[Ints, int]:
-    """Return the batches (n,) as numbered without those that are empty, and how many these are."""
-    number = np.zeros(n_batches, np.int32)
-    for v in range(len(batch_of)):
-        number[batch_of[v]] = 1
-    n_used = 0
+def _next_of(kept: Flags, type_of: Ints, n_types: int) -> Ints:
+    """Return the first batch from b on that is kept and of type t, at [t, b]; n_batches: none.
+
+    A row a type: where a vertex goes is waited for by the next one, and its type is known before.
+    """
+    n_batches = len(kept)
+    next_of = np.empty((n_types, n_batches + 1), np.int32)
+    n_set = np.zeros(n_types, np.int32)
     for b in range(n_batches):
-        number[b], n_used = n_used, n_used + number[b]
-    numbered = np.empty_like(batch_of)
-    for v in range(len(batch_of)):
-        numbered[v] = number[batch_of[v]]
-    return numbered, n_used
+        if kept[b]:
+            t = type_of[b]
+            next_of[t, n_set[t] : b + 1] = b
+            n_set[t] = b + 1
+    for t in range(n_types):
+        next_of[t, n_set[t] :] = n_batches
+    return next_of

@@ -18,11 +18,13 @@ def levels_of(
 ) -> Ints:
     """Return the longest path to each vertex (sources: 0); vertices that only follow add no step
     unless `count_followers`."""
-    level = np.zeros(len(types), np.int32)
+    level = np.empty(len(types), np.int32)
     for v in range(len(types)):
         step = 1 if count_followers or follows[types[v]] == NO_TYPE else 0
+        reached = 0
         for edge in range(arg_start[v], arg_start[v + 1]):
-            level[v] = max(level[v], level[args[edge]] + step)
+            reached = max(reached, level[args[edge]] + step)
+        level[v] = reached
     return level
 
 

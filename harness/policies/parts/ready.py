@@ -11,11 +11,12 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.machine.compiled import compiled
+from harness.machine.compiled import compiled, inlined
 from harness.values.graph import NO_TYPE, UNBATCHABLE
 
 Ints = NDArray[np.int32]
 Ids = NDArray[np.uint32]  # of vertices, as indices
+Flags = NDArray[np.bool_]
 N_EXECUTED, N_BATCHES, N_ACTIVATIONS = 0, 1, 2
 
 
@@ -88,24 +89,6 @@ def followers_of(follows: Ints) -> Ints:
 def start(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ready:
     """Return the state before the first batch."""
     user_start, users = users_of(len(types), arg_start, args)
-    return _start(types, user_start, users, arg_start[1:] - arg_start[:-1], follows)
-
-
-@compiled
-def start_from_outputs(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> Ready:
-    """Return the state before the last batch, for schedules that are made from the outputs back.
-
-    A vertex is ready once all its users are executed: its arguments stand where its users stood.
-    No type follows another.
-    """
-    n_users = np.zeros(len(types), np.int32)
-    for edge in range(len(args)):
-        n_users[args[edge]] += 1
-    return _start(types, arg_start, args, n_users, np.full(n_types, np.int32(NO_TYPE)))
-
-
-@compiled
-def _start(types: Ints, user_start: Ints, users: Ints, missing: Ints, follows: Ints) -> Ready:
     n, n_types = len(types), len(follows)
     first = np.zeros(n_types + 1, np.int32)
     for v in range(n):
@@ -114,7 +97,7 @@ def _start(types: Ints, user_start: Ints, users: Ints, missing: Ints, follows: I
         first[t + 1] += first[t]
     head, tail = first[:n_types].copy(), first[:n_types].copy()
     ready = Ready(
-        types, user_start, users, missing, np.empty(n, np.int32),
+        types, user_start, users, arg_start[1:] - arg_start[:-1], np.empty(n, np.int32),
         first, head, tail, np.zeros(n_types, np.int32), follows, followers_of(follows),
         np.empty(n, np.int32), np.zeros(3, np.int32),
     )  # fmt: skip
@@ -124,7 +107,7 @@ def _start(types: Ints, user_start: Ints, users: Ints, missing: Ints, follows: I
     return ready
 
 
-@compiled
+@inlined
 def append(ready: Ready, v: int) -> None:
     """Put a vertex that became ready at the end of its type's list."""
     t = ready.types[v]
@@ -135,7 +118,7 @@ def append(ready: Ready, v: int) -> None:
     ready.tail[t] += 1
 
 
-@compiled
+@inlined
 def execute(ready: Ready, t: int, size: int) -> None:
     """Execute the `size` oldest ready vertices of type t as one batch."""
     begin = ready.head[t]
@@ -152,7 +135,7 @@ def execute(ready: Ready, t: int, size: int) -> None:
     ready.counts[N_BATCHES] += 1
 
 
-@compiled
+@inlined
 def commit(ready: Ready, t: int) -> None:
     """Execute all ready vertices of type t, then those that must follow; type 0: the oldest one."""
     execute(ready, t, 1 if t == UNBATCHABLE else ready.tail[t] - ready.head[t])
@@ -161,7 +144,7 @@ def commit(ready: Ready, t: int) -> None:
             execute(ready, follower, ready.tail[follower] - ready.head[follower])
 
 
-@compiled
+@inlined
 def n_ready(ready: Ready, t: int) -> int:
     """Return |F_t|, the number of ready vertices of type t."""
     size: int = ready.tail[t] - ready.head[t]
@@ -182,6 +165,18 @@ def in_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
         order[free[batch_of[v]]] = v
         free[batch_of[v]] += 1
     return order, starts
+
+
+@compiled
+def in_used_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
+    """Return the same without batches that are empty."""
+    order, starts = in_batches(batch_of, n_batches)
+    n_used = 0
+    for batch in range(n_batches):
+        if starts[batch + 1] > starts[batch]:
+            n_used += 1
+            starts[n_used] = starts[batch + 1]
+    return order, starts[: n_used + 1]
 
 
 @compiled

@@ -12,18 +12,19 @@ Types that reach less high hold less of it. A type's score is
     - COST * cost of the type  +  WAIT * batches that it has been ready for, at most MOST_WAIT
 
 where a type costs the batches that one choice of it makes, over the cost of the dearest type. A
-decision is O(k * types), and a vertex O(k). The functions get the arrays that they use and no tuple
-of the whole state, which numba would copy, and count references of, at every call.
+decision is O(types * ready types), and a vertex O(types). The functions get the arrays that they
+use and no tuple of the whole state, which numba would copy, and count references of, at every call.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from harness.machine.compiled import compiled
+from harness.machine.compiled import compiled, inlined
 from harness.machine.lanes import (
     N_LANES,
     Rows,
+    ShortRows,
     every,
     halved,
     higher,
@@ -34,6 +35,7 @@ from harness.machine.lanes import (
     store,
     times,
 )
+from harness.policies.parts.chains import raise_reach
 from harness.policies.parts.ready import Ids, Ints
 from harness.values.graph import NO_TYPE, UNBATCHABLE
 
@@ -45,88 +47,117 @@ WHOLE = 8  # of what is held, in eighths
 
 
 @compiled
-def raise_reach(reach: Rows, t: int, level: Rows, vertices: Ids | Ints) -> None:
-    """Take vertices that became ready into the highest levels of their type, reach[t]."""
-    for column in range(0, reach.shape[1], N_LANES):
-        highest = load(reach, t, column)
-        for v in vertices:
-            highest = higher(highest, load(level, v, column))
-        store(reach, t, column, highest)
-
-
-@compiled
-def is_progress(k: int, own: int, reach: Rows) -> bool:
-    """Whether type own, the k-th chained one, alone holds its longest remaining chain."""
-    highest = reach[own, k]
+def is_progress(own: int, reach: Rows) -> bool:
+    """Whether a chained type alone holds its longest remaining chain."""
+    highest = reach[own, own]
     for t in range(len(reach)):
-        if t != own and reach[t, k] >= highest:
+        if t != own and reach[t, own] >= highest:
             return False
     return bool(highest > 0)
 
 
-@compiled
-def most_urgent(
-    chained: Ints, reach: Rows, head: Ints, tail: Ints, end: Ints, wait: Ints, cost: np.ndarray,
-    active: Ints, score: np.ndarray, counts: Rows, held: Rows, worth: np.ndarray,
+@inlined
+def choice(
+    chained: Ids, short: ShortRows, long: Rows, queue: Ids, head: Ints, tail: Ints, end: Ints,
+    seen: Ints, wait: Ints, reach: Rows, cost: np.ndarray,
+    active: Ids, counts: Rows, held: Rows, worth: np.ndarray,
+    score: np.ndarray,
 ) -> int:  # fmt: skip
-    """Return a chained type that is safe, or else the ready type of the highest score.
+    """Return a type that is safe, or else the ready type of the highest score.
 
-    Safe by the sufficient condition of Chen et al., ICML 2023, Sec. 2.3: no ready vertex of another
-    type has a vertex of the type behind it, so that all of them are behind ready ones of their own.
+    Safe if all that remain are ready, or by the sufficient condition of Chen et al., ICML 2023,
+    Sec. 2.3: no ready vertex of another type has one of the type behind it, so that all of them are
+    behind ready ones of their own.
 
-    chained (k,): the chained types. reach (n_types, columns): the highest levels that ready
-        vertices of every type are on, 0 where there are none.
-    head, tail, end (n_types,): a type has tail - head ready vertices, and end - head remaining.
-    wait (n_types,): batches that each has been ready for. cost (n_types,): see above.
+    chained, short, long: see chains.py. queue, head, tail, end: see backwards.py; a type has
+        tail - head ready vertices, and end - head remaining.
+    seen (n_types,): queue[head[t]:seen[t]] were ready at the last choice. wait (n_types,): choices
+        that each type has been ready for. reach (n_types, columns): the highest levels that ready
+        vertices of every type are on, 0 where there are none. All three are brought up to date.
+    cost (n_types,): see above.
     active (n_types,), counts (N_COUNTS, columns), held (n_types, columns), worth (k,): scratch.
     score (n_types,): set to the scores of ready types, infinity for a safe one.
     """
-    ready = active[: _ready_types(head, tail, active)]
-    _count_reach(reach, ready, counts, held)
-    n_chains = 0
-    for k in range(len(chained)):
-        n_chains += counts[LONGEST, k] > 0
-        if counts[N_ABOVE, k] == 1 and reach[chained[k], k] > 0:
-            score[chained[k]] = np.inf
-            return int(chained[k])
-        worth[k] = cost[chained[k]] / max(counts[HELD, k], 1)
-    best = ready[0]
+    safe, n_ready = NONE, 0
+    for t in range(UNBATCHABLE + 1, len(head)):
+        if tail[t] == head[t]:
+            continue
+        active[n_ready] = t
+        n_ready += 1
+        wait[t] = wait[t] + 1 if seen[t] > head[t] else 0
+        if tail[t] > seen[t]:
+            raise_reach(reach, t, short, long, queue[seen[t] : tail[t]])
+            seen[t] = tail[t]
+        if safe == NONE and tail[t] == end[t]:
+            safe = t
+    ready = active[:n_ready]
+    if safe == NONE:
+        _count_reach(reach, ready, counts, held)
+        safe = _behind_none(chained, reach, counts)
+    if safe != NONE:
+        score[safe] = np.inf
+        return safe
     for t in ready:
         ready_part = (tail[t] - head[t]) / (end[t] - head[t])
         score[t] = READY * ready_part - COST * cost[t] + WAIT * min(wait[t], MOST_WAIT)
-        others = 0.0
-        for k in range(len(chained)):
-            part = worth[k] * held[t, k]
-            if chained[k] != t:
-                others += part
-                continue
-            score[t] += OWN * part
-            if reach[t, k] == counts[LONGEST, k] > 0 and counts[N_LONGEST, k] == 1:
-                score[t] += PROGRESS * cost[t]
-        score[t] += OTHERS * others / max(n_chains, 1)
+    _add_parts(chained, reach, ready, cost, counts, held, worth, score)
+    best = ready[0]
+    for t in ready:
         if score[t] > score[best]:
             best = t
     return int(best)
 
 
-@compiled
-def _count_reach(reach: Rows, ready: Ints, counts: Rows, held: Rows) -> None:
+@inlined
+def _behind_none(chained: Ids, reach: Rows, counts: Rows) -> int:
+    """Return the first ready type that no other ready type has behind it; NONE: there is none."""
+    for t in chained:
+        if counts[N_ABOVE, t] == 1 and reach[t, t] > 0:
+            return int(t)
+    return NONE
+
+
+@inlined
+def _add_parts(
+    chained: Ids, reach: Rows, ready: Ids, cost: np.ndarray, counts: Rows, held: Rows,
+    worth: np.ndarray, score: np.ndarray,
+) -> None:  # fmt: skip
+    """Add to the scores of ready types what they are worth to chains, and make progress."""
+    n_chains = 0
+    for k in range(len(chained)):
+        own = chained[k]
+        longest = counts[LONGEST, own]
+        n_chains += longest > 0
+        worth[k] = cost[own] / max(counts[HELD, own], 1)
+        if reach[own, own] > 0:
+            score[own] += OWN * (worth[k] * held[own, own])
+            if reach[own, own] == longest and counts[N_LONGEST, own] == 1:
+                score[own] += PROGRESS * cost[own]
+    for t in ready:
+        others = 0.0
+        for k in range(len(chained)):
+            others += 0.0 if chained[k] == t else worth[k] * held[t, chained[k]]
+        score[t] += OTHERS * others / max(n_chains, 1)
+
+
+@inlined
+def _count_reach(reach: Rows, ready: Ids, counts: Rows, held: Rows) -> None:
     """Set, for every chained type, D_k, how many ready types reach k and D_k, and what is held.
 
     A type that reaches D_k holds all of it, and half as much for every level below.
     """
     for column in range(0, reach.shape[1], N_LANES):
-        longest, n_above = every(0), every(0)
+        longest, n_above = every(reach, 0), every(reach, 0)
         for t in ready:
             reached = load(reach, t, column)
             longest = higher(longest, reached)
-            n_above = plus(n_above, lower(reached, every(1)))
-        n_longest, all_held = every(0), every(0)
+            n_above = plus(n_above, lower(reached, every(reach, 1)))
+        n_longest, all_held = every(reach, 0), every(reach, 0)
         for t in ready:
             reached = load(reach, t, column)
             below = minus(longest, reached)
-            n_longest = plus(n_longest, minus(every(1), below))
-            whole = times(every(WHOLE), lower(reached, every(1)))
+            n_longest = plus(n_longest, minus(every(reach, 1), below))
+            whole = times(every(reach, WHOLE), lower(reached, every(reach, 1)))
             part = halved(whole, below)
             all_held = plus(all_held, part)
             store(held, t, column, part)
@@ -134,17 +165,6 @@ def _count_reach(reach: Rows, ready: Ints, counts: Rows, held: Rows) -> None:
         store(counts, N_ABOVE, column, n_above)
         store(counts, N_LONGEST, column, n_longest)
         store(counts, HELD, column, all_held)
-
-
-@compiled
-def _ready_types(head: Ints, tail: Ints, active: Ints) -> int:
-    """Write the types that have ready vertices, in increasing order; return how many."""
-    n_active = 0
-    for t in range(UNBATCHABLE + 1, len(head)):
-        if tail[t] > head[t]:
-            active[n_active] = t
-            n_active += 1
-    return n_active
 
 
 @compiled
