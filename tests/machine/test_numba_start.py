@@ -1,0 +1,30 @@
+"""numba comes without scipy's linear algebra, and has it as soon as something needs it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from harness.values.places import ROOT
+
+LOADED = """
+import sys
+import numba
+import numpy as np
+from harness.machine import compiled
+
+assert "numba.np.arraymath" in sys.modules
+assert "scipy.linalg" not in sys.modules
+
+@numba.njit
+def product(a, b):
+    return np.dot(a, b)
+
+a = np.arange(6.0).reshape(2, 3)
+assert np.array_equal(product(a, a.T.copy()), a @ a.T)
+assert "scipy.linalg" in sys.modules
+"""
+
+
+def test_linear_algebra_is_loaded_where_it_is_compiled_and_not_before() -> None:
+    subprocess.run([sys.executable, "-c", LOADED], check=True, cwd=ROOT)
