@@ -21,7 +21,7 @@ def load_arrays() -> None:
         return
     loaded[LINEAR_ALGEBRA] = None  # whoever imports it now is told that there is none
     try:
-        arrays = importlib.import_module(ARRAYS)
+        arrays: Any = importlib.import_module(ARRAYS)
     finally:
         del loaded[LINEAR_ALGEBRA]
     arrays._HAVE_BLAS = "scipy" in loaded  # numba itself loads that much where it is installed
