@@ -19,14 +19,12 @@ import numpy as np
 from numba.core import types
 
 from harness.machine.machine_code import MachineCode
-from harness.machine.numba_start import load_arrays
 from harness.machine.source_code import code_sha256, compiled_in
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 # A global of these becomes part of the machine code.
 CONSTANTS = (bool, int, float, str, tuple, np.generic)
 COMPILERS = (numba.__version__, llvmlite.__version__, np.__version__)
-load_arrays()
 
 
 @functools.cache

@@ -11,8 +11,14 @@ LOADED = """
 import sys
 import numba
 import numpy as np
-from harness.machine import compiled
+from harness.machine.compiled import compiled
 
+@compiled
+def doubled(a):
+    return np.sum(a) * 2
+
+assert "numba.np.arraymath" not in sys.modules
+assert doubled(np.arange(4.0)) == 12.0
 assert "numba.np.arraymath" in sys.modules
 assert "scipy.linalg" not in sys.modules
 
