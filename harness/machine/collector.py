@@ -14,11 +14,20 @@ def made_to_stay() -> Iterator[None]:
     For modules and inputs, which live as long as the process. Among 150 000 objects of a framework
     the collector looks for 0.1 s whenever it is asked, and half a dozen times while they are made.
     """
+    with collector_resting():
+        try:
+            yield
+        finally:
+            gc.freeze()
+
+
+@contextmanager
+def collector_resting() -> Iterator[None]:
+    """Keep the collector from the block alone: what a compiler makes is nearly all in use."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()
         if was_enabled:
             gc.enable()
