@@ -18,12 +18,20 @@ from numba.core.typed_passes import (
     NoPythonBackend,
     NopythonTypeInference,
 )
-from numba.core.untyped_passes import FixupArgs, IRProcessing, TranslateByteCode
+from numba.core.untyped_passes import (
+    FixupArgs,
+    GenericRewrites,
+    IRProcessing,
+    RewriteDynamicRaises,
+    TranslateByteCode,
+)
 
 _PASSES: tuple[Any, ...] = (
     TranslateByteCode,
     FixupArgs,
     IRProcessing,
+    GenericRewrites,  # errors that are raised, constants as indices
+    RewriteDynamicRaises,
     NopythonTypeInference,
     IRLegalization,
     AnnotateTypes,
