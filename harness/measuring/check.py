@@ -35,6 +35,7 @@ from harness.measuring.clock import PhaseClock
 from harness.values.precision import EXACT, TOLERANCES, Tolerance
 
 Rows = slice | NDArray[np.intp]  # of an array
+EVERY = slice(None)
 FLOAT32 = TOLERANCES[EXACT]
 ROUNDING = 2.0**-24  # of an entry, in each addition to it
 N_ADDITIONS = 4  # in a step, to an entry that no table holds, at most
@@ -122,8 +123,8 @@ class Step:
     slack: Mapping[str, Array] = field(default_factory=dict)
     tolerance: Tolerance = FLOAT32
 
-    def rounding_of(self, name: str, rows: Rows) -> Array:
-        """How far float32 can be off in each entry of some rows."""
+    def rounding_of(self, name: str, rows: Rows = EVERY) -> Array:
+        """How far float32 can be off in each entry, of some rows or all."""
         values = np.abs(np.asarray(self.before[name][rows], np.float64))
         if name not in self.n_lookups:
             return ROUNDING * N_ADDITIONS * values
@@ -183,7 +184,7 @@ def rows_with_any(*arrays: Any) -> Rows:
     """
     flat = (np.asarray(array).reshape(len(array), -1) for array in arrays)
     found = np.logical_or.reduce([one.any(axis=1) for one in flat])
-    return slice(None) if found.all() else np.flatnonzero(found)
+    return EVERY if found.all() else np.flatnonzero(found)
 
 
 def _in_rows(slack: Array | float, rows: Rows) -> Array | float:
