@@ -17,6 +17,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import settings
 
+from harness.machine import collector
 from harness.machine.memory import give_back_memory
 from harness.measuring import clock
 from harness.records.record import Record, trial_of
@@ -77,14 +78,14 @@ def _what_stays_is_not_looked_through() -> Iterator[None]:
 
     Once all tests are collected and all frameworks imported these are a million objects, which it
     takes 0.6 s to look through; trials have it run three times each, and so does the end of a file.
-    A trial thaws what is frozen, which here it must not: the collector rests in it all the same.
+    A trial freezes more, for good, which here it must not: the collector rests in it all the same.
     """
     gc.collect()
     gc.freeze()
     same = {name: getattr(gc, name) for name in ("isenabled", "enable", "disable", "collect")}
-    frozen = {"freeze": lambda: None, "unfreeze": lambda: None}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clock, "gc", SimpleNamespace(**same, **frozen))
+        for module in (clock, collector):
+            patch.setattr(module, "gc", SimpleNamespace(**same, freeze=lambda: None))
         yield
     gc.unfreeze()
 

@@ -21,8 +21,10 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
+from harness.machine.collector import collector_resting
 from harness.machine.compiled import stamp_of
 from harness.machine.machine_code import MachineCode
+from harness.machine.pipeline import Straight
 
 cgutils: Any = untyped_cgutils
 DONE = 0  # the code of a call that raised nothing
@@ -49,7 +51,7 @@ class Native:
 
 
 def _compiled(function: Callable[..., Any], arguments: Any, options: dict[str, Any]) -> Any:
-    """As numba.njit does, but for its wrappers: neither Python nor C calls the function."""
+    """As numba.njit does, but for passes and wrappers: neither Python nor C calls the function."""
     flags: Any = Flags()  # type: ignore[no-untyped-call]
     cpu_target.options.parse_as_flags(flags, options)  # type: ignore[no-untyped-call]
     flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
@@ -57,7 +59,9 @@ def _compiled(function: Callable[..., Any], arguments: Any, options: dict[str, A
     compile_it: Any = compile_extra
     library: Any = _library(cpu_target.target_context.codegen(), function.__qualname__)
     library.enable_object_caching()
-    return compile_it(*contexts, function, arguments, types.void, flags, {}, library=library)
+    given: dict[str, Any] = {"library": library, "pipeline_class": Straight}
+    with collector_resting():
+        return compile_it(*contexts, function, arguments, types.void, flags, {}, **given)
 
 
 class _Library(JITCodeLibrary):

@@ -22,6 +22,7 @@ import numpy as np
 
 from harness.contracts.system import RunSettings, System, load_adapter
 from harness.errors import BenchError, OutputError, ScheduleError, UnsupportedTrial
+from harness.machine.collector import made_to_stay
 from harness.machine.disturbance import Disturbance
 from harness.machine.gpus import sm_clock_mhz
 from harness.machine.memory import (
@@ -113,14 +114,15 @@ def measure(spec: TrialSpec, findings: Findings, others: Others) -> dict[str, st
 
 
 def _measure(spec: TrialSpec, findings: Findings, others: Others) -> dict[str, str]:
-    workload = load_workload(spec)
-    findings.inputs_sha256 = workload.inputs_sha256
-    findings.n_mini_batches = len(workload.mini_batches)
-    findings.n_instances = workload.n_instances
-    adapter = load_adapter(spec.adapter)
-    settings = run_settings(spec)
-    adapter.options_of(settings)  # what is wrong is told before what is unsupported
-    reason = adapter.skip(workload.model, settings)
+    with made_to_stay():
+        workload = load_workload(spec)
+        findings.inputs_sha256 = workload.inputs_sha256
+        findings.n_mini_batches = len(workload.mini_batches)
+        findings.n_instances = workload.n_instances
+        adapter = load_adapter(spec.adapter)
+        settings = run_settings(spec)
+        adapter.options_of(settings)  # what is wrong is told before what is unsupported
+        reason = adapter.skip(workload.model, settings)
     if reason is not None:
         raise UnsupportedTrial(reason)
     system = adapter(settings)

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from harness.contracts.policy import AUTO, policy_names
@@ -186,30 +186,30 @@ def _content_sha256(path: Path) -> bytes:
     return hashlib.sha256(path.read_bytes()).digest()
 
 
-_FOUND: dict[tuple[str, tuple[str, ...]], Path] = {}
+_FOUND: dict[tuple[str, tuple[str, ...]], ModuleSpec] = {}
 
 
 def module_file(name: str) -> Path | None:
     """Find the file of a module without importing anything; None for what is not Python source."""
-    key = (name, tuple(sys.path))
-    if key not in _FOUND:
-        path = _find(name)
-        if path is None:  # it may come to be
-            return None
-        _FOUND[key] = path
-    return _FOUND[key]
+    found = _found(name, tuple(sys.path))
+    origin = None if found is None else found.origin
+    return Path(origin) if origin is not None and origin.endswith(".py") else None
 
 
-def _find(name: str) -> Path | None:
-    # The repository first: an editable installation need not put it on the path.
-    search = [str(ROOT), *sys.path]
-    spec = None
-    parts = name.split(".")
-    for end in range(1, len(parts) + 1):
-        spec = PathFinder.find_spec(".".join(parts[:end]), search)
-        if spec is None:
-            return None
-        search = list(spec.submodule_search_locations or [])
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        return None
-    return Path(spec.origin)
+def _found(name: str, search: tuple[str, ...]) -> ModuleSpec | None:
+    """What Python's own finder says of a module; asked anew for one that is none: it may come."""
+    found = _FOUND.get((name, search))
+    if found is not None:
+        return found
+    parent_name, _, _ = name.rpartition(".")
+    if parent_name:
+        parent = _found(parent_name, search)
+        places = None if parent is None else parent.submodule_search_locations
+        # Below a module that is no package there is none: most names are those of functions.
+        found = None if places is None else PathFinder.find_spec(name, list(places))
+    else:
+        # The repository first: an editable installation need not put it on the path.
+        found = PathFinder.find_spec(name, [str(ROOT), *search])
+    if found is not None:
+        _FOUND[name, search] = found
+    return found

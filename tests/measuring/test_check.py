@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ from harness.measuring.check import (
     choose_check_instances,
     compare,
     proves_nothing,
+    relative_error,
+    rows_with_any,
+    step_fault,
 )
 from harness.measuring.worker import run_settings
 from harness.models.gated_lattice_lstm import GatedLatticeLSTM
@@ -94,6 +98,50 @@ def test_one_row_missing_from_a_large_sparse_gradient_fails() -> None:
     wrong[40] = 0.0
     assert agrees(truth.astype(np.float32), truth)
     assert not agrees(wrong, truth)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_finite"), [(1e-3, True), (np.nan, False), (np.inf, False), (None, True)]
+)
+def test_rows_that_should_be_zero_are_looked_at(value: float | None, is_finite: bool) -> None:
+    truth = np.zeros((1000, 4))
+    truth[7] = 1.0
+    answer = replace(ANSWER, gradients={"table": truth})
+    found = truth.astype(np.float32)
+    if value is not None:
+        found[500, 2] = value
+    verdict = compare(result(gradients={"table": found}), answer)
+    assert verdict.is_finite == is_finite
+    assert verdict.status == ("ok" if value is None else "failed")
+    if value == 1e-3:
+        assert verdict.max_rel_err == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("row", [7, 500, None], ids=["looked up", "not looked up", "none"])
+def test_a_step_may_change_no_other_row_of_a_table(row: int | None) -> None:
+    before = rng.normal(size=(1000, 4)).astype(np.float32)
+    gradient = np.zeros((1000, 4))
+    gradient[7] = 1.0
+    after = before - np.float32(0.5) * gradient.astype(np.float32)
+    if row is not None:
+        after[row, 1] += np.float32(1e-3)
+    n_lookups = {"table": np.bincount([7], minlength=1000)}
+    step = Step({"table": before}, {"table": gradient}, 0.5, n_lookups)
+    system: Any = SimpleNamespace(parameters=lambda: {"table": after})
+    assert (step_fault(system, step) is None) == (row is None)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_of_zeros_change_no_verdict(seed: int) -> None:
+    """By the rule itself on all rows, near its limit."""
+    drawn = np.random.default_rng(seed)
+    truth = np.zeros((50, 3))
+    truth[drawn.integers(50, size=8)] = drawn.normal(size=(8, 3))
+    noise = 10.0 ** drawn.uniform(-5, -3) * drawn.normal(size=truth.shape)
+    found = truth + noise * (drawn.random(truth.shape) < 0.1)
+    rows = rows_with_any(found, truth)
+    assert agrees(found[rows], truth[rows]) == agrees(found, truth)
+    assert relative_error(found[rows], truth[rows]) == relative_error(found, truth)
 
 
 def test_a_relu_that_took_the_other_side_is_no_error() -> None:
