@@ -17,7 +17,6 @@ from numba.core.serialize import dumps
 
 from harness.machine.caches import cache_folder, forget_the_oldest
 from harness.machine.kept import keep, kept
-from harness.machine.numba_start import load_arrays
 
 FOLDER = "machine_code"
 MOST_ENTRIES = 10_000  # of some 50 KB
@@ -66,11 +65,6 @@ class MachineCode(FunctionCache):
     def __init__(self, function: Callable[..., Any], stamp: str) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
         self._cache_file = _Entries(function, stamp)  # type: ignore[assignment]
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """What was compiled for a signature, or None; asked before anything is compiled."""
-        load_arrays()
-        return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
 
 
 class _Entries:

@@ -16,16 +16,13 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from harness.machine.collector import made_to_stay
-from harness.machine.kept_code import keep_code_of
 from harness.measuring.lifeline import die_with_parent
-from harness.values.places import ROOT
 
 
 def main(arguments: Sequence[str]) -> int:
     """Become the module that is named, as a child of the process that is named."""
     parent_pid, module, *others = arguments
     die_with_parent(int(parent_pid))
-    keep_code_of(ROOT)
     with made_to_stay():
         become = importlib.import_module(module).main
     return int(become(others))

@@ -28,7 +28,7 @@ from harness.values.schedule import Schedule
 def schedule(graph: Graph) -> Schedule:
     """Execute all ready vertices of the type whose remaining vertices are shallowest on average."""
     types, args = without_sign(graph.types), without_sign(graph.args)
-    return Schedule(*_batches(types, graph.arg_start, args, graph.follows))
+    return Schedule.proved(*_batches(types, graph.arg_start, args, graph.follows))
 
 
 @compiled

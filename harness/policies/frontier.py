@@ -19,7 +19,7 @@ from harness.values.schedule import Schedule
 def schedule(graph: Graph) -> Schedule:
     """Execute round after round, types in increasing order."""
     types, args = without_sign(graph.types), without_sign(graph.args)
-    return Schedule(*_batches(types, graph.arg_start, args, graph.follows))
+    return Schedule.proved(*_batches(types, graph.arg_start, args, graph.follows))
 
 
 @compiled

@@ -19,8 +19,8 @@ from harness.values.schedule import Schedule
 def schedule(graph: Graph) -> Schedule:
     """Execute groups in increasing (phase, depth, type)."""
     if graph.phases is None or graph.depths is None:
-        return Schedule(*_found(graph.types, graph.arg_start, graph.args, graph.follows))
-    return Schedule(*by_counters(graph.types, graph.follows, graph.phases, graph.depths))
+        return Schedule.proved(*_found(graph.types, graph.arg_start, graph.args, graph.follows))
+    return Schedule.proved(*by_counters(graph.types, graph.follows, graph.phases, graph.depths))
 
 
 @compiled

@@ -26,7 +26,7 @@ from harness.values.schedule import Schedule
 def schedule(graph: Graph) -> Schedule:
     """Execute all ready vertices of the type that leaves the fewest behind."""
     types, args = without_sign(graph.types), without_sign(graph.args)
-    return Schedule(*_batches(types, graph.arg_start, args, graph.follows))
+    return Schedule.proved(*_batches(types, graph.arg_start, args, graph.follows))
 
 
 @compiled

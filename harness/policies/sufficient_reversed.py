@@ -20,7 +20,7 @@ from harness.values.schedule import Schedule
 
 def schedule(graph: Graph) -> Schedule:
     """Execute, in reversed order, what `sufficient` finds from the outputs."""
-    return Schedule(*_batches(graph.types, graph.arg_start, graph.args, graph.follows))
+    return Schedule.proved(*_batches(graph.types, graph.arg_start, graph.args, graph.follows))
 
 
 @compiled

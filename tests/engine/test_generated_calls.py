@@ -144,7 +144,7 @@ def test_generated_code_runs_where_torch_is_not_installed() -> None:
     assert done.stdout.split() == ["compiled"]
 
 
-@pytest.mark.parametrize(("n_times", "copies"), [(1, False), (20, True)])
+@pytest.mark.parametrize(("n_times", "copies"), [(1, False), (60, True)])
 def test_few_rows_are_multiplied_with_weights_as_they_lie(
     monkeypatch: pytest.MonkeyPatch, n_times: int, copies: bool
 ) -> None:

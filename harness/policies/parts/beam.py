@@ -67,7 +67,7 @@ class Children(NamedTuple):
 def search(graph: Graph, width: int, greedy: Schedule) -> Schedule:
     """Return the better of what a beam of that width finds and `greedy`, critical_share's."""
     types, args = without_sign(graph.types), without_sign(graph.args)
-    found = Schedule(*_batches(types, graph.arg_start, args, graph.follows, width))
+    found = Schedule.proved(*_batches(types, graph.arg_start, args, graph.follows, width))
     return found if found.n_batches < greedy.n_batches else greedy
 
 
