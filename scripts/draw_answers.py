@@ -6,6 +6,8 @@ python -m scripts.draw_answers
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 
 from harness.values.places import ROOT
 from plots.numbers.artefact import Artefact
@@ -18,31 +20,51 @@ from plots.tables.answers import Answer, answers_of
 from scripts.marked_page import MarkedPage
 
 PAGE = MarkedPage(ROOT / "README.md", "draw_answers")
-RECORDS = ROOT / "results" / "reference" / "amd-epyc-2cpu" / "medium"
+REFERENCE = ROOT / "results" / "reference"
+# The latest first: all rows of a headline are of the first folder that has any.
+FOLDERS = (REFERENCE / "amd-epyc-2cpu" / "medium",)
+COLUMNS = (
+    "workload",
+    "scale",
+    "engine, instances/s",
+    "best peer (of)",
+    "its instances/s",
+    "engine over it",
+)
 
 
-def answers() -> Artefact:
-    """The artefact of that name, from the committed records."""
-    found = drawable({"records": RECORDS}, os.environ, "answers")
+def answers(folder: Path) -> Artefact:
+    """The artefact of that name, from committed records."""
+    found = drawable({"records": folder}, os.environ, "answers")
     part = found.drawn["answers"]
     return gather("answers", found.choices, part.trials, part.sweeps, Elsewhere(found.held))
 
 
-def table(artefact: Artefact) -> str:
+def rows_of(folders: Sequence[Path]) -> list[str]:
     """A row for each workload of which the engine and a peer have a number."""
-    lines = [
-        "| workload | engine, instances/s | best peer (of) | its instances/s | engine over it |",
-        "|---|---|---|---|---|",
-    ]
-    return "\n".join([*lines, *(row for one in answers_of(artefact) if (row := _row(one)))]) + "\n"
+    found: dict[str, list[str]] = {}
+    for folder in folders:
+        of_folder: dict[str, list[str]] = {}
+        for one in answers_of(answers(folder)):
+            if row := _row(one, folder.name):
+                of_folder.setdefault(one.task, []).append(row)
+        found = of_folder | found
+    return [row for rows in found.values() for row in rows]
 
 
-def _row(answer: Answer) -> str | None:
+def table(folders: Sequence[Path] = FOLDERS) -> str:
+    """The whole table."""
+    lines = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
+    return "\n".join([*lines, *rows_of(folders)]) + "\n"
+
+
+def _row(answer: Answer, scale: str) -> str | None:
     best, engine = answer.best, answer.engine.summary
     if best is None or engine is None:
         return None
     cells = (
         answer.workload,
+        scale,
         f"{engine.median:,.0f}",
         f"{answer.headline.label(best.system)} ({best.n_peers})",
         f"{best.speed.median:,.0f}",
@@ -53,7 +75,7 @@ def _row(answer: Answer) -> str | None:
 
 def main() -> None:
     """Write the page again."""
-    PAGE.write(table(answers()))
+    PAGE.write(table())
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from harness.contracts.choice import Stopwatch
 from harness.contracts.system import PHASES
+from harness.machine.collector import collector_resting
 
 Now = Callable[[], int]  # nanoseconds, never going back
 T = TypeVar("T")
@@ -130,12 +131,7 @@ def collector_paused() -> Iterator[None]:
 
     What is there by then stays frozen behind it, so that the next time there is little to look at.
     """
-    was_enabled = gc.isenabled()
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
+    with collector_resting():
+        gc.collect()
+        gc.freeze()
         yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -58,9 +59,27 @@ def test_every_class_of_the_campaign_is_promised_with_its_number_of_cases() -> N
 
 
 def test_the_answers_of_the_readme_are_those_of_the_committed_records() -> None:
-    found = draw_answers.table(draw_answers.answers())
+    found = draw_answers.table()
     assert draw_answers.PAGE.written == found.strip(), "run python -m scripts.draw_answers"
     assert found.count("\n") > 3
+
+
+def test_answers_of_a_headline_are_all_of_the_first_folder_that_has_any(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = {
+        "new": [("trees", "new")],
+        "old": [("trees", "old"), ("trees", "more"), ("words", "old")],
+    }
+    monkeypatch.setattr(draw_answers, "answers", lambda folder: found[folder.name])
+    monkeypatch.setattr(
+        draw_answers,
+        "answers_of",
+        lambda pairs: [SimpleNamespace(task=task, said=said) for task, said in pairs],
+    )
+    monkeypatch.setattr(draw_answers, "_row", lambda one, scale: f"{one.task} {one.said} {scale}")
+    rows = draw_answers.rows_of([Path("new"), Path("old")])
+    assert rows == ["trees new new", "words old old"]
 
 
 def test_a_part_is_written_in_its_place(tmp_path: Path) -> None:

@@ -5,33 +5,18 @@ Python and NumPy took longer to make them one by one than a small mini-batch tak
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.engine.rows.counting import N_COUNTS, N, count, count_outputs, place
-from harness.engine.rows.fields import (
-    EDGE_BOUNDS,
-    EDGE_START,
-    EVERY_CHILD,
-    FIRST_ROW,
-    INDEX,
-    N_OF_FUNCTION,
-    N_OF_GATHER,
-    ORDER,
-    ROUNDS,
-    ROWS,
-    RUNS,
-    STARTS,
-    VERTICES,
-)
-from harness.engine.rows.geometry import NOT_CONTIGUOUS, Index
+from harness.engine.rows.field_filling import field, fill_in, fill_outputs, pull
+from harness.engine.rows.fields import N_OF_FUNCTION, N_OF_GATHER, ORDER, VERTICES
+from harness.engine.rows.geometry import Index
 from harness.engine.rows.row_order import assign_rows, order_as_read, sort_outputs
 from harness.machine.compiled import compiled
 from harness.values.instances import IntArray
 
-FILLED, NO_VERTEX = -1, -2
+NO_VERTEX = -2
 
 
 @compiled
@@ -88,20 +73,20 @@ def fill(
     values = np.empty(bounds[-1, 0] + bounds[-1, 1], dtype=np.int64)
     for k in range(n_outputs):
         mine = read[first_read[k] : first_read[k + 1]]
-        _fill_outputs(values, bounds, n_types + k, mine, outputs, rounds)
+        fill_outputs(values, bounds, n_types + k, mine, outputs, rounds)
     lacking = fill_in(
         values, bounds, counts, n_types, order, starts, batches, first_row, gathers, slots,
         arg_start, args, row,
     )  # fmt: skip
     first = N_OF_FUNCTION * len(counts) + N_OF_GATHER * len(gathers)
     for p in range(len(pulls)):
-        function, name, found = pulls[p, 0], pulls[p, 1], _field(values, bounds, first + p)
+        function, name, found = pulls[p, 0], pulls[p, 1], field(values, bounds, first + p)
         if function >= n_types and len(output_pulled) > 0:
-            rows = _field(values, bounds, N_OF_FUNCTION * function + ORDER)
-            _pull(found, output_pulled, name * len(outputs), rows)
+            rows = field(values, bounds, N_OF_FUNCTION * function + ORDER)
+            pull(found, output_pulled, name * len(outputs), rows)
         else:
-            rows = _field(values, bounds, N_OF_FUNCTION * function + VERTICES)
-            _pull(found, pulled, name * n, rows)
+            rows = field(values, bounds, N_OF_FUNCTION * function + VERTICES)
+            pull(found, pulled, name * n, rows)
     present, in_order = _in_order(counts, n_types, batches)
     return values, bounds, counts, present, in_order, lacking
 
@@ -130,214 +115,3 @@ def _in_order(
             found[b, column] = batches[b, column]
             found[len(found) - 1 - b, column] = batches[b, column]
     return present, found
-
-
-@compiled
-def fill_in(
-    values: Index,
-    bounds: Index,
-    counts: Index,
-    n_types: int,
-    order: IntArray,
-    starts: IntArray,
-    batches: IntArray,
-    first_row: IntArray,
-    gathers: IntArray,
-    slots: IntArray,
-    arg_start: IntArray,
-    args: IntArray,
-    row: IntArray,
-) -> int:  # pragma: no cover - compiled
-    """Fill what says where vertices are, and what they gather; see `fill`."""
-    _fill_functions(values, bounds, counts, order, starts, batches, first_row)
-    first = N_OF_FUNCTION * len(counts)
-    lacking: int = _fill_gathers(
-        values, bounds, first, gathers, slots, n_types, arg_start, args, row
-    )
-    return lacking
-
-
-@compiled
-def fill_pulls(
-    values: Index,
-    bounds: Index,
-    first: int,
-    pulls: IntArray,
-    pulled: IntArray,
-    stride: int,
-    base: int,
-) -> None:  # pragma: no cover - compiled
-    """Fill what vertices pull, no outputs among them.
-
-    first: field of the first. pulled: of each name that pulls count `stride` numbers, of which
-    those of these vertices begin at `base`.
-    """
-    for p in range(len(pulls)):
-        function, name = pulls[p, 0], pulls[p, 1]
-        rows = _field(values, bounds, N_OF_FUNCTION * function + VERTICES)
-        _pull(_field(values, bounds, first + p), pulled, name * stride + base, rows)
-
-
-@compiled
-def _pull(found: Index, numbers: IntArray, first: int, rows: Index) -> None:  # pragma: no cover
-    for k in range(len(found)):
-        found[k] = numbers[first + rows[k]]
-
-
-@compiled
-def _fill_gathers(
-    values: Index,
-    bounds: Index,
-    first: int,
-    gathers: IntArray,
-    slots: IntArray,
-    n_types: int,
-    arg_start: IntArray,
-    args: IntArray,
-    row: IntArray,
-) -> Any:  # pragma: no cover - compiled
-    """Rows of children; returns a vertex that lacks one, or FILLED. first: field of the first."""
-    for g in range(len(gathers)):
-        function, slot, n_slots = gathers[g, 0], gathers[g, 1], gathers[g, 2]
-        at, of = first + N_OF_GATHER * g, N_OF_FUNCTION * function
-        index, vertices = _field(values, bounds, at + INDEX), _field(values, bounds, of + VERTICES)
-        begins, n_parts = _field(values, bounds, of + STARTS), 1
-        if function >= n_types:
-            for k in range(len(vertices)):
-                index[k] = row[vertices[k]]
-        elif n_slots == EVERY_CHILD:
-            _fill_each(values, bounds, at, vertices, begins, arg_start, args, row)
-            begins = _field(values, bounds, at + EDGE_BOUNDS)
-        else:
-            mine, n_parts = slots[slot : slot + n_slots], n_slots
-            lacking = _fill_slots(index, vertices, mine, arg_start, args, row)
-            if lacking >= 0:
-                return lacking
-        _find_runs(index, begins, n_parts, _field(values, bounds, at + RUNS))
-    return FILLED
-
-
-@compiled
-def _field(values: Index, bounds: Index, k: int) -> Index:  # pragma: no cover - compiled
-    """One array."""
-    return values[bounds[k, 0] : bounds[k, 0] + bounds[k, 1]]
-
-
-@compiled
-def _fill_functions(
-    values: Index,
-    bounds: Index,
-    counts: Index,
-    order: IntArray,
-    starts: IntArray,
-    batches: IntArray,
-    first_row: IntArray,
-) -> None:  # pragma: no cover - compiled
-    """Vertices of every function in order of execution, and where its batches begin."""
-    used = np.zeros(len(counts), dtype=np.int64)
-    for f in range(len(counts)):
-        values[bounds[N_OF_FUNCTION * f + ROWS, 0]] = counts[f, N]
-        if counts[f, N] > 0:
-            values[bounds[N_OF_FUNCTION * f + STARTS, 0]] = 0
-    for b in range(len(batches)):
-        f, position = batches[b, 0], batches[b, 1]
-        at = N_OF_FUNCTION * f
-        vertices = bounds[at + VERTICES, 0]
-        for k in range(starts[b], starts[b + 1]):
-            values[vertices + used[f]] = order[k]
-            used[f] += 1
-        values[bounds[at + STARTS, 0] + position + 1] = used[f]
-        values[bounds[at + FIRST_ROW, 0] + position] = first_row[b]
-
-
-@compiled
-def _fill_outputs(
-    values: Index,
-    bounds: Index,
-    function: int,
-    mine: IntArray,
-    outputs: IntArray,
-    rounds: IntArray,
-) -> None:  # pragma: no cover - compiled
-    """The same for a function of outputs: in the order of the rows that are read, in which one
-    round comes after the other.
-    """
-    at = N_OF_FUNCTION * function
-    vertices, order = _field(values, bounds, at + VERTICES), _field(values, bounds, at + ORDER)
-    starts, first_row = _field(values, bounds, at + STARTS), _field(values, bounds, at + FIRST_ROW)
-    of_batches = _field(values, bounds, at + ROUNDS)
-    first_row[:] = 0
-    values[bounds[at + ROWS, 0]] = len(mine)
-    b = 0
-    for k in range(len(mine)):
-        vertices[k], order[k] = outputs[mine[k]], mine[k]
-        round_ = rounds[vertices[k]] if len(rounds) > 0 else 0
-        if b == 0 or of_batches[b - 1] != round_:
-            starts[b], of_batches[b] = k, round_
-            b += 1
-    if len(mine) > 0:
-        starts[b] = len(mine)
-
-
-@compiled
-def _fill_slots(
-    index: Index,
-    vertices: Index,
-    slots: IntArray,
-    arg_start: IntArray,
-    args: IntArray,
-    row: IntArray,
-) -> Any:  # pragma: no cover - compiled
-    """Rows of the children in each slot; returns a vertex that lacks one of these, or FILLED."""
-    at = 0
-    for vertex in vertices:
-        for slot in slots:
-            if arg_start[vertex] + slot >= arg_start[vertex + 1]:
-                return vertex
-            index[at] = row[args[arg_start[vertex] + slot]]
-            at += 1
-    return FILLED
-
-
-@compiled
-def _fill_each(
-    values: Index,
-    bounds: Index,
-    at: int,
-    vertices: Index,
-    begins: Index,
-    arg_start: IntArray,
-    args: IntArray,
-    row: IntArray,
-) -> None:  # pragma: no cover - compiled
-    """Rows of all children, edge by edge, and where the edges of vertices and of batches begin."""
-    index, edge_start = _field(values, bounds, at + INDEX), _field(values, bounds, at + EDGE_START)
-    edge_bounds = _field(values, bounds, at + EDGE_BOUNDS)
-    n_edges = 0
-    for k in range(len(vertices)):
-        edge_start[k] = n_edges
-        for edge in range(arg_start[vertices[k]], arg_start[vertices[k] + 1]):
-            index[n_edges] = row[args[edge]]
-            n_edges += 1
-    if len(edge_start) > 0:
-        edge_start[len(vertices)] = n_edges
-    for b in range(len(begins)):
-        edge_bounds[b] = edge_start[begins[b]]
-
-
-@compiled
-def _find_runs(
-    index: Index, bounds: Index, n_parts: int, runs: Index
-) -> None:  # pragma: no cover - compiled
-    """First index of each run where it counts up by one (else NOT_CONTIGUOUS), last of all runs."""
-    if len(runs) == 0:
-        return
-    runs[-1] = index[0] if len(index) else 0
-    for b in range(len(bounds) - 1):
-        start, end = bounds[b] * n_parts, bounds[b + 1] * n_parts
-        runs[b] = index[start] if end > start else 0
-        for k in range(start, end):
-            if index[k] != index[start] + k - start:
-                runs[b] = NOT_CONTIGUOUS
-            if index[k] != index[0] + k:
-                runs[-1] = NOT_CONTIGUOUS

@@ -14,8 +14,9 @@ import numpy as np
 
 from harness.engine.rows import fields as parts
 from harness.engine.rows.counting import FOLLOWS, LARGEST, N_BATCHES, N
+from harness.engine.rows.field_filling import FILLED
 from harness.engine.rows.fields import Fields
-from harness.engine.rows.filling import FILLED, NO_VERTEX, fill
+from harness.engine.rows.filling import NO_VERTEX, fill
 from harness.engine.rows.geometry import Gather, Index, TypeGeometry, TypeRows
 from harness.errors import ScheduleError
 from harness.values.graph import MiniBatch

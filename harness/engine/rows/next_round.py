@@ -20,8 +20,8 @@ from harness.engine.cpu_kernels.addresses import (
     word,
 )
 from harness.engine.rows.counting import N_COUNTS, count, place
+from harness.engine.rows.field_filling import FILLED, fill_in, fill_pulls
 from harness.engine.rows.fields import N_OF_FUNCTION, N_OF_GATHER
-from harness.engine.rows.filling import FILLED, fill_in, fill_pulls
 from harness.engine.rows.row_order import assign_rows, order_as_read
 from harness.machine.compiled import compiled_with
 from harness.policies.parts.inline import by_counters
