@@ -78,14 +78,15 @@ def _what_stays_is_not_looked_through() -> Iterator[None]:
 
     Once all tests are collected and all frameworks imported these are a million objects, which it
     takes 0.6 s to look through; trials have it run three times each, and so does the end of a file.
-    A trial freezes more, for good, which here it must not: the collector rests in it all the same.
+    A trial freezes and thaws, which here it must not: the collector rests in it all the same.
     """
     gc.collect()
     gc.freeze()
     same = {name: getattr(gc, name) for name in ("isenabled", "enable", "disable", "collect")}
+    frozen = {"freeze": lambda: None, "unfreeze": lambda: None}
     with pytest.MonkeyPatch.context() as patch:
         for module in (clock, collector):
-            patch.setattr(module, "gc", SimpleNamespace(**same, freeze=lambda: None))
+            patch.setattr(module, "gc", SimpleNamespace(**same, **frozen))
         yield
     gc.unfreeze()
 

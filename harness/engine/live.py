@@ -51,6 +51,7 @@ class LiveEngine(Engine):
     _of_types: Graph | None = None  # without vertices, of the types of the programs
     _kept_for: Fields | None = None  # what the rounds that are kept were made for
     _rounds: KeptRounds | None = None
+    _current: KeptRounds | None = None
 
     def begin(self) -> None:
         """Forget the last mini-batch.
@@ -63,7 +64,7 @@ class LiveEngine(Engine):
         self.n_vertices = 0
         self.used: Index = np.zeros(1 + max(self.space_of_type, default=0), dtype=np.int64)
         self._seen: list[Seen] = []
-        self._current: KeptRounds | None = None
+        self._current = None
         self.has_rounds = True
         tally = self.backend.tally
         tally.n_launches = tally.bytes_copied = 0
@@ -142,11 +143,16 @@ class LiveEngine(Engine):
 
     def numbers(self, state: str, vertices: Sequence[int], columns: Sequence[int]) -> list[float]:
         """One number of a state of each vertex."""
-        row = self.row if self._current is None else self._current.row
-        rows = row[list(vertices)].astype(np.int64)
+        known = self if self._current is None else self._current
+        rows = known.row[: known.n_vertices][list(vertices)].astype(np.int64)
         found: NDArray[np.float32] = self.backend.read_states(state, rows)
         numbers: list[float] = found[np.arange(len(rows)), list(columns)].tolist()
         return numbers
+
+    def facts(self) -> dict[str, str]:
+        """Also what planned the rounds."""
+        by = "Python" if self._current is None else "compiled code"
+        return super().facts() | {"rounds planned by": by}
 
     @property
     def seen(self) -> list[Seen]:

@@ -9,9 +9,11 @@ worker takes half a second, in which its parent may be killed.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -29,13 +31,15 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def leave(code: int) -> NoReturn:
-    """End with an exit code, after what was registered for the end, and take nothing apart.
+    """End with an exit code as Python does, but take nothing apart.
 
-    Python would free the objects of a framework one by one, for up to half a second.
+    That would free the objects of a framework one by one, for up to half a second.
     """
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are no daemons
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
+    ctypes.CDLL(None).fflush(None)  # what libraries have printed
     os._exit(code)
 
 

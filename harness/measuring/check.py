@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import EllipsisType
 from typing import Any, Literal
 
 import numpy as np
@@ -34,8 +35,8 @@ from harness.measuring.answer import Answer, Array
 from harness.measuring.clock import PhaseClock
 from harness.values.precision import EXACT, TOLERANCES, Tolerance
 
-Rows = slice | NDArray[np.intp]  # of an array
-EVERY = slice(None)
+Rows = EllipsisType | NDArray[np.intp]  # of an array
+EVERY = ...
 FLOAT32 = TOLERANCES[EXACT]
 ROUNDING = 2.0**-24  # of an entry, in each addition to it
 N_ADDITIONS = 4  # in a step, to an entry that no table holds, at most
@@ -134,12 +135,13 @@ class Step:
 
 def step_fault(system: System, step: Step) -> str | None:
     """Which parameter a step did not change by rate times its gradient; or None."""
-    after = system.parameters()
+    # Plain arrays: what an adapter's own class says of itself is not asked.
+    after = {name: np.asarray(values) for name, values in system.parameters().items()}
     reason = _unlike(after, step.before)
     for name, all_rows in step.gradients.items() if reason is None and step.rate > 0 else ():
         rows = rows_with_any(step.before[name] != after[name], all_rows)
         start = np.asarray(step.before[name][rows], np.float64)
-        change = (start - np.asarray(np.asarray(after[name])[rows], np.float64)) / step.rate
+        change = (start - np.asarray(after[name][rows], np.float64)) / step.rate
         slack = step.rounding_of(name, rows) / step.rate
         slack = slack + _in_rows(step.slack.get(name, 0.0), rows)
         gradient = all_rows[rows]
@@ -182,8 +184,10 @@ def rows_with_any(*arrays: Any) -> Rows:
 
     In all others there is nothing to deviate; of a table of words they are nearly all.
     """
-    flat = (np.asarray(array).reshape(len(array), -1) for array in arrays)
-    found = np.logical_or.reduce([one.any(axis=1) for one in flat])
+    plain = [np.asarray(array) for array in arrays]
+    if any(array.ndim == 0 or array.size == 0 for array in plain):
+        return EVERY
+    found = np.logical_or.reduce([one.reshape(len(one), -1).any(axis=1) for one in plain])
     return EVERY if found.all() else np.flatnonzero(found)
 
 

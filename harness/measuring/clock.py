@@ -127,11 +127,11 @@ class NullClock:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Keep Python's garbage collector out of the timed region, for all systems alike.
-
-    What is there by then stays frozen behind it, so that the next time there is little to look at.
-    """
+    """Keep Python's garbage collector out of the timed region, for all systems alike."""
     with collector_resting():
         gc.collect()
         gc.freeze()
-        yield
+        try:
+            yield
+        finally:
+            gc.unfreeze()  # what is dropped later may be in a cycle, and is memory that counts

@@ -143,7 +143,7 @@ def step_of_whole_fault(
     Those are proved by then, and the weights may have been updated before.
     """
     instances = workload.mini_batches[0]
-    before = system.parameters()
+    before = {name: np.array(values) for name, values in system.parameters().items()}
     result = run_once(system, instances, update=False).result()
     gradients = {name: np.array(gradient) for name, gradient in result.gradients.items()}
     run_once(system, instances, update=True)

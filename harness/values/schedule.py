@@ -76,7 +76,8 @@ def check_schedule(graph: Graph, schedule: Schedule) -> None:
     if not isinstance(schedule, Schedule):
         raise ScheduleError(f"a {type(schedule).__name__} was returned; return a Schedule")
     n = graph.n_vertices
-    if schedule.starts[0] != 0 or schedule.starts[-1] != len(schedule.order):
+    ends = schedule.starts[[0, -1]].tolist() if len(schedule.starts) else None
+    if ends != [0, len(schedule.order)]:
         raise ScheduleError(f"batch starts must run from 0 to {len(schedule.order)}")
     if (schedule.starts[1:] <= schedule.starts[:-1]).any():
         raise ScheduleError("a schedule has an empty batch")

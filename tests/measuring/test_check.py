@@ -117,8 +117,14 @@ def test_rows_that_should_be_zero_are_looked_at(value: float | None, is_finite: 
         assert verdict.max_rel_err == pytest.approx(1e-3)
 
 
+class SaysItIsEqual(np.ndarray):
+    def __ne__(self, other: object) -> Any:
+        return np.zeros(self.shape, dtype=np.bool_)
+
+
+@pytest.mark.parametrize("kind", [np.ndarray, SaysItIsEqual])
 @pytest.mark.parametrize("row", [7, 500, None], ids=["looked up", "not looked up", "none"])
-def test_a_step_may_change_no_other_row_of_a_table(row: int | None) -> None:
+def test_a_step_may_change_no_other_row_of_a_table(row: int | None, kind: type[Any]) -> None:
     before = rng.normal(size=(1000, 4)).astype(np.float32)
     gradient = np.zeros((1000, 4))
     gradient[7] = 1.0
@@ -127,7 +133,7 @@ def test_a_step_may_change_no_other_row_of_a_table(row: int | None) -> None:
         after[row, 1] += np.float32(1e-3)
     n_lookups = {"table": np.bincount([7], minlength=1000)}
     step = Step({"table": before}, {"table": gradient}, 0.5, n_lookups)
-    system: Any = SimpleNamespace(parameters=lambda: {"table": after})
+    system: Any = SimpleNamespace(parameters=lambda: {"table": after.view(kind)})
     assert (step_fault(system, step) is None) == (row is None)
 
 
@@ -142,6 +148,14 @@ def test_rows_of_zeros_change_no_verdict(seed: int) -> None:
     rows = rows_with_any(found, truth)
     assert agrees(found[rows], truth[rows]) == agrees(found, truth)
     assert relative_error(found[rows], truth[rows]) == relative_error(found, truth)
+
+
+@pytest.mark.parametrize("shape", [(), (0, 4), (4, 0), (5,)])
+def test_arrays_of_any_shape_are_judged(shape: tuple[int, ...]) -> None:
+    truth = np.ones(shape)
+    rows = rows_with_any(truth, truth)
+    assert agrees(truth[rows], truth[rows])
+    assert np.array_equal(truth[rows], truth)
 
 
 def test_a_relu_that_took_the_other_side_is_no_error() -> None:

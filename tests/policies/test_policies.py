@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
@@ -77,6 +78,9 @@ def test_every_schedule_is_valid_and_not_below_the_bound(graph: Graph) -> None:
     for name in policy_names():
         schedule = schedule_by(name, graph)
         check_schedule(graph, schedule)
+        for array in (schedule.order, schedule.starts):  # which nobody else has looked at
+            found = (array.dtype, array.flags.c_contiguous, array.flags.writeable)
+            assert found == (np.int32, True, False), name
         assert schedule.n_batches >= bound, name
         assert all(batch == sorted(batch) for batch in batches(schedule)), name
 

@@ -1,7 +1,8 @@
 """Pieces of matrix products that stay in registers: sums of a few rows by a few vectors of columns.
 
 What a compiler makes of such loops keeps its sums in memory; these are written with vectors. A sum
-has the same order whatever rows are taken together, so that no share of the rows changes a bit.
+has the same order whatever rows are taken together, so that these pieces give the same bits for
+any share of the rows; where a library multiplies what has many rows, another share may not.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from harness.policies.fsm.encoding import ENCODINGS
 from harness.policies.fsm.run import run
 from harness.policies.fsm.states import UNSEEN, States, states_of
 from harness.policies.fsm.types_of import in_types_of
+from harness.policies.parts.ready import without_sign
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.instances import IntArray, int_array
 from harness.values.schedule import Schedule
@@ -92,17 +93,23 @@ class StateMachine:
 
     def __call__(self, graph: Graph) -> Schedule:
         """Schedule a graph of the machine's own workload; raises ConfigError for another's."""
-        return self.run(graph).schedule
+        order, starts, _ = self._found(graph)
+        return Schedule.proved(order, starts)
 
     def run(self, graph: Graph) -> LearnedRun:
         """Schedule a graph, and tell which states it went through."""
+        order, starts, decided = self._found(graph)
+        return LearnedRun(schedule=Schedule.proved(order, starts), decided=int_array(decided))
+
+    def _found(self, graph: Graph) -> tuple[IntArray, IntArray, IntArray]:
+        """Order and starts of a schedule, and the state of every decision."""
         types, follows, cheap = in_types_of(graph, self.type_names, self.follows)
-        order, starts, decided = run(
-            types, graph.arg_start, graph.args, follows, cheap,
+        found: tuple[IntArray, IntArray, IntArray] = run(
+            without_sign(types), graph.arg_start, without_sign(graph.args), follows, cheap,
             self._table, self._choices,
             ENCODINGS.index(self.encoding), FALLBACKS.index(self.fallback),
         )  # fmt: skip
-        return LearnedRun(schedule=Schedule(order, starts), decided=int_array(decided))
+        return found
 
     def save(self, file: Path) -> None:
         """Write the machine as JSON; raises OutputError where that cannot be done."""

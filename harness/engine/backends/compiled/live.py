@@ -121,7 +121,7 @@ class CompiledRounds(KeptRounds):
         self._known = memory.n_grown, found.address
         space_of = self.rules.space_of_state
         rooms = [(space_of[of], room) for of, room in memory.state_rooms() if of in space_of]
-        loops = [
+        loops = [  # a loop that is interpreted has no address, and its team needs none
             (0, 0) if loop is None else (getattr(loop.function, "address", 0), loop.places_address)
             for loop in self._loops
         ]
