@@ -45,8 +45,9 @@ def rows_of(folders: Sequence[Path]) -> list[str]:
     found: dict[str, list[str]] = {}
     for folder in folders:
         of_folder: dict[str, list[str]] = {}
-        for one in answers_of(answers(folder)):
-            if row := _row(one, folder.name):
+        artefact = answers(folder)
+        for one in answers_of(artefact):
+            if row := _row(one, artefact.scale):
                 of_folder.setdefault(one.task, []).append(row)
         found = of_folder | found
     return [row for rows in found.values() for row in rows]

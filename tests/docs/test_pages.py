@@ -71,15 +71,19 @@ def test_answers_of_a_headline_are_all_of_the_first_folder_that_has_any(
         "new": [("trees", "new")],
         "old": [("trees", "old"), ("trees", "more"), ("words", "old")],
     }
-    monkeypatch.setattr(draw_answers, "answers", lambda folder: found[folder.name])
+    monkeypatch.setattr(
+        draw_answers,
+        "answers",
+        lambda folder: SimpleNamespace(scale=f"of {folder.name}", pairs=found[folder.name]),
+    )
     monkeypatch.setattr(
         draw_answers,
         "answers_of",
-        lambda pairs: [SimpleNamespace(task=task, said=said) for task, said in pairs],
+        lambda one: [SimpleNamespace(task=task, said=said) for task, said in one.pairs],
     )
     monkeypatch.setattr(draw_answers, "_row", lambda one, scale: f"{one.task} {one.said} {scale}")
     rows = draw_answers.rows_of([Path("new"), Path("old")])
-    assert rows == ["trees new new", "words old old"]
+    assert rows == ["trees new of new", "words old of old"]
 
 
 def test_a_part_is_written_in_its_place(tmp_path: Path) -> None:
