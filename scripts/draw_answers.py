@@ -22,7 +22,10 @@ from scripts.marked_page import MarkedPage
 PAGE = MarkedPage(ROOT / "README.md", "draw_answers")
 REFERENCE = ROOT / "results" / "reference"
 # The latest first: all rows of a headline are of the first folder that has any.
-FOLDERS = (REFERENCE / "amd-epyc-2cpu" / "medium",)
+FOLDERS = (
+    REFERENCE / "amd-epyc-2cpu-2026-11-23" / "headlines",
+    REFERENCE / "amd-epyc-2cpu" / "medium",
+)
 COLUMNS = (
     "workload",
     "scale",
