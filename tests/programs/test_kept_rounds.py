@@ -11,20 +11,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.contracts.model import Model, initial_weights
-from harness.contracts.policy import load_policy
-from harness.contracts.system import Result, RunSettings
 from harness.engine.backends.compiled import live as compiled_live
 from harness.engine.backends.compiled.backend import Backend
-from harness.engine.live import LiveEngine, Seen
 from harness.engine.rows import next_round as arrays
 from harness.errors import ProgramError, ScheduleError
 from harness.interpreter import interpret
 from harness.policies import inline_depth
 from harness.programs.recorder import RecordingOptions
 from harness.programs.writer import Body, Writer
-from systems.on_core.acrobat import Adapter
 from tests.support.engine_runs import ONE_BY_ONE, NoClock, interpreted_kernels
 from tests.support.interpreted_team import InterpretedTeam
+from tests.support.kept_rounds import check_same
+from tests.support.live_programs import SEED, Decides, live_adapter
 from tests.support.program_models import DECIDED, SENTENCES, WITH_ARRAYS
 from tests.support.scripted_programs import (
     OPTIONS,
@@ -37,8 +35,7 @@ from tests.support.scripted_programs import (
     instances,
 )
 
-PLAIN = RecordingOptions()
-WEIGHTS = initial_weights(ScriptedModel(), 3)
+WEIGHTS = initial_weights(ScriptedModel(), SEED)
 EVERY = settings(
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -61,71 +58,6 @@ def kernels() -> Iterator[None]:
         yield
 
 
-def adapter_of(
-    model: Model, how: RecordingOptions = PLAIN, threads: int = 1, **options: Any
-) -> Adapter:
-    options |= {"rounds": "live", "static_depths": how.hoisting}
-    options |= {"phases": how.phases, "ghosts": how.ghosts, "restart_depths": how.restart}
-    adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0, options=options))
-    adapter.prepare(model, initial_weights(model, 3))
-    return adapter
-
-
-def run_both(adapter: Adapter, batch: Sequence[Any]) -> list[tuple[Result, list[Seen], Any]]:
-    """By compiled code, and by the policy as if no code could."""
-    live, found = adapter.live, []
-    assert live is not None
-    for is_kept in (True, False):
-        calls = list[Any]()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(LiveEngine, "can_keep", LiveEngine.can_keep if is_kept else _cannot)
-            patch.setattr(InterpretedTeam, "run", _noted(InterpretedTeam.run, calls))
-            adapter.load(batch)
-            adapter.run(NoClock())
-        assert (live.engine._current is not None) == is_kept
-        found.append((adapter.result(), live.engine.seen, calls))
-    return found
-
-
-def _cannot(_: LiveEngine) -> bool:
-    return False
-
-
-def _noted(run: Any, calls: list[Any]) -> Any:
-    """Which batches each stage's loop is called with, one run behind the other."""
-
-    def noted(self: InterpretedTeam, made: Any) -> None:
-        calls.append([(id(callee), batches.tolist()) for callee, batches in made])
-        run(self, made)
-
-    return noted
-
-
-def check_same(adapter: Adapter, batch: Sequence[Any]) -> None:
-    adapter.load(batch)
-    adapter.run(NoClock())  # once more where blocks feed each other in a new way
-    assert adapter.live is not None
-    assert adapter.live.engine._current is not None, "nothing was wrong, and so run with checks"
-    (kept, kept_seen, kept_calls), (by_policy, seen, calls) = run_both(adapter, batch)
-    np.testing.assert_array_equal(kept.outputs, by_policy.outputs)
-    assert kept.loss == by_policy.loss
-    assert kept.counters == by_policy.counters
-    assert kept_calls == calls
-    assert len(kept_seen) == len(seen)
-    policy = load_policy("inline_depth")
-    for ours, theirs in zip(kept_seen, seen, strict=True):
-        asked = policy(ours.graph)
-        for name in ("order", "starts"):
-            of_theirs = getattr(theirs.schedule, name)
-            np.testing.assert_array_equal(getattr(ours.schedule, name), of_theirs)
-            np.testing.assert_array_equal(getattr(ours.schedule, name), getattr(asked, name))
-        for name in ("types", "arg_start", "args", "phases", "depths"):
-            np.testing.assert_array_equal(getattr(ours.graph, name), getattr(theirs.graph, name))
-        for name in ("numbers", "bounds", "counts", "batches", "n_rows"):
-            ours_of, theirs_of = ours.arrangement.types, theirs.arrangement.types
-            np.testing.assert_array_equal(getattr(ours_of, name), getattr(theirs_of, name))
-
-
 @EVERY
 @given(
     instances(),
@@ -136,7 +68,7 @@ def check_same(adapter: Adapter, batch: Sequence[Any]) -> None:
 def test_compiled_code_plans_what_the_policy_and_the_layout_do(
     kernels: None, batch: list[Scripted], how: RecordingOptions, layout: str, other: list[Scripted]
 ) -> None:
-    adapter = adapter_of(ScriptedModel(), how, layout=layout)
+    adapter = live_adapter(ScriptedModel(), how, layout=layout)
     for one in (batch, other, batch[::-1]):
         check_same(adapter, one)
         truth = interpret(ScriptedModel(), WEIGHTS, one)
@@ -154,7 +86,7 @@ def test_compiled_code_plans_what_the_policy_and_the_layout_do(
 def test_switches_and_threads_change_nothing(
     kernels: None, switches: dict[str, Any], threads: int
 ) -> None:
-    adapter = adapter_of(ScriptedModel(), threads=threads, **switches)
+    adapter = live_adapter(ScriptedModel(), threads=threads, **switches)
     for batch in (SMALL, LARGE, FORKED):
         check_same(adapter, batch)
 
@@ -165,7 +97,7 @@ def test_switches_and_threads_change_nothing(
     ids=lambda one: getattr(one, "name", ""),
 )
 def test_models_are_planned_the_same(kernels: None, model: Model, batch: Sequence[Any]) -> None:
-    adapter = adapter_of(model)
+    adapter = live_adapter(model)
     for one in (batch[:1], batch, batch[::-1]):
         check_same(adapter, one)
 
@@ -178,7 +110,7 @@ def test_functions_whose_states_do_not_follow_on_are_run_batch_by_batch(
     monkeypatch.setattr(Backend, "_kind_of", lambda *of: (kind_of(*of)[0], True))
     many, unary = Call("many", (0, NEWEST), 1), Call("unary_a", (NEWEST,), 0)
     script = (many, unary, many, Call("leaf", (), 2), many)
-    adapter = adapter_of(ScriptedModel(), RecordingOptions(hoisting=False))
+    adapter = live_adapter(ScriptedModel(), RecordingOptions(hoisting=False))
     check_same(adapter, [Scripted(script, k) for k in range(3)])
     assert adapter.live is not None
     (one,) = adapter.live.engine.seen
@@ -189,7 +121,7 @@ def test_functions_whose_states_do_not_follow_on_are_run_batch_by_batch(
 
 def test_layouts_are_those_of_the_moment(kernels: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not only those that are made anew when one asks: what addresses are found in."""
-    adapter, met = adapter_of(ScriptedModel()), list[Any]()
+    adapter, met = live_adapter(ScriptedModel()), list[Any]()
     adapter.load(LARGE)
     adapter.run(NoClock())
     run = compiled_live.CompiledRounds.run
@@ -211,7 +143,7 @@ def test_layouts_are_those_of_the_moment(kernels: None, monkeypatch: pytest.Monk
 
 
 def test_another_policy_schedules_itself(kernels: None) -> None:
-    adapter = adapter_of(ScriptedModel(), policy="frontier")
+    adapter = live_adapter(ScriptedModel(), policy="frontier")
     adapter.load(LARGE)
     adapter.run(NoClock())
     assert adapter.live is not None
@@ -224,7 +156,7 @@ def test_another_policy_schedules_itself(kernels: None) -> None:
 def test_where_python_runs_every_batch_it_plans_them_too(
     kernels: None, options: dict[str, Any]
 ) -> None:
-    adapter = adapter_of(ScriptedModel(), **options)
+    adapter = live_adapter(ScriptedModel(), **options)
     adapter.load(LARGE)
     adapter.run(NoClock())
     assert adapter.live is not None
@@ -236,7 +168,7 @@ def test_a_round_is_three_calls_of_compiled_code(
     kernels: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Decode, plan and run; nothing of it in Python, but for what is done once a mini-batch."""
-    adapter = adapter_of(ScriptedModel())
+    adapter = live_adapter(ScriptedModel())
     for _ in range(2):
         adapter.load(LARGE)
         adapter.run(NoClock())
@@ -275,7 +207,7 @@ def test_a_round_is_three_calls_of_compiled_code(
 def test_memory_is_kept_from_round_to_round_and_from_one_mini_batch_to_the_next(
     kernels: None,
 ) -> None:
-    adapter = adapter_of(ScriptedModel())
+    adapter = live_adapter(ScriptedModel())
     assert adapter.live is not None
     for batch in (LARGE, SMALL):
         adapter.load(batch)
@@ -305,7 +237,7 @@ class Faulty(ScriptedModel):
 
 
 def test_what_is_wrong_is_told_and_leaves_nothing_behind(kernels: None) -> None:
-    adapter = adapter_of(Faulty())
+    adapter = live_adapter(Faulty())
     good = [Scripted((), k) for k in range(4)]
     adapter.load(good)
     adapter.run(NoClock())
@@ -325,7 +257,7 @@ def test_what_is_wrong_is_told_and_leaves_nothing_behind(kernels: None) -> None:
 
 def test_a_schedule_that_ran_is_what_is_proved(kernels: None) -> None:
     """And not what another pass over the same graph would find."""
-    adapter = adapter_of(ScriptedModel())
+    adapter = live_adapter(ScriptedModel())
     assert adapter.live is not None
     engine = adapter.live.engine
     for number, message in ((arrays.ORDER, "exactly once"), (arrays.ROW, "rows of a round")):
@@ -340,17 +272,7 @@ def test_a_schedule_that_ran_is_what_is_proved(kernels: None) -> None:
 
 
 def test_numbers_of_states_are_read_between_rounds(kernels: None) -> None:
-    class Decides(ScriptedModel):
-        def program(self, p: Writer, instance: Scripted) -> Body:
-            value, read = p.leaf(word=instance.number % 5), []
-            for step in range(6):
-                value = p.unary_a(value, label=step % 4)
-                read.append(value)
-                if (yield p.value(value, "h", step % 3)) < 0.0:
-                    value = p.binary(value, p.leaf(word=step % 5))
-            return read
-
-    adapter, batch = adapter_of(Decides()), [Scripted((), k) for k in range(5)]
+    adapter, batch = live_adapter(Decides()), [Scripted((), k) for k in range(5)]
     for one in (batch, batch[:2], batch):
         check_same(adapter, one)
         truth = interpret(Decides(), WEIGHTS, one)

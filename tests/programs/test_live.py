@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import Model, ModelSizes, initial_weights
+from harness.contracts.model import ModelSizes, initial_weights
 from harness.contracts.system import RunSettings
 from harness.contracts.timeline import Details
 from harness.errors import ProgramError
@@ -21,10 +21,10 @@ from harness.programs.recorder import RecordingOptions
 from harness.programs.writer import Body, Writer
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_runs import NoClock, interpreted_kernels
+from tests.support.live_programs import SEED, Decides, live_adapter
 from tests.support.scripted_programs import OPTIONS, Choose, Scripted, ScriptedModel, instances
 
-PLAIN = RecordingOptions()
-WEIGHTS = initial_weights(ScriptedModel(), 3)
+WEIGHTS = initial_weights(ScriptedModel(), SEED)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def kernels() -> Iterator[None]:
 def test_rounds_that_run_live_compute_what_programs_do(
     kernels: None, batch: list[Scripted], how: RecordingOptions, backend: str
 ) -> None:
-    adapter = live(ScriptedModel(), how, backend)
+    adapter = live_adapter(ScriptedModel(), how, backend=backend)
     for instances_of_one in (batch, batch[::-1]):
         truth = interpret(ScriptedModel(), WEIGHTS, instances_of_one)
         adapter.load(instances_of_one)
@@ -48,33 +48,10 @@ def test_rounds_that_run_live_compute_what_programs_do(
         assert found.loss == pytest.approx(truth.loss, rel=1e-4)
 
 
-def live(model: Model, how: RecordingOptions = PLAIN, backend: str = "auto") -> Adapter:
-    options = {"rounds": "live", "backend": backend, "static_depths": how.hoisting}
-    options |= {"phases": how.phases, "ghosts": how.ghosts, "restart_depths": how.restart}
-    adapter = Adapter(RunSettings("infer", "cpu", 1, 1, 0.1, 0, options=options))
-    adapter.prepare(model, WEIGHTS)
-    return adapter
-
-
-class Decides(ScriptedModel):
-    """Goes on as long as a number of the state itself says so."""
-
-    def program(self, p: Writer, instance: Scripted) -> Body:
-        value, read = p.leaf(word=instance.number % 5), []
-        for step in range(6):
-            value = p.unary_a(value, label=step % 4)
-            read.append(value)
-            if (yield p.value(value, "h", step % 3)) < 0.0:
-                value = p.binary(value, p.leaf(word=step % 5))
-            elif (yield p.value(value, "h", (step + 1) % 3)) > 0.1:
-                break
-        return read
-
-
 def test_numbers_themselves_decide_where_rounds_are_live(kernels: None) -> None:
     model, batch = Decides(), [Scripted((), k) for k in range(5)]
     truth = interpret(model, WEIGHTS, batch)
-    adapter = live(model)
+    adapter = live_adapter(model)
     adapter.load(batch)
     adapter.run(NoClock())
     assert adapter.live is not None
@@ -91,7 +68,7 @@ def test_live_rounds_that_are_wrong_name_the_line(kernels: None) -> None:
             yield p.chance(value, 1)
             return p.project(p.unary_a(value, label=0))
 
-    adapter = live(Wrong())
+    adapter = live_adapter(Wrong())
     adapter.load([Scripted((), 0)])
     with pytest.raises(ProgramError, match=r"test_live\.py:\d+ calls project with other"):
         adapter.run(NoClock())
@@ -140,7 +117,7 @@ def test_live_rounds_count_the_work_of_those_that_are_recorded_ahead(kernels: No
 
 def test_a_timeline_shows_every_batch_of_live_rounds(kernels: None) -> None:
     batch = [Scripted((Choose(0, k, (1, 2)),), k) for k in range(4)]
-    adapter = live(ScriptedModel())
+    adapter = live_adapter(ScriptedModel())
     adapter.load(batch)
     adapter.run(NoClock())
     whole = adapter.result()

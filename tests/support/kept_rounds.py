@@ -1,0 +1,71 @@
+"""Live rounds that compiled code plans, held against those of the policy and the layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.contracts.policy import load_policy
+from harness.contracts.system import Result
+from harness.engine.live import LiveEngine, Seen
+from systems.on_core.acrobat import Adapter
+from tests.support.engine_runs import NoClock
+from tests.support.interpreted_team import InterpretedTeam
+
+
+def run_both(adapter: Adapter, batch: Sequence[Any]) -> list[tuple[Result, list[Seen], Any]]:
+    """By compiled code, and by the policy as if no code could."""
+    live, found = adapter.live, []
+    assert live is not None
+    for is_kept in (True, False):
+        calls = list[Any]()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(LiveEngine, "can_keep", LiveEngine.can_keep if is_kept else _cannot)
+            patch.setattr(InterpretedTeam, "run", _noted(InterpretedTeam.run, calls))
+            adapter.load(batch)
+            adapter.run(NoClock())
+        assert (live.engine._current is not None) == is_kept
+        found.append((adapter.result(), live.engine.seen, calls))
+    return found
+
+
+def _cannot(_: LiveEngine) -> bool:
+    return False
+
+
+def _noted(run: Any, calls: list[Any]) -> Any:
+    """Which batches each stage's loop is called with, one run behind the other."""
+
+    def noted(self: InterpretedTeam, made: Any) -> None:
+        calls.append([(id(callee), batches.tolist()) for callee, batches in made])
+        run(self, made)
+
+    return noted
+
+
+def check_same(adapter: Adapter, batch: Sequence[Any]) -> None:
+    adapter.load(batch)
+    adapter.run(NoClock())  # once more where blocks feed each other in a new way
+    assert adapter.live is not None
+    assert adapter.live.engine._current is not None, "nothing was wrong, and so run with checks"
+    (kept, kept_seen, kept_calls), (by_policy, seen, calls) = run_both(adapter, batch)
+    np.testing.assert_array_equal(kept.outputs, by_policy.outputs)
+    assert kept.loss == by_policy.loss
+    assert kept.counters == by_policy.counters
+    assert kept_calls == calls
+    assert len(kept_seen) == len(seen)
+    policy = load_policy("inline_depth")
+    for ours, theirs in zip(kept_seen, seen, strict=True):
+        asked = policy(ours.graph)
+        for name in ("order", "starts"):
+            of_theirs = getattr(theirs.schedule, name)
+            np.testing.assert_array_equal(getattr(ours.schedule, name), of_theirs)
+            np.testing.assert_array_equal(getattr(ours.schedule, name), getattr(asked, name))
+        for name in ("types", "arg_start", "args", "phases", "depths"):
+            np.testing.assert_array_equal(getattr(ours.graph, name), getattr(theirs.graph, name))
+        for name in ("numbers", "bounds", "counts", "batches", "n_rows"):
+            ours_of, theirs_of = ours.arrangement.types, theirs.arrangement.types
+            np.testing.assert_array_equal(getattr(ours_of, name), getattr(theirs_of, name))
