@@ -45,13 +45,15 @@ class Seen:
 class LiveEngine(Engine):
     """begin, then arrange_round and run_round for every piece, then finish. Inference only.
 
-    Or begin_kept, then decode, plan and run of what it returns for every round, then finish.
+    Or begin_kept, then decode, plan and run of what it returns for every round, then finish. Or,
+    as any engine: arrange, then forward.
     """
 
     _of_types: Graph | None = None  # without vertices, of the types of the programs
     _kept_for: Fields | None = None  # what the rounds that are kept were made for
     _rounds: KeptRounds | None = None
     _current: KeptRounds | None = None
+    _is_live = False  # whether the last mini-batch began with `begin`
 
     def begin(self) -> None:
         """Forget the last mini-batch.
@@ -65,9 +67,14 @@ class LiveEngine(Engine):
         self.used: Index = np.zeros(1 + max(self.space_of_type, default=0), dtype=np.int64)
         self._seen: list[Seen] = []
         self._current = None
-        self.has_rounds = True
+        self.has_rounds = self._is_live = True
         tally = self.backend.tally
         tally.n_launches = tally.bytes_copied = 0
+
+    def arrange(self, mini_batch: MiniBatch, schedule: Schedule) -> None:
+        """As any engine does, a mini-batch that is known as a whole."""
+        self._is_live = False
+        super().arrange(mini_batch, schedule)
 
     def begin_kept(
         self, decoder: Decoder, known_feeds: Feeds, type_names: tuple[str, ...]
@@ -150,7 +157,9 @@ class LiveEngine(Engine):
         return numbers
 
     def facts(self) -> dict[str, str]:
-        """Also what planned the rounds."""
+        """Also what planned the rounds, where they were live."""
+        if not self._is_live:
+            return super().facts()
         by = "Python" if self._current is None else "compiled code"
         return super().facts() | {"rounds planned by": by}
 

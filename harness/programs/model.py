@@ -67,6 +67,11 @@ class ProgramModel(Model):
         return self.recording.mini_batch(instances)
 
 
+def makes_arrays(model: Model) -> bool:
+    """Whether mini-batches are made of arrays, and not by running programs."""
+    return getattr(type(model), "mini_batch", None) is not ProgramModel.mini_batch
+
+
 def recording_of(model: Model, options: RecordingOptions) -> Recording:
     """What records the programs of a model that has some, whatever else it is.
 

@@ -15,7 +15,7 @@ from harness.contracts.system import Clock, Counters, Result, RunSettings
 from harness.engine.live import LiveEngine
 from harness.engine.work import arranged_work
 from harness.policies.parts.bound import lower_bound
-from harness.programs.model import recorded, recording_of
+from harness.programs.model import makes_arrays, recorded, recording_of
 from harness.programs.recorder import RecordingOptions
 from harness.values.schedule import check_schedule
 from systems.on_core import vertex
@@ -33,7 +33,9 @@ class AcrobatOptions(CoreOptions):
     arrays where the model can, as compiled code would, and nothing else is switched off.
     static_depths: blocks that no recurrent value reaches have a depth of their own, before all.
     rounds: "ahead" records all rounds before the first one runs, which only decisions that are
-    drawn allow, and evaluates them one by one; "live" runs each before the next one is recorded.
+    drawn allow, and evaluates them one by one; "live" runs each before the next one is recorded;
+    "auto" is live where a program is run and compiled code can plan its rounds, else ahead. Arrays
+    make graphs that wait for nothing: a mini-batch is one round, and runs so under all three.
 
     Raises ConfigError as CoreOptions does.
     """
@@ -44,7 +46,7 @@ class AcrobatOptions(CoreOptions):
     ghosts: bool = True
     static_depths: bool = True
     restart_depths: bool = True
-    rounds: Literal["ahead", "live"] = "ahead"
+    rounds: Literal["auto", "ahead", "live"] = "auto"
 
     @property
     def how(self) -> RecordingOptions:
@@ -70,9 +72,11 @@ class Adapter(vertex.Adapter):
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
-        if self.options.is_live:
+        self.why_ahead = _why_ahead(settings, self.options)
+        if self.why_ahead is None:
             self.engine_type = LiveEngine
         self.live: LiveRun | None = None
+        self.of_arrays = True
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
@@ -90,31 +94,47 @@ class Adapter(vertex.Adapter):
         """As the engine; a program is recorded where that is asked for."""
         options = self.options
         super().prepare(recorded(model, options.how) if options.records else model, weights)
-        if options.is_live:
+        self.of_arrays = makes_arrays(model) and not options.records
+        if self.why_ahead is None and not options.is_live:
+            self.why_ahead = self._why_not_planned(model)
+        if self.why_ahead is None:
             assert isinstance(self.engine, LiveEngine)
             recording, by_depth = recording_of(model, options.how), self.policy_name == BY_DEPTH
             self.live = LiveRun(recording, self.engine, by_depth=by_depth)
 
+    def _why_not_planned(self, model: Model) -> str | None:
+        if not hasattr(model, "program"):
+            return f"model {model.name} has no program"
+        is_planned = isinstance(self.engine, LiveEngine) and self.engine.can_keep()
+        return None if is_planned else "compiled code plans no rounds with these switches"
+
+    @property
+    def running(self) -> LiveRun | None:
+        """What runs the program round by round; None where a mini-batch is made as a whole."""
+        return None if self.of_arrays else self.live
+
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Construct, schedule and run round after round, where rounds are live."""
-        if self.live is None:
+        if self.running is None:
             super().run(clock, update=update)
-        else:
-            self.live.run(self.instances, self.policy, clock)
+            if self.live is not None and self.mini_batch.rounds is not None:
+                self.of_arrays = False  # a model's own arrays have what waits: its program is run
+        if self.running is not None:
+            self.running.run(self.instances, self.policy, clock)
 
     def result(self) -> Result:
         """As the engine's; live rounds are proved each by itself."""
-        if self.live is None:
+        if self.running is None:
             return super().result()
-        for one in self.live.engine.seen:
+        for one in self.running.engine.seen:
             check_schedule(one.graph, one.schedule)
         return Result(self.engine.loss(), self.engine.outputs(), {}, self.counters())
 
     def counters(self) -> Counters:
         """Of all rounds together."""
-        if self.live is None:
+        if self.running is None:
             return super().counters()
-        engine, tally = self.live.engine, self.engine.backend.tally
+        engine, tally = self.running.engine, self.engine.backend.tally
         work = [arranged_work(engine.plans, one) for one in engine.arrangements()]
         return Counters(
             sum(one.schedule.n_batches for one in engine.seen),
@@ -126,10 +146,26 @@ class Adapter(vertex.Adapter):
         )
 
     def in_force(self) -> dict[str, str]:
-        """Also how graphs are made."""
-        how, options = super().in_force(), self.options
-        names = ("recording", "phases", "ghosts", "static_depths", "restart_depths", "rounds")
-        return how | {name: str(getattr(options, name)).lower() for name in names}
+        """Also how graphs were made, and why rounds were not live where they might have been."""
+        options, names = self.options, ("phases", "ghosts", "static_depths", "restart_depths")
+        how = {name: str(getattr(options, name)).lower() for name in names}
+        how["recording"] = "arrays" if self.of_arrays else "program"
+        how["rounds"] = options.rounds
+        if options.rounds == "auto":
+            how["rounds"] = "ahead" if self.running is None else "live"
+        if options.rounds == "auto" and self.running is None:
+            how["rounds ahead since"] = self.why_ahead or "nothing is waited for"
+        return super().in_force() | how
+
+
+def _why_ahead(settings: RunSettings, options: AcrobatOptions) -> str | None:
+    """What lets all rounds be recorded first, as far as settings tell."""
+    if options.rounds != "auto":
+        return None if options.is_live else "rounds=ahead"
+    policy = settings.policy or options.policy
+    if policy not in (BY_DEPTH, AUTO):
+        return f"compiled code plans rounds by policy={BY_DEPTH}, not by policy={policy}"
+    return _why_not_live(settings, options)
 
 
 def _why_not_live(settings: RunSettings, options: AcrobatOptions) -> str | None:
@@ -139,6 +175,7 @@ def _why_not_live(settings: RunSettings, options: AcrobatOptions) -> str | None:
         "granularity": (options.granularity, "vertex"),
         "outputs": (options.outputs, "stage"),
         "device": (settings.device, "cpu"),
+        "share_equal_inputs": (str(options.share_equal_inputs).lower(), "false"),
     }
     for name, (found, needed) in wanted.items():
         if found != needed:

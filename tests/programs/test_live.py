@@ -84,6 +84,8 @@ def test_what_live_rounds_cannot_do_is_told() -> None:
     assert "granularity=vertex only, not with granularity=operator" in str(reason)
     reason = Adapter.skip(model, settings_of("infer", policy="auto"))
     assert "a policy that is named, not with policy=auto" in str(reason)
+    reason = Adapter.skip(model, settings_of("infer", share_equal_inputs=True))
+    assert "share_equal_inputs=false only, not with share_equal_inputs=true" in str(reason)
     assert Adapter.skip(model, settings_of("infer")) is None
 
 

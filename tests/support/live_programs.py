@@ -19,7 +19,8 @@ def live_adapter(
     model: Model, how: RecordingOptions = PLAIN, threads: int = 1, **options: Any
 ) -> Adapter:
     """Prepared, with weights of SEED."""
-    options |= {"rounds": "live", "static_depths": how.hoisting}
+    options = {"rounds": "live", "recording": "program"} | options
+    options |= {"static_depths": how.hoisting}
     options |= {"phases": how.phases, "ghosts": how.ghosts, "restart_depths": how.restart}
     adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0, options=options))
     adapter.prepare(model, initial_weights(model, SEED))

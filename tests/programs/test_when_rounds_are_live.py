@@ -1,0 +1,209 @@
+"""Which mini-batches run live: those whose programs wait; what arrays make is one round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.contracts.model import Model, Weights, initial_weights
+from harness.contracts.system import Result, RunSettings
+from harness.interpreter import interpret
+from harness.models.drnn import DRNN
+from harness.models.stack_rnn import StackRNN
+from harness.models.tree_fc import TreeFC
+from harness.models.tree_lstm import TreeLSTM
+from harness.oracle import ReferenceResult, run_reference
+from harness.programs.fibers import Fibers
+from harness.programs.model import ProgramModel, makes_arrays
+from harness.values.graph import MiniBatch
+from harness.values.instances import Chain
+from systems.on_core.acrobat import Adapter
+from tests.support.engine_models import TREES
+from tests.support.engine_runs import NoClock, interpreted_kernels
+from tests.support.live_programs import Decides
+from tests.support.program_models import DECIDED, SENTENCES, SIZES, TRAINED, WITH_ARRAYS
+from tests.support.scripted_programs import Scripted, ScriptedModel
+
+SINCE = "rounds ahead since"
+BY = "rounds planned by"
+DRNN_MODEL = TRAINED[2]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels() -> Iterator[None]:
+    with interpreted_kernels():
+        yield
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by the number of instances whenever programs of a mini-batch are run."""
+    made, run = list[int](), Fibers.run
+
+    def noted(fibers: Fibers, program: Any, instances: Sequence[Any]) -> list[Any]:
+        made.append(len(instances))
+        return run(fibers, program, instances)
+
+    monkeypatch.setattr(Fibers, "run", noted)
+    return made
+
+
+def settings_of(mode: str = "infer", policy: str | None = None, **options: Any) -> RunSettings:
+    return RunSettings(mode, "cpu", 1, 1, 0.1, 0, policy=policy, options=options)
+
+
+def adapter_of(model: Model, **settings: Any) -> Adapter:
+    adapter = Adapter(settings_of(**settings))
+    adapter.prepare(model, initial_weights(model, 3))
+    return adapter
+
+
+def result_of(adapter: Adapter, batch: Sequence[Any]) -> Result:
+    adapter.load(batch)
+    adapter.run(NoClock())
+    return adapter.result()
+
+
+def in_inference(model: Model, weights: Weights, batch: Sequence[Any]) -> ReferenceResult:
+    return run_reference(model, weights, batch, "infer")
+
+
+def assert_true(found: Result, model: Model, batch: Sequence[Any]) -> None:
+    judge = interpret if isinstance(model, ProgramModel) else in_inference
+    truth = judge(model, initial_weights(model, 3), batch)
+    np.testing.assert_allclose(found.outputs, truth.outputs, rtol=1e-4, atol=1e-5)
+    assert found.loss == pytest.approx(truth.loss, rel=1e-4)
+
+
+@pytest.mark.parametrize("rounds", ["auto", "live", "ahead"])
+@pytest.mark.parametrize(("model", "batch"), WITH_ARRAYS, ids=lambda one: getattr(one, "name", ""))
+def test_what_waits_for_nothing_is_one_round_of_arrays(
+    model: Model, batch: Sequence[Any], rounds: str, runs: list[int]
+) -> None:
+    adapter = adapter_of(model, rounds=rounds)
+    for instances in (batch, batch[::-1]):
+        found = result_of(adapter, instances)
+        assert runs == [], "no program is run"
+        assert_true(found, model, instances)
+        runs.clear()
+    ahead = result_of(adapter_of(model, rounds="ahead"), batch[::-1])
+    assert found.counters == ahead.counters
+    np.testing.assert_array_equal(found.outputs, ahead.outputs)
+    facts = adapter.in_force()
+    assert facts["recording"] == "arrays"
+    assert facts["rounds"] == {"auto": "ahead"}.get(rounds, rounds)
+    assert facts.get(SINCE) == {"auto": "nothing is waited for"}.get(rounds)
+    assert BY not in facts
+    assert "evaluated" not in facts
+
+
+@pytest.mark.parametrize("rounds", ["auto", "live"])
+@pytest.mark.parametrize(
+    "options", [{"recording": "program"}, {"phases": False}], ids=["recording", "phases"]
+)
+def test_a_program_that_is_asked_for_is_run(
+    options: dict[str, Any], rounds: str, runs: list[int]
+) -> None:
+    model = TreeLSTM(SIZES)
+    adapter = adapter_of(model, rounds=rounds, **options)
+    found = result_of(adapter, TREES)
+    assert runs == [len(TREES)] * len(runs) != []
+    facts = adapter.in_force()
+    assert_true(found, model, TREES)
+    assert facts["recording"] == "program"
+    assert facts["rounds"] == "live"
+    assert facts[BY] == "compiled code"
+
+
+@pytest.mark.parametrize("model", DECIDED, ids=lambda model: model.name)
+def test_what_waits_runs_live(model: Model, runs: list[int]) -> None:
+    adapter = adapter_of(model)
+    found = result_of(adapter, SENTENCES)
+    assert runs
+    assert_true(found, model, SENTENCES)
+    assert adapter.running is not None
+    assert len(adapter.running.engine.seen) > 1
+    facts = adapter.in_force()
+    assert facts["rounds"] == "live"
+    assert facts["recording"] == "program"
+    assert facts[BY] == "compiled code"
+    assert SINCE not in facts
+
+
+def test_a_number_itself_may_decide(runs: list[int]) -> None:
+    model, batch = Decides(), [Scripted((), k) for k in range(5)]
+    assert_true(result_of(adapter_of(model), batch), model, batch)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"mode": "train"}, "mode=infer only, not with mode=train"),
+        ({"granularity": "operator"}, "granularity=vertex only, not with granularity=operator"),
+        ({"outputs": "vertices"}, "outputs=stage only, not with outputs=vertices"),
+        ({"share_equal_inputs": True}, "share_equal_inputs=false only"),
+        ({"policy": "agenda"}, "by policy=inline_depth, not by policy=agenda"),
+        ({"backend": "stepwise"}, "compiled code plans no rounds with these switches"),
+        ({"loop": "python"}, "compiled code plans no rounds with these switches"),
+        ({"rounds": "ahead"}, None),
+    ],
+    ids=str,
+)
+def test_what_falls_back_runs_ahead_and_says_why(settings: dict[str, Any], why: str | None) -> None:
+    adapter = adapter_of(DRNN_MODEL, **settings)
+    found = result_of(adapter, SENTENCES)
+    mode = settings.get("mode", "infer")
+    truth = run_reference(DRNN_MODEL, initial_weights(DRNN_MODEL, 3), SENTENCES, mode)
+    assert found.loss == pytest.approx(truth.loss, rel=1e-4)
+    facts = adapter.in_force()
+    assert facts["rounds"] == "ahead"
+    assert facts["evaluated"] == "round by round"
+    assert BY not in facts
+    assert (why is None) == (SINCE not in facts)
+    assert why is None or why in facts[SINCE]
+
+
+def test_a_policy_that_is_chosen_runs_ahead() -> None:
+    settings = settings_of(policy="auto")
+    assert Adapter.skip(DRNN_MODEL, settings) is None
+    assert "policy=auto" in str(Adapter(settings).why_ahead)
+
+
+def test_a_model_without_a_program_needs_none() -> None:
+    model = TreeFC(SIZES)
+    adapter = adapter_of(model)
+    result_of(adapter, TREES)
+    facts = adapter.in_force()
+    assert facts["recording"] == "arrays"
+    assert facts[SINCE] == "model tree_fc has no program"
+
+
+class OwnArrays(StackRNN):
+    """A model that says itself how its graph is made, and has rounds in it."""
+
+    def mini_batch(self, instances: Sequence[Chain]) -> MiniBatch:
+        return self.recording.mini_batch(instances)
+
+
+@pytest.mark.parametrize("rounds", ["auto", "live"])
+def test_arrays_that_have_rounds_do_not_keep_a_program_from_waiting(rounds: str) -> None:
+    model = OwnArrays(SIZES)
+    assert makes_arrays(model)
+    adapter = adapter_of(model, rounds=rounds)
+    short = [sentence for sentence in SENTENCES if sentence.n_words == 1]
+    assert_true(result_of(adapter, short), model, short)
+    assert adapter.running is None, "one word is shifted without a decision"
+    for _ in range(2):
+        assert_true(result_of(adapter, SENTENCES), model, SENTENCES)
+        assert adapter.running is not None
+        assert len(adapter.running.engine.seen) > 1
+    assert adapter.in_force()["rounds"] == "live"
+
+
+def test_a_model_is_asked_how_it_makes_its_graph() -> None:
+    assert not any(makes_arrays(model) for model in (*DECIDED, ScriptedModel()))
+    assert all(makes_arrays(model) for model, _ in WITH_ARRAYS)
+    assert isinstance(DRNN_MODEL, DRNN)
