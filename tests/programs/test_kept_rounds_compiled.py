@@ -14,10 +14,12 @@ from harness.contracts.model import Model, ModelSizes, initial_weights
 from harness.contracts.system import RunSettings
 from harness.engine.cpu_kernels import team as teams
 from harness.engine.live import LiveEngine
+from harness.interpreter import interpret
 from harness.models.drnn import DRNN
 from harness.models.stack_rnn import StackRNN
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_runs import NoClock
+from tests.support.live_programs import OwnArrays
 from tests.support.sentences import random_sentences
 
 SIZES = ModelSizes(4, {"words": 7, "classes": 3})
@@ -54,6 +56,24 @@ def test_machine_code_plans_as_the_policy_does(
     assert kept.loss == by_policy.loss
     assert kept.counters == by_policy.counters
     assert kept.counters.n_launches
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_was_run_as_a_whole_goes_on_live_in_the_same_memory(threads: int) -> None:
+    """The first mini-batch has a single round, which shows only when its graph is there."""
+    model, one_word = OwnArrays(SIZES), SENTENCES[:1]
+    adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0))
+    adapter.prepare(model, initial_weights(model, 1))
+    was_live = []
+    for batch in (one_word, SENTENCES, one_word, SENTENCES[::-1]):
+        adapter.load(batch)
+        adapter.run(NoClock())
+        was_live.append(adapter.running is not None)
+        found, truth = adapter.result(), interpret(model, initial_weights(model, 1), batch)
+        np.testing.assert_allclose(found.outputs, truth.outputs, rtol=1e-4, atol=1e-5)
+        assert found.loss == pytest.approx(truth.loss, rel=1e-4)
+    assert was_live == [False, True, True, True]
 
 
 @pytest.mark.slow

@@ -12,18 +12,15 @@ from harness.contracts.model import Model, Weights, initial_weights
 from harness.contracts.system import Result, RunSettings
 from harness.interpreter import interpret
 from harness.models.drnn import DRNN
-from harness.models.stack_rnn import StackRNN
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_lstm import TreeLSTM
 from harness.oracle import ReferenceResult, run_reference
 from harness.programs.fibers import Fibers
 from harness.programs.model import ProgramModel, makes_arrays
-from harness.values.graph import MiniBatch
-from harness.values.instances import Chain
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_models import TREES
 from tests.support.engine_runs import NoClock, interpreted_kernels
-from tests.support.live_programs import Decides
+from tests.support.live_programs import Decides, OwnArrays
 from tests.support.program_models import DECIDED, SENTENCES, SIZES, TRAINED, WITH_ARRAYS
 from tests.support.scripted_programs import Scripted, ScriptedModel
 
@@ -179,13 +176,6 @@ def test_a_model_without_a_program_needs_none() -> None:
     facts = adapter.in_force()
     assert facts["recording"] == "arrays"
     assert facts[SINCE] == "model tree_fc has no program"
-
-
-class OwnArrays(StackRNN):
-    """A model that says itself how its graph is made, and has rounds in it."""
-
-    def mini_batch(self, instances: Sequence[Chain]) -> MiniBatch:
-        return self.recording.mini_batch(instances)
 
 
 @pytest.mark.parametrize("rounds", ["auto", "live"])

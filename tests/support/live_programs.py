@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from harness.contracts.model import Model, initial_weights
 from harness.contracts.system import RunSettings
+from harness.models.stack_rnn import StackRNN
 from harness.programs.recorder import RecordingOptions
 from harness.programs.writer import Body, Writer
+from harness.values.graph import MiniBatch
+from harness.values.instances import Chain
 from systems.on_core.acrobat import Adapter
 from tests.support.scripted_programs import Scripted, ScriptedModel
 
@@ -18,7 +22,7 @@ SEED = 3
 def live_adapter(
     model: Model, how: RecordingOptions = PLAIN, threads: int = 1, **options: Any
 ) -> Adapter:
-    """Prepared, with weights of SEED."""
+    """Prepared, with weights of SEED; programs are run even where arrays make the same graph."""
     options = {"rounds": "live", "recording": "program"} | options
     options |= {"static_depths": how.hoisting}
     options |= {"phases": how.phases, "ghosts": how.ghosts, "restart_depths": how.restart}
@@ -40,3 +44,10 @@ class Decides(ScriptedModel):
             elif (yield p.value(value, "h", (step + 1) % 3)) > 0.1:
                 break
         return read
+
+
+class OwnArrays(StackRNN):
+    """A model that says itself how its graph is made, and has rounds in it."""
+
+    def mini_batch(self, instances: Sequence[Chain]) -> MiniBatch:
+        return self.recording.mini_batch(instances)
