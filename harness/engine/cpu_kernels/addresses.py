@@ -23,7 +23,7 @@ THREAD, N_THREADS, TEAM, SIZES, LETTERS, FACTORS, TALLY, ERROR = range(8)
 N_WORDS = 10
 N_TALLY = 3
 _WORD_BYTES, _HALF_WORD_BYTES = 8, 4
-_N_SIZES, _N_LETTERS, _N_FACTORS = 12, 2, 2
+N_SIZES, N_LETTERS, N_FACTORS = 12, 2, 2
 carray: Any = numba.carray  # type: ignore[attr-defined]
 INLINE: dict[str, Any] = {"constants": False, "error_model": "numpy"}
 
@@ -136,9 +136,9 @@ def thread_of(context: int) -> Any:  # pragma: no cover - compiled
 def multiplying_of(context: int) -> Any:  # pragma: no cover - compiled
     """What this thread multiplies with: harness.engine.cpu_kernels.blas.Scratch."""
     return (
-        carray(_int64s(word(context, SIZES)), (_N_SIZES,)),
-        carray(_uint8s(word(context, LETTERS)), (_N_LETTERS,)),
-        carray(float32s(word(context, FACTORS)), (_N_FACTORS,)),
+        carray(_int64s(word(context, SIZES)), (N_SIZES,)),
+        carray(_uint8s(word(context, LETTERS)), (N_LETTERS,)),
+        carray(float32s(word(context, FACTORS)), (N_FACTORS,)),
     )
 
 
