@@ -55,6 +55,7 @@ def _compiled(function: Callable[..., Any], arguments: Any, options: dict[str, A
     flags: Any = Flags()  # type: ignore[no-untyped-call]
     cpu_target.options.parse_as_flags(flags, options)  # type: ignore[no-untyped-call]
     flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+    flags.nrt = False
     contexts = cpu_target.typing_context, cpu_target.target_context
     compile_it: Any = compile_extra
     library: Any = _library(cpu_target.target_context.codegen(), function.__qualname__)
@@ -67,7 +68,7 @@ def _compiled(function: Callable[..., Any], arguments: Any, options: dict[str, A
 class _Library(JITCodeLibrary):
     """Optimises once; numba does so three times, to lose counts of references in between.
 
-    Loops that count none (_nrt=False) come out as fast, and sooner.
+    Loops that count none come out as fast, and sooner.
     """
 
     def _optimize_functions(self, module: Any) -> None:
@@ -83,7 +84,10 @@ _library: Any = _Library
 
 
 def native(signature: str, **options: Any) -> Callable[[Callable[..., Any]], Native]:
-    """Compile at once, for `call_native`; numba.njit's options."""
+    """Compile at once, for `call_native`; numba.njit's options.
+
+    The function makes no arrays, of which somebody would have to count who holds them.
+    """
     return lambda function: Native(function, signature, options)
 
 

@@ -21,6 +21,7 @@ from numba.core import cgutils as untyped_cgutils
 from numba.core import types
 from numba.extending import intrinsic
 
+from harness.machine.bare import Bare
 from harness.machine.compiled import stamp_of
 
 cgutils: Any = untyped_cgutils
@@ -67,7 +68,8 @@ def by_name(dispatcher: Any) -> Any:
     function: Callable[..., Any] = dispatcher.py_func
 
     def call_it(_typing: Any, *kinds: Any) -> Any:
-        piece = _piece(function, tuple(map(_plain, kinds)))
+        given = tuple(map(_plain, kinds))
+        piece = _piece(function, tuple(map(_stood_for, given)))
         signature = piece().signature
 
         def generate(context: Any, builder: Any, _: Any, values: Any) -> Any:
@@ -76,13 +78,13 @@ def by_name(dispatcher: Any) -> Any:
             kind = context.call_conv.get_function_type(signature.return_type, signature.args)
             called = cgutils.get_or_insert_function(builder.module, kind, piece.symbol)
             status, found = context.call_conv.call_function(
-                builder, called, signature.return_type, signature.args, values
+                builder, called, signature.return_type, given, values
             )
             with cgutils.if_unlikely(builder, status.is_error):
                 context.call_conv.return_status_propagate(builder, status)
             return found
 
-        return signature, generate
+        return signature.return_type(*given), generate
 
     parameters = inspect.signature(function).parameters.values()
     typing = inspect.Parameter("_typing", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -95,3 +97,8 @@ def _plain(kind: Any) -> Any:
     """int64 for the constant 64: one piece serves all constants."""
     unliteral: Any = types.unliteral
     return unliteral(kind)
+
+
+def _stood_for(kind: Any) -> Any:
+    """Pieces are compiled for numba's arrays, and called with bare ones, too."""
+    return kind.array if isinstance(kind, Bare) else kind

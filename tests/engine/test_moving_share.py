@@ -117,7 +117,7 @@ def test_ticks_are_counted_around_what_moves_alone() -> None:
             elif inside:
                 assert "multiply(" not in line
                 assert "add_outer(" not in line
-                moved.add(line.strip().removeprefix("tally[1] += ").partition("(")[0])
+                moved.add(line.strip().removeprefix("n_bytes += ").partition("(")[0])
             else:
                 assert not any(word in line for word in MOVES), line
     assert {"gather_rows", "look_up"} <= moved

@@ -93,7 +93,9 @@ def _array(places: Sequence[Any], k: int, *_: int) -> Any:
 # What generated code calls to find its arrays and its thread.
 CONTEXT_NAMES: dict[str, Any] = {
     "thread_of": lambda context: (context.thread, context.n_threads),
-    "multiplying_of": lambda context: context.scratch,
+    "sizes_of": lambda context: context.scratch[0],
+    "letters_of": lambda context: context.scratch[1],
+    "factors_of": lambda context: context.scratch[2],
     "tally_of": lambda context: context.tally,
     "meet": lambda context: context.barrier.wait() >= 0,
     "int32_pairs": lambda batches, n: batches,
@@ -101,4 +103,7 @@ CONTEXT_NAMES: dict[str, Any] = {
     "float_vector": _array,
     "int32_vector": _array,
     "int64_vector": _array,
+    "part": lambda array, first, n: array[first : first + n],
+    "array_of": lambda array: array,
+    "reshaped": lambda array, n, width: array.reshape(n, width),
 }

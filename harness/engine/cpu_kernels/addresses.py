@@ -23,7 +23,7 @@ THREAD, N_THREADS, TEAM, SIZES, LETTERS, FACTORS, TALLY, ERROR = range(8)
 N_WORDS = 10
 N_TALLY = 3
 _WORD_BYTES, _HALF_WORD_BYTES = 8, 4
-_N_SIZES, _N_LETTERS, _N_FACTORS = 12, 2, 2
+N_SIZES, N_LETTERS, N_FACTORS = 12, 2, 2
 carray: Any = numba.carray  # type: ignore[attr-defined]
 INLINE: dict[str, Any] = {"constants": False, "error_model": "numpy"}
 
@@ -43,7 +43,7 @@ def _pointer(kind: Any) -> Any:
 
 
 float32s, _int64s = _pointer(types.float32), _pointer(types.int64)
-_int32s, _uint8s, _bools = map(_pointer, (types.int32, types.uint8, types.boolean))
+_int32s, _bools = map(_pointer, (types.int32, types.boolean))
 uint16s: Any = _pointer(types.uint16)
 _float64s: Any = _pointer(types.float64)
 
@@ -58,12 +58,6 @@ def word(address: int, k: int) -> Any:  # pragma: no cover - compiled
 def float_matrix(places: int, k: int, width: int) -> Any:  # pragma: no cover - compiled
     """Array k of a table: float32, rows of a width."""
     return carray(float32s(word(places, 2 * k)), (word(places, 2 * k + 1), width))
-
-
-@compiled_with(**INLINE)
-def half_matrix(places: int, k: int, width: int) -> Any:  # pragma: no cover - compiled
-    """Array k of a table: the bits of bfloat16, rows of a width."""
-    return carray(uint16s(word(places, 2 * k)), (word(places, 2 * k + 1), width))
 
 
 @compiled_with(**INLINE)
@@ -130,16 +124,6 @@ def doubles(address: int, n: int) -> Any:  # pragma: no cover - compiled
 def thread_of(context: int) -> Any:  # pragma: no cover - compiled
     """Which thread this is, and of how many."""
     return word(context, THREAD), word(context, N_THREADS)
-
-
-@compiled_with(**INLINE)
-def multiplying_of(context: int) -> Any:  # pragma: no cover - compiled
-    """What this thread multiplies with: harness.engine.cpu_kernels.blas.Scratch."""
-    return (
-        carray(_int64s(word(context, SIZES)), (_N_SIZES,)),
-        carray(_uint8s(word(context, LETTERS)), (_N_LETTERS,)),
-        carray(float32s(word(context, FACTORS)), (_N_FACTORS,)),
-    )
 
 
 @compiled_with(**INLINE)

@@ -21,7 +21,7 @@ from harness.engine.cpu_kernels.meeting import meet
 from harness.machine.native import native
 
 
-@native("void(int64, int64, int64, int64)", _nrt=False, error_model="numpy")
+@native("void(int64, int64, int64, int64)", error_model="numpy")
 def add_up(context: int, places: int, rows: int, n: int) -> None:  # pragma: no cover - compiled
     """Add rows (begin, end) of n columns to the sum; all threads wait for it.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from harness.engine.backends.compiled.arguments import Argument, BufferOf, IndexOf, ParameterOf
 from harness.engine.backends.compiled.memory import SHARED
+from harness.engine.backends.compiled.places import plus
 from harness.engine.lowering.plan import (
     BufferName,
     ElementwiseStep,
@@ -118,7 +119,7 @@ class _Generator:
             element = self._element(ref)
         elif node.op == "parameter":
             array = self.array(ParameterOf(node.name))
-            element = f"{array}[k]" if self._is_matrix else f"{array}[{_column(index)}]"
+            element = f"{array}[k]" if self._is_matrix else f"{array}[{plus('j', index)}]"
         else:
             slot = node.index if node.op == "gather" else None
             element = self._child_element(state_buffer(node.name), slot)
@@ -136,7 +137,7 @@ class _Generator:
         """An element of a row, whose own columns begin at `start`."""
         row = self.rows.setdefault(expression, f"{self.prefix}r{len(self.rows)}")
         if not self._is_matrix:
-            return f"{row}[{_column(start)}]"
+            return f"{row}[{plus('j', start)}]"
         return f"{self.parts.setdefault((row, start), f'{self.prefix}p{len(self.parts)}')}[k]"
 
     def _element(self, ref: Ref) -> str:
@@ -161,7 +162,8 @@ class _Generator:
         if slots is None or slot is None:
             at = f"{index}[{self.first} + m]"
         else:
-            at = f"{index}[({self.first} + m) * {len(slots)} + {slots.index(slot)}]"
+            first = f"({self.first} + m) * {len(slots)}"
+            at = f"{index}[{plus(first, slots.index(slot))}]"
         return self._at(f"{self._buffer(name)}[{at}]", column)
 
     def _buffer(self, name: BufferName) -> str:
@@ -176,12 +178,7 @@ class _Generator:
             width = shape[1]
             lines.append(f"    for q in range({shape[0]}):")
             for (row, start), part in self.parts.items():
-                lines.append(
-                    f"      {part} = {row}[{start} + q * {width}:{start + width} + q * {width}]"
-                )
+                at = plus(f"q * {width}", start)
+                lines.append(f"      {part} = part({row}, {at}, {width})")
             lines.append(f"      for k in range({width}):")
         return lines + [f"        {line}" for line in (*self.loads, *self.body, *self.stores)]
-
-
-def _column(start: int) -> str:
-    return f"j + {start}" if start else "j"

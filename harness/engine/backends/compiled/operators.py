@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.engine.backends.compiled.arguments import PullOf
 from harness.engine.backends.compiled.elementwise import EXPRESSIONS
@@ -10,12 +10,13 @@ from harness.engine.backends.compiled.places import BLAS, Places, of
 from harness.engine.lowering.plan import state_buffer
 from harness.vertex.operators import Node
 
-LAUNCH = "tally[0] += 1"
+LAUNCH = "n_launches += 1"
 # Operators whose kernel takes the rows of its operands and of its result, and nothing else.
 ROW_BY_ROW = (
     *("pick_neg_log_softmax", "softmax_minus_one_hot"),
     *("sum_elements", "expand", "apply", "apply_transposed", "outer", "layer_norm"),
 )
+NO_PIECES = ("layer_norm",)  # of those: compiled into who calls it, which has numba's arrays for it
 OF_HEADS = ("score_heads", "mix_heads")
 # Operators with lines of their own: in OperatorWriter, or as steps of another kind.
 OWN_LINES = (*OF_HEADS, "softmax", "zeros", "ones", "lookup", "sum_edges", "spread")
@@ -37,11 +38,14 @@ class OperatorWriter(Places):
         node = self.plan.nodes[i]
         self.lines.append(LAUNCH)
         if node.op in ROW_BY_ROW:
-            operands = ", ".join(self.operand(k) for k in node.inputs)
-            self.lines.append(f"{node.op}({operands}, {self.rows_of(self.plan.refs[i])})")
+            operands = [*map(self.operand, node.inputs), self.rows_of(self.plan.refs[i])]
+            if node.op in NO_PIECES:
+                operands = [f"array_of({operand})" for operand in operands]
+            self.lines.append(f"{node.op}({', '.join(operands)})")
         elif node.op == "softmax":
             rows, target = self.operand(node.inputs[0]), self.rows_of(self.plan.refs[i])
-            self.lines.append(f"softmax({rows}, {node.shape[-1]}, {target})")
+            width = node.shape[-1]
+            self.lines.append(f"softmax(array_of({rows}), {width}, array_of({target}))")
         elif node.op in OF_HEADS:
             self._of_heads(i, node)
         elif node.op in ("zeros", "ones"):
@@ -64,12 +68,14 @@ class OperatorWriter(Places):
     def _of_heads(self, i: int, node: Node) -> None:
         """Products of two values; see cpu_kernels.attention_kernels."""
         left, right = node.inputs
-        places = ", ".join(of(self.place(self.plan.refs[k])) for k in (left, right, i))
+        found = [self.place(self.plan.refs[k]) for k in (left, right, i)]
+        places = ", ".join(of(replace(one, array=f"array_of({one.array})")) for one in found)
+        scratch = ", ".join(f"array_of({name})" for name in BLAS.split(", "))
         scores, rows = (i, left) if node.op == "score_heads" else (left, i)
         n_weights = self.plan.nodes[scores].shape[1]
         n_rows, width = self.plan.nodes[rows].shape
         shape = f"{self.n(node.domain)}, {node.index}, {n_rows}, {n_weights}, {width}"
-        self.lines.append(f"{node.op}({places}, {shape}, {BLAS})")
+        self.lines.append(f"{node.op}({places}, {shape}, {scratch})")
 
     def _lookup(self, i: int, node: Node) -> None:
         table, rows = (self.plan.nodes[k].name for k in node.inputs)

@@ -104,7 +104,7 @@ class StageWriter(OperatorWriter):
         self.lines += [
             f"if {self.first_of(slots)} < 0:",
             f"    {LAUNCH}",
-            f"    tally[1] += gather_rows({', '.join(arrays)}, {row}, {n}, {n_slots})",
+            f"    n_bytes += gather_rows({', '.join(arrays)}, {row}, {n}, {n_slots})",
         ]
 
     @_step.register
@@ -113,18 +113,20 @@ class StageWriter(OperatorWriter):
         n = self.n(self.buffer(step.out).domain)
         self.lines += [
             LAUNCH,
-            f"tally[1] += copy_block({of(source)}, {of(out)}, {n}, {step.out.width})",
+            f"n_bytes += copy_block({of(source)}, {of(out)}, {n}, {step.out.width})",
         ]
 
     @_step.register
     def _pack(self, step: PackStep) -> None:
         pack = self.parameter(step.pack.name)
-        width, n = f"{pack}.shape[-1]", f"{pack}.size // {pack}.shape[-1]"
+        shape = f"array_of({pack}).shape"
+        width, n = f"{shape}[-1]", f"array_of({pack}).size // {shape}[-1]"
         self.lines += [LAUNCH, "if thread == 0:"]
         for part, at in step.pack.places():
             source = self.parameter(part.parameter)
-            columns = f"{source}, {part.start}, {source}.shape[-1], {pack}, {at}, {width}"
-            self.lines.append(f"    tally[1] += copy_block({columns}, {n}, {part.width})")
+            row = f"array_of({source}).shape[-1]"
+            columns = f"{source}, {part.start}, {row}, {pack}, {at}, {width}"
+            self.lines.append(f"    n_bytes += copy_block({columns}, {n}, {part.width})")
 
     @_step.register
     def _matmul(self, step: MatmulStep) -> None:
@@ -213,7 +215,7 @@ class StageWriter(OperatorWriter):
         stride = 1 if slots is None else len(slots)
         target, index = self.array_of(gradient_buffer(step.state)), self.index(slots)
         begin, n = ("edge_start", "n_edges") if slots is None else ("start", "n")
-        width = f"{target}.shape[1]"
+        width = f"array_of({target}).shape[1]"
         if step.source.buffer.is_gathered:  # a gradient that is a state: its rows, wherever
             values = f"{self.rows_of(step.source)}, 0, 0, {n}"
         else:
@@ -222,7 +224,7 @@ class StageWriter(OperatorWriter):
         if step.slots == slots:
             counted = f"if {self.first_of(slots)} < 0:"
             self.lines += [
-                LAUNCH, counted, f"    tally[1] += 4 * {n} * {stride} * {width}",
+                LAUNCH, counted, f"    n_bytes += 4 * {n} * {stride} * {width}",
                 f"scatter_add({target}, {index}, {begin} * {stride}, {values}, {stride})",
             ]  # fmt: skip
             return
@@ -230,7 +232,7 @@ class StageWriter(OperatorWriter):
         assert step.slots is not None
         first = f"{begin} * {stride} + {slots.index(step.slots[0])}"
         self.lines += [
-            LAUNCH, f"tally[1] += 4 * {n} * {width}",
+            LAUNCH, f"n_bytes += 4 * {n} * {width}",
             f"scatter_add_slot({target}, {index}, {first}, {stride}, {values})",
         ]  # fmt: skip
 
@@ -259,7 +261,7 @@ class StageWriter(OperatorWriter):
         places[0] = Place(places[0].array, f"{places[0].at} + {first}", places[0].stride)
         operands = ", ".join(of(place) for place in places)
         gradient, written = self.name_of(GradientOf(node.name)), self.name_of(WrittenOf(node.name))
-        target = f"{gradient}[{first}:{first} + {n_own}], {written}[thread:thread + 1]"
+        target = f"part({gradient}, {first}, {n_own}), part({written}, thread, 1)"
         share = f"{first}, {n_own} = share({node.shape[0]}, FLOATS, thread, n_threads)"
         self.lines.append(inside + share)
         if node.op == "outer_sum":
@@ -278,7 +280,7 @@ class StageWriter(OperatorWriter):
         operands = [
             self.rows_of(step.logits),
             "NO_BIAS" if step.bias is None else self.parameter(step.bias),
-            f"{pulled}[start:start + n]",
+            f"part({pulled}, start, n)",
             self.rows_of(step.loss),
             self.rows_of(step.log_sum),
             str(step.leaves_gradient),
