@@ -14,9 +14,10 @@ from plots.numbers.artefact import Artefact
 from plots.numbers.best_peer import ratio_words
 from plots.numbers.drawable import drawable
 from plots.numbers.gather import gather
+from plots.numbers.points import Measured
 from plots.numbers.sources import Elsewhere
 from plots.numbers.table import DAGGER
-from plots.tables.answers import Answer, answers_of
+from plots.tables.answers import Answer, answers_of, size_of, speed_of_best
 from scripts.marked_page import MarkedPage
 
 PAGE = MarkedPage(ROOT / "README.md", "draw_answers")
@@ -28,6 +29,7 @@ FOLDERS = (
 )
 COLUMNS = (
     "workload",
+    "hidden",
     "scale",
     "engine, instances/s",
     "best peer (of)",
@@ -63,18 +65,24 @@ def table(folders: Sequence[Path] = FOLDERS) -> str:
 
 
 def _row(answer: Answer, scale: str) -> str | None:
-    best, engine = answer.best, answer.engine.summary
-    if best is None or engine is None:
+    best = answer.best
+    if best is None or answer.engine.summary is None:
         return None
     cells = (
         answer.workload,
+        size_of(answer, "hidden_size"),
         scale,
-        f"{engine.median:,.0f}",
+        _speed(answer.engine),
         f"{answer.headline.label(best.system)} ({best.n_peers})",
-        f"{best.speed.median:,.0f}",
-        f"**{ratio_words(best.ratio)}**{DAGGER if best.ratio.warnings else ''}",
+        _speed(speed_of_best(answer)),
+        f"**{ratio_words(best.ratio)}**",
     )
     return f"| {' | '.join(cells)} |"
+
+
+def _speed(measured: Measured) -> str:
+    assert measured.summary is not None
+    return f"{measured.summary.median:,.0f}{DAGGER if measured.warnings else ''}"
 
 
 def main() -> None:

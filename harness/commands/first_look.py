@@ -1,4 +1,4 @@
-"""`bench-try`: a first result in a minute: three systems on one workload, measured, drawn, said.
+"""`bench-try`: a first result, in about a minute: three systems on one workload, measured and drawn.
 
     bench-try [results_dir=FOLDER]
 

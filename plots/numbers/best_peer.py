@@ -6,7 +6,8 @@ what an experiment measures and has a number takes part.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import math
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from harness.planning.kinds import read_systems
 from harness.records.stats import Summary
 from plots.numbers.fastest import TIME, TIMED_INSTANCES, fastest_first, speed_of
 from plots.numbers.points import Measured, Point, speedup_of
+from plots.numbers.table import DAGGER
 
 PEER_KIND = "framework"
 
@@ -22,13 +24,15 @@ PEER_KIND = "framework"
 class BestPeer:
     """The fastest of n_peers peers at one workload.
 
-    speed: its instances per second. ratio: the base's speed over it, over rounds.
+    speed: its instances per second. ratio: the base's speed over it, over rounds. has_warnings:
+    whether its own records carry any.
     """
 
     system: str
     n_peers: int
     speed: Summary
     ratio: Measured
+    has_warnings: bool
 
 
 def peer_names(conf_dir: Path) -> frozenset[str]:
@@ -48,7 +52,8 @@ def best_peer(points: Iterable[Point], base: str, peers: Collection[str]) -> Bes
         return None
     best, speed = measured[0]
     ratio = speedup_of(best, bases[0], TIME, TIMED_INSTANCES)
-    return BestPeer(str(best.settings["system"]), _n_systems(p for p, _ in measured), speed, ratio)
+    name, n_peers = str(best.settings["system"]), _n_systems(p for p, _ in measured)
+    return BestPeer(name, n_peers, speed, ratio, has_warnings=bool(best.warnings))
 
 
 def _n_systems(points: Iterable[Point]) -> int:
@@ -56,10 +61,19 @@ def _n_systems(points: Iterable[Point]) -> int:
 
 
 def ratio_words(measured: Measured, n_decimals: int = 2) -> str:
-    """Spell "1.83 [1.79-1.88]", or the word for why there is no ratio."""
+    """Spell "1.83 [1.79-1.88]", with a dagger where records carry warnings; or why there is none.
+
+    Ends are rounded outwards: 0.995 is no 1.00, which would leave out that nothing is gained.
+    """
     summary = measured.summary
     if summary is None:
         return measured.status
-    interval: Sequence[float | None] = (summary.low, summary.high)
-    told = [f"{value:.{n_decimals}f}" for value in interval if value is not None]
-    return f"{summary.median:.{n_decimals}f}" + (f" [{'-'.join(told)}]" if told else "")
+    ends = ((math.floor, summary.low), (math.ceil, summary.high))
+    unit = 10**n_decimals
+    told = [
+        f"{outwards(round(value * unit, 6)) / unit:.{n_decimals}f}"
+        for outwards, value in ends
+        if value is not None
+    ]
+    words = f"{summary.median:.{n_decimals}f}" + (f" [{'-'.join(told)}]" if told else "")
+    return words + (DAGGER if measured.warnings else "")

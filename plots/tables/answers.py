@@ -101,24 +101,30 @@ def _left_out(artefact: Artefact) -> tuple[str, ...]:
 
 
 def _cells(answer: Answer) -> tuple[Cell, ...]:
-    sizes = (Cell(_size(answer, key)) for key in SIZES)
+    sizes = (Cell(size_of(answer, key)) for key in SIZES)
     engine, best = measured_cell(answer.engine), answer.best
     if best is None:
         has_engine = answer.engine.summary is not None
         words = "no peer measured" if has_engine else "not measured"
         return (*sizes, engine if has_engine else Cell(EN_DASH), Cell(words), *[Cell(EN_DASH)] * 3)
-    peer = find(answer.headline, system=best.system, **answer.settings)
     return (
         *sizes,
         engine,
         Cell(answer.headline.label(best.system)),
         Cell(str(best.n_peers)),
-        measured_cell(measure_of(peer, THROUGHPUT)),
+        measured_cell(speed_of_best(answer)),
         ratio_cell(best.ratio),
     )
 
 
-def _size(answer: Answer, key: str) -> str:
+def speed_of_best(answer: Answer) -> Measured:
+    """What the best peer does in a second."""
+    assert answer.best is not None
+    peer = find(answer.headline, system=answer.best.system, **answer.settings)
+    return measure_of(peer, THROUGHPUT)
+
+
+def size_of(answer: Answer, key: str) -> str:
     """The sizes at which a workload was measured."""
     points = points_with(answer.headline, answer.settings)
     sizes = sorted({int(point.settings[key]) for point in points if key in point.settings})
@@ -131,7 +137,7 @@ def rows_of(artefact: Artefact) -> list[Row]:
         {
             "experiment": one.headline.name,
             "workload": one.workload,
-            **{key: _size(one, key) for key in SIZES},
+            **{key: size_of(one, key) for key in SIZES},
             "unit": one.headline.presentation.show["unit"],
             "system": system,
             "label": one.headline.label(system),

@@ -146,7 +146,8 @@ def _best_cell(artefact: Artefact, best: BestPeer | None, quantity: str) -> Cell
     if best is None:
         return Cell(EN_DASH if quantity in (THROUGHPUT, SPEEDUP) else "")
     if quantity == THROUGHPUT:
-        return Cell(f"{artefact.label(best.system)}: {three_digits(best.speed.median)}")
+        words = f"{artefact.label(best.system)}: {three_digits(best.speed.median)}"
+        return Cell(words, warned=best.has_warnings)
     return ratio_cell(best.ratio) if quantity == SPEEDUP else Cell("")
 
 

@@ -14,6 +14,7 @@ from plots.numbers.ceiling import calibration_names, ceiling_of, share_of
 from plots.numbers.fastest import speed_of
 from plots.numbers.gather import read_labels
 from plots.numbers.points import Point
+from plots.numbers.table import DAGGER
 from plots.words.workloads import by_workload
 
 
@@ -36,9 +37,10 @@ def _peer_words(
     best = best_peer(points, base, peer_names(conf_dir))
     if best is None:
         return ""
+    mark = DAGGER if best.has_warnings else ""
     number = "the only peer" if best.n_peers == 1 else f"best of {best.n_peers} peers"
     return (
-        f"{number} {labels[best.system]} with {best.speed.median:,.0f} instances/s;"
+        f"{number} {labels[best.system]} with {best.speed.median:,.0f}{mark} instances/s;"
         f" {labels[base]} over it {ratio_words(best.ratio)}"
     )
 

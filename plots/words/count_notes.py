@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from harness.contracts.policy import LearningSettings
 from harness.counts.row import CountRow, FailedCount
 from plots.numbers.artefact import Artefact
@@ -46,20 +48,22 @@ def data_note(artefact: Artefact) -> str:
 
 
 def learning_note(artefact: Artefact) -> str:
-    """Variant, fallback, trials and seed of learned policies; empty where there are none."""
+    """Variant, fallback, trials and seeds of learned policies; empty where there are none."""
     show = artefact.presentation.show
     shown = show.get("policies") or [show.get("policy")]
-    learned = {
-        row.policy: row.learning
+    learned = [
+        (row.policy, row.learning)
         for row in artefact.counted
         if row.learning is not None and (row.policy in shown or shown == [None])
-    }
-    settings = sorted({_words(one) for one in learned.values() if one is not None})
-    if not settings:
+    ]
+    seeds: dict[str, set[int]] = {}
+    for _, learning in learned:
+        seeds.setdefault(_words(learning), set()).add(learning.seed)
+    if not learned:
         return ""
-    return (
-        f"{', '.join(sorted(learned))}: Q-learning on the mini-batch itself, {'; '.join(settings)}."
-    )
+    policies = ", ".join(sorted({policy for policy, _ in learned}))
+    settings = "; ".join(f"{words}, {_seeds(seeds[words])}" for words in sorted(seeds))
+    return f"{policies}: Q-learning on the mini-batch itself, {settings}."
 
 
 def missing_count_notes(artefact: Artefact) -> list[str]:
@@ -77,5 +81,10 @@ def missing_count_notes(artefact: Artefact) -> list[str]:
 def _words(learning: LearningSettings) -> str:
     return (
         f"variant {learning.variant}, fallback {learning.fallback}, at most {learning.trials} "
-        f"trials, seed {learning.seed}"
+        f"trials"
     )
+
+
+def _seeds(seeds: Collection[int]) -> str:
+    """As "seed 0", or "seeds 0, 1, 2"."""
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, sorted(seeds)))}"

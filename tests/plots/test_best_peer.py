@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from harness.planning.artefacts import Choices, PlannedTrial, plan_artefact
 from harness.planning.compose import Composer
+from harness.records.stats import Summary
 from harness.values.places import CONF_DIR
 from plots.numbers.best_peer import best_peer, peer_names, ratio_words
 from plots.numbers.gather import gather
@@ -51,6 +53,23 @@ def test_a_peer_that_is_faster_is_told_as_such() -> None:
     assert best is not None
     assert ratio_words(best.ratio) == "0.50"
     assert ratio_words(Measured("timeout")) == "timeout"
+
+
+def test_the_ends_of_a_ratio_are_rounded_outwards() -> None:
+    whole = Summary(median=1.029, low=0.995, high=1.0401, n_rounds=6)
+    assert ratio_words(Measured("ok", whole)) == "1.03 [0.99-1.05]"
+    assert ratio_words(Measured("ok", replace(whole, low=1.1, high=1.2))) == "1.03 [1.10-1.20]"
+
+
+def test_a_number_with_warnings_has_its_dagger() -> None:
+    doubtful = point("quick", 200, 200, warnings=["busy"])
+    best = best_peer([point("ours", 300, 300), doubtful], "ours", PEERS)
+    assert best is not None
+    assert best.has_warnings
+    assert ratio_words(best.ratio).endswith("]†")
+    sound = best_peer([point("ours", 300), point("quick", 200)], "ours", PEERS)
+    assert sound is not None
+    assert not sound.has_warnings
 
 
 def test_every_framework_is_a_peer_the_slow_ones_too() -> None:

@@ -116,6 +116,7 @@ def test_learning_shows_the_largest_mini_batch_and_the_paper(choices: Choices) -
     assert [str(cell) for cell in rows["Lattice-LSTM"][1:3]] == ["0.500", "50"]
     assert [str(cell) for cell in rows["Lattice-LSTM"][-2:]] == ["21.733", "1000"]
     assert any("variant released, fallback last" in note for note in table.notes)
+    assert any(note.endswith("at most 1000 trials, seeds 0, 1, 2, 3, 4.") for note in table.notes)
     assert any("NVIDIA V100" in note for note in table.notes)
 
 

@@ -10,6 +10,8 @@ wildcard_constraints:
 rule all:
     input:
         f"{RESULTS}/report.html",
+    message:
+        f"all is drawn: {RESULTS}/report.html"
 
 rule draw_all:
     input:

@@ -17,6 +17,8 @@ rule all:
         f"{RESULTS}/report.html",
         TRIALS_CSV,
         [] if PLACE else records_of(PLANS), # also where what is drawn of them is there
+    message: # in place of the names of all records
+        f"all is drawn: {RESULTS}/report.html"
 
 # Every table and figure, without the report.
 rule draw_all:
