@@ -1,4 +1,4 @@
-"""`bench-try`: a first result, in about a minute: three systems on one workload, measured and drawn.
+"""`bench-try`: a first result in about a minute: three systems on one workload, a table, a picture.
 
     bench-try [results_dir=FOLDER]
 
