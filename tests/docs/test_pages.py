@@ -13,7 +13,13 @@ from harness.engine.switches import CHOICES, Switches
 from harness.planning.grid import experiment_names
 from harness.records.record import STATUSES, Record
 from harness.values.places import ROOT
-from scripts import draw_answers, draw_artefacts
+from scripts import (
+    answer_folders,
+    draw_answers,
+    draw_artefacts,
+    draw_kept_runs,
+    draw_strategies,
+)
 from scripts.campaign_parts.case import found_classes
 from scripts.marked_page import END, MarkedPage
 
@@ -64,6 +70,20 @@ def test_the_answers_of_the_readme_are_those_of_the_committed_records() -> None:
     assert found.count("\n") > 3
 
 
+def test_the_strategies_of_the_readme_are_those_of_the_committed_records() -> None:
+    found = draw_strategies.table()
+    assert draw_strategies.PAGE.written == found.strip(), "run python -m scripts.draw_strategies"
+    head, _, *rows = found.splitlines()
+    assert {"Cavs", "DyNet", "ED-Batch", "ACRoBat"} <= {cell.strip() for cell in head.split("|")}
+    assert rows
+
+
+@pytest.mark.parametrize("name", draw_kept_runs.TABLES)
+def test_the_tables_of_a_kept_run_are_those_of_its_records(name: str) -> None:
+    found, page = draw_kept_runs.drawn(name), draw_kept_runs.page_of(name)
+    assert page.written == found.strip(), "run python -m scripts.draw_kept_runs"
+
+
 def test_answers_of_a_headline_are_all_of_the_first_folder_that_has_any(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -72,17 +92,18 @@ def test_answers_of_a_headline_are_all_of_the_first_folder_that_has_any(
         "old": [("trees", "old"), ("trees", "more"), ("words", "old")],
     }
     monkeypatch.setattr(
-        draw_answers,
+        answer_folders,
         "answers",
         lambda folder: SimpleNamespace(scale=f"of {folder.name}", pairs=found[folder.name]),
     )
     monkeypatch.setattr(
-        draw_answers,
+        answer_folders,
         "answers_of",
         lambda one: [SimpleNamespace(task=task, said=said) for task, said in one.pairs],
     )
-    monkeypatch.setattr(draw_answers, "_row", lambda one, scale: f"{one.task} {one.said} {scale}")
-    rows = draw_answers.rows_of([Path("new"), Path("old")])
+    rows = answer_folders.rows_of(
+        [Path("new"), Path("old")], lambda one, scale: f"{one.task} {one.said} {scale}"
+    )
     assert rows == ["trees new of new", "words old of old"]
 
 

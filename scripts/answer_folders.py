@@ -1,0 +1,49 @@
+"""The committed folders that answer for the README, the latest first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from harness.values.places import ROOT
+from plots.numbers.artefact import Artefact
+from plots.numbers.drawable import drawable
+from plots.numbers.gather import gather
+from plots.numbers.sources import Elsewhere
+from plots.tables.answers import Answer, answers_of
+
+REFERENCE = ROOT / "results" / "reference"
+# All rows of a headline are of the first folder that has any.
+FOLDERS = (
+    REFERENCE / "amd-epyc-2cpu-2026-11-23" / "headlines",
+    REFERENCE / "amd-epyc-2cpu" / "medium",
+)
+
+
+def answers(folder: Path) -> Artefact:
+    """The artefact of that name, from committed records."""
+    found = drawable({"records": folder}, os.environ, "answers")
+    part = found.drawn["answers"]
+    return gather("answers", found.choices, part.trials, part.sweeps, Elsewhere(found.held))
+
+
+def rows_of(folders: Sequence[Path], row_of: Callable[[Answer, str], str | None]) -> list[str]:
+    """A row for each workload that has one, from the first folder that has any of its headline.
+
+    row_of: the row of a workload at a scale; None where a number is missing for it.
+    """
+    found: dict[str, list[str]] = {}
+    for folder in folders:
+        of_folder: dict[str, list[str]] = {}
+        artefact = answers(folder)
+        for one in answers_of(artefact):
+            if row := row_of(one, artefact.scale):
+                of_folder.setdefault(one.task, []).append(row)
+        found = of_folder | found
+    return [row for rows in found.values() for row in rows]
+
+
+def markdown(columns: Sequence[str], rows: Sequence[str]) -> str:
+    """A whole table."""
+    return "\n".join([f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *rows]) + "\n"

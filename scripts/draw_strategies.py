@@ -1,0 +1,58 @@
+"""Write what strategies come to on one engine into README.md, from the committed records.
+
+python -m scripts.draw_strategies
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.planning.kinds import read_systems
+from harness.values.places import CONF_DIR, ROOT
+from plots.numbers.fastest import TIME, TIMED_INSTANCES
+from plots.numbers.points import speedup_of
+from plots.numbers.table import DAGGER, EN_DASH, three_digits
+from plots.tables.answers import Answer
+from plots.words.trial_cells import find
+from scripts.answer_folders import FOLDERS, markdown, rows_of
+from scripts.marked_page import MarkedPage
+
+PAGE = MarkedPage(ROOT / "README.md", "draw_strategies")
+KIND, BASE = "strategy", "vertex"
+N_STRATEGIES = 3  # with fewer it is no comparison of strategies
+
+
+def table(folders: Sequence[Path] = FOLDERS) -> str:
+    """A row for each workload of which the engine and several strategies of others have a number."""
+    others = {
+        one.name: one.label.removesuffix(f" {KIND}")
+        for one in read_systems(CONF_DIR)
+        if one.kind == KIND and one.name != BASE
+    }
+
+    def row_of(answer: Answer, scale: str) -> str | None:
+        cells = [_gain(answer, name) for name in others]
+        if sum(cell != EN_DASH for cell in cells) < N_STRATEGIES:
+            return None
+        return f"| {' | '.join((answer.workload, scale, *cells))} |"
+
+    return markdown(("workload", "scale", *others.values()), rows_of(folders, row_of))
+
+
+def _gain(answer: Answer, preset: str) -> str:
+    """The engine's speed over a preset's."""
+    ours, its = (find(answer.headline, system=one, **answer.settings) for one in (BASE, preset))
+    gain = speedup_of(its, ours, TIME, TIMED_INSTANCES)
+    if gain.summary is None:
+        return EN_DASH
+    return three_digits(gain.summary.median) + (DAGGER if gain.warnings else "")
+
+
+def main() -> None:
+    """Write the page again."""
+    PAGE.write(table())
+
+
+if __name__ == "__main__":
+    main()

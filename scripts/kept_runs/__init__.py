@@ -1,0 +1,1 @@
+"""Tables of committed runs of `bench -m` that no artefact draws: what a folder's README shows."""
