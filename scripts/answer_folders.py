@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from harness.values.places import ROOT
@@ -13,9 +13,12 @@ from plots.numbers.gather import gather
 from plots.numbers.sources import Elsewhere
 from plots.tables.answers import Answer, answers_of
 
+Cells = Sequence[str]
+
 REFERENCE = ROOT / "results" / "reference"
 # All rows of a headline are of the first folder that has any.
 FOLDERS = (
+    REFERENCE / "amd-epyc-2cpu-2026-11-23" / "paper",
     REFERENCE / "amd-epyc-2cpu-2026-11-23" / "headlines",
     REFERENCE / "amd-epyc-2cpu" / "medium",
 )
@@ -28,14 +31,14 @@ def answers(folder: Path) -> Artefact:
     return gather("answers", found.choices, part.trials, part.sweeps, Elsewhere(found.held))
 
 
-def rows_of(folders: Sequence[Path], row_of: Callable[[Answer, str], str | None]) -> list[str]:
+def rows_of(folders: Sequence[Path], row_of: Callable[[Answer, str], Cells | None]) -> list[Cells]:
     """A row for each workload that has one, from the first folder that has any of its headline.
 
-    row_of: the row of a workload at a scale; None where a number is missing for it.
+    row_of: the cells of a workload at a scale; None where a number is missing for it.
     """
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[Cells]] = {}
     for folder in folders:
-        of_folder: dict[str, list[str]] = {}
+        of_folder: dict[str, list[Cells]] = {}
         artefact = answers(folder)
         for one in answers_of(artefact):
             if row := row_of(one, artefact.scale):
@@ -44,6 +47,7 @@ def rows_of(folders: Sequence[Path], row_of: Callable[[Answer, str], str | None]
     return [row for rows in found.values() for row in rows]
 
 
-def markdown(columns: Sequence[str], rows: Sequence[str]) -> str:
+def markdown(columns: Cells, rows: Iterable[Cells]) -> str:
     """A whole table."""
-    return "\n".join([f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *rows]) + "\n"
+    lines = [f"| {' | '.join(cells)} |" for cells in (columns, *rows)]
+    return "\n".join([lines[0], f"|{'---|' * len(columns)}", *lines[1:]]) + "\n"

@@ -33,11 +33,11 @@ def table(folders: Sequence[Path] = FOLDERS) -> str:
     return markdown(COLUMNS, rows_of(folders, _row))
 
 
-def _row(answer: Answer, scale: str) -> str | None:
+def _row(answer: Answer, scale: str) -> Sequence[str] | None:
     best = answer.best
     if best is None or answer.engine.summary is None:
         return None
-    cells = (
+    return (
         answer.workload,
         size_of(answer, "hidden_size"),
         scale,
@@ -46,7 +46,6 @@ def _row(answer: Answer, scale: str) -> str | None:
         _speed(speed_of_best(answer)),
         f"**{ratio_words(best.ratio)}**",
     )
-    return f"| {' | '.join(cells)} |"
 
 
 def _speed(measured: Measured) -> str:

@@ -24,20 +24,22 @@ N_STRATEGIES = 3  # with fewer it is no comparison of strategies
 
 
 def table(folders: Sequence[Path] = FOLDERS) -> str:
-    """A row for each workload of which the engine and several strategies of others have a number."""
-    others = {
-        one.name: one.label.removesuffix(f" {KIND}")
-        for one in read_systems(CONF_DIR)
-        if one.kind == KIND and one.name != BASE
-    }
+    """A row for each workload of which the engine and several strategies of others have a number.
 
-    def row_of(answer: Answer, scale: str) -> str | None:
-        cells = [_gain(answer, name) for name in others]
-        if sum(cell != EN_DASH for cell in cells) < N_STRATEGIES:
+    A strategy without any number has no column.
+    """
+    others = [one for one in read_systems(CONF_DIR) if one.kind == KIND and one.name != BASE]
+
+    def row_of(answer: Answer, scale: str) -> list[str] | None:
+        gains = [_gain(answer, one.name) for one in others]
+        if sum(gain != EN_DASH for gain in gains) < N_STRATEGIES:
             return None
-        return f"| {' | '.join((answer.workload, scale, *cells))} |"
+        return [answer.workload, scale, *gains]
 
-    return markdown(("workload", "scale", *others.values()), rows_of(folders, row_of))
+    rows = rows_of(folders, row_of)
+    columns = ["workload", "scale", *(one.label.removesuffix(f" {KIND}") for one in others)]
+    told = [k for k in range(len(columns)) if any(row[k] != EN_DASH for row in rows)]
+    return markdown([columns[k] for k in told], ([row[k] for k in told] for row in rows))
 
 
 def _gain(answer: Answer, preset: str) -> str:

@@ -102,9 +102,9 @@ def test_answers_of_a_headline_are_all_of_the_first_folder_that_has_any(
         lambda one: [SimpleNamespace(task=task, said=said) for task, said in one.pairs],
     )
     rows = answer_folders.rows_of(
-        [Path("new"), Path("old")], lambda one, scale: f"{one.task} {one.said} {scale}"
+        [Path("new"), Path("old")], lambda one, scale: [one.task, one.said, scale]
     )
-    assert rows == ["trees new of new", "words old of old"]
+    assert rows == [["trees", "new", "of new"], ["words", "old", "of old"]]
 
 
 def test_a_part_is_written_in_its_place(tmp_path: Path) -> None:
