@@ -20,12 +20,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.commands.collect import pack
+from harness.commands.collect import pack_held, records_in
 from harness.commands.draw import draw_held
-from harness.counts.places import packed_files
+from harness.counts.places import Held, counts_in, packed_files
 from harness.errors import BenchError, ConfigError
 from harness.planning.grid import SCALES
+from harness.records.record import Record
 from harness.records.whole_files import replace_whole
+from harness.trials.spec import TrialSpec
 from plots.numbers.drawable import Drawable, drawable
 from plots.writing.small_picture import small_picture
 
@@ -49,7 +51,8 @@ def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> li
     """Write the committed folder, and return in words what is in it."""
     _check_folder(folder)
     places = [raw if (raw := place / "raw").is_dir() else place for place in results]
-    words = [pack(places, folder, latest=True)]
+    records = tuple(map(without_data_root, records_in(places, latest=True)))
+    words = [pack_held(Held(records, tuple(counts_in(places))), folder, places)]
     with tempfile.TemporaryDirectory() as drawn:
         config = {"records": folder, "results_dir": drawn, "data_root": flags.data_root}
         found = drawable(config | {"scale": flags.scale}, os.environ)
@@ -65,6 +68,15 @@ def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> li
     left_out = [name for name in found.drawn if name not in names]
     note = f"left out, since most records are missing (--partial keeps them): {', '.join(left_out)}"
     return [*words, *found.lines, *([note] if left_out else [])]
+
+
+def without_data_root(record: Record) -> Record:
+    """The record as of inputs in the default folder: where they lay says nothing elsewhere."""
+    lay, default = f"data_root={record.config.get('data_root')}", f"data_root={TrialSpec.data_root}"
+    command = " ".join(default if word == lay else word for word in record.command.split(" "))
+    elsewhere = {"data_root": TrialSpec.data_root, "command": command}
+    config = record.config | {key: elsewhere[key] for key in elsewhere.keys() & record.config}
+    return record.model_copy(update={"config": config, "command": command})
 
 
 def _check_folder(folder: Path) -> None:

@@ -101,10 +101,11 @@ def pack(places: Sequence[Path], folder: Path, *, latest: bool) -> str:
     would keep packed records that the places do not hold.
     """
     records, counts = records_in(places, latest=latest), counts_in(places)
-    return _pack(Held(tuple(records), tuple(counts)), folder, places)
+    return pack_held(Held(tuple(records), tuple(counts)), folder, places)
 
 
-def _pack(held: Held, folder: Path, places: Sequence[Path]) -> str:
+def pack_held(held: Held, folder: Path, places: Sequence[Path]) -> str:
+    """Pack what `places` hold, and return in words what that was; raises RecordError as `pack`."""
     records, counts = held.records, held.counts
     if not records and not counts:
         raise RecordError(_nothing_in(places))
@@ -135,7 +136,7 @@ def _merge(options: argparse.Namespace) -> None:
         for kind, held in by_kind.items():
             kept = _newest(held) if options.latest else held
             check_builds(kept.records)
-            tell(_pack(kept, options.pack / kind, options.places))
+            tell(pack_held(kept, options.pack / kind, options.places))
         tell(f"to draw them side by side: snakemake all --config records={options.pack}")
         return
     rows = [row for held in by_kind.values() for row in _shown(held.records)]

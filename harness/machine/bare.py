@@ -55,15 +55,13 @@ class _Model(StructModel):
         """The same of a value: nobody owns it."""
         owner, parent, *_ = self.get_argument_type()
         data, shape = _parts(builder, value)
-        n_bytes = self._array.get_member_fe_type("data").dtype.bitwidth // 8
-        strides = [_number(n_bytes)]
-        for length in reversed(shape[1:]):
-            strides.insert(0, builder.mul(length, strides[0]))
+        n_bytes = _number(self._array.get_member_fe_type("data").dtype.bitwidth // 8)
+        strides = _strides(builder, shape, n_bytes)
         n_items = shape[0]
         for length in shape[1:]:
             n_items = builder.mul(n_items, length)
         nobody = (ir.Constant(owner, None), ir.Constant(parent, None))
-        return (*nobody, n_items, _number(n_bytes), data, tuple(shape), tuple(strides))
+        return (*nobody, n_items, n_bytes, data, tuple(shape), tuple(strides))
 
 
 register_default(Bare)(_Model)
@@ -77,6 +75,14 @@ def _parts(builder: Any, value: Any) -> tuple[Any, list[Any]]:
     """Address and lengths."""
     data, *shape = [builder.extract_value(value, k) for k in range(len(value.type.elements))]
     return data, shape
+
+
+def _strides(builder: Any, shape: list[Any], n_bytes: Any) -> list[Any]:
+    """Of rows one behind the other; n_bytes: of one element."""
+    strides = [n_bytes]
+    for length in reversed(shape[1:]):
+        strides.insert(0, builder.mul(length, strides[0]))
+    return strides
 
 
 def packed(context: Any, builder: Any, kind: Bare, data: Any, shape: list[Any]) -> Any:
@@ -165,9 +171,7 @@ def _array_of(_typing: Any, of: Any) -> Any:
     def generate(context: Any, builder: Any, _: Any, values: Any) -> Any:
         data, shape = _parts(builder, values[0])
         n_bytes = _number(context.get_abi_sizeof(context.get_data_type(array.dtype)))
-        strides = [n_bytes]
-        for length in reversed(shape[1:]):
-            strides.insert(0, builder.mul(length, strides[0]))
+        strides = _strides(builder, shape, n_bytes)
         made: Any = make_array
         found = made(array)(context, builder)
         fill: Any = populate_array

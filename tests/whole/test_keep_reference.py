@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from io import BytesIO
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from harness.commands.collect import records_in
 from harness.planning.artefacts import Choices, choices_from, plan_artefact
 from harness.planning.compose import Composer
 from plots.writing.small_picture import N_COLORS, small_picture
@@ -78,6 +80,21 @@ def test_a_folder_of_results_becomes_a_committed_one_again_and_again(
     assert {name: more[name] for name in first if name != "README.md"} == {
         name: text for name, text in first.items() if name != "README.md"
     }
+
+
+def test_where_inputs_lay_is_not_committed(choices: Choices) -> None:
+    elsewhere = dataclasses.replace(choices, data_root=Path("/home/somebody/data"))
+    write_made_up_records(plan_artefact(TABLE, elsewhere, Composer(choices.conf_dir)), elsewhere)
+    record, *_ = records_in([choices.results_dir / "raw"], latest=True)
+    typed = "bench data_root=/home/somebody/data results_dir=results seed=1"
+    config = record.config | {"data_root": "/home/somebody/data", "command": typed}
+    record = record.model_copy(update={"config": config, "command": typed})
+
+    kept = keep_reference.without_data_root(record)
+    assert "/home/somebody/data" in record.model_dump_json()
+    assert "somebody" not in kept.model_dump_json()
+    assert kept.command == kept.config["command"] == "bench data_root=data results_dir=results seed=1"
+    assert kept.trial_id == record.trial_id
 
 
 def test_a_folder_of_something_else_stays(

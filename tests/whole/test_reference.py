@@ -16,7 +16,7 @@ from harness.commands.collect import collect
 from harness.commands.draw import draw_held
 from harness.counts.places import COUNTS
 from harness.planning.grid import SCALES
-from harness.records.packed import RECORDS
+from harness.records.packed import RECORDS, read_packed
 from harness.values.places import ROOT
 from plots.numbers.drawable import drawable
 from plots.numbers.points import NOT_MEASURED, NOT_PLANNED
@@ -46,6 +46,12 @@ def test_there_is_no_folder_of_a_trial_and_nothing_superseded() -> None:
     for folder in FOLDERS:
         assert (folder / "README.md").is_file()
         assert (folder.parent / "README.md").is_file()
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_records_name_no_place_of_the_machine_that_measured(folder: Path) -> None:
+    lines = read_packed(folder / RECORDS) if (folder / RECORDS).exists() else []
+    assert not [line for line in lines if re.search(rb"(?<![\w.])/(work|home|root|tmp)/", line)]
 
 
 def test_every_link_leads_to_a_file() -> None:
