@@ -93,7 +93,9 @@ def test_where_inputs_lay_is_not_committed(choices: Choices) -> None:
     kept = keep_reference.without_data_root(record)
     assert "/home/somebody/data" in record.model_dump_json()
     assert "somebody" not in kept.model_dump_json()
-    assert kept.command == kept.config["command"] == "bench data_root=data results_dir=results seed=1"
+    assert (
+        kept.command == kept.config["command"] == "bench data_root=data results_dir=results seed=1"
+    )
     assert kept.trial_id == record.trial_id
 
 
