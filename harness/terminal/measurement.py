@@ -13,10 +13,11 @@ from harness.measuring.launch import record_unmeasured, run_tracer, run_worker
 from harness.measuring.turns import turns
 from harness.planning.nodes import Nodes
 from harness.records.output_paths import check_room
-from harness.records.record import Record, find_record, trial_of
+from harness.records.record import Record, find_record
 from harness.records.watched_folders import WatchedFolders
 from harness.terminal.ending import complain
-from harness.terminal.reporting import Reporter, outcome_words, summary, totals, trial_words
+from harness.terminal.reporting import Reporter, outcome_words, summary, totals
+from harness.terminal.telling_apart import words_of_all
 from harness.trials.sources import source_sha256
 from harness.trials.spec import TrialSpec
 
@@ -72,8 +73,7 @@ def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more
         Reporter(len(planned)) as reporter,
         WatchedFolders() as folders,
     ):
-        for one in planned:
-            words = trial_words(trial_of(one.spec))
+        for one, words in zip(planned, words_of_all([one.spec for one in planned]), strict=True):
             reporter.starts(words)
             try:
                 folders.check(one.folder)
