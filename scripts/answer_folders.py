@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from harness.values.places import ROOT
 from plots.numbers.artefact import Artefact
@@ -24,24 +26,40 @@ FOLDERS = (
 )
 
 
-def answers(folder: Path) -> Artefact:
+class Sitting(NamedTuple):
+    """Where the numbers of a folder are from: at which scale, and on which CPU."""
+
+    scale: str
+    cpu: str
+
+
+def answers(folder: Path) -> tuple[Artefact, Sitting]:
     """The artefact of that name, from committed records."""
     found = drawable({"records": folder}, os.environ, "answers")
     part = found.drawn["answers"]
-    return gather("answers", found.choices, part.trials, part.sweeps, Elsewhere(found.held))
+    artefact = gather("answers", found.choices, part.trials, part.sweeps, Elsewhere(found.held))
+    cpu = str(found.held.records[0].machine["cpu"])
+    return artefact, Sitting(artefact.scale, cpu_words(cpu))
 
 
-def rows_of(folders: Sequence[Path], row_of: Callable[[Answer, str], Cells | None]) -> list[Cells]:
+def cpu_words(name: str) -> str:
+    """A processor's name without what all of its maker's have in theirs."""
+    return " ".join(re.sub(r"\((R|TM)\)|\b(CPU|Processor)\b", " ", name).split())
+
+
+def rows_of(
+    folders: Sequence[Path], row_of: Callable[[Answer, Sitting], Cells | None]
+) -> list[Cells]:
     """A row for each workload that has one, from the first folder that has any of its headline.
 
-    row_of: the cells of a workload at a scale; None where a number is missing for it.
+    row_of: the cells of a workload of a sitting; None where a number is missing for it.
     """
     found: dict[str, list[Cells]] = {}
     for folder in folders:
         of_folder: dict[str, list[Cells]] = {}
-        artefact = answers(folder)
+        artefact, sitting = answers(folder)
         for one in answers_of(artefact):
-            if row := row_of(one, artefact.scale):
+            if row := row_of(one, sitting):
                 of_folder.setdefault(one.task, []).append(row)
         found = of_folder | found
     return [row for rows in found.values() for row in rows]

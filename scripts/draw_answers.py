@@ -13,7 +13,7 @@ from plots.numbers.best_peer import ratio_words
 from plots.numbers.points import Measured
 from plots.numbers.table import DAGGER
 from plots.tables.answers import Answer, size_of, speed_of_best
-from scripts.answer_folders import FOLDERS, markdown, rows_of
+from scripts.answer_folders import FOLDERS, Sitting, markdown, rows_of
 from scripts.marked_page import MarkedPage
 
 PAGE = MarkedPage(ROOT / "README.md", "draw_answers")
@@ -21,6 +21,7 @@ COLUMNS = (
     "workload",
     "hidden",
     "scale",
+    "CPU",
     "engine, instances/s",
     "best peer (of)",
     "its instances/s",
@@ -33,14 +34,14 @@ def table(folders: Sequence[Path] = FOLDERS) -> str:
     return markdown(COLUMNS, rows_of(folders, _row))
 
 
-def _row(answer: Answer, scale: str) -> Sequence[str] | None:
+def _row(answer: Answer, sitting: Sitting) -> Sequence[str] | None:
     best = answer.best
     if best is None or answer.engine.summary is None:
         return None
     return (
         answer.workload,
         size_of(answer, "hidden_size"),
-        scale,
+        *sitting,
         _speed(answer.engine),
         f"{answer.headline.label(best.system)} ({best.n_peers})",
         _speed(speed_of_best(answer)),

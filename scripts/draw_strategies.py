@@ -15,7 +15,7 @@ from plots.numbers.points import speedup_of
 from plots.numbers.table import DAGGER, EN_DASH, three_digits
 from plots.tables.answers import Answer
 from plots.words.trial_cells import find
-from scripts.answer_folders import FOLDERS, markdown, rows_of
+from scripts.answer_folders import FOLDERS, Sitting, markdown, rows_of
 from scripts.marked_page import MarkedPage
 
 PAGE = MarkedPage(ROOT / "README.md", "draw_strategies")
@@ -30,14 +30,14 @@ def table(folders: Sequence[Path] = FOLDERS) -> str:
     """
     others = [one for one in read_systems(CONF_DIR) if one.kind == KIND and one.name != BASE]
 
-    def row_of(answer: Answer, scale: str) -> list[str] | None:
+    def row_of(answer: Answer, sitting: Sitting) -> list[str] | None:
         gains = [_gain(answer, one.name) for one in others]
         if sum(gain != EN_DASH for gain in gains) < N_STRATEGIES:
             return None
-        return [answer.workload, scale, *gains]
+        return [answer.workload, *sitting, *gains]
 
     rows = rows_of(folders, row_of)
-    columns = ["workload", "scale", *(one.label.removesuffix(f" {KIND}") for one in others)]
+    columns = ["workload", "scale", "CPU", *(one.label.removesuffix(f" {KIND}") for one in others)]
     told = [k for k in range(len(columns)) if any(row[k] != EN_DASH for row in rows)]
     return markdown([columns[k] for k in told], ([row[k] for k in told] for row in rows))
 

@@ -29,7 +29,7 @@ COMPILERS = (numba.__version__, llvmlite.__version__, np.__version__)
 
 @functools.cache
 def stamp_of(names: tuple[str, ...]) -> str:
-    """Hash the code of these imported modules and of all that they use of their own package.
+    """Hash the code of these imported modules and of all that they use of ours, or of their own.
 
     What a compiled function can inline stands among its module's globals: what is imported, whose
     modules are followed whatever it is, and constants, whose values count. The versions of those
@@ -54,13 +54,13 @@ def stamp_of(names: tuple[str, ...]) -> str:
 
 
 def _taken_from(name: str) -> list[str]:
-    """Modules of its package that a module's functions may hold once compiled.
+    """Modules of this package, or of its own, that a module's functions may hold once compiled.
 
     By its text, since of a number or a set that was imported nothing tells where it came from.
     """
-    path, package = _file_of(name), name.partition(".")[0]
+    path, packages = _file_of(name), {one.partition(".")[0] for one in (name, __name__)}
     homes = compiled_in(Path(path), name) if path else ()
-    return [home for home in homes if home.partition(".")[0] == package and home in sys.modules]
+    return [home for home in homes if home.partition(".")[0] in packages and home in sys.modules]
 
 
 def _file_of(name: str) -> str | None:

@@ -32,22 +32,23 @@ _CODE, _WORD = ir.IntType(32), ir.IntType(64)
 
 
 class Native:
-    """A compiled function of integers that returns nothing. address: of its machine code."""
+    """A compiled function of integers that returns nothing. address: of its machine code.
+
+    Its errors have constants in them, or nothing: for numbers there would have to be memory.
+    """
 
     @global_compiler_lock  # type: ignore[untyped-decorator]
     def __init__(self, function: Callable[..., Any], signature: str, options: dict[str, Any]):
         self.__wrapped__ = function
         arguments, _ = sigutils.normalize_signature(signature)  # type: ignore[no-untyped-call]
         compiled_for = types.void(*arguments)
-        cache: Any = MachineCode(function, stamp_of((function.__module__,)))
+        cache: Any = MachineCode(function, stamp_of((function.__module__, __name__)))
         found = cache.load_overload(compiled_for, cpu_target.target_context)
         if found is None:
             found = _compiled(function, arguments, options)
             cache.save_overload(compiled_for, found)
         self._kept = found  # the machine code lives as long
         self.address = found.library.get_pointer_to_function(found.fndesc.llvm_func_name)
-        context = cpu_target.target_context  # for errors with numbers among their arguments
-        found.library.codegen.set_env(context.get_env_name(found.fndesc), found.environment)
 
 
 def _compiled(function: Callable[..., Any], arguments: Any, options: dict[str, Any]) -> Any:

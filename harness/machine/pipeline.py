@@ -22,7 +22,6 @@ from numba.core.typed_passes import (
 from numba.core.untyped_passes import (
     FixupArgs,
     IRProcessing,
-    RewriteDynamicRaises,
     TranslateByteCode,
 )
 
@@ -53,7 +52,6 @@ _PASSES: tuple[Any, ...] = (
     FixupArgs,
     IRProcessing,
     StaticRaises,
-    RewriteDynamicRaises,
     NopythonTypeInference,
     AnnotateTypes,
     NativeLowering,

@@ -78,9 +78,9 @@ def test_the_strategies_of_the_readme_are_those_of_the_committed_records() -> No
     assert rows
 
 
-@pytest.mark.parametrize("name", draw_kept_runs.TABLES)
-def test_the_tables_of_a_kept_run_are_those_of_its_records(name: str) -> None:
-    found, page = draw_kept_runs.drawn(name), draw_kept_runs.page_of(name)
+@pytest.mark.parametrize("folder", draw_kept_runs.folders(), ids=lambda path: path.parent.name)
+def test_the_tables_of_a_kept_run_are_those_of_its_records(folder: Path) -> None:
+    found, page = draw_kept_runs.drawn(folder), draw_kept_runs.page_of(folder)
     assert page.written == found.strip(), "run python -m scripts.draw_kept_runs"
 
 
@@ -94,17 +94,23 @@ def test_answers_of_a_headline_are_all_of_the_first_folder_that_has_any(
     monkeypatch.setattr(
         answer_folders,
         "answers",
-        lambda folder: SimpleNamespace(scale=f"of {folder.name}", pairs=found[folder.name]),
+        lambda folder: (found[folder.name], f"of {folder.name}"),
     )
     monkeypatch.setattr(
         answer_folders,
         "answers_of",
-        lambda one: [SimpleNamespace(task=task, said=said) for task, said in one.pairs],
+        lambda pairs: [SimpleNamespace(task=task, said=said) for task, said in pairs],
     )
     rows = answer_folders.rows_of(
-        [Path("new"), Path("old")], lambda one, scale: [one.task, one.said, scale]
+        [Path("new"), Path("old")], lambda one, sitting: [one.task, one.said, sitting]
     )
     assert rows == [["trees", "new", "of new"], ["words", "old", "of old"]]
+
+
+def test_a_processor_is_named_shortly() -> None:
+    names = ("AMD EPYC", "Intel(R) Xeon(R) Processor", "Intel(R) Core(TM) i7-8700 CPU @ 3.20GHz")
+    short = ["AMD EPYC", "Intel Xeon", "Intel Core i7-8700 @ 3.20GHz"]
+    assert [answer_folders.cpu_words(name) for name in names] == short
 
 
 def test_a_part_is_written_in_its_place(tmp_path: Path) -> None:

@@ -27,18 +27,23 @@ from tests.support.in_time import dies_after
 
 needs_futex = pytest.mark.skipif(not HAS_FUTEX, reason="there is nothing to park threads with")
 MakeSpec = Callable[..., TrialSpec]
+NEVER = -1
 
 
 @native("void(int64, int64, int64, int64)", error_model="numpy")
 def _fail(context: int, places: int, batches: int, n: int) -> None:  # pragma: no cover - compiled
-    """Meet n times; at the time that each thread's number is planned for, it raises."""
-    thread, _ = addresses.thread_of(context)
+    """Meet n times; at the time that each thread's number is planned for, it raises.
+
+    Behind the planned numbers stand those at which threads did.
+    """
+    thread, n_threads = addresses.thread_of(context)
     planned = addresses.int64_vector(places, 0)
     for i in range(n):
         if planned[thread] == i:
+            planned[n_threads + thread] = i
             if i % 2:
                 raise MemoryError("no room left")
-            raise IndexError("row", i, thread)
+            raise IndexError("row 7 of 5")
         if not meeting.meet(context):
             return
         addresses.tally_of(context)[0] += 1
@@ -56,7 +61,8 @@ class _Callee:
 
 def _call(planned: list[int], n: int = 9) -> Call:
     """planned: for each thread the meeting at which it raises, -1 for none."""
-    return Call(_Callee(_fail, planned), np.zeros((n, 2), np.int32))
+    numbers = [*planned, *(NEVER for _ in planned)]
+    return Call(_Callee(_fail, numbers), np.zeros((n, 2), np.int32))
 
 
 def _engine_threads() -> int:
@@ -89,14 +95,17 @@ def test_an_error_of_any_thread_comes_out_once_all_have_stopped(planned: list[in
     for _ in range(20):
         for tally in team.tallies:
             tally[:] = 0
-        with pytest.raises(IndexError) as raised:
-            team.run([fine, _call(planned), fine])
-        assert raised.value.args[:2] == ("row", first)
-        assert planned[raised.value.args[2]] == first
+        failing = _call(planned)
+        with pytest.raises(IndexError, match="row 7 of 5"):
+            team.run([fine, failing, fine])
+        at = failing.callee.arrays[0][len(planned) :].tolist()
+        who = [thread for thread, meeting_ in enumerate(at) if meeting_ != NEVER]
+        assert who
+        assert all(at[thread] == planned[thread] == first for thread in who)
         counts = [int(tally[0]) for tally in team.tallies]
         # Who is still on the way out of the last meeting may hear of the error there.
         assert set(counts) <= {9 + first, 8 + first}, "nobody goes on to the next meeting"
-        assert counts[raised.value.args[2]] == 9 + first
+        assert all(counts[thread] == 9 + first for thread in who)
         team.run([fine, fine])  # and the team is as good as before
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -41,7 +42,12 @@ def run_copy(folder: Path) -> list[str]:
     }
     environment = os.environ | paths
     done = subprocess.run(
-        [sys.executable, "-c", RUN], capture_output=True, text=True, check=True, env=environment
+        [sys.executable, "-c", RUN],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+        cwd=folder,
     )
     return done.stdout.split()
 
@@ -55,6 +61,20 @@ def test_an_edited_helper_makes_its_callers_stale(tmp_path: Path) -> None:
     assert run_copy(tmp_path) == ["2", "0", "1"]
     assert run_copy(tmp_path) == ["2", "1", "0"]
     (parts / "helper.py").write_text(HELPER.format(added=10))
+    assert run_copy(tmp_path) == ["11", "0", "1"]
+
+
+def test_an_edited_helper_of_the_harness_makes_functions_of_other_packages_stale(
+    tmp_path: Path,
+) -> None:
+    own = shutil.copytree(ROOT / "harness", tmp_path / "harness")
+    package = tmp_path / "copied"
+    package.mkdir()
+    (own / "helper.py").write_text(HELPER.format(added=1))
+    (package / "caller.py").write_text(CALLER.replace("copied.parts.helper", "harness.helper"))
+    assert run_copy(tmp_path) == ["2", "0", "1"]
+    assert run_copy(tmp_path) == ["2", "1", "0"]
+    (own / "helper.py").write_text(HELPER.format(added=10))
     assert run_copy(tmp_path) == ["11", "0", "1"]
 
 
