@@ -6,10 +6,15 @@ import hashlib
 import importlib
 import linecache
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import ModuleType
 
+from harness.machine.caches import cache_folder
 from harness.machine.compiled import stamp_of
+from harness.machine.forks import in_forks
+from harness.machine.machine_code import FOLDER
+from harness.machine.native import NotKeptError, only_kept
 from harness.machine.source_code import imports_in_text
 
 
@@ -18,6 +23,28 @@ def called_by(source: str) -> tuple[str, ...]:
     ours = __name__.partition(".")[0]
     names = {name for name in imports_in_text(source) if name.partition(".")[0] == ours}
     return tuple(sorted(names))
+
+
+def load_all_generated(sources: Sequence[str], entry: str) -> list[Callable[..., None]]:
+    """As load_generated of each, for functions that are `native`.
+
+    What is not kept yet is compiled by as many processes as there are CPUs, which share it by its
+    lengths.
+    """
+    found = dict[str, Callable[..., None]]()
+
+    def load(source: str) -> None:
+        found[source] = load_generated(source, entry)
+
+    wanted = dict.fromkeys(sources)
+    for source in wanted:
+        with only_kept(), suppress(NotKeptError):
+            load(source)
+    if cache_folder(FOLDER) is not None:  # else nothing would come back of forks
+        in_forks(load, [source for source in wanted if source not in found], len)
+    for source in wanted.keys() - found.keys():
+        load(source)
+    return [found[source] for source in sources]
 
 
 def load_generated(source: str, entry: str) -> Callable[..., None]:

@@ -15,7 +15,6 @@ import pytest
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Result, RunSettings
 from harness.engine.backends.compiled import backend as compiled_backend
-from harness.engine.backends.compiled import loop as compiled_loop
 from harness.engine.cpu_kernels import (
     attention_kernels,
     loss_kernels,
@@ -84,8 +83,12 @@ def interpreted_kernels() -> Iterator[None]:
     """Run generated code as plain Python, since compiling it takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled_backend, "Team", InterpretedTeam)
-        patch.setattr(compiled_loop, "load_generated", _interpreted)
+        patch.setattr(compiled_backend, "load_all_generated", _all_interpreted)
         yield
+
+
+def _all_interpreted(sources: Sequence[str], entry: str) -> list[Callable[..., None]]:
+    return [_interpreted(source, entry) for source in sources]
 
 
 def _interpreted(source: str, entry: str) -> Callable[..., None]:

@@ -25,9 +25,10 @@ from harness.engine.backends.compiled.source import WHOLE_STAGES
 from harness.engine.cpu_kernels import blas, cycles, loss_kernels
 from harness.engine.cpu_kernels.loss_sums import LossSums
 from harness.engine.cpu_kernels.team import Call, Team
+from harness.engine.generated import load_all_generated
 from harness.engine.kept_rounds import KeptRounds, RowRules
 from harness.engine.lowering.abilities import Abilities
-from harness.engine.lowering.plan import Plan, Ref
+from harness.engine.lowering.plan import STAGES, Plan, Ref
 from harness.engine.rows.geometry import Index
 from harness.engine.rows.rounds import ALL_ROWS, Loss, Round, Rounds, Run
 from harness.engine.switches import Switches
@@ -190,19 +191,24 @@ class Backend(backend.Backend):
         return "one function at a time" if too_many else "one call a pass"
 
     def _loop(self, stage: str, type_id: int | None) -> CompiledLoop:
-        key = (stage, type_id)
-        if key not in self._loops:
-            plans = self._plans if type_id is None else {type_id: self._plans[type_id]}
+        if (stage, type_id) not in self._loops:
+            self._make_loops(stage, type_id)
+        return self._loops[stage, type_id]
+
+    def _make_loops(self, needed: str, type_id: int | None) -> None:
+        """Loops of all stages that the functions have, compiled together."""
+        plans = self._plans if type_id is None else {type_id: self._plans[type_id]}
+        profile, half = self.switches.profile, self.switches.precision == "bf16"
+        made: dict[str, CompiledLoop] = {}
+        for stage in STAGES:
             having = {t: plan for t, plan in plans.items() if plan.steps(stage)}
-            self._n_programs += 1
-            self._loops[key] = CompiledLoop(
-                having,
-                stage,
-                self._found,
-                profile=self.switches.profile,
-                half=self.switches.precision == "bf16",
-            )
-        return self._loops[key]
+            if (having or stage == needed) and (stage, type_id) not in self._loops:
+                made[stage] = CompiledLoop(having, stage, self._found, profile=profile, half=half)
+        functions = load_all_generated([loop.text for loop in made.values()], "loop")
+        for (stage, loop), function in zip(made.items(), functions, strict=True):
+            loop.function = function
+            self._loops[stage, type_id] = loop
+        self._n_programs += len(made)
 
     def _ready_loop(self, stage: str) -> CompiledLoop:
         """The loop of all functions, its arrays found."""

@@ -1,0 +1,100 @@
+"""Work is shared with forks: each item once, and whatever goes wrong there is nobody's."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.machine import forks
+from harness.machine.forks import in_forks, shares
+from tests.support.in_time import dies_after
+
+Work = Callable[[int], None]
+
+
+@given(st.lists(st.integers(0, 50)), st.integers(1, 6))
+def test_shares_hold_every_item_once_and_none_is_much_larger(costs: list[int], n: int) -> None:
+    found = shares(costs, float, n)
+    assert sorted(item for share in found for item in share) == sorted(costs)
+    assert len(found) == max(1, min(n, len(costs)))
+    mean = sum(costs) / n
+    assert all(sum(share) <= mean + max(costs) for share in found if share)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Work:
+    """Leaves the number of the process that did it."""
+    return lambda item: (tmp_path / f"{item}").write_text(str(os.getpid())) and None
+
+
+@pytest.fixture
+def _three_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forks, "usable_cpus", lambda: (0, 1, 2))
+
+
+@pytest.mark.usefixtures("_three_cpus")
+def test_each_process_does_its_share(work: Work, tmp_path: Path) -> None:
+    in_forks(work, [1, 2, 3, 4], float)
+    who = {path.name: int(path.read_text()) for path in tmp_path.iterdir()}
+    assert who.keys() == {"1", "2", "3", "4"}
+    assert who["4"] == os.getpid(), "the most costly is done where it is needed"
+    assert len({*who.values()}) == 3
+    assert who["1"] == who["2"] != os.getpid()
+
+
+@pytest.mark.usefixtures("_three_cpus")
+def test_an_error_in_a_fork_leaves_its_items_undone(work: Work, tmp_path: Path) -> None:
+    def fails_elsewhere(item: int) -> None:
+        if os.getpid() != own:
+            raise MemoryError(f"no room for {item}")
+        work(item)
+
+    own = os.getpid()
+    in_forks(fails_elsewhere, [1, 2, 3], float)
+    assert [path.name for path in tmp_path.iterdir()] == ["3"]
+
+
+@pytest.mark.usefixtures("_three_cpus")
+def test_an_own_error_comes_out_when_all_forks_have_ended(work: Work, tmp_path: Path) -> None:
+    def fails_here(item: int) -> None:
+        if os.getpid() == own:
+            raise ValueError("mine")
+        work(item)
+
+    own = os.getpid()
+    with pytest.raises(ValueError, match="mine"):
+        in_forks(fails_here, [1, 2, 3], float)
+    assert {path.name for path in tmp_path.iterdir()} == {"1", "2"}
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+@pytest.mark.usefixtures("_three_cpus")
+def test_a_fork_that_never_ends_is_ended(
+    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hangs_elsewhere(item: int) -> None:
+        while os.getpid() != own:
+            signal.pause()
+        work(item)
+
+    own = os.getpid()
+    monkeypatch.setattr(forks, "MOST_S", 1)
+    with dies_after(60):
+        in_forks(hangs_elsewhere, [1, 2], float)
+    assert [path.name for path in tmp_path.iterdir()] == ["2"]
+
+
+@pytest.mark.parametrize("n_cpus", [1, 4])
+def test_what_nobody_can_share_is_left(
+    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_cpus: int
+) -> None:
+    monkeypatch.setattr(forks, "usable_cpus", lambda: tuple(range(n_cpus)))
+    in_forks(work, [1] if n_cpus > 1 else [1, 2], float)
+    assert not list(tmp_path.iterdir())
