@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from harness.machine.facts import usable_cpus
+from harness.machine.lifeline import die_with_parent
 
 MOST_S = 300  # of a fork: one that waits for a lock that a thread of its parent held never ends
 
@@ -48,11 +49,13 @@ def shares(items: Iterable[T], cost: Callable[[T], float], n_most: int) -> list[
 
 
 def _fork(work: Callable[[T], object], share: Sequence[T]) -> int:
+    parent = os.getpid()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of threads, which a fork has none of and does not ask for
         fork = os.fork()
     if fork == 0:
         try:
+            die_with_parent(parent)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(MOST_S)
             for item in share:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from harness.machine.collector import made_to_stay
-from harness.measuring.lifeline import die_with_parent
+from harness.machine.lifeline import die_with_parent
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -37,7 +37,7 @@ from harness.measuring.child_process import LEFT_OUT, is_out_of_memory
 from harness.measuring.clock import empty_sample_s, stopwatch_of, timed
 from harness.measuring.findings import Findings, record_of
 from harness.measuring.honest_passes import pass_losses, passes_fault
-from harness.measuring.lifeline import end_unless
+from harness.machine.lifeline import end_unless
 from harness.measuring.output import say
 from harness.measuring.passes import (
     instances_per_s,

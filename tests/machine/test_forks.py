@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.machine import forks
 from harness.machine.forks import in_forks, shares
+from harness.values.places import ROOT
 from tests.support.in_time import dies_after
 
 Work = Callable[[int], None]
@@ -89,6 +93,34 @@ def test_a_fork_that_never_ends_is_ended(
     with dies_after(60):
         in_forks(hangs_elsewhere, [1, 2], float)
     assert [path.name for path in tmp_path.iterdir()] == ["2"]
+
+
+ORPHAN = """
+import os, signal
+from harness.machine import forks
+
+own = os.getpid()
+forks.usable_cpus = lambda: (0, 1)
+
+def work(item):
+    if os.getpid() == own:
+        signal.pause()
+    print(os.getpid(), flush=True)
+    signal.pause()
+
+forks.in_forks(work, [1, 2], float)
+"""
+
+
+def test_a_fork_ends_with_its_parent() -> None:
+    command = [sys.executable, "-c", ORPHAN]
+    with dies_after(120), subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as parent:
+        assert parent.stdout is not None
+        fork = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+        parent.wait()
+        assert parent.stdout.read() == b"", "nobody holds the other end any more"
+    assert not fork.is_running() or fork.status() == psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.parametrize("n_cpus", [1, 4])
