@@ -18,8 +18,8 @@ from harness.counts.plan import PlannedCount
 from harness.counts.request import Request, Source
 from harness.counts.row import AnyCount, CountRow, FailedCount, Failure
 from harness.errors import BenchError, DataError, ScheduleError, UnsupportedTrial
-from harness.measuring.child_process import is_out_of_memory
 from harness.machine.lifeline import die_with_parent
+from harness.measuring.child_process import is_out_of_memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from harness.errors import BenchError, OutputError, ScheduleError, UnsupportedTr
 from harness.machine.collector import made_to_stay
 from harness.machine.disturbance import Disturbance
 from harness.machine.gpus import sm_clock_mhz
+from harness.machine.lifeline import end_unless
 from harness.machine.memory import (
     forget_peak_memory,
     give_back_memory,
@@ -37,7 +38,6 @@ from harness.measuring.child_process import LEFT_OUT, is_out_of_memory
 from harness.measuring.clock import empty_sample_s, stopwatch_of, timed
 from harness.measuring.findings import Findings, record_of
 from harness.measuring.honest_passes import pass_losses, passes_fault
-from harness.machine.lifeline import end_unless
 from harness.measuring.output import say
 from harness.measuring.passes import (
     instances_per_s,

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.measuring.launch import run_worker
 from harness.machine.lifeline import FORKED
+from harness.measuring.launch import run_worker
 from harness.records.record import Record, read_record
 from harness.trials.spec import Limits, TrialSpec
 from tests.support.misbehaving import FIRST, FLOOD_BYTES, LAST
