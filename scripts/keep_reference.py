@@ -33,6 +33,7 @@ from plots.writing.small_picture import small_picture
 
 KEPT = {"tables": (".md", ".csv"), "figures": (".csv", ".png")}
 WIDTH = 1000  # of pictures, in pixels
+DEFAULTS = {"data_root": TrialSpec.data_root, "results_dir": "results"}  # if nobody names another
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,7 +52,7 @@ def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> li
     """Write the committed folder, and return in words what is in it."""
     _check_folder(folder)
     places = [raw if (raw := place / "raw").is_dir() else place for place in results]
-    records = tuple(map(without_data_root, records_in(places, latest=True)))
+    records = tuple(map(without_places, records_in(places, latest=True)))
     words = [pack_held(Held(records, tuple(counts_in(places))), folder, places)]
     with tempfile.TemporaryDirectory() as drawn:
         config = {"records": folder, "results_dir": drawn, "data_root": flags.data_root}
@@ -70,11 +71,13 @@ def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> li
     return [*words, *found.lines, *([note] if left_out else [])]
 
 
-def without_data_root(record: Record) -> Record:
-    """The record as of inputs in the default folder: where they lay says nothing elsewhere."""
-    lay, default = f"data_root={record.config.get('data_root')}", f"data_root={TrialSpec.data_root}"
-    command = " ".join(default if word == lay else word for word in record.command.split(" "))
-    elsewhere = {"data_root": TrialSpec.data_root, "command": command}
+def without_places(record: Record) -> Record:
+    """The record as of default folders: where inputs and records lay says nothing elsewhere."""
+    words = [word.partition("=") for word in record.command.split(" ")]
+    command = " ".join(f"{key}{sign}{DEFAULTS.get(key, at)}" for key, sign, at in words)
+    elsewhere = {"data_root": DEFAULTS["data_root"], "command": command}
+    if cache_dir := record.config.get("cache_dir"):
+        elsewhere["cache_dir"] = f"{DEFAULTS['results_dir']}/{Path(cache_dir).name}"
     config = record.config | {key: elsewhere[key] for key in elsewhere.keys() & record.config}
     return record.model_copy(update={"config": config, "command": command})
 

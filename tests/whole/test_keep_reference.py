@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from io import BytesIO
 from pathlib import Path
 
@@ -82,20 +81,20 @@ def test_a_folder_of_results_becomes_a_committed_one_again_and_again(
     }
 
 
-def test_where_inputs_lay_is_not_committed(choices: Choices) -> None:
-    elsewhere = dataclasses.replace(choices, data_root=Path("/home/somebody/data"))
-    write_made_up_records(plan_artefact(TABLE, elsewhere, Composer(choices.conf_dir)), elsewhere)
+def test_where_inputs_and_records_lay_is_not_committed(choices: Choices) -> None:
+    write_made_up_records(plan_artefact(TABLE, choices, Composer(choices.conf_dir)), choices)
     record, *_ = records_in([choices.results_dir / "raw"], latest=True)
-    typed = "bench data_root=/home/somebody/data results_dir=results seed=1"
-    config = record.config | {"data_root": "/home/somebody/data", "command": typed}
+    typed = "bench -m data_root=/home/somebody/data results_dir=/tmp/somebody seed=1,2"
+    places = {"data_root": "/home/somebody/data", "cache_dir": "/tmp/somebody/.oracle"}
+    config = record.config | places | {"command": typed}
     record = record.model_copy(update={"config": config, "command": typed})
 
-    kept = keep_reference.without_data_root(record)
-    assert "/home/somebody/data" in record.model_dump_json()
+    kept = keep_reference.without_places(record)
+    assert "somebody" in record.model_dump_json()
     assert "somebody" not in kept.model_dump_json()
-    assert (
-        kept.command == kept.config["command"] == "bench data_root=data results_dir=results seed=1"
-    )
+    assert kept.command == kept.config["command"]
+    assert kept.command == "bench -m data_root=data results_dir=results seed=1,2"
+    assert kept.config["cache_dir"] == "results/.oracle"
     assert kept.trial_id == record.trial_id
 
 
