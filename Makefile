@@ -1,4 +1,4 @@
-# make try: a first result, in two or three minutes with the install.  make all: every table and figure.
+# make try: a first result, in two to four minutes with the install.  make all: every table and figure.
 # make medium: the same at a scale worth looking at.
 # make test: the test suite, style and types among it.
 # make test-quick: the part of it to run at every change.  All install what they need.
