@@ -90,6 +90,7 @@ def compiled_with(*, constants: bool = True, **options: Any) -> Callable[[Functi
 
     def compile_it(function: Function) -> Function:
         # Whoever calls it, and is compiled first: numba's callees take over what is not said.
+        # Nobody calls it from C, which numba would compile another entry for.
         dispatcher = numba.njit(**{"_nrt": True, "no_cfunc_wrapper": True, **options})(function)
         if not constants:
             _take_no_constants(dispatcher)
