@@ -11,32 +11,29 @@ from harness.records.record import trial_of
 from harness.terminal.reporting import trial_words
 from harness.trials.spec import TrialSpec
 
+Options = Mapping[str, Any]  # by keys as they are typed, with dots
+
 _PARTS = {"system_options": "system", "model_options": "model", "dataset_options": "dataset"}
 
 
 def words_of_all(specs: Sequence[TrialSpec]) -> list[str]:
     """As trial_words, with the options by which trials differ that it calls the same."""
-    alike = defaultdict(list)
-    for spec in specs:
-        alike[trial_words(trial_of(spec))].append(spec)
-    apart = {words: _differing(group) for words, group in alike.items()}
+    words = [trial_words(trial_of(spec)) for spec in specs]
+    options = [dict(_flat(spec.to_dict())) for spec in specs]
+    alike = defaultdict[str, list[Options]](list)
+    for name, said in zip(words, options, strict=True):
+        alike[name].append(said)
+    apart = {name: _differing(group) for name, group in alike.items()}
     return [
-        " ".join([words, *(f"{key}={in_word(value)}" for key, value in _said(spec, apart[words]))])
-        for spec in specs
-        for words in [trial_words(trial_of(spec))]
+        " ".join([name, *(f"{key}={in_word(said[key])}" for key in apart[name] if key in said)])
+        for name, said in zip(words, options, strict=True)
     ]
 
 
-def _differing(group: Sequence[TrialSpec]) -> list[str]:
-    """Dotted keys of the values that are not the same for all."""
-    values = [dict(_flat(spec.to_dict())) for spec in group]
-    keys = dict.fromkeys(key for one in values for key in one)
-    return [key for key in keys if any(one.get(key) != values[0].get(key) for one in values)]
-
-
-def _said(spec: TrialSpec, keys: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    values = dict(_flat(spec.to_dict()))
-    return ((key, values[key]) for key in keys if key in values)
+def _differing(group: Sequence[Options]) -> list[str]:
+    """Keys of the values that are not the same for all."""
+    keys = dict.fromkeys(key for said in group for key in said)
+    return [key for key in keys if any(said.get(key) != group[0].get(key) for said in group)]
 
 
 def _flat(values: Mapping[str, Any], *above: str) -> Iterator[tuple[str, Any]]:
