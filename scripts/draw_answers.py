@@ -45,8 +45,15 @@ def _row(answer: Answer, sitting: Sitting) -> Sequence[str] | None:
         _speed(answer.engine),
         f"{answer.headline.label(best.system)} ({best.n_peers})",
         _speed(speed_of_best(answer)),
-        f"**{ratio_words(best.ratio)}**",
+        _gain(best.ratio),
     )
+
+
+def _gain(ratio: Measured) -> str:
+    """In bold where the engine is ahead in all of the interval."""
+    words, summary = ratio_words(ratio), ratio.summary
+    is_ahead = summary is not None and summary.low is not None and summary.low > 1
+    return f"**{words}**" if is_ahead else words
 
 
 def _speed(measured: Measured) -> str:

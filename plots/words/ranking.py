@@ -8,6 +8,7 @@ from harness.records.record import Record
 from plots.numbers.best_peer import ratio_words
 from plots.numbers.fastest import TIME, TIMED_INSTANCES, fastest_first
 from plots.numbers.points import Point, speedup_of
+from plots.numbers.table import DAGGER
 from plots.words.workloads import by_workload
 
 
@@ -22,12 +23,15 @@ def lines_of(records: Iterable[Record]) -> Iterator[str]:
         if len(ranked) < 2:
             continue
         (fastest, speed), *slower = ranked
+        gains = [speedup_of(point, fastest, TIME, TIMED_INSTANCES) for point, _ in slower]
         over = [
-            f"{ratio_words(speedup_of(point, fastest, TIME, TIMED_INSTANCES))} x {_name(point)}"
-            for point, _ in slower
+            f"{ratio_words(gain)} x {_name(point)}"
+            for gain, (point, _) in zip(gains, slower, strict=True)
         ]
+        warnings = sorted({warning for gain in gains for warning in gain.warnings})
+        why = f" ({DAGGER} {', '.join(warnings)})" if warnings else ""
         first = f"{_name(fastest)} is the fastest with {speed.median:,.0f} instances/s"
-        yield f"{workload}: {first}: {', '.join(over)}"
+        yield f"{workload}: {first}: {', '.join(over)}{why}"
 
 
 def _name(point: Point) -> str:

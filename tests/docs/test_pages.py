@@ -12,7 +12,9 @@ import pytest
 from harness.engine.switches import CHOICES, Switches
 from harness.planning.grid import experiment_names
 from harness.records.record import STATUSES, Record
+from harness.records.stats import summarise
 from harness.values.places import ROOT
+from plots.numbers.points import Measured
 from scripts import (
     answer_folders,
     draw_answers,
@@ -105,6 +107,15 @@ def test_answers_of_a_headline_are_all_of_the_first_folder_that_has_any(
         [Path("new"), Path("old")], lambda one, sitting: [one.task, one.said, sitting]
     )
     assert rows == [["trees", "new", "of new"], ["words", "old", "of old"]]
+
+
+@pytest.mark.parametrize(
+    ("values", "is_bold"), [([1.1, 1.3], True), ([0.9, 1.3], False), ([1.2], False)]
+)
+def test_an_answer_is_bold_where_all_of_its_interval_is_ahead(
+    values: list[float], is_bold: bool
+) -> None:
+    assert draw_answers._gain(Measured("ok", summarise(values))).startswith("**") == is_bold
 
 
 def test_a_processor_is_named_shortly() -> None:

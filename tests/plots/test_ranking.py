@@ -34,6 +34,12 @@ def test_policies_of_one_system_are_rivals() -> None:
     assert line.endswith("vertex:agenda is the fastest with 300 instances/s: 1.50 x vertex:depth")
 
 
+def test_a_dagger_says_what_it_is_for() -> None:
+    warned = plain_record(0, {"instances_per_s": 100, "warnings": ["busy"]}, system="dynet")
+    (line,) = lines_of([*records_of({"vertex": 300, "cavs": 200}), warned])
+    assert line.endswith("1.50 x cavs, 3.00\N{DAGGER} x dynet (\N{DAGGER} busy)")
+
+
 def test_workloads_are_never_compared_and_failures_take_no_part() -> None:
     failed = plain_record(0, {"status": "crash", "reason": "made up"}, system="cavs", batch_size=2)
     alone = [*records_of({"vertex": 300}, batch_size=2), *records_of({"dynet": 1}, batch_size=4)]
