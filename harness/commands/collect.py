@@ -24,7 +24,7 @@ from harness.counts.places import COUNTS, Held, counts_in, held_in, pack_counts,
 from harness.counts.places import records_in as all_records_in
 from harness.errors import ConfigError, RecordError
 from harness.machine.regular_files import check_regular
-from harness.records.agreement import judged
+from harness.records.beside import seen_together
 from harness.records.comparable import check_builds, latest_builds
 from harness.records.output_paths import Output, check_writable
 from harness.records.packed import RECORDS, is_packed, pack_records
@@ -79,7 +79,7 @@ def collect(places: Sequence[Path], *, latest: bool) -> str:
 
 def _shown(records: Sequence[Record]) -> list[Row]:
     """Rows in which records that others contradict have no number."""
-    return to_rows([record for record in judged(records) if record is not None])
+    return to_rows([record for record in seen_together(records) if record is not None])
 
 
 def records_in(places: Sequence[Path], *, latest: bool) -> list[Record]:

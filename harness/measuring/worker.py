@@ -36,10 +36,12 @@ from harness.measuring.answer import Answer, oracle_answer
 from harness.measuring.check import Verdict, choose_check_instances, proves_nothing
 from harness.measuring.child_process import LEFT_OUT, is_out_of_memory
 from harness.measuring.clock import empty_sample_s, stopwatch_of, timed
+from harness.measuring.core_rate import core_rate_per_s
 from harness.measuring.findings import Findings, record_of
 from harness.measuring.honest_passes import pass_losses, passes_fault
 from harness.measuring.output import say
 from harness.measuring.passes import (
+    Timed,
     instances_per_s,
     mean_counters,
     phase_medians,
@@ -58,6 +60,7 @@ from harness.measuring.told import (
 from harness.measuring.whole import workload_sha256
 from harness.measuring.witness import Witness
 from harness.records.agreement import fingerprints_beside
+from harness.records.core_rates import rate_warnings
 from harness.records.fingerprint import Fingerprint
 from harness.records.record import CheckVerdict, now_text, path_of, write_record
 from harness.records.sample_warnings import sample_warnings
@@ -248,9 +251,11 @@ def _time(
     n_warm = len(witness.between_s)
     nothing_s = findings.empty_sample_s = empty_sample_s(system.synchronize)
     clock_mhz = sm_clock_mhz() if spec.device == "cuda" else None
+    rate_per_s = core_rate_per_s()
     disturbance = Disturbance(spec.device)
     timed_runs = time_passes(witness, workload.mini_batches, spec.timing)
     disturbances = disturbance.warnings()
+    rates = findings.core_rates_per_s = (rate_per_s, core_rate_per_s())
     if clock_mhz is not None:
         findings.gpu_clocks_mhz = (clock_mhz, sm_clock_mhz())
     findings.peak_memory_bytes = told_peak_memory_bytes(system) or peak_memory_bytes()
@@ -259,23 +264,27 @@ def _time(
         findings.n_compilations += n_in_passes
     findings.moving_share = told_moving_share(system)
     findings.in_force = in_force(system)  # a way may be left while mini-batches come
-    seconds = [sample.total_s for sample in timed_runs.whole]
-    n_mini_batches = len(workload.mini_batches)
+    _keep_times(timed_runs, workload, system, findings)
     diverged = system.computes and not np.isfinite(system.last_loss())
-    findings.samples_s = tuple(seconds)
-    findings.marked_samples_s = tuple(sample.total_s for sample in timed_runs.marked)
-    findings.instances_per_s = instances_per_s(seconds, n_mini_batches, workload.n_instances)
-    findings.phases_s = phase_medians(timed_runs.marked, system.phases)
     findings.warnings = (
-        *sample_warnings(seconds, n_mini_batches, nothing_s),
+        *sample_warnings(findings.samples_s, len(workload.mini_batches), nothing_s),
         *findings.warnings,
         *disturbances,
+        *rate_warnings(rates),
         *(("diverged",) if diverged else ()),
         *(("compiled_in_passes",) if n_in_passes else ()),
         *(() if is_exact(spec.precision) else ("lower_precision",)),
     )
     if system.computes:
         _hear(witness, n_warm, workload, findings)
+
+
+def _keep_times(runs: Timed, workload: Workload, system: System, findings: Findings) -> None:
+    seconds = findings.samples_s = tuple(sample.total_s for sample in runs.whole)
+    findings.marked_samples_s = tuple(sample.total_s for sample in runs.marked)
+    n_mini_batches = len(workload.mini_batches)
+    findings.instances_per_s = instances_per_s(seconds, n_mini_batches, workload.n_instances)
+    findings.phases_s = phase_medians(runs.marked, system.phases)
 
 
 def _hear(witness: Witness, n_warm: int, workload: Workload, findings: Findings) -> None:

@@ -11,7 +11,6 @@ worker that finds a record which differs from its own fingerprint asks the oracl
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,6 @@ from harness.records.fingerprint import Fingerprint, Sketch, difference
 from harness.records.record import Record, find_record
 
 ENOUGH = 3  # frameworks, for a vote
-Rounds = tuple[Record | None, ...]  # None: there is no record of that round
 
 
 def judged(records: Sequence[Record | None]) -> list[Record | None]:
@@ -32,13 +30,6 @@ def judged(records: Sequence[Record | None]) -> list[Record | None]:
         else record.model_copy(update={"status": "wrong_result", "reason": faults[id(record)]})
         for record in records
     ]
-
-
-def judged_rounds(trials: Sequence[Rounds]) -> list[Rounds]:
-    """Judge the records of many trials' rounds together."""
-    found = judged([record for rounds in trials for record in rounds])
-    ends = accumulate(len(rounds) for rounds in trials)
-    return [tuple(found[end - len(rounds) : end]) for rounds, end in zip(trials, ends, strict=True)]
 
 
 def fingerprints_beside(raw: Path, trial_id: str, workload: str) -> list[Fingerprint]:

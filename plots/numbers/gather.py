@@ -12,7 +12,7 @@ from harness.planning.grid import EXPERIMENT, expand
 from harness.planning.kinds import read_systems
 from harness.planning.sweep import Sweep
 from harness.planning.yaml_files import read_mapping
-from harness.records.agreement import judged_rounds
+from harness.records.beside import rounds_seen_together
 from plots.numbers.artefact import Artefact
 from plots.numbers.comparable import check_one_table
 from plots.numbers.points import Point
@@ -34,10 +34,10 @@ def gather(
     Raises RecordError for a damaged record, and where two records may not share a table.
     """
     source = source or ResultsFolder(choices.results_dir)
-    judged = judged_rounds(source.rounds(trials))
+    found = rounds_seen_together(source.rounds(trials))
     points = tuple(
         Point(settings=trial.settings, records=records)
-        for trial, records in zip(trials, judged, strict=True)
+        for trial, records in zip(trials, found, strict=True)
     )
     for group in _tables_of(points):
         check_one_table(record for one in group for record in one.records if record is not None)

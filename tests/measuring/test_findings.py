@@ -32,6 +32,7 @@ FULL = Findings(
     baseline_memory_bytes=100,
     peak_memory_bytes=200,
     gpu_clocks_mhz=(1980, 1755),
+    core_rates_per_s=(900.0, 1000.0),
     compile_s=0.25,
     learn_s=0.5,
     choose_s=0.75,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.records.agreement import fingerprints_beside, framework_of, judged, judged_rounds
+from harness.records.agreement import fingerprints_beside, framework_of, judged
 from harness.records.fingerprint import Fingerprint, difference
 from harness.records.record import Record, record_path, write_record
 from harness.trials.spec import TrialSpec
@@ -130,12 +130,6 @@ def test_only_equal_workloads_are_compared(make: Callable[..., Record]) -> None:
         None,
     ]
     assert judged(records) == records
-
-
-def test_rounds_stay_with_their_trials(make: Callable[..., Record]) -> None:
-    one, two = make("a", "on_core", fingerprint()), make("b", "on_torch", fingerprint())
-    trials = [(one, None), (), (two,)]
-    assert judged_rounds(trials) == trials
 
 
 def test_others_of_the_workload_are_found_beside(
