@@ -33,6 +33,7 @@ FULL = Findings(
     peak_memory_bytes=200,
     gpu_clocks_mhz=(1980, 1755),
     core_rates_per_s=(900.0, 1000.0),
+    memory_rates_bytes_per_s=(1e10, 1.1e10),
     compile_s=0.25,
     learn_s=0.5,
     choose_s=0.75,

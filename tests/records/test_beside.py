@@ -1,4 +1,4 @@
-"""Records seen together: contradicted ones have no number, slow cores are warned of."""
+"""Records seen together: contradicted ones have no number, slow machines are warned of."""
 
 from __future__ import annotations
 
@@ -6,73 +6,84 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from harness.measuring.findings import Findings
 from harness.records.beside import rounds_seen_together, seen_together
-from harness.records.core_rates import rate_warnings
 from harness.records.fingerprint import Fingerprint
+from harness.records.machine_rates import rate_warnings
 from harness.records.record import Record
 from harness.trials.spec import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
 MakeRecord = Callable[..., Record]
-Rates = tuple[float, float] | None
+Rates = tuple[float, float]
+CORE, MEMORY = "core_rates_per_s", "memory_rates_bytes_per_s"
+EVEN = (1000.0, 1000.0)
 
 
 @pytest.fixture
 def make(make_spec: MakeSpec, make_record: MakeRecord) -> Callable[..., Record]:
-    def record(rates: Rates, round_: int = 0, threads: int = 1, **changes: object) -> Record:
-        spec = make_spec(round=round_, threads=threads)
-        return make_record(spec, core_rates_per_s=rates, **changes)
+    def record(round_: int = 0, threads: int = 1, **changes: object) -> Record:
+        return make_record(make_spec(round=round_, threads=threads), **changes)
 
     return record
 
 
-def slow_ones(records: Sequence[Record | None]) -> list[int]:
-    seen = seen_together(records)
-    return [k for k, one in enumerate(seen) if one is not None and one.warnings]
+def warnings_of(records: Sequence[Record | None]) -> dict[int, tuple[str, ...]]:
+    seen = enumerate(seen_together(records))
+    return {k: one.warnings for k, one in seen if one is not None and one.warnings}
 
 
 @pytest.mark.parametrize(
-    ("rates", "warnings"),
+    ("core", "memory", "warnings"),
     [
-        ((1000.0, 1000.0), ()),
-        ((1000.0, 901.0), ()),
-        ((1000.0, 899.0), ("uneven_core",)),
-        ((899.0, 1000.0), ("uneven_core",)),
+        (None, None, ()),
+        (EVEN, EVEN, ()),
+        ((1000.0, 901.0), (1000.0, 751.0), ()),
+        ((1000.0, 899.0), (1000.0, 751.0), ("uneven_core",)),
+        ((899.0, 1000.0), EVEN, ("uneven_core",)),
+        (EVEN, (749.0, 1000.0), ("uneven_memory",)),
+        ((500.0, 1000.0), (1000.0, 500.0), ("uneven_core", "uneven_memory")),
     ],
 )
-def test_a_core_that_changes_is_warned_of(
-    rates: tuple[float, float], warnings: tuple[str, ...]
+def test_a_machine_that_changes_is_warned_of(
+    core: Rates | None, memory: Rates | None, warnings: tuple[str, ...]
 ) -> None:
-    assert rate_warnings(rates) == warnings
+    found = Findings(core_rates_per_s=core, memory_rates_bytes_per_s=memory)
+    assert rate_warnings(found) == warnings
 
 
-def test_a_core_slower_than_beside_most_is_warned_of(make: Callable[..., Record]) -> None:
-    rates = [(1000.0, 1010.0), (990.0, 1000.0), (895.0, 880.0), (910.0, 905.0), (1100.0, 1090.0)]
-    assert slow_ones([make(one, k) for k, one in enumerate(rates)]) == [2]
-
-
-def test_the_slower_of_both_rates_counts(make: Callable[..., Record]) -> None:
-    rates = [(1000.0, 1000.0), (1000.0, 1000.0), (960.0, 880.0)]
-    assert slow_ones([make(one, k) for k, one in enumerate(rates)]) == [2]
+@pytest.mark.parametrize(
+    ("name", "rates", "slow"),
+    [
+        (CORE, [(1000.0, 1010.0), (990.0, 1000.0), (895.0, 880.0), (910.0, 905.0)], [2]),
+        (CORE, [EVEN, EVEN, (960.0, 880.0)], [2]),  # the slower of both counts
+        (CORE, [EVEN, EVEN, (2000.0, 2000.0)], []),
+        (MEMORY, [EVEN, (760.0, 760.0), EVEN, (740.0, 740.0), EVEN], [3]),
+    ],
+)
+def test_a_machine_slower_than_beside_most_is_warned_of(
+    make: Callable[..., Record], name: str, rates: list[Rates], slow: list[int]
+) -> None:
+    records = [make(k, **{name: one}) for k, one in enumerate(rates)]
+    warning = {CORE: "uneven_core", MEMORY: "uneven_memory"}[name]
+    assert warnings_of(records) == {k: (warning,) for k in slow}
 
 
 def test_records_of_two_tables_are_not_compared(make: Callable[..., Record]) -> None:
-    fast = [make((1000.0, 1000.0), k) for k in range(3)]
-    slow = [make((700.0, 700.0), k, threads=2) for k in range(3)]
-    assert slow_ones([*fast, *slow]) == []
+    fast = [make(k, **{CORE: EVEN}) for k in range(3)]
+    slow = [make(k, threads=2, **{CORE: (700.0, 700.0)}) for k in range(3)]
+    assert warnings_of([*fast, *slow]) == {}
 
 
 def test_records_without_rates_are_left_alone(make: Callable[..., Record]) -> None:
-    records = [make(None), None, make((1000.0, 1000.0), 1), make(None, 2)]
+    records = [make(), None, make(1, **{CORE: EVEN}), make(2)]
     assert seen_together(records) == records
 
 
 def test_a_warning_is_given_once(make: Callable[..., Record]) -> None:
-    known = make((700.0, 1000.0), warnings=("busy", "uneven_core"))
-    others = [make((1000.0, 1000.0), k) for k in (1, 2)]
-    seen = seen_together([known, *others])
-    assert seen[0] is not None
-    assert seen[0].warnings == ("busy", "uneven_core")
+    known = make(warnings=("busy", "uneven_core"), **{CORE: (700.0, 1000.0)})
+    others = [make(k, **{CORE: EVEN}) for k in (1, 2)]
+    assert warnings_of([known, *others]) == {0: ("busy", "uneven_core")}
 
 
 def test_what_is_contradicted_has_no_number(make_spec: MakeSpec, make_record: MakeRecord) -> None:
@@ -83,6 +94,6 @@ def test_what_is_contradicted_has_no_number(make_spec: MakeSpec, make_record: Ma
 
 
 def test_rounds_stay_with_their_trials(make: Callable[..., Record]) -> None:
-    one, two = make((1000.0, 1000.0)), make((1000.0, 1000.0), 1)
+    one, two = make(), make(1)
     trials = [(one, None), (), (two,)]
     assert rounds_seen_together(trials) == trials
