@@ -16,8 +16,8 @@ from harness.measuring.clock import Now, PhaseClock, now_ns
 
 N_VALUES = 4096  # in and out 32 KiB: they stay in a core's first cache, whatever its memory does
 N_CALLS, N_CORE_WINDOWS = 200, 31  # about 10 ms
-COPIED_BYTES = 2**25  # from and to: more than the part of a last cache that one core has
-N_MEMORY_WINDOWS = 7  # about 40 ms
+COPIED_BYTES = 2**24  # from and to: more than the part of a last cache that one core has
+N_MEMORY_WINDOWS = 11  # about 30 ms
 
 
 class MachineRates(NamedTuple):
@@ -27,9 +27,15 @@ class MachineRates(NamedTuple):
     memory_bytes_per_s: float
 
 
-def machine_rates(now_ns: Now = now_ns) -> MachineRates:
-    """Take both rates; what it needs of memory is given back."""
-    return MachineRates(core_rate_per_s(now_ns), memory_rate_bytes_per_s(now_ns))
+def machine_rates(now_ns: Now = now_ns) -> MachineRates | None:
+    """Take both rates; what it needs of memory is given back. None where it gets none.
+
+    A trial at its limit of memory does not end for it.
+    """
+    try:
+        return MachineRates(core_rate_per_s(now_ns), memory_rate_bytes_per_s(now_ns))
+    except MemoryError:
+        return None
 
 
 def core_rate_per_s(now_ns: Now = now_ns) -> float:
@@ -48,7 +54,7 @@ def core_rate_per_s(now_ns: Now = now_ns) -> float:
 
 
 def memory_rate_bytes_per_s(now_ns: Now = now_ns) -> float:
-    """Bytes copied per second, from 32 MiB to 32 others, on one thread."""
+    """Bytes copied per second, from 16 MiB to 16 others, on one thread."""
     source, target = np.ones(COPIED_BYTES, np.uint8), np.empty(COPIED_BYTES, np.uint8)
     np.copyto(target, source)  # its pages are made here
     seconds = _middle_window_s(lambda: np.copyto(target, source), N_MEMORY_WINDOWS, now_ns)

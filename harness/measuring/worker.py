@@ -286,8 +286,10 @@ def _keep_times(runs: Timed, workload: Workload, system: System, findings: Findi
     findings.phases_s = phase_medians(runs.marked, system.phases)
 
 
-def _keep_rates(before: MachineRates, findings: Findings) -> None:
+def _keep_rates(before: MachineRates | None, findings: Findings) -> None:
     behind = machine_rates()
+    if before is None or behind is None:
+        return
     findings.core_rates_per_s = before.core_per_s, behind.core_per_s
     findings.memory_rates_bytes_per_s = before.memory_bytes_per_s, behind.memory_bytes_per_s
     findings.warnings += rate_warnings(findings)
