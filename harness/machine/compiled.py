@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -19,6 +19,7 @@ import numpy as np
 from numba.core import types
 
 from harness.machine.machine_code import MachineCode
+from harness.machine.parts import Part
 from harness.machine.source_code import code_sha256, compiled_in
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -92,20 +93,15 @@ def compiled_with(*, constants: bool = True, **options: Any) -> Callable[[Functi
         # Whoever calls it, and is compiled first: numba's callees take over what is not said.
         # Nobody calls it from C, which numba would compile another entry for.
         dispatcher = numba.njit(**{"_nrt": True, "no_cfunc_wrapper": True, **options})(function)
-        if not constants:
-            _take_no_constants(dispatcher)
-        dispatcher._cache = MachineCode(function, stamp_of((function.__module__,)))
+        stamp = stamp_of((function.__module__,))
+        dispatcher._cache = MachineCode(function, stamp)
+        part = Part(dispatcher, stamp, _as_it_is if constants else types.unliteral)
+        dispatcher.get_call_template = part.get_call_template
+        dispatcher.get_overload = part.get_overload
         return cast(Function, dispatcher)
 
     return compile_it
 
 
-def _take_no_constants(dispatcher: Any) -> None:
-    """Make calls from compiled code choose by types alone: int64, not the literal 64."""
-    by_literals = dispatcher.get_call_template
-    type_of: Callable[[Any], Any] = types.unliteral
-
-    def by_types(args: Iterable[Any], kws: dict[str, Any]) -> Any:
-        return by_literals(tuple(map(type_of, args)), {k: type_of(v) for k, v in kws.items()})
-
-    dispatcher.get_call_template = by_types
+def _as_it_is(kind: Any) -> Any:
+    return kind

@@ -48,7 +48,7 @@ class _Nowhere:
         """`keep` makes the folder."""
 
 
-class _Results(CompileResultCacheImpl):
+class Results(CompileResultCacheImpl):
     """numba's way to pack and unpack what it compiled."""
 
     _locator_classes: list[type[object]] = [_Nowhere]  # noqa: RUF012 - as numba declares it
@@ -60,7 +60,7 @@ class MachineCode(FunctionCache):
     stamp: of all that the function may inline; machine code with another one is not found.
     """
 
-    _impl_class = _Results
+    _impl_class = Results
 
     def __init__(self, function: Callable[..., Any], stamp: str) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.machine.compiled import compiled, compiled_with
 from harness.values.places import ROOT
 
 HELPER = """
@@ -152,25 +151,3 @@ def test_words_about_a_helper_and_types_leave_its_callers_as_they_are(tmp_path: 
     (parts / "types.py").write_text("Number = float\n")
     (parts / "helper.py").write_text('"""What it is."""\n# why\n' + HELPER.format(added=1))
     assert run_copy(tmp_path) == ["2", "1", "0"]
-
-
-@compiled_with(constants=False)
-def _once(x: int) -> int:
-    return x + 1
-
-
-@compiled_with()
-def _each(x: int) -> int:
-    return x + 1
-
-
-@compiled
-def _caller(x: int) -> int:
-    return _once(1) + _once(2) + _once(x) + _each(1) + _each(2) + _each(x)
-
-
-def test_constants_of_callers_compile_anew_only_where_they_may_help() -> None:
-    assert _caller(3) == 2 * (2 + 3 + 4)
-    _caller.recompile()  # type: ignore[attr-defined] # not from a file of an earlier run
-    assert len(_once.signatures) == 1  # type: ignore[attr-defined]
-    assert len(_each.signatures) == 3  # type: ignore[attr-defined]
