@@ -85,9 +85,21 @@ def parse(arguments: Sequence[str]) -> list[Job]:
             typed = ["-m", *map(sweep_of_one, typed), f"hydra.sweep.dir={folder}"]
         with hydra_errors(), _as_command_line(typed):
             entry(collect)()
+    if any(one in ("-h", "--help") for one in typed):
+        print(what_keys_mean(CONF_DIR / f"{CONFIG_NAME}.yaml"))
     for group, choice in chosen:
         check_name(group, choice, CONF_DIR)
     return list(jobs.values())
+
+
+def what_keys_mean(config: Path) -> str:
+    """Every key with its default and what its comment says, for `bench --help`.
+
+    config: the file that says it, between its own `defaults` and `hydra`, which Hydra reads.
+    """
+    blocks = config.read_text(encoding="utf-8").split("\n\n")
+    of_ours = [one for one in blocks if not one.startswith(("hydra:", "#", "defaults:"))]
+    return "\n\n".join(["What each key means, and which words it takes:", *of_ours])
 
 
 def _is_sweep(argument: str) -> bool:

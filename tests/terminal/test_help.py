@@ -1,0 +1,27 @@
+"""What `bench --help` says beside Hydra's own list of keys."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.commands.bench import main
+from harness.planning.typed_words import types_of_keys
+from harness.terminal.command_line import what_keys_mean
+from harness.values.places import CONF_DIR
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_ends_with_what_each_key_may_be(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([flag]) == 0
+    printed = capsys.readouterr().out
+    assert printed.endswith(what_keys_mean(CONF_DIR / "bench.yaml") + "\n")
+    assert "order: shuffled # of instances; length:" in printed
+    assert "mode: train # train: forward" in printed
+
+
+def test_no_key_is_left_out() -> None:
+    lines = what_keys_mean(CONF_DIR / "bench.yaml").splitlines()[1:]
+    said = {line.strip().partition(":")[0] for line in lines if line}
+    of_groups = ("system", "model", "dataset", "experiment")
+    known = {key.rpartition(".")[2] for key in types_of_keys() if not key.startswith(of_groups)}
+    assert said == known
