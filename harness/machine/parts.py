@@ -127,10 +127,20 @@ class Part:
 
     def _lowered(self, kinds: tuple[Any, ...]) -> Any:
         """As numba compiles, up to machine code."""
-        own, flags = self._compiler, compiler.Flags()
-        own.targetdescr.options.parse_as_flags(flags, own.targetoptions)
-        flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.no_compile = True
-        contexts = own.targetdescr.typing_context, own.targetdescr.target_context
-        library = _library(self._targets.codegen(), own.py_func.__qualname__)
-        given = {"library": library, "pipeline_class": own.pipeline_class}
-        return compiler.compile_extra(*contexts, own.py_func, kinds, None, flags, {}, **given)
+        library = _library(self._targets.codegen(), self._compiler.py_func.__qualname__)
+        return without_entries(self._compiler, kinds, library)
+
+
+def without_entries(own: Any, kinds: tuple[Any, ...], library: Any = None) -> Any:
+    """What numba compiles for arguments of these types, but that neither Python nor C can call it.
+
+    own: what a dispatcher compiles with. library: that the code is only added to; None: machine
+    code is made of it.
+    """
+    flags: Any = compiler.Flags()
+    own.targetdescr.options.parse_as_flags(flags, own.targetoptions)
+    flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+    flags.no_compile = library is not None
+    contexts = own.targetdescr.typing_context, own.targetdescr.target_context
+    given = {"library": library, "pipeline_class": own.pipeline_class}
+    return compiler.compile_extra(*contexts, own.py_func, kinds, None, flags, {}, **given)

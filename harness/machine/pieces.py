@@ -19,10 +19,13 @@ from typing import Any
 from llvmlite import binding
 from numba.core import cgutils as untyped_cgutils
 from numba.core import types
+from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 
 from harness.machine.bare import Bare
 from harness.machine.compiled import stamp_of
+from harness.machine.machine_code import MachineCode
+from harness.machine.parts import without_entries
 
 cgutils: Any = untyped_cgutils
 
@@ -55,10 +58,21 @@ def _piece(function: Callable[..., Any], kinds: tuple[Any, ...]) -> Piece:
 @functools.cache
 def _loaded(piece: Piece) -> Any:
     dispatcher = getattr(importlib.import_module(piece.module), piece.name)
-    dispatcher.compile(piece.kinds)
-    found = dispatcher.overloads[piece.kinds]
+    found = _machine_code(dispatcher, piece)
     address = found.library.get_pointer_to_function(found.fndesc.llvm_func_name)
     binding.add_symbol(piece.symbol, address)
+    return found
+
+
+@global_compiler_lock  # type: ignore[untyped-decorator]
+def _machine_code(dispatcher: Any, piece: Piece) -> Any:
+    """What is kept of it, else compiled now."""
+    stamp = f"{stamp_of((piece.module, __name__))} piece"
+    cache: Any = MachineCode(dispatcher.py_func, stamp)
+    found = cache.load_overload(piece.kinds, dispatcher.targetctx)
+    if found is None:
+        found = without_entries(dispatcher._compiler, piece.kinds)
+        cache.save_overload(piece.kinds, found)
     return found
 
 
