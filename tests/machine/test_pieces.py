@@ -115,6 +115,6 @@ def test_a_name_is_kept_with_the_machine_code_that_calls_it(tmp_path: Path) -> N
     package.mkdir()
     (package / "piece.py").write_text(PIECE.format(added=1))
     (package / "caller.py").write_text(CALLER)
-    assert _run_copy(tmp_path) == ["2", "0", "0"]
+    assert _run_copy(tmp_path) == ["2", "0", "piece"]
     other = "from harness.machine import pieces; pieces.stamp_of = lambda names: 'another'; "
-    assert _run_copy(tmp_path, other) == ["2", "1", "1"]
+    assert _run_copy(tmp_path, other) == ["2", "1", "piece"]
