@@ -33,8 +33,7 @@ class Findings:
     baseline_memory_bytes: int | None = None
     peak_memory_bytes: int | None = None
     gpu_clocks_mhz: tuple[int | None, int | None] | None = None
-    core_rates_per_s: tuple[float, float] | None = None
-    memory_rates_bytes_per_s: tuple[float, float] | None = None
+    core_rate_per_s: float | None = None
     compile_s: float | None = None
     n_compilations: int | None = None
     learn_s: float | None = None
@@ -109,8 +108,7 @@ def record_of(
         machine=describe_machine().to_dict(),
         gpu=used_gpu() if spec.device == "cuda" else None,
         gpu_clocks_mhz=findings.gpu_clocks_mhz,
-        core_rates_per_s=findings.core_rates_per_s,
-        memory_rates_bytes_per_s=findings.memory_rates_bytes_per_s,
+        core_rate_per_s=findings.core_rate_per_s,
         versions=versions,
         config=spec.to_dict(),
         started_at=started_at,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,8 +118,11 @@ def time_passes(
     mini_batches: Sequence[Sequence[Any]],
     timing: Timing,
     now_ns: Now = now_ns,
+    between: Callable[[], None] = lambda: None,
 ) -> Timed:
     """Time passes until `timing` is satisfied; loading a mini-batch is not timed.
+
+    between: done behind each pass, outside of it.
 
     Every second pass marks its phases, so that what slows down while time goes by meets both alike.
     """
@@ -138,6 +141,7 @@ def time_passes(
                 samples.append(clock.stop())
                 timed_s += samples[-1].total_s
             n_passes += 1
+            between()
     return Timed(tuple(whole), tuple(marked))
 
 

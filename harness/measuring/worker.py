@@ -36,9 +36,9 @@ from harness.measuring.answer import Answer, oracle_answer
 from harness.measuring.check import Verdict, choose_check_instances, proves_nothing
 from harness.measuring.child_process import LEFT_OUT, is_out_of_memory
 from harness.measuring.clock import empty_sample_s, stopwatch_of, timed
+from harness.measuring.core_watch import CoreWatch
 from harness.measuring.findings import Findings, record_of
 from harness.measuring.honest_passes import pass_losses, passes_fault
-from harness.measuring.machine_rates import MachineRates, machine_rates
 from harness.measuring.output import say
 from harness.measuring.passes import (
     Timed,
@@ -61,7 +61,6 @@ from harness.measuring.whole import workload_sha256
 from harness.measuring.witness import Witness
 from harness.records.agreement import fingerprints_beside
 from harness.records.fingerprint import Fingerprint
-from harness.records.machine_rates import rate_warnings
 from harness.records.record import CheckVerdict, now_text, path_of, write_record
 from harness.records.sample_warnings import sample_warnings
 from harness.trials.sources import harness_versions
@@ -182,14 +181,12 @@ def _check_and_time(
     if verdict.status == "failed":
         findings.end("wrong_result", verdict.reason or "the check failed")
         return
-    before = machine_rates()
     give_back_memory()  # of the check; later it would be faulted in again while passes are timed
     witness = Witness(system)
     warmed = warm_up(witness, workload.mini_batches, spec.timing)
     end_unless(findings.pid)
     findings.n_warmup, findings.counters = warmed.n_passes, mean_counters(warmed.counters)
     _time(spec, workload, system, witness, findings)
-    _keep_rates(before, findings)
 
 
 def _claim(spec: TrialSpec, workload: Workload) -> Claim:
@@ -253,9 +250,9 @@ def _time(
     n_warm = len(witness.between_s)
     nothing_s = findings.empty_sample_s = empty_sample_s(system.synchronize)
     clock_mhz = sm_clock_mhz() if spec.device == "cuda" else None
-    disturbance = Disturbance(spec.device)
-    timed_runs = time_passes(witness, workload.mini_batches, spec.timing)
-    disturbances = disturbance.warnings()
+    watch, disturbance = CoreWatch(), Disturbance(spec.device)
+    timed_runs = time_passes(witness, workload.mini_batches, spec.timing, between=watch.look)
+    disturbances, findings.core_rate_per_s = disturbance.warnings(), watch.rate_per_s
     if clock_mhz is not None:
         findings.gpu_clocks_mhz = (clock_mhz, sm_clock_mhz())
     findings.peak_memory_bytes = told_peak_memory_bytes(system) or peak_memory_bytes()
@@ -284,15 +281,6 @@ def _keep_times(runs: Timed, workload: Workload, system: System, findings: Findi
     n_mini_batches = len(workload.mini_batches)
     findings.instances_per_s = instances_per_s(seconds, n_mini_batches, workload.n_instances)
     findings.phases_s = phase_medians(runs.marked, system.phases)
-
-
-def _keep_rates(before: MachineRates | None, findings: Findings) -> None:
-    behind = machine_rates()
-    if before is None or behind is None:
-        return
-    findings.core_rates_per_s = before.core_per_s, behind.core_per_s
-    findings.memory_rates_bytes_per_s = before.memory_bytes_per_s, behind.memory_bytes_per_s
-    findings.warnings += rate_warnings(findings)
 
 
 def _hear(witness: Witness, n_warm: int, workload: Workload, findings: Findings) -> None:

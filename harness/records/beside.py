@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from harness.records.agreement import judged
-from harness.records.machine_rates import with_slow_machines_warned
+from harness.records.core_rates import with_uneven_cores_warned
 from harness.records.record import Record
 
 Rounds = tuple[Record | None, ...]  # None: there is no record of that round
 
 
 def seen_together(records: Sequence[Record | None]) -> list[Record | None]:
-    """Return the records: `wrong_result` where others contradict, warned where all was slow."""
-    return with_slow_machines_warned(judged(records))
+    """Return the records: `wrong_result` where others contradict, warned of uneven cores."""
+    return with_uneven_cores_warned(judged(records))
 
 
 def rounds_seen_together(trials: Sequence[Rounds]) -> list[Rounds]:

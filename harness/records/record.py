@@ -87,8 +87,7 @@ class Record(_Frozen):
     its times then include the counting.
     between_s: median seconds between two timed runs, in `load` above all; not in samples_s.
     fingerprint: what was computed of the timed mini-batches, in a few numbers.
-    core_rates_per_s, memory_rates_bytes_per_s: of a fixed piece of work on a core, and of copying,
-    before the warm-up and behind the passes.
+    core_rate_per_s: of a fixed piece of work on a core, between the timed passes.
     in_force: options as the system honoured them, said or not, and the way it took (backend,
     libraries).
     """
@@ -131,8 +130,7 @@ class Record(_Frozen):
     machine: dict[str, Any]
     gpu: str | None = None  # the one that computed, of those that the machine has
     gpu_clocks_mhz: tuple[int | None, int | None] | None = None  # before and behind the passes
-    core_rates_per_s: tuple[float, float] | None = None
-    memory_rates_bytes_per_s: tuple[float, float] | None = None
+    core_rate_per_s: float | None = None
     versions: dict[str, str]
     config: dict[str, Any]
     started_at: str

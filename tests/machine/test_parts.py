@@ -34,7 +34,7 @@ def _twice(value: float) -> float:
 
 
 @compiled
-def _middle(values: Numbers, k: int, *, add: float = 0.0) -> float:
+def _middle(values: Numbers, k: int, add: float = 0.0) -> float:
     return _twice(_lowest(values, k)) + add
 
 
@@ -56,6 +56,11 @@ def _sum_of_made(n: int) -> int:
     return total
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 def part_of(function: Any) -> Part:
     part = function.get_call_template.__self__
     assert isinstance(part, Part)
@@ -65,7 +70,7 @@ def part_of(function: Any) -> Part:
 def test_parts_within_parts_compute_what_python_does() -> None:
     values = np.array([3.0, 4.0])
     assert _top(values, 1) == 4 * 2 + 1 + 4
-    assert len(part_of(_middle)._found) == len(part_of(_lowest)._found) == 1
+    assert len(part_of(_middle)._found) == len(part_of(_lowest)._found) == 1, "used twice"
 
 
 def test_a_part_is_no_function_for_python_until_python_calls_it() -> None:
@@ -137,7 +142,7 @@ def between(x):
 """
 CALLER = """
 from harness.machine.compiled import compiled
-from parts import between, part
+from copied.parts import between, part
 
 @compiled
 def whole(x):
@@ -150,7 +155,7 @@ def watched(self, kinds):
     lowered.append(self._compiler.py_func.__name__)
     return lower(self, kinds)
 Part._lowered = watched
-from caller import whole
+from copied.caller import whole
 print(whole(2), *lowered)
 try:
     whole(-1)
@@ -172,13 +177,15 @@ def run(folder: Path) -> str:
 
 
 def test_a_new_caller_finds_the_parts_of_other_processes(tmp_path: Path) -> None:
-    (tmp_path / "parts.py").write_text(PARTS)
-    (tmp_path / "caller.py").write_text(CALLER.format(factor=10))
+    package = tmp_path / "copied"
+    package.mkdir()
+    (package / "parts.py").write_text(PARTS)
+    (package / "caller.py").write_text(CALLER.format(factor=10))
     said = "less than nothing\n"
     assert run(tmp_path) == "76 between part\n" + said
     n_kept = len(list((tmp_path / "cache" / NAME / FOLDER).iterdir()))
     assert n_kept == 3
-    (tmp_path / "caller.py").write_text(CALLER.format(factor=100))
+    (package / "caller.py").write_text(CALLER.format(factor=100))
     assert run(tmp_path) == "706\n" + said, "parts are found, their caller is made anew"
-    (tmp_path / "parts.py").write_text(PARTS.replace("3 * x", "4 * x"))
+    (package / "parts.py").write_text(PARTS.replace("3 * x", "4 * x"))
     assert run(tmp_path) == "908 between part\n" + said, "an edited part is no longer found"

@@ -83,7 +83,7 @@ print(caller(1), sum(caller.stats.cache_hits.values()), *made)
 
 
 def _run_copy(folder: Path, before: str = "") -> list[str]:
-    """Call it in a fresh process; returns the value, whether the caller was kept, pieces that were not."""
+    """Value of a call in a fresh process, whether it was kept, and the pieces that were not."""
     paths = {
         "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
         "XDG_CACHE_HOME": str(folder / "cache"),

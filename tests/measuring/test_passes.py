@@ -49,6 +49,21 @@ def test_loading_is_not_timed(time: FakeTime) -> None:
         assert [sample.total_s for sample in samples] == pytest.approx([0.0035, 0.0075])
 
 
+def test_what_is_done_between_passes_is_not_timed(time: FakeTime) -> None:
+    n_done = 0
+
+    def between() -> None:
+        nonlocal n_done
+        n_done += 1
+        time.move(500)
+
+    timing = Timing(min_seconds=0.0, min_passes=2)
+    found = time_passes(Scripted(time), [(1, 2), (3, 4)], timing, time, between)
+    assert n_done == sum(n_passes_of(found)) == 3
+    for samples in (found.whole[:2], found.whole[2:], found.marked):
+        assert [sample.total_s for sample in samples] == pytest.approx([0.0035, 0.0075])
+
+
 class Ahead(Scripted):
     """Constructs the next mini-batch in the run of this one."""
 

@@ -1,4 +1,4 @@
-"""Records seen together: contradicted ones have no number, slow machines are warned of."""
+"""Records seen together: contradicted ones have no number, uneven cores are warned of."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from harness.measuring.findings import Findings
 from harness.records.beside import rounds_seen_together, seen_together
 from harness.records.fingerprint import Fingerprint
-from harness.records.machine_rates import rate_warnings
 from harness.records.record import Record
 from harness.trials.spec import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
 MakeRecord = Callable[..., Record]
-Rates = tuple[float, float]
-CORE, MEMORY = "core_rates_per_s", "memory_rates_bytes_per_s"
-EVEN = (1000.0, 1000.0)
 
 
 @pytest.fixture
@@ -34,55 +29,36 @@ def warnings_of(records: Sequence[Record | None]) -> dict[int, tuple[str, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("core", "memory", "warnings"),
+    ("rates", "uneven"),
     [
-        (None, None, ()),
-        (EVEN, EVEN, ()),
-        ((1000.0, 901.0), (1000.0, 751.0), ()),
-        ((1000.0, 899.0), (1000.0, 751.0), ("uneven_core",)),
-        ((899.0, 1000.0), EVEN, ("uneven_core",)),
-        (EVEN, (749.0, 1000.0), ("uneven_memory",)),
-        ((500.0, 1000.0), (1000.0, 500.0), ("uneven_core", "uneven_memory")),
+        ((1000.0, 1010.0, 990.0), []),
+        ((1000.0, 1010.0, 880.0, 905.0, 990.0), [2]),
+        ((1000.0, 1010.0, 1115.0, 1005.0, 990.0), [2]),
+        ((700.0, 1000.0), [0, 1]),
+        ((1000.0,), []),
     ],
 )
-def test_a_machine_that_changes_is_warned_of(
-    core: Rates | None, memory: Rates | None, warnings: tuple[str, ...]
+def test_a_core_unlike_those_beside_it_is_warned_of(
+    make: Callable[..., Record], rates: Sequence[float], uneven: list[int]
 ) -> None:
-    found = Findings(core_rates_per_s=core, memory_rates_bytes_per_s=memory)
-    assert rate_warnings(found) == warnings
-
-
-@pytest.mark.parametrize(
-    ("name", "rates", "slow"),
-    [
-        (CORE, [(1000.0, 1010.0), (990.0, 1000.0), (895.0, 880.0), (910.0, 905.0)], [2]),
-        (CORE, [EVEN, EVEN, (960.0, 880.0)], [2]),  # the slower of both counts
-        (CORE, [EVEN, EVEN, (2000.0, 2000.0)], []),
-        (MEMORY, [EVEN, (760.0, 760.0), EVEN, (740.0, 740.0), EVEN], [3]),
-    ],
-)
-def test_a_machine_slower_than_beside_most_is_warned_of(
-    make: Callable[..., Record], name: str, rates: list[Rates], slow: list[int]
-) -> None:
-    records = [make(k, **{name: one}) for k, one in enumerate(rates)]
-    warning = {CORE: "uneven_core", MEMORY: "uneven_memory"}[name]
-    assert warnings_of(records) == {k: (warning,) for k in slow}
+    records = [make(k, core_rate_per_s=rate) for k, rate in enumerate(rates)]
+    assert warnings_of(records) == {k: ("uneven_core",) for k in uneven}
 
 
 def test_records_of_two_tables_are_not_compared(make: Callable[..., Record]) -> None:
-    fast = [make(k, **{CORE: EVEN}) for k in range(3)]
-    slow = [make(k, threads=2, **{CORE: (700.0, 700.0)}) for k in range(3)]
+    fast = [make(k, core_rate_per_s=1000.0) for k in range(3)]
+    slow = [make(k, threads=2, core_rate_per_s=700.0) for k in range(3)]
     assert warnings_of([*fast, *slow]) == {}
 
 
 def test_records_without_rates_are_left_alone(make: Callable[..., Record]) -> None:
-    records = [make(), None, make(1, **{CORE: EVEN}), make(2)]
+    records = [make(), None, make(1, core_rate_per_s=1000.0), make(2)]
     assert seen_together(records) == records
 
 
 def test_a_warning_is_given_once(make: Callable[..., Record]) -> None:
-    known = make(warnings=("busy", "uneven_core"), **{CORE: (700.0, 1000.0)})
-    others = [make(k, **{CORE: EVEN}) for k in (1, 2)]
+    known = make(warnings=("busy", "uneven_core"), core_rate_per_s=700.0)
+    others = [make(k, core_rate_per_s=1000.0) for k in (1, 2)]
     assert warnings_of([known, *others]) == {0: ("busy", "uneven_core")}
 
 

@@ -59,7 +59,7 @@ def test_the_fields_that_others_read_are_there(make_record: MakeRecord) -> None:
         *("machine", "versions", "config", "source_sha256", "n_mini_batches", "n_instances"),
         *("started_at", "finished_at", "command"),
         *("gpu", "gpu_clocks_mhz", "n_warmup", "empty_sample_s", "marked_samples_s"),
-        *("core_rates_per_s", "memory_rates_bytes_per_s"),
+        "core_rate_per_s",
     }
     assert set(content["trial"]) == {
         *("system", "policy", "model", "dataset", "batch_size", "hidden_size", "mode"),
