@@ -13,8 +13,7 @@ from types import ModuleType
 from harness.machine.caches import cache_folder
 from harness.machine.compiled import stamp_of
 from harness.machine.forks import in_forks
-from harness.machine.machine_code import FOLDER
-from harness.machine.native import NotKeptError, only_kept
+from harness.machine.machine_code import FOLDER, NotKeptError, only_kept
 from harness.machine.source_code import imports_in_text
 
 

@@ -7,11 +7,13 @@ import signal
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import TypeVar
 
 from harness.machine.facts import usable_cpus
 from harness.machine.lifeline import die_with_parent
 
+_N_AT_WORK = ContextVar("n_at_work", default=0)  # other processes of this one's, each on a CPU
 MOST_S = 300  # of a fork: one that waits for a lock that a thread of its parent held never ends
 
 T = TypeVar("T")
@@ -24,9 +26,11 @@ def in_forks(work: Callable[[T], object], items: Iterable[T], cost: Callable[[T]
     nothing to share, or no fork, nothing is done. Errors of a fork are nobody's: whoever needs what
     it should have left does the work again.
     """
-    own, *others = shares(items, cost, len(usable_cpus()))
+    free = len(usable_cpus()) - _N_AT_WORK.get()
+    own, *others = shares(items, cost, max(1, free))
     if not others or not hasattr(os, "fork"):
         return
+    before = _N_AT_WORK.set(_N_AT_WORK.get() + len(others))
     forks = [_fork(work, share) for share in others]
     try:
         for item in own:
@@ -35,6 +39,12 @@ def in_forks(work: Callable[[T], object], items: Iterable[T], cost: Callable[[T]
         for fork in forks:
             with suppress(ChildProcessError):  # somebody else waits for all children
                 os.waitpid(fork, 0)
+        _N_AT_WORK.reset(before)
+
+
+def in_a_fork(other: Callable[[], object], own: Callable[[], object]) -> None:
+    """Do `other` in a fork, and `own` meanwhile; as in_forks, which does neither if it cannot."""
+    in_forks(lambda work: work(), (own, other), lambda work: float(work is own))
 
 
 def shares(items: Iterable[T], cost: Callable[[T], float], n_most: int) -> list[list[T]]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,23 @@ from harness.machine.kept import keep, kept
 
 FOLDER = "machine_code"
 MOST_ENTRIES = 10_000  # of some 50 KB
+
+
+class NotKeptError(Exception):
+    """Machine code that would have to be compiled, where only what is kept is wanted."""
+
+
+_ONLY_KEPT = ContextVar("only_kept", default=False)
+
+
+@contextmanager
+def only_kept() -> Iterator[None]:
+    """Raise NotKeptError in place of compiling anything that could be kept."""
+    before = _ONLY_KEPT.set(True)
+    try:
+        yield
+    finally:
+        _ONLY_KEPT.reset(before)
 
 
 class _Nowhere:
@@ -65,6 +84,13 @@ class MachineCode(FunctionCache):
     def __init__(self, function: Callable[..., Any], stamp: str) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
         self._cache_file = _Entries(function, stamp)  # type: ignore[assignment]
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return what was kept, None where nothing is; raises NotKeptError within only_kept."""
+        found = super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        if found is None and _ONLY_KEPT.get():
+            raise NotKeptError(self._name)
+        return found
 
 
 class _Entries:

@@ -8,9 +8,7 @@ can hand both to one that has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -33,23 +31,6 @@ DONE = 0  # the code of a call that raised nothing
 _CODE, _WORD = ir.IntType(32), ir.IntType(64)
 
 
-class NotKeptError(Exception):
-    """Machine code that would have to be compiled, where only what is kept is wanted."""
-
-
-_ONLY_KEPT = ContextVar("only_kept", default=False)
-
-
-@contextmanager
-def only_kept() -> Iterator[None]:
-    """Raise NotKeptError in place of compiling."""
-    before = _ONLY_KEPT.set(True)
-    try:
-        yield
-    finally:
-        _ONLY_KEPT.reset(before)
-
-
 class Native:
     """A compiled function of integers that returns nothing. address: of its machine code.
 
@@ -63,8 +44,6 @@ class Native:
         compiled_for = types.void(*arguments)
         cache: Any = MachineCode(function, stamp_of((function.__module__, __name__)))
         found = cache.load_overload(compiled_for, cpu_target.target_context)
-        if found is None and _ONLY_KEPT.get():
-            raise NotKeptError(function.__qualname__)
         if found is None:
             found = _compiled(function, arguments, options)
             cache.save_overload(compiled_for, found)

@@ -13,13 +13,14 @@ from typing import Any
 
 from llvmlite import binding
 from numba.core import compiler as untyped_compiler
-from numba.core import sigutils, typing
+from numba.core import sigutils
 from numba.core.codegen import JITCodeLibrary
+from numba.core.typing import templates as untyped_templates
 
 from harness.machine.machine_code import MachineCode, Results
 
 compiler: Any = untyped_compiler
-make_template: Any = typing.make_concrete_template
+templates: Any = untyped_templates
 _KIND = "part"  # of what is kept, beside numba's "object" and "bitcode"
 
 
@@ -105,7 +106,7 @@ class Part:
         self._compile(tuple(kinds))
         name = self._compiler.py_func.__name__
         returned = [one.signature for one in self._found.values()]
-        template = make_template(f"CallTemplate({name})", key=name, signatures=returned)
+        template = templates.make_concrete_template(f"CallTemplate({name})", key=name, signatures=returned)
         return template, signature, kinds, {}
 
     def get_overload(self, sig: Any) -> Any:

@@ -113,6 +113,11 @@ class Adapter(vertex.Adapter):
         """What runs the program round by round; None where a mini-batch is made as a whole."""
         return None if self.of_arrays else self.live
 
+    @property
+    def is_planned_whole(self) -> bool:
+        """Not where its program runs."""
+        return self.running is None
+
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Construct, schedule and run round after round, where rounds are live."""
         if self.running is None:

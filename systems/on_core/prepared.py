@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from harness.contracts.model import Model, Weights
@@ -13,6 +14,9 @@ from harness.engine.engine import Engine
 from harness.engine.switches import Switches
 from harness.granularity.operators import OperatorModel
 from harness.granularity.vertices import VertexModel
+from harness.machine.forks import in_a_fork
+from harness.machine.machine_code import NotKeptError, only_kept
+from harness.policies import unbatched
 from harness.policies.parts.rounds import schedule_in_rounds
 from harness.programs.quick import record_quickly
 from harness.values.graph import MiniBatch
@@ -49,6 +53,22 @@ class Prepared:
         mini_batch = self.model.mini_batch(instances)
         clock.mark("construct")
         return mini_batch, schedule_in_rounds(policy, mini_batch.graph)
+
+    def compile_in_two(self, instances: Sequence[Any], policy: Policy) -> None:
+        """Compile the policy in a fork, and the memory layout here, where anything is not kept.
+
+        The layout is compiled for a schedule that takes no compiler to make.
+        """
+
+        def lay_out(by: Policy) -> None:
+            self.engine.lay_out(*self.planned(instances, by, NoClock()))
+
+        try:
+            with only_kept():
+                lay_out(policy)
+        except NotKeptError:
+            schedule = partial(self.planned, instances, policy, NoClock())
+            in_a_fork(schedule, partial(lay_out, unbatched.schedule))
 
     def compute(self, clock: Clock) -> None:
         """Run what was laid out last: forward, and in training backward."""

@@ -143,7 +143,14 @@ class Adapter(System):
         if n_before != self._n_programs:
             self._n_programs = n_before
             self.load(instances)
+            if self.is_planned_whole:
+                self._prepared.compile_in_two(instances, self.policy)
             self.run(NoClock(), update=False)
+
+    @property
+    def is_planned_whole(self) -> bool:
+        """Whether a mini-batch is planned before any of it runs."""
+        return True
 
     def n_compilations(self) -> int | None:
         """Programs of the backend."""
