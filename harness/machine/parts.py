@@ -106,7 +106,9 @@ class Part:
         self._compile(tuple(kinds))
         name = self._compiler.py_func.__name__
         returned = [one.signature for one in self._found.values()]
-        template = templates.make_concrete_template(f"CallTemplate({name})", key=name, signatures=returned)
+        template = templates.make_concrete_template(
+            f"CallTemplate({name})", key=name, signatures=returned
+        )
         return template, signature, kinds, {}
 
     def get_overload(self, sig: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What `bench` says behind a sweep over systems or policies: who is how much faster than whom."""
+"""What `bench` says behind a sweep over systems, policies or options: who is how much faster than whom."""
 
 from __future__ import annotations
 
@@ -35,5 +35,6 @@ def lines_of(records: Iterable[Record]) -> Iterator[str]:
 
 
 def _name(point: Point) -> str:
-    policy = point.settings.get("policy")
-    return f"{point.settings['system']}:{policy}" if policy else str(point.settings["system"])
+    system, policy, options = (point.settings.get(key) for key in ("system", "policy", "options"))
+    name = f"{system}:{policy}" if policy else str(system)
+    return f"{name} {options}" if options else name

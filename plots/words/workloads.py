@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from harness.contracts.options import in_word
 from harness.records.record import Record
 from plots.numbers.points import Point
 
@@ -24,7 +25,7 @@ OPTIONS = ("model_options", "dataset_options")
 
 
 def by_workload(records: Iterable[Record]) -> Iterator[tuple[str, list[Point]]]:
-    """Each workload in words, with a point for each system and policy that was measured there."""
+    """Each workload in words, with a point for each system, policy and options measured there."""
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(_workload(record), []).append(record)
@@ -38,15 +39,36 @@ def _workload(record: Record) -> str:
 
 
 def _points(records: Sequence[Record]) -> list[Point]:
-    """One for each system and policy, its rounds in order."""
-    found: dict[tuple[str, str | None], dict[int, Record]] = {}
+    """One for each system, policy and set of options, its rounds in order."""
+    found: dict[tuple[str, str | None, str], dict[int, Record]] = {}
     for record in records:
-        trial = record.trial
-        found.setdefault((trial.system, trial.policy), {})[trial.round] = record
+        trial, options = record.trial, json.dumps(_of_system(record), sort_keys=True)
+        found.setdefault((trial.system, trial.policy, options), {})[trial.round] = record
+    firsts = [next(iter(rounds.values())) for rounds in found.values()]
     return [
-        Point({"system": system, "policy": policy}, tuple(rounds[k] for k in sorted(rounds)))
-        for (system, policy), rounds in found.items()
+        Point(
+            {"system": system, "policy": policy, "options": _apart(first, firsts)},
+            tuple(rounds[k] for k in sorted(rounds)),
+        )
+        for (first, ((system, policy, _), rounds)) in zip(firsts, found.items(), strict=True)
     ]
+
+
+def _of_system(record: Record) -> Mapping[str, Any]:
+    options: Mapping[str, Any] = record.config.get("system_options") or {}
+    return options
+
+
+def _apart(record: Record, others: Sequence[Record]) -> str:
+    """Its options that another of its system and policy does not have, or has otherwise."""
+    own, trial = _of_system(record), record.trial
+    alike = [
+        _of_system(one)
+        for one in others
+        if (one.trial.system, one.trial.policy) == (trial.system, trial.policy)
+    ]
+    names = [name for name in own if any(one.get(name) != own[name] for one in alike)]
+    return " ".join(f"{name}={in_word(own[name])}" for name in names)
 
 
 def _options(record: Record) -> dict[str, Any]:

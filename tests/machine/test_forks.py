@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.machine import forks
-from harness.machine.forks import in_forks, shares
+from harness.machine.forks import in_a_fork, in_forks, shares
 from harness.values.places import ROOT
 from tests.support.in_time import dies_after
 
@@ -52,6 +53,25 @@ def test_each_process_does_its_share(work: Work, tmp_path: Path) -> None:
     assert who["4"] == os.getpid(), "the most costly is done where it is needed"
     assert len({*who.values()}) == 3
     assert who["1"] == who["2"] != os.getpid()
+
+
+@pytest.mark.usefixtures("_three_cpus")
+def test_one_of_two_is_done_in_a_fork(work: Work, tmp_path: Path) -> None:
+    in_a_fork(partial(work, 1), partial(work, 2))
+    who = {path.name: int(path.read_text()) for path in tmp_path.iterdir()}
+    assert who["2"] == os.getpid() != who["1"]
+
+
+@pytest.mark.usefixtures("_three_cpus")
+def test_a_fork_that_is_at_work_already_takes_a_cpu(work: Work, tmp_path: Path) -> None:
+
+    def shares_again(outer: int) -> None:
+        in_forks(work, [10 * outer + k for k in range(4)], float)
+
+    in_a_fork(partial(shares_again, 1), partial(shares_again, 2))
+    who = {path.name: int(path.read_text()) for path in tmp_path.iterdir()}
+    assert who.keys() == {"10", "11", "12", "13", "20", "21", "22", "23"}
+    assert len({who[name] for name in who if name[0] == "2"}) == 2
 
 
 @pytest.mark.usefixtures("_three_cpus")

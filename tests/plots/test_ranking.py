@@ -34,6 +34,17 @@ def test_policies_of_one_system_are_rivals() -> None:
     assert line.endswith("vertex:agenda is the fastest with 300 instances/s: 1.50 x vertex:depth")
 
 
+def test_options_of_one_system_are_rivals() -> None:
+    """Each with its own rounds, and named by what the others have otherwise."""
+    fused = records_of({"vertex": 300}, 2, system_options={"fusion": True, "layout": "pq"})
+    plain = records_of({"vertex": 200}, 2, system_options={"fusion": False, "layout": "pq"})
+    (line,) = lines_of([*fused, *plain, *records_of({"dynet": 100}, 2)])
+    assert line.partition(": ")[2] == (
+        "vertex fusion=true is the fastest with 300 instances/s: 1.50 [1.50-1.50] x vertex"
+        " fusion=false, 3.00 [3.00-3.00] x dynet"
+    )
+
+
 def test_a_dagger_says_what_it_is_for() -> None:
     warned = plain_record(0, {"instances_per_s": 100, "warnings": ["busy"]}, system="dynet")
     (line,) = lines_of([*records_of({"vertex": 300, "cavs": 200}), warned])
