@@ -1,4 +1,4 @@
-"""What `bench` says behind a sweep over systems, policies or options: who is how much faster than whom."""
+"""What `bench` says behind a sweep over systems, policies or options: which is how much faster."""
 
 from __future__ import annotations
 
