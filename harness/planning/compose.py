@@ -71,8 +71,12 @@ _UNKNOWN_CHOICE = re.compile(
 )
 
 
-# Hydra's advice for a key that it does not know: of use for options, which not all files say.
-_APPEND = re.compile(r"\s*To append to your config use \+(?!\w+\.options\.)\S+")
+_UNKNOWN_OPTION = re.compile(
+    r"Could not override '(?P<key>(?P<group>\w+)\.options\.[^']*)'.\s+To append to your config use"
+    r" (?P<append>\S+)"
+)
+# Hydra's advice for a key that it does not know.
+_APPEND = re.compile(r"\s*To append to your config use \S+")
 _NOISE = ("full_key:", "object_type=", "reference_type=", "Set the environment variable")
 
 
@@ -87,6 +91,13 @@ def one_line(error: Exception) -> str:
     if unknown:
         known = ", ".join(unknown["known"].split())
         return f"{unknown['group']}={unknown['name']} is unknown; choose one of: {known}"
+    option = _UNKNOWN_OPTION.search(str(error))
+    if option:
+        return (
+            f"{option['key']} is not in the file of this {option['group']}, or of one of several;"
+            f" if each of them takes it all the same, write {option['append']}; `bench --cfg job`"
+            " prints every key and its value"
+        )
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     lines = [line.strip() for line in f"{error}\n{cause}".splitlines()]
     text = " ".join(dict.fromkeys(x for x in lines if x and not x.startswith(_NOISE)))

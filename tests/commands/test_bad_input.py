@@ -31,6 +31,10 @@ UNKNOWN = [
     (["mode=test"], ["mode=test is not allowed", "train, infer"]),
     (["device=tpu"], ["device=tpu is not allowed", "cpu, cuda"]),
     (["split=half"], ["split=half is not allowed", "train, dev, test"]),
+    (
+        ["system.options.color=red"],
+        ["color is not in the file of this system, or of one of several", "+system.options.color"],
+    ),
     (["model.options.variant=odd"], ["odd is unknown", "fold, cavs"]),
     (["+model.options.color=red"], ["model.options.color is unknown to model tree_fc", "variant"]),
     (["+colour=red"], ["colour is not in the configuration", "batch_size"]),
