@@ -13,8 +13,9 @@ from harness.engine.cpu_kernels.libraries import multiplies_with
 from harness.machine.facts import Machine, describe_machine
 from harness.machine.gpus import has_cuda_device
 from harness.machine.process_folder import temporary_folder
-from harness.machine.quiet import Finding, look_for_disturbance
+from harness.machine.quiet import Finding, judge_core, look_for_disturbance
 from harness.measuring.child_process import death_reason
+from harness.measuring.core_watch import watch_core
 from harness.measuring.interpreter import (
     interpreter_of,
     what_it_lacks,
@@ -63,7 +64,8 @@ def _doctor(typed: Sequence[str]) -> int:
     answers = ask_all()
     machine = describe_machine()
     products = Finding("products", *multiplies_with())
-    print(show(machine, answers, look_for_disturbance(machine), products))
+    disturbance = [*look_for_disturbance(machine), judge_core(watch_core())]
+    print(show(machine, answers, disturbance, products))
     return 0
 
 

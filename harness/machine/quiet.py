@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import psutil
 
 from harness.machine.disturbance import BUSY_CORES, Disturbance
@@ -12,6 +14,7 @@ from harness.machine.facts import Machine
 
 LOW_MEMORY = 0.2  # of the machine's memory
 WATCH_S = 0.5
+UNEVEN = 0.10  # of a core's speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,14 @@ def judge_load(other_cores: float) -> Finding:
     busy = other_cores > BUSY_CORES
     advice = f"more than {BUSY_CORES} cores are in use; end other work first" if busy else ""
     return Finding("other work", f"{other_cores:.2f} cores", advice)
+
+
+def judge_core(rates_per_s: Sequence[float]) -> Finding:
+    """How even the speed of a core is, in all but the slowest and fastest twentieth of looks."""
+    low, high = np.quantile(rates_per_s, (0.05, 0.95))
+    advice = "others share the core, or its clock moves; measure elsewhere, or take more rounds"
+    uneven = low < (1 - UNEVEN) * high
+    return Finding("core's speed", f"{low / high:.0%} to 100%", advice if uneven else "")
 
 
 def judge_governor(machine: Machine) -> Finding:

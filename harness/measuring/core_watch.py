@@ -8,6 +8,7 @@ seconds at a time.
 from __future__ import annotations
 
 import statistics
+from time import sleep
 
 import numpy as np
 
@@ -50,3 +51,17 @@ class CoreWatch:
         """
         median = statistics.median(self._seconds) if self._seconds else 0.0
         return N_CALLS / median if median > 0 else None
+
+    @property
+    def rates_per_s(self) -> tuple[float, ...]:
+        """Calls per second in each look for which the clock saw time go by."""
+        return tuple(N_CALLS / seconds for seconds in self._seconds if seconds > 0)
+
+
+def watch_core(n_looks: int = 50) -> tuple[float, ...]:
+    """Calls per second of a core, a look after every pause: for a second."""
+    watch = CoreWatch()
+    for _ in range(n_looks):
+        sleep(PAUSE_NS * 1e-9)
+        watch.look()
+    return watch.rates_per_s

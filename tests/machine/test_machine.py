@@ -23,7 +23,14 @@ from harness.machine.memory import (
     peak_memory_bytes,
     resident_memory_bytes,
 )
-from harness.machine.quiet import judge_governor, judge_load, judge_memory, judge_swap
+from harness.machine.quiet import (
+    Finding,
+    judge_core,
+    judge_governor,
+    judge_load,
+    judge_memory,
+    judge_swap,
+)
 
 MIB = 2**20
 
@@ -136,4 +143,7 @@ def test_findings_come_with_advice() -> None:
     assert judge_memory(90, 100).advice == ""
     assert judge_memory(10, 100).advice
     assert judge_swap(0).advice == ""
+    assert judge_core([100.0] * 20 + [50.0]).advice == "", "one look of many was interrupted"
+    assert judge_core([100.0] * 10 + [91.0] * 10) == Finding("core's speed", "91% to 100%")
+    assert "more rounds" in judge_core([100.0] * 10 + [89.0] * 10).advice
     assert judge_swap(2**30).advice

@@ -63,6 +63,21 @@ def test_a_look_comes_no_sooner_than_the_pause(time: FakeTime) -> None:
     assert watch.rate_per_s == pytest.approx(N_CALLS / (2e-3 * N_CALLS / 100))
 
 
+def test_every_look_has_its_rate(time: FakeTime) -> None:
+    watch = CoreWatch(time)
+    looks(time, watch, 0.01, 0.0, 0.02)
+    assert watch.rates_per_s == pytest.approx((100_000, 50_000))
+
+
+def test_a_core_is_watched_look_by_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    paused: list[float] = []
+    monkeypatch.setattr(core_watch, "sleep", paused.append)
+    monkeypatch.setattr(core_watch, "PAUSE_NS", 0)
+    rates = core_watch.watch_core(5)
+    assert len(rates) == len(paused) == 5
+    assert min(rates) > 0
+
+
 def test_nothing_is_told_of_no_look_and_of_a_clock_that_stands_still(time: FakeTime) -> None:
     watch = CoreWatch(time)
     assert watch.rate_per_s is None
