@@ -14,8 +14,9 @@ from harness.engine.engine import Engine
 from harness.engine.switches import Switches
 from harness.granularity.operators import OperatorModel
 from harness.granularity.vertices import VertexModel
+from harness.machine.caches import cache_folder
 from harness.machine.forks import in_a_fork
-from harness.machine.machine_code import NotKeptError, only_kept
+from harness.machine.machine_code import FOLDER, NotKeptError, only_kept
 from harness.policies import unbatched
 from harness.policies.parts.rounds import schedule_in_rounds
 from harness.programs.quick import record_quickly
@@ -67,8 +68,9 @@ class Prepared:
             with only_kept():
                 lay_out(policy)
         except NotKeptError:
-            schedule = partial(self.planned, instances, policy, NoClock())
-            in_a_fork(schedule, partial(lay_out, unbatched.schedule))
+            if cache_folder(FOLDER) is not None:  # else nothing would come back of a fork
+                schedule = partial(self.planned, instances, policy, NoClock())
+                in_a_fork(schedule, partial(lay_out, unbatched.schedule))
 
     def compute(self, clock: Clock) -> None:
         """Run what was laid out last: forward, and in training backward."""

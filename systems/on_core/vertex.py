@@ -143,7 +143,8 @@ class Adapter(System):
         if n_before != self._n_programs:
             self._n_programs = n_before
             self.load(instances)
-            if self.is_planned_whole:
+            # A process that has begun to use a GPU is better not forked.
+            if self.is_planned_whole and self.settings.device == "cpu":
                 self._prepared.compile_in_two(instances, self.policy)
             self.run(NoClock(), update=False)
 

@@ -13,6 +13,7 @@ from harness.machine.machine_code import NotKeptError
 from harness.policies import frontier
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
+from systems.on_core import prepared as prepared_module
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import example
 from tests.support.engine_runs import prepared
@@ -80,6 +81,15 @@ def test_nothing_is_started_for_what_is_kept(
     compiled_by(policy, laid_out)
     assert policy.called_by == [os.getpid()]
     assert len(laid_out) == 1
+
+
+def test_nothing_is_started_where_nothing_can_be_kept(
+    laid_out: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forks, "_fork", lambda *_: pytest.fail("a fork was started"))
+    monkeypatch.setattr(prepared_module, "cache_folder", lambda _: None)
+    compiled_by(Policy(tmp_path, is_kept=False), laid_out)
+    assert laid_out == []
 
 
 def test_one_cpu_compiles_as_it_runs(
