@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 from harness.planning.admit import admit
+from harness.records.beside import seen_together
 from harness.records.record import Record
 from harness.terminal.command_line import parse, plan
 from harness.terminal.ending import USAGE, run_command
@@ -37,6 +38,7 @@ def _bench(typed: Sequence[str]) -> int:
 
 def comparison(records: Sequence[Record], experiments: Collection[str]) -> Iterator[str]:
     """Experiments that compare systems: the best peer, the ceiling; without one: a ranking."""
+    records = [one for one in seen_together(records) if one is not None]
     if not experiments:
         yield from ranking.lines_of(records)
     compared = (read_presentation(n, CONF_DIR).compare.get(SYSTEMS) for n in sorted(experiments))

@@ -3,12 +3,12 @@
 numba makes what compiled code calls whole: it optimises it, with all that it calls itself, makes
 machine code and an entry for Python, and then has every caller take a copy in and optimise that
 again. Of what only compiled code calls nothing of this is ever run. A part is lowered, and left to
-its callers.
+its callers. Its errors have constants in them: for others it would need an environment of Python's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from llvmlite import binding
@@ -41,10 +41,11 @@ class _Library(JITCodeLibrary):
         return self.name, _KIND, module.as_bitcode()
 
     @classmethod
-    def read(cls, codegen: Any, kept: tuple[str, str, bytes]) -> Any:
-        """Return what was kept."""
+    def read(cls, codegen: Any, kept: tuple[str, str, bytes], prepare: Iterable[Any]) -> Any:
+        """Return what was kept. prepare: what whoever links it calls, when it is read itself."""
         name, _, bitcode = kept
         library: Any = cls(codegen, name)
+        library._reload_init.update(prepare)
         library._final_module = library._shared_module = binding.parse_bitcode(bitcode)
         library._finalize_final_module()
         return library
@@ -64,7 +65,7 @@ class _Results(Results):
         return compiler.CompileResult(
             target_context=target_context,
             typing_context=target_context.typing_context,
-            library=_Library.read(target_context.codegen(), library),
+            library=_Library.read(target_context.codegen(), library, reload_init),
             environment=env,
             entry_point=None,
             fndesc=fndesc,
@@ -93,7 +94,7 @@ class Part:
     """
 
     def __init__(self, dispatcher: Any, stamp: str, kind_of: Callable[[Any], Any]) -> None:
-        self._compiler = dispatcher._compiler
+        self._compiler, self._counter = dispatcher._compiler, dispatcher._compiling_counter
         self._targets = dispatcher.targetctx
         self._kept = _Kept(dispatcher.py_func, f"{stamp} {_KIND}")
         self._kind_of = kind_of
@@ -131,7 +132,10 @@ class Part:
     def _lowered(self, kinds: tuple[Any, ...]) -> Any:
         """As numba compiles, up to machine code."""
         library = _library(self._targets.codegen(), self._compiler.py_func.__qualname__)
-        return without_entries(self._compiler, kinds, library)
+        with self._counter:  # by which numba knows a function that calls itself
+            found = without_entries(self._compiler, kinds, library)
+        library._ensure_finalized()
+        return found._replace(reload_init=list(library._reload_init))
 
 
 def without_entries(own: Any, kinds: tuple[Any, ...], library: Any = None) -> Any:

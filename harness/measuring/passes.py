@@ -122,7 +122,8 @@ def time_passes(
 ) -> Timed:
     """Time passes until `timing` is satisfied; loading a mini-batch is not timed.
 
-    between: done behind each pass, outside of it.
+    between: done behind each pass that marks no phases, outside of it; what follows is one that
+    marks them, of which no speed is told.
 
     Every second pass marks its phases, so that what slows down while time goes by meets both alike.
     """
@@ -141,7 +142,8 @@ def time_passes(
                 samples.append(clock.stop())
                 timed_s += samples[-1].total_s
             n_passes += 1
-            between()
+            if not is_marked:
+                between()
     return Timed(tuple(whole), tuple(marked))
 
 

@@ -73,7 +73,7 @@ _UNKNOWN_CHOICE = re.compile(
 
 _UNKNOWN_OPTION = re.compile(
     r"Could not override '(?P<key>(?P<group>\w+)\.options\.[^']*)'.\s+To append to your config use"
-    r" (?P<append>\S+)"
+    r" (?P<append>[^\n]+)"
 )
 # Hydra's advice for a key that it does not know.
 _APPEND = re.compile(r"\s*To append to your config use \S+")

@@ -25,11 +25,11 @@ def with_uneven_cores_warned(records: Sequence[Record | None]) -> list[Record | 
     rates: dict[str, list[float]] = defaultdict(list)
     groups = ["" if one is None else group_of(one) for one in records]
     for group, one in zip(groups, records, strict=True):
-        if one is not None and one.core_rate_per_s is not None:
+        if one is not None and one.status == "ok" and one.core_rate_per_s is not None:
             rates[group].append(one.core_rate_per_s)
     usual = {group: statistics.median(found) for group, found in rates.items()}
     return [
-        one if one is None or one.core_rate_per_s is None else _judged(one, usual[group])
+        one if one is None or one.status != "ok" else _judged(one, usual.get(group, 0.0))
         for group, one in zip(groups, records, strict=True)
     ]
 

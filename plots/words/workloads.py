@@ -60,15 +60,20 @@ def _of_system(record: Record) -> Mapping[str, Any]:
 
 
 def _apart(record: Record, others: Sequence[Record]) -> str:
-    """Its options that another of its system and policy does not have, or has otherwise."""
+    """Its options that are not the same in all of its system and policy."""
     own, trial = _of_system(record), record.trial
     alike = [
         _of_system(one)
         for one in others
         if (one.trial.system, one.trial.policy) == (trial.system, trial.policy)
     ]
-    names = [name for name in own if any(one.get(name) != own[name] for one in alike)]
-    return " ".join(f"{name}={in_word(own[name])}" for name in names)
+    names = dict.fromkeys(name for one in (own, *alike) for name in one)
+    apart = [name for name in names if len({_said(one, name) for one in alike}) > 1]
+    return " ".join(f"{name}={_said(own, name)}" for name in apart)
+
+
+def _said(options: Mapping[str, Any], name: str) -> str:
+    return in_word(options[name]) if name in options else "(unsaid)"
 
 
 def _options(record: Record) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba.core.runtime import _nrt_python, rtsys
 
 from harness.machine.caches import NAME
 from harness.machine.compiled import compiled, compiled_with, inlined
@@ -94,8 +95,28 @@ def test_a_parts_error_reaches_python() -> None:
         _top(np.ones(1), -1)
 
 
-def test_arrays_of_a_part_are_counted() -> None:
-    assert _sum_of_made(5) == 0 + 0 + 1 + 2 + 3
+def test_arrays_of_a_part_are_given_back() -> None:
+    _sum_of_made(1)
+    _nrt_python.memsys_enable_stats()
+    try:
+        before = rtsys.get_allocation_stats()
+        assert _sum_of_made(5) == 0 + 0 + 1 + 2 + 3
+        now = rtsys.get_allocation_stats()
+    finally:
+        _nrt_python.memsys_disable_stats()
+    assert now.alloc - before.alloc == now.free - before.free > 0
+
+
+def test_a_part_may_call_itself() -> None:
+    @compiled
+    def product(n: int) -> int:
+        return 1 if n < 2 else n * product(n - 1)
+
+    @compiled
+    def whole(n: int) -> int:
+        return product(n) + 1
+
+    assert whole(5) == 121
 
 
 @pytest.mark.parametrize(("maker", "n_kinds"), [(compiled, 1), (compiled_with(), 3)])

@@ -118,3 +118,38 @@ def test_a_name_is_kept_with_the_machine_code_that_calls_it(tmp_path: Path) -> N
     assert _run_copy(tmp_path) == ["2", "0", "piece"]
     other = "from harness.machine import pieces; pieces.stamp_of = lambda names: 'another'; "
     assert _run_copy(tmp_path, other) == ["2", "1", "piece"]
+
+
+BETWEEN = """
+from harness.machine.compiled import compiled
+from harness.machine.pieces import by_name
+from copied.piece import piece
+
+named = by_name(piece)
+
+@compiled
+def between(x):
+    return named(x)
+"""
+ABOVE = """
+from harness.machine.compiled import compiled
+from copied.between import between
+
+@compiled
+def caller(x):
+    return between(x) * {factor}
+"""
+
+
+def test_a_part_that_calls_a_piece_brings_it_along_wherever_it_was_read(tmp_path: Path) -> None:
+    """By a new caller, and by that caller from the disk; a lost name is an address of 0."""
+    package = tmp_path / "copied"
+    package.mkdir()
+    (package / "piece.py").write_text(PIECE.format(added=1))
+    (package / "between.py").write_text(BETWEEN)
+    (package / "caller.py").write_text(ABOVE.format(factor=10))
+    assert _run_copy(tmp_path) == ["20", "0", "piece"]
+    assert _run_copy(tmp_path) == ["20", "1"]
+    (package / "caller.py").write_text(ABOVE.format(factor=100))
+    assert _run_copy(tmp_path) == ["200", "0"]
+    assert _run_copy(tmp_path) == ["200", "1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ from harness.policies import frontier
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
 from systems.on_core import prepared as prepared_module
+from systems.on_core.prepared import Prepared
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import example
-from tests.support.engine_runs import prepared
+from tests.support.engine_runs import prepared, run
 
 MODEL, INSTANCES, WEIGHTS = example("tree_lstm")
 
@@ -49,6 +51,7 @@ def laid_out(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def compiled_by(policy: Policy, laid_out: list[int]) -> Adapter:
     adapter = prepared(MODEL, WEIGHTS, Switches())
+    run(adapter, INSTANCES)  # so that nothing but the policy has anything to compile
     engine = adapter.engine
     lay_out = engine.lay_out
 
@@ -90,6 +93,21 @@ def test_nothing_is_started_where_nothing_can_be_kept(
     monkeypatch.setattr(prepared_module, "cache_folder", lambda _: None)
     compiled_by(Policy(tmp_path, is_kept=False), laid_out)
     assert laid_out == []
+
+
+@pytest.mark.parametrize(
+    ("device", "whole", "n"), [("cpu", True, 1), ("cuda", True, 0), ("cpu", False, 0)]
+)
+def test_only_what_is_planned_whole_and_on_a_cpu_is_compiled_in_two(
+    monkeypatch: pytest.MonkeyPatch, device: str, whole: bool, n: int
+) -> None:
+    asked: list[object] = []
+    adapter = prepared(MODEL, WEIGHTS, Switches())
+    adapter.settings = replace(adapter.settings, device=device)
+    monkeypatch.setattr(Adapter, "is_planned_whole", whole)
+    monkeypatch.setattr(Prepared, "compile_in_two", lambda *given: asked.append(given))
+    adapter.compile_for(INSTANCES)
+    assert len(asked) == n
 
 
 def test_one_cpu_compiles_as_it_runs(
