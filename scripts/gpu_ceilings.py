@@ -21,7 +21,7 @@ import torch
 from harness.engine.backends.cuda.backend import PROGRAMS_PER_PROCESSOR
 from harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS
 from harness.engine.backends.cuda.module import BARRIER, HEADER
-from harness.engine.generated import load_generated
+from harness.machine.generated import load_generated
 
 N_REPEATS = 7
 COPIED_BYTES = 2**28

@@ -89,12 +89,12 @@ class DRNN(ProgramModel):
 
     def program(self, p: Writer, sentence: Chain) -> Body:
         """The root and all that grows below it, those first that fewer decisions lead to."""
-        label, top = int(sentence.labels[0]), Place()
+        label = int(sentence.labels[0])
         root = p.root(word=int(sentence.words[0]), label=label)
-        found = {top.path: root}
-        has_child, _ = self.grows(*top[1:], (yield p.chance(root, top.path)))
+        found = {1: root}  # by path: see Place
+        has_child, _ = self.grows(0, 0, (yield p.chance(root, 1)))
         if has_child:
-            yield from self._grown(p, root, None, *top.child, label, found)
+            yield from self._grown(p, root, None, 2, 1, 0, label, found)
         return [found[path] for path in sorted(found)]
 
     def _grown(

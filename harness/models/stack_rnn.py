@@ -75,8 +75,7 @@ class StackRNN(ProgramModel):
 
     def labels(self, sentence: Chain) -> list[int]:
         """The action that the loss asks for at every step, from the labels of the words."""
-        of_words = (sentence.labels % N_ACTIONS).tolist()
-        return [label for label in of_words for _ in range(2)][:-1]
+        return [label % N_ACTIONS for label in sentence.labels.tolist() for _ in range(2)][:-1]
 
     def actions(self, sentence: Chain) -> list[bool]:
         """Whether each step but the last shifts: what the program decides as it waits."""

@@ -51,15 +51,15 @@ class NumberAskedFor(Exception):  # noqa: N818 - whoever asks says what is wrong
 class Drawn(dict[tuple[int, ...] | None, float]):
     """The numbers of one instance by key; each is drawn when it is first asked for.
 
-    Raises NumberAskedFor for no key.
+    state: seed and instance, mixed, which the numbers of a key are mixed into. Raises NumberAskedFor for no key.
     """
 
     def __init__(self, seed: int, instance: int) -> None:
         super().__init__()
-        self._state = mixed(0, seed, instance)
+        self.state = mixed(0, seed, instance)
 
     def __missing__(self, key: tuple[int, ...] | None) -> float:
         if key is None:
             raise NumberAskedFor
-        self[key] = found = chance_from(self._state, key)
+        self[key] = found = chance_from(self.state, key)
         return found

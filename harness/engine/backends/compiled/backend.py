@@ -25,7 +25,7 @@ from harness.engine.backends.compiled.source import WHOLE_STAGES
 from harness.engine.cpu_kernels import blas, cycles, loss_kernels
 from harness.engine.cpu_kernels.loss_sums import LossSums
 from harness.engine.cpu_kernels.team import Call, Team
-from harness.engine.generated import load_all_generated
+from harness.machine.generated import load_all_generated
 from harness.engine.kept_rounds import KeptRounds, RowRules
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import STAGES, Plan, Ref

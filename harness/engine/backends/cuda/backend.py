@@ -36,7 +36,7 @@ from harness.engine.backends.cuda.results import Results
 from harness.engine.backends.cuda.staging import Staging, Upload
 from harness.engine.backends.cuda.streams import AtOnce, CudaStreams, Stream, Streams
 from harness.engine.backends.cuda.tiles import Tiling
-from harness.engine.generated import load_generated
+from harness.machine.generated import load_generated
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.rounds import Loss, Run

@@ -17,7 +17,7 @@ from triton.compiler import ASTSource
 from harness.engine.backends.cuda.kernel_cache import use_own_kernel_cache
 from harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS
 from harness.engine.backends.cuda.module import Module
-from harness.engine.generated import load_generated
+from harness.machine.generated import load_generated
 from harness.errors import UnsupportedTrial
 
 WARP_SIZE = 32

@@ -1,0 +1,57 @@
+"""What a translation takes from outside: numbers of the model, and fields of instances."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any, get_type_hints
+
+from harness.programs.compiling.scopes import Scope
+from harness.programs.compiling.values import ListAt, Number, Value
+from harness.values.arrays import IntArray
+
+
+class Constants:
+    """Each by its place in an array, so that one machine code serves all options of a model.
+
+    ints, reals: names of the model's numbers. fields, counts: names of the instances' lists and
+    numbers. states: which numbers are waited for.
+    """
+
+    def __init__(self) -> None:
+        self.ints: dict[str, int] = {}
+        self.reals: dict[str, int] = {}
+        self.fields: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
+        self.states: dict[str, int] = {}
+
+    def of_model(self, name: str, value: bool | float) -> Number:
+        """A number of the model."""
+        if isinstance(value, float):
+            return Number("float", f"reals[{_place(self.reals, name)}]")
+        text = f"ints[{_place(self.ints, name)}]"
+        return Number("bool", f"({text} != 0)") if isinstance(value, bool) else Number("int", text)
+
+    def field(self, scope: Scope, node: ast.Attribute, kind: type) -> Value:
+        """A field of the instance, by what its class says of it."""
+        found = getattr(kind, node.attr, None)
+        hints = get_type_hints(found.fget if isinstance(found, property) else kind)
+        hint = hints.get("return" if isinstance(found, property) else node.attr)
+        if hint is int:
+            place = _place(self.counts, node.attr)
+            return Number("int", f"counts[{place}, F[f, 2]]")
+        if hint == IntArray:
+            place = _place(self.fields, node.attr)
+            return ListAt(f"({place} * counts.shape[1] + F[f, 2])")
+        scope.refuse(node, f"reads {node.attr}, which is neither a number nor an array of them")
+
+    def state(self, name: str) -> int:
+        """The number of a state that is read."""
+        return _place(self.states, name)
+
+    def numbers_of(self, model: Any) -> tuple[list[int], list[float]]:
+        """What the model's are."""
+        return [int(getattr(model, n)) for n in self.ints], [getattr(model, n) for n in self.reals]
+
+
+def _place(known: dict[str, int], name: str) -> int:
+    return known.setdefault(name, len(known))

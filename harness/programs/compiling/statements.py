@@ -1,0 +1,272 @@
+"""Statements of programs, as basic blocks of compiled code."""
+
+from __future__ import annotations
+
+import ast
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from harness.programs.compiling.calls import Calls
+from harness.programs.compiling.scopes import Scope
+from harness.programs.compiling.values import (
+    NOTHING,
+    DictAt,
+    Known,
+    ListAt,
+    NotTranslated,
+    Number,
+    Several,
+    Span,
+    Value,
+)
+
+
+class Statements(Calls):
+    """`body` translates them one behind the other."""
+
+    def body(self, scope: Scope, statements: Sequence[ast.stmt]) -> None:
+        """See Calls; what stands behind a `return` is left out."""
+        for one in statements:
+            if self.text.now.is_closed:
+                return
+            translate = getattr(self, f"_do_{type(one).__name__.lower()}", None)
+            if translate is None:
+                scope.refuse(one, f"has a statement that is not translated: {ast.unparse(one)}")
+            translate(scope, one)
+
+    @abstractmethod
+    def returned(self, scope: Scope, node: ast.Return, value: Value) -> None:
+        """Leave a function."""
+
+    def _do_pass(self, scope: Scope, node: ast.Pass) -> None:
+        pass
+
+    def _do_expr(self, scope: Scope, node: ast.Expr) -> None:
+        if not isinstance(node.value, ast.Constant):
+            self.value(scope, node.value)
+
+    def _do_return(self, scope: Scope, node: ast.Return) -> None:
+        value = NOTHING if node.value is None else self.value(scope, node.value)
+        self.returned(scope, node, value)
+
+    def _do_assign(self, scope: Scope, node: ast.Assign) -> None:
+        value = self.value(scope, node.value)
+        if len(node.targets) > 1:
+            value = self.text.kept(value)
+        for target in node.targets:
+            self._assign(scope, target, value)
+
+    def _do_annassign(self, scope: Scope, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self._assign(scope, node.target, self.value(scope, node.value))
+
+    def _do_augassign(self, scope: Scope, node: ast.AugAssign) -> None:
+        old = self.value(scope, node.target)
+        by = self.value(scope, node.value)
+        if isinstance(old, ListAt) and isinstance(node.op, ast.Add):
+            self.extend(old, by if isinstance(by, ListAt) else self.listed(scope, node, by))
+        elif isinstance(old, Number) and isinstance(by, Number):
+            self._assign(scope, node.target, self.arithmetic(scope, node, node.op, old, by))
+        else:
+            scope.refuse(node, f"has an assignment that is not translated: {ast.unparse(node)}")
+
+    def _assign(self, scope: Scope, target: ast.expr, value: Value) -> None:
+        if isinstance(target, ast.Name):
+            self._name(scope, target, value)
+        elif isinstance(target, ast.Tuple | ast.List):
+            self._unpack(scope, target, value)
+        elif isinstance(target, ast.Subscript) and not isinstance(target.slice, ast.Slice):
+            self._put(scope, target, value)
+        else:
+            scope.refuse(target, f"sets what is not translated: {ast.unparse(target)}")
+
+    def _name(self, scope: Scope, target: ast.Name, value: Value) -> None:
+        name = target.id
+        if name not in scope.places:
+            scope.places[name] = scope.names.get(name) or self.text.place_like(value)
+        try:
+            self.text.stored(scope.places[name], value)
+        except NotTranslated as error:
+            scope.refuse(target, f"{error}: {name}")
+        scope.names[name] = scope.places[name]
+
+    def _unpack(self, scope: Scope, target: ast.Tuple | ast.List, value: Value) -> None:
+        if not isinstance(value, Several) or len(value.items) != len(target.elts):
+            scope.refuse(target, f"unpacks something else than so many: {ast.unparse(target)}")
+        for one, item in zip(target.elts, value.items, strict=True):
+            self._assign(scope, one, item)
+
+    def _put(self, scope: Scope, target: ast.Subscript, value: Value) -> None:
+        of = self.value(scope, target.value)
+        if not isinstance(value, Number) or value.kind == "float":
+            scope.refuse(target, "keeps something else than an integer in a list or dict")
+        key = self.text.kept(Number("int", self.integer(scope, target.slice)))
+        assert isinstance(key, Number)
+        if isinstance(of, ListAt):
+            self.text.add(f"put(lists, items, {of.text}, {key.text}, {value.text})")
+        elif isinstance(of, DictAt):
+            kept = self.text.kept(value)
+            assert isinstance(kept, Number)
+            self.append(of, key.text)
+            self.append(of, kept.text)
+        else:
+            scope.refuse(target, f"sets what is not translated: {ast.unparse(target)}")
+
+    def _do_if(self, scope: Scope, node: ast.If) -> None:
+        then, otherwise, behind = self.text.new(), self.text.new(), self.text.new()
+        self.text.fork(self.test(scope, node.test), then, otherwise)
+        before, known = dict(scope.names), list[dict[str, Value]]()
+        for block, statements in ((then, node.body), (otherwise, node.orelse)):
+            self.text.current = block
+            scope.names = dict(before)
+            self.body(scope, statements)
+            if not self.text.now.is_closed:
+                known.append(scope.names)
+            self.text.jump(behind)
+        scope.names = {k: v for k, v in (known or [before])[0].items() if all(k in n for n in known)}
+        self.text.current = behind
+        self.text.now.is_closed = not known
+
+    def _do_while(self, scope: Scope, node: ast.While) -> None:
+        if node.orelse:
+            scope.refuse(node, "has an else behind a loop")
+        test, inside, behind = self.text.new(), self.text.new(), self.text.new()
+        self.text.at(test)
+        condition = self.test(scope, node.test)
+        before = dict(scope.names)
+        if condition == "True":
+            self.text.jump(inside)
+        else:
+            self.text.fork(condition, inside, behind)
+        self.text.current = inside
+        self._loop_body(scope, node.body, (test, behind))
+        self.text.jump(test)
+        scope.names, self.text.current = before, behind
+        self.text.now.is_closed = not any(behind in one.targets for one in self.text.blocks)
+
+    def _loop_body(self, scope: Scope, statements: Sequence[ast.stmt], to: tuple[int, int]) -> None:
+        scope.loops.append(to)
+        self.body(scope, statements)
+        scope.loops.pop()
+
+    def _do_break(self, scope: Scope, node: ast.Break) -> None:
+        self.text.jump(scope.loops[-1][1])
+
+    def _do_continue(self, scope: Scope, node: ast.Continue) -> None:
+        self.text.jump(scope.loops[-1][0])
+
+    def _do_for(self, scope: Scope, node: ast.For) -> None:
+        if node.orelse:
+            scope.refuse(node, "has an else behind a loop")
+        before = dict(scope.names)
+        with self._each(scope, node.iter) as (item, to):
+            self._assign(scope, node.target, item)
+            self._loop_body(scope, node.body, to)
+        scope.names = before
+
+    def comprehension(self, scope: Scope, node: ast.ListComp) -> Value:
+        """See Expressions; [d[k] for k in sorted(d)] is read in one go."""
+        values = self._values_by_key(scope, node)
+        if values is not None:
+            return values
+        found = self.long_list("4")
+        inner = Scope(scope.source, dict(scope.names), None)
+        self._generated(inner, node, node.generators, found)
+        return found
+
+    def _generated(
+        self, scope: Scope, node: ast.ListComp, generators: list[ast.comprehension], found: ListAt
+    ) -> None:
+        if not generators:
+            self.append(found, self.integer(scope, node.elt))
+            return
+        first = generators[0]
+        with self._each(scope, first.iter) as (item, (again, _)):
+            self._assign(scope, first.target, item)
+            for condition in first.ifs:
+                going = self.text.new()
+                self.text.fork(self.test(scope, condition), going, again)
+                self.text.current = going
+            self._generated(scope, node, generators[1:], found)
+
+    def _values_by_key(self, scope: Scope, node: ast.ListComp) -> Value | None:
+        first = node.generators[0]
+        if len(node.generators) > 1 or first.ifs or not isinstance(node.elt, ast.Subscript):
+            return None
+        of = node.elt.value
+        if not isinstance(of, ast.Name) or ast.unparse(first.iter) != f"sorted({of.id})":
+            return None
+        value = self.value(scope, of)
+        if ast.unparse(node.elt.slice) != ast.unparse(first.target) or not isinstance(value, DictAt):
+            return None
+        return self.sorted_keys(value, values=True)
+
+    @contextmanager
+    def _each(self, scope: Scope, node: ast.expr) -> Iterator[tuple[Value, tuple[int, int]]]:
+        """A loop over an expression: an item, and where `continue` and `break` go."""
+        called = node.func if isinstance(node, ast.Call) else None
+        name = called.id if isinstance(called, ast.Name) else ""
+        is_own = isinstance(called, ast.Name) and self.value(scope, called) in (
+            Known(zip), Known(enumerate),
+        )  # fmt: skip
+        if not isinstance(node, ast.Call) or not is_own:
+            with self._steps(scope, node, self.value(scope, node), is_strict=False) as found:
+                yield found
+            return
+        lists = [self.text.kept(self.value(scope, one)) for one in node.args]
+        if name == "enumerate":
+            if len(lists) > 1 or node.keywords:
+                scope.refuse(node, "counts from something else than 0")
+            lists = [Span("0", str(2**62)), *lists]
+        strict = [keyword for keyword in node.keywords if keyword.arg == "strict"]
+        is_strict = bool(strict) and ast.unparse(strict[0].value) == "True"
+        with self._steps(scope, node, Several(tuple(lists)), is_strict=is_strict) as found:
+            yield found
+
+    @contextmanager
+    def loop(
+        self, scope: Scope, node: ast.AST, over: Value, *, is_strict: bool = False
+    ) -> Iterator[Value]:
+        """See Calls."""
+        with self._steps(scope, node, over, is_strict=is_strict) as (item, _):
+            yield item
+
+    @contextmanager
+    def _steps(
+        self, scope: Scope, node: ast.AST, over: Value, *, is_strict: bool
+    ) -> Iterator[tuple[Value, tuple[int, int]]]:
+        over = self.text.kept(over)
+        parts = over.items if isinstance(over, Several) else (over,)
+        place = self.text.place_like(NOTHING)
+        self.text.stored(place, Number("int", "0"))
+        assert isinstance(place, Number)
+        lengths = [self._length(scope, node, part) for part in parts]
+        if is_strict:
+            for one in lengths[1:]:
+                self.text.add(f"if {one} != {lengths[0]}:", "    raise ValueError('other lengths')")
+        test, inside, again, behind = (self.text.new() for _ in range(4))
+        self.text.at(test)
+        going = " and ".join(f"{place.text} < {one}" for one in lengths)
+        self.text.fork(f"({going})", inside, behind)
+        self.text.current = inside
+        items = tuple(self._item(part, place) for part in parts)
+        yield Several(items) if isinstance(over, Several) else items[0], (again, behind)
+        self.text.at(again)
+        self.text.add(f"{place.text} += 1")
+        self.text.jump(test)
+        self.text.current = behind
+
+    @staticmethod
+    def _length(scope: Scope, node: ast.AST, over: Value) -> str:
+        if isinstance(over, ListAt):
+            return f"lists[{over.text}, 1]"
+        if isinstance(over, Span):
+            return f"({over.stop} - {over.start})"
+        scope.refuse(node, "goes through something else than lists and ranges")
+
+    def _item(self, over: Value, place: Number) -> Value:
+        if isinstance(over, ListAt):
+            return self.temporary("int", f"item(lists, items, {over.text}, {place.text})")
+        assert isinstance(over, Span)
+        return Number("int", f"({over.start} + {place.text})")

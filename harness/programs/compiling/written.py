@@ -1,0 +1,121 @@
+"""The text of a translated program: one loop over fibers, and in it one branch a basic block."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+
+from harness.programs.compiling.kept_lists import FEWEST
+from harness.programs.compiling.texts import NUMBER, PC, reachable
+from harness.programs.compiling.translation import Translation
+from harness.programs.log import RESUME, ROUND
+
+# What `go_on` returns: that all have ended; that a round has; that a number of an earlier round is
+# asked for; that there is too little room in the log or of lists, or for fibers.
+ENDED, ROUND_ENDED, ASKED, MORE, MORE_FRAMES = range(5)
+# What it keeps in `state`, in this order, and takes from there.
+COUNTS = (
+    *("n_log", "n", "n_items", "n_lists", "n_ready", "n_waiting", "n_free", "n_frames"),
+    *("n_fibers", "n_alive", "n_asked", "running", "first_of_round", "f", "want"),
+)
+# What else stands there.
+RULES = ("most_alive", "is_live", "has_phases", "has_ghosts", "is_next_round", "odd")
+PLACES: Mapping[str, int] = {name: k for k, name in enumerate((*COUNTS, *RULES))}
+ARRAYS = (
+    *("state", "log", "F", "R", "items", "lists", "ready", "waiting", "free", "asked"),
+    *("results", "ints", "reals", "counts", "seeds"),
+)
+HEAD = f'''\
+from harness.machine.compiled import compiled
+from harness.programs.compiling.kept_lists import *
+
+ENDED, ROUND_ENDED, ASKED, MORE, MORE_FRAMES = range(5)
+MARGIN = {{margin}}
+
+@compiled
+def go_on({", ".join(ARRAYS)}):
+    {", ".join(COUNTS)} = {", ".join(f"state[{k}]" for k in range(len(COUNTS)))}
+    most_alive, has_phases = state[{PLACES["most_alive"]}], state[{PLACES["has_phases"]}] != 0
+    has_ghosts, odd = state[{PLACES["has_ghosts"]}] != 0, 0
+    is_live, is_next_round = state[{PLACES["is_live"]}] != 0, state[{PLACES["is_next_round"]}] != 0
+    pc = F[f, {PC}] if f >= 0 else 0
+    while True:
+        if f < 0:
+            if is_next_round:
+                log[n_log] = {ROUND}
+                n_log += 1
+                for k in range(n_waiting):
+                    ready[k] = waiting[n_waiting - 1 - k]
+                n_ready, n_waiting, first_of_round, running = n_waiting, 0, n, -1
+                is_next_round = False
+            if n_ready == 0:
+                if n_waiting == 0:
+                    code = ENDED
+                    break
+                if is_live:
+                    code = ROUND_ENDED
+                    break
+                is_next_round = True
+                if n_log + MARGIN > len(log):
+                    want, code = 0, MORE
+                    break
+                continue
+            if n_log + MARGIN > len(log):
+                want, code = 0, MORE
+                break
+            n_ready -= 1
+            f = ready[n_ready]
+            pc = F[f, {PC}]
+            if F[f, {NUMBER}] != running:
+                running = F[f, {NUMBER}]
+                log[n_log], log[n_log + 1] = {RESUME}, running
+                n_log += 2
+        if (
+            n_log + MARGIN > len(log)
+            or n_items + MARGIN > len(items)
+            or n_lists + MARGIN > len(lists)
+        ):
+            want, code = 0, MORE
+            break
+'''
+TAIL = f"""\
+    if f >= 0:
+        F[f, {PC}] = pc
+    {"; ".join(f"state[{k}] = {name}" for k, name in enumerate(COUNTS))}
+    state[{PLACES["is_next_round"]}] = is_next_round
+    state[{PLACES["odd"]}] |= odd
+    return code
+"""
+INDENT = " " * 4
+OF_EVENTS = 8  # entries of a log that are written between blocks, and more
+
+
+def text_of(translation: Translation) -> str:
+    """The source of a module whose `go_on` runs all fibers as far as they come."""
+    blocks = translation.blocks
+    order = reachable(blocks, translation.entries)
+    numbers = {str(block): str(k) for k, block in enumerate(order)}
+    named = functools.partial(re.sub, r"@(\d+)@", lambda found: numbers[found[1]])
+    bodies = [[named(line) for line in blocks[block].lines] for block in order]
+    return HEAD.format(margin=margin_of(translation)) + "".join(_chosen(bodies, 0, 2)) + TAIL
+
+
+def margin_of(translation: Translation) -> int:
+    """Room that any block may take without a look: entries of the log, lists, and their items."""
+    most = max(one.n_log + (FEWEST + 1) * one.n_lists for one in translation.blocks)
+    return most + OF_EVENTS
+
+
+def _chosen(bodies: Sequence[Sequence[str]], first: int, depth: int) -> list[str]:
+    """The body of block `pc`, found by halves."""
+    if len(bodies) == 1:
+        return [f"{INDENT * depth}{line}\n" for line in bodies[0]]
+    half = len(bodies) // 2
+    return [
+        f"{INDENT * depth}if pc < {first + half}:\n",
+        *_chosen(bodies[:half], first, depth + 1),
+        f"{INDENT * depth}else:\n",
+        *_chosen(bodies[half:], first + half, depth + 1),
+    ]
+
