@@ -121,16 +121,30 @@ class KeptRounds(ABC):
 
         Raises ProgramError for a call that does not fit, TypeError for what is no number.
         """
-        decoder, n = self.decoder, len(log)
-        assert decoder is not None
-        if n > len(self._log):
-            self.kept.make_room(arrays.LOG, n)
-            self._log = self.kept[arrays.LOG].data
+        n = len(log)
+        self._make_room_for(n)
         try:
             struct.pack_into(f"{n}i", self._log, 0, *log)
         except struct.error as error:
             raise TypeError("a number of 32 bits is needed") from error
         log.clear()
+        return self._decode(n)
+
+    def decode_entries(self, entries: IntArray) -> bool:
+        """As `decode`, of a log that is an array."""
+        n = len(entries)
+        self._make_room_for(n)
+        self.kept[arrays.LOG][:n] = entries
+        return self._decode(n)
+
+    def _make_room_for(self, n: int) -> None:
+        if n > len(self._log):
+            self.kept.make_room(arrays.LOG, n)
+            self._log = self.kept[arrays.LOG].data
+
+    def _decode(self, n: int) -> bool:
+        decoder = self.decoder
+        assert decoder is not None
         while True:
             self._find_decoded(decoder)
             code = decode_next(self.kept.address, n, decoder.base, decoder.restart)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import ModuleType
+from typing import Any
 
 from harness.machine.caches import cache_folder
 from harness.machine.compiled import stamp_of
@@ -24,13 +25,13 @@ def called_by(source: str) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def load_all_generated(sources: Sequence[str], entry: str) -> list[Callable[..., None]]:
+def load_all_generated(sources: Sequence[str], entry: str) -> list[Callable[..., Any]]:
     """As load_generated of each, for functions that are `native`.
 
     What is not kept yet is compiled by as many processes as there are CPUs, which share it by its
     lengths.
     """
-    found = dict[str, Callable[..., None]]()
+    found = dict[str, Callable[..., Any]]()
 
     def load(source: str) -> None:
         found[source] = load_generated(source, entry)
@@ -46,7 +47,7 @@ def load_all_generated(sources: Sequence[str], entry: str) -> list[Callable[...,
     return [found[source] for source in sources]
 
 
-def load_generated(source: str, entry: str) -> Callable[..., None]:
+def load_generated(source: str, entry: str) -> Callable[..., Any]:
     """Run generated source as a module; returns one of its functions.
 
     The module is named after the text and all that it imports of ours: machine code that is kept
@@ -62,5 +63,5 @@ def load_generated(source: str, entry: str) -> Callable[..., None]:
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     sys.modules[module.__name__] = module  # numba's cache finds a kernel's globals by this name
     exec(compile(source, file, "exec"), vars(module))
-    function: Callable[..., None] = getattr(module, entry)
+    function: Callable[..., Any] = getattr(module, entry)
     return function

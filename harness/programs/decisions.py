@@ -51,7 +51,8 @@ class NumberAskedFor(Exception):  # noqa: N818 - whoever asks says what is wrong
 class Drawn(dict[tuple[int, ...] | None, float]):
     """The numbers of one instance by key; each is drawn when it is first asked for.
 
-    state: seed and instance, mixed, which the numbers of a key are mixed into. Raises NumberAskedFor for no key.
+    state: seed and instance, mixed; numbers of a key are mixed into it. Raises NumberAskedFor for
+    no key.
     """
 
     def __init__(self, seed: int, instance: int) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -33,6 +34,39 @@ KeptNumbers = dict[int, tuple[Any, Drawn]]
 MOST_KEPT = 10_000  # instances; 5 KB each where a program waits thirty times
 
 
+Widens = Callable[[Feeds], bool]  # see Recording.widens
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recorded:
+    """All that the programs of a mini-batch called. outputs: vertices that they returned, in the
+    order of the instances. n_rounds: that others followed.
+    """
+
+    piece: Piece
+    outputs: IntArray
+    n_rounds: int
+
+
+class Quick(Protocol):
+    """Compiled code that records: see harness.programs.quick.QuickRecorders."""
+
+    def __call__(self, rules: Rules, n_instances: int) -> Recorder: ...
+
+    def can_record(self) -> bool: ...
+
+    def recorded(
+        self,
+        rules: Rules,
+        instances: Sequence[Any],
+        drawn: Sequence[Drawn],
+        options: RecordingOptions,
+        widens: Widens,
+    ) -> Recorded | None: ...
+
+    def give_up(self, fault: Exception) -> None: ...
+
+
 class Recording:
     """Records mini-batches of one model's programs.
 
@@ -58,7 +92,7 @@ class Recording:
         self.pulls = tuple(dict.fromkeys(node.name for node in nodes if node.op == "pull"))
         self.program, self.key_of, self.seed, self.options = program, key_of, seed, options
         n_types = len(self.type_names)
-        self.quick: Callable[[Rules, int], Recorder] | None = None  # see harness.programs.quick
+        self.quick: Quick | None = None
         self._kept: KeptNumbers = {} if kept is None else kept
         self.feeds = np.zeros((n_types, n_types), dtype=np.bool_)
         self.static = self._static()
@@ -82,13 +116,31 @@ class Recording:
         Where something is wrong they are run once more, so that the error names the line.
         """
         try:
-            return self.recorded(instances, pick, is_checked=False)
-        except FAULTS:
-            return self.recorded(instances, pick, is_checked=True)
+            return self._mini_batch(self._recorded(instances, pick), len(instances))
+        except FAULTS as fault:
+            mini_batch = self.recorded(instances, pick, is_checked=True)
+            if self.quick is not None:
+                self.quick.give_up(fault)
+            return mini_batch
+
+    def _recorded(self, instances: Sequence[Any], pick: Pick | None) -> Recorded:
+        if self.quick is None or pick is not None or not self.quick.can_record():
+            return self._by_python(instances, pick, is_checked=False)
+        drawn, found = self.drawn(instances), None
+        while found is None:
+            found = self.quick.recorded(self.rules, instances, drawn, self.options, self.widens)
+        return found
 
     def recorded(
         self, instances: Sequence[Any], pick: Pick | None, *, is_checked: bool
     ) -> MiniBatch:
+        """Let Python run the programs of all instances."""
+        found = self._by_python(instances, pick, is_checked=is_checked)
+        return self._mini_batch(found, len(instances))
+
+    def _by_python(
+        self, instances: Sequence[Any], pick: Pick | None, *, is_checked: bool
+    ) -> Recorded:
         """Record, and again as long as blocks feed each other in new ways."""
         drawn = self.drawn(instances)
         while True:
@@ -102,7 +154,7 @@ class Recording:
                     raise
             else:
                 if not self.widens(recorder.feeds()):
-                    return self._joined(recorder, piece, results)
+                    return Recorded(piece, outputs_of(results, piece.n), recorder.n_rounds)
 
     def drawn(self, instances: Sequence[Any]) -> list[Drawn]:
         """The numbers that instances decide by: those that were asked for are kept."""
@@ -134,19 +186,19 @@ class Recording:
         before, self.static = self.static, self._static()
         return before != self.static
 
-    def _joined(self, recorder: Recorder, piece: Piece, results: Sequence[Any]) -> MiniBatch:
+    def _mini_batch(self, recorded: Recorded, n_instances: int) -> MiniBatch:
         """One graph of all calls."""
+        piece = recorded.piece
         graph = Graph.proved(
             types=piece.types,
             arg_start=piece.arg_start,
             args=piece.args,
             type_names=self.type_names,
-            rounds=piece.rounds if recorder.n_rounds else None,
+            rounds=piece.rounds if recorded.n_rounds else None,
             phases=piece.phases,
             depths=piece.depths,
         )
-        outputs = outputs_of(results, piece.n)
-        return MiniBatch(graph, piece.pulls, outputs, n_instances=len(results))
+        return MiniBatch(graph, piece.pulls, recorded.outputs, n_instances=n_instances)
 
 
 class Decisions:

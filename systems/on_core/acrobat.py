@@ -15,7 +15,8 @@ from harness.contracts.system import Clock, Counters, Result, RunSettings
 from harness.engine.live import LiveEngine
 from harness.engine.work import arranged_work
 from harness.policies.parts.bound import lower_bound
-from harness.programs.model import makes_arrays, recorded, recording_of
+from harness.programs.model import ProgramModel, makes_arrays, recorded, recording_of
+from harness.programs.quick import programs_run_by, quicken
 from harness.programs.recorder import RecordingOptions
 from harness.values.schedule import check_schedule
 from systems.on_core import vertex
@@ -36,6 +37,7 @@ class AcrobatOptions(CoreOptions):
     drawn allow, and evaluates them one by one; "live" runs each before the next one is recorded;
     "auto" is live where a program is run and compiled code can plan its rounds, else ahead. Arrays
     make graphs that wait for nothing: a mini-batch is one round, and runs so under all three.
+    programs: "compiled" translates those that wait, where that is possible; "python" never does.
 
     Raises ConfigError as CoreOptions does.
     """
@@ -47,6 +49,7 @@ class AcrobatOptions(CoreOptions):
     static_depths: bool = True
     restart_depths: bool = True
     rounds: Literal["auto", "ahead", "live"] = "auto"
+    programs: Literal["compiled", "python"] = "compiled"
 
     @property
     def how(self) -> RecordingOptions:
@@ -93,14 +96,19 @@ class Adapter(vertex.Adapter):
     def prepare(self, model: Model, weights: Weights) -> None:
         """As the engine; a program is recorded where that is asked for."""
         options = self.options
-        super().prepare(recorded(model, options.how) if options.records else model, weights)
+        model = recorded(model, options.how) if options.records else model
+        if options.programs == "python" and isinstance(model, ProgramModel):
+            quicken(model.recording, translate=False)
+        self.program_model = model
+        super().prepare(model, weights)
         self.of_arrays = makes_arrays(model) and not options.records
         if self.why_ahead is None and not options.is_live:
             self.why_ahead = self._why_not_planned(model)
         if self.why_ahead is None:
             assert isinstance(self.engine, LiveEngine)
             recording, by_depth = recording_of(model, options.how), self.policy_name == BY_DEPTH
-            self.live = LiveRun(recording, self.engine, by_depth=by_depth)
+            translate = options.programs == "compiled"
+            self.live = LiveRun(recording, self.engine, by_depth=by_depth, translate=translate)
 
     def _why_not_planned(self, model: Model) -> str | None:
         if not hasattr(model, "program"):
@@ -158,9 +166,16 @@ class Adapter(vertex.Adapter):
         how["rounds"] = options.rounds
         if options.rounds == "auto":
             how["rounds"] = "ahead" if self.running is None else "live"
+        if not self.of_arrays:
+            how |= self._programs_run_by()
         if options.rounds == "auto" and self.running is None:
             how["rounds ahead since"] = self.why_ahead or "nothing is waited for"
         return super().in_force() | how
+
+    def _programs_run_by(self) -> dict[str, str]:
+        if self.running is not None:
+            return {"programs run by": self.running.quick.run_by}
+        return programs_run_by(self.program_model)
 
 
 def _why_ahead(settings: RunSettings, options: AcrobatOptions) -> str | None:

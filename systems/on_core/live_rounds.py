@@ -10,6 +10,7 @@ from harness.contracts.policy import Policy
 from harness.contracts.system import Clock
 from harness.engine.kept_rounds import KeptRounds
 from harness.engine.live import LiveEngine
+from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.decoder import Decoder
 from harness.programs.fibers import Fibers, Waiting
 from harness.programs.logged import inside
@@ -28,23 +29,73 @@ class LiveRun:
     """All that one model's mini-batches need; `run` is one of them.
 
     by_depth: whether the policy is inline_depth, which compiled code may do in its place.
+    translate: whether it may run the programs, too.
     """
 
-    def __init__(self, recording: Recording, engine: LiveEngine, *, by_depth: bool) -> None:
+    def __init__(
+        self, recording: Recording, engine: LiveEngine, *, by_depth: bool, translate: bool = True
+    ) -> None:
         self.recording, self.engine, self._by_depth = recording, engine, by_depth
-        self._quick = QuickRecorders(recording)
         self._decoder: Decoder | None = None
-        quicken(recording)
+        quicken(recording, translate=translate)
+        assert isinstance(recording.quick, QuickRecorders)
+        self.quick = recording.quick
 
     def run(self, instances: Sequence[Any], policy: Policy, clock: Clock) -> None:
         """Run all programs to their end, and the output function on what they return.
 
         Where something is wrong they are run once more, so that the error names the line.
         """
+        programs = self.quick.programs
+        is_kept = self._by_depth and self.engine.can_keep()
         try:
-            self._run(instances, policy, clock, is_checked=False)
-        except FAULTS:
+            if programs is not None and is_kept:
+                self._run_compiled(programs, instances, clock)
+            else:
+                self._run(instances, policy, clock, is_checked=False)
+        except FAULTS as fault:
             self._run(instances, policy, clock, is_checked=True)
+            self.quick.give_up(fault)
+
+    def _run_compiled(
+        self, programs: CompiledPrograms, instances: Sequence[Any], clock: Clock
+    ) -> None:
+        """Programs, policy and layout by compiled code: Python comes by once a round."""
+        recording, drawn = self.recording, self.recording.drawn(instances)
+        while True:
+            rules = recording.rules
+            self._decoder = decoder = self.quick.decoder(rules, len(instances), self._decoder)
+            rounds = self.engine.begin_kept(decoder, recording.feeds, recording.type_names)
+            programs.begin(instances, drawn, recording.options, self.engine.numbers)
+            try:
+                self._run_rounds(programs, rounds, clock)
+            except Restart:
+                continue
+            except FAULTS:
+                if not recording.widens(rounds.feeds):
+                    raise
+                continue
+            outputs = programs.outputs()
+            places = [rules.names.index(name) for name in recording.output_pulls]
+            pulls = [int_array(decoder.pulls[place, outputs]) for place in places]
+            clock.mark("construct")
+            self.engine.finish(outputs, dict(zip(recording.output_pulls, pulls, strict=True)))
+            clock.mark("forward")
+            return
+
+    def _run_rounds(self, programs: CompiledPrograms, rounds: KeptRounds, clock: Clock) -> None:
+        has_ended = False
+        while not has_ended:
+            has_ended = programs.go_on()
+            if rounds.decode_entries(programs.log) and self.recording.widens(rounds.feeds):
+                raise Restart
+            programs.clear()
+            clock.mark("construct")
+            if rounds.plan():
+                clock.mark("schedule")
+                rounds.run()
+                clock.mark("forward")
+            programs.next_round()
 
     def _run(
         self, instances: Sequence[Any], policy: Policy, clock: Clock, *, is_checked: bool
@@ -82,7 +133,7 @@ class LiveRun:
     ) -> tuple[Recorder, _Rounds]:
         """A recorder whose memory is used again, and rounds that compiled code plans."""
         recording = self.recording
-        recorder = self._quick.again(recording.rules, n_instances, self._decoder)
+        recorder = self.quick.again(recording.rules, n_instances, self._decoder)
         log, self._decoder = inside(recorder)
         known, names = recording.feeds, recording.type_names
         rounds = self.engine.begin_kept(self._decoder, known, names)

@@ -15,6 +15,7 @@ from harness.models.drnn import DRNN
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_lstm import TreeLSTM
 from harness.oracle import ReferenceResult, run_reference
+from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.fibers import Fibers
 from harness.programs.model import ProgramModel, makes_arrays
 from systems.on_core.acrobat import Adapter
@@ -38,13 +39,18 @@ def kernels() -> Iterator[None]:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows by the number of instances whenever programs of a mini-batch are run."""
-    made, run = list[int](), Fibers.run
+    made, run, begin = list[int](), Fibers.run, CompiledPrograms.begin
 
     def noted(fibers: Fibers, program: Any, instances: Sequence[Any]) -> list[Any]:
         made.append(len(instances))
         return run(fibers, program, instances)
 
+    def begun(programs: CompiledPrograms, instances: Sequence[Any], *others: Any) -> None:
+        made.append(len(instances))
+        begin(programs, instances, *others)
+
     monkeypatch.setattr(Fibers, "run", noted)
+    monkeypatch.setattr(CompiledPrograms, "begin", begun)
     return made
 
 

@@ -1,4 +1,4 @@
-"""Calls in programs, as text of compiled code: blocks, builtins, methods of lists, own functions."""
+"""Calls in programs, as text of compiled code: of blocks, builtins, methods of lists, functions."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Calls(Lists):
     def _block_of_all(self, scope: Scope, node: ast.Call, name: str, of: ast.expr) -> Number:
         """A call on all items of a list."""
         found = self.value(scope, of)
-        values, named = self.given(scope, ast.Call(node.func, [], node.keywords))
+        _, named = self.given(scope, ast.Call(node.func, [], node.keywords))
         entry = self._entry(scope, node, name, named)
         if isinstance(found, Several):
             return self._logged(scope, node, name, found.items, named)
@@ -153,9 +153,7 @@ class Calls(Lists):
         else:
             self.text.add(f"if {n} != {entry.n_args}:", "    raise ValueError('other operands')")
             self.log(str(entry.kind))
-        self.text.add(
-            f"odd |= pack(log, n_log, lists, items, {found.text})", f"n_log += {n}"
-        )
+        self.text.add(f"odd |= pack(log, n_log, lists, items, {found.text})", f"n_log += {n}")
         numbers = [
             _integer(scope, node, named[n]) if n in named else str(NO_NUMBER) for n in entry.names
         ]
@@ -175,16 +173,18 @@ class Calls(Lists):
         for value in numbers.values():
             if not isinstance(value, ListAt):
                 scope.refuse(node, "chains with something else than lists of numbers")
-            self.text.add(f"if lists[{value.text}, 1] != {times}:", "    raise ValueError('other numbers')")
+            self.text.add(
+                f"if lists[{value.text}, 1] != {times}:", "    raise ValueError('other numbers')"
+            )
         begin = self.temporary("int", "n").text
         done, behind = self.text.new(), self.text.new()
         self.text.fork(f"{times} > 0", done, behind)
         self.text.current = done
         self.log(str(CHAIN), str(entry.kind), times, _integer(scope, node, first))
         for name in entry.names:
-            value = numbers.get(name)
-            if isinstance(value, ListAt):
-                self.text.add(f"odd |= pack(log, n_log, lists, items, {value.text})")
+            given = numbers.get(name)
+            if isinstance(given, ListAt):
+                self.text.add(f"odd |= pack(log, n_log, lists, items, {given.text})")
             else:
                 self.text.add(f"log[n_log : n_log + {times}] = {NO_NUMBER}")
             self.text.add(f"n_log += {times}")
@@ -245,7 +245,9 @@ class Calls(Lists):
         names = [one.arg for one in function.node.args.args]
         if len(names) != len(values):
             scope.refuse(function.node, "is called with another number of operands")
-        inner = Scope(scope.source, {**function.names, **dict(zip(names, values, strict=True))}, None)
+        inner = Scope(
+            scope.source, {**function.names, **dict(zip(names, values, strict=True))}, None
+        )
         return self.value(inner, function.node.body)
 
     def own(self, scope: Scope, node: ast.Call, called: Value) -> Value:

@@ -265,9 +265,12 @@ class Expressions(ABC):
         if isinstance(of, ListAt):
             return self.temporary("int", f"item(lists, items, {of.text}, {place.text})")
         if isinstance(of, Span) and place.is_literal:
-            begin = of.stop if place.text.startswith("-") else of.start
+            begin, n = (
+                of.stop if place.text.startswith("-") else of.start,
+                f"({of.stop} - {of.start})",
+            )
             self.text.add(
-                f"if {place.text} >= {of.stop} - {of.start} or {place.text} < {of.start} - {of.stop}:",
+                f"if {place.text} >= {n} or {place.text} < -{n}:",
                 "    raise IndexError('list index out of range')",
             )
             return Number("int", f"({begin} + {place.text})")

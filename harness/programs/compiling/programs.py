@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from numba.core.errors import NumbaError
 
 from harness.errors import ProgramError
 from harness.machine.generated import load_generated
@@ -54,7 +55,7 @@ class CompiledPrograms:
 
     def __init__(self, translation: Translation, model: Any) -> None:
         text = text_of(translation)
-        self._go_on: Callable[..., int] = load_generated(text, "go_on")
+        self._go_on: Callable[..., Any] = load_generated(text, "go_on")
         self._constants, self._model = translation.constants, model
         self._margin, self.n_grown = margin_of(translation), 0
         widths = {"F": translation.n_slots, "R": max(1, translation.n_reals), "asked": 5}
@@ -141,7 +142,7 @@ class CompiledPrograms:
         """
         state = self._arrays["state"]
         while True:
-            code = self._go_on(*self._arrays.values())
+            code = self._called()
             if state[PLACES["odd"]]:
                 raise OverflowError("a number of 32 bits is needed")
             if state[PLACES["n"]] > self._most_vertices:
@@ -156,6 +157,12 @@ class CompiledPrograms:
                 self._answer(int(state[PLACES["n_asked"]]) - 1)
             else:
                 return code == ENDED
+
+    def _called(self) -> int:
+        try:
+            return int(self._go_on(*self._arrays.values()))
+        except NumbaError as error:
+            raise ProgramError(f"numba does not compile it ({type(error).__name__})") from error
 
     def next_round(self) -> None:
         """The round that has ended has run: those that waited go on."""
@@ -184,6 +191,11 @@ class CompiledPrograms:
     def clear(self) -> None:
         """The log was read."""
         self._arrays["state"][PLACES["n_log"]] = 0
+
+    @property
+    def n_rounds(self) -> int:
+        """Rounds that have ended, and that others followed."""
+        return int(self._arrays["state"][PLACES["n_rounds"]])
 
     @property
     def n_fibers(self) -> int:

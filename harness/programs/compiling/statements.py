@@ -124,7 +124,9 @@ class Statements(Calls):
             if not self.text.now.is_closed:
                 known.append(scope.names)
             self.text.jump(behind)
-        scope.names = {k: v for k, v in (known or [before])[0].items() if all(k in n for n in known)}
+        scope.names = {
+            k: v for k, v in (known or [before])[0].items() if all(k in n for n in known)
+        }
         self.text.current = behind
         self.text.now.is_closed = not known
 
@@ -198,7 +200,9 @@ class Statements(Calls):
         if not isinstance(of, ast.Name) or ast.unparse(first.iter) != f"sorted({of.id})":
             return None
         value = self.value(scope, of)
-        if ast.unparse(node.elt.slice) != ast.unparse(first.target) or not isinstance(value, DictAt):
+        if ast.unparse(node.elt.slice) != ast.unparse(first.target) or not isinstance(
+            value, DictAt
+        ):
             return None
         return self.sorted_keys(value, values=True)
 

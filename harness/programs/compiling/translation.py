@@ -1,8 +1,8 @@
 """A program that waits, translated: fibers as frames of numbers that one loop goes through.
 
 What a function keeps across a wait is in its frame, and where it goes on is the number of a basic
-block there; functions that do not fork are written where they are called. Requests do what
-harness.programs.fibers does for Python's generators, in the same order, so that the log is the same.
+block there; functions that are not forked are written where they are called. Requests do what
+harness.programs.fibers does for Python's generators, in the same order: the log is the same.
 
 Source: ACRoBat (MLSys 2024, section 6) compiles programs ahead of time; its text does not say how.
 """
@@ -173,9 +173,10 @@ class Translator(Statements):
         if self.text.now.is_closed:
             return
         if self._is_root:
-            found = value if isinstance(value, ListAt) else self.listed(scope, node, Several((value,)))
+            if not isinstance(value, ListAt):
+                value = self.listed(scope, node, Several((value,)))
             self.text.stop(
-                f"results[F[f, {INSTANCE}]] = {found.text}", "n_alive -= 1", "f = -1", "continue"
+                f"results[F[f, {INSTANCE}]] = {value.text}", "n_alive -= 1", "f = -1", "continue"
             )
             return
         if not isinstance(value, Number) or value.kind == "float":
@@ -310,7 +311,8 @@ class Translator(Statements):
             "else:",
             f"    {child} = n_frames",
             "    n_frames += 1",
-            f"F[{child}, {PC}], F[{child}, {NUMBER}] = {self.text.goes(entry.block)}, n_fibers + {k}",
+            f"F[{child}, {PC}] = {self.text.goes(entry.block)}",
+            f"F[{child}, {NUMBER}] = n_fibers + {k}",
             f"F[{child}, {INSTANCE}], F[{child}, {PARENT}] = F[f, {INSTANCE}], f",
             f"F[{child}, {RESULT}] = {slot.removeprefix('F[f, ').removesuffix(']')}",
         )

@@ -13,8 +13,8 @@ NONE = -(2**62)  # stands for None wherever a number might be
 NumberKind = Literal["int", "float", "bool"]
 
 
-class NotTranslated(BenchError):
-    """A program uses what translation does not know; Python runs it instead."""
+class NotTranslated(BenchError):  # noqa: N818 - Python runs it instead
+    """A program uses what translation does not know."""
 
 
 @dataclass(frozen=True, slots=True)

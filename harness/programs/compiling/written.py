@@ -17,7 +17,8 @@ ENDED, ROUND_ENDED, ASKED, MORE, MORE_FRAMES = range(5)
 # What it keeps in `state`, in this order, and takes from there.
 COUNTS = (
     *("n_log", "n", "n_items", "n_lists", "n_ready", "n_waiting", "n_free", "n_frames"),
-    *("n_fibers", "n_alive", "n_asked", "running", "first_of_round", "f", "want"),
+    *("n_fibers", "n_alive", "n_asked", "running", "first_of_round", "n_rounds", "f"),
+    "want",
 )
 # What else stands there.
 RULES = ("most_alive", "is_live", "has_phases", "has_ghosts", "is_next_round", "odd")
@@ -26,7 +27,7 @@ ARRAYS = (
     *("state", "log", "F", "R", "items", "lists", "ready", "waiting", "free", "asked"),
     *("results", "ints", "reals", "counts", "seeds"),
 )
-HEAD = f'''\
+HEAD = f"""\
 from harness.machine.compiled import compiled
 from harness.programs.compiling.kept_lists import *
 
@@ -48,6 +49,7 @@ def go_on({", ".join(ARRAYS)}):
                 for k in range(n_waiting):
                     ready[k] = waiting[n_waiting - 1 - k]
                 n_ready, n_waiting, first_of_round, running = n_waiting, 0, n, -1
+                n_rounds += 1
                 is_next_round = False
             if n_ready == 0:
                 if n_waiting == 0:
@@ -78,7 +80,7 @@ def go_on({", ".join(ARRAYS)}):
         ):
             want, code = 0, MORE
             break
-'''
+"""
 TAIL = f"""\
     if f >= 0:
         F[f, {PC}] = pc
@@ -118,4 +120,3 @@ def _chosen(bodies: Sequence[Sequence[str]], first: int, depth: int) -> list[str
         f"{INDENT * depth}else:\n",
         *_chosen(bodies[half:], first + half, depth + 1),
     ]
-

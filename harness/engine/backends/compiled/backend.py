@@ -25,7 +25,6 @@ from harness.engine.backends.compiled.source import WHOLE_STAGES
 from harness.engine.cpu_kernels import blas, cycles, loss_kernels
 from harness.engine.cpu_kernels.loss_sums import LossSums
 from harness.engine.cpu_kernels.team import Call, Team
-from harness.machine.generated import load_all_generated
 from harness.engine.kept_rounds import KeptRounds, RowRules
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import STAGES, Plan, Ref
@@ -33,6 +32,7 @@ from harness.engine.rows.geometry import Index
 from harness.engine.rows.rounds import ALL_ROWS, Loss, Round, Rounds, Run
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
+from harness.machine.generated import load_all_generated
 from harness.values.instances import IntArray
 from harness.values.precision import EXACT
 

@@ -36,11 +36,11 @@ from harness.engine.backends.cuda.results import Results
 from harness.engine.backends.cuda.staging import Staging, Upload
 from harness.engine.backends.cuda.streams import AtOnce, CudaStreams, Stream, Streams
 from harness.engine.backends.cuda.tiles import Tiling
-from harness.machine.generated import load_generated
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.rounds import Loss, Run
 from harness.engine.switches import Switches
+from harness.machine.generated import load_generated
 from harness.values.instances import IntArray
 
 OTHER_OPERATORS = (
