@@ -6,6 +6,7 @@ import ast
 from typing import Any, get_type_hints
 
 from harness.programs.compiling.scopes import Scope
+from harness.programs.compiling.texts import INSTANCE
 from harness.programs.compiling.values import ListAt, Number, Value
 from harness.values.arrays import IntArray
 
@@ -38,10 +39,10 @@ class Constants:
         hint = hints.get("return" if isinstance(found, property) else node.attr)
         if hint is int:
             place = _place(self.counts, node.attr)
-            return Number("int", f"counts[{place}, F[f, 2]]")
+            return Number("int", f"counts[{place}, S[{INSTANCE}]]")
         if hint == IntArray:
             place = _place(self.fields, node.attr)
-            return ListAt(f"({place} * counts.shape[1] + F[f, 2])")
+            return ListAt(f"({place} * counts.shape[1] + S[{INSTANCE}])")
         scope.refuse(node, f"reads {node.attr}, which is neither a number nor an array of them")
 
     def state(self, name: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.machine.compiled import inlined
+from harness.machine.compiled import compiled, inlined
 from harness.values.arrays import IntArray
 
 Longs = NDArray[np.int64]
@@ -33,7 +33,7 @@ def is_full(table: Longs, number: int) -> bool:
     return bool(table[number, LENGTH] == table[number, ROOM])
 
 
-@inlined
+@compiled
 def append(table: Longs, items: Longs, number: int, value: int, n_used: int) -> int:
     """Add an item, behind all lists where it no longer fits; where the next list may begin."""
     start, length = table[number, START], table[number, LENGTH]
@@ -48,7 +48,7 @@ def append(table: Longs, items: Longs, number: int, value: int, n_used: int) -> 
     return n_used
 
 
-@inlined
+@compiled
 def item(table: Longs, items: Longs, number: int, place: int) -> int:
     """An item, counted from the end where place is below 0; raises IndexError for none."""
     length = table[number, LENGTH]
@@ -59,7 +59,7 @@ def item(table: Longs, items: Longs, number: int, place: int) -> int:
     return int(items[table[number, START] + place])
 
 
-@inlined
+@compiled
 def put(table: Longs, items: Longs, number: int, place: int, value: int) -> None:
     """Replace an item; raises IndexError for none."""
     length = table[number, LENGTH]
@@ -70,7 +70,7 @@ def put(table: Longs, items: Longs, number: int, place: int, value: int) -> None
     items[table[number, START] + place] = value
 
 
-@inlined
+@compiled
 def pop(table: Longs, items: Longs, number: int) -> int:
     """Take the last item away; raises IndexError for none."""
     length = table[number, LENGTH]
@@ -97,7 +97,7 @@ def bound(place: int, length: int, step: int) -> int:
     return min(max(place, lowest), highest)
 
 
-@inlined
+@compiled
 def copy(table: Longs, items: Longs, number: int, to: int, start: int, step: int) -> None:
     """Fill list `to`, which has room, with items of another one; as many as it has room for."""
     first, target, n = table[number, START] + start, table[to, START], table[to, ROOM]
@@ -106,7 +106,7 @@ def copy(table: Longs, items: Longs, number: int, to: int, start: int, step: int
     table[to, LENGTH] = n
 
 
-@inlined
+@compiled
 def fill(table: Longs, items: Longs, to: int, start: int, step: int) -> None:
     """Fill list `to`, which has room, with numbers that are `step` apart."""
     target, n = table[to, START], table[to, ROOM]
@@ -115,14 +115,14 @@ def fill(table: Longs, items: Longs, to: int, start: int, step: int) -> None:
     table[to, LENGTH] = n
 
 
-@inlined
+@compiled
 def sort(table: Longs, items: Longs, number: int) -> None:
     """In place, smallest first."""
     start = table[number, START]
     items[start : start + table[number, LENGTH]].sort()
 
 
-@inlined
+@compiled
 def lookup(table: Longs, items: Longs, number: int, key: int) -> int:
     """Of a dict, the newest value; raises KeyError for none."""
     start = table[number, START]
@@ -132,7 +132,7 @@ def lookup(table: Longs, items: Longs, number: int, key: int) -> int:
     raise KeyError("a key that was not set")
 
 
-@inlined
+@compiled
 def keys(table: Longs, items: Longs, number: int, to: int, values: bool) -> None:
     """Fill list `to`, which has room for all of a dict, with its keys, sorted, or their values."""
     start, end = table[number, START], table[number, START] + table[number, LENGTH]
@@ -187,7 +187,7 @@ def drawn(state: Any) -> float:
     return float(state >> np.uint64(11)) * 2.0**-53
 
 
-@inlined
+@compiled
 def pack(log: IntArray, n_log: int, table: Longs, items: Longs, number: int) -> int:
     """Add a list to the log; returns 1 where a number has more than 32 bits."""
     start, n, odd = table[number, START], table[number, LENGTH], 0

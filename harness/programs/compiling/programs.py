@@ -98,7 +98,7 @@ class CompiledPrograms:
         arrays["seeds"] = np.array([one.state for one in drawn], dtype=np.uint64)
         arrays["results"] = np.full(n, NOBODY, dtype=np.int64)
         self._take_fields(instances)
-        self._make_room(OF_FRAMES, n)
+        self._make_room(OF_FRAMES, max(1, n))
         for name in ("n_ready", "n_frames", "n_fibers", "n_alive"):
             state[PLACES[name]] = n
         F = arrays["F"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from harness.programs.compiling.values import (
@@ -24,14 +23,17 @@ LONG = 40  # characters
 
 @dataclass(slots=True)
 class Lines:
-    """One block. room: entries of the log that it may add, lists that it may make. targets: blocks
-    that it may jump to."""
+    """One block. targets: blocks that it may jump to. n_log, n_lists: entries of the log that it may
+    add, lists that it may make. is_closed: whether it has its jump. is_begun_anew: whether it may be
+    run from its beginning once more.
+    """
 
     lines: list[str] = field(default_factory=list)
     targets: set[int] = field(default_factory=set)
     n_log: int = 0
     n_lists: int = 0
     is_closed: bool = False
+    is_begun_anew: bool = False
 
 
 class Texts:
@@ -41,10 +43,12 @@ class Texts:
         self.blocks: list[Lines] = []
         self.current = self.new()
         self.n_slots, self.n_reals = FIRST_SLOT, 0
+        self._once: set[str] = set()  # slots of what is computed and never assigned to again
         self.most_slots, self.most_reals = FIRST_SLOT, 0
 
     def begin_frame(self) -> None:
         """Slots from here on are those of another function's frame."""
+        self._once = set()
         self.n_slots, self.n_reals = FIRST_SLOT, 0
 
     def new(self) -> int:
@@ -92,6 +96,7 @@ class Texts:
     def restartable(self) -> None:
         """What follows may find too little room, and is then begun once more."""
         self.at(self.new())
+        self.now.is_begun_anew = True
 
     def needs(self, array: str, used: str, need: str) -> None:
         """Return for more room where an array has too little for `need` elements more."""
@@ -106,17 +111,20 @@ class Texts:
         if kind == "float":
             self.n_reals += 1
             self.most_reals = max(self.most_reals, self.n_reals)
-            return f"R[f, {self.n_reals - 1}]"
+            return f"T[{self.n_reals - 1}]"
         self.n_slots += 1
         self.most_slots = max(self.most_slots, self.n_slots)
-        return f"F[f, {self.n_slots - 1}]"
+        return f"S[{self.n_slots - 1}]"
 
     def kept(self, value: Value) -> Value:
         """The same in slots of its own, so that nothing which is assigned later changes it."""
-        if isinstance(value, Number) and value.is_literal:
-            return value
+        if isinstance(value, Number | ListAt | DictAt):
+            if value.text in self._once or (isinstance(value, Number) and value.is_literal):
+                return value
         place = self.place_like(value)
         self.stored(place, value)
+        if isinstance(place, Number | ListAt | DictAt):
+            self._once.add(place.text)
         return place
 
     def short(self, value: Value) -> Value:
@@ -170,14 +178,3 @@ def truth(place: str) -> str:
 def place_of(number: Number) -> str:
     """The slot of a number that is kept."""
     return number.text.removeprefix("(").removesuffix(" != 0)")
-
-
-def reachable(blocks: Sequence[Lines], entries: Sequence[int]) -> list[int]:
-    """Blocks that anything jumps to, the entries first."""
-    found, waiting = dict.fromkeys(entries), list(entries)
-    while waiting:
-        for target in sorted(blocks[waiting.pop()].targets):
-            if target not in found:
-                found[target] = None
-                waiting.append(target)
-    return list(found)

@@ -137,7 +137,7 @@ class Translator(Statements):
         if named:
             scope.refuse(node, f"gives operands by name: {ast.unparse(node)}")
         names = self._bound(called, source.node.args, values)
-        for name in names.keys() & _assigned(source.node):
+        for name in sorted(names.keys() & _assigned(source.node)):
             names[name] = self._variable(names[name])
         inner = Scope(source, names, self.text.new())
         self._within.append(function)
@@ -176,15 +176,15 @@ class Translator(Statements):
             if not isinstance(value, ListAt):
                 value = self.listed(scope, node, Several((value,)))
             self.text.stop(
-                f"results[F[f, {INSTANCE}]] = {value.text}", "n_alive -= 1", "f = -1", "continue"
+                f"results[S[{INSTANCE}]] = {value.text}", "n_alive -= 1", "f = -1", "continue"
             )
             return
         if not isinstance(value, Number) or value.kind == "float":
             scope.refuse(node, "returns something else than a vertex from a branch")
         self.text.now.n_log += 2
         self.text.stop(
-            f"c = F[f, {PARENT}]",
-            f"F[c, F[f, {RESULT}]] = {value.text}",
+            f"c = S[{PARENT}]",
+            f"F[c, S[{RESULT}]] = {value.text}",
             f"log[n_log], log[n_log + 1] = {END}, F[c, {NUMBER}]",
             "n_log += 2",
             "n_alive -= 1",
@@ -223,7 +223,7 @@ class Translator(Statements):
         values, _ = self.given(scope, node)
         of, *key = [self._integer_of(scope, node, value) for value in values]
         self._until_there(of, ())
-        state = f"seeds[F[f, {INSTANCE}]]"
+        state = f"seeds[S[{INSTANCE}]]"
         for part in key:
             state = f"mixed({state}, {part})"
         return self.temporary("float", f"drawn({state})")
@@ -235,7 +235,7 @@ class Translator(Statements):
         of = self.text.kept(self.value(scope, node.args[0]))
         column = self.value(scope, node.args[2]) if len(node.args) > 2 else Number("int", "0")
         place = self.text.slot("float")
-        number = place.removeprefix("R[f, ").removesuffix("]")
+        number = place.removeprefix("T[").removesuffix("]")
         entry = ("f", self._integer_of(scope, node, of), str(self.constants.state(state.value)),
                  self._integer_of(scope, node, self.text.kept(column)), number)  # fmt: skip
         lines = [f"asked[n_asked, {k}] = {text}" for k, text in enumerate(entry)]
@@ -251,7 +251,7 @@ class Translator(Statements):
             "    raise IndexError('no such vertex')",
             *asks,
             f"if {of} >= first_of_round:",
-            f"    F[f, {PC}] = {self.text.goes(behind)}",
+            f"    S[{PC}] = {self.text.goes(behind)}",
             "    waiting[n_waiting] = f",
             "    n_waiting += 1",
             "    f = -1",
@@ -274,7 +274,7 @@ class Translator(Statements):
         )
         for k, (entry, values) in enumerate(branches):
             self._make_fiber(k, entry, values, slots[k])
-        self.text.add(f"F[f, {LEFT}], F[f, {PC}] = {n}, {self.text.goes(behind)}")
+        self.text.add(f"S[{LEFT}], S[{PC}] = {n}, {self.text.goes(behind)}")
         self.log(str(FORK), "n_fibers", str(n))
         self.text.add("running = n_fibers", f"n_fibers += {n}", f"n_alive += {n}")
         self.text.add("if n_alive > most_alive:", "    raise OverflowError('too many fibers')")
@@ -313,8 +313,8 @@ class Translator(Statements):
             "    n_frames += 1",
             f"F[{child}, {PC}] = {self.text.goes(entry.block)}",
             f"F[{child}, {NUMBER}] = n_fibers + {k}",
-            f"F[{child}, {INSTANCE}], F[{child}, {PARENT}] = F[f, {INSTANCE}], f",
-            f"F[{child}, {RESULT}] = {slot.removeprefix('F[f, ').removesuffix(']')}",
+            f"F[{child}, {INSTANCE}], F[{child}, {PARENT}] = S[{INSTANCE}], f",
+            f"F[{child}, {RESULT}] = {slot.removeprefix('S[').removesuffix(']')}",
         )
         for value in values:
             if isinstance(value, Number) and value.kind == "float":

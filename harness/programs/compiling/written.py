@@ -6,8 +6,9 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 
+from harness.programs.compiling.joining import laid_out
 from harness.programs.compiling.kept_lists import FEWEST
-from harness.programs.compiling.texts import NUMBER, PC, reachable
+from harness.programs.compiling.texts import NUMBER, PC
 from harness.programs.compiling.translation import Translation
 from harness.programs.log import RESUME, ROUND
 
@@ -40,7 +41,8 @@ def go_on({", ".join(ARRAYS)}):
     most_alive, has_phases = state[{PLACES["most_alive"]}], state[{PLACES["has_phases"]}] != 0
     has_ghosts, odd = state[{PLACES["has_ghosts"]}] != 0, 0
     is_live, is_next_round = state[{PLACES["is_live"]}] != 0, state[{PLACES["is_next_round"]}] != 0
-    pc = F[f, {PC}] if f >= 0 else 0
+    S, T = F[max(f, 0)], R[max(f, 0)]
+    pc = S[{PC}]
     while True:
         if f < 0:
             if is_next_round:
@@ -68,9 +70,10 @@ def go_on({", ".join(ARRAYS)}):
                 break
             n_ready -= 1
             f = ready[n_ready]
-            pc = F[f, {PC}]
-            if F[f, {NUMBER}] != running:
-                running = F[f, {NUMBER}]
+            S, T = F[f], R[f]
+            pc = S[{PC}]
+            if S[{NUMBER}] != running:
+                running = S[{NUMBER}]
                 log[n_log], log[n_log + 1] = {RESUME}, running
                 n_log += 2
         if (
@@ -83,7 +86,7 @@ def go_on({", ".join(ARRAYS)}):
 """
 TAIL = f"""\
     if f >= 0:
-        F[f, {PC}] = pc
+        S[{PC}] = pc
     {"; ".join(f"state[{k}] = {name}" for k, name in enumerate(COUNTS))}
     state[{PLACES["is_next_round"]}] = is_next_round
     state[{PLACES["odd"]}] |= odd
@@ -95,12 +98,11 @@ OF_EVENTS = 8  # entries of a log that are written between blocks, and more
 
 def text_of(translation: Translation) -> str:
     """The source of a module whose `go_on` runs all fibers as far as they come."""
-    blocks = translation.blocks
-    order = reachable(blocks, translation.entries)
+    order, bodies = laid_out(translation.blocks, translation.entries)
     numbers = {str(block): str(k) for k, block in enumerate(order)}
     named = functools.partial(re.sub, r"@(\d+)@", lambda found: numbers[found[1]])
-    bodies = [[named(line) for line in blocks[block].lines] for block in order]
-    return HEAD.format(margin=margin_of(translation)) + "".join(_chosen(bodies, 0, 2)) + TAIL
+    texts = [[named(line) for line in bodies[block]] for block in order]
+    return HEAD.format(margin=margin_of(translation)) + "".join(_chosen(texts, 0, 2)) + TAIL
 
 
 def margin_of(translation: Translation) -> int:
