@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
 from typing import Any, NoReturn
 
 import numpy as np
@@ -28,6 +29,8 @@ from harness.programs.recorder import MOST_VERTICES, Recorder, Rules
 from harness.programs.taint import TAINTED, Feeds, fed_in
 from harness.programs.writer import Block, Stage, finished, place_of
 from harness.values.arrays import int_array
+
+SMALLEST, LARGEST = -(2**31), 2**31 - 1  # of the numbers that calls are given
 
 
 class CheckedRecorder(Recorder):
@@ -68,6 +71,7 @@ class CheckedRecorder(Recorder):
             is_right = len(fitting) == len(operands) and shape.pulls <= numbers.keys()
             is_right = is_right and numbers.keys() <= self.pulled.keys()
             is_right = is_right and len(self.types) < self.most_vertices
+            is_right = is_right and all(map(_is_kept, numbers.values()))
             counter = self._counter_of(shape)
             for operand, fits in zip(operands, fitting, strict=False):
                 is_vertex = type(operand) is int and 0 <= operand < len(self.types)
@@ -128,6 +132,11 @@ class CheckedRecorder(Recorder):
                 f"{where} when {len(self.types)} blocks are recorded; a program that calls more"
                 f" than {MOST_VERTICES} an instance is taken for endless: let its loop end"
             )
+        for name, number in numbers.items():
+            if not _is_kept(number):
+                raise ProgramError(
+                    f"{where} with {name}={number!r}; give a whole number of at most 32 bits"
+                )
         given = ", ".join(sorted(numbers or ())) or "none"
         raise ProgramError(
             f"{where} with the numbers {given}; it needs"
@@ -217,3 +226,8 @@ class CheckedRecorder(Recorder):
         """External numbers of any vertices, -1 where there is none."""
         known = self.pulled[name]
         return [known.get(vertex, NO_NUMBER) for vertex in vertices]
+
+
+def _is_kept(number: object) -> bool:
+    """Whether it is a number as graphs have them."""
+    return isinstance(number, Integral) and SMALLEST <= int(number) <= LARGEST

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from harness.contracts.policy import Policy
 from harness.contracts.system import Clock
 from harness.engine.kept_rounds import KeptRounds
 from harness.engine.live import LiveEngine
+from harness.machine.caches import cache_folder
+from harness.machine.forks import in_a_fork
+from harness.machine.machine_code import FOLDER, NotKeptError, only_kept
 from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.decoder import Decoder
 from harness.programs.fibers import Fibers, Waiting
@@ -19,6 +23,7 @@ from harness.programs.recorder import Recorder
 from harness.programs.recording import FAULTS, Decisions, Recording, outputs_of
 from harness.programs.writer import Wait
 from harness.values.arrays import int_array
+from systems.on_core.prepared import NoClock
 
 
 class Restart(Exception):  # noqa: N818 - no fault: the programs are run once more
@@ -41,15 +46,34 @@ class LiveRun:
         assert isinstance(recording.quick, QuickRecorders)
         self.quick = recording.quick
 
+    def compile_in_two(self, instances: Sequence[Any], policy: Policy) -> None:
+        """Compile the programs in a fork, where they are not kept, and all else here.
+
+        What they record is recorded by Python here.
+        """
+        programs = self.programs
+        if programs is None or cache_folder(FOLDER) is None:  # nothing would come back of a fork
+            return
+        try:
+            with only_kept():
+                programs.compile()
+        except NotKeptError:
+            run = partial(self._run, instances, policy, NoClock(), is_checked=False)
+            in_a_fork(programs.compile, run)
+
+    @property
+    def programs(self) -> CompiledPrograms | None:
+        """Those that compiled code runs, whose rounds it must be able to plan, too."""
+        return self.quick.programs if self._by_depth and self.engine.can_keep() else None
+
     def run(self, instances: Sequence[Any], policy: Policy, clock: Clock) -> None:
         """Run all programs to their end, and the output function on what they return.
 
         Where something is wrong they are run once more, so that the error names the line.
         """
-        programs = self.quick.programs
-        is_kept = self._by_depth and self.engine.can_keep()
+        programs = self.programs
         try:
-            if programs is not None and is_kept:
+            if programs is not None:
                 self._run_compiled(programs, instances, clock)
             else:
                 self._run(instances, policy, clock, is_checked=False)

@@ -144,14 +144,13 @@ class Adapter(System):
             self._n_programs = n_before
             self.load(instances)
             # A process that has begun to use a GPU is better not forked.
-            if self.is_planned_whole and self.settings.device == "cpu":
-                self._prepared.compile_in_two(instances, self.policy)
+            if self.settings.device == "cpu":
+                self.compile_in_two(instances)
             self.run(NoClock(), update=False)
 
-    @property
-    def is_planned_whole(self) -> bool:
-        """Whether a mini-batch is planned before any of it runs."""
-        return True
+    def compile_in_two(self, instances: Sequence[Any]) -> None:
+        """Compile what can be compiled by two processes at once, if any of it is not kept."""
+        self._prepared.compile_in_two(instances, self.policy)
 
     def n_compilations(self) -> int | None:
         """Programs of the backend."""

@@ -95,16 +95,13 @@ def test_nothing_is_started_where_nothing_can_be_kept(
     assert laid_out == []
 
 
-@pytest.mark.parametrize(
-    ("device", "whole", "n"), [("cpu", True, 1), ("cuda", True, 0), ("cpu", False, 0)]
-)
-def test_only_what_is_planned_whole_and_on_a_cpu_is_compiled_in_two(
-    monkeypatch: pytest.MonkeyPatch, device: str, whole: bool, n: int
+@pytest.mark.parametrize(("device", "n"), [("cpu", 1), ("cuda", 0)])
+def test_only_what_is_on_a_cpu_is_compiled_in_two(
+    monkeypatch: pytest.MonkeyPatch, device: str, n: int
 ) -> None:
     asked: list[object] = []
     adapter = prepared(MODEL, WEIGHTS, Switches())
     adapter.settings = replace(adapter.settings, device=device)
-    monkeypatch.setattr(Adapter, "is_planned_whole", whole)
     monkeypatch.setattr(Prepared, "compile_in_two", lambda *given: asked.append(given))
     adapter.compile_for(INSTANCES)
     assert len(asked) == n

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -28,6 +29,7 @@ from harness.programs.compiling.values import (
 from harness.programs.log import BRANCH, CHAIN, CLOSE, GHOSTS, NO_NUMBER, OPEN, PHASE
 
 Given = Mapping[str, Value]
+SHORT = re.compile(r"-?\d{1,9}")  # of fewer than 32 bits for sure
 
 
 class Calls(Lists):
@@ -131,7 +133,7 @@ class Calls(Lists):
         self.text.now.n_log += len(entries)
         for k, entry in enumerate(entries):
             self.text.add(f"log[n_log + {k}] = {entry}")
-        open_ones = [entry for entry in entries if not entry.lstrip("-").isdigit()]
+        open_ones = [entry for entry in entries if not SHORT.fullmatch(entry)]
         if open_ones:
             self.text.add(f"odd |= {' | '.join(f'(({e} + 2**31) >> 32)' for e in open_ones)}")
         self.text.add(f"n_log += {len(entries)}")
@@ -339,11 +341,11 @@ BUILTINS = (int, float, bool, abs, max, min, len, range, list, sorted)
 def _integer(scope: Scope, node: ast.AST, value: Value) -> str:
     found = _number(scope, node, value)
     if found.kind == "float":
-        scope.refuse(node, "needs an integer")
+        scope.refuse(node, f"needs integers: {ast.unparse(node)}")
     return found.text
 
 
 def _number(scope: Scope, node: ast.AST, value: Value) -> Number:
     if not isinstance(value, Number):
-        scope.refuse(node, "needs a number")
+        scope.refuse(node, f"needs numbers: {ast.unparse(node)}")
     return value

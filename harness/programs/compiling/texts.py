@@ -23,9 +23,10 @@ LONG = 40  # characters
 
 @dataclass(slots=True)
 class Lines:
-    """One block. targets: blocks that it may jump to. n_log, n_lists: entries of the log that it may
-    add, lists that it may make. is_closed: whether it has its jump. is_begun_anew: whether it may be
-    run from its beginning once more.
+    """One block. targets: blocks that it may jump to.
+
+    n_log, n_lists: entries of the log that it may add, lists that it may make. is_closed: whether
+    it has its jump. is_begun_anew: whether it may be run from its beginning once more.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -118,9 +119,10 @@ class Texts:
 
     def kept(self, value: Value) -> Value:
         """The same in slots of its own, so that nothing which is assigned later changes it."""
-        if isinstance(value, Number | ListAt | DictAt):
-            if value.text in self._once or (isinstance(value, Number) and value.is_literal):
-                return value
+        if isinstance(value, Number) and value.is_literal:
+            return value
+        if isinstance(value, Number | ListAt | DictAt) and value.text in self._once:
+            return value
         place = self.place_like(value)
         self.stored(place, value)
         if isinstance(place, Number | ListAt | DictAt):

@@ -327,7 +327,7 @@ class Translator(Statements):
     @staticmethod
     def _integer_of(scope: Scope, node: ast.AST, value: Value) -> str:
         if not isinstance(value, Number) or value.kind == "float":
-            scope.refuse(node, "needs an integer")
+            scope.refuse(node, f"needs integers: {ast.unparse(node)}")
         return value.text
 
 

@@ -1,0 +1,139 @@
+"""What translated programs cannot do, Python does: it names the line, or goes on and says so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numba.core.errors import TypingError
+
+from harness.errors import ProgramError
+from harness.programs import fibers, recorder
+from harness.programs.compiling import programs as compiled_programs
+from harness.programs.model import ProgramModel
+from harness.programs.quick import QuickRecorders, programs_run_by, record_quickly
+from harness.values.graph import MiniBatch
+from tests.support.engine_runs import NoClock, interpreted_kernels
+from tests.support.live_programs import live_adapter
+from tests.support.program_models import DECIDED, SENTENCES
+from tests.support.scripted_programs import ScriptedModel
+from tests.support.written_programs import HEAD, indented, model_of
+
+N, LINE = 500, r"<written program \d+>:"
+WRONG = {  # body of the program, and what is told of it, the line first
+    "v = p.project(p.unary_a(v))": "3 calls project with other shapes than traced",
+    "v = p.unary_a(i - 1)": "3 calls unary_a with operand 0 -1; give what a block returned",
+    "v = p.binary(v, read.pop() if i else 99)": "3 calls binary with operand 1 99; give",
+    "i += int((yield p.chance(v + 5, 1)))": "3 waits for a value of 5, which no block computed",
+    "while True:\n    v = p.unary_b(v)": "4 calls unary_b when 1500 blocks are recorded",
+    "while True:\n    read += p.chain(p.unary_b, v, 1000000)": "4 calls unary_b when 1500 blocks",
+    "yield p.fork(self._endless(p, v))": "_endless is forked without end",
+    "p.ghosts(i - 1)": "3 asks for -1 ghosts; give at least 0",
+    "v = p.leaf(word=1099511627776)": "3 calls leaf with word=1099511627776; give a whole number",
+    "read += p.chain(p.unary_b, v, 3, label=[1])": "3 chains 3 calls with 1 numbers label",
+    "return [7]": "a program returns what no block computed",
+}
+TAIL = """
+
+def _endless(self, p, v):
+    yield p.fork(self._endless(p, v), self._endless(p, v))
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels() -> Iterator[None]:
+    with interpreted_kernels():
+        yield
+
+
+def written(body: str) -> ScriptedModel:
+    lines = "\n".join(indented(body, 1))
+    return model_of(HEAD.format(body=lines, branch="    a = v", walk="    a = v") + TAIL)
+
+
+def quick_of(model: ScriptedModel) -> QuickRecorders:
+    record_quickly(model)
+    quick = model.recording.quick
+    assert isinstance(quick, QuickRecorders)
+    return quick
+
+
+def graphs(one: MiniBatch) -> list[Any]:
+    return [one.graph.types.tolist(), one.graph.args.tolist(), one.outputs.tolist()]
+
+
+@pytest.mark.parametrize("body", WRONG)
+def test_what_is_wrong_is_told_with_its_line(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (recorder, compiled_programs):
+        monkeypatch.setattr(module, "MOST_VERTICES", N)
+    for module in (fibers, compiled_programs):
+        monkeypatch.setattr(module, "MOST_FIBERS", 50)
+    model = written(body)
+    quick = quick_of(model)
+    assert quick.programs is not None, quick.run_by
+    for _ in range(2):
+        with pytest.raises(ProgramError) as told:
+            model.mini_batch(SENTENCES[:3])
+        line = LINE if WRONG[body][0].isdigit() else ""
+        assert re.match(line + re.escape(WRONG[body]), str(told.value)), told.value
+    assert quick.run_by == "compiled code"  # Python can do it no better
+
+
+LONG = "i = 3\nfor k in range(60):\n    i *= 3\nv = p.unary_a(v, label=i % 4)"
+
+
+def test_numbers_of_many_bits_are_left_to_python_which_is_told() -> None:
+    model, plain = written(LONG), written(LONG)
+    quick = quick_of(model)
+    assert quick.programs is not None
+    for _ in range(2):
+        assert graphs(model.mini_batch(SENTENCES)) == graphs(plain.mini_batch(SENTENCES))
+    assert quick.programs is None
+    told = "Python, since compiled code met OverflowError: a number of more than 62 bits"
+    assert programs_run_by(model) == {"programs run by": told}
+
+
+def test_what_numba_does_not_compile_is_left_to_python_which_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: Any) -> int:
+        raise TypingError("no such thing")
+
+    model, plain = written("v = p.unary_a(v)"), written("v = p.unary_a(v)")
+    quick = quick_of(model)
+    assert quick.programs is not None
+    monkeypatch.setattr(quick.programs, "_go_on", refuse)
+    assert graphs(model.mini_batch(SENTENCES)) == graphs(plain.mini_batch(SENTENCES))
+    assert quick.run_by.endswith("met ProgramError: numba does not compile it (TypingError)")
+
+
+def test_live_rounds_go_on_by_python_too() -> None:
+    """What they compute is that of programs that Python ran from the beginning."""
+    found = []
+    for programs in ("compiled", "python"):
+        adapter = live_adapter(written(LONG), programs=programs)
+        for _ in range(2):
+            adapter.load(SENTENCES)
+            adapter.run(NoClock())
+        found.append(adapter.result().outputs)
+        by = adapter.in_force()["programs run by"]
+        because = {"compiled": "compiled code met OverflowError", "python": "it was asked to"}
+        assert by.startswith(f"Python, since {because[programs]}")
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("model", DECIDED, ids=lambda model: model.name)
+def test_compiled_programs_compute_the_same_bits(model: ProgramModel) -> None:
+    found = []
+    for programs in ("compiled", "python"):
+        adapter = live_adapter(model, programs=programs)
+        adapter.load(SENTENCES)
+        adapter.run(NoClock())
+        result = adapter.result()
+        found.append(result.outputs)
+        by = {"compiled": "compiled code", "python": "Python, since it was asked to"}
+        assert adapter.in_force()["programs run by"] == by[programs]
+    np.testing.assert_array_equal(*found)
