@@ -222,6 +222,12 @@ def test_what_is_not_translated_is_told_with_its_line(text: str) -> None:
     assert re.match(r"<written program \d+>:[345] ", str(caught.value)), caught.value
 
 
+def test_an_instance_whose_class_is_not_known_is_told() -> None:
+    source = HEAD.format(body="    a = v", branch="    a = v", walk="    a = v")
+    with pytest.raises(NotTranslated, match=r":1 says no class of sentence"):
+        translated(model_of(source.replace("sentence: Chain", "sentence: 'Missing'")))
+
+
 def test_a_program_that_waits_for_nothing_is_not_translated() -> None:
     with pytest.raises(NotTranslated, match="waits for nothing"):
         translated(BiRNN(SIZES))

@@ -83,6 +83,8 @@ LOOPS = (
     "for k in range({n}):\n    i += k",
     "for k, one in enumerate(read[-3:]):\n    if k == {n}:\n        break\n    i += one % 7",
     "for one, other in zip(read[:4], [2, 3, 1]):\n    v = p.binary(one, v, label=other % 4)",
+    "for k, (one, other) in enumerate(zip(read[:2], read[-2:], strict=True)):\n    i += one % 3",
+    "for one in reversed(read[:{n}]):\n    v = p.binary(v, one)",
     "n = {n}\nwhile n > 0:\n    n -= 1",
     "for one in range(2, {n}):\n    if one % 2:\n        continue\n    v = p.unary_b(v)",
 )

@@ -9,14 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from harness.programs.call_text import COUNTED, CallText, Entry
+from harness.programs.compiling.builtin_calls import BUILTINS, BuiltinCalls, integer_of
 from harness.programs.compiling.constants import Constants
 from harness.programs.compiling.expressions import called_function
-from harness.programs.compiling.lists import Lists
 from harness.programs.compiling.scopes import Scope, source_of
 from harness.programs.compiling.values import (
     NOTHING,
     BlockNamed,
-    DictAt,
     Inline,
     Known,
     ListAt,
@@ -24,7 +23,6 @@ from harness.programs.compiling.values import (
     Several,
     Span,
     Value,
-    literal,
 )
 from harness.programs.log import BRANCH, CHAIN, CLOSE, GHOSTS, NO_NUMBER, OPEN, PHASE
 
@@ -32,7 +30,7 @@ Given = Mapping[str, Value]
 SHORT = re.compile(r"-?\d{1,9}")  # of fewer than 32 bits for sure
 
 
-class Calls(Lists):
+class Calls(BuiltinCalls):
     """text of calls: how blocks stand in the log (harness.programs.call_text)."""
 
     def __init__(self, model: Any, constants: Constants, calls: CallText) -> None:
@@ -92,8 +90,6 @@ class Calls(Lists):
             named[keyword.arg] = self.text.short(self.value(scope, keyword.value))
         return values, named
 
-    # Blocks, and what else a writer can do.
-
     def _entry(self, scope: Scope, node: ast.AST, name: str, given: Given) -> Entry:
         plain, full = self.calls.plain.get(name), self.calls.full.get(name)
         if plain is None or full is None:
@@ -115,9 +111,9 @@ class Calls(Lists):
         entry = self._entry(scope, node, name, named)
         if entry.n_args not in (COUNTED, len(values)):
             scope.refuse(node, f"calls {name} with {len(values)} operands")
-        texts = [_integer(scope, node, value) for value in values]
+        texts = [integer_of(scope, node, value) for value in values]
         numbers = [
-            _integer(scope, node, named[n]) if n in named else str(NO_NUMBER) for n in entry.names
+            integer_of(scope, node, named[n]) if n in named else str(NO_NUMBER) for n in entry.names
         ]
         counted = [str(len(values))] if entry.n_args == COUNTED else []
         self.log(str(entry.kind), *counted, *texts, *numbers)
@@ -157,7 +153,7 @@ class Calls(Lists):
             self.log(str(entry.kind))
         self.text.add(f"odd |= pack(log, n_log, lists, items, {found.text})", f"n_log += {n}")
         numbers = [
-            _integer(scope, node, named[n]) if n in named else str(NO_NUMBER) for n in entry.names
+            integer_of(scope, node, named[n]) if n in named else str(NO_NUMBER) for n in entry.names
         ]
         if numbers:
             self.log(*numbers)
@@ -169,7 +165,7 @@ class Calls(Lists):
         if not isinstance(block, BlockNamed):
             scope.refuse(node, "chains something else than a block")
         entry = self._entry(scope, node, block.name, numbers)
-        times = _integer(scope, node, n)
+        times = integer_of(scope, node, n)
         self.text.restartable()
         self.text.needs("log", "n_log", f"{len(entry.names)} * max(0, {times})")
         for value in numbers.values():
@@ -182,7 +178,7 @@ class Calls(Lists):
         done, behind = self.text.new(), self.text.new()
         self.text.fork(f"{times} > 0", done, behind)
         self.text.current = done
-        self.log(str(CHAIN), str(entry.kind), times, _integer(scope, node, first))
+        self.log(str(CHAIN), str(entry.kind), times, integer_of(scope, node, first))
         for name in entry.names:
             given = numbers.get(name)
             if isinstance(given, ListAt):
@@ -200,7 +196,7 @@ class Calls(Lists):
         return NOTHING
 
     def _p_ghosts(self, scope: Scope, node: ast.Call, n: Value) -> Number:
-        times = _integer(scope, node, n)
+        times = integer_of(scope, node, n)
         self.text.now.n_log += 2
         self.text.add(
             f"if {times} < 0:", "    raise ValueError('ghosts below 0')", "if has_ghosts:",
@@ -221,10 +217,10 @@ class Calls(Lists):
     def _p_map(self, scope: Scope, node: ast.Call, function: Value, *lists: Value) -> ListAt:
         found = self.long_list("4")
         self.log(str(OPEN))
-        with self.loop(scope, node, Several(lists), is_strict=True) as items:
+        with self.loop(scope, node, Several(lists)) as items:
             assert isinstance(items, Several)
             one = self._applied(scope, node, function, items.items)
-            self.append(found, _integer(scope, node, one))
+            self.append(found, integer_of(scope, node, one))
             self.log(str(BRANCH))
         self.log(str(CLOSE))
         return found
@@ -239,8 +235,11 @@ class Calls(Lists):
         scope.refuse(node, "runs side by side what is neither a block nor a lambda")
 
     @abstractmethod
-    def loop(self, scope: Scope, node: ast.AST, over: Value, *, is_strict: bool = False) -> Any:
-        """A context in which the body of a loop is written; gives the items of one step."""
+    def loop(self, scope: Scope, node: ast.AST, over: Value) -> Any:
+        """A context in which the body of a loop is written; gives the items of one step.
+
+        Several are gone through side by side, and must be equally long.
+        """
 
     def inline(self, scope: Scope, function: Inline, values: Sequence[Value]) -> Value:
         """The result of a lambda."""
@@ -264,88 +263,3 @@ class Calls(Lists):
     @abstractmethod
     def inlined(self, scope: Scope, node: ast.Call, called: Value) -> Value:
         """The result of a function whose text is written here."""
-
-    # Builtins, and methods of lists.
-
-    def _builtin_int(self, scope: Scope, node: ast.Call, of: Value) -> Number:
-        return self.temporary("int", f"int({_number(scope, node, of).text})")
-
-    def _builtin_float(self, scope: Scope, node: ast.Call, of: Value) -> Number:
-        return Number("float", f"float({_number(scope, node, of).text})")
-
-    def _builtin_bool(self, scope: Scope, node: ast.Call, of: Value) -> Number:
-        return Number("bool", f"({_number(scope, node, of).text} != 0)")
-
-    def _builtin_abs(self, scope: Scope, node: ast.Call, of: Value) -> Number:
-        found = _number(scope, node, of)
-        return Number(found.kind, f"abs({found.text})")
-
-    def _builtin_max(self, scope: Scope, node: ast.Call, *of: Value) -> Number:
-        return self._extreme(scope, node, "max", of)
-
-    def _builtin_min(self, scope: Scope, node: ast.Call, *of: Value) -> Number:
-        return self._extreme(scope, node, "min", of)
-
-    def _extreme(self, scope: Scope, node: ast.Call, name: str, of: Sequence[Value]) -> Number:
-        numbers = [_number(scope, node, value) for value in of]
-        if len({number.kind for number in numbers}) != 1 or len(numbers) < 2:
-            scope.refuse(node, f"takes {name} of something else than numbers of one kind")
-        return Number(numbers[0].kind, f"{name}({', '.join(one.text for one in numbers)})")
-
-    def _builtin_len(self, scope: Scope, node: ast.Call, of: Value) -> Number:
-        if isinstance(of, ListAt):
-            return self.temporary("int", f"lists[{of.text}, 1]")
-        if isinstance(of, Several):
-            return literal(len(of.items))
-        if isinstance(of, Span):
-            return Number("int", f"({of.stop} - {of.start})")
-        scope.refuse(node, "takes the length of something else than a list")
-
-    def _builtin_range(self, scope: Scope, node: ast.Call, *of: Value) -> Span:
-        texts = [_integer(scope, node, value) for value in of]
-        if len(texts) > 2:
-            scope.refuse(node, "has a range with a step")
-        start, stop = texts if len(texts) == 2 else ("0", texts[0])
-        return Span(start, stop)
-
-    def _builtin_list(self, scope: Scope, node: ast.Call, of: Value) -> ListAt:
-        return self.listed(scope, node, of)
-
-    def _builtin_sorted(self, scope: Scope, node: ast.Call, of: Value) -> ListAt:
-        if isinstance(of, DictAt):
-            return self.sorted_keys(of, values=False)
-        found = self.listed(scope, node, of)
-        self.text.add(f"sort(lists, items, {found.text})")
-        return found
-
-    def _listat_tolist(self, scope: Scope, node: ast.Call, of: ListAt) -> ListAt:
-        return self.listed(scope, node, of)
-
-    _listat_copy = _listat_tolist
-
-    def _listat_append(self, scope: Scope, node: ast.Call, of: ListAt, item: Value) -> Number:
-        self.append(of, _integer(scope, node, item))
-        return NOTHING
-
-    def _listat_extend(self, scope: Scope, node: ast.Call, of: ListAt, by: Value) -> Number:
-        self.extend(of, by if isinstance(by, ListAt) else self.listed(scope, node, by))
-        return NOTHING
-
-    def _listat_pop(self, scope: Scope, node: ast.Call, of: ListAt) -> Number:
-        return self.temporary("int", f"pop(lists, items, {of.text})")
-
-
-BUILTINS = (int, float, bool, abs, max, min, len, range, list, sorted)
-
-
-def _integer(scope: Scope, node: ast.AST, value: Value) -> str:
-    found = _number(scope, node, value)
-    if found.kind == "float":
-        scope.refuse(node, f"needs integers: {ast.unparse(node)}")
-    return found.text
-
-
-def _number(scope: Scope, node: ast.AST, value: Value) -> Number:
-    if not isinstance(value, Number):
-        scope.refuse(node, f"needs numbers: {ast.unparse(node)}")
-    return value

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from typing import Any, get_type_hints
+from typing import Any
 
-from harness.programs.compiling.scopes import Scope
+from harness.programs.compiling.scopes import Scope, hints_of
 from harness.programs.compiling.texts import INSTANCE
 from harness.programs.compiling.values import ListAt, Number, Value
 from harness.values.arrays import IntArray
@@ -35,7 +35,7 @@ class Constants:
     def field(self, scope: Scope, node: ast.Attribute, kind: type) -> Value:
         """A field of the instance, by what its class says of it."""
         found = getattr(kind, node.attr, None)
-        hints = get_type_hints(found.fget if isinstance(found, property) else kind)
+        hints = hints_of(found.fget if isinstance(found, property) else kind)
         hint = hints.get("return" if isinstance(found, property) else node.attr)
         if hint is int:
             place = _place(self.counts, node.attr)

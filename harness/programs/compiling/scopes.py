@@ -7,7 +7,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_type_hints
 
 from harness.programs.compiling.values import NotTranslated, Value
 
@@ -49,6 +49,14 @@ def source_of(function: Callable[..., Any]) -> Source:
     assert isinstance(node, ast.FunctionDef)
     file = function.__code__.co_filename.rpartition("/")[2]
     return Source(node, file, line, function.__globals__)
+
+
+def hints_of(annotated: Any) -> dict[str, Any]:
+    """What a function or class says of its names; nothing where that cannot be looked up."""
+    try:
+        return get_type_hints(annotated)
+    except (NameError, TypeError, AttributeError, SyntaxError):
+        return {}
 
 
 @dataclass(slots=True)

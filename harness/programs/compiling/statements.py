@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import ast
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
-from harness.programs.compiling.calls import Calls
+from harness.programs.compiling.loops import Loops
 from harness.programs.compiling.scopes import Scope
 from harness.programs.compiling.values import (
     NOTHING,
     DictAt,
-    Known,
     ListAt,
     NotTranslated,
     Number,
     Several,
-    Span,
     Value,
 )
 
 
-class Statements(Calls):
+class Statements(Loops):
     """`body` translates them one behind the other."""
 
     def body(self, scope: Scope, statements: Sequence[ast.stmt]) -> None:
@@ -55,11 +52,11 @@ class Statements(Calls):
         if len(node.targets) > 1:
             value = self.text.kept(value)
         for target in node.targets:
-            self._assign(scope, target, value)
+            self.assign(scope, target, value)
 
     def _do_annassign(self, scope: Scope, node: ast.AnnAssign) -> None:
         if node.value is not None:
-            self._assign(scope, node.target, self.value(scope, node.value))
+            self.assign(scope, node.target, self.value(scope, node.value))
 
     def _do_augassign(self, scope: Scope, node: ast.AugAssign) -> None:
         old = self.value(scope, node.target)
@@ -67,11 +64,11 @@ class Statements(Calls):
         if isinstance(old, ListAt) and isinstance(node.op, ast.Add):
             self.extend(old, by if isinstance(by, ListAt) else self.listed(scope, node, by))
         elif isinstance(old, Number) and isinstance(by, Number):
-            self._assign(scope, node.target, self.arithmetic(scope, node, node.op, old, by))
+            self.assign(scope, node.target, self.arithmetic(scope, node, node.op, old, by))
         else:
             scope.refuse(node, f"has an assignment that is not translated: {ast.unparse(node)}")
 
-    def _assign(self, scope: Scope, target: ast.expr, value: Value) -> None:
+    def assign(self, scope: Scope, target: ast.expr, value: Value) -> None:
         if isinstance(target, ast.Name):
             self._name(scope, target, value)
         elif isinstance(target, ast.Tuple | ast.List):
@@ -95,7 +92,7 @@ class Statements(Calls):
         if not isinstance(value, Several) or len(value.items) != len(target.elts):
             scope.refuse(target, f"unpacks something else than so many: {ast.unparse(target)}")
         for one, item in zip(target.elts, value.items, strict=True):
-            self._assign(scope, one, item)
+            self.assign(scope, one, item)
 
     def _put(self, scope: Scope, target: ast.Subscript, value: Value) -> None:
         of = self.value(scope, target.value)
@@ -162,115 +159,7 @@ class Statements(Calls):
         if node.orelse:
             scope.refuse(node, "has an else behind a loop")
         before = dict(scope.names)
-        with self._each(scope, node.iter) as (item, to):
-            self._assign(scope, node.target, item)
+        with self.each(scope, node.iter) as (item, to):
+            self.assign(scope, node.target, item)
             self._loop_body(scope, node.body, to)
         scope.names = before
-
-    def comprehension(self, scope: Scope, node: ast.ListComp) -> Value:
-        """See Expressions; [d[k] for k in sorted(d)] is read in one go."""
-        values = self._values_by_key(scope, node)
-        if values is not None:
-            return values
-        found = self.long_list("4")
-        inner = Scope(scope.source, dict(scope.names), None)
-        self._generated(inner, node, node.generators, found)
-        return found
-
-    def _generated(
-        self, scope: Scope, node: ast.ListComp, generators: list[ast.comprehension], found: ListAt
-    ) -> None:
-        if not generators:
-            self.append(found, self.integer(scope, node.elt))
-            return
-        first = generators[0]
-        with self._each(scope, first.iter) as (item, (again, _)):
-            self._assign(scope, first.target, item)
-            for condition in first.ifs:
-                going = self.text.new()
-                self.text.fork(self.test(scope, condition), going, again)
-                self.text.current = going
-            self._generated(scope, node, generators[1:], found)
-
-    def _values_by_key(self, scope: Scope, node: ast.ListComp) -> Value | None:
-        first = node.generators[0]
-        if len(node.generators) > 1 or first.ifs or not isinstance(node.elt, ast.Subscript):
-            return None
-        of = node.elt.value
-        if not isinstance(of, ast.Name) or ast.unparse(first.iter) != f"sorted({of.id})":
-            return None
-        value = self.value(scope, of)
-        if ast.unparse(node.elt.slice) != ast.unparse(first.target) or not isinstance(
-            value, DictAt
-        ):
-            return None
-        return self.sorted_keys(value, values=True)
-
-    @contextmanager
-    def _each(self, scope: Scope, node: ast.expr) -> Iterator[tuple[Value, tuple[int, int]]]:
-        """A loop over an expression: an item, and where `continue` and `break` go."""
-        called = node.func if isinstance(node, ast.Call) else None
-        name = called.id if isinstance(called, ast.Name) else ""
-        is_own = isinstance(called, ast.Name) and self.value(scope, called) in (
-            Known(zip), Known(enumerate),
-        )  # fmt: skip
-        if not isinstance(node, ast.Call) or not is_own:
-            with self._steps(scope, node, self.value(scope, node), is_strict=False) as found:
-                yield found
-            return
-        lists = [self.text.kept(self.value(scope, one)) for one in node.args]
-        if name == "enumerate":
-            if len(lists) > 1 or node.keywords:
-                scope.refuse(node, "counts from something else than 0")
-            lists = [Span("0", str(2**62)), *lists]
-        strict = [keyword for keyword in node.keywords if keyword.arg == "strict"]
-        is_strict = bool(strict) and ast.unparse(strict[0].value) == "True"
-        with self._steps(scope, node, Several(tuple(lists)), is_strict=is_strict) as found:
-            yield found
-
-    @contextmanager
-    def loop(
-        self, scope: Scope, node: ast.AST, over: Value, *, is_strict: bool = False
-    ) -> Iterator[Value]:
-        """See Calls."""
-        with self._steps(scope, node, over, is_strict=is_strict) as (item, _):
-            yield item
-
-    @contextmanager
-    def _steps(
-        self, scope: Scope, node: ast.AST, over: Value, *, is_strict: bool
-    ) -> Iterator[tuple[Value, tuple[int, int]]]:
-        over = self.text.kept(over)
-        parts = over.items if isinstance(over, Several) else (over,)
-        place = self.text.place_like(NOTHING)
-        self.text.stored(place, Number("int", "0"))
-        assert isinstance(place, Number)
-        lengths = [self._length(scope, node, part) for part in parts]
-        if is_strict:
-            for one in lengths[1:]:
-                self.text.add(f"if {one} != {lengths[0]}:", "    raise ValueError('other lengths')")
-        test, inside, again, behind = (self.text.new() for _ in range(4))
-        self.text.at(test)
-        going = " and ".join(f"{place.text} < {one}" for one in lengths)
-        self.text.fork(f"({going})", inside, behind)
-        self.text.current = inside
-        items = tuple(self._item(part, place) for part in parts)
-        yield Several(items) if isinstance(over, Several) else items[0], (again, behind)
-        self.text.at(again)
-        self.text.add(f"{place.text} += 1")
-        self.text.jump(test)
-        self.text.current = behind
-
-    @staticmethod
-    def _length(scope: Scope, node: ast.AST, over: Value) -> str:
-        if isinstance(over, ListAt):
-            return f"lists[{over.text}, 1]"
-        if isinstance(over, Span):
-            return f"({over.stop} - {over.start})"
-        scope.refuse(node, "goes through something else than lists and ranges")
-
-    def _item(self, over: Value, place: Number) -> Value:
-        if isinstance(over, ListAt):
-            return self.temporary("int", f"item(lists, items, {over.text}, {place.text})")
-        assert isinstance(over, Span)
-        return Number("int", f"({over.start} + {place.text})")
