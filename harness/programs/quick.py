@@ -33,10 +33,12 @@ def record_quickly(model: Model) -> None:
         quicken(recording)
 
 
-def quicken(recording: Recording, *, translate: bool = True) -> None:
-    """The same for a recording. translate: whether its program may be, too."""
-    if recording.quick is None:
-        recording.quick = QuickRecorders(recording, translate=translate)
+def quicken(recording: Recording, *, translate: bool | None = None) -> None:
+    """The same for a recording. translate: whether its program may be, too; as before if None."""
+    known = recording.quick
+    if isinstance(known, QuickRecorders) and translate in (None, known.translates):
+        return
+    recording.quick = QuickRecorders(recording, translate=translate is not False)
 
 
 def programs_run_by(model: Model) -> dict[str, str]:
@@ -48,13 +50,16 @@ def programs_run_by(model: Model) -> dict[str, str]:
 
 
 class QuickRecorders:
-    """Makes recorders for the mini-batches of a recording."""
+    """Makes recorders for the mini-batches of a recording.
+
+    translates: whether its program may be translated.
+    """
 
     def __init__(self, recording: Recording, *, translate: bool = True) -> None:
         self._text = call_text(recording.shapes, recording.pulls)
         n_types = len(recording.type_names)
         self._fitting = Fitting(recording.shapes.values(), n_types, recording.pulls)
-        self._program = recording.program
+        self._program, self.translates = recording.program, translate
         self._why_python = "" if translate else "it was asked to"
         self._programs: CompiledPrograms | None = None
 

@@ -98,9 +98,8 @@ class Adapter(vertex.Adapter):
         """As the engine; a program is recorded where that is asked for."""
         options = self.options
         model = recorded(model, options.how) if options.records else model
-        if options.programs == "python" and isinstance(model, ProgramModel):
-            quicken(model.recording, translate=False)
-        self.program_model = model
+        if isinstance(model, ProgramModel):
+            quicken(model.recording, translate=options.programs == "compiled")
         super().prepare(model, weights)
         self.of_arrays = makes_arrays(model) and not options.records
         if self.why_ahead is None and not options.is_live:
@@ -169,16 +168,17 @@ class Adapter(vertex.Adapter):
         how["rounds"] = options.rounds
         if options.rounds == "auto":
             how["rounds"] = "ahead" if self.running is None else "live"
-        if not self.of_arrays:
-            how |= self._programs_run_by()
         if options.rounds == "auto" and self.running is None:
             how["rounds ahead since"] = self.why_ahead or "nothing is waited for"
         return super().in_force() | how
 
-    def _programs_run_by(self) -> dict[str, str]:
+    def who_runs_programs(self) -> dict[str, str]:
+        """As the engine; live rounds have a recording of their own."""
+        if self.of_arrays:
+            return {}
         if self.running is not None:
             return {"programs run by": self.running.quick.run_by}
-        return programs_run_by(self.program_model)
+        return programs_run_by(self.model.model)
 
 
 def _why_ahead(settings: RunSettings, options: AcrobatOptions) -> str | None:

@@ -27,6 +27,8 @@ from harness.engine.work import arranged_work
 from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
 from harness.policies.parts.bound import lower_bound
 from harness.policies.parts.rounds import first_round
+from harness.programs.model import makes_arrays
+from harness.programs.quick import programs_run_by
 from harness.values.graph import MiniBatch
 from harness.values.schedule import Schedule, check_schedule
 from systems.on_core.choosing import candidates_of, choose
@@ -245,7 +247,12 @@ class Adapter(System):
     def in_force(self) -> dict[str, str]:
         """The switches that the backend honours, and the way that it ran."""
         chosen = {"policy": self.policy_name} if self.chooses else {}
-        return chosen | self.engine.facts()
+        return chosen | self.engine.facts() | self.who_runs_programs()
+
+    def who_runs_programs(self) -> dict[str, str]:
+        """Compiled code or Python, and why, where mini-batches are made by the model's programs."""
+        model = self.model.model
+        return {} if makes_arrays(model) else programs_run_by(model)
 
     def peak_memory_bytes(self) -> int | None:
         """Peak of the device's own memory; None on the CPU, where the process's counts."""

@@ -18,6 +18,7 @@ from harness.oracle import ReferenceResult, run_reference
 from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.fibers import Fibers
 from harness.programs.model import ProgramModel, makes_arrays
+from systems.on_core import vertex
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_models import TREES
 from tests.support.engine_runs import NoClock, interpreted_kernels
@@ -27,6 +28,7 @@ from tests.support.scripted_programs import Scripted, ScriptedModel
 
 SINCE = "rounds ahead since"
 BY = "rounds planned by"
+RUN_BY = "programs run by"
 DRNN_MODEL = TRAINED[2]
 
 
@@ -64,7 +66,7 @@ def adapter_of(model: Model, **settings: Any) -> Adapter:
     return adapter
 
 
-def result_of(adapter: Adapter, batch: Sequence[Any]) -> Result:
+def result_of(adapter: vertex.Adapter, batch: Sequence[Any]) -> Result:
     adapter.load(batch)
     adapter.run(NoClock())
     return adapter.result()
@@ -132,8 +134,28 @@ def test_what_waits_runs_live(model: Model, runs: list[int]) -> None:
     facts = adapter.in_force()
     assert facts["rounds"] == "live"
     assert facts["recording"] == "program"
-    assert facts[BY] == "compiled code"
+    assert facts[BY] == facts[RUN_BY] == "compiled code"
     assert SINCE not in facts
+
+
+@pytest.mark.parametrize("programs", ["compiled", "python"])
+@pytest.mark.parametrize("rounds", ["ahead", "live"])
+def test_what_runs_programs_is_a_fact(rounds: str, programs: str) -> None:
+    adapter = adapter_of(DRNN_MODEL, rounds=rounds, programs=programs)
+    assert_true(result_of(adapter, SENTENCES), DRNN_MODEL, SENTENCES)
+    told = {"compiled": "compiled code", "python": "Python, since it was asked to"}
+    assert adapter.in_force()[RUN_BY] == told[programs]
+
+
+def test_every_strategy_says_what_runs_programs() -> None:
+    def facts_of(model: Model, batch: Sequence[Any]) -> dict[str, str]:
+        adapter = vertex.Adapter(settings_of())
+        adapter.prepare(model, initial_weights(model, 3))
+        result_of(adapter, batch)
+        return adapter.in_force()
+
+    assert facts_of(DRNN(SIZES), SENTENCES)[RUN_BY] == "compiled code"
+    assert RUN_BY not in facts_of(TreeLSTM(SIZES), TREES)  # arrays make its graphs
 
 
 def test_a_number_itself_may_decide(runs: list[int]) -> None:
