@@ -67,14 +67,19 @@ class QuickRecorders:
     def programs(self) -> CompiledPrograms | None:
         """The translated ones, None where Python runs them."""
         if self._programs is None and not self._why_python:
-            model = getattr(self._program, "__self__", None)
             try:
-                translation = Translator(model, self._text).translate(self._program)
+                self._programs = self._translated()
             except NotTranslated as reason:
                 self._why_python = str(reason)
-            else:
-                self._programs = CompiledPrograms(translation, model)
+            except Exception as error:  # Python can run whatever a translation stumbles over
+                name = type(error).__name__
+                self._why_python = f"its translation met {name}, a fault of ours: {error}"
         return self._programs
+
+    def _translated(self) -> CompiledPrograms:
+        model = getattr(self._program, "__self__", None)
+        translation = Translator(model, self._text).translate(self._program)
+        return CompiledPrograms(translation, model)
 
     @property
     def run_by(self) -> str:

@@ -26,7 +26,7 @@ from harness.vertex.program import VertexFunction
 # What a call that is wrong can raise before it is known to be.
 FAULTS = (
     *(ProgramError, ScheduleError, LookupError, TypeError, ValueError, AttributeError),
-    OverflowError,
+    *(ArithmeticError, MemoryError),
 )
 Key = Callable[[Any], int]
 # Numbers that instances decide by, by the instance's id, with the instance, so that it stays its.

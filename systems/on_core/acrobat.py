@@ -177,7 +177,7 @@ class Adapter(vertex.Adapter):
         if self.of_arrays:
             return {}
         if self.running is not None:
-            return {"programs run by": self.running.quick.run_by}
+            return {"programs run by": self.running.run_by}
         return programs_run_by(self.model.model)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -54,12 +55,20 @@ class LiveRun:
         programs = self.programs
         if programs is None or cache_folder(FOLDER) is None:  # nothing would come back of a fork
             return
-        try:
-            with only_kept():
-                programs.compile()
-        except NotKeptError:
-            run = partial(self._run, instances, policy, NoClock(), is_checked=False)
-            in_a_fork(programs.compile, run)
+        with suppress(*FAULTS):  # which `run` meets as well
+            try:
+                with only_kept():
+                    programs.compile()
+            except NotKeptError:
+                run = partial(self._run, instances, policy, NoClock(), is_checked=False)
+                in_a_fork(programs.compile, run)
+
+    @property
+    def run_by(self) -> str:
+        """What runs the programs, and why."""
+        if self.programs is None and self.quick.programs is not None:
+            return "Python, since compiled code plans no rounds with this policy and these switches"
+        return self.quick.run_by
 
     @property
     def programs(self) -> CompiledPrograms | None:

@@ -41,6 +41,10 @@ def _walk(self, p, v, i, read):
     return v
 
 
+def _twice(self, p, v):
+    return p.unary_b(p.unary_b(v, label=1), label=2)
+
+
 def _picked(self, i, n):
     if i < n and not i == 3 or n > 5:
         return i, True
@@ -68,6 +72,11 @@ CALLS = (
     "if read:\n    v = read.pop()",
     "read = read[1:-1] + [v]",
     "read = [one for one in read if one % 2 == {n} % 2]",
+    "v = self._twice(p, v)\nv = self._twice(p, self._twice(p, v))",
+    "i += (i > {n}) + (0 < i <= len(read))",
+    "b = None\nif i > {n}:\n    b = a\na = p.unary_a(v) if b is None else p.binary(v, b)\nb = a",
+    "c = [1, 2]\nc[i % 2] += {n}\ni += c[0] * len([i for i in range({n})])",
+    "i = max(i, 1) - min(i, {n}, 2) + abs(-i) % 3",
 )
 OF_PROGRAM = ("found[i] = v", "found[{n}] = v", "p.stage()", "i += words[{n} % len(words)]")
 ALONE = (
@@ -84,7 +93,7 @@ LOOPS = (
     "for k, one in enumerate(read[-3:]):\n    if k == {n}:\n        break\n    i += one % 7",
     "for one, other in zip(read[:4], [2, 3, 1]):\n    v = p.binary(one, v, label=other % 4)",
     "for k, (one, other) in enumerate(zip(read[:2], read[-2:], strict=True)):\n    i += one % 3",
-    "for one in reversed(read[:{n}]):\n    v = p.binary(v, one)",
+    "for one in (i, {n}, 3):\n    v = p.unary_a(v, label=one % 4)",
     "n = {n}\nwhile n > 0:\n    n -= 1",
     "for one in range(2, {n}):\n    if one % 2:\n        continue\n    v = p.unary_b(v)",
 )
@@ -129,11 +138,11 @@ def sources(draw: st.DrawFn) -> str:
     )
 
 
-def model_of(source: str, seed: int = 0) -> ScriptedModel:
-    """A model with these functions."""
+def model_of(source: str, seed: int = 0, **outside: Any) -> ScriptedModel:
+    """A model with these functions, and globals."""
     file = f"<written program {next(MODULES)}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    module: dict[str, Any] = {"Chain": Chain, "a_leaf": a_leaf, "__name__": "written"}
+    module: dict[str, Any] = {"Chain": Chain, "a_leaf": a_leaf, "__name__": "written"} | outside
     exec(compile(source, file, "exec"), module)
     methods: dict[str, Any] = {
         name: one for name, one in module.items() if isinstance(one, FunctionType)

@@ -9,6 +9,7 @@ from harness.programs.compiling.lists import Lists
 from harness.programs.compiling.scopes import Scope
 from harness.programs.compiling.values import (
     NOTHING,
+    ArrayAt,
     DictAt,
     ListAt,
     Number,
@@ -18,24 +19,28 @@ from harness.programs.compiling.values import (
     literal,
 )
 
-BUILTINS = (int, float, bool, abs, max, min, len, range, list, sorted, reversed)
-BACKWARDS = ast.Slice(step=ast.Constant(-1))
+BUILTINS = (int, float, bool, abs, max, min, len, range, list, sorted)
 
 
 class BuiltinCalls(Lists):
-    """A method `_builtin_NAME` for each function, `_listat_NAME` for each method of lists."""
+    """A method `_builtin_NAME` for each function; `_listat_NAME`, `_arrayat_NAME` for each method
+    of lists and arrays.
+    """
 
     def _builtin_int(self, scope: Scope, node: ast.Call, of: Value) -> Number:
-        return self.temporary("int", f"int({number_of(scope, node, of).text})")
+        found = self.there(scope, node, of)
+        if found.kind == "float":
+            return self.temporary("int", f"whole({found.text})")
+        return Number("int", f"int({found.text})")
 
     def _builtin_float(self, scope: Scope, node: ast.Call, of: Value) -> Number:
-        return Number("float", f"float({number_of(scope, node, of).text})")
+        return Number("float", f"float({self.there(scope, node, of).text})")
 
     def _builtin_bool(self, scope: Scope, node: ast.Call, of: Value) -> Number:
-        return Number("bool", f"({number_of(scope, node, of).text} != 0)")
+        return Number("bool", self.is_true(scope, node, of))
 
     def _builtin_abs(self, scope: Scope, node: ast.Call, of: Value) -> Number:
-        found = number_of(scope, node, of)
+        found = self.computable(scope, node, self.there(scope, node, of))
         return Number(found.kind, f"abs({found.text})")
 
     def _builtin_max(self, scope: Scope, node: ast.Call, *of: Value) -> Number:
@@ -45,34 +50,31 @@ class BuiltinCalls(Lists):
         return self._extreme(scope, node, "min", of)
 
     def _extreme(self, scope: Scope, node: ast.Call, name: str, of: Sequence[Value]) -> Number:
-        numbers = [number_of(scope, node, value) for value in of]
-        if len({number.kind for number in numbers}) != 1 or len(numbers) < 2:
-            scope.refuse(node, f"takes {name} of something else than numbers of one kind")
+        if len(of) < 2:
+            scope.refuse(node, f"takes {name} of something else than two numbers, or more")
+        numbers = [self.computable(scope, node, self.there(scope, node, value)) for value in of]
+        if len({number.kind for number in numbers}) != 1:
+            scope.refuse(node, f"takes {name} of numbers of several kinds")
         return Number(numbers[0].kind, f"{name}({', '.join(one.text for one in numbers)})")
 
     def _builtin_len(self, scope: Scope, node: ast.Call, of: Value) -> Number:
-        if isinstance(of, ListAt):
+        if isinstance(of, ListAt | ArrayAt):
             return self.temporary("int", f"lists[{of.text}, 1]")
         if isinstance(of, Several):
             return literal(len(of.items))
         if isinstance(of, Span):
-            return Number("int", f"({of.stop} - {of.start})")
+            return Number("int", f"max(0, {of.stop} - {of.start})")
         scope.refuse(node, "takes the length of something else than a list")
 
     def _builtin_range(self, scope: Scope, node: ast.Call, *of: Value) -> Span:
-        texts = [integer_of(scope, node, value) for value in of]
-        if len(texts) > 2:
+        texts = [self.whole(scope, node, value) for value in of]
+        if len(texts) not in (1, 2):
             scope.refuse(node, "has a range with a step")
         start, stop = texts if len(texts) == 2 else ("0", texts[0])
         return Span(start, stop)
 
     def _builtin_list(self, scope: Scope, node: ast.Call, of: Value) -> ListAt:
         return self.listed(scope, node, of)
-
-    def _builtin_reversed(self, scope: Scope, node: ast.Call, of: Value) -> ListAt:
-        found = self.sliced(scope, of, BACKWARDS)
-        assert isinstance(found, ListAt)
-        return found
 
     def _builtin_sorted(self, scope: Scope, node: ast.Call, of: Value) -> ListAt:
         if isinstance(of, DictAt):
@@ -81,13 +83,14 @@ class BuiltinCalls(Lists):
         self.text.add(f"sort(lists, items, {found.text})")
         return found
 
-    def _listat_tolist(self, scope: Scope, node: ast.Call, of: ListAt) -> ListAt:
+    def _arrayat_tolist(self, scope: Scope, node: ast.Call, of: ArrayAt) -> ListAt:
+        return self.listed(scope, node, ListAt(of.text))
+
+    def _listat_copy(self, scope: Scope, node: ast.Call, of: ListAt) -> ListAt:
         return self.listed(scope, node, of)
 
-    _listat_copy = _listat_tolist
-
     def _listat_append(self, scope: Scope, node: ast.Call, of: ListAt, item: Value) -> Number:
-        self.append(of, integer_of(scope, node, item))
+        self.append(of, self.item_of(scope, node, item))
         return NOTHING
 
     def _listat_extend(self, scope: Scope, node: ast.Call, of: ListAt, by: Value) -> Number:
@@ -98,14 +101,8 @@ class BuiltinCalls(Lists):
         return self.temporary("int", f"pop(lists, items, {of.text})")
 
 
-def integer_of(scope: Scope, node: ast.AST, value: Value) -> str:
-    found = number_of(scope, node, value)
-    if found.kind == "float":
+def operand_of(scope: Scope, node: ast.AST, value: Value) -> str:
+    """The text of what a call is given; None has too many bits, and so is a fault."""
+    if not isinstance(value, Number) or value.kind == "float":
         scope.refuse(node, f"needs integers: {ast.unparse(node)}")
-    return found.text
-
-
-def number_of(scope: Scope, node: ast.AST, value: Value) -> Number:
-    if not isinstance(value, Number):
-        scope.refuse(node, f"needs numbers: {ast.unparse(node)}")
-    return value
+    return value.text

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from harness.programs.call_text import COUNTED, CallText, Entry
-from harness.programs.compiling.builtin_calls import BUILTINS, BuiltinCalls, integer_of
+from harness.programs.compiling.builtin_calls import BUILTINS, BuiltinCalls, operand_of
 from harness.programs.compiling.constants import Constants
 from harness.programs.compiling.expressions import called_function
 from harness.programs.compiling.scopes import Scope, source_of
 from harness.programs.compiling.values import (
     NOTHING,
+    ArrayAt,
     BlockNamed,
     Inline,
     Known,
@@ -23,6 +25,7 @@ from harness.programs.compiling.values import (
     Several,
     Span,
     Value,
+    Zipped,
 )
 from harness.programs.log import BRANCH, CHAIN, CLOSE, GHOSTS, NO_NUMBER, OPEN, PHASE
 
@@ -70,11 +73,10 @@ class Calls(BuiltinCalls):
     ) -> Value:
         values, named = self.given(scope, node)
         try:
-            return do(scope, node, *before, *values, **named)
-        except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                raise
+            inspect.signature(do).bind(scope, node, *before, *values, **named)
+        except TypeError:
             scope.refuse(node, f"calls with other operands than known: {ast.unparse(node)}")
+        return do(scope, node, *before, *values, **named)
 
     def given(self, scope: Scope, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
         """Operands of a call, and those that have names."""
@@ -111,9 +113,9 @@ class Calls(BuiltinCalls):
         entry = self._entry(scope, node, name, named)
         if entry.n_args not in (COUNTED, len(values)):
             scope.refuse(node, f"calls {name} with {len(values)} operands")
-        texts = [integer_of(scope, node, value) for value in values]
+        texts = [operand_of(scope, node, value) for value in values]
         numbers = [
-            integer_of(scope, node, named[n]) if n in named else str(NO_NUMBER) for n in entry.names
+            operand_of(scope, node, named[n]) if n in named else str(NO_NUMBER) for n in entry.names
         ]
         counted = [str(len(values))] if entry.n_args == COUNTED else []
         self.log(str(entry.kind), *counted, *texts, *numbers)
@@ -145,7 +147,7 @@ class Calls(BuiltinCalls):
             scope.refuse(node, f"unpacks operands of {name} from something else than a list")
         n = self.temporary("int", f"lists[{found.text}, 1]").text
         self.text.restartable()
-        self.text.needs("log", "n_log", n)
+        self.text.needs("log", n)
         if entry.n_args == COUNTED:
             self.log(str(entry.kind), n)
         else:
@@ -153,7 +155,7 @@ class Calls(BuiltinCalls):
             self.log(str(entry.kind))
         self.text.add(f"odd |= pack(log, n_log, lists, items, {found.text})", f"n_log += {n}")
         numbers = [
-            integer_of(scope, node, named[n]) if n in named else str(NO_NUMBER) for n in entry.names
+            operand_of(scope, node, named[n]) if n in named else str(NO_NUMBER) for n in entry.names
         ]
         if numbers:
             self.log(*numbers)
@@ -165,11 +167,11 @@ class Calls(BuiltinCalls):
         if not isinstance(block, BlockNamed):
             scope.refuse(node, "chains something else than a block")
         entry = self._entry(scope, node, block.name, numbers)
-        times = integer_of(scope, node, n)
+        times = self.whole(scope, node, n)
         self.text.restartable()
-        self.text.needs("log", "n_log", f"{len(entry.names)} * max(0, {times})")
+        self.text.needs("log", f"{len(entry.names)} * max(0, {times})")
         for value in numbers.values():
-            if not isinstance(value, ListAt):
+            if not isinstance(value, ListAt | ArrayAt):
                 scope.refuse(node, "chains with something else than lists of numbers")
             self.text.add(
                 f"if lists[{value.text}, 1] != {times}:", "    raise ValueError('other numbers')"
@@ -178,10 +180,10 @@ class Calls(BuiltinCalls):
         done, behind = self.text.new(), self.text.new()
         self.text.fork(f"{times} > 0", done, behind)
         self.text.current = done
-        self.log(str(CHAIN), str(entry.kind), times, integer_of(scope, node, first))
+        self.log(str(CHAIN), str(entry.kind), times, operand_of(scope, node, first))
         for name in entry.names:
             given = numbers.get(name)
-            if isinstance(given, ListAt):
+            if isinstance(given, ListAt | ArrayAt):
                 self.text.add(f"odd |= pack(log, n_log, lists, items, {given.text})")
             else:
                 self.text.add(f"log[n_log : n_log + {times}] = {NO_NUMBER}")
@@ -196,7 +198,7 @@ class Calls(BuiltinCalls):
         return NOTHING
 
     def _p_ghosts(self, scope: Scope, node: ast.Call, n: Value) -> Number:
-        times = integer_of(scope, node, n)
+        times = self.whole(scope, node, n)
         self.text.now.n_log += 2
         self.text.add(
             f"if {times} < 0:", "    raise ValueError('ghosts below 0')", "if has_ghosts:",
@@ -217,10 +219,10 @@ class Calls(BuiltinCalls):
     def _p_map(self, scope: Scope, node: ast.Call, function: Value, *lists: Value) -> ListAt:
         found = self.long_list("4")
         self.log(str(OPEN))
-        with self.loop(scope, node, Several(lists)) as items:
+        with self.loop(scope, node, Zipped(lists)) as items:
             assert isinstance(items, Several)
             one = self._applied(scope, node, function, items.items)
-            self.append(found, integer_of(scope, node, one))
+            self.append(found, self.item_of(scope, node, one))
             self.log(str(BRANCH))
         self.log(str(CLOSE))
         return found
@@ -247,7 +249,7 @@ class Calls(BuiltinCalls):
         if len(names) != len(values):
             scope.refuse(function.node, "is called with another number of operands")
         inner = Scope(
-            scope.source, {**function.names, **dict(zip(names, values, strict=True))}, None
+            function.source, {**function.names, **dict(zip(names, values, strict=True))}, None
         )
         return self.value(inner, function.node.body)
 

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from harness.programs.compiling.constants import Constants
-from harness.programs.compiling.scopes import Scope
+from harness.programs.compiling.scopes import Scope, is_none
 from harness.programs.compiling.texts import Texts
 from harness.programs.compiling.values import (
     NONE,
     NOTHING,
+    ArrayAt,
     BlockNamed,
     DictAt,
     Inline,
@@ -24,6 +25,7 @@ from harness.programs.compiling.values import (
     ListAt,
     NotTranslated,
     Number,
+    NumberKind,
     Several,
     Span,
     TheInstance,
@@ -39,6 +41,10 @@ COMPARISONS: Mapping[type[ast.cmpop], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
     ast.Is: "==", ast.IsNot: "!=",
 }  # fmt: skip
+
+
+MOST = 2**61  # of an integer, either way: see kept_lists
+SMALL_DIGITS = 9
 
 
 class Expressions(ABC):
@@ -76,19 +82,48 @@ class Expressions(ABC):
             scope.refuse(node, f"needs a number, not {ast.unparse(node)}")
         return found
 
-    def integer(self, scope: Scope, node: ast.expr) -> str:
-        """The text of an integer."""
-        found = self.number(scope, node)
+    def there(self, scope: Scope, node: ast.AST, found: Value) -> Number:
+        """A number that is none of those that may be None: what is, is a fault."""
+        if not isinstance(found, Number) or found == NOTHING:
+            scope.refuse(node, f"needs numbers: {ast.unparse(node)}")
+        if found.kind != "maybe":
+            return found
+        self.text.add(f"if {found.text} == {NONE}:", "    raise TypeError('None is no number')")
+        return Number("int", found.text)
+
+    def whole(self, scope: Scope, node: ast.AST, value: Value) -> str:
+        """The text of an integer that something is counted by."""
+        found = self.there(scope, node, value)
         if found.kind == "float":
-            scope.refuse(node, f"needs an integer, not {ast.unparse(node)}")
+            scope.refuse(node, f"needs integers: {ast.unparse(node)}")
         return found.text
+
+    def integer(self, scope: Scope, node: ast.expr) -> str:
+        """The same of an expression."""
+        return self.whole(scope, node, self.value(scope, node))
+
+    def item_of(self, scope: Scope, node: ast.AST, value: Value) -> str:
+        """The text of what a list may hold."""
+        if isinstance(value, Number) and value.kind == "narrow":
+            scope.refuse(node, "keeps a number of 32 bits in a list; take int() of it")
+        return self.whole(scope, node, value)
+
+    def store(self, scope: Scope, node: ast.AST, place: Value, value: Value) -> None:
+        """Assign to a place; another kind of value is refused with the line."""
+        try:
+            self.text.stored(place, value)
+        except NotTranslated as error:
+            scope.refuse(node, str(error))
 
     def test(self, scope: Scope, node: ast.expr) -> str:
         """The text of whether something is true."""
-        found = self.value(scope, node)
+        return self.is_true(scope, node, self.value(scope, node))
+
+    def is_true(self, scope: Scope, node: ast.expr, found: Value) -> str:
+        """The same of a value."""
         if isinstance(found, Number):
             return found.text if found.kind == "bool" else self._is_any(found)
-        if isinstance(found, ListAt | DictAt):
+        if isinstance(found, ListAt | DictAt):  # of an array, NumPy says that it is not clear
             return f"(lists[{found.text}, 1] > 0)"
         scope.refuse(node, f"cannot be a condition: {ast.unparse(node)}")
 
@@ -96,15 +131,17 @@ class Expressions(ABC):
     def _is_any(number: Number) -> str:
         return f"(({number.text} != 0) and ({number.text} != {NONE}))"
 
-    def temporary(self, kind: str, text: str) -> Number:
+    def temporary(self, kind: NumberKind, text: str) -> Number:
         """What is read now, whatever is changed later."""
-        found = self.text.kept(Number("float" if kind == "float" else "int", text))
+        found = self.text.kept(Number(kind, text))
         assert isinstance(found, Number)
         return found
 
     def _of_constant(self, scope: Scope, node: ast.Constant) -> Value:
         if node.value is None:
             return NOTHING
+        if isinstance(node.value, int) and abs(node.value) >= MOST:
+            scope.refuse(node, f"has a number of more than 61 bits: {node.value}")
         if isinstance(node.value, bool | int | float):
             return literal(node.value)
         return Known(node.value)
@@ -113,7 +150,7 @@ class Expressions(ABC):
         if node.id in scope.names:
             return scope.names[node.id]
         for known in (scope.source.outside, vars(builtins)):
-            if node.id in known:
+            if node.id in known and node.id not in scope.source.assigned:
                 return _of_object(known[node.id])
         scope.refuse(node, f"reads {node.id}, which is not set on every way there")
 
@@ -138,7 +175,7 @@ class Expressions(ABC):
 
     def _of_model(self, scope: Scope, node: ast.Attribute) -> Value:
         found = getattr(self.model, node.attr, None)
-        if isinstance(found, bool | int | float):
+        if isinstance(found, float) or (isinstance(found, int) and abs(found) < MOST):
             return self.constants.of_model(node.attr, found)
         if callable(found):
             return Known(found)
@@ -147,11 +184,11 @@ class Expressions(ABC):
     def _of_unaryop(self, scope: Scope, node: ast.UnaryOp) -> Value:
         if isinstance(node.op, ast.Not):
             return Number("bool", f"(not {self.test(scope, node.operand)})")
-        found = self.number(scope, node.operand)
+        found = self.computable(scope, node, self.number(scope, node.operand))
         if isinstance(node.op, ast.USub):
-            if found.is_literal:
+            if found.is_literal and not found.text.startswith("-"):
                 return Number(found.kind, f"-{found.text}")
-            return Number(_plain(found), f"(-{found.text})")
+            return Number(found.kind, f"(-{found.text})")
         scope.refuse(node, f"has an operator that is not translated: {ast.unparse(node)}")
 
     def _of_binop(self, scope: Scope, node: ast.BinOp) -> Value:
@@ -161,7 +198,7 @@ class Expressions(ABC):
         if isinstance(left, ListAt) and isinstance(right, ListAt) and isinstance(node.op, ast.Add):
             return self.joined(left, right)
         if isinstance(left, ListAt) and isinstance(right, Number) and isinstance(node.op, ast.Mult):
-            return self.repeated(left, right)
+            return self.repeated(scope, node, left, right)
         scope.refuse(node, f"has an operator that is not translated: {ast.unparse(node)}")
 
     @abstractmethod
@@ -169,7 +206,7 @@ class Expressions(ABC):
         """left + right."""
 
     @abstractmethod
-    def repeated(self, items: ListAt, n: Number) -> ListAt:
+    def repeated(self, scope: Scope, node: ast.AST, items: ListAt, n: Number) -> ListAt:
         """items * n."""
 
     def arithmetic(
@@ -178,34 +215,57 @@ class Expressions(ABC):
         """One operator of two numbers."""
         sign = ARITHMETIC.get(type(op))
         if sign is None:
-            scope.refuse(node, f"has an operator that is not translated: {type(op).__name__}")
+            scope.refuse(node, f"has an operator that is not translated: {ast.unparse(node)}")
+        left, right = self.computable(scope, node, left), self.computable(scope, node, right)
         kinds = {left.kind, right.kind}
-        kind = "float" if "float" in kinds or sign == "/" else "int"
+        kind: NumberKind = "float" if "float" in kinds or sign == "/" else "int"
         if kind == "int" and sign == "*":
             return Number("int", f"times({left.text}, {right.text})")
-        if kind == "int" and sign in "+-" and not (left.is_literal or right.is_literal):
+        if kind == "int" and sign in "+-" and not (_is_small(left) or _is_small(right)):
             negative = f"-{right.text}" if sign == "-" else right.text
             return Number("int", f"plus({left.text}, {negative})")
         text = f"({left.text} {sign} {right.text})"
         # What may raise is done where it stands, and not where a condition is read.
         if sign in ("/", "//", "%") and not right.is_literal:
             return self.temporary(kind, text)
-        return Number("float" if kind == "float" else "int", text)
+        return Number(kind, text)
+
+    def computable(self, scope: Scope, node: ast.AST, value: Number) -> Number:
+        """A number as Python would compute with it."""
+        found = self.there(scope, node, value)
+        if found.kind == "narrow":
+            scope.refuse(node, "computes with a number of 32 bits, which wraps; take int() of it")
+        return Number("int", f"int({found.text})") if found.kind == "bool" else found
 
     def _of_compare(self, scope: Scope, node: ast.Compare) -> Value:
-        signs = [COMPARISONS.get(type(op)) for op in node.ops]
-        if len(node.ops) > 1 and not all(
-            isinstance(one, ast.Name | ast.Constant) for one in node.comparators[:-1]
-        ):
+        if len(node.ops) == 1:
+            return self._compared(scope, node, node.ops[0])
+        if not all(isinstance(one, ast.Name | ast.Constant) for one in node.comparators[:-1]):
             scope.refuse(node, f"compares what is computed twice: {ast.unparse(node)}")
-        parts = [self.number(scope, one) for one in (node.left, *node.comparators)]
-        if None in signs:
-            scope.refuse(node, f"has an operator that is not translated: {ast.unparse(node)}")
-        tests = [
-            f"({left.text} {sign} {right.text})"
-            for left, sign, right in zip(parts[:-1], signs, parts[1:], strict=True)
+        parts = (node.left, *node.comparators)
+        pairs = zip(parts[:-1], node.ops, parts[1:], strict=True)
+        each: list[ast.expr] = [
+            ast.copy_location(ast.Compare(left, [op], [right]), node) for left, op, right in pairs
         ]
-        return Number("bool", tests[0] if len(tests) == 1 else f"({' and '.join(tests)})")
+        return self._of_boolop(scope, ast.BoolOp(ast.And(), each))
+
+    def _compared(self, scope: Scope, node: ast.Compare, op: ast.cmpop) -> Number:
+        sign = COMPARISONS.get(type(op))
+        if sign is None:
+            scope.refuse(node, f"has an operator that is not translated: {ast.unparse(node)}")
+        left, right = self.value(scope, node.left), self.value(scope, node.comparators[0])
+        if isinstance(op, ast.Is | ast.IsNot):
+            if right != NOTHING:
+                scope.refuse(node, f"takes `is` of something else than None: {ast.unparse(node)}")
+            if not isinstance(left, Number) or left.kind != "maybe":
+                return literal(isinstance(op, ast.IsNot))
+        elif sign not in ("==", "!="):
+            left, right = self.there(scope, node, left), self.there(scope, node, right)
+        if not isinstance(left, Number) or not isinstance(right, Number):
+            scope.refuse(node, f"compares something else than numbers: {ast.unparse(node)}")
+        if "float" in (kinds := {left.kind, right.kind}) and "maybe" in kinds:
+            left, right = self.there(scope, node, left), self.there(scope, node, right)
+        return Number("bool", f"({left.text} {sign} {right.text})")
 
     def _of_boolop(self, scope: Scope, node: ast.BoolOp) -> Value:
         """Whether all are true, or any is; those behind the one that decides are not looked at."""
@@ -244,11 +304,11 @@ class Expressions(ABC):
         self.text.fork(self.test(scope, node.test), then, otherwise)
         self.text.current = then
         found = self.value(scope, node.body)
-        result = self.text.place_like(found)
-        self.text.stored(result, found)
+        result = self.text.place_like(perhaps(found, may_be_none=is_none(node.orelse)))
+        self.store(scope, node, result, found)
         self.text.jump(behind)
         self.text.current = otherwise
-        self.text.stored(result, self.value(scope, node.orelse))
+        self.store(scope, node, result, self.value(scope, node.orelse))
         self.text.at(behind)
         return result
 
@@ -259,11 +319,14 @@ class Expressions(ABC):
         if isinstance(of, DictAt):
             key = self.integer(scope, node.slice)
             return self.temporary("int", f"lookup(lists, items, {of.text}, {key})")
-        place = self.number(scope, node.slice)
-        if isinstance(of, Several) and place.is_literal:
+        place = self.there(scope, node, self.value(scope, node.slice))
+        if isinstance(of, Several) and place.is_literal and place.kind == "int":
+            if not -len(of.items) <= int(place.text) < len(of.items):
+                scope.refuse(node, f"has an index beyond the tuple: {ast.unparse(node)}")
             return of.items[int(place.text)]
-        if isinstance(of, ListAt):
-            return self.temporary("int", f"item(lists, items, {of.text}, {place.text})")
+        if isinstance(of, ListAt | ArrayAt) and place.kind != "float":
+            kind: NumberKind = "int" if isinstance(of, ListAt) else "narrow"
+            return self.temporary(kind, f"item(lists, items, {of.text}, {place.text})")
         if isinstance(of, Span) and place.is_literal:
             begin, n = (
                 of.stop if place.text.startswith("-") else of.start,
@@ -293,11 +356,21 @@ class Expressions(ABC):
         return self.comprehension(scope, node)
 
     def _of_lambda(self, scope: Scope, node: ast.Lambda) -> Value:
-        return Inline(node, scope.names)
+        arguments = node.args
+        if arguments.defaults or arguments.kwonlyargs or arguments.vararg or arguments.kwarg:
+            scope.refuse(node, f"has a lambda with other than plain operands: {ast.unparse(node)}")
+        return Inline(node, scope.names, scope.source)
 
 
-def _plain(number: Number) -> Any:
-    return "float" if number.kind == "float" else "int"
+def _is_small(number: Number) -> bool:
+    """Whether no sum with it can be out of bounds, where the other one is not."""
+    return number.is_literal and len(number.text) <= SMALL_DIGITS
+
+
+def perhaps(value: Value, *, may_be_none: bool) -> Value:
+    """The same, or None where that may be."""
+    is_int = isinstance(value, Number) and value.kind in ("int", "bool")
+    return NOTHING if is_int and may_be_none else value
 
 
 def _of_object(found: Any) -> Value:
@@ -313,6 +386,3 @@ def called_function(value: Value) -> FunctionType | None:
     """What a name stands for, where that is a function of Python's."""
     function = getattr(value.value, "__func__", value.value) if isinstance(value, Known) else None
     return function if isinstance(function, FunctionType) else None
-
-
-__all__ = ["Expressions", "NotTranslated", "called_function"]

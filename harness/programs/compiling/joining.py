@@ -6,15 +6,20 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from harness.programs.compiling.kept_lists import FEWEST
 from harness.programs.compiling.texts import Lines
 
+MOST_ROOM = 100  # entries of the log, or lists and their items, where blocks are joined
 TARGET = re.compile(r"@(\d+)@")
 
 
 def laid_out(
     blocks: Sequence[Lines], entries: Sequence[int]
-) -> tuple[list[int], Mapping[int, Sequence[str]]]:
-    """Numbers of the blocks that anything goes to, the entries first, and their lines."""
+) -> tuple[list[int], Mapping[int, Sequence[str]], int]:
+    """Numbers of the blocks that anything goes to, the entries first; their lines; the most room
+    that any of them takes without a look.
+    """
+    rooms = [block.n_log + (FEWEST + 1) * block.n_lists for block in blocks]
     bodies = {k: _direct(block.lines, blocks) for k, block in enumerate(blocks)}
     named = Counter(int(found) for k in _reached(bodies, entries) for found in _named(bodies[k]))
     kept = {k for k, block in enumerate(blocks) if block.is_begun_anew} | set(entries)
@@ -23,8 +28,12 @@ def laid_out(
             target = _only_jump(bodies[k][-2:])
             if target is None or named[target] > 1 or target in kept or target == k:
                 break
+            if rooms[k] + rooms[target] > MOST_ROOM:
+                break
             bodies[k] = [*bodies[k][:-2], *bodies[target]]
-    return _reached(bodies, entries), bodies
+            rooms[k] += rooms[target]
+    order = _reached(bodies, entries)
+    return order, bodies, max(rooms[k] for k in order)
 
 
 def _direct(lines: Sequence[str], blocks: Sequence[Lines]) -> list[str]:

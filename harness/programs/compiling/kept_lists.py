@@ -173,6 +173,14 @@ def plus(a: int, b: int) -> int:
 
 
 @inlined
+def whole(a: float) -> int:
+    """What int() makes of a float; raises OverflowError where that needs more than 62 bits."""
+    if not abs(a) <= MOST:
+        raise OverflowError("a number of more than 62 bits")
+    return int(a)
+
+
+@inlined
 def mixed(state: Any, part: int) -> Any:
     """What a state becomes by one more number of a key: see harness.programs.decisions."""
     state = (state ^ np.uint64(part)) + np.uint64(0x9E3779B97F4A7C15)

@@ -6,8 +6,16 @@ import ast
 
 from harness.programs.compiling.expressions import Expressions
 from harness.programs.compiling.kept_lists import FEWEST
-from harness.programs.compiling.scopes import Scope
-from harness.programs.compiling.values import DictAt, ListAt, Number, Several, Span, Value
+from harness.programs.compiling.scopes import Scope, is_none
+from harness.programs.compiling.values import (
+    ArrayAt,
+    DictAt,
+    ListAt,
+    Number,
+    Several,
+    Span,
+    Value,
+)
 
 
 class Lists(Expressions):
@@ -27,35 +35,30 @@ class Lists(Expressions):
     def long_list(self, room: str) -> ListAt:
         """The same where the number is not known now."""
         self.text.restartable()
-        self.text.needs("items", "n_items", room)
+        self.text.needs("items", room)
         return self.new_list(room)
 
     def append(self, of: ListAt | DictAt, value: str) -> None:
         """Add an integer at the end."""
         self.text.restartable()
         self.text.add(f"if is_full(lists, {of.text}):")
-        need = f"2 * lists[{of.text}, 1] + {FEWEST}"
-        self.text.add(
-            f"    if n_items + {need} + MARGIN > len(items):",
-            f"        want, code = {need}, MORE",
-            "        break",
-            f"n_items = append(lists, items, {of.text}, {value}, n_items)",
-        )
+        self.text.needs("items", f"2 * lists[{of.text}, 1] + {FEWEST}", depth=1)
+        self.text.add(f"n_items = append(lists, items, {of.text}, {value}, n_items)")
 
     def listed(self, scope: Scope, node: ast.AST, value: Value) -> ListAt:
         """A new list of all items."""
         if isinstance(value, ListAt):
-            return self._copied(value, "0", f"lists[{value.text}, 1]", "1")
+            return ListAt(self._copied(value, "0", f"lists[{value.text}, 1]", "1"))
         if isinstance(value, Span):
             room = self.temporary("int", f"max(0, {value.stop} - {value.start})").text
             found = self.long_list(room)
             self.text.add(f"fill(lists, items, {found.text}, {value.start}, 1)")
             return found
-        if isinstance(value, Several) and all(_is_integer(item) for item in value.items):
-            found = self.long_list(str(max(FEWEST, len(value.items))))
-            for item in value.items:
-                assert isinstance(item, Number)
-                self.text.add(f"n_items = append(lists, items, {found.text}, {item.text}, n_items)")
+        if isinstance(value, Several):
+            texts = [self.item_of(scope, node, item) for item in value.items]
+            found = self.long_list(str(max(FEWEST, len(texts))))
+            for text in texts:
+                self.text.add(f"n_items = append(lists, items, {found.text}, {text}, n_items)")
             return found
         scope.refuse(node, "makes a list of something else than integers")
 
@@ -74,7 +77,7 @@ class Lists(Expressions):
         """A copy of a part."""
         if isinstance(of, Span):
             of = self.listed(scope, cut, of)
-        if not isinstance(of, ListAt):
+        if not isinstance(of, ListAt | ArrayAt):
             scope.refuse(cut, "cuts something else than a list")
         step = 1
         if cut.step is not None:
@@ -84,18 +87,18 @@ class Lists(Expressions):
             step = int(found.text)
         n = f"lists[{of.text}, 1]"
         start, stop = ("0", n) if step > 0 else (f"({n} - 1)", "(-1)")
-        if cut.lower is not None:
+        if cut.lower is not None and not is_none(cut.lower):
             start = f"bound({self.integer(scope, cut.lower)}, {n}, {step})"
-        if cut.upper is not None:
+        if cut.upper is not None and not is_none(cut.upper):
             stop = f"bound({self.integer(scope, cut.upper)}, {n}, {step})"
-        return self._copied(of, start, stop, str(step))
+        return type(of)(self._copied(of, start, stop, str(step)))
 
-    def _copied(self, of: ListAt, start: str, stop: str, step: str) -> ListAt:
+    def _copied(self, of: ListAt | ArrayAt, start: str, stop: str, step: str) -> str:
         begin = self.temporary("int", start).text
         room = self.temporary("int", f"length_of({begin}, {stop}, {step})").text
         found = self.long_list(room)
         self.text.add(f"copy(lists, items, {of.text}, {found.text}, {begin}, {step})")
-        return found
+        return found.text
 
     def extend(self, of: ListAt, by: ListAt) -> None:
         """Add all items of another list."""
@@ -113,14 +116,15 @@ class Lists(Expressions):
 
     def joined(self, left: ListAt, right: ListAt) -> ListAt:
         """left + right."""
-        found = self._copied(left, "0", f"lists[{left.text}, 1]", "1")
+        found = ListAt(self._copied(left, "0", f"lists[{left.text}, 1]", "1"))
         self.extend(found, right)
         return found
 
-    def repeated(self, items: ListAt, n: Number) -> ListAt:
+    def repeated(self, scope: Scope, node: ast.AST, items: ListAt, n: Number) -> ListAt:
         """items * n."""
+        n_times = self.whole(scope, node, n)
         found, times = self.long_list(str(FEWEST)), self.text.slot("int")
-        self.text.add(f"{times} = {n.text}")
+        self.text.add(f"{times} = {n_times}")
         test, body, behind = (self.text.new() for _ in range(3))
         self.text.at(test)
         self.text.fork(f"{times} > 0", body, behind)
@@ -137,7 +141,3 @@ class Lists(Expressions):
         found = self.long_list(room)
         self.text.add(f"keys(lists, items, {of.text}, {found.text}, {values})")
         return found
-
-
-def _is_integer(value: Value) -> bool:
-    return isinstance(value, Number) and value.kind != "float"

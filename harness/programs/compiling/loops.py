@@ -10,13 +10,16 @@ from contextlib import contextmanager
 from harness.programs.compiling.calls import Calls
 from harness.programs.compiling.scopes import Scope
 from harness.programs.compiling.values import (
+    ArrayAt,
     DictAt,
     Known,
     ListAt,
     Number,
+    NumberKind,
     Several,
     Span,
     Value,
+    Zipped,
 )
 
 Way = tuple[int, int]  # the blocks that `continue` and `break` go to
@@ -37,22 +40,25 @@ class Loops(Calls):
 
     def _over(self, scope: Scope, node: ast.expr) -> Value:
         """What is gone through; `zip` and `enumerate` become several of that."""
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-            return self.value(scope, node)
-        called = self.value(scope, node.func)
-        if called not in (Known(zip), Known(enumerate)):
-            return self.value(scope, node)
+        called = None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            called = self.value(scope, node.func)
+        if not isinstance(node, ast.Call) or called not in (Known(zip), Known(enumerate)):
+            found = self.value(scope, node)
+            return self.listed(scope, node, found) if isinstance(found, Several) else found
         parts = [self.text.kept(self._over(scope, one)) for one in node.args]
         if called == Known(enumerate):
             if len(parts) > 1 or node.keywords:
                 scope.refuse(node, "counts from something else than 0")
-            return Several((Span("0", str(2**62)), *parts))
-        strict = [ast.unparse(keyword.value) for keyword in node.keywords]
-        if strict == ["True"]:
-            self._check_lengths(scope, node, Several(tuple(parts)))
-        return Several(tuple(parts))
+            return Zipped((Span("0", str(2**62)), *parts))
+        strict = [ast.unparse(keyword) for keyword in node.keywords]
+        if strict not in ([], ["strict=True"], ["strict=False"]):
+            scope.refuse(node, f"zips in a way that is not translated: {ast.unparse(node)}")
+        if strict == ["strict=True"]:
+            self._check_lengths(scope, node, Zipped(tuple(parts)))
+        return Zipped(tuple(parts))
 
-    def _check_lengths(self, scope: Scope, node: ast.AST, over: Several) -> None:
+    def _check_lengths(self, scope: Scope, node: ast.AST, over: Zipped) -> None:
         first, *others = self._lengths(scope, node, over)
         for one in others:
             self.text.add(f"if {one} != {first}:", "    raise ValueError('other lengths')")
@@ -60,7 +66,7 @@ class Loops(Calls):
     @contextmanager
     def loop(self, scope: Scope, node: ast.AST, over: Value) -> Iterator[Value]:
         """See Calls."""
-        if isinstance(over, Several):
+        if isinstance(over, Zipped):
             self._check_lengths(scope, node, over)
         with self._steps(scope, node, over) as (item, _):
             yield item
@@ -83,19 +89,20 @@ class Loops(Calls):
 
     def _lengths(self, scope: Scope, node: ast.AST, over: Value) -> list[str]:
         """Of all that is gone through side by side."""
-        if isinstance(over, ListAt):
+        if isinstance(over, ListAt | ArrayAt):
             return [f"lists[{over.text}, 1]"]
         if isinstance(over, Span):
             return [f"({over.stop} - {over.start})"]
-        if isinstance(over, Several) and over.items:
+        if isinstance(over, Zipped) and over.items:
             return [one for item in over.items for one in self._lengths(scope, node, item)]
         scope.refuse(node, "goes through something else than lists and ranges")
 
     def _item(self, over: Value, place: str) -> Value:
-        if isinstance(over, Several):
+        if isinstance(over, Zipped):
             return Several(tuple(self._item(one, place) for one in over.items))
-        if isinstance(over, ListAt):
-            return self.temporary("int", f"item(lists, items, {over.text}, {place})")
+        if isinstance(over, ListAt | ArrayAt):
+            kind: NumberKind = "int" if isinstance(over, ListAt) else "narrow"
+            return self.temporary(kind, f"item(lists, items, {over.text}, {place})")
         assert isinstance(over, Span)
         return Number("int", f"({over.start} + {place})")
 
@@ -105,24 +112,37 @@ class Loops(Calls):
         if values is not None:
             return values
         found = self.long_list("4")
-        inner = Scope(scope.source, dict(scope.names), None)
-        self._generated(inner, node, node.generators, found)
+        targets = {
+            one.id
+            for generator in node.generators
+            for one in ast.walk(generator.target)
+            if isinstance(one, ast.Name)
+        }
+        known = {name: value for name, value in scope.names.items() if name not in targets}
+        over = self.text.kept(self._over(scope, node.generators[0].iter))
+        self._generated(Scope(scope.source, known, None), node, node.generators, found, over)
         return found
 
     def _generated(
-        self, scope: Scope, node: ast.ListComp, generators: list[ast.comprehension], found: ListAt
+        self,
+        scope: Scope,
+        node: ast.ListComp,
+        generators: list[ast.comprehension],
+        found: ListAt,
+        over: Value,
     ) -> None:
-        if not generators:
-            self.append(found, self.integer(scope, node.elt))
-            return
-        first = generators[0]
-        with self.each(scope, first.iter) as (item, (again, _)):
+        """over: what the first of the generators goes through."""
+        first, *others = generators
+        with self._steps(scope, node, over) as (item, (again, _)):
             self.assign(scope, first.target, item)
             for condition in first.ifs:
                 going = self.text.new()
                 self.text.fork(self.test(scope, condition), going, again)
                 self.text.current = going
-            self._generated(scope, node, generators[1:], found)
+            if others:
+                self._generated(scope, node, others, found, self._over(scope, others[0].iter))
+            else:
+                self.append(found, self.item_of(scope, node, self.value(scope, node.elt)))
 
     def _values_by_key(self, scope: Scope, node: ast.ListComp) -> Value | None:
         first = node.generators[0]

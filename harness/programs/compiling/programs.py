@@ -19,9 +19,10 @@ from harness.programs.compiling.written import (
     ENDED,
     MORE,
     MORE_FRAMES,
+    MORE_ITEMS,
+    MORE_LOG,
     PLACES,
-    margin_of,
-    text_of,
+    written,
 )
 from harness.programs.decisions import Drawn
 from harness.programs.fibers import MOST_FIBERS
@@ -29,10 +30,11 @@ from harness.programs.log import RESUME
 from harness.programs.recorder import MOST_VERTICES, RecordingOptions
 from harness.values.arrays import IntArray, int_array
 
-MOST_ENTRIES = 2**28  # of a log, or of lists: 1 and 2 GiB
+MOST_ENTRIES = 2**26  # of a log, of lists' items, of lists: at most 0.5, 1 and 3 GiB
 NOBODY = -1
 OF_FRAMES = ("F", "R", "ready", "waiting", "free", "asked")
 OF_BLOCKS = {"log": "n_log", "items": "n_items", "lists": "n_lists"}  # and how much of it is used
+WANTED = {MORE: "", MORE_LOG: "log", MORE_ITEMS: "items"}  # where more than a margin is wanted
 
 
 class Numbers(Protocol):
@@ -54,10 +56,10 @@ class CompiledPrograms:
     """
 
     def __init__(self, translation: Translation, model: Any) -> None:
-        text = text_of(translation)
-        self._go_on: Callable[..., Any] = load_generated(text, "go_on")
+        found = written(translation)
+        self._go_on: Callable[..., Any] = load_generated(found.text, "go_on")
         self._constants, self._model = translation.constants, model
-        self._margin, self.n_grown = margin_of(translation), 0
+        self._margin, self.n_grown = found.margin, 0
         widths = {"F": translation.n_slots, "R": max(1, translation.n_reals), "asked": 5}
         self._arrays: dict[str, Any] = {
             name: np.zeros((0, widths[name]) if name in widths else 0, dtype=np.int64)
@@ -149,10 +151,10 @@ class CompiledPrograms:
                 raise ProgramError("a program calls blocks without end")
             if code == MORE_FRAMES:
                 self._make_room(OF_FRAMES, int(state[PLACES["n_frames"]] + state[PLACES["want"]]))
-            elif code == MORE:
-                want = int(state[PLACES["want"]]) + self._margin
+            elif code in WANTED:
                 for name, used in OF_BLOCKS.items():
-                    self._make_room((name,), int(state[PLACES[used]]) + want)
+                    want = int(state[PLACES["want"]]) if name == WANTED[code] else 0
+                    self._make_room((name,), int(state[PLACES[used]]) + want + self._margin)
             elif code == ASKED:
                 self._answer(int(state[PLACES["n_asked"]]) - 1)
             else:

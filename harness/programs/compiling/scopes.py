@@ -22,17 +22,72 @@ class Source:
     outside: Mapping[str, Any]
 
     @property
-    def waits(self) -> bool:
-        """Whether it is a generator."""
-        inner = (ast.FunctionDef, ast.Lambda)
-        waiting: list[ast.AST] = list(self.node.body)
+    def own(self) -> list[ast.AST]:
+        """All nodes but those of functions and comprehensions inside."""
+        found, waiting = list[ast.AST](), list[ast.AST](self.node.body)
         while waiting:
             node = waiting.pop()
-            if isinstance(node, ast.Yield | ast.YieldFrom):
-                return True
-            if not isinstance(node, inner):
+            found.append(node)
+            if not isinstance(node, (ast.FunctionDef, ast.Lambda, ast.ListComp)):
                 waiting += ast.iter_child_nodes(node)
-        return False
+        return found
+
+    @property
+    def assigned(self) -> set[str]:
+        """Names that are set, and so are never those of the module."""
+        names = (node for node in self.own if isinstance(node, ast.Name))
+        return {node.id for node in names if isinstance(node.ctx, ast.Store)}
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of its operands."""
+        return [one.arg for one in (*self.node.args.posonlyargs, *self.node.args.args)]
+
+    @property
+    def nones(self) -> set[str]:
+        """Names that are set to None."""
+        found = set[str]()
+        for node in self.own:
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
+                    found |= _nones(target, node.value)
+        return found
+
+    @property
+    def ends_with_a_value(self) -> bool:
+        """Whether what it returns is always there, as far as its last statement tells."""
+        last = self.node.body[-1]
+        return isinstance(last, ast.Return) and not self.returns_none
+
+    @property
+    def returns_none(self) -> bool:
+        """Whether any `return` does."""
+        returns = (node for node in self.own if isinstance(node, ast.Return))
+        return any(node.value is None or is_none(node.value) for node in returns)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is a generator."""
+        return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in self.own)
+
+    def refuse(self, node: ast.AST, what: str) -> NoReturn:
+        """Raise NotTranslated with the line."""
+        line = self.line + getattr(node, "lineno", 1) - 1
+        raise NotTranslated(f"{self.file}:{line} {what}")
+
+
+def _nones(target: ast.expr, value: ast.expr) -> set[str]:
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        pairs = zip(target.elts, value.elts, strict=False)
+        return set[str]().union(*(_nones(one, item) for one, item in pairs))
+    return {target.id} if isinstance(target, ast.Name) and is_none(value) else set()
+
+
+def is_none(value: ast.expr) -> bool:
+    """Whether it is None, or may be."""
+    if isinstance(value, ast.IfExp):
+        return is_none(value.body) or is_none(value.orelse)
+    return isinstance(value, ast.Constant) and value.value is None
 
 
 def source_of(function: Callable[..., Any]) -> Source:
@@ -76,5 +131,4 @@ class Scope:
 
     def refuse(self, node: ast.AST, what: str) -> NoReturn:
         """Raise NotTranslated with the line."""
-        line = self.source.line + getattr(node, "lineno", 1) - 1
-        raise NotTranslated(f"{self.source.file}:{line} {what}")
+        self.source.refuse(node, what)

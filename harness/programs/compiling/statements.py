@@ -6,6 +6,7 @@ import ast
 from abc import abstractmethod
 from collections.abc import Sequence
 
+from harness.programs.compiling.expressions import perhaps
 from harness.programs.compiling.loops import Loops
 from harness.programs.compiling.scopes import Scope
 from harness.programs.compiling.values import (
@@ -59,6 +60,9 @@ class Statements(Loops):
             self.assign(scope, node.target, self.value(scope, node.value))
 
     def _do_augassign(self, scope: Scope, node: ast.AugAssign) -> None:
+        if isinstance(node.target, ast.Subscript):
+            self._change_item(scope, node, node.target)
+            return
         old = self.value(scope, node.target)
         by = self.value(scope, node.value)
         if isinstance(old, ListAt) and isinstance(node.op, ast.Add):
@@ -67,6 +71,18 @@ class Statements(Loops):
             self.assign(scope, node.target, self.arithmetic(scope, node, node.op, old, by))
         else:
             scope.refuse(node, f"has an assignment that is not translated: {ast.unparse(node)}")
+
+    def _change_item(self, scope: Scope, node: ast.AugAssign, target: ast.Subscript) -> None:
+        """of[key] += ...: both are looked up once."""
+        of = self.text.kept(self.value(scope, target.value))
+        if not isinstance(of, ListAt | DictAt) or isinstance(target.slice, ast.Slice):
+            scope.refuse(node, f"has an assignment that is not translated: {ast.unparse(node)}")
+        key = self.temporary("int", self.integer(scope, target.slice)).text
+        read = "item" if isinstance(of, ListAt) else "lookup"
+        old = self.temporary("int", f"{read}(lists, items, {of.text}, {key})")
+        by = self.there(scope, node, self.value(scope, node.value))
+        found = self.item_of(scope, node, self.arithmetic(scope, node, node.op, old, by))
+        self._put_item(of, key, found)
 
     def assign(self, scope: Scope, target: ast.expr, value: Value) -> None:
         if isinstance(target, ast.Name):
@@ -81,7 +97,8 @@ class Statements(Loops):
     def _name(self, scope: Scope, target: ast.Name, value: Value) -> None:
         name = target.id
         if name not in scope.places:
-            scope.places[name] = scope.names.get(name) or self.text.place_like(value)
+            kind = perhaps(value, may_be_none=name in scope.source.nones)
+            scope.places[name] = scope.names.get(name) or self.text.place_like(kind)
         try:
             self.text.stored(scope.places[name], value)
         except NotTranslated as error:
@@ -95,20 +112,18 @@ class Statements(Loops):
             self.assign(scope, one, item)
 
     def _put(self, scope: Scope, target: ast.Subscript, value: Value) -> None:
+        found = self.temporary("int", self.item_of(scope, target, value)).text
         of = self.value(scope, target.value)
-        if not isinstance(value, Number) or value.kind == "float":
-            scope.refuse(target, "keeps something else than an integer in a list or dict")
-        key = self.text.kept(Number("int", self.integer(scope, target.slice)))
-        assert isinstance(key, Number)
-        if isinstance(of, ListAt):
-            self.text.add(f"put(lists, items, {of.text}, {key.text}, {value.text})")
-        elif isinstance(of, DictAt):
-            kept = self.text.kept(value)
-            assert isinstance(kept, Number)
-            self.append(of, key.text)
-            self.append(of, kept.text)
-        else:
+        if not isinstance(of, ListAt | DictAt):
             scope.refuse(target, f"sets what is not translated: {ast.unparse(target)}")
+        self._put_item(of, self.temporary("int", self.integer(scope, target.slice)).text, found)
+
+    def _put_item(self, of: ListAt | DictAt, key: str, value: str) -> None:
+        if isinstance(of, ListAt):
+            self.text.add(f"put(lists, items, {of.text}, {key}, {value})")
+        else:
+            self.append(of, key)
+            self.append(of, value)
 
     def _do_if(self, scope: Scope, node: ast.If) -> None:
         then, otherwise, behind = self.text.new(), self.text.new(), self.text.new()

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harness.programs.compiling.values import (
-    DictAt,
-    ListAt,
+    KEPT_LISTS,
     NotTranslated,
     Number,
     NumberKind,
     Several,
     Span,
     Value,
+    Zipped,
 )
 
 # Columns of a frame before its slots: where it goes on, its number as a fiber, its instance; whose
 # branch it is, and where its result goes there; how many of its own branches have not ended.
 PC, NUMBER, INSTANCE, PARENT, RESULT, LEFT, FIRST_SLOT = range(7)
 LONG = 40  # characters
+WITH_TEXT = Number | KEPT_LISTS
+TAKES: Mapping[NumberKind, tuple[NumberKind, ...]] = {  # what a place of a kind may be given
+    "int": ("int", "bool"),
+    "bool": ("bool",),
+    "float": ("float",),
+    "maybe": ("maybe", "int", "bool"),
+    "narrow": ("narrow",),
+}
 
 
 @dataclass(slots=True)
@@ -99,13 +108,14 @@ class Texts:
         self.at(self.new())
         self.now.is_begun_anew = True
 
-    def needs(self, array: str, used: str, need: str) -> None:
-        """Return for more room where an array has too little for `need` elements more."""
-        self.add(
-            f"if {used} + {need} + MARGIN > len({array}):",
-            f"    want, code = {need}, MORE",
+    def needs(self, array: str, need: str, depth: int = 0) -> None:
+        """Return for more room where `log` or `items` has too little for so many elements more."""
+        lines = (
+            f"if n_{array} + {need} + MARGIN > len({array}):",
+            f"    want, code = {need}, MORE_{array.upper()}",
             "    break",
         )
+        self.add(*("    " * depth + line for line in lines))
 
     def slot(self, kind: NumberKind | str) -> str:
         """The text of a new slot."""
@@ -121,11 +131,11 @@ class Texts:
         """The same in slots of its own, so that nothing which is assigned later changes it."""
         if isinstance(value, Number) and value.is_literal:
             return value
-        if isinstance(value, Number | ListAt | DictAt) and value.text in self._once:
+        if isinstance(value, WITH_TEXT) and value.text in self._once:
             return value
         place = self.place_like(value)
         self.stored(place, value)
-        if isinstance(place, Number | ListAt | DictAt):
+        if isinstance(place, WITH_TEXT):
             self._once.add(place.text)
         return place
 
@@ -134,7 +144,7 @@ class Texts:
 
         What is read of a list is in a slot already, and a call cannot change slots of its caller.
         """
-        is_long = isinstance(value, Number | ListAt | DictAt) and len(value.text) > LONG
+        is_long = isinstance(value, WITH_TEXT) and len(value.text) > LONG
         return self.kept(value) if is_long else value
 
     def place_like(self, value: Value) -> Value:
@@ -146,26 +156,28 @@ class Texts:
             return Number(value.kind, truth(place) if value.kind == "bool" else place)
         if isinstance(value, Span):
             return Span(self.slot("int"), self.slot("int"))
-        if isinstance(value, ListAt | DictAt):
+        if isinstance(value, Zipped):
+            return Zipped(tuple(self.place_like(item) for item in value.items))
+        if isinstance(value, KEPT_LISTS):
             return type(value)(self.slot("int"))
         return value
 
     def stored(self, place: Value, value: Value) -> None:
         """Assign to what `kept` has returned; raises NotTranslated for another kind of value."""
-        if isinstance(place, Several) and isinstance(value, Several):
+        if isinstance(place, Several | Zipped) and isinstance(value, Several | Zipped):
             if len(place.items) == len(value.items):
                 for one, item in zip(place.items, value.items, strict=True):
                     self.stored(one, item)
                 return
         elif isinstance(place, Number) and isinstance(value, Number):
-            if (place.kind == "float") == (value.kind == "float"):
+            if value.kind in TAKES[place.kind]:
                 self.add(f"{place_of(place)} = {value.text}")
                 return
-        elif isinstance(place, ListAt | DictAt) and type(value) is type(place):
+        elif isinstance(place, KEPT_LISTS) and type(value) is type(place):
             self.add(f"{place.text} = {value.text}")
             return
         elif isinstance(place, Span) and isinstance(value, Span):
-            self.add(f"{place.start} = {value.start}", f"{place.stop} = {value.stop}")
+            self.add(f"{place.start}, {place.stop} = {value.start}, {value.stop}")
             return
         elif place == value:
             return

@@ -17,8 +17,8 @@ from typing import Any
 
 from harness.programs.call_text import CallText
 from harness.programs.compiling.constants import Constants
-from harness.programs.compiling.expressions import called_function
-from harness.programs.compiling.scopes import Scope, hints_of, source_of
+from harness.programs.compiling.expressions import called_function, perhaps
+from harness.programs.compiling.scopes import Scope, Source, hints_of, source_of
 from harness.programs.compiling.texts import (
     INSTANCE,
     LEFT,
@@ -29,6 +29,7 @@ from harness.programs.compiling.texts import (
 )
 from harness.programs.compiling.values import (
     NOTHING,
+    Inline,
     Known,
     ListAt,
     NotTranslated,
@@ -73,7 +74,7 @@ class Translator(Waits):
         instance = hints_of(function).get(names[-1])
         if not isinstance(instance, type):
             raise NotTranslated(f"{source.file}:{source.line} says no class of {names[-1]}")
-        root = Entry(called, (TheWriter(), TheInstance(instance)), self.text.current)
+        root = Entry(called, (TheWriter(), TheInstance(instance)), self.text.current, returns=True)
         self._write(root, is_root=True)
         while self.waiting:
             self._write(self.waiting.pop(), is_root=False)
@@ -88,26 +89,25 @@ class Translator(Waits):
         assert function is not None
         source = source_of(function)
         parameters = [self.text.place_like(value) for value in entry.parameters]
-        scope = Scope(source, self._bound(entry.called, source.node.args, parameters), None)
+        scope = Scope(source, self._bound(entry.called, source, parameters), None)
         self._is_root = is_root
         self._within.append(function)
         self.body(scope, source.node.body)
         self._end(scope, source.node, NOTHING)
         self._within.pop()
 
-    def _bound(
-        self, called: Value, arguments: ast.arguments, values: Sequence[Value]
-    ) -> dict[str, Value]:
+    @staticmethod
+    def _bound(called: Value, source: Source, values: Sequence[Value]) -> dict[str, Value]:
         """Names of parameters; a method's first one is the model."""
         assert isinstance(called, Known)
-        names = [one.arg for one in (*arguments.posonlyargs, *arguments.args)]
+        arguments, name = source.node.args, source.node.name
         if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
-            raise NotTranslated("a function takes any number of operands")
+            source.refuse(source.node, f"{name} takes any number of operands, or some by name")
         if inspect.ismethod(called.value):
             values = [Known(called.value.__self__), *values]
-        if len(names) != len(values):
-            raise NotTranslated("a function is called with another number of operands")
-        return dict(zip(names, values, strict=True))
+        if len(source.parameters) != len(values):
+            source.refuse(source.node, f"{name} is called with another number of operands")
+        return dict(zip(source.parameters, values, strict=True))
 
     def inlined(self, scope: Scope, node: ast.Call, called: Value) -> Value:
         """See Calls: its names are its own, and what it returns is left in slots."""
@@ -119,9 +119,9 @@ class Translator(Waits):
         values, named = self.given(scope, node)
         if named:
             scope.refuse(node, f"gives operands by name: {ast.unparse(node)}")
-        names = self._bound(called, source.node.args, values)
-        for name in sorted(names.keys() & _assigned(source.node)):
-            names[name] = self._variable(names[name])
+        names = self._bound(called, source, values)
+        for name in sorted(names.keys() & source.assigned):
+            names[name] = self._variable(names[name], may_be_none=name in source.nones)
         inner = Scope(source, names, self.text.new())
         self._within.append(function)
         self.body(inner, source.node.body)
@@ -132,9 +132,9 @@ class Translator(Waits):
         self.text.current = inner.ends
         return NOTHING if inner.result is None else inner.result
 
-    def _variable(self, value: Value) -> Value:
+    def _variable(self, value: Value, *, may_be_none: bool) -> Value:
         """A parameter that is assigned to has a slot of its own."""
-        place = self.text.place_like(value)
+        place = self.text.place_like(perhaps(value, may_be_none=may_be_none))
         self.text.stored(place, value)
         return place
 
@@ -143,8 +143,11 @@ class Translator(Waits):
         if scope.ends is None:
             self._end(scope, node, value)
             return
+        if _has_lambda(value):
+            scope.refuse(node, "returns a lambda")
         if scope.result is None:
-            scope.result = self.text.place_like(value)
+            kind = perhaps(value, may_be_none=scope.source.returns_none)
+            scope.result = self.text.place_like(kind)
         try:
             self.text.stored(scope.result, value)
         except NotTranslated:
@@ -163,7 +166,7 @@ class Translator(Waits):
             )
             return
         if not isinstance(value, Number) or value.kind == "float":
-            scope.refuse(node, "returns something else than a vertex from a branch")
+            scope.refuse(node, "returns something else than a vertex from a branch, or nothing")
         self.text.now.n_log += 2
         self.text.stop(
             f"c = S[{PARENT}]",
@@ -182,7 +185,7 @@ class Translator(Waits):
         )
 
 
-def _assigned(function: ast.FunctionDef) -> set[str]:
-    """Names that a function sets."""
-    names = (node for node in ast.walk(function) if isinstance(node, ast.Name))
-    return {node.id for node in names if isinstance(node.ctx, ast.Store)}
+def _has_lambda(value: Value) -> bool:
+    """Whether it reads variables of a function that has ended."""
+    items = value.items if isinstance(value, Several) else ()
+    return isinstance(value, Inline) or any(map(_has_lambda, items))

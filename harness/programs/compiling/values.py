@@ -10,7 +10,8 @@ from typing import Any, Literal
 from harness.errors import BenchError
 
 NONE = -(2**62)  # stands for None wherever a number might be
-NumberKind = Literal["int", "float", "bool"]
+# maybe: an integer, or None; narrow: of an array, of 32 bits, which wraps around in Python.
+NumberKind = Literal["int", "float", "bool", "maybe", "narrow"]
 
 
 class NotTranslated(BenchError):  # noqa: N818 - Python runs it instead
@@ -19,7 +20,7 @@ class NotTranslated(BenchError):  # noqa: N818 - Python runs it instead
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number, or None; text: an expression without effects, of slots and constants alone."""
+    """A number, or None; text: an expression of slots and constants, which changes nothing."""
 
     kind: NumberKind
     text: str
@@ -33,6 +34,13 @@ class Number:
 @dataclass(frozen=True, slots=True)
 class ListAt:
     """A list of integers; text: of its number in the table of lists."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayAt:
+    """A one-dimensional array of integers, which nothing changes; text as of a list."""
 
     text: str
 
@@ -54,17 +62,25 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Several:
-    """A tuple, or whatever else has so many items."""
+    """A tuple."""
+
+    items: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Zipped:
+    """What a loop goes through side by side."""
 
     items: tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """A lambda, and what its names mean where it stands."""
+    """A lambda, and what its names mean where it stands. source: the function that it is in."""
 
     node: ast.Lambda
     names: Mapping[str, Any]
+    source: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +90,17 @@ class BlockNamed:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Known:
     """Any object of Python's: the model, a function, a constant that is no number."""
 
     value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Known) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,24 +116,28 @@ class TheInstance:
 
 
 Value = (
-    Number | ListAt | DictAt | Span | Several | Inline | BlockNamed | Known | TheWriter
-    | TheInstance
+    Number | ListAt | ArrayAt | DictAt | Span | Several | Zipped | Inline | BlockNamed | Known
+    | TheWriter | TheInstance
 )  # fmt: skip
 TRUE, FALSE = Number("bool", "True"), Number("bool", "False")
-NOTHING = Number("int", str(NONE))
+NOTHING = Number("maybe", str(NONE))
+KEPT_LISTS = ListAt | ArrayAt | DictAt
 
 
 def literal(value: float) -> Number:
     """A number that is known now."""
     if isinstance(value, bool):
         return TRUE if value else FALSE
-    return Number("int" if isinstance(value, int) else "float", repr(value))
+    if isinstance(value, int):
+        return Number("int", repr(int(value)))
+    text = repr(float(value)).replace("inf", "1e999").replace("nan", "(1e999 - 1e999)")
+    return Number("float", text)
 
 
 def kind_of(value: Value) -> str:
     """How a parameter that is given this is kept, in words that tell entries apart."""
     if isinstance(value, Number):
-        return "float" if value.kind == "float" else "int"
-    if isinstance(value, ListAt | DictAt):
+        return "int" if value.kind == "bool" else value.kind
+    if isinstance(value, KEPT_LISTS):
         return type(value).__name__
     return repr(value)

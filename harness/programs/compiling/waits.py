@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.programs.call_text import CallText
-from harness.programs.compiling.builtin_calls import integer_of
 from harness.programs.compiling.constants import Constants
-from harness.programs.compiling.expressions import called_function
+from harness.programs.compiling.expressions import called_function, perhaps
 from harness.programs.compiling.scopes import Scope, source_of
 from harness.programs.compiling.statements import Statements
 from harness.programs.compiling.texts import (
@@ -23,14 +22,14 @@ from harness.programs.compiling.texts import (
     RESULT,
 )
 from harness.programs.compiling.values import (
-    DictAt,
+    KEPT_LISTS,
     Inline,
-    ListAt,
     Number,
     Several,
     Span,
     TheWriter,
     Value,
+    Zipped,
     kind_of,
 )
 from harness.programs.log import FORK
@@ -38,11 +37,12 @@ from harness.programs.log import FORK
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A function that fibers begin with. block: its first one."""
+    """A function that fibers begin with. block: its first one. returns: whether ever a value."""
 
     called: Value
     parameters: tuple[Value, ...]
     block: int
+    returns: bool
 
 
 class Waits(Statements):
@@ -79,8 +79,10 @@ class Waits(Statements):
         return found
 
     def _wait_chance(self, scope: Scope, node: ast.Call) -> Number:
-        values, _ = self.given(scope, node)
-        of, *key = [integer_of(scope, node, value) for value in values]
+        values, named = self.given(scope, node)
+        if named or not values:
+            scope.refuse(node, f"gives operands by name: {ast.unparse(node)}")
+        of, *key = [self.item_of(scope, node, value) for value in values]
         self._until_there(of, ())
         state = f"seeds[S[{INSTANCE}]]"
         for part in key:
@@ -90,15 +92,16 @@ class Waits(Statements):
     def _wait_value(self, scope: Scope, node: ast.Call) -> Number:
         state = node.args[1] if len(node.args) > 1 else None
         if not isinstance(state, ast.Constant) or not isinstance(state.value, str):
-            scope.refuse(node, "asks for a state whose name is not written there")
-        of = self.text.kept(self.value(scope, node.args[0]))
-        column = self.value(scope, node.args[2]) if len(node.args) > 2 else Number("int", "0")
+            scope.refuse(node, "asks for a state whose name is not written there, behind the value")
+        if node.keywords:
+            scope.refuse(node, f"gives operands by name: {ast.unparse(node)}")
+        asked = [node.args[0], *(node.args[2:] or [ast.Constant(0)])]
+        of, column = [self.temporary("int", self.integer(scope, one)).text for one in asked]
         place = self.text.slot("float")
         number = place.removeprefix("T[").removesuffix("]")
-        entry = ("f", integer_of(scope, node, of), str(self.constants.state(state.value)),
-                 integer_of(scope, node, self.text.kept(column)), number)  # fmt: skip
+        entry = ("f", of, str(self.constants.state(state.value)), column, number)
         lines = [f"asked[n_asked, {k}] = {text}" for k, text in enumerate(entry)]
-        self._until_there(entry[1], (*lines, "n_asked += 1"))
+        self._until_there(of, (*lines, "n_asked += 1"))
         return Number("float", place)
 
     def _until_there(self, of: str, asks: Sequence[str]) -> None:
@@ -141,7 +144,12 @@ class Waits(Statements):
             self.text.add(f"ready[n_ready] = c{k}", "n_ready += 1")
         self.text.stop("f = -1", "continue")
         self.text.current = behind
-        return Several(tuple(Number("int", slot) for slot in slots))
+        return Several(
+            tuple(
+                Number("int" if entry.returns else "maybe", slot)
+                for (entry, _), slot in zip(branches, slots, strict=True)
+            )
+        )
 
     def _branch(self, scope: Scope, node: ast.expr) -> tuple[Entry, list[Value]]:
         """The function of a branch, and what it is called with."""
@@ -153,11 +161,18 @@ class Waits(Statements):
         values, named = self.given(scope, node)
         if named:
             scope.refuse(node, f"gives operands by name: {ast.unparse(node)}")
-        if any(isinstance(value, Several | Span | Inline) for value in values):
+        nones, names = source_of(function).nones, source_of(function).parameters[-len(values) :]
+        parameters = [
+            perhaps(value, may_be_none=name in nones)
+            for name, value in zip(names, values, strict=False)
+        ]
+        if any(isinstance(value, Several | Span | Inline | Zipped) for value in values):
             scope.refuse(node, "gives a branch what is neither a number nor a list")
-        key = (function, tuple(map(kind_of, values)))
+        key = (function, tuple(map(kind_of, parameters)))
         if key not in self.entries:
-            self.entries[key] = Entry(called, tuple(map(_as_parameter, values)), self.text.new())
+            places = tuple(map(_as_parameter, parameters))
+            returns = source_of(function).ends_with_a_value
+            self.entries[key] = Entry(called, places, self.text.new(), returns)
             self.waiting.append(self.entries[key])
         return self.entries[key], values
 
@@ -179,7 +194,7 @@ class Waits(Statements):
             if isinstance(value, Number) and value.kind == "float":
                 self.text.add(f"R[{child}, {reals}] = {value.text}")
                 reals += 1
-            elif isinstance(value, Number | ListAt | DictAt):
+            elif isinstance(value, Number | KEPT_LISTS):
                 self.text.add(f"F[{child}, {ints}] = {value.text}")
                 ints += 1
 
@@ -187,5 +202,5 @@ class Waits(Statements):
 def _as_parameter(value: Value) -> Value:
     """What stands for any value of its kind."""
     if isinstance(value, Number):
-        return Number("float" if value.kind == "float" else "int", "")
+        return Number("int" if value.kind == "bool" else value.kind, "")
     return value

@@ -5,16 +5,18 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from harness.programs.compiling.joining import laid_out
-from harness.programs.compiling.kept_lists import FEWEST
 from harness.programs.compiling.texts import NUMBER, PC
 from harness.programs.compiling.translation import Translation
 from harness.programs.log import RESUME, ROUND
 
 # What `go_on` returns: that all have ended; that a round has; that a number of an earlier round is
-# asked for; that there is too little room in the log or of lists, or for fibers.
-ENDED, ROUND_ENDED, ASKED, MORE, MORE_FRAMES = range(5)
+# asked for; that there is too little room: less than the margin, or than the log, items of lists,
+# or fibers need.
+CODES = ("ENDED", "ROUND_ENDED", "ASKED", "MORE", "MORE_LOG", "MORE_ITEMS", "MORE_FRAMES")
+ENDED, ROUND_ENDED, ASKED, MORE, MORE_LOG, MORE_ITEMS, MORE_FRAMES = range(7)
 # What it keeps in `state`, in this order, and takes from there.
 COUNTS = (
     *("n_log", "n", "n_items", "n_lists", "n_ready", "n_waiting", "n_free", "n_frames"),
@@ -32,7 +34,7 @@ HEAD = f"""\
 from harness.machine.compiled import compiled
 from harness.programs.compiling.kept_lists import *
 
-ENDED, ROUND_ENDED, ASKED, MORE, MORE_FRAMES = range(5)
+{", ".join(CODES)} = range({len(CODES)})
 MARGIN = {{margin}}
 
 @compiled
@@ -96,19 +98,24 @@ INDENT = " " * 4
 OF_EVENTS = 8  # entries of a log that are written between blocks, and more
 
 
-def text_of(translation: Translation) -> str:
-    """The source of a module whose `go_on` runs all fibers as far as they come."""
-    order, bodies = laid_out(translation.blocks, translation.entries)
+@dataclass(frozen=True, slots=True)
+class Written:
+    """text: of a module whose `go_on` runs all fibers as far as they come. margin: room that it
+    takes in the log, and in lists, without a look.
+    """
+
+    text: str
+    margin: int
+
+
+def written(translation: Translation) -> Written:
+    """Write a translation down."""
+    order, bodies, room = laid_out(translation.blocks, translation.entries)
     numbers = {str(block): str(k) for k, block in enumerate(order)}
     named = functools.partial(re.sub, r"@(\d+)@", lambda found: numbers[found[1]])
     texts = [[named(line) for line in bodies[block]] for block in order]
-    return HEAD.format(margin=margin_of(translation)) + "".join(_chosen(texts, 0, 2)) + TAIL
-
-
-def margin_of(translation: Translation) -> int:
-    """Room that any block may take without a look: entries of the log, lists, and their items."""
-    most = max(one.n_log + (FEWEST + 1) * one.n_lists for one in translation.blocks)
-    return most + OF_EVENTS
+    margin = room + OF_EVENTS
+    return Written(HEAD.format(margin=margin) + "".join(_chosen(texts, 0, 2)) + TAIL, margin)
 
 
 def _chosen(bodies: Sequence[Sequence[str]], first: int, depth: int) -> list[str]:
