@@ -101,6 +101,8 @@ def _beside_a_good_one(case: Case, place: Place) -> Outcome:
     pair = [f'"{fault}"', "none"] if case.does["first"] else ["none", f'"{fault}"']
     limits = [f"limits.time_s={TIME_LIMIT_S}"] if case.does["statuses"] == ["timeout"] else []
     limits += [f"limits.memory_bytes={MEMORY_LIMIT_BYTES}"] if fault == "hog" else []
+    # What comes next is told only where anything does.
+    limits += ["timing.n_mini_batches=2"] if case.does["at"] == "upcoming" else []
     options = [f"+system.options.fault={','.join(pair)}", f"+system.options.at={case.does['at']}"]
     ended = place.run(bench(place, *MISBEHAVING, *options, *limits, sweep=True), LIMIT_S)
     return first_fault(
