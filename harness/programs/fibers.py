@@ -11,14 +11,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import GeneratorType
 from typing import Any, Protocol
 
-from harness.errors import ProgramError
+from harness.errors import BenchError, ProgramError
 from harness.machine.collector import collector_resting
 from harness.programs.log import END, FORK, RESUME
 from harness.programs.recorder import MOST_VERTICES, Recorder
-from harness.programs.writer import Body, Fork, Stage, Wait
+from harness.programs.writer import Body, Fork, Stage, Wait, fault_of_program
 
 DEEPEST_CALLS = 5_000  # Python's own stack; forks do not use it
 MOST_FIBERS = 100_000  # of one instance, at one time
@@ -88,7 +89,7 @@ class Fibers:
         with deep_calls(), collector_resting():
             for k, instance in enumerate(instances):
                 recorder.note((RESUME, k))
-                result = program(recorder, instance)
+                result = self._sent(partial(program, recorder), instance)
                 if type(result) is GeneratorType:
                     self._ready.append(((result.send, k, k, None, 0), None))
                 else:
@@ -119,6 +120,8 @@ class Fibers:
         while ready:
             fiber, answer = ready.pop() if pick is None else ready.pop(pick(len(ready)))
             send, number = fiber[0], fiber[1]
+            if not is_plain:
+                send = partial(self._sent, send)
             if number != self._running:
                 note((RESUME, number))
                 self._running = number
@@ -138,6 +141,19 @@ class Fibers:
                     now_waited(request)
             except StopIteration as ended:
                 self._end(fiber, ended.value)
+
+    def _sent(self, send: Callable[[Any], Any], answer: Any) -> Any:
+        """Let a program go on; what it raises by itself is told with its line, where that is asked
+        for.
+        """
+        try:
+            return send(answer)
+        except (StopIteration, BenchError, RecursionError):
+            raise
+        except Exception as error:
+            if self._recorder.is_checked:
+                raise fault_of_program(error) from error
+            raise
 
     def _asked(self, fiber: Fiber, request: Any) -> Any:
         """The answer to any request, NOT_YET where the fiber has to wait for it."""

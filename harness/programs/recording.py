@@ -26,7 +26,7 @@ from harness.vertex.program import VertexFunction
 # What a call that is wrong can raise before it is known to be.
 FAULTS = (
     *(ProgramError, ScheduleError, LookupError, TypeError, ValueError, AttributeError),
-    *(ArithmeticError, MemoryError),
+    *(ArithmeticError, MemoryError, NameError, AssertionError),
 )
 Key = Callable[[Any], int]
 # Numbers that instances decide by, by the instance's id, with the instance, so that it stays its.
@@ -94,6 +94,7 @@ class Recording:
         n_types = len(self.type_names)
         self.quick: Quick | None = None
         self._kept: KeptNumbers = {} if kept is None else kept
+        self._drawn: dict[int, Drawn] = {}  # by the instance's number
         self.feeds = np.zeros((n_types, n_types), dtype=np.bool_)
         self.static = self._static()
 
@@ -157,13 +158,19 @@ class Recording:
                     return Recorded(piece, outputs_of(results, piece.n), recorder.n_rounds)
 
     def drawn(self, instances: Sequence[Any]) -> list[Drawn]:
-        """The numbers that instances decide by: those that were asked for are kept."""
+        """The numbers that instances decide by: those that were asked for are kept.
+
+        A copy of an instance has the same ones, drawn once for both.
+        """
         found, known = [], self._kept
         if len(known) > MOST_KEPT:
             known.clear()
+            self._drawn.clear()
         for instance in instances:
             if id(instance) not in known:
-                known[id(instance)] = (instance, Drawn(self.seed, self.key_of(instance)))
+                key = self.key_of(instance)
+                drawn = self._drawn.setdefault(key, Drawn(self.seed, key))
+                known[id(instance)] = (instance, drawn)
             found.append(known[id(instance)][1])
         return found
 

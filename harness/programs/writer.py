@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from harness.errors import ProgramError
 
 _OWN = f"{Path(__file__).parent}{os.sep}"
+_LIBRARIES = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
 Body = Generator[Any, Any, Any]
 Block = Callable[..., Any]
 
@@ -177,3 +180,14 @@ def place_of(frame: FrameType | None) -> str:
     if frame is None:
         return "somewhere"
     return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
+
+
+def fault_of_program(error: Exception) -> ProgramError:
+    """What says on which line of a program something was raised that is no error of ours."""
+    place = "a program"
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if not file.startswith((_OWN, *_LIBRARIES)):
+            place = f"{file.rpartition('/')[2]}:{line}"
+    hint = "; yield what chance and value return" if "'Wait'" in str(error) else ""
+    return ProgramError(f"{place} raises {type(error).__name__}: {error}{hint}")

@@ -58,10 +58,13 @@ def summary(record: Record, path: Path) -> str:
     return "\n".join([*lines, f"  record: {path}"])
 
 
+TOLD = ("backend", "blas", "calls", "threads", "rounds", "rounds ahead since", "programs run by")
+
+
 def _way_words(record: Record) -> str:
     """How it ran: what a switch does not say, and what was asked but is not in force."""
     asked = record.config.get("system_options", {})
-    told = [name for name in ("backend", "blas", "calls", "threads") if name in record.in_force]
+    told = [name for name in TOLD if name in record.in_force]
     chosen = ("policy", "granularity") if record.choice else ()
     way = [f"{name} {record.in_force[name]}" for name in told]
     lost = [

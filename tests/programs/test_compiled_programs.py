@@ -330,7 +330,7 @@ REFUSED = {
     "yield p": "yields what is not translated",
     "a = yield p.fork(self._picked(1, 2))": "forks what is no generator",
     "a = self._walk(p, v, 0, [])": "calls _walk, which waits; use `yield from`",
-    "a = {1: v}\na = 0.5": "a name stands for values of several kinds: a",
+    "a = {1: v}\na = 0.5": "gives a name values of several kinds: a",
     "if i == 0:\n    late = v\nv = late": "reads late, which is not set on every way there",
     "for k in range(0): last = k\nv = p.unary_a(last)": "reads last, which is not set",
     "v = max(words)": "takes max of something else than two numbers, or more",
@@ -358,7 +358,7 @@ def test_what_is_not_translated_is_told_with_its_line(text: str) -> None:
 
 def test_an_instance_whose_class_is_not_known_is_told() -> None:
     source = HEAD.format(body="    a = v", branch="    a = v", walk="    a = v")
-    with pytest.raises(NotTranslated, match=r":1 says no class of sentence"):
+    with pytest.raises(NotTranslated, match=r":1 lacks the class of sentence: write"):
         translated(model_of(source.replace("sentence: Chain", "sentence: 'Missing'")))
 
 

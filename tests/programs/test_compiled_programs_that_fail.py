@@ -34,6 +34,9 @@ WRONG = {  # body of the program, and what is told of it, the line first
     "p.ghosts(i - 1)": "3 asks for -1 ghosts; give at least 0",
     "v = p.leaf(word=1099511627776)": "3 calls leaf with word=1099511627776; give a whole number",
     "read += p.chain(p.unary_b, v, 3, label=[1])": "3 chains 3 calls with 1 numbers label",
+    "v = read.pop()": "3 raises IndexError: pop from empty list",
+    "d = {}\nv = d[3]": "4 raises KeyError: 3",
+    "v = p.unary_a(v, label=3 // (i - i))": "3 raises ZeroDivisionError: ",
     "return [7]": "a program returns what no block computed",
 }
 TAIL = """
@@ -83,6 +86,25 @@ def test_what_is_wrong_is_told_with_its_line(body: str, monkeypatch: pytest.Monk
 
 
 LONG = "i = 3\nfor k in range(60):\n    i *= 3\nv = p.unary_a(v, label=i % 4)"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (
+            "if p.chance(v, 1) < 0.5:\n    v = p.unary_a(v)",
+            "3 raises TypeError: .*; yield what chance",
+        ),
+        ("v = nothing", "3 raises NameError: "),
+        ("assert i == 1", "3 raises AssertionError: "),
+        ("v = p.leaf(word=int(sentence.words[99]))", "3 raises IndexError: index 99 is out of"),
+    ],
+)
+def test_what_a_program_raises_is_told_with_its_line(body: str, words: str) -> None:
+    model = written(body)
+    quick_of(model)
+    with pytest.raises(ProgramError, match=LINE + words):
+        model.mini_batch(SENTENCES[:3])
 
 
 def test_numbers_of_many_bits_are_left_to_python_which_is_told() -> None:

@@ -106,6 +106,11 @@ def source_of(function: Callable[..., Any]) -> Source:
     return Source(node, file, line, function.__globals__)
 
 
+def first_line(node: ast.AST) -> str:
+    """Of a statement."""
+    return ast.unparse(node).partition("\n")[0]
+
+
 def hints_of(annotated: Any) -> dict[str, Any]:
     """What a function or class says of its names; nothing where that cannot be looked up."""
     try:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from harness.programs.compiling.expressions import perhaps
 from harness.programs.compiling.loops import Loops
-from harness.programs.compiling.scopes import Scope
+from harness.programs.compiling.scopes import Scope, first_line
 from harness.programs.compiling.values import (
     NOTHING,
     DictAt,
@@ -30,7 +30,7 @@ class Statements(Loops):
                 return
             translate = getattr(self, f"_do_{type(one).__name__.lower()}", None)
             if translate is None:
-                scope.refuse(one, f"has a statement that is not translated: {ast.unparse(one)}")
+                scope.refuse(one, f"has a statement that is not translated: {first_line(one)}")
             translate(scope, one)
 
     @abstractmethod

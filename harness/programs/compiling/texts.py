@@ -181,7 +181,7 @@ class Texts:
             return
         elif place == value:
             return
-        raise NotTranslated("a name stands for values of several kinds")
+        raise NotTranslated("gives a name values of several kinds")
 
 
 def truth(place: str) -> str:

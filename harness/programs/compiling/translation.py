@@ -73,7 +73,9 @@ class Translator(Waits):
             raise NotTranslated(f"{source.file}:{source.line} waits for nothing")
         instance = hints_of(function).get(names[-1])
         if not isinstance(instance, type):
-            raise NotTranslated(f"{source.file}:{source.line} says no class of {names[-1]}")
+            source.refuse(
+                source.node, f"lacks the class of {names[-1]}: write `{names[-1]}: Chain`, say"
+            )
         root = Entry(called, (TheWriter(), TheInstance(instance)), self.text.current, returns=True)
         self._write(root, is_root=True)
         while self.waiting:
