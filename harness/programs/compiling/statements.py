@@ -6,7 +6,7 @@ import ast
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from harness.programs.compiling.expressions import perhaps
+from harness.programs.compiling.arithmetic import perhaps
 from harness.programs.compiling.loops import Loops
 from harness.programs.compiling.scopes import Scope, first_line
 from harness.programs.compiling.values import (

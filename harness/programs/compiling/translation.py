@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.programs.call_text import CallText
+from harness.programs.compiling.arithmetic import perhaps
 from harness.programs.compiling.constants import Constants
-from harness.programs.compiling.expressions import called_function, perhaps
+from harness.programs.compiling.expressions import called_function
 from harness.programs.compiling.scopes import Scope, Source, hints_of, source_of
 from harness.programs.compiling.texts import (
     INSTANCE,
