@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.engine import generated
-from harness.machine import forks, native
+from harness.machine import forks, generated, native
 
 SOURCE = """
 from harness.machine.native import native

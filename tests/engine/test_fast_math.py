@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.engine import generated
 from harness.engine.backends.compiled.source import CYCLES, HEADER, NATIVE
 from harness.engine.cpu_kernels.fast_math import FAST, fast_exp, fast_sigmoid, fast_tanh
-from harness.machine import compiled, machine_code, remembered
+from harness.machine import compiled, generated, machine_code, remembered
 from harness.machine.caches import cache_folder
 from harness.values.places import ROOT
 
@@ -207,7 +206,7 @@ def test_another_process_uses_the_kept_kernel(folder: Path) -> None:
     _run(generated.load_generated(SOURCE, "kernel"))
     program = (
         "import numpy as np, sys\n"
-        "from harness.engine import generated\n"
+        "from harness.machine import generated\n"
         "kernel = generated.load_generated(sys.stdin.read(), 'kernel')\n"
         "kernel(1, 0, 0, np.zeros((1, 2), dtype=np.float32))\n"
         "print(sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))\n"
