@@ -145,7 +145,7 @@ def test_medium_is_over_in_two_hours() -> None:
             switches = [(k, v) for k, v in trial if k.startswith("system.options.")]
             compiled.add((said["system"], said["model"], said["mode"], *switches))
     shown_s = COUNT_S * len(counted) + DRAWN_S * len(experiment_names())
-    assert (measuring_s + COMPILED_S * len(compiled) + shown_s) / 60 < 118
+    assert (measuring_s + COMPILED_S * len(compiled) + shown_s) / 60 < 117
 
 
 def test_the_systems_of_a_point_stand_together(composer: Composer) -> None:
