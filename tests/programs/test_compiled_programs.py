@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
-from enum import IntEnum
-from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,16 +16,12 @@ from hypothesis import strategies as st
 from harness.models.birnn import BiRNN
 from harness.models.drnn import DRNN
 from harness.programs.call_text import call_text
-from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.compiling.translation import Translator
 from harness.programs.compiling.values import NotTranslated
 from harness.programs.compiling.written import written
-from harness.programs.fibers import Fibers
-from harness.programs.logged import LoggedRecorder
 from harness.programs.model import ProgramModel, recording_of
-from harness.programs.quick import QuickRecorders
 from harness.programs.recorder import RecordingOptions
-from harness.programs.recording import FAULTS, Decisions, Recording, outputs_of
+from tests.support.compiled_programs import by_compiled_code, by_python, translated
 from tests.support.live_programs import Decides
 from tests.support.program_models import DECIDED, SENTENCES, SIZES
 from tests.support.scripted_programs import Scripted
@@ -47,69 +38,6 @@ from tests.support.written_programs import (
 )
 
 OPTIONS = [RecordingOptions(*both) for both in itertools.product((True, False), repeat=2)]
-
-
-class Rounds(Decisions):
-    """Python's answers, and what was in the log whenever a round ended."""
-
-    def __init__(self, recording: Recording, instances: Sequence[Any], log: list[int]) -> None:
-        super().__init__(recording.drawn(instances))
-        self.log, self.seen = log, list[list[int]]()
-
-    def end_round(self) -> None:
-        self.seen.append(list(self.log))
-        self.log.clear()
-
-
-def by_python(recording: Recording, instances: Sequence[Any]) -> tuple[list[list[int]], list[int]]:
-    """The log of every round, and what programs return."""
-    recorder = QuickRecorders(recording)(recording.rules, len(instances))
-    assert isinstance(recorder, LoggedRecorder)
-    rounds = Rounds(recording, instances, recorder._log)
-    results = Fibers(recorder, rounds).run(recording.program, instances)
-    return rounds.seen, outputs_of(results, recorder.n).tolist()
-
-
-def by_compiled_code(
-    programs: CompiledPrograms, recording: Recording, instances: Sequence[Any]
-) -> tuple[list[list[int]], list[int]]:
-    """The same, live: numbers that are drawn are never asked for."""
-    seen, has_ended = list[list[int]](), False
-    programs.begin(instances, recording.drawn(instances), recording.options, never)
-    while not has_ended:
-        has_ended = programs.go_on()
-        seen.append(programs.log.tolist())
-        programs.clear()
-        programs.next_round()
-    return seen, programs.outputs().tolist()
-
-
-def never(state: str, vertices: Sequence[int], columns: Sequence[int]) -> Sequence[float]:
-    raise AssertionError(f"{state} is asked for")
-
-
-def translated(model: ProgramModel, *, interpreted: bool = False) -> CompiledPrograms:
-    recording = model.recording
-    calls = call_text(recording.shapes, recording.pulls)
-    programs = CompiledPrograms(Translator(model, calls).translate(model.program), model)
-    if interpreted:
-        programs._go_on = interpreted_text(programs._go_on)
-    return programs
-
-
-def interpreted_text(go_on: Any) -> Any:
-    """The same text, run by Python, and all that it calls of ours."""
-    module = sys.modules[go_on.__module__]
-    for name, found in list(vars(module).items()):
-        if hasattr(found, "py_func"):
-            setattr(module, name, found.py_func)
-    run = go_on.py_func
-
-    def quietly(*arrays: Any) -> int:
-        with np.errstate(over="ignore"):  # numbers are mixed modulo 2**64
-            return int(run(*arrays))
-
-    return quietly
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -192,112 +120,6 @@ def test_options_of_a_model_are_no_part_of_the_text() -> None:
     assert len(texts) == 1
     found = by_compiled_code(translated(other), other.recording, SENTENCES)
     assert found == by_python(other.recording, SENTENCES)
-
-
-# What a translation could get wrong without a word. Python is asked what it means, and records
-# it where it is not translated.
-TRAPS = [
-    "i = 3\nread = [p.leaf(word=i) for i in range(2)]\nv = p.unary_a(v, label=i)",
-    "i = 3\nv = p.leaf(word=(lambda i: i + 1)(0), label=i)",
-    "if self._stops(i + 1):\n    v = p.unary_a(v)",
-    "if self._stops(i + 9):\n    v = p.unary_a(v)",
-    "x = False\nx = None\nif x:\n    v = p.unary_a(v)",
-    "x = False\nx = 3\nv = p.unary_a(v, label=x)",
-    "v = p.unary_a(v, label=True if i else 3)",
-    "v = p.unary_a(v, label=i == 0)",
-    "b, a = ([1, 2, 3], [4])\ni += sum([len(part) for part in (a, b)])",
-    "for part in (words, [1, 1]):\n    v = p.unary_a(v, label=len(part) % 4)",
-    "c = [1, 2]\nd = [3, 0]\nfor x, y in (c, d):\n    v = p.unary_a(v, label=x)",
-    "c = [3, 2, 1]\nif 0 < i < c.pop():\n    pass\nv = p.unary_a(v, label=len(c))",
-    "if 0 < i < (yield p.chance(v, 1)):\n    v = p.unary_a(v)",
-    "if 0 < i < 10 // i:\n    v = p.unary_a(v)",
-    "c = [0, 0, 1, 2]\nc[c.pop()] += 1\nv = p.unary_a(v, label=len(c))",
-    "c = sentence.words + sentence.words\nv = p.unary_a(v, label=len(c) % 4)",
-    "c = sentence.words * 2\nv = p.unary_a(v, label=len(c) % 4)",
-    "h = (sentence.words[0] + 3) * 1000003 + 12345\nh = h * 1000003\ni = int(h) % 4",
-    "sentence.words.append(3)",
-    "sentence.words[0] = 3",
-    "for depth in range(i):\n    pass\nv = p.unary_a(v, label=depth)",
-    "for MOST_DEPTH in range(2):\n    pass\nv = p.unary_a(v, label=MOST_DEPTH)",
-    "v = p.unary_a(v, label=MOST_DEPTH)",
-    "limit = None\nif i:\n    limit = 2\nv = p.many(*[v, v, v][:limit], word=1)",
-    "limit = None\nif i:\n    limit = 2\nv = p.unary_a(v, label=bool(limit))",
-    "x = None\nif i:\n    x = 1\nv = p.unary_a(v, label=(0 if x is None else x + 1))",
-    "x = None\nif i:\n    x = 1\nv = p.unary_a(v, label=x + 1)",
-    "x = None\nif i:\n    x = 1\nif x < 3:\n    v = p.unary_a(v)",
-    "x = None\nif i:\n    x = 1\nif x == 1 or x != 1:\n    v = p.unary_a(v)",
-    "x = None\nif i:\n    x = 1\nfor k in range(x):\n    v = p.unary_a(v)",
-    "v = p.unary_a(v, label=None)",
-    "for k in range(20):\n    i = i + 1000000000000000000\nv = p.unary_a(v, label=i % 4)",
-    "v = p.unary_a(v, label=int(3.7e25) % 4)",
-    "v = p.unary_a(v, label=int(-3.7) % 4)",
-    "v = p.unary_a(v, label=9223372036854775807 % 4)",
-    "v = p.unary_a(v, label=len(range(5, 3)))",
-    "r = range(5, 12)\nr = range(1, len(r) + 1)\nfor k in r:\n    v = p.unary_a(v)",
-    "k = 1\nf = lambda x: x + k\nk = 2\nv = p.unary_a(v, label=f(0))",
-    "k = 1\nf = lambda x, k=k: x + k\nk = 2\nv = p.unary_a(v, label=f(0))",
-    "k = 1\nf = self._adds(k)\nk = 2\nv = p.unary_a(v, label=f(0))",
-    "c = reversed([1, 2])\nfor k in c:\n    pass\nfor k in c:\n    v = p.unary_a(v)",
-    "v = p.unary_a(v, label=1 is True)",
-    "c = [1] * 2.5",
-    "c = [v, v]\nfor x, y in zip(c, [1], strict=i > 0):\n    v = p.unary_a(v, label=y)",
-    "for x, y in zip([v, v], [1], strict=True):\n    v = p.unary_a(v, label=y)",
-    "t = (1, 2)\nv = p.unary_a(v, label=t[-1])",
-    "t = (1, 2)\nif i:\n    v = p.unary_a(v, label=t[2])",
-    "t = (1, 2)\nt = (t[1], t[0])\nv = p.unary_a(v, label=t[0])",
-    "t = EVEN if i else ODD\nv = p.unary_a(v, label=int(t[0]))",
-    "v = p.unary_a(v, label=SHIFT)",
-    "v = p.unary_a(v, label=[1, 2][-LAST])",
-    "v = p.unary_a(v, label=int(self.ratio))",
-    "x = yield p.chance(of=v)",
-    "x = yield p.value(v, 'h', column=2)",
-    "i = words[-1] % 3 if len(words) > 1 else -1\nv = p.unary_a(v, label=i % 4)",
-    "a = b = []\na.append(v)\nv = p.many(*b, word=0)",
-    "c = [v]\nfor one in c:\n    if len(c) < 4:\n        c.append(p.unary_a(one))\nv = c[-1]",
-    "i = (-7) // 2 + (-7) % 3\nv = p.unary_a(v, label=i % 4)",
-    "d = {2: 1}\nd[2] = 3\nd[1] = 0\nv = p.unary_a(v, label=[d[k] for k in sorted(d)][1])",
-    "d = {2: 1}\nd[2] += 2\nv = p.unary_a(v, label=d[2])",
-    "d = {2: 1}\nv = p.unary_a(v, label=d[3])",
-    "inf = 1.0\nv = p.unary_a(v, label=int(INFINITE > 3.0))",
-]
-OTHERS = """
-
-def _stops(self, i):
-    if i > 3:
-        return True
-
-
-def _adds(self, k):
-    return lambda x: x + k
-"""
-GLOBALS = {
-    "MOST_DEPTH": 0,
-    "depth": 1,
-    "EVEN": np.array([0, 2]),
-    "ODD": np.array([1, 3]),
-    "SHIFT": IntEnum("Action", {"SHIFT": 2})(2),
-    "LAST": -1,
-    "INFINITE": math.inf,
-}
-
-
-@pytest.mark.parametrize("text", TRAPS)
-def test_what_python_means_is_recorded_or_left_to_it(text: str) -> None:
-    source = HEAD.format(body="\n".join(indented(text, 1)), branch="    a = v", walk="    a = v")
-    model = model_of(source + OTHERS, **GLOBALS)
-    model.ratio = 2.5  # type: ignore[attr-defined]
-    quick = QuickRecorders(model.recording)
-    if quick.programs is None:
-        assert re.match(r"Python, since <written program \d+>:\d+ ", quick.run_by), quick.run_by
-        return
-    programs = translated(model, interpreted=True)
-    with suppress(*FAULTS):  # then Python does it
-        found = by_compiled_code(programs, model.recording, SENTENCES)
-        try:
-            wanted = by_python(model.recording, SENTENCES)
-        except FAULTS as fault:
-            pytest.fail(f"Python meets {fault!r}")
-        assert found == wanted
 
 
 def test_a_number_of_the_model_that_is_of_another_kind_now_is_a_fault() -> None:

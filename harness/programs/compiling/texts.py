@@ -47,7 +47,7 @@ class Lines:
 
 
 class Texts:
-    """All blocks of one translation, and the slots of the frame that is written for now."""
+    """All blocks of one translation, and the slots of the frame whose function is being written."""
 
     def __init__(self) -> None:
         self.blocks: list[Lines] = []

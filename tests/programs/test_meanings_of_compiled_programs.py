@@ -1,0 +1,122 @@
+"""What a translated program means is what it means in Python, or Python runs it."""
+
+from __future__ import annotations
+
+import math
+import re
+from contextlib import suppress
+from enum import IntEnum
+
+import numpy as np
+import pytest
+
+from harness.programs.quick import QuickRecorders
+from harness.programs.recording import FAULTS
+from tests.support.compiled_programs import by_compiled_code, by_python, translated
+from tests.support.program_models import SENTENCES
+from tests.support.written_programs import HEAD, indented, model_of
+
+# What a translation could get wrong without a word. Python is asked what it means, and records
+# it where it is not translated.
+TRAPS = [
+    "i = 3\nread = [p.leaf(word=i) for i in range(2)]\nv = p.unary_a(v, label=i)",
+    "i = 3\nv = p.leaf(word=(lambda i: i + 1)(0), label=i)",
+    "if self._stops(i + 1):\n    v = p.unary_a(v)",
+    "if self._stops(i + 9):\n    v = p.unary_a(v)",
+    "x = False\nx = None\nif x:\n    v = p.unary_a(v)",
+    "x = False\nx = 3\nv = p.unary_a(v, label=x)",
+    "v = p.unary_a(v, label=True if i else 3)",
+    "v = p.unary_a(v, label=i == 0)",
+    "b, a = ([1, 2, 3], [4])\ni += sum([len(part) for part in (a, b)])",
+    "for part in (words, [1, 1]):\n    v = p.unary_a(v, label=len(part) % 4)",
+    "c = [1, 2]\nd = [3, 0]\nfor x, y in (c, d):\n    v = p.unary_a(v, label=x)",
+    "c = [3, 2, 1]\nif 0 < i < c.pop():\n    pass\nv = p.unary_a(v, label=len(c))",
+    "if 0 < i < (yield p.chance(v, 1)):\n    v = p.unary_a(v)",
+    "if 0 < i < 10 // i:\n    v = p.unary_a(v)",
+    "c = [0, 0, 1, 2]\nc[c.pop()] += 1\nv = p.unary_a(v, label=len(c))",
+    "c = sentence.words + sentence.words\nv = p.unary_a(v, label=len(c) % 4)",
+    "c = sentence.words * 2\nv = p.unary_a(v, label=len(c) % 4)",
+    "h = (sentence.words[0] + 3) * 1000003 + 12345\nh = h * 1000003\ni = int(h) % 4",
+    "sentence.words.append(3)",
+    "sentence.words[0] = 3",
+    "for depth in range(i):\n    pass\nv = p.unary_a(v, label=depth)",
+    "for MOST_DEPTH in range(2):\n    pass\nv = p.unary_a(v, label=MOST_DEPTH)",
+    "v = p.unary_a(v, label=MOST_DEPTH)",
+    "limit = None\nif i:\n    limit = 2\nv = p.many(*[v, v, v][:limit], word=1)",
+    "limit = None\nif i:\n    limit = 2\nv = p.unary_a(v, label=bool(limit))",
+    "x = None\nif i:\n    x = 1\nv = p.unary_a(v, label=(0 if x is None else x + 1))",
+    "x = None\nif i:\n    x = 1\nv = p.unary_a(v, label=x + 1)",
+    "x = None\nif i:\n    x = 1\nif x < 3:\n    v = p.unary_a(v)",
+    "x = None\nif i:\n    x = 1\nif x == 1 or x != 1:\n    v = p.unary_a(v)",
+    "x = None\nif i:\n    x = 1\nfor k in range(x):\n    v = p.unary_a(v)",
+    "v = p.unary_a(v, label=None)",
+    "for k in range(20):\n    i = i + 1000000000000000000\nv = p.unary_a(v, label=i % 4)",
+    "v = p.unary_a(v, label=int(3.7e25) % 4)",
+    "v = p.unary_a(v, label=int(-3.7) % 4)",
+    "v = p.unary_a(v, label=9223372036854775807 % 4)",
+    "v = p.unary_a(v, label=len(range(5, 3)))",
+    "r = range(5, 12)\nr = range(1, len(r) + 1)\nfor k in r:\n    v = p.unary_a(v)",
+    "k = 1\nf = lambda x: x + k\nk = 2\nv = p.unary_a(v, label=f(0))",
+    "k = 1\nf = lambda x, k=k: x + k\nk = 2\nv = p.unary_a(v, label=f(0))",
+    "k = 1\nf = self._adds(k)\nk = 2\nv = p.unary_a(v, label=f(0))",
+    "c = reversed([1, 2])\nfor k in c:\n    pass\nfor k in c:\n    v = p.unary_a(v)",
+    "v = p.unary_a(v, label=1 is True)",
+    "c = [1] * 2.5",
+    "c = [v, v]\nfor x, y in zip(c, [1], strict=i > 0):\n    v = p.unary_a(v, label=y)",
+    "for x, y in zip([v, v], [1], strict=True):\n    v = p.unary_a(v, label=y)",
+    "t = (1, 2)\nv = p.unary_a(v, label=t[-1])",
+    "t = (1, 2)\nif i:\n    v = p.unary_a(v, label=t[2])",
+    "t = (1, 2)\nt = (t[1], t[0])\nv = p.unary_a(v, label=t[0])",
+    "t = EVEN if i else ODD\nv = p.unary_a(v, label=int(t[0]))",
+    "v = p.unary_a(v, label=SHIFT)",
+    "v = p.unary_a(v, label=[1, 2][-LAST])",
+    "v = p.unary_a(v, label=int(self.ratio))",
+    "x = yield p.chance(of=v)",
+    "x = yield p.value(v, 'h', column=2)",
+    "i = words[-1] % 3 if len(words) > 1 else -1\nv = p.unary_a(v, label=i % 4)",
+    "a = b = []\na.append(v)\nv = p.many(*b, word=0)",
+    "c = [v]\nfor one in c:\n    if len(c) < 4:\n        c.append(p.unary_a(one))\nv = c[-1]",
+    "i = (-7) // 2 + (-7) % 3\nv = p.unary_a(v, label=i % 4)",
+    "d = {2: 1}\nd[2] = 3\nd[1] = 0\nv = p.unary_a(v, label=[d[k] for k in sorted(d)][1])",
+    "d = {2: 1}\nd[2] += 2\nv = p.unary_a(v, label=d[2])",
+    "d = {2: 1}\nv = p.unary_a(v, label=d[3])",
+    "inf = 1.0\nv = p.unary_a(v, label=int(INFINITE > 3.0))",
+]
+OTHERS = """
+
+def _stops(self, i):
+    if i > 3:
+        return True
+
+
+def _adds(self, k):
+    return lambda x: x + k
+"""
+GLOBALS = {
+    "MOST_DEPTH": 0,
+    "depth": 1,
+    "EVEN": np.array([0, 2]),
+    "ODD": np.array([1, 3]),
+    "SHIFT": IntEnum("Action", {"SHIFT": 2})(2),
+    "LAST": -1,
+    "INFINITE": math.inf,
+}
+
+
+@pytest.mark.parametrize("text", TRAPS)
+def test_what_python_means_is_recorded_or_left_to_it(text: str) -> None:
+    source = HEAD.format(body="\n".join(indented(text, 1)), branch="    a = v", walk="    a = v")
+    model = model_of(source + OTHERS, **GLOBALS)
+    model.ratio = 2.5  # type: ignore[attr-defined]
+    quick = QuickRecorders(model.recording)
+    if quick.programs is None:
+        assert re.match(r"Python, since <written program \d+>:\d+ ", quick.run_by), quick.run_by
+        return
+    programs = translated(model, interpreted=True)
+    with suppress(*FAULTS):  # then Python does it
+        found = by_compiled_code(programs, model.recording, SENTENCES)
+        try:
+            wanted = by_python(model.recording, SENTENCES)
+        except FAULTS as fault:
+            pytest.fail(f"Python meets {fault!r}")
+        assert found == wanted
