@@ -29,7 +29,7 @@ def begin(table: Longs, number: int, start: int, room: int) -> int:
 
 @inlined
 def is_full(table: Longs, number: int) -> bool:
-    """Whether one more item needs room: that of `wanted`."""
+    """Whether one more item moves it behind all lists, which takes room."""
     return bool(table[number, LENGTH] == table[number, ROOM])
 
 

@@ -204,11 +204,6 @@ class CompiledPrograms:
         """Rounds that have ended, and that others followed."""
         return int(self._arrays["state"][PLACES["n_rounds"]])
 
-    @property
-    def n_fibers(self) -> int:
-        """That have begun."""
-        return int(self._arrays["state"][PLACES["n_fibers"]])
-
     def outputs(self) -> IntArray:
         """What all programs returned, in the order of the instances.
 

@@ -16,7 +16,7 @@ from harness.programs.log import RESUME, ROUND
 # asked for; that there is too little room: less than the margin, or than the log, items of lists,
 # or fibers need.
 CODES = ("ENDED", "ROUND_ENDED", "ASKED", "MORE", "MORE_LOG", "MORE_ITEMS", "MORE_FRAMES")
-ENDED, ROUND_ENDED, ASKED, MORE, MORE_LOG, MORE_ITEMS, MORE_FRAMES = range(7)
+ENDED, ROUND_ENDED, ASKED, MORE, MORE_LOG, MORE_ITEMS, MORE_FRAMES = range(len(CODES))
 # What it keeps in `state`, in this order, and takes from there.
 COUNTS = (
     *("n_log", "n", "n_items", "n_lists", "n_ready", "n_waiting", "n_free", "n_frames"),
