@@ -18,6 +18,8 @@ class Abilities:
     (harness.engine.lowering.narrowing).
     gives_back_parts: gradients that are given back to a child may be several values, which whoever
     takes them adds up.
+    largest_in_place: elements of the largest parameter by which children's matrices are multiplied
+    where these lie, one vertex after the other; 0: such matrices are gathered.
     reuses_places: a result may take the place of an operand that dies
     (harness.engine.lowering.reuse); not where kernels of other columns still read it.
     """
@@ -29,6 +31,7 @@ class Abilities:
     fuses_losses: bool = False
     narrows: bool = False
     gives_back_parts: bool = False
+    largest_in_place: int = 0
     reuses_places: bool = True
 
     def __post_init__(self) -> None:

@@ -21,6 +21,7 @@ class Memory(StrEnum):
     GRADIENT = "gradient"  # the gradients of STATE rows; added to by parents
     SAVED = "saved"  # one row a vertex (or edge) of the type, kept for the mini-batch
     SCRATCH = "scratch"  # one row a vertex (or edge) of the batch
+    CHILDREN = "children"  # of STATE rows those of the children: no memory of its own
 
 
 class Role(StrEnum):

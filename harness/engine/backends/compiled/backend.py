@@ -24,6 +24,7 @@ from harness.engine.backends.compiled.row_sums import RowSum, looked_up, row_sum
 from harness.engine.backends.compiled.source import WHOLE_STAGES
 from harness.engine.cpu_kernels import blas, cycles, loss_kernels
 from harness.engine.cpu_kernels.loss_sums import LossSums
+from harness.engine.cpu_kernels.own_products import SMALL
 from harness.engine.cpu_kernels.team import Call, Team
 from harness.engine.kept_rounds import KeptRounds, RowRules
 from harness.engine.lowering.abilities import Abilities
@@ -44,7 +45,12 @@ class Backend(backend.Backend):
     """Plans as source that numba compiles, once for each model, size and mode."""
 
     abilities = Abilities(
-        OPERATORS, fuses=True, reads_children=True, adds_to_children=True, fuses_losses=True
+        OPERATORS,
+        fuses=True,
+        reads_children=True,
+        adds_to_children=True,
+        fuses_losses=True,
+        largest_in_place=SMALL,
     )
 
     keeps_states = True

@@ -118,7 +118,7 @@ class Memory:
         if (wanted <= room).all():
             return
         for name, buffer in self.plans[type_id].buffers.items():
-            if not name.is_shared:
+            if not name.is_shared and buffer.memory is not plans.Memory.CHILDREN:
                 self._grow((type_id, name), int(wanted[_kind_of(buffer)]))
 
     def _grow(self, key: tuple[int, BufferName], n_rows: int, n_kept: int = 0) -> None:

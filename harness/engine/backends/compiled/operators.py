@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from harness.engine.backends.compiled.arguments import PullOf
 from harness.engine.backends.compiled.elementwise import EXPRESSIONS
 from harness.engine.backends.compiled.places import BLAS, Places, of
+from harness.engine.lowering.gathers import APPLIED
 from harness.engine.lowering.plan import state_buffer
 from harness.vertex.operators import Node
 
@@ -37,7 +38,9 @@ class OperatorWriter(Places):
         """Add the lines of node i, for the rows that are taken."""
         node = self.plan.nodes[i]
         self.lines.append(LAUNCH)
-        if node.op in ROW_BY_ROW:
+        if node.op in APPLIED and self.in_place(self.plan.refs[node.inputs[1]]):
+            self._apply_in_place(i, node)
+        elif node.op in ROW_BY_ROW:
             operands = [*map(self.operand, node.inputs), self.rows_of(self.plan.refs[i])]
             if node.op in NO_PIECES:
                 operands = [f"array_of({operand})" for operand in operands]
@@ -64,6 +67,20 @@ class OperatorWriter(Places):
             self.lines.append(
                 f"spread_rows({of(source)}, {edges}, start, {of(out)}, n, {node.width})"
             )
+
+    def _apply_in_place(self, i: int, node: Node) -> None:
+        """Row times a child's matrix, which lies in the child's row."""
+        row, matrix = node.inputs
+        x, out = self.place_of_one(self.plan.refs[row]), self.place_of_one(self.plan.refs[i])
+        child, _ = self.child_row(self.plan.refs[matrix])
+        states = self.array_of(state_buffer(self.plan.nodes[matrix].name))
+        k, width = self.plan.nodes[matrix].shape
+        weight = f"reshaped(part({states}, {child}, 1), {k}, {width})"
+        transposed = node.op == "apply_transposed"
+        self.lines += [
+            f"for m in range({self.n(node.domain)}):",
+            f"    multiply({of(x)}, 1, {weight}, {transposed}, False, {of(out)}, {BLAS})",
+        ]
 
     def _of_heads(self, i: int, node: Node) -> None:
         """Products of two values; see cpu_kernels.attention_kernels."""

@@ -198,6 +198,29 @@ class Places:
         at = plus(f"{self.row(buffer)} * {buffer.width}", ref.start)
         return Place(self.array_of(ref.buffer), at, buffer.width)
 
+    def in_place(self, ref: Ref) -> bool:
+        """Whether these are the children's rows themselves."""
+        return self.buffer(ref).memory is Memory.CHILDREN
+
+    def place_of_one(self, ref: Ref) -> Place:
+        """Where the columns of vertex `m` of those that are taken begin."""
+        if not self.in_place(ref):
+            return of_one(self.place(ref))
+        row, column = self.child_row(ref)
+        states = state_buffer(ref.buffer.of)
+        width = self.buffer(ref).width // self._n_slots(ref)
+        return Place(self.array_of(states), plus(f"{row} * {width}", column), width)
+
+    def child_row(self, ref: Ref) -> tuple[str, int]:
+        """The row of a child of vertex `m`, and the first of its columns."""
+        slots, n_slots = self.plan.gathered(ref.buffer), self._n_slots(ref)
+        slot, column = divmod(ref.start, self.buffer(ref).width // n_slots)
+        return f"{self.index(slots)}[{plus(f'(start + m) * {n_slots}', slot)}]", column
+
+    def _n_slots(self, ref: Ref) -> int:
+        slots = self.plan.gathered(ref.buffer)
+        return 1 if slots is None else len(slots)
+
     def _gathered(self, ref: Ref) -> Place:
         """The children's rows themselves where they follow one another."""
         slots, width = self.plan.gathered(ref.buffer), self.buffer(ref).width
@@ -278,3 +301,8 @@ def plus(expression: str, n: int) -> str:
 def of(place: Place) -> str:
     """A place as three arguments of a call."""
     return f"{place.array}, {place.at}, {place.stride}"
+
+
+def of_one(place: Place) -> Place:
+    """The row of vertex `m` of those that begin at a place."""
+    return Place(place.array, f"{place.at} + m * {place.stride}", place.stride)

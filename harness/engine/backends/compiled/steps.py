@@ -18,7 +18,7 @@ from harness.engine.backends.compiled.arguments import (
 )
 from harness.engine.backends.compiled.elementwise import group_lines
 from harness.engine.backends.compiled.operators import LAUNCH, MOVING, OperatorWriter
-from harness.engine.backends.compiled.places import BLAS, Place, Rows, of
+from harness.engine.backends.compiled.places import BLAS, Place, Rows, of, of_one
 from harness.engine.lowering.plan import (
     CopyStep,
     ElementwiseStep,
@@ -133,20 +133,13 @@ class StageWriter(OperatorWriter):
         shape = self._parameter_shape(step)
         k = shape[1] if step.transposed else shape[0]
         n = self.n(self.buffer(step.out).domain)
-        x, out = self.place(step.x), self.place(step.out)
         weight = self.name_of((HalfOf if self.half else ParameterOf)(step.parameter))
-        lines, inside = [LAUNCH], ""
-        if step.x.width != k:  # a matrix a vertex
-            per_vertex = step.x.width // k
-            width = step.out.width // per_vertex
-            if (x.stride, out.stride) == (step.x.width, step.out.width):  # all rows follow on
-                n, first = f"{n} * {per_vertex}", ("", "")
-            else:  # one product of its rows
-                lines.append(f"for m in range({n}):")
-                inside, n = "    ", str(per_vertex)
-                first = (f" + m * {x.stride}", f" + m * {out.stride}")
-            x = Place(x.array, x.at + first[0], k)
-            out = Place(out.array, out.at + first[1], width)
+        if step.x.width == k:
+            x, out = self.place(step.x), self.place(step.out)
+            lines, inside = [LAUNCH], ""
+        else:
+            x, out, n, loop = self._rows_of_matrices(step, k, n)
+            lines, inside = [LAUNCH, *loop], "    " if loop else ""
         if step.bias is not None:
             lines.append(f"{inside}fill_rows({of(out)}, {n}, {self.parameter(step.bias)})")
         accumulate = step.accumulate or step.bias is not None
@@ -168,6 +161,23 @@ class StageWriter(OperatorWriter):
         else:
             lines.append(f"{inside}{plain}")
         self.lines += lines
+
+    def _rows_of_matrices(
+        self, step: MatmulStep, k: int, n: str
+    ) -> tuple[Place, Place, str, list[str]]:
+        """Where the rows of matrices and of their products begin, how many, and in which loop."""
+        per_vertex = step.x.width // k
+        width = step.out.width // per_vertex
+        loop = [f"for m in range({n}):"]
+        if self.in_place(step.x):
+            x, out, n = self.place_of_one(step.x), self.place_of_one(step.out), str(per_vertex)
+        else:
+            x, out = self.place(step.x), self.place(step.out)
+            if (x.stride, out.stride) == (step.x.width, step.out.width):  # all rows follow on
+                loop, n = [], f"{n} * {per_vertex}"
+            else:  # one product of each vertex's rows
+                x, out, n = of_one(x), of_one(out), str(per_vertex)
+        return Place(x.array, x.at, k), Place(out.array, out.at, width), n, loop
 
     @property
     def _has_few_rows(self) -> bool:
@@ -246,15 +256,15 @@ class StageWriter(OperatorWriter):
         *inputs, dy = node.inputs
         n, width = self.n(self.plan.nodes[dy].domain), node.shape[-1]
         per_vertex = self.plan.refs[dy].width // width  # rows of a matrix a vertex
-        places = [self.place(self.plan.refs[i]) for i in (*inputs, dy)]
+        place = self.place_of_one if per_vertex > 1 else self.place
+        places = [place(self.plan.refs[i]) for i in (*inputs, dy)]
         widths = [*(node.shape[0] for _ in inputs), width]
         inside = ""
         if per_vertex > 1:
             self.lines.append(f"for m in range({n}):")
             inside, n = "    ", str(per_vertex)
             places = [
-                Place(place.array, f"{place.at} + m * {place.stride}", row)
-                for place, row in zip(places, widths, strict=True)
+                Place(place.array, place.at, row) for place, row in zip(places, widths, strict=True)
             ]
         # A thread takes rows of the gradient, which are columns of the first operand.
         first, n_own = self.own("first"), self.own("n")
