@@ -32,6 +32,12 @@ class Clock(Protocol):
     def mark(self, phase: str) -> None:
         """Synchronise, and book the time since the previous mark (or the start) on `phase`."""
 
+    def divide(self, shares: Mapping[str, float]) -> None:
+        """Book these shares of the time since the previous mark, each on its phase.
+
+        For compiled code that goes through several phases by itself; the next mark books the rest.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:

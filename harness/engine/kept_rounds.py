@@ -1,4 +1,4 @@
-"""Rounds of a mini-batch that compiled code decodes, schedules, lays out and runs, one by one.
+"""Rounds of a mini-batch that compiled code decodes, schedules, lays out and runs.
 
 What the policy inline_depth does, and the layout, are the same compiled functions as everywhere
 (harness.engine.rows.next_round); here is the memory that they work in, which is kept.
@@ -21,6 +21,7 @@ from harness.engine.rows.geometry import Index
 from harness.engine.rows.layout import Layout
 from harness.engine.rows.next_round import MORE_RECORDED, MORE_ROWS, NEW_FEEDS, decode_next
 from harness.errors import ScheduleError
+from harness.programs.decode import FINE
 from harness.programs.decoder import Decoder
 from harness.programs.logged import check_fault
 from harness.programs.taint import Feeds
@@ -43,7 +44,8 @@ class RowRules:
 
 
 class KeptRounds(ABC):
-    """begin, then for every round decode, plan and run, then end.
+    """begin, then for every round decode, plan and run, then end. Or: begin, by_itself and take_log
+    for what makes its rounds in compiled code; watch before it, catch_up and take_over behind.
 
     n_arrays: of the table, those of harness.engine.rows.next_round and those of a backend.
     """
@@ -75,7 +77,7 @@ class KeptRounds(ABC):
         )
         self.decoder: Decoder | None = None
         self._n_grown = -1
-        self._log = self.kept[arrays.LOG].data
+        self._log = self.kept[arrays.LOG]
 
     def begin(self, decoder: Decoder, known_feeds: Feeds) -> None:
         """Forget the last mini-batch. known_feeds: which blocks are known to feed which."""
@@ -83,6 +85,7 @@ class KeptRounds(ABC):
         self.kept.put(arrays.KNOWN, known_feeds)
         self.kept[arrays.PROGRESS].fill(0)
         self.kept[arrays.USED].fill(0)
+        self.kept.put(arrays.LOG, self._log)
         if decoder is not self.decoder:
             self.decoder, self._n_grown = decoder, -1
             names = [decoder.names.index(name) for name in self.rules.fields.names]
@@ -124,30 +127,57 @@ class KeptRounds(ABC):
         n = len(log)
         self._make_room_for(n)
         try:
-            struct.pack_into(f"{n}i", self._log, 0, *log)
+            struct.pack_into(f"{n}i", self._log.data, 0, *log)
         except struct.error as error:
             raise TypeError("a number of 32 bits is needed") from error
         log.clear()
         return self._decode(n)
 
-    def decode_entries(self, entries: IntArray) -> bool:
-        """As `decode`, of a log that is an array."""
-        n = len(entries)
-        self._make_room_for(n)
-        self.kept[arrays.LOG][:n] = entries
+    def take_log(self, log: IntArray) -> None:
+        """Decode from where somebody else writes a log, until the next mini-batch begins."""
+        self.kept.put(arrays.LOG, log)
+
+    @abstractmethod
+    def by_itself(self) -> tuple[int, int]:
+        """The address of what makes a round of so many entries of the log that was taken, and what
+        it is given before that number (harness.machine.native.call_number). It returns DONE, or
+        what is for `take_over`.
+
+        Zeros where Python has to make every round.
+        """
+
+    @abstractmethod
+    def watch(self) -> None:
+        """From now on compiled code may make rounds; `catch_up` comes next."""
+
+    @abstractmethod
+    def catch_up(self) -> dict[str, float]:
+        """Behind rounds that were made so: which shares of the time since `watch` were spent on
+        which phase, what is left on the programs and on decoding. Nothing where there were none.
+        """
+
+    def take_over(self, n: int, code: int) -> bool:
+        """As `decode`, the n entries of a log that was taken, of which a code says what was done.
+
+        Raises ProgramError as `decode` does.
+        """
+        if code > FINE:
+            check_fault(code)
+        if code != MORE_RECORDED:
+            return code == NEW_FEEDS
         return self._decode(n)
 
     def _make_room_for(self, n: int) -> None:
         if n > len(self._log):
             self.kept.make_room(arrays.LOG, n)
-            self._log = self.kept[arrays.LOG].data
+            self._log = self.kept[arrays.LOG]
 
     def _decode(self, n: int) -> bool:
         decoder = self.decoder
         assert decoder is not None
         while True:
             self._find_decoded(decoder)
-            code = decode_next(self.kept.address, n, decoder.base, decoder.restart)
+            code = decode_next(self.kept.address, n, decoder.base, int(decoder.restart))
             if code != MORE_RECORDED:
                 break
             decoder.make_room(*self.kept[arrays.WANTED][:4].tolist())

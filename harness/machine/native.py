@@ -8,6 +8,7 @@ can hand both to one that has it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -119,6 +120,39 @@ def _call_native(_typing: Any, _address: Any, described: Any, arguments: Any) ->
     return signature, generate
 
 
+def _call_number(_typing: Any, _address: Any, arguments: Any) -> Any:
+    """Call the compiled function of int64 that returns one, at an address; its errors go on."""
+    signature = types.int64(types.intp, arguments)
+
+    def generate(context: Any, builder: Any, _: Any, values: Any) -> Any:
+        address, packed = values
+        kinds = tuple(types.int64 for _ in arguments)
+        kind = context.call_conv.get_function_type(types.int64, kinds)
+        function = builder.inttoptr(address, kind.as_pointer())
+        given = cgutils.unpack_tuple(builder, packed)
+        status, found = context.call_conv.call_function(
+            builder, function, types.int64, kinds, given
+        )
+        with cgutils.if_unlikely(builder, status.is_error):
+            context.call_conv.return_status_propagate(builder, status)
+        return found
+
+    return signature, generate
+
+
+@functools.cache
+def address_for_numbers(function: Any, n: int) -> int:
+    """Where the machine code of a compiled function is, for `call_number` with n numbers."""
+    kinds = (types.int64,) * n
+    function.compile(kinds)
+    found = function.overloads[kinds]
+    unliteral: Any = types.unliteral
+    if unliteral(found.signature.return_type) != types.int64:
+        raise TypeError(f"{function.__name__} returns {found.signature.return_type}, not int64")
+    address: int = found.library.get_pointer_to_function(found.fndesc.llvm_func_name)
+    return address
+
+
 def _raise_again(_typing: Any, _code: Any, _where: Any) -> Any:
     """Raise the error of a code, described at an address, as if it had been raised here."""
 
@@ -137,4 +171,5 @@ def _raise_again(_typing: Any, _code: Any, _where: Any) -> Any:
 
 # As values, since a checker of types takes an intrinsic for a function of its first argument, too.
 call_native: Any = intrinsic(_call_native)
+call_number: Any = intrinsic(_call_number)
 raise_again: Any = intrinsic(_raise_again)

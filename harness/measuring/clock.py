@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 now_ns: Now = time.perf_counter_ns  # the source of time unless a test gives its own
 _NS = 1e-9
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,23 @@ class PhaseClock:
         self._booked[phase] = self._booked.get(phase, 0) + now - self._previous
         self._previous = now
 
+    def divide(self, shares: Mapping[str, float]) -> None:
+        """Book these shares of the time since the previous mark; the next mark books the rest.
+
+        Raises as `mark`, and ValueError for shares that are no parts of a whole.
+        """
+        check_shares(shares)
+        if self._started is None:
+            raise RuntimeError("the clock is not running; a system marks phases inside run only")
+        if not self._is_marked or not shares:
+            return
+        self._synchronize()
+        elapsed = self._now_ns() - self._previous
+        for phase, share in shares.items():
+            spent = int(share * elapsed)
+            self._booked[phase] = self._booked.get(phase, 0) + spent
+            self._previous += spent
+
     def stop(self) -> Sample:
         """End the run; time after the last mark counts in the total only."""
         if self._started is None:
@@ -123,6 +141,19 @@ class NullClock:
         """Accept a mark; raises ValueError for a word that is no phase."""
         if phase not in PHASES:
             raise ValueError(f"{phase} is no phase; choose one of {', '.join(PHASES)}")
+
+    def divide(self, shares: Mapping[str, float]) -> None:
+        """Accept shares; raises ValueError where they are none."""
+        check_shares(shares)
+
+
+def check_shares(shares: Mapping[str, float]) -> None:
+    """Raise ValueError for a word that is no phase, and for shares that are no parts of a whole."""
+    for phase in shares:
+        if phase not in PHASES:
+            raise ValueError(f"{phase} is no phase; choose one of {', '.join(PHASES)}")
+    if any(share < 0 for share in shares.values()) or sum(shares.values()) > 1 + _ROUNDING:
+        raise ValueError(f"{dict(shares)} are no shares of a time: none below 0, together up to 1")
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from harness.contracts.timeline import Details
@@ -26,6 +26,14 @@ class Timeline:
         now = self._read()
         self.spans.append(Span("phase", phase, self._previous, now, {}))
         self._previous = now
+
+    def divide(self, shares: Mapping[str, float]) -> None:
+        """Phases of those lengths: what came in turns is shown as if one had followed the other."""
+        elapsed = self._read() - self._previous if shares else 0
+        for phase, share in shares.items():
+            end = self._previous + int(share * elapsed)
+            self.spans.append(Span("phase", phase, self._previous, end, {}))
+            self._previous = end
 
     @contextmanager
     def part(self, kind: str, name: str, details: Details) -> Iterator[Details]:

@@ -16,6 +16,7 @@ from harness.machine.caches import cache_folder
 from harness.machine.forks import in_a_fork
 from harness.machine.machine_code import FOLDER, NotKeptError, only_kept
 from harness.programs.compiling.programs import CompiledPrograms
+from harness.programs.compiling.written import DONE
 from harness.programs.decoder import Decoder
 from harness.programs.fibers import Fibers, Waiting
 from harness.programs.logged import inside
@@ -93,13 +94,20 @@ class LiveRun:
     def _run_compiled(
         self, programs: CompiledPrograms, instances: Sequence[Any], clock: Clock
     ) -> None:
-        """Programs, policy and layout by compiled code: Python comes by once a round."""
+        """Programs, policy, layout and loops by compiled code: Python comes by where room lacks."""
         recording, drawn = self.recording, self.recording.drawn(instances)
         while True:
             rules = recording.rules
             self._decoder = decoder = self.quick.decoder(rules, len(instances), self._decoder)
             rounds = self.engine.begin_kept(decoder, recording.feeds, recording.type_names)
-            programs.begin(instances, drawn, recording.options, self.engine.numbers)
+            programs.begin(
+                instances,
+                drawn,
+                recording.options,
+                self.engine.numbers,
+                rounds.by_itself(),
+                rounds.take_log,
+            )
             try:
                 self._run_rounds(programs, rounds, clock)
             except Restart:
@@ -119,8 +127,15 @@ class LiveRun:
     def _run_rounds(self, programs: CompiledPrograms, rounds: KeptRounds, clock: Clock) -> None:
         has_ended = False
         while not has_ended:
+            clock.mark("construct")
+            rounds.watch()
             has_ended = programs.go_on()
-            if rounds.decode_entries(programs.log) and self.recording.widens(rounds.feeds):
+            clock.divide(rounds.catch_up())
+            if programs.left == DONE:
+                programs.next_round()
+                continue
+            is_new = rounds.take_over(programs.n_log, programs.left)
+            if is_new and self.recording.widens(rounds.feeds):
                 raise Restart
             programs.clear()
             clock.mark("construct")

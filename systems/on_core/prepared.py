@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,6 +29,9 @@ class NoClock:
 
     def mark(self, phase: str) -> None:
         """Nothing is read."""
+
+    def divide(self, shares: Mapping[str, float]) -> None:
+        """Nothing is kept."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -129,6 +129,9 @@ def test_the_engine_is_as_near_to_the_oracle_as_the_word_allows(name: str, threa
 
 class _NoClock:
     def mark(self, phase: str) -> None:
+        """Nothing is timed."""
+
+    def divide(self, shares: Mapping[str, float]) -> None:
         """Nothing is timed."""
 
 

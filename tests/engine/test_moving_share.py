@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -84,6 +85,9 @@ class Ignored:
     def mark(self, phase: str) -> None:
         """A mark takes its time, too."""
         self._clock["ticks"] += 1000
+
+    def divide(self, shares: Mapping[str, float]) -> None:
+        """Nothing is booked."""
 
 
 def test_the_counter_goes_on() -> None:

@@ -5,7 +5,7 @@ Programs are walked by NumPy on two streams whose work is done in the worst orde
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -143,6 +143,9 @@ class CountingClock:
     def mark(self, phase: str) -> None:
         assert phase in PHASES
         self.marks.append(phase)
+
+    def divide(self, shares: Mapping[str, float]) -> None:
+        raise AssertionError("nothing runs without marks here")
 
 
 def test_every_pass_prepares_all_of_its_mini_batches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,49 @@ def test_a_phase_marked_twice_is_added_up(time: FakeTime) -> None:
     assert clock.stop().phases_s == pytest.approx({"construct": 0.005, "forward": 0.002})
 
 
+def test_shares_of_what_ran_in_one_are_booked_and_the_rest_is_the_next_mark_s(
+    time: FakeTime,
+) -> None:
+    clock = clock_of(time)
+    clock.start()
+    time.move(2)
+    clock.mark("construct")
+    time.move(8)
+    clock.divide({"schedule": 0.25, "forward": 0.5})
+    time.move(1)
+    clock.mark("construct")
+    clock.divide({})
+    sample = clock.stop()
+    booked = {"construct": 0.005, "schedule": 0.002, "forward": 0.004}
+    assert sample.phases_s == pytest.approx(booked)
+    assert sum(booked.values()) == pytest.approx(sample.total_s)
+
+
+def test_shares_of_a_whole_run_are_not_booked(time: FakeTime) -> None:
+    clock = clock_of(time)
+    clock.start(marked=False)
+    time.move(8)
+    clock.divide({"forward": 0.5})
+    assert clock.stop().phases_s == {}
+
+
+@pytest.mark.parametrize(
+    "shares", [{"forward": -0.1}, {"forward": 0.6, "schedule": 0.5}, {"waiting": 0.5}]
+)
+def test_what_are_no_shares_is_refused(time: FakeTime, shares: dict[str, float]) -> None:
+    clock = clock_of(time)
+    clock.start()
+    with pytest.raises(ValueError, match=r"no shares|no phase"):
+        clock.divide(shares)
+    with pytest.raises(ValueError, match=r"no shares|no phase"):
+        NullClock().divide(shares)
+
+
+def test_shares_are_booked_inside_a_run_only(time: FakeTime) -> None:
+    with pytest.raises(RuntimeError, match="not running"):
+        clock_of(time).divide({"forward": 0.5})
+
+
 def test_runs_do_not_leak_into_each_other(time: FakeTime) -> None:
     clock = clock_of(time)
     clock.start()

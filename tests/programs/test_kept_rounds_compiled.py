@@ -12,14 +12,20 @@ from numba.core.runtime import _nrt_python, rtsys
 
 from harness.contracts.model import Model, ModelSizes, initial_weights
 from harness.contracts.system import RunSettings
+from harness.engine.backends.compiled.live import CompiledRounds
 from harness.engine.cpu_kernels import team as teams
 from harness.engine.live import LiveEngine
 from harness.interpreter import interpret
+from harness.machine.compiled import compiled
+from harness.machine.native import address_for_numbers
 from harness.models.drnn import DRNN
 from harness.models.stack_rnn import StackRNN
+from harness.programs.compiling import written as writing
+from harness.programs.compiling.programs import CompiledPrograms
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_runs import NoClock
-from tests.support.live_programs import OwnArrays
+from tests.support.live_programs import Decides, OwnArrays
+from tests.support.scripted_programs import Scripted
 from tests.support.sentences import random_sentences
 
 SIZES = ModelSizes(4, {"words": 7, "classes": 3})
@@ -76,22 +82,130 @@ def test_what_was_run_as_a_whole_goes_on_live_in_the_same_memory(threads: int) -
     assert was_live == [False, True, True, True]
 
 
+def by_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python makes every round: it asks compiled code to decode, to plan and to run it."""
+    monkeypatch.setattr(CompiledRounds, "by_itself", lambda _: (0, 0))
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]:
+    """What is called by Python, with all arguments."""
+    made, function = [], getattr(owner, name)
+
+    def call(*arguments: Any) -> Any:
+        made.append(arguments)
+        return function(*arguments)
+
+    monkeypatch.setattr(owner, name, call)
+    return made
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=lambda one: one.name)
-def test_a_round_is_run_by_one_call(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    adapter, made, run = warm(model), list[int](), teams._run
+def test_all_rounds_are_one_call(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter = warm(model)
+    programs = counted(monkeypatch, CompiledPrograms, "_called")
+    plans, runs = counted(monkeypatch, CompiledRounds, "plan"), counted(monkeypatch, teams, "_run")
+    adapter.run(NoClock())
+    assert adapter.live is not None
+    assert len(adapter.live.engine.seen) > 5
+    assert len(programs) == 1
+    assert len(plans) == 1, "of what is left behind the last round"
+    assert len(runs) in (1, 2), "that, if it is anything, and the outputs"
 
-    def counted(*arguments: Any) -> None:
-        made.append(arguments[2])
-        run(*arguments)
 
-    monkeypatch.setattr(teams, "_run", counted)
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS, ids=lambda one: one.name)
+def test_a_round_that_python_makes_is_run_by_one_call(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = warm(model)
+    by_python(monkeypatch)
+    runs = counted(monkeypatch, teams, "_run")
     adapter.run(NoClock())
     assert adapter.live is not None
     n_rounds = len(adapter.live.engine.seen)
     assert n_rounds > 5
-    assert len(made) == n_rounds + 1, "and one for the outputs"
-    assert max(made) <= 3, "stages"
+    assert len(runs) == n_rounds + 1, "and one for the outputs"
+    assert max(n_calls for _, _, n_calls in runs) <= 3, "stages"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("model", [*MODELS, Decides()], ids=lambda one: one.name)
+def test_rounds_by_themselves_are_those_that_python_makes(
+    model: Model, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where memory has to grow in the midst of a mini-batch, and what is computed is read."""
+    scripted: list[Any] = [Scripted((), k) for k in range(9)]
+    instances = scripted if isinstance(model, Decides) else SENTENCES
+    small, large = instances[:1], instances * 9
+    results = []
+    for makes_all in (True, False):
+        if makes_all:
+            by_python(monkeypatch)
+        else:
+            monkeypatch.undo()
+        adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0))
+        adapter.prepare(model, initial_weights(model, 1))
+        for batch in (small, large, small, large[::-1]):
+            adapter.load(batch)
+            adapter.run(NoClock())
+            found = adapter.result()  # proves all schedules, and where rows lie
+            results.append((found.loss, found.outputs.tobytes(), found.counters))
+        assert adapter.in_force()["programs run by"] == "compiled code"
+    assert results[:4] == results[4:]
+
+
+@pytest.mark.slow
+def test_a_clock_hears_of_all_phases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shares of one call, of which none is everything."""
+    adapter, shares = warm(MODELS[0]), list[dict[str, float]]()
+    clock = NoClock()
+    monkeypatch.setattr(clock, "divide", shares.append)
+    adapter.run(clock)
+    (found,) = [one for one in shares if one]
+    assert found.keys() == {"schedule", "forward"}
+    assert 0 < found["schedule"] < 1
+    assert 0 < found["forward"] < 1
+    assert sum(found.values()) < 1, "programs and decoding"
+
+
+@pytest.mark.slow
+def test_python_comes_by_after_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal is heard there."""
+    monkeypatch.setattr(writing, "MANY", 3)
+    monkeypatch.setattr(writing, "HEAD", writing.HEAD.replace(", 1000\n", ", 3\n"))
+    adapter = warm(MODELS[0])
+    programs = counted(monkeypatch, CompiledPrograms, "_called")
+    adapter.run(NoClock())
+    assert adapter.live is not None
+    n_rounds = len(adapter.live.engine.seen)
+    assert len(programs) == -(-(n_rounds + 1) // 4), "three by themselves, and one by Python"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_error_of_a_round_by_itself_is_raised(threads: int) -> None:
+    """And the next mini-batch is as if there had been none."""
+    adapter = warm(MODELS[0], threads)
+    assert adapter.live is not None
+    rounds, truth = adapter.live.engine._current, adapter.result()
+    assert isinstance(rounds, CompiledRounds)
+    team_at, broken = rounds._team.callable_at(), address_for_numbers(fails, 3)
+    rounds._team.callable_at = lambda: (broken, team_at[1])  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="a round fails"):
+        adapter.run(NoClock())
+    rounds._team.callable_at = lambda: team_at  # type: ignore[method-assign]
+    adapter.run(NoClock())
+    assert adapter.result().outputs.tobytes() == truth.outputs.tobytes()
+
+
+@compiled
+def fails(context: int, calls: int, n: int) -> int:
+    """In place of what runs the calls of a round."""
+    if n > 0:
+        raise RuntimeError("a round fails")
+    return 0
 
 
 @pytest.mark.slow

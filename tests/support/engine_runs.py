@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from typing import Any
@@ -59,6 +59,9 @@ class NoClock:
 
     def mark(self, phase: str) -> None:
         self.phases.append(phase)
+
+    def divide(self, shares: Mapping[str, float]) -> None:
+        self.phases += shares
 
 
 def all_switches(granularity: str) -> Iterator[Switches]:

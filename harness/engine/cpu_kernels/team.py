@@ -54,7 +54,7 @@ from harness.engine.cpu_kernels.meeting import (
 )
 from harness.errors import UnsupportedTrial
 from harness.machine.compiled import compiled_with
-from harness.machine.native import DONE, call_native, raise_again
+from harness.machine.native import DONE, address_for_numbers, call_native, raise_again
 
 _BYTES = 8
 _CALL_WORDS = 4
@@ -143,10 +143,21 @@ class Team:
         """
         self._make(table, n)
 
+    def callable_at(self) -> tuple[int, int]:
+        """The address of `run_at`, for compiled code that makes calls itself, and its context.
+
+        Zeros where calls are interpreted.
+        """
+        self._check_process()
+        return address_for_numbers(run_at, 3), self._own_context
+
     def _make(self, table: Table, n: int) -> None:
+        self._check_process()
+        _run(self._own_context, table, n)
+
+    def _check_process(self) -> None:
         if self.n > 1 and os.getpid() != self._process:
             raise RuntimeError("a fork has none of its parent's threads; make an engine of its own")
-        _run(self._own_context, table, n)
 
     def parked(self) -> int:
         """How many threads wait in the kernel for something to do."""
@@ -226,8 +237,13 @@ def _put(table: Any, k: int, function: int, places: int, batches: Any) -> None: 
 
 @compiled_with(**INLINE)
 def _run(context: int, table: Any, n: int) -> None:  # pragma: no cover - compiled
+    run_at(context, table.ctypes.data, n)
+
+
+@compiled_with(**INLINE)
+def run_at(context: int, calls: int, n: int) -> int:  # pragma: no cover - compiled
     """Make calls, the others at the same time; raises the error of whichever thread had one."""
-    team, calls = word(context, TEAM), table.ctypes.data
+    team = word(context, TEAM)
     if word(context, N_THREADS) > 1:
         atomics.store(team + _BYTES * CALLS, calls)
         atomics.store(team + _BYTES * N_CALLS, n)
@@ -237,6 +253,7 @@ def _run(context: int, table: Any, n: int) -> None:  # pragma: no cover - compil
         begin_anew(context)
         failed = atomics.load(team + _BYTES * FIRST)
         raise_again(word(failed, ERROR), word(failed, ERROR + 1))
+    return DONE
 
 
 @compiled_with(**INLINE)

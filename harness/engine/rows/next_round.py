@@ -48,10 +48,11 @@ BASE, N_ROUNDS, N_STARTS, N_BATCHES, N_VALUES, N_PROGRESS = range(6)
 N_WANTED = 5  # vertices, entries of STARTS, rounds, VALUES, batches; of a log see `decode_next`
 # Codes of what else there may be but faults (harness.programs.decode), which are above 0.
 DONE, MORE_RECORDED, NEW_FEEDS, MORE_ROWS, LACKING_CHILD, MORE_MEMORY = 0, -1, -2, -3, -4, -5
+UNPLANNED = -6  # a round is decoded, and to be planned once there is room
 
 
 @compiled_with(**INLINE)
-def decode_next(table: int, n_log: int, base: int, restart: bool) -> Any:  # pragma: no cover
+def decode_next(table: int, n_log: int, base: int, restart: int) -> Any:  # pragma: no cover
     """Decode so many entries of the log; see harness.programs.decode.
 
     Returns DONE, a fault, MORE_RECORDED where WANTED says how much room is needed, or NEW_FEEDS
@@ -85,7 +86,7 @@ def decode_next(table: int, n_log: int, base: int, restart: bool) -> Any:  # pra
             flags(table, NEEDS, (n_types, len(pulls))),
         ),
         base,
-        restart,
+        restart != 0,
         state,
         fibers,
         nested,
@@ -110,7 +111,7 @@ def decode_next(table: int, n_log: int, base: int, restart: bool) -> Any:  # pra
 
 
 @compiled_with(**INLINE)
-def lay_out_next(table: int, reorder: bool) -> int:  # pragma: no cover - compiled
+def lay_out_next(table: int, reorder: int) -> int:  # pragma: no cover - compiled
     """Schedule what was decoded since the last round, as inline_depth does, and give it rows.
 
     Written are the schedule, the rows, BATCHES, COUNTS, BOUNDS and VALUES (harness.engine.rows.
@@ -130,7 +131,7 @@ def lay_out_next(table: int, reorder: bool) -> int:  # pragma: no cover - compil
     int32_part(table, STARTS, first, first + len(starts))[:] = starts
     arg_start = int32_part(table, ARG_START, base, end + 1)
     args = int32_part(table, ARGS, 0, state[N_ARGS])
-    if reorder:
+    if reorder != 0:
         of_one_round = int32_part(table, ROW, 0, 0)
         order = order_as_read(order, starts, arg_start, args, of_one_round, base)
     row, spaces = int32_vector(table, ROW), int32_vector(table, SPACES)

@@ -22,6 +22,7 @@ from harness.programs.compiling.written import (
     MORE_ITEMS,
     MORE_LOG,
     PLACES,
+    UNDONE,
     written,
 )
 from harness.programs.decisions import Drawn
@@ -49,6 +50,13 @@ def _no_numbers(state: str, vertices: Sequence[int], columns: Sequence[int]) -> 
     raise ProgramError("a program waits for a number that must be computed first")
 
 
+TakeLog = Callable[[IntArray], None]
+
+
+def _no_log(log: IntArray) -> None:
+    """Nobody makes rounds of it in compiled code."""
+
+
 class CompiledPrograms:
     """begin, then go_on until it says that all have ended; log has what was recorded since `clear`.
 
@@ -71,7 +79,8 @@ class CompiledPrograms:
         self._arrays["log"] = np.zeros(0, dtype=np.int32)
         self._states = tuple(self._constants.states)
         self._numbers: Numbers = _no_numbers
-        self._most_vertices = 0
+        self._take_log: TakeLog = _no_log
+        self._log_taken: IntArray | None = None
 
     @property
     def asks(self) -> bool:
@@ -84,8 +93,14 @@ class CompiledPrograms:
         drawn: Sequence[Drawn],
         options: RecordingOptions,
         numbers: Numbers | None = None,
+        rounds: tuple[int, int] = (0, 0),
+        take_log: TakeLog = _no_log,
     ) -> None:
-        """Begin all programs. numbers: where rounds are live, what reads a round that has run.
+        """Begin all programs.
+
+        numbers: where rounds are live, what reads a round that has run. rounds: the address of what
+        makes a round of what is in the log, and what it is given first; take_log: what has to know
+        where that is, before.
 
         Raises ProgramError for an instance whose fields are not those of its class.
         """
@@ -93,7 +108,7 @@ class CompiledPrograms:
         state, arrays = self._arrays["state"], self._arrays
         state[:] = 0
         self._numbers = _no_numbers if numbers is None else numbers
-        self._most_vertices = MOST_VERTICES * max(1, n)
+        self._take_log, self._log_taken = take_log, None
         ints, reals = self._constants.numbers_of(self._model)
         arrays["ints"] = np.array(ints, dtype=np.int64)
         arrays["reals"] = np.array(reals, dtype=np.float64)
@@ -111,6 +126,8 @@ class CompiledPrograms:
         arrays["log"][: 2 * n : 2], arrays["log"][1 : 2 * n : 2] = RESUME, np.arange(n)
         rules = {"most_alive": MOST_FIBERS * n, "is_live": numbers is not None}
         rules |= {"has_phases": options.phases, "has_ghosts": options.ghosts}
+        rules |= {"most_vertices": MOST_VERTICES * max(1, n), "left": UNDONE}
+        rules |= dict(zip(("round_at", "rounds"), rounds, strict=True))
         rules |= {"n_log": 2 * n, "f": NOBODY, "running": NOBODY}
         for name, value in rules.items():
             state[PLACES[name]] = value
@@ -138,7 +155,9 @@ class CompiledPrograms:
         state[PLACES["n_items"]], state[PLACES["n_lists"]] = n_items, len(fields)
 
     def go_on(self) -> bool:
-        """Run fibers until a round has ended; returns whether all of them have.
+        """Run fibers until a round has ended that is left to others; returns whether all have.
+
+        What is left of it says `left`.
 
         Raises ProgramError and other faults of programs, which have then to be run by Python.
         """
@@ -147,7 +166,7 @@ class CompiledPrograms:
             code = self._called()
             if state[PLACES["odd"]]:
                 raise OverflowError("a number of 32 bits is needed")
-            if state[PLACES["n"]] > self._most_vertices:
+            if state[PLACES["n"]] > state[PLACES["most_vertices"]]:
                 raise ProgramError("a program calls blocks without end")
             if code == MORE_FRAMES:
                 self._make_room(OF_FRAMES, int(state[PLACES["n_frames"]] + state[PLACES["want"]]))
@@ -165,7 +184,15 @@ class CompiledPrograms:
         self.begin([], [], RecordingOptions())
         self._called()
 
+    @property
+    def left(self) -> int:
+        """DONE or UNDONE, or what the maker of rounds returned."""
+        return int(self._arrays["state"][PLACES["left"]])
+
     def _called(self) -> int:
+        if self._log_taken is not self._arrays["log"]:
+            self._log_taken = self._arrays["log"]
+            self._take_log(self._log_taken)
         try:
             return int(self._go_on(*self._arrays.values()))
         except NumbaError as error:
@@ -190,10 +217,15 @@ class CompiledPrograms:
         state[PLACES["n_asked"]] = first
 
     @property
+    def n_log(self) -> int:
+        """How many entries of the log there are."""
+        return int(self._arrays["state"][PLACES["n_log"]])
+
+    @property
     def log(self) -> IntArray:
         """What was recorded since `clear`: written over by what comes next."""
         log: IntArray = self._arrays["log"]
-        return log[: self._arrays["state"][PLACES["n_log"]]]
+        return log[: self.n_log]
 
     def clear(self) -> None:
         """The log was read."""

@@ -17,6 +17,9 @@ from harness.programs.log import RESUME, ROUND
 # or fibers need.
 CODES = ("ENDED", "ROUND_ENDED", "ASKED", "MORE", "MORE_LOG", "MORE_ITEMS", "MORE_FRAMES")
 ENDED, ROUND_ENDED, ASKED, MORE, MORE_LOG, MORE_ITEMS, MORE_FRAMES = range(len(CODES))
+# What became of a round that it had made by itself: all, or nothing yet. Else see who made it.
+DONE, UNDONE = 0, -1
+MANY = 1000  # rounds, after which Python comes by: a signal is heard there
 # What it keeps in `state`, in this order, and takes from there.
 COUNTS = (
     *("n_log", "n", "n_items", "n_lists", "n_ready", "n_waiting", "n_free", "n_frames"),
@@ -24,7 +27,10 @@ COUNTS = (
     "want",
 )
 # What else stands there.
-RULES = ("most_alive", "is_live", "has_phases", "has_ghosts", "is_next_round", "odd")
+RULES = (
+    *("most_alive", "is_live", "has_phases", "has_ghosts", "is_next_round", "odd", "left"),
+    *("most_vertices", "round_at", "rounds"),
+)
 PLACES: Mapping[str, int] = {name: k for k, name in enumerate((*COUNTS, *RULES))}
 ARRAYS = (
     *("state", "log", "F", "R", "items", "lists", "ready", "waiting", "free", "asked"),
@@ -32,10 +38,11 @@ ARRAYS = (
 )
 HEAD = f"""\
 from harness.machine.compiled import compiled
+from harness.machine.native import call_number
 from harness.programs.compiling.kept_lists import *
 
 {", ".join(CODES)} = range({len(CODES)})
-MARGIN = {{margin}}
+MARGIN, MANY = {{margin}}, {MANY}
 
 @compiled
 def go_on({", ".join(ARRAYS)}):
@@ -43,6 +50,8 @@ def go_on({", ".join(ARRAYS)}):
     most_alive, has_phases = state[{PLACES["most_alive"]}], state[{PLACES["has_phases"]}] != 0
     has_ghosts, odd = state[{PLACES["has_ghosts"]}] != 0, 0
     is_live, is_next_round = state[{PLACES["is_live"]}] != 0, state[{PLACES["is_next_round"]}] != 0
+    most_vertices, round_at = state[{PLACES["most_vertices"]}], state[{PLACES["round_at"]}]
+    rounds, left, n_by_itself = state[{PLACES["rounds"]}], {UNDONE}, 0
     S, T = F[max(f, 0)], R[max(f, 0)]
     pc = S[{PC}]
     while True:
@@ -60,6 +69,14 @@ def go_on({", ".join(ARRAYS)}):
                     code = ENDED
                     break
                 if is_live:
+                    if round_at != 0 and odd == 0 and n <= most_vertices and n_by_itself < MANY:
+                        n_by_itself += 1
+                        left = call_number(round_at, (rounds, n_log))
+                        if left == {DONE}:
+                            n_log = 0
+                            if n_asked == 0:
+                                left, is_next_round = {UNDONE}, True
+                                continue
                     code = ROUND_ENDED
                     break
                 is_next_round = True
@@ -92,6 +109,7 @@ TAIL = f"""\
     {"; ".join(f"state[{k}] = {name}" for k, name in enumerate(COUNTS))}
     state[{PLACES["is_next_round"]}] = is_next_round
     state[{PLACES["odd"]}] |= odd
+    state[{PLACES["left"]}] = left
     return code
 """
 INDENT = " " * 4

@@ -8,15 +8,21 @@ import numpy as np
 
 from harness.engine.backend import Arrangement, Tally
 from harness.engine.backends.compiled import next_round as calls
+from harness.engine.backends.compiled import whole_round as whole
 from harness.engine.backends.compiled.found import Found
 from harness.engine.backends.compiled.loop import CompiledLoop
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.next_round import plan_next
+from harness.engine.backends.compiled.whole_round import whole_round
+from harness.engine.cpu_kernels import cycles
+from harness.engine.cpu_kernels.addresses import address_of
 from harness.engine.cpu_kernels.team import Team
 from harness.engine.kept_rounds import KeptRounds, RowRules
 from harness.engine.rows import next_round as arrays
 from harness.engine.rows.geometry import Index
+from harness.engine.rows.next_round import decode_next
 from harness.engine.rows.rounds import STAGES
+from harness.machine.native import address_for_numbers
 from harness.programs.decoder import Decoder
 from harness.programs.taint import Feeds
 
@@ -38,7 +44,7 @@ class CompiledRounds(KeptRounds):
         kind_of: Kind,
         tally: Tally,
     ) -> None:
-        super().__init__(rules, calls.N_OF_CALLS)
+        super().__init__(rules, whole.N_OF_ROUNDS)
         self._memory, self._found, self._team, self._tally = memory, found, team, tally
         memory.arrange(self._arrangement())  # of nothing: loops are made for arrays that there are
         n_types = len(rules.spaces)
@@ -51,7 +57,7 @@ class CompiledRounds(KeptRounds):
             loop_of(stage) if is_needed else None
             for stage, is_needed in zip(STAGES, needed, strict=True)
         ]
-        self._n_calls, self._known = 0, (-1, -1)
+        self._n_calls, self._known, self._began = 0, (-1, -1), 0
         self.kept.put_all(
             {
                 calls.HAS_STEPS: np.ascontiguousarray(kinds[:, :, 0]),
@@ -59,6 +65,8 @@ class CompiledRounds(KeptRounds):
                 calls.PARTS: found.parts(rules.fields),
                 calls.PAIRS: np.zeros(0, dtype=np.int32),
                 calls.CALLS: np.zeros((len(STAGES), 4), dtype=np.int64),
+                whole.HOW: np.zeros(whole.N_HOW, dtype=np.int64),
+                whole.SPENT: np.zeros(whole.N_SPENT, dtype=np.int64),
             }
         )
 
@@ -74,9 +82,39 @@ class CompiledRounds(KeptRounds):
         for tally in self._team.tallies:
             tally[:] = 0
 
+    def by_itself(self) -> tuple[int, int]:
+        """See KeptRounds."""
+        run_at, context = self._team.callable_at()
+        if not run_at or not cycles.READABLE:  # no phase could be told from another
+            return 0, 0
+        decoder, how = self.decoder, self.kept[whole.HOW]
+        assert decoder is not None
+        how[whole.DECODES] = address_for_numbers(decode_next, 4)
+        how[whole.PLANS] = address_for_numbers(plan_next, 2)
+        how[whole.RUNS], how[whole.CONTEXT] = run_at, context
+        how[whole.BASE_DEPTH], how[whole.RESTARTS] = decoder.base, decoder.restart
+        how[whole.REORDERS] = self.rules.reorder
+        self.kept[whole.SPENT].fill(0)
+        return address_for_numbers(whole_round, 2), self.kept.address
+
+    def watch(self) -> None:
+        """See KeptRounds."""
+        self._began = cycles.now() if cycles.READABLE else 0
+
+    def catch_up(self) -> dict[str, float]:
+        """See KeptRounds."""
+        spent = self.kept[whole.SPENT]
+        planning, running = spent.tolist()
+        if not planning:
+            return {}
+        self._memory.planned_later(self._arrangement)
+        spent.fill(0)
+        n_ticks = max(cycles.now() - self._began, planning + running)
+        return {"schedule": planning / n_ticks, "forward": running / n_ticks}
+
     def plan(self) -> bool:
         """See KeptRounds; memory grows where it must."""
-        while (n_calls := plan_next(self.kept.address, self.rules.reorder)) < 0:
+        while (n_calls := plan_next(self.kept.address, int(self.rules.reorder))) < 0:
             self.make_room(n_calls)
         self._n_calls = n_calls
         if n_calls:
@@ -125,11 +163,13 @@ class CompiledRounds(KeptRounds):
             (0, 0) if loop is None else (getattr(loop.function, "address", 0), loop.places_address)
             for loop in self._loops
         ]
+        flags = [(address_of(one), len(one)) for one in memory.flags()]
         self.kept.put_all(
             {
                 calls.ROOM: memory.room_for(self.rules.fields),
                 calls.STATE_ROOMS: np.array(rooms, dtype=np.int64).reshape(-1, 2),
                 calls.PLACES: found.places,
                 calls.LOOPS: np.array(loops, dtype=np.int64),
+                whole.FLAGS: np.array(flags, dtype=np.int64).reshape(-1, 2),
             }
         )

@@ -81,11 +81,19 @@ class Memory:
 
     def arrange_later(self, make: Callable[[], Arrangement]) -> None:
         """Take the rows of a round that has room; what says where they are is made if one asks."""
+        self.planned_later(make)
+        for flags in self._filled.values():
+            flags.fill(0)
+
+    def planned_later(self, make: Callable[[], Arrangement]) -> None:
+        """The same behind rounds that have run, which cleared the flags themselves."""
         self._rows, self._make_rows = None, make
         self.n_arranged += 1
         self._scattered = None
-        for flags in self._filled.values():
-            flags.fill(0)
+
+    def flags(self) -> list[NDArray[np.int64]]:
+        """Those that are cleared before every round."""
+        return list(self._filled.values())
 
     def room_for(self, fields: Fields) -> Index:
         """How many rows fit of what Layout.room_wanted says."""

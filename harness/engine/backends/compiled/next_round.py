@@ -51,7 +51,7 @@ _CALL_WORDS, _PAIR_BYTES = 4, 8
 
 
 @compiled_with(**INLINE)
-def plan_next(table: int, reorder: bool) -> Any:  # pragma: no cover - compiled
+def plan_next(table: int, reorder: int) -> Any:  # pragma: no cover - compiled
     """Lay the next round out, and write down the calls that run it.
 
     Returns how many these are, or what is lacking: see harness.engine.rows.next_round, and
