@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import lzma
 import os
 import sys
 import tempfile
@@ -33,6 +34,7 @@ from plots.writing.small_picture import small_picture
 
 KEPT = {"tables": (".md", ".csv"), "figures": (".csv", ".png")}
 WIDTH = 1000  # of pictures, in pixels
+PACKED_FROM = 2**14  # bytes of a table, which repeats itself: a sixth is left of it
 DEFAULTS = {"data_root": TrialSpec.data_root, "results_dir": "results"}  # if nobody names another
 
 
@@ -91,17 +93,24 @@ def _check_folder(folder: Path) -> None:
 
 
 def _replace_drawings(drawn: Path, folder: Path) -> None:
-    """Copy what is kept of the new drawings, pictures made small, and delete the older ones."""
+    """Copy what is kept of the new drawings, made small, and delete the older ones."""
     for name, suffixes in KEPT.items():
-        new = {p for p in (drawn / name).glob("*") if p.suffix in suffixes}
-        for path in sorted(new):
-            to = folder / name / path.name
-            replace_whole(
-                to, small_picture(path, WIDTH) if path.suffix == ".png" else path.read_bytes()
-            )
+        new = dict(made_small(path) for path in (drawn / name).glob("*") if path.suffix in suffixes)
+        for file, content in sorted(new.items()):
+            replace_whole(folder / name / file, content)
         for path in (folder / name).glob("*"):
-            if path.name not in {one.name for one in new}:
+            if path.name not in new:
                 path.unlink()
+
+
+def made_small(path: Path) -> tuple[str, bytes]:
+    """The name and the content under which a drawing is kept."""
+    if path.suffix == ".png":
+        return path.name, small_picture(path, WIDTH)
+    content = path.read_bytes()
+    if path.suffix == ".csv" and len(content) >= PACKED_FROM:
+        return f"{path.name}.xz", lzma.compress(content, preset=9)
+    return path.name, content
 
 
 def readme_of(found: Drawable, folder: Path, sheets: Sequence[dict[str, Any]]) -> str:

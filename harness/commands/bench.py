@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from harness.planning.admit import admit
+from harness.planning.pipeline_keys import KEYS
 from harness.records.beside import seen_together
 from harness.records.record import Record
-from harness.terminal.command_line import parse, plan
+from harness.terminal.command_line import Job, parse, plan
 from harness.terminal.ending import USAGE, run_command
 from harness.terminal.measurement import in_turn, measure_all
 from harness.values.places import CONF_DIR
@@ -30,14 +31,14 @@ def _bench(typed: Sequence[str]) -> int:
     planned = plan(jobs, typed)
     for one in planned:
         admit(one.spec)
-    experiments = {job.experiment for job in jobs if job.experiment}
     with in_turn(planned, shlex.join(["bench", *typed])):
-        none_refused = measure_all(planned, partial(comparison, experiments=experiments))
+        none_refused = measure_all(planned, partial(comparison, jobs=jobs))
     return 0 if none_refused else USAGE
 
 
-def comparison(records: Sequence[Record], experiments: Collection[str]) -> Iterator[str]:
+def comparison(records: Sequence[Record], jobs: Sequence[Job]) -> Iterator[str]:
     """Experiments that compare systems: the best peer, the ceiling; without one: a ranking."""
+    experiments = {job.experiment for job in jobs if job.experiment}
     records = [one for one in seen_together(records) if one is not None]
     if not experiments:
         yield from ranking.lines_of(records)
@@ -45,6 +46,16 @@ def comparison(records: Sequence[Record], experiments: Collection[str]) -> Itera
     bases = [systems[0] for systems in compared if systems]
     for base in dict.fromkeys(bases):
         yield from best_peers.lines_of(records, base, CONF_DIR)
+    yield from drawings(jobs)
+
+
+def drawings(jobs: Sequence[Job]) -> Iterator[str]:
+    """The command that makes the table or figure of each experiment from the records."""
+    for job in jobs:
+        if job.experiment is not None:
+            keys = [one for one in job.overrides if one.partition("=")[0] in KEYS]
+            config = f" --config {shlex.join(keys)}" if keys else ""
+            yield f"draw it: snakemake draw_{job.experiment}{config}"
 
 
 if __name__ == "__main__":

@@ -19,7 +19,13 @@ from harness.engine.rows.counting import N_COUNTS, N
 from harness.engine.rows.fields import N_OF_FUNCTION, N_OF_GATHER, Fields
 from harness.engine.rows.geometry import Index
 from harness.engine.rows.layout import Layout
-from harness.engine.rows.next_round import MORE_RECORDED, MORE_ROWS, NEW_FEEDS, decode_next
+from harness.engine.rows.next_round import (
+    MORE_RECORDED,
+    MORE_ROWS,
+    NEW_FEEDS,
+    UNPLANNED,
+    decode_next,
+)
 from harness.errors import ScheduleError
 from harness.programs.decode import FINE
 from harness.programs.decoder import Decoder
@@ -163,9 +169,11 @@ class KeptRounds(ABC):
         """
         if code > FINE:
             check_fault(code)
-        if code != MORE_RECORDED:
-            return code == NEW_FEEDS
-        return self._decode(n)
+        if code == MORE_RECORDED:
+            return self._decode(n)
+        if code not in (NEW_FEEDS, UNPLANNED):
+            raise RuntimeError(f"a round ended with {code}, which is no code of one")
+        return code == NEW_FEEDS
 
     def _make_room_for(self, n: int) -> None:
         if n > len(self._log):

@@ -78,11 +78,11 @@ class PhaseClock:
 
         Raises as `mark`, and ValueError for shares that are no parts of a whole.
         """
-        check_shares(shares)
         if self._started is None:
             raise RuntimeError("the clock is not running; a system marks phases inside run only")
         if not self._is_marked or not shares:
             return
+        check_shares(shares)
         self._synchronize()
         elapsed = self._now_ns() - self._previous
         for phase, share in shares.items():

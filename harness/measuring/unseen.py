@@ -39,7 +39,7 @@ def unseen_fault(
     ratio = np.inf
     with collector_paused():
         for attempt in range(N_ATTEMPTS):
-            copies = [_copied(one, attempt) for one in chosen]
+            copies = [copied(one, attempt) for one in chosen]
             for one in copies:
                 system.compile_for(one)
             times = [_run_s(system, clock) for _ in loaded(system, copies)]
@@ -53,7 +53,8 @@ def unseen_fault(
     )
 
 
-def _copied(mini_batch: Sequence[Any], attempt: int) -> list[Any]:
+def copied(mini_batch: Sequence[Any], attempt: int) -> list[Any]:
+    """Copies of its instances, in another order for every attempt."""
     return [deepcopy(mini_batch[i]) for i in shuffled(len(mini_batch), attempt)]
 
 

@@ -38,7 +38,7 @@ from harness.measuring.child_process import LEFT_OUT, is_out_of_memory
 from harness.measuring.clock import empty_sample_s, stopwatch_of, timed
 from harness.measuring.core_watch import CoreWatch
 from harness.measuring.findings import Findings, record_of
-from harness.measuring.honest_passes import pass_losses, passes_fault
+from harness.measuring.honest_passes import pass_losses, passes_fault, settled_between_s
 from harness.measuring.output import say
 from harness.measuring.passes import (
     Timed,
@@ -288,13 +288,15 @@ def _hear(witness: Witness, n_warm: int, workload: Workload, findings: Findings)
 
     n_warm: how many runs were not timed.
     """
-    losses, findings.between_s = witness.testify(n_warm)
+    losses, between_s = witness.testify(n_warm)
     fingerprint = findings.fingerprint
     assert fingerprint is not None  # else nothing is timed
     if witness.settings.mode == "train":
         summed = pass_losses(losses, len(workload.mini_batches))
         findings.fingerprint = fingerprint.model_copy(update={"pass_losses": summed})
-    fault = passes_fault(witness, workload, fingerprint, findings.samples_s, findings.between_s)
+    samples_s, mini_batches = findings.samples_s, workload.mini_batches
+    findings.between_s = settled_between_s(witness, mini_batches, samples_s, between_s)
+    fault = passes_fault(witness, workload, fingerprint, samples_s, findings.between_s)
     if fault is not None:
         findings.take_times_back()
         findings.end("wrong_result", fault)

@@ -8,6 +8,7 @@ import pytest
 
 from harness.contracts.model import Model, ModelSizes, initial_weights, traced_functions
 from harness.engine.backends.compiled.backend import Backend
+from harness.engine.backends.compiled.places import Places
 from harness.engine.cpu_kernels.own_products import SMALL
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import BufferName, GatherStep, Memory, Plan, Role
@@ -48,6 +49,21 @@ def test_a_large_parameter_multiplies_all_rows_at_once(hidden_size: int, copied:
     assert SMALL == 128 * 128
     plan = plan_of(MVRNN(ModelSizes(hidden_size, WORDS)), "internal", train=False)
     assert gathered(plan) == copied
+
+
+@pytest.mark.parametrize("library", [{"precision": "bf16"}, {"blas": "openblas"}])
+def test_a_library_multiplies_all_rows_at_once(library: dict[str, str]) -> None:
+    """It would rearrange the parameter for each vertex."""
+    plan = plan_of(MVRNN(ModelSizes(4, WORDS)), "internal", replace(ON, **library), train=False)
+    assert gathered(plan) == {"v", "T"}
+
+
+@pytest.mark.parametrize("read", ["place", "rows_of"])
+def test_what_has_no_memory_is_read_row_by_row_only(read: str) -> None:
+    plan = plan_of(MVRNN(ModelSizes(4, WORDS)), "internal", train=False)
+    (i,) = [k for k, ref in plan.refs.items() if ref.buffer == T and ref.start == 0]
+    with pytest.raises(ValueError, match="has no memory"):
+        getattr(Places(1, plan, []), read)(plan.refs[i])
 
 
 def test_matrices_of_any_number_of_children_are_copied() -> None:

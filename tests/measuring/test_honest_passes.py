@@ -13,15 +13,21 @@ from harness.measuring.clock import PhaseClock
 from harness.measuring.honest_passes import (
     CALLS_S,
     HIDDEN_SHARE,
+    N_PASSES_AGAIN,
+    NEAR,
     READINGS,
     hidden_fault,
+    is_near,
     losses_fault,
+    most_between_s,
     pass_losses,
     reading_s,
+    settled_between_s,
 )
 from harness.measuring.unseen import MOST_SLOWER, unseen_fault
 from harness.measuring.witness import Witness
 from harness.values.instances import Chain
+from tests.support.engine_models import tree
 
 
 class Slow(System):
@@ -65,6 +71,7 @@ class Slow(System):
 
 
 MINI_BATCHES = ("ab", "cde", "f")
+TREES = tuple([tree([1], [-1], [-1])] * n for n in (2, 3, 1))
 
 
 @pytest.mark.parametrize("kind", ["load", "wait", "ask"])
@@ -91,6 +98,69 @@ def test_the_witness_passes_everything_on() -> None:
     witness.load("ab")
     assert (witness.last_loss(), witness.result().loss) == (2.0, 2.0)
     assert witness.parameters() == {}
+
+
+class Disturbed(Slow):
+    """Whose loads take so long, one after the other, and then as long as the last."""
+
+    def __init__(self, *loads: float) -> None:
+        super().__init__()
+        self.loads = list(loads)
+
+    def load(self, instances: Sequence[Any]) -> None:
+        super().load(instances)
+        self.now_s += self.loads.pop(0) if len(self.loads) > 1 else self.loads[0]
+
+
+class KeepsTwo(Slow):
+    """Prepares again what is none of the last two lists that it prepared."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[Any] = []
+
+    def load(self, instances: Sequence[Any]) -> None:
+        super().load(instances)
+        if not any(one is instances for one in self.kept):
+            self.now_s += 0.15
+        self.kept = [*self.kept[-1:], instances]
+
+
+def settled(system: Slow, between_s: float) -> tuple[float, int]:
+    """Runs of 2 s, so that 0.1 s are the limit; and how many were made."""
+    witness = Witness(system, system.now_ns)
+    found = settled_between_s(witness, TREES, [2.0] * 3, between_s, system.now_ns)
+    return found, len(witness.between_s)
+
+
+@pytest.mark.parametrize(
+    ("loads", "found"),
+    [
+        ([0.05], 0.05),
+        ([0.15] * 6 + [0.05], 0.05),  # two passes of five are disturbed
+        ([0.15] * 9 + [0.05], 0.15),
+        ([0.15], 0.15),
+    ],
+)
+def test_who_is_near_the_limit_is_asked_again(loads: list[float], found: float) -> None:
+    assert settled(Disturbed(*loads), 0.11) == (pytest.approx(found), 3 * N_PASSES_AGAIN)
+
+
+def test_who_is_asked_again_finds_nothing_that_it_kept() -> None:
+    assert settled(KeepsTwo(), 0.15)[0] == pytest.approx(0.15)
+
+
+@pytest.mark.parametrize("between_s", [0.01, 0.1, 0.2, 3.0])
+def test_who_is_not_near_is_not_asked_again(between_s: float) -> None:
+    assert settled(Disturbed(0.05), between_s) == (between_s, 0)
+
+
+def test_who_is_far_above_the_limit_is_not() -> None:
+    limit = most_between_s(1.0, 0.0)
+    assert limit == HIDDEN_SHARE
+    factors = (0.9, 1.0, 1.1, 1.9, NEAR, 3.0)
+    near = [is_near(factor * limit, 1.0, 0.0) for factor in factors]
+    assert near == [False, False, True, True, False, False]
 
 
 @pytest.mark.parametrize(

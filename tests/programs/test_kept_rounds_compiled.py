@@ -14,7 +14,9 @@ from harness.contracts.model import Model, ModelSizes, initial_weights
 from harness.contracts.system import RunSettings
 from harness.engine.backends.compiled.live import CompiledRounds
 from harness.engine.cpu_kernels import team as teams
+from harness.engine.kept_rounds import KeptRounds
 from harness.engine.live import LiveEngine
+from harness.engine.rows import next_round as codes
 from harness.interpreter import interpret
 from harness.machine.compiled import compiled
 from harness.machine.native import address_for_numbers
@@ -170,11 +172,20 @@ def test_a_clock_hears_of_all_phases(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(found.values()) < 1, "programs and decoding"
 
 
+def test_programs_and_rounds_mean_the_same_by_their_codes() -> None:
+    assert (writing.DONE, writing.UNDONE) == (codes.DONE, codes.MORE_RECORDED)
+
+
+def test_what_is_no_code_of_a_round_is_a_fault() -> None:
+    with pytest.raises(RuntimeError, match="no code of one"):
+        KeptRounds.take_over(None, 3, -99)  # type: ignore[arg-type]
+
+
 @pytest.mark.slow
 def test_python_comes_by_after_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal is heard there."""
     monkeypatch.setattr(writing, "MANY", 3)
-    monkeypatch.setattr(writing, "HEAD", writing.HEAD.replace(", 1000\n", ", 3\n"))
+    monkeypatch.setattr(writing, "HEAD", writing.HEAD.replace(", 100\n", ", 3\n"))
     adapter = warm(MODELS[0])
     programs = counted(monkeypatch, CompiledPrograms, "_called")
     adapter.run(NoClock())

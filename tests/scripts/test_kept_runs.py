@@ -47,6 +47,36 @@ def test_the_best_of_all_modes_is_the_peer() -> None:
     text = programs.tables({Workload("drnn", "infer", 256, 8): systems})
     assert "| drnn, 8 | 300 [300-300] | 200 [200-200] (dynet_plus_depth) | **1.50" in text
     assert "geometric mean 1.50 over 1 rows, least 1.50" in text
+    assert "Over the best of DyNet and PyTorch: geometric mean 1.50" in text
+    assert "| drnn, 8 | 2.00 [2.00-2.00] |  |  |" in text, "what has no record is blank"
+
+
+def test_the_best_of_all_peers_may_be_pytorch() -> None:
+    systems = {
+        "acrobat": rounds(300, 300),
+        "dynet": rounds(100, 100),
+        "torch_levels": rounds(400, 400),
+        "products": rounds(600, 600),
+    }
+    assert programs.best_peer(systems)[0] == "torch_levels"
+    text = programs.tables({Workload("drnn", "infer", 256, 8): systems})
+    assert "Over the best DyNet: geometric mean 3.00" in text
+    assert "Over the best of DyNet and PyTorch: geometric mean 0.75 over 1 rows, least 0.75" in text
+    assert "| drnn, 8 |  |  | 0.50 [0.50-0.50] |" in text, "a share of the products alone"
+
+
+def test_large_sizes_have_a_table_of_their_own() -> None:
+    systems = {"acrobat": rounds(2), "dynet": rounds(1)}
+    sizes = [("drnn", 512, 8), ("berxit", 768, 8), ("drnn", 256, 8), ("mv_rnn", 64, 64)]
+    run_of = {Workload(model, "infer", size, batch): systems for model, size, batch in sizes}
+    found = {
+        size: [(one.model, one.hidden_size) for one, _ in rows]
+        for size, rows in programs.by_size(run_of).items()
+    }
+    assert found == {
+        "small": [("drnn", 256), ("berxit", 768), ("mv_rnn", 64)],
+        "large": [("drnn", 512)],
+    }
 
 
 def test_rows_are_those_of_the_paper_small_mini_batches_first() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 from io import BytesIO
 from pathlib import Path
 
@@ -96,6 +97,19 @@ def test_where_inputs_and_records_lay_is_not_committed(choices: Choices) -> None
     assert kept.command == "bench -m data_root=data results_dir=results seed=1,2"
     assert kept.config["cache_dir"] == "results/.oracle"
     assert kept.trial_id == record.trial_id
+
+
+def test_a_long_table_is_packed(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    for n_lines in (10, 10_000):
+        table.write_text("system,value\n" + "a,1\n" * n_lines)
+        name, content = keep_reference.made_small(table)
+        if n_lines == 10:
+            assert (name, content) == ("table.csv", table.read_bytes())
+        else:
+            assert name == "table.csv.xz"
+            assert lzma.decompress(content) == table.read_bytes()
+            assert len(content) < table.stat().st_size / 6
 
 
 def test_a_folder_of_something_else_stays(

@@ -23,14 +23,14 @@ from plots.numbers.points import NOT_MEASURED, NOT_PLANNED
 from plots.numbers.presentation import read_presentation
 
 REFERENCE = ROOT / "results" / "reference"
-FOLDERS = sorted({path.parent for path in REFERENCE.rglob("*.xz")})
+FOLDERS = sorted({p.parent for name in (RECORDS, COUNTS) for p in REFERENCE.rglob(name)})
 DRAWN = [folder for folder in FOLDERS if (folder / "tables").exists()]  # others are records alone
 MOST_BYTES = 5 * 1000**2
 ALLOWED = re.compile(
     r"[^/]+/README\.md"
     r"|[^/]+/[^/]+/(README\.md|records\.jsonl\.xz|counts\.jsonl\.xz|records\.csv\.xz)"
-    r"|[^/]+/[^/]+/tables/[^/]+\.(md|csv)"
-    r"|[^/]+/[^/]+/figures/[^/]+\.(png|csv)"
+    r"|[^/]+/[^/]+/tables/[^/]+\.(md|csv|csv\.xz)"
+    r"|[^/]+/[^/]+/figures/[^/]+\.(png|csv|csv\.xz)"
 )
 
 
@@ -71,6 +71,17 @@ def lines_of(text: str) -> Counter[tuple[str, ...]]:
     )
 
 
+def unpacked_name(path: Path, folder: Path) -> str:
+    """What a table is called where it is drawn."""
+    return path.relative_to(folder).as_posix().removesuffix(".xz")
+
+
+def text_of(path: Path) -> str:
+    """A table, packed or not."""
+    content = path.read_bytes()
+    return (lzma.decompress(content) if path.suffix == ".xz" else content).decode()
+
+
 def rounded(text: str) -> str:
     """Numbers but for what another processor may round otherwise."""
     try:
@@ -106,20 +117,20 @@ def test_the_committed_numbers_are_drawn_again_from_the_packed_records(
     said = {"records": folder, "results_dir": tmp_path}
     said |= {"scale": folder.name} if folder.name in SCALES else {}
     found = drawable(said, os.environ)
-    committed = sorted([*folder.glob("tables/*.csv"), *folder.glob("figures/*.csv")])
+    committed = sorted(p for kind in ("tables", "figures") for p in folder.glob(f"{kind}/*.csv*"))
     artefacts = {
         f"{stem}.csv": name
         for name in found.parts
         for stem in read_presentation(name, found.choices.conf_dir).stems
     }
-    names = {path: artefacts[path.relative_to(folder).as_posix()] for path in committed}
+    names = {path: artefacts[unpacked_name(path, folder)] for path in committed}
     wanted = {path: name for path, name in names.items() if name in found.drawn}
     assert len(wanted) >= len(committed) - 3, "only what draws a mini-batch needs its data set"
     for name in sorted(set(wanted.values())):
         draw_held(name, found)
     for path in wanted:
-        drawn = tmp_path / path.relative_to(folder)
-        assert_equal(path.read_text(), drawn.read_text(), str(path.relative_to(ROOT)))
+        drawn = tmp_path / unpacked_name(path, folder)
+        assert_equal(text_of(path), drawn.read_text(), str(path.relative_to(ROOT)))
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: f"{path.parent.name}-{path.name}")

@@ -32,6 +32,7 @@ from harness.engine.lowering.staging import Staging, stage_program
 from harness.engine.lowering.uses import find_uses
 from harness.engine.switches import Switches
 from harness.errors import ConfigError
+from harness.values.precision import EXACT
 from harness.vertex.autodiff import Gradient, differentiate
 from harness.vertex.folding import FoldedTable, fold_tables
 from harness.vertex.operators import OPERATORS, Node
@@ -50,6 +51,9 @@ def lower(function: VertexFunction, switches: Switches, abilities: Abilities, tr
         function, tables = fold_tables(function)
     if not switches.fusion:
         abilities = abilities.without_fusion()
+    if switches.precision != EXACT or switches.blas != "auto":
+        # A library rearranges a parameter for every product that it is called for.
+        abilities = replace(abilities, largest_in_place=0)
     if not switches.gather_fusion:
         abilities = replace(abilities, reads_children=False, adds_to_children=False)
     plan_of = partial(_planned, switches=switches, abilities=abilities, train=train)

@@ -19,7 +19,7 @@ CODES = ("ENDED", "ROUND_ENDED", "ASKED", "MORE", "MORE_LOG", "MORE_ITEMS", "MOR
 ENDED, ROUND_ENDED, ASKED, MORE, MORE_LOG, MORE_ITEMS, MORE_FRAMES = range(len(CODES))
 # What became of a round that it had made by itself: all, or nothing yet. Else see who made it.
 DONE, UNDONE = 0, -1
-MANY = 1000  # rounds, after which Python comes by: a signal is heard there
+MANY = 100  # rounds, after which Python comes by: a signal is heard there
 # What it keeps in `state`, in this order, and takes from there.
 COUNTS = (
     *("n_log", "n", "n_items", "n_lists", "n_ready", "n_waiting", "n_free", "n_frames"),

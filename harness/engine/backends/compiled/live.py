@@ -104,8 +104,8 @@ class CompiledRounds(KeptRounds):
     def catch_up(self) -> dict[str, float]:
         """See KeptRounds."""
         spent = self.kept[whole.SPENT]
-        planning, running = spent.tolist()
-        if not planning:
+        planning, running = (max(int(n), 0) for n in spent)  # a counter may be set back
+        if not spent.any():
             return {}
         self._memory.planned_later(self._arrangement)
         spent.fill(0)

@@ -217,12 +217,17 @@ class Places:
         slot, column = divmod(ref.start, self.buffer(ref).width // n_slots)
         return f"{self.index(slots)}[{plus(f'(start + m) * {n_slots}', slot)}]", column
 
+    def _check_memory(self, ref: Ref) -> None:
+        if self.in_place(ref):
+            raise ValueError(f"{ref.buffer} has no memory; its rows are read one by one")
+
     def _n_slots(self, ref: Ref) -> int:
         slots = self.plan.gathered(ref.buffer)
         return 1 if slots is None else len(slots)
 
     def _gathered(self, ref: Ref) -> Place:
         """The children's rows themselves where they follow one another."""
+        self._check_memory(ref)
         slots, width = self.plan.gathered(ref.buffer), self.buffer(ref).width
         n_slots = 1 if slots is None else len(slots)
         self._fill(ref.buffer)
@@ -250,6 +255,7 @@ class Places:
             row, n = self.row(buffer), self.n(buffer.domain)
             rows = f"part({self.array_of(ref.buffer)}, {row}, {n})"
             return rows if is_whole else f"array_of({rows})[:{columns}]"
+        self._check_memory(ref)
         slots, width = self.plan.gathered(ref.buffer), self.buffer(ref).width
         n_slots = 1 if slots is None else len(slots)
         self._fill(ref.buffer)
