@@ -1,4 +1,4 @@
-"""What `bench experiment=NAME` measured is a table only once it is drawn: it says by which command."""
+"""What `bench experiment=NAME` measured is a table once it is drawn: it says how."""
 
 from __future__ import annotations
 
