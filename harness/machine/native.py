@@ -1,4 +1,4 @@
-"""Compiled functions that threads call by address, and the errors that they raise.
+"""Compiled functions that threads and compiled code call by address, and their errors.
 
 numba's own C callbacks take Python's lock to print an error, and then go on as if there were none.
 These are called as numba's compiled code calls itself (numba.core.callconv.CPUCallConv): what comes

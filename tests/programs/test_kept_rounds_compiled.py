@@ -184,7 +184,6 @@ def test_what_is_no_code_of_a_round_is_a_fault() -> None:
 @pytest.mark.slow
 def test_python_comes_by_after_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal is heard there."""
-    monkeypatch.setattr(writing, "MANY", 3)
     monkeypatch.setattr(writing, "HEAD", writing.HEAD.replace(", 100\n", ", 3\n"))
     adapter = warm(MODELS[0])
     programs = counted(monkeypatch, CompiledPrograms, "_called")
