@@ -25,7 +25,7 @@ from harness.planning.running import turn_on_machine
 from harness.records.measured import write_measured
 from harness.terminal.argument_parser import OneLineParser
 from harness.terminal.ending import USAGE, run_command
-from harness.terminal.in_a_run import measure_in_time, measurement, say_who
+from harness.terminal.in_a_run import measure_in_time, measurements, say_who
 
 COUNTER = "harness.commands.schedule"
 MOST_COUNTING_S = 24 * 3600.0
@@ -52,10 +52,7 @@ def _at_node(typed: Sequence[str]) -> int:
 
 
 def _measure(order: Order, done: Path, notice: Notice) -> int:
-    planned = [
-        [measurement(spec, order.results_dir, order.nodes) for spec in group]
-        for group in order.trials
-    ]
+    planned = [measurements(group, order.results_dir, order.nodes) for group in order.trials]
     plan = read_run_plan(Path(os.environ.get(VARIABLE, "")))
     who = f"a job of snakemake, {done}"
     none_refused = True

@@ -23,7 +23,7 @@ from harness.planning.run_plan import VARIABLE, read_run_plan
 from harness.records.measured import write_measured
 from harness.terminal.argument_parser import OneLineParser
 from harness.terminal.ending import USAGE, run_command
-from harness.terminal.in_a_run import measure_in_time, measurement, say_who
+from harness.terminal.in_a_run import measure_in_time, measurements, say_who
 from harness.trials.spec import TrialSpec
 
 
@@ -41,8 +41,8 @@ def _sitting(typed: Sequence[str]) -> int:
     parser.add_argument("--done", type=Path, required=True)
     given = parser.parse_args(typed)
     plan = read_run_plan(Path(os.environ.get(VARIABLE, "")))
-    specs = (TrialSpec.from_dict(values).with_round(given.round) for values in given.specs)
-    planned = [measurement(spec, given.results_dir) for spec in specs]
+    specs = [TrialSpec.from_dict(values).with_round(given.round) for values in given.specs]
+    planned = measurements(specs, given.results_dir)
     notice = Notice(given.results_dir)
     with turns({given.results_dir}, f"a sitting of snakemake, {given.done}", say_who):
         are_measured = [measure_in_time(one, plan, notice) for one in planned]

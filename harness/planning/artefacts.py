@@ -15,10 +15,12 @@ from harness.planning.claim_points import check_claims, comparisons
 from harness.planning.claims import Claim, read_claims
 from harness.planning.compose import Composer
 from harness.planning.counter import counting_sha256
-from harness.planning.grid import EXPERIMENT, Settings, expand, override_text
+from harness.planning.grid import EXPERIMENT, Grid, Settings, expand, override_text
+from harness.planning.kinds import read_systems
 from harness.planning.nodes import nodes_of
 from harness.planning.pipeline_places import setting
 from harness.planning.resolve import spec_from
+from harness.planning.screening import SCREENED, screening_of_all
 from harness.planning.sweep import Sweep
 from harness.planning.yaml_files import read_mapping
 from harness.records.record import path_of
@@ -96,15 +98,17 @@ def plan_artefact(name: str, choices: Choices, composer: Composer) -> tuple[Plan
     if grid.trials_of:
         return _trials_of(grid.trials_of, choices, composer)
     planned: dict[str, PlannedTrial] = {}
-    for trial in _planned(grid.settings, grid.rounds, choices, composer):
+    for trial in _planned(grid.settings, grid, choices, composer):
         planned.setdefault(trial.trial_id, trial)
     return tuple(planned.values())
 
 
 def _planned(
-    settings: Sequence[Settings], rounds: int, choices: Choices, composer: Composer
+    settings: Sequence[Settings], grid: Grid, choices: Choices, composer: Composer
 ) -> Iterator[PlannedTrial]:
     """Resolve points of a grid, with stand-ins for data sets that are not there."""
+    systems = read_systems(choices.conf_dir) if grid.screening else ()
+    screened = {system.name for system in systems if system.kind == SCREENED}
     extra = {"device": choices.device, "threads": choices.threads}
     places = {"data_root": choices.data_root, "results_dir": choices.results_dir}
     named = {str(one["dataset"]) for one in settings}
@@ -114,7 +118,10 @@ def _planned(
         # What an experiment says itself wins: some compare on the CPU wherever they run.
         texts = (override_text(key, value) for key, value in (extra | chosen).items())
         overrides = (*(setting(key, path) for key, path in places.items()), *texts)
-        yield PlannedTrial(spec_from(composer.plain(overrides)), chosen, overrides, rounds)
+        spec = spec_from(composer.plain(overrides))
+        if spec.system in screened:
+            spec = replace(spec, screening=grid.screening)
+        yield PlannedTrial(spec, chosen, overrides, grid.rounds)
 
 
 def plan_counts(name: str, choices: Choices) -> tuple[Sweep, ...]:
@@ -140,7 +147,7 @@ def _trials_of_claims(choices: Choices, composer: Composer) -> tuple[PlannedTria
         needed = [grid.settings[place] for place in places]
         trials += (
             replace(trial, settings={**trial.settings, EXPERIMENT: name})
-            for trial in _planned(needed, grid.rounds, choices, composer)
+            for trial in _planned(needed, grid, choices, composer)
         )
     return tuple(trials)
 
@@ -223,15 +230,21 @@ def _dataset_file(dataset: str, choices: Choices) -> dict[str, Any]:
 def measuring_order(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:
     """Each trial once, with the most rounds asked for; the systems of one point stand together.
 
+    It is screened where all who ask for it say so alike.
     So a slow change of the machine meets all systems of a point alike. In which order they come is
     drawn for each round: harness.planning.rounds.
     """
-    most: dict[str, PlannedTrial] = {}
+    asked: dict[str, list[PlannedTrial]] = {}
     for trial in trials:
-        known = most.get(trial.trial_id)
-        if known is None or trial.rounds > known.rounds:
-            most[trial.trial_id] = trial
-    return tuple(sorted(most.values(), key=_point_of))
+        asked.setdefault(trial.trial_id, []).append(trial)
+    return tuple(sorted(map(_for_all, asked.values()), key=_point_of))
+
+
+def _for_all(asked: Sequence[PlannedTrial]) -> PlannedTrial:
+    """What does for all who ask for a trial."""
+    most = max(asked, key=lambda trial: trial.rounds)
+    screening = screening_of_all(trial.spec.screening for trial in asked)
+    return replace(most, spec=replace(most.spec, screening=screening))
 
 
 def _point_of(trial: PlannedTrial) -> tuple[str, ...]:

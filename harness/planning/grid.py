@@ -6,7 +6,8 @@ Format of an experiment file (other keys, such as what to plot, are left to thei
     paper: Cavs (Xu et al., ATC 2018), Fig. 8 c    # required, one line
     scales:                                        # required, one entry per scale
       smoke:
-        rounds: 2                                  # fresh processes per trial, default 1
+        rounds: 6                                  # fresh processes per trial, default 1
+        screening: {rounds: 2, factor: 2}          # or left out: harness/planning/screening.py
         base:                                      # overrides of every trial of this scale
           model: tree_lstm
           timing.min_seconds: 0.2
@@ -49,13 +50,15 @@ from typing import Any
 
 from harness.errors import ConfigError
 from harness.planning.kinds import read_selection
+from harness.planning.screening import read_screening
 from harness.planning.sweep import Sweep, sweep_of
 from harness.planning.walks import Walk, read_walks
 from harness.planning.yaml_files import read_mapping
+from harness.trials.spec import Screening
 from harness.values.places import CONF_DIR
 
 SCALES = ("smoke", "medium", "paper")
-_SCALE_KEYS = {"rounds", "base", "blocks", "counts"}
+_SCALE_KEYS = {"rounds", "screening", "base", "blocks", "counts"}
 CLAIMS = "claims"  # in place of a scale: trials and counts that conf/claims names
 WALK, ALONG = "walk", "along"  # a block's keys in place of `system`
 TRIALS_OF = "trials_of"  # a scale's only key, in place of blocks and counts
@@ -69,6 +72,7 @@ Settings = Mapping[str, Any]  # override key -> value of one trial
 class Grid:
     """One artefact at one scale: its trials as override lists, each run in `rounds` rounds.
 
+    screening: which of its systems have fewer; None: none has.
     sweeps: batch counts that it takes from `bench-schedule`.
     of_claims: True where it has no points of its own, but those that conf/claims names.
     trials_of: experiments whose points it shows; it has none of its own then.
@@ -83,6 +87,7 @@ class Grid:
     sweeps: tuple[Sweep, ...] = ()
     of_claims: bool = False
     trials_of: tuple[str, ...] = ()
+    screening: Screening | None = None
 
     @property
     def overrides(self) -> tuple[tuple[str, ...], ...]:
@@ -134,6 +139,7 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
         names = _others(name, scale, chosen, conf_dir)
         return Grid(name, content["title"], content["paper"], scale, 1, (), trials_of=names)
     _check_scale(place, chosen)
+    rounds = chosen.get("rounds", 1)
     base = chosen.get("base") or {}
     blocks = [base | block for block in chosen.get("blocks", ())]
     walks = read_walks(name, content, conf_dir)
@@ -148,7 +154,8 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
         title=content["title"],
         paper=content["paper"],
         scale=scale,
-        rounds=chosen.get("rounds", 1),
+        rounds=rounds,
+        screening=read_screening(place, chosen.get("screening"), rounds),
         settings=tuple(settings),
         sweeps=tuple(sweep_of(place, one) for one in chosen.get("counts", ())),
     )

@@ -22,7 +22,15 @@ from harness.trials.spec import TrialSpec
 
 SCHEMA_VERSION = 1
 Status = Literal[
-    "ok", "oom", "timeout", "crash", "unsupported", "wrong_result", "bad_data", "other_machine"
+    "ok",
+    "oom",
+    "timeout",
+    "crash",
+    "unsupported",
+    "wrong_result",
+    "bad_data",
+    "other_machine",
+    "called_off",
 ]
 STATUSES = get_args(Status)
 

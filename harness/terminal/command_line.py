@@ -34,6 +34,7 @@ from harness.planning.resolve import MOST_ROUNDS, spec_of, specs_of
 from harness.planning.rounds import order_of_round
 from harness.planning.same_instances import shared_n_instances
 from harness.planning.schema import register_schema
+from harness.planning.screening import fields_of
 from harness.planning.typed_words import check_typed
 from harness.records.output_paths import Output, check_suffix, check_writable
 from harness.records.record import is_record, record_path
@@ -153,7 +154,8 @@ def plan(jobs: Sequence[Job], arguments: Sequence[str]) -> list[Measurement]:
         )
     for folder in dict.fromkeys(one.folder for one in unique):
         check_writable(folder)
-    return unique
+    fields = fields_of([one.spec for one in unique])
+    return [replace(one, field=field) for one, field in zip(unique, fields, strict=True)]
 
 
 def measure_same_instances(jobs: Sequence[Job]) -> None:
@@ -208,9 +210,12 @@ def experiment_trials(
         raise ConfigError(
             f"experiment={name} counts and times nothing; snakemake draw_{name} makes it"
         )
-    specs = list(specs_of([trial.overrides for trial in trials], extra).values())
+    specs: dict[str, TrialSpec] = {}
+    for trial in trials:
+        for trial_id, spec in specs_of([trial.overrides], extra).items():
+            specs.setdefault(trial_id, replace(spec, screening=trial.spec.screening))
     planned = max(trial.rounds for trial in trials)
-    return specs, planned if rounds is None else rounds
+    return list(specs.values()), planned if rounds is None else rounds
 
 
 def _passed_on(overrides: Sequence[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from harness.planning.at_work import Notice
 from harness.planning.durations import words_of
 from harness.planning.nodes import Nodes
 from harness.planning.run_plan import RunPlan
+from harness.planning.screening import fields_of
 from harness.records.record import path_of, read_record, trial_of
 from harness.terminal.ending import complain
 from harness.terminal.measurement import Measurement, measure_all
@@ -21,17 +23,23 @@ GRACE_S = 60.0  # of a trial, beside its limit: its process starts and ends
 TERMINAL = 3  # the descriptor that the pipeline opens for it
 
 
-def measurement(spec: TrialSpec, results_dir: Path, nodes: Nodes | None = None) -> Measurement:
-    """What a run measures of a trial's round; nodes: what the machine has to be."""
-    return Measurement(
-        spec=spec,
-        results_dir=results_dir,
-        path=path_of(results_dir, spec.trial_id, spec.round),
-        log=results_dir / "logs" / f"{spec.trial_id}.r{spec.round}.log",
-        force=False,
-        records_bad_data=True,
-        nodes=nodes,
-    )
+def measurements(
+    specs: Sequence[TrialSpec], results_dir: Path, nodes: Nodes | None = None
+) -> list[Measurement]:
+    """What a run measures together of trials' rounds; nodes: what the machine has to be."""
+    return [
+        Measurement(
+            spec=spec,
+            results_dir=results_dir,
+            path=path_of(results_dir, spec.trial_id, spec.round),
+            log=results_dir / "logs" / f"{spec.trial_id}.r{spec.round}.log",
+            force=False,
+            records_bad_data=True,
+            nodes=nodes,
+            field=field,
+        )
+        for spec, field in zip(specs, fields_of(specs), strict=True)
+    ]
 
 
 def say_who(line: str) -> None:

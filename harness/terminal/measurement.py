@@ -12,6 +12,7 @@ from harness.machine.facts import describe_machine
 from harness.measuring.launch import record_unmeasured, run_tracer, run_worker
 from harness.measuring.turns import turns
 from harness.planning.nodes import Nodes
+from harness.planning.screening import Field, why_called_off
 from harness.records.output_paths import check_room
 from harness.records.record import Record, find_record
 from harness.records.watched_folders import WatchedFolders
@@ -29,7 +30,7 @@ class Measurement:
     """One trial's round to be measured, and where its record goes.
 
     results_dir: the folder that runs take turns on. nodes: what the machine has to be; None: any.
-    trace: where a timeline goes, if one is wanted.
+    trace: where a timeline goes, if one is wanted. field: those that it is screened with.
     """
 
     spec: TrialSpec
@@ -40,6 +41,7 @@ class Measurement:
     records_bad_data: bool
     nodes: Nodes | None = None
     trace: Path | None = None
+    field: Field | None = None
 
     @property
     def folder(self) -> Path:
@@ -144,5 +146,8 @@ def measure_or_keep(
     fault = None if one.nodes is None else one.nodes.why_not(describe_machine())
     if fault is not None:
         return record_unmeasured(one.spec, one.path, "other_machine", fault), False
+    why = why_called_off(one.field, one.spec.round, one.results_dir)
+    if why is not None:
+        return record_unmeasured(one.spec, one.path, "called_off", why), False
     keeps = one.records_bad_data
     return run_worker(one.spec, one.path, one.log, records_bad_data=keeps, hear=hear), False

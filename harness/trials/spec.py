@@ -29,6 +29,7 @@ from harness.values.precision import EXACT, PRECISIONS
 MODES = ("train", "infer")
 DEVICES = ("cpu", "cuda")
 DEFAULT_ORDER = "shuffled"
+LARGEST_FACTOR = 1e6  # between the speeds of two systems
 # How a worker says that the configuration, or the data, is wrong: EX_USAGE, EX_DATAERR of sysexits.
 USAGE_EXIT, DATA_EXIT, OUTPUT_EXIT = 64, 65, 66
 BAD_DATA = ("refuse", "record")  # what becomes of a trial on unusable data
@@ -108,12 +109,28 @@ class Limits:
         check_count("limits.memory_bytes", self.memory_bytes, 0, LARGEST_MEMORY_BYTES)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screening:
+    """When a trial is measured no further: far behind those that it is screened with.
+
+    rounds: the first ones, which decide. factor: how many times as long as the fastest it took in
+    each of them. Raises ConfigError for a value out of range.
+    """
+
+    rounds: int
+    factor: float
+
+    def __post_init__(self) -> None:
+        _check_counts(self, 1, "rounds", above="screening.")
+        check_number("screening.factor", self.factor, 1, LARGEST_FACTOR)
+
+
 @dataclass(frozen=True, kw_only=True)  # without slots: it remembers its trial_id
 class TrialSpec:
     """One trial's round with everything resolved; raises ConfigError for a value out of range.
 
-    `python`, `data_root`, `limits`, `round` and `command` do not change the work and are no part of
-    its identity, nor is `learning` where the policy is not learned; everything else is.
+    `python`, `data_root`, `limits`, `screening`, `round` and `command` do not change the work and
+    are no part of its identity, nor is `learning` where the policy is not learned; all else is.
     """
 
     system: str
@@ -139,6 +156,7 @@ class TrialSpec:
     learning: LearningSettings = field(default_factory=LearningSettings)
     timing: Timing = field(default_factory=Timing)
     limits: Limits = field(default_factory=Limits)
+    screening: Screening | None = None  # None: all its rounds are measured
     round: int = 0
     python: str | None = None  # None: the interpreter that asks
     data_root: str = "data"
@@ -223,8 +241,12 @@ class TrialSpec:
         plain["timing"] = Timing(**plain.get("timing", {}))
         plain["limits"] = Limits(**plain.get("limits", {}))
         plain["learning"] = LearningSettings(**plain.get("learning", {}))
+        if plain.get("screening") is not None:
+            plain["screening"] = Screening(**plain["screening"])
         return cls(**plain)
 
 
 _LATER_CHOICES = ("n_instances", "max_warmup", "max_warmup_s")  # of timing, as with order
-_NOT_IDENTITY = frozenset({"python", "limits", "round", "data_root", "cache_dir", "command"})
+_NOT_IDENTITY = frozenset(
+    {"python", "limits", "screening", "round", "data_root", "cache_dir", "command"}
+)

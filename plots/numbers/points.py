@@ -18,10 +18,14 @@ NOT_MEASURED, NOT_PLANNED, NOT_SEPARABLE = "missing", "not run", "not told"
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One trial of a grid with the records of its rounds (None: no record was found)."""
+    """One trial of a grid with the records of its rounds (None: no record was found).
+
+    is_called_off: whether rounds are no part of it, in which it was too far behind to go on.
+    """
 
     settings: Settings
     records: tuple[Record | None, ...]
+    is_called_off: bool = False
 
     @property
     def status(self) -> str:

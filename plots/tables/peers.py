@@ -101,6 +101,7 @@ def table_of(artefact: Artefact, comparison: str) -> Table:
             f"Speed-up: that of {artefact.label(base)} over the system{notes}.",
             *ceiling_notes(artefact, _shares(artefact, comparison)),
             *_left_out(artefact, comparison),
+            *_not_yet(artefact),
             *notes_of(artefact, comparison),
         ),
     )
@@ -115,6 +116,11 @@ def _shares(artefact: Artefact, comparison: str) -> Iterator[Measured]:
 def _left_out(artefact: Artefact, comparison: str) -> tuple[str, ...]:
     missing = peers_left_out(artefact) if comparison == SYSTEMS else ()
     return (f"Peers without a trial at this scale: {', '.join(missing)}.",) if missing else ()
+
+
+def _not_yet(artefact: Artefact) -> tuple[str, ...]:
+    missing = _planned(artefact).keys() - settings_of(artefact).keys()
+    return (f"Not measured yet: {', '.join(sorted(missing))}.",) if missing else ()
 
 
 def peers_left_out(artefact: Artefact) -> tuple[str, ...]:
@@ -184,11 +190,18 @@ def best_peers_of(artefact: Artefact) -> dict[str, BestPeer | None]:
 
 
 def settings_of(artefact: Artefact) -> dict[str, Settings]:
-    """Those groups of columns that have a trial at this scale."""
-    chosen: Mapping[str, Settings] = artefact.presentation.show["settings"]
+    """Those groups of columns that have a trial at this scale, and a record where any has one."""
+    planned = _planned(artefact)
     return {
-        words: settings for words, settings in chosen.items() if _find(artefact, None, settings)
-    }
+        words: settings
+        for words, settings in planned.items()
+        if any(any(point.records) for point in points_with(artefact, settings))
+    } or planned
+
+
+def _planned(artefact: Artefact) -> dict[str, Settings]:
+    chosen: Mapping[str, Settings] = artefact.presentation.show["settings"]
+    return {words: at for words, at in chosen.items() if points_with(artefact, at)}
 
 
 def quantities_of(artefact: Artefact, comparison: str) -> tuple[str, ...]:

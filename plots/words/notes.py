@@ -156,10 +156,15 @@ def statistics_note(artefact: Artefact) -> str:
     rounds = [len(point.records) for point in artefact.points] or [0]
     if max(rounds) < 2:
         return "One round in a fresh process per trial: no range."
+    fewer = (
+        f" Fewer than {max(rounds)}: of peers far behind the fastest, which were called off."
+        if any(point.is_called_off for point in artefact.points)
+        else ""
+    )
     return (
         f"Median of {span(rounds)} rounds, each in a fresh process, rounds interleaved over all"
         f" systems, whose order is drawn anew in each; error bars, brackets and CSV:"
-        f" {ends_words(rounds)}. Ratios: of the two systems in each round, then over rounds."
+        f" {ends_words(rounds)}. Ratios: of the two systems in each round, then over rounds.{fewer}"
     )
 
 

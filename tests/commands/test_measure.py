@@ -14,9 +14,9 @@ from harness.planning.artefacts import choices_from, plan_artefact
 from harness.planning.compose import Composer
 from harness.planning.run_plan import VARIABLE, RunPlan
 from harness.records.measured import sitting_path
-from harness.records.record import path_of, read_record
+from harness.records.record import Record, path_of, read_record, write_record
 from harness.terminal import in_a_run
-from harness.trials.spec import TrialSpec
+from harness.trials.spec import Screening, TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
 
@@ -126,3 +126,36 @@ def test_what_would_end_too_late_is_left_for_the_next_run(
     monkeypatch.delenv(VARIABLE)
     assert measure.main(typed(tmp_path, spec, short)) == 0
     assert len(named_in(done_file(tmp_path))) == 2
+
+
+def test_who_is_far_behind_is_called_off_with_the_reason(
+    make_spec: MakeSpec,
+    make_record: Callable[..., Record],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    screening = Screening(rounds=2, factor=1.5)
+    quick = make_spec(screening=screening)
+    slow = make_spec(screening=screening, system="slow")
+    ours = make_spec(system="ours")
+    for spec, samples in ((quick, (0.1, 0.1)), (slow, (0.5, 0.5)), (ours, (0.5, 0.5))):
+        for round_ in range(2):
+            record = make_record(spec.with_round(round_), samples_s=samples)
+            write_record(path_of(tmp_path, spec.trial_id, round_), record)
+    command = typed(tmp_path, quick, slow, ours, round_=2)
+    assert measure.main(command) == 0
+    found = {
+        spec.system: read_record(path_of(tmp_path, spec.trial_id, 2))
+        for spec in (quick, slow, ours)
+    }
+    assert {name: record.status for name, record in found.items()} == {
+        "fake": "ok",
+        "slow": "called_off",
+        "ours": "ok",
+    }
+    reason = "at least 5.0 times as slow as fake in each of the first 2 rounds"
+    assert found["slow"].reason == reason
+    assert f"called_off: {reason}" in "".join(capfd.readouterr())
+    before = path_of(tmp_path, slow.trial_id, 2).read_bytes()
+    assert measure.main(command) == 0  # it stands
+    assert path_of(tmp_path, slow.trial_id, 2).read_bytes() == before

@@ -75,7 +75,7 @@ def changed(**smoke: object) -> dict[str, Any]:
         (changed(blocks=["system=vertex"]), "a block maps keys to values"),
         (changed(rounds=0), "rounds=0"),
         (changed(rounds="many"), "rounds=many"),
-        (changed(blcks=[]), "only base, blocks, counts, rounds are allowed"),
+        (changed(blcks=[]), "only base, blocks, counts, rounds, screening are allowed"),
     ],
 )
 def test_a_wrong_file_is_named(tmp_path: Path, content: object, words: str) -> None:

@@ -1,0 +1,71 @@
+"""Peers that were called off: their numbers stand on the rounds that they have, and say so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.planning.artefacts import Choices, PlannedTrial, plan_artefact
+from harness.planning.compose import Composer
+from plots.numbers.artefact import Artefact
+from plots.numbers.gather import gather, until_called_off
+from plots.tables.peers import table_of
+from tests.support.made_up_records import write_made_up_records
+from tests.support.plain_records import plain_record
+
+HEADLINE = "headline_seq2seq"
+SLOW = "dynet_depth"
+
+
+def test_only_rounds_at_the_end_are_no_part_of_a_trial() -> None:
+    off = {"status": "called_off", "reason": "far behind"}
+    good, gone = plain_record(0), plain_record(1, off)
+    assert until_called_off((good, good, gone, gone)) == (good, good)
+    assert until_called_off((good, gone, good)) == (good, gone, good)
+    assert until_called_off((good, gone, None)) == (good, gone, None)
+    assert until_called_off((gone,)) == ()
+    assert until_called_off(()) == ()
+
+
+def drawn(choices: Choices, composer: Composer, *, is_called_off: bool) -> Artefact:
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        if is_called_off and trial.settings["system"] == SLOW and round_ >= 2:
+            return {"status": "called_off", "reason": "far behind", "samples_s": ()}
+        return {}
+
+    trials = plan_artefact(HEADLINE, choices, composer)
+    write_made_up_records(trials, choices, change)
+    return gather(HEADLINE, choices, trials)
+
+
+@pytest.mark.slow
+def test_a_table_says_on_how_many_rounds_it_stands(choices: Choices, composer: Composer) -> None:
+    paper = replace(choices, scale="paper")
+    artefact = drawn(paper, composer, is_called_off=True)
+    points = {p.settings["system"]: p for p in artefact.points if p.settings["mode"] == "infer"}
+    assert (len(points[SLOW].records), len(points["vertex"].records)) == (2, 6)
+    assert points[SLOW].status == "ok"
+    table = table_of(artefact, "systems")
+    row = dict(table.rows)[artefact.label(SLOW)]
+    assert row[0].text.replace(",", "").isdigit()
+    (note,) = [note for note in table.notes if note.startswith("Median of")]
+    assert note.startswith("Median of 2 to 6 rounds")
+    assert "Fewer than 6: of peers far behind the fastest, which were called off." in note
+    whole = table_of(drawn(paper, composer, is_called_off=False), "systems")
+    assert not any("called off" in note for note in whole.notes)
+
+
+@pytest.mark.slow
+def test_a_setting_without_a_record_is_named_and_has_no_columns(
+    choices: Choices, composer: Composer
+) -> None:
+    paper = replace(choices, scale="paper")
+    trials = plan_artefact(HEADLINE, paper, composer)
+    write_made_up_records(
+        trials, paper, lambda trial, _: {} if trial.settings["mode"] == "infer" else None
+    )
+    table = table_of(gather(HEADLINE, paper, trials), "systems")
+    assert {column.group for column in table.columns} == {"inference"}
+    assert "Not measured yet: training." in table.notes
