@@ -15,9 +15,9 @@ from harness.planning.yaml_files import read_mapping
 from harness.records.beside import rounds_seen_together
 from plots.numbers.artefact import Artefact
 from plots.numbers.comparable import check_one_table
-from plots.numbers.points import Point
+from plots.numbers.points import Point, point_of
 from plots.numbers.presentation import read_presentation
-from plots.numbers.sources import ResultsFolder, Rounds, Source
+from plots.numbers.sources import ResultsFolder, Source
 
 
 def gather(
@@ -34,11 +34,9 @@ def gather(
     Raises RecordError for a damaged record, and where two records may not share a table.
     """
     source = source or ResultsFolder(choices.results_dir)
-    planned = source.rounds(trials)
-    found = rounds_seen_together([until_called_off(rounds) for rounds in planned])
+    found = rounds_seen_together(source.rounds(trials))
     points = tuple(
-        Point(trial.settings, measured, is_called_off=len(measured) < len(rounds))
-        for trial, rounds, measured in zip(trials, planned, found, strict=True)
+        point_of(trial.settings, rounds) for trial, rounds in zip(trials, found, strict=True)
     )
     for group in _tables_of(points):
         check_one_table(record for one in group for record in one.records if record is not None)
@@ -56,14 +54,6 @@ def gather(
         conf_dir=choices.conf_dir,
         claims=read_claims(choices.conf_dir) if of_claims else (),
     )
-
-
-def until_called_off(rounds: Rounds) -> Rounds:
-    """Rounds without those at the end that a trial was too far behind for."""
-    statuses = [None if record is None else record.status for record in rounds]
-    while statuses and statuses[-1] == "called_off":
-        statuses.pop()
-    return rounds[: len(statuses)]
 
 
 def _tables_of(points: Sequence[Point]) -> list[list[Point]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from harness.planning.grid import Settings
+from harness.records.beside import Rounds
 from harness.records.record import Record
 from harness.records.stats import Summary, paired_ratios, summarise
 from plots.numbers.rates import flop_per_byte, gbyte_per_s, gflop_per_s, graph_ms
@@ -48,6 +49,14 @@ class Point:
             if r is not None and r.versions.get(fact, "").startswith(beginning)
         }
         return tuple(sorted({*self.warnings, *builds}))
+
+
+def point_of(settings: Settings, rounds: Rounds) -> Point:
+    """A trial with those of its rounds that count: none at the end that it was called off for."""
+    statuses = [None if record is None else record.status for record in rounds]
+    while statuses and statuses[-1] == "called_off":
+        statuses.pop()
+    return Point(settings, rounds[: len(statuses)], is_called_off=len(statuses) < len(rounds))
 
 
 def epoch_s(record: Record, n_instances: int) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.contracts.options import in_word
 from harness.records.record import Record
-from plots.numbers.points import Point
+from plots.numbers.points import Point, point_of
 
 # What two trials of one workload have alike; slow systems may be timed over fewer passes.
 ALIKE: tuple[str, ...] = (
@@ -46,7 +46,7 @@ def _points(records: Sequence[Record]) -> list[Point]:
         found.setdefault((trial.system, trial.policy, options), {})[trial.round] = record
     firsts = [next(iter(rounds.values())) for rounds in found.values()]
     return [
-        Point(
+        point_of(
             {"system": system, "policy": policy, "options": _apart(first, firsts)},
             tuple(rounds[k] for k in sorted(rounds)),
         )

@@ -10,8 +10,10 @@ import pytest
 from harness.planning.artefacts import Choices, PlannedTrial, plan_artefact
 from harness.planning.compose import Composer
 from plots.numbers.artefact import Artefact
-from plots.numbers.gather import gather, until_called_off
+from plots.numbers.gather import gather
+from plots.numbers.points import Point, point_of
 from plots.tables.peers import table_of
+from plots.words.workloads import by_workload
 from tests.support.made_up_records import write_made_up_records
 from tests.support.plain_records import plain_record
 
@@ -19,14 +21,24 @@ HEADLINE = "headline_seq2seq"
 SLOW = "dynet_depth"
 
 
+OFF = {"status": "called_off", "reason": "far behind"}
+
+
 def test_only_rounds_at_the_end_are_no_part_of_a_trial() -> None:
-    off = {"status": "called_off", "reason": "far behind"}
-    good, gone = plain_record(0), plain_record(1, off)
-    assert until_called_off((good, good, gone, gone)) == (good, good)
-    assert until_called_off((good, gone, good)) == (good, gone, good)
-    assert until_called_off((good, gone, None)) == (good, gone, None)
-    assert until_called_off((gone,)) == ()
-    assert until_called_off(()) == ()
+    good, gone = plain_record(0), plain_record(1, OFF)
+    assert point_of({}, (good, good, gone, gone)) == Point({}, (good, good), is_called_off=True)
+    assert point_of({}, (gone,)) == Point({}, (), is_called_off=True)
+    for whole in [(good, gone, good), (good, gone, None), (good, good), ()]:
+        assert point_of({}, whole) == Point({}, whole, is_called_off=False)
+
+
+def test_bench_ranks_who_was_called_off_by_the_rounds_that_it_has() -> None:
+    slow = [plain_record(round_, {"instances_per_s": 10.0}, system="slow") for round_ in range(2)]
+    slow += [plain_record(round_, OFF, system="slow") for round_ in range(2, 4)]
+    quick = [plain_record(round_, {"instances_per_s": 90.0}, system="quick") for round_ in range(4)]
+    ((_, points),) = by_workload([*slow, *quick])
+    found = {point.settings["system"]: (point.status, len(point.records)) for point in points}
+    assert found == {"slow": ("ok", 2), "quick": ("ok", 4)}
 
 
 def drawn(choices: Choices, composer: Composer, *, is_called_off: bool) -> Artefact:
