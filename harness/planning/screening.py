@@ -3,7 +3,8 @@
 Six rounds tell of a system three times behind what two tell, and such systems take most of the time
 that an artefact takes. An experiment says `screening: {rounds: 2, factor: 2}` at a scale: its
 frameworks that in each of the first two rounds took at least twice as long as the fastest one of
-their point have no more rounds; a record in place of each says so.
+their point have no more rounds; a record in place of each says so. Who reached a limit of time or memory
+has none either: a number stands on all rounds, so that there will be none.
 
 Candidates that lose are dropped as in racing (Maron & Moore, Hoeffding races, NIPS 1993), by a
 factor that no spread over rounds makes up for in place of a bound.
@@ -52,17 +53,19 @@ class Field:
     trial_id: str
     running: tuple[str, ...]
 
-    def why_called_off(self, read_round: ReadRound) -> str | None:
-        """In words, why the trial is measured no further; None: it goes on.
+    def why_called_off(self, read_round: ReadRound, round_: int) -> str | None:
+        """In words, why the trial is not measured in a round; None: it is.
 
-        Where a record lacks nothing is known, and so it goes on.
+        Where a record lacks nothing is known, and so it is measured.
         """
-        first = range(self.screening.rounds)
-        own = [read_round(self.trial_id, round_) for round_ in first]
-        statuses = {record.status if record else None for record in own}
-        if len(statuses) == 1 and statuses <= LIMITED:
-            return f"{statuses.pop()} in each of the first {self.screening.rounds} rounds"
-        fastest = [self._fastest(read_round, round_) for round_ in first]
+        first = range(min(round_, self.screening.rounds))
+        own = [read_round(self.trial_id, one) for one in first]
+        for one, record in enumerate(own):
+            if record is not None and record.status in LIMITED:
+                return f"{record.status} in round {one}"
+        if round_ < self.screening.rounds:
+            return None
+        fastest = [self._fastest(read_round, one) for one in first]
         times = [_times(record, best) for record, best in zip(own, fastest, strict=True)]
         if any(one is None or one < self.screening.factor for one in times):
             return None
@@ -105,9 +108,13 @@ def fields_of(specs: Sequence[TrialSpec]) -> list[Field | None]:
 
 def why_called_off(field: Field | None, round_: int, results_dir: Path) -> str | None:
     """In words, why a trial's round is not measured, by the records in a folder; None: it is."""
-    if field is None or round_ < field.screening.rounds:
+    if field is None:
         return None
-    return field.why_called_off(lambda trial_id, r: find_record(path_of(results_dir, trial_id, r)))
+
+    def read_round(trial_id: str, one: int) -> Record | None:
+        return find_record(path_of(results_dir, trial_id, one))
+
+    return field.why_called_off(read_round, round_)
 
 
 def screening_of_all(wanted: Iterable[Screening | None]) -> Screening | None:

@@ -37,11 +37,11 @@ def record_of(system: str, round_: int, speed: float | None) -> Record:
     return plain_record(round_, {"instances_per_s": speed}, system=system)
 
 
-def why(system: str, speeds: Speeds, screening: Screening = TWICE) -> str | None:
+def why(system: str, speeds: Speeds, screening: Screening = TWICE, round_: int = 2) -> str | None:
     def read_round(name: str, round_: int) -> Record | None:
         return record_of(name, round_, speeds[name][round_]) if speeds[name] else None
 
-    return Field(screening, system, tuple(speeds)).why_called_off(read_round)
+    return Field(screening, system, tuple(speeds)).why_called_off(read_round, round_)
 
 
 def test_who_is_far_behind_in_each_of_the_first_rounds_is_called_off() -> None:
@@ -60,8 +60,15 @@ def test_one_good_round_is_enough_to_go_on() -> None:
 def test_who_has_no_number_holds_nobody_back() -> None:
     speeds: Speeds = {"failed": [None, None], "alone": [10, 10]}
     assert why("alone", speeds) is None
-    assert why("failed", speeds) == "timeout in each of the first 2 rounds"
-    assert why("failed", {"failed": [None, 5], "alone": [10, 10]}) is None
+
+
+def test_who_reached_a_limit_once_will_have_no_number_and_is_called_off() -> None:
+    speeds: Speeds = {"failed": [None, 20], "late": [20, None], "alone": [10, 10]}
+    assert why("failed", speeds, round_=0) is None
+    assert why("failed", speeds, round_=1) == "timeout in round 0"
+    assert why("late", speeds, round_=1) is None
+    assert why("late", speeds, round_=5) == "timeout in round 1"
+    assert why("alone", speeds, round_=5) is None
 
 
 def test_without_records_of_the_first_rounds_all_go_on() -> None:
