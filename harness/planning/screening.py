@@ -3,8 +3,8 @@
 Six rounds tell of a system three times behind what two tell, and such systems take most of the time
 that an artefact takes. An experiment says `screening: {rounds: 2, factor: 2}` at a scale: its
 frameworks that in each of the first two rounds took at least twice as long as the fastest one of
-their point have no more rounds; a record in place of each says so. Who reached a limit of time or memory
-has none either: a number stands on all rounds, so that there will be none.
+their point have no more rounds; a record in place of each says so. Nor has who reached a limit of
+time or memory: a number stands on all rounds, so that there will be none.
 
 Candidates that lose are dropped as in racing (Maron & Moore, Hoeffding races, NIPS 1993), by a
 factor that no spread over rounds makes up for in place of a bound.
@@ -58,14 +58,14 @@ class Field:
 
         Where a record lacks nothing is known, and so it is measured.
         """
-        first = range(min(round_, self.screening.rounds))
-        own = [read_round(self.trial_id, one) for one in first]
-        for one, record in enumerate(own):
+        earlier = [read_round(self.trial_id, one) for one in range(round_)]
+        for one, record in enumerate(earlier):
             if record is not None and record.status in LIMITED:
                 return f"{record.status} in round {one}"
         if round_ < self.screening.rounds:
             return None
-        fastest = [self._fastest(read_round, one) for one in first]
+        own = earlier[: self.screening.rounds]
+        fastest = [self._fastest(read_round, one) for one in range(len(own))]
         times = [_times(record, best) for record, best in zip(own, fastest, strict=True)]
         if any(one is None or one < self.screening.factor for one in times):
             return None

@@ -39,7 +39,7 @@ def record_of(system: str, round_: int, speed: float | None) -> Record:
 
 def why(system: str, speeds: Speeds, screening: Screening = TWICE, round_: int = 2) -> str | None:
     def read_round(name: str, round_: int) -> Record | None:
-        return record_of(name, round_, speeds[name][round_]) if speeds[name] else None
+        return record_of(name, round_, speeds[name][round_]) if speeds[name][round_:] else None
 
     return Field(screening, system, tuple(speeds)).why_called_off(read_round, round_)
 
@@ -63,12 +63,12 @@ def test_who_has_no_number_holds_nobody_back() -> None:
 
 
 def test_who_reached_a_limit_once_will_have_no_number_and_is_called_off() -> None:
-    speeds: Speeds = {"failed": [None, 20], "late": [20, None], "alone": [10, 10]}
+    speeds: Speeds = {"failed": [None, 15], "late": [15, 15, None], "alone": [10, 10, 10]}
     assert why("failed", speeds, round_=0) is None
     assert why("failed", speeds, round_=1) == "timeout in round 0"
-    assert why("late", speeds, round_=1) is None
-    assert why("late", speeds, round_=5) == "timeout in round 1"
-    assert why("alone", speeds, round_=5) is None
+    assert why("late", speeds, round_=2) is None
+    assert why("late", speeds, round_=3) == "timeout in round 2"
+    assert why("alone", speeds, round_=3) is None
 
 
 def test_without_records_of_the_first_rounds_all_go_on() -> None:
