@@ -18,10 +18,10 @@ from plots.tables.answers import Answer, answers_of
 Cells = Sequence[str]
 
 REFERENCE = ROOT / "results" / "reference"
-# All rows of a headline are of the first folder that has any.
+# A workload's row is of the first folder that has it.
 FOLDERS = (
+    REFERENCE / "amd-epyc-2cpu-2026-11-24" / "paper",
     REFERENCE / "amd-epyc-2cpu-2026-11-23" / "paper",
-    REFERENCE / "amd-epyc-2cpu-2026-11-23" / "headlines",
     REFERENCE / "amd-epyc-2cpu" / "medium",
 )
 
@@ -50,19 +50,17 @@ def cpu_words(name: str) -> str:
 def rows_of(
     folders: Sequence[Path], row_of: Callable[[Answer, Sitting], Cells | None]
 ) -> list[Cells]:
-    """A row for each workload that has one, from the first folder that has any of its headline.
+    """A row for each workload that has one, from the first folder that has it, headlines by name.
 
     row_of: the cells of a workload of a sitting; None where a number is missing for it.
     """
-    found: dict[str, list[Cells]] = {}
+    found: dict[str, dict[str, Cells]] = {}
     for folder in folders:
-        of_folder: dict[str, list[Cells]] = {}
         artefact, sitting = answers(folder)
         for one in answers_of(artefact):
             if row := row_of(one, sitting):
-                of_folder.setdefault(one.task, []).append(row)
-        found = of_folder | found
-    return [row for rows in found.values() for row in rows]
+                found.setdefault(one.task, {}).setdefault(one.workload, row)
+    return [row for task in sorted(found) for row in found[task].values()]
 
 
 def markdown(columns: Cells, rows: Iterable[Cells]) -> str:

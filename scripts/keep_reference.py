@@ -59,18 +59,29 @@ def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> li
     with tempfile.TemporaryDirectory() as drawn:
         config = {"records": folder, "results_dir": drawn, "data_root": flags.data_root}
         found = drawable(config | {"scale": flags.scale}, os.environ)
-        parts = found.drawn.items()
-        names = [n for n, part in parts if flags.partial or len(part.seen) >= part.n_missing]
-        if not names:
-            raise ConfigError(f"no artefact has most of its records in {folder}; say --partial")
+        names = _kept_artefacts(found, flags)
         for name in names:
             draw_held(name, found)
         _replace_drawings(Path(drawn), folder)
         sheets = [json.loads(Path(drawn, f"artefacts/{n}.json").read_text()) for n in names]
     replace_whole(folder / "README.md", readme_of(found, folder, sheets))
     left_out = [name for name in found.drawn if name not in names]
-    note = f"left out, since most records are missing (--partial keeps them): {', '.join(left_out)}"
+    note = f"left out (--partial or --only keeps them): {', '.join(left_out)}"
     return [*words, *found.lines, *([note] if left_out else [])]
+
+
+def _kept_artefacts(found: Drawable, flags: argparse.Namespace) -> list[str]:
+    """Those that were named, else those that the records have most of."""
+    parts = found.drawn
+    if unknown := [name for name in flags.only if name not in parts]:
+        raise ConfigError(
+            f"--only names {', '.join(unknown)}, which no record is of; there are"
+            f" {', '.join(parts)}"
+        )
+    names = [n for n, part in parts.items() if flags.partial or len(part.seen) >= part.n_missing]
+    if not flags.only and not names:
+        raise ConfigError(f"no artefact has most of its records in {found.place}; say --partial")
+    return flags.only or names
 
 
 def without_places(record: Record) -> Record:
@@ -186,6 +197,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="keep artefacts of which most records are missing, too",
     )
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="artefacts to keep")
     return parser.parse_args(arguments)
 
 

@@ -86,12 +86,12 @@ def test_the_tables_of_a_kept_run_are_those_of_its_records(folder: Path) -> None
     assert page.written == found.strip(), "run python -m scripts.draw_kept_runs"
 
 
-def test_answers_of_a_headline_are_all_of_the_first_folder_that_has_any(
+def test_a_workload_is_answered_by_the_first_folder_that_has_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = {
-        "new": [("trees", "new")],
-        "old": [("trees", "old"), ("trees", "more"), ("words", "old")],
+        "new": [("trees", "many")],
+        "old": [("words", "all"), ("trees", "many"), ("trees", "few")],
     }
     monkeypatch.setattr(
         answer_folders,
@@ -101,12 +101,16 @@ def test_answers_of_a_headline_are_all_of_the_first_folder_that_has_any(
     monkeypatch.setattr(
         answer_folders,
         "answers_of",
-        lambda pairs: [SimpleNamespace(task=task, said=said) for task, said in pairs],
+        lambda pairs: [SimpleNamespace(task=task, workload=name) for task, name in pairs],
     )
     rows = answer_folders.rows_of(
-        [Path("new"), Path("old")], lambda one, sitting: [one.task, one.said, sitting]
+        [Path("new"), Path("old")], lambda one, sitting: [one.task, one.workload, sitting]
     )
-    assert rows == [["trees", "new", "of new"], ["words", "old", "of old"]]
+    assert rows == [
+        ["trees", "many", "of new"],
+        ["trees", "few", "of old"],
+        ["words", "all", "of old"],
+    ]
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,19 @@ def test_a_folder_of_results_becomes_a_committed_one_again_and_again(
     }
 
 
+@pytest.mark.slow
+def test_artefacts_are_kept_by_name(
+    choices: Choices, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_made_up_records(plan_artefact(TABLE, choices, Composer(choices.conf_dir)), choices)
+    typed = [str(choices.results_dir), str(tmp_path / "some-machine" / "smoke"), "--only"]
+    assert keep_reference.main([*typed, TABLE, "cavs_fig10a"]) == 1
+    assert "--only names cavs_fig10a, which no record is of" in capsys.readouterr().err
+    assert keep_reference.main([*typed, TABLE]) == 0
+    stems = {path.stem for path in (tmp_path / "some-machine/smoke/tables").iterdir()}
+    assert stems == {f"{TABLE}_{kind}" for kind in ("systems", "strategies")}
+
+
 def test_where_inputs_and_records_lay_is_not_committed(choices: Choices) -> None:
     write_made_up_records(plan_artefact(TABLE, choices, Composer(choices.conf_dir)), choices)
     record, *_ = records_in([choices.results_dir / "raw"], latest=True)
