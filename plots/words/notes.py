@@ -157,7 +157,8 @@ def statistics_note(artefact: Artefact) -> str:
     if max(rounds) < 2:
         return "One round in a fresh process per trial: no range."
     fewer = (
-        f" Fewer than {max(rounds)}: of peers far behind the fastest, which were called off."
+        f" Fewer than {max(rounds)}: peers that were called off, far behind the fastest or at a"
+        " limit."
         if any(point.is_called_off for point in artefact.points)
         else ""
     )

@@ -64,7 +64,7 @@ def test_a_table_says_on_how_many_rounds_it_stands(choices: Choices, composer: C
     assert row[0].text.replace(",", "").isdigit()
     (note,) = [note for note in table.notes if note.startswith("Median of")]
     assert note.startswith("Median of 2 to 6 rounds")
-    assert "Fewer than 6: of peers far behind the fastest, which were called off." in note
+    assert "Fewer than 6: peers that were called off, far behind the fastest or at a limit." in note
     whole = table_of(drawn(paper, composer, is_called_off=False), "systems")
     assert not any("called off" in note for note in whole.notes)
 
