@@ -2,7 +2,7 @@
 
 Six rounds tell of a system three times behind what two tell, and such systems take most of the time
 that an artefact takes. An experiment says `screening: {rounds: 2, factor: 2}` at a scale: its
-frameworks that in each of the first two rounds took at least twice as long as the fastest one of
+frameworks that in each of the first two rounds took more than twice as long as the fastest one of
 their point have no more rounds; a record in place of each says so. Nor has who reached a limit of
 time or memory: a number stands on all rounds, so that there will be none.
 
@@ -67,7 +67,7 @@ class Field:
         own = earlier[: self.screening.rounds]
         fastest = [self._fastest(read_round, one) for one in range(len(own))]
         times = [_times(record, best) for record, best in zip(own, fastest, strict=True)]
-        if any(one is None or one < self.screening.factor for one in times):
+        if any(one is None or one <= self.screening.factor for one in times):
             return None
         by = " or ".join(dict.fromkeys(best.trial.system for best in fastest if best))
         least = min(one for one in times if one is not None)

@@ -30,7 +30,7 @@ from harness.planning.compose import (
     sweep_of_one,
 )
 from harness.planning.conf_files import NAMED, check_name
-from harness.planning.resolve import MOST_ROUNDS, spec_of, specs_of
+from harness.planning.resolve import MOST_ROUNDS, spec_from, spec_of
 from harness.planning.rounds import order_of_round
 from harness.planning.same_instances import shared_n_instances
 from harness.planning.schema import register_schema
@@ -205,15 +205,16 @@ def experiment_trials(
     """
     said = dict(text.split("=", 1) for text in extra if "=" in text)
     choices = choices_from({**said, **(places or {}), "scale": scale}, os.environ)
-    trials = measuring_order(plan_artefact(name, choices, Composer()))
+    composer = Composer()
+    trials = measuring_order(plan_artefact(name, choices, composer))
     if not trials:
         raise ConfigError(
             f"experiment={name} counts and times nothing; snakemake draw_{name} makes it"
         )
     specs: dict[str, TrialSpec] = {}
     for trial in trials:
-        for trial_id, spec in specs_of([trial.overrides], extra).items():
-            specs.setdefault(trial_id, replace(spec, screening=trial.spec.screening))
+        spec = spec_from(composer.plain([*trial.overrides, *extra]))
+        specs.setdefault(spec.trial_id, replace(spec, screening=trial.spec.screening))
     planned = max(trial.rounds for trial in trials)
     return list(specs.values()), planned if rounds is None else rounds
 

@@ -113,8 +113,8 @@ class Limits:
 class Screening:
     """When a trial is measured no further: far behind those that it is screened with.
 
-    rounds: the first ones, which decide. factor: how many times as long as the fastest it took in
-    each of them. Raises ConfigError for a value out of range.
+    rounds: the first ones, which decide. factor: that many times as long as the fastest is near
+    enough. Raises ConfigError for a value out of range.
     """
 
     rounds: int

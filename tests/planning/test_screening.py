@@ -84,7 +84,7 @@ def test_the_fastest_of_any_round_is_never_called_off(
     found: list[list[float]], factor: float
 ) -> None:
     speeds: Speeds = {f"s{k}": list(rounds) for k, rounds in enumerate(found)}
-    screening = Screening(rounds=2, factor=max(factor, 1.01))
+    screening = Screening(rounds=2, factor=factor)
     for round_ in range(2):
         fastest = max(speeds, key=lambda name: speeds[name][round_] or 0.0)
         assert why(fastest, speeds, screening) is None
