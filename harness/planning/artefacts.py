@@ -230,7 +230,7 @@ def _dataset_file(dataset: str, choices: Choices) -> dict[str, Any]:
 def measuring_order(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:
     """Each trial once, with the most rounds asked for; the systems of one point stand together.
 
-    It is screened where all who ask for it say so alike.
+    It is screened behind the rounds that any who asks for it wants in full.
     So a slow change of the machine meets all systems of a point alike. In which order they come is
     drawn for each round: harness.planning.rounds.
     """
@@ -243,7 +243,7 @@ def measuring_order(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:
 def _for_all(asked: Sequence[PlannedTrial]) -> PlannedTrial:
     """What does for all who ask for a trial."""
     most = max(asked, key=lambda trial: trial.rounds)
-    screening = screening_of_all(trial.spec.screening for trial in asked)
+    screening = screening_of_all((trial.rounds, trial.spec.screening) for trial in asked)
     return replace(most, spec=replace(most.spec, screening=screening))
 
 

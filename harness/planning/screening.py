@@ -95,13 +95,15 @@ def _times(record: Record | None, fastest: Record | None) -> float | None:
 
 def fields_of(specs: Sequence[TrialSpec]) -> list[Field | None]:
     """For each trial, those of its point that it is screened with; None: it is measured fully."""
-    running: dict[tuple[str, Screening], dict[str, None]] = {}
-    keys = [None if s.screening is None else (point_of(s), s.screening) for s in specs]
+    running: dict[tuple[str, float], dict[str, None]] = {}
+    keys = [None if s.screening is None else (point_of(s), s.screening.factor) for s in specs]
     for spec, key in zip(specs, keys, strict=True):
         if key is not None:
             running.setdefault(key, {})[spec.trial_id] = None
     return [
-        None if key is None else Field(key[1], spec.trial_id, tuple(running[key]))
+        Field(spec.screening, spec.trial_id, tuple(running[key]))
+        if key is not None and spec.screening is not None
+        else None
         for spec, key in zip(specs, keys, strict=True)
     ]
 
@@ -117,7 +119,17 @@ def why_called_off(field: Field | None, round_: int, results_dir: Path) -> str |
     return field.why_called_off(read_round, round_)
 
 
-def screening_of_all(wanted: Iterable[Screening | None]) -> Screening | None:
-    """That of a trial which several artefacts want: none where they do not agree."""
-    found = set(wanted)
-    return found.pop() if len(found) == 1 else None
+def screening_of_all(asked: Iterable[tuple[int, Screening | None]]) -> Screening | None:
+    """That of a trial which several artefacts want, each with its rounds and its screening.
+
+    The rounds that any wants in full decide too, so that it has them all. None: it isn't screened,
+    as nothing would be left out, or as they do not agree on one factor.
+    """
+    wanted = list(asked)
+    said = [screening for _, screening in wanted if screening is not None]
+    if len({screening.factor for screening in said}) != 1:
+        return None
+    in_full = [n_rounds for n_rounds, screening in wanted if screening is None]
+    n_first = max([*in_full, *(screening.rounds for screening in said)])
+    is_whole = n_first >= max(n_rounds for n_rounds, _ in wanted)
+    return None if is_whole else Screening(n_first, said[0].factor)

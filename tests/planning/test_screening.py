@@ -90,18 +90,20 @@ def test_the_fastest_of_any_round_is_never_called_off(
         assert why(fastest, speeds, screening) is None
 
 
-def test_trials_run_against_those_of_their_point_that_are_screened_alike(
+def test_trials_run_against_those_of_their_point_that_are_screened_by_one_factor(
     make_spec: Callable[..., TrialSpec],
 ) -> None:
     def spec(system: str, batch_size: int, screening: Screening | None = TWICE) -> TrialSpec:
         return make_spec(system=system, batch_size=batch_size, screening=screening)
 
-    specs = [spec("a", 2), spec("b", 2), spec("ours", 2, None), spec("a", 4)]
-    a, b, ours, other = fields_of([*specs, spec("c", 2, Screening(rounds=3, factor=2.0))])[:4]
+    later = Screening(rounds=3, factor=TWICE.factor)
+    specs = [spec("a", 2), spec("b", 2, later), spec("ours", 2, None), spec("a", 4)]
+    a, b, ours, other = fields_of([*specs, spec("c", 2, Screening(rounds=2, factor=3.0))])[:4]
     assert a is not None
     assert b is not None
     assert other is not None
     assert ours is None
+    assert (a.screening, b.screening) == (TWICE, later)
     assert a.running == b.running == (specs[0].trial_id, specs[1].trial_id)
     assert other.running == (specs[3].trial_id,)
 
@@ -139,15 +141,33 @@ def test_only_frameworks_are_screened_and_bench_plans_them_alike() -> None:
     assert {spec.system for spec in specs if spec.screening == said} == screened
 
 
-def test_a_trial_that_another_wants_in_full_is_not_screened(
-    make_spec: Callable[..., TrialSpec],
+@pytest.mark.parametrize(
+    ("in_full", "expected"),
+    [
+        (1, TWICE),
+        (3, Screening(rounds=3, factor=TWICE.factor)),
+        (5, Screening(rounds=5, factor=TWICE.factor)),
+        (6, None),
+        (9, None),
+    ],
+)
+def test_a_trial_has_all_rounds_that_another_wants_in_full(
+    in_full: int, expected: Screening | None, make_spec: Callable[..., TrialSpec]
 ) -> None:
     screened = PlannedTrial(make_spec(screening=TWICE), {}, (), 6)
-    full = replace(screened, spec=replace(screened.spec, screening=None), rounds=3)
-    (found,) = measuring_order([screened, full])
-    assert (found.rounds, found.spec.screening) == (6, None)
+    full = replace(screened, spec=replace(screened.spec, screening=None), rounds=in_full)
+    for asked in ([screened, full], [full, screened]):
+        (found,) = measuring_order(asked)
+        assert (found.rounds, found.spec.screening) == (max(6, in_full), expected)
+
+
+def test_a_trial_is_screened_where_all_say_one_factor(make_spec: Callable[..., TrialSpec]) -> None:
+    screened = PlannedTrial(make_spec(screening=TWICE), {}, (), 6)
     (found,) = measuring_order([screened, screened])
     assert found.spec.screening == TWICE
+    other = replace(screened.spec, screening=Screening(rounds=2, factor=3.0))
+    (found,) = measuring_order([screened, replace(screened, spec=other)])
+    assert found.spec.screening is None
 
 
 @pytest.mark.parametrize(
