@@ -70,6 +70,8 @@ ONLY = {
     "fold_workers": ("tree_lstm",),
     "tf_trees": ("tree_lstm", "tree_lstm_leaves", "tree_fc_fold", "tree_fc_cavs", "tree_gru"),
     "tf_static": ("var_lstm", "var_lstm_one_word", "bilstm_layers"),
+    "tf_block": ("var_lstm", "var_lstm_one_word", "bilstm_layers"),
+    "tf_block_bucketed": ("var_lstm_layers", "bilstm_layers"),
     "tf_dynamic_xla": ("var_lstm_layers", "bilstm_layers"),
     "tf_static_xla": ("var_lstm_layers", "bilstm_layers"),
 }

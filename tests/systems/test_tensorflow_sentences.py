@@ -20,6 +20,7 @@ from tests.support.sentences import random_sentences
 
 tf = pytest.importorskip("tensorflow")
 static = pytest.importorskip("systems.on_tensorflow.static")
+block = pytest.importorskip("systems.on_tensorflow.block")
 dynamic = pytest.importorskip("systems.on_tensorflow.dynamic")
 output_layer = pytest.importorskip("systems.on_tensorflow.parts.output_layer")
 places = pytest.importorskip("systems.sentence_places")
@@ -34,6 +35,8 @@ WAYS: dict[str, tuple[Any, dict[str, Any]]] = {
     "unrolled_padded": (static, PADDED),
     "loop": (dynamic, {}),
     "loop_buckets": (dynamic, {**PADDED, "buckets": 2}),
+    "block": (block, {}),
+    "block_buckets": (block, {"buckets": 2}),
     "loop_xla": (dynamic, {**PADDED, "xla": True}),
 }
 LENGTHS = ([1], [3, 3], [1, 5, 2, 5], [7, 1, 1, 4, 2])
@@ -77,7 +80,7 @@ def test_padding_never_changes_a_result(way: str, case: str) -> None:
     assert_same(found_by(prepared(way, model, round_up_to=9), instances), little)
 
 
-@pytest.mark.parametrize("way", ["unrolled", "loop"])
+@pytest.mark.parametrize("way", ["unrolled", "loop", "block", "block_buckets"])
 def test_a_sentence_among_others_is_read_as_alone(way: str) -> None:
     model, instances = CASES["bilstm"].model, CASES["bilstm"].instances
     system = prepared(way, model)
@@ -123,7 +126,7 @@ def test_xla_compiles_for_every_combination_of_shapes() -> None:
     assert counts == [1, 1, 2, 3, 4, 4]
 
 
-@pytest.mark.parametrize("way", ["loop", "loop_xla"])
+@pytest.mark.parametrize("way", ["loop", "loop_xla", "block"])
 def test_compile_for_runs_nothing_that_is_there(way: str) -> None:
     """The loss stays that of the mini-batch that was run last: the first of these shapes."""
     system = prepared(way, VarLSTM(SIZES))
@@ -243,3 +246,8 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], reason:
     with pytest.raises(ConfigError, match=r"^[^\n]*$") as caught:
         dynamic.Adapter(settings(**options))
     assert reason in str(caught.value)
+
+
+def test_there_is_no_fraction_of_a_rectangle() -> None:
+    with pytest.raises(ConfigError, match="system.options.buckets=0 is not allowed; give 1"):
+        block.Adapter(settings(buckets=0))
