@@ -5,10 +5,11 @@ python -m scripts.draw_answers
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from harness.values.places import ROOT
+from harness.planning.kinds import read_systems
+from harness.values.places import CONF_DIR, ROOT
 from plots.numbers.best_peer import ratio_words
 from plots.numbers.points import Measured
 from plots.numbers.table import DAGGER
@@ -16,6 +17,10 @@ from plots.tables.answers import Answer, size_of, speed_of_best
 from scripts.answer_folders import FOLDERS, Sitting, markdown, rows_of
 from scripts.marked_page import MarkedPage
 
+# By how much two peers, whose code stayed, moved against each other between two sittings: DyNet C++
+# by 1.19 and DyNet by 1.02 in Lattice-LSTM inference, morning and noon of 2026-11-23 (engine/ and
+# paper/ of amd-epyc-2cpu-2026-11-23); less elsewhere.
+BETWEEN_SITTINGS = 1.17
 PAGE = MarkedPage(ROOT / "README.md", "draw_answers")
 COLUMNS = (
     "workload",
@@ -23,7 +28,7 @@ COLUMNS = (
     "scale",
     "CPU",
     "engine, instances/s",
-    "best peer (of)",
+    "best peer (of ways, frameworks)",
     "its instances/s",
     "engine over it",
 )
@@ -43,17 +48,23 @@ def _row(answer: Answer, sitting: Sitting) -> Sequence[str] | None:
         size_of(answer, "hidden_size"),
         *sitting,
         _speed(answer.engine),
-        f"{answer.headline.label(best.system)} ({best.n_peers})",
+        f"{answer.headline.label(best.system)} ({best.n_peers}, {_n_frameworks(best.peers)})",
         _speed(speed_of_best(answer)),
         _gain(best.ratio),
     )
 
 
+def _n_frameworks(names: Collection[str]) -> int:
+    return len({one.framework for one in read_systems(CONF_DIR) if one.name in names})
+
+
 def _gain(ratio: Measured) -> str:
-    """In bold where the engine is ahead in all of the interval."""
+    """In bold where one system is ahead by more than sittings differ by, in all of the interval."""
     words, summary = ratio_words(ratio), ratio.summary
-    is_ahead = summary is not None and summary.low is not None and summary.low > 1
-    return f"**{words}**" if is_ahead else words
+    if summary is None or summary.low is None or summary.high is None:
+        return words
+    is_sure = summary.low > BETWEEN_SITTINGS or summary.high < 1 / BETWEEN_SITTINGS
+    return f"**{words}**" if is_sure else words
 
 
 def _speed(measured: Measured) -> str:

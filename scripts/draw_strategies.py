@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.planning.kinds import read_systems
+from harness.records.stats import Summary
 from harness.values.places import CONF_DIR, ROOT
 from plots.numbers.fastest import TIME, TIMED_INSTANCES
 from plots.numbers.points import speedup_of
@@ -48,7 +49,14 @@ def _gain(answer: Answer, preset: str) -> str:
     gain = speedup_of(its, ours, TIME, TIMED_INSTANCES)
     if gain.summary is None:
         return EN_DASH
-    return three_digits(gain.summary.median) + (DAGGER if gain.warnings else "")
+    words = three_digits(gain.summary.median) + (DAGGER if gain.warnings else "")
+    return f"**{words}**" if _leaves_one_out(gain.summary) else words
+
+
+def _leaves_one_out(summary: Summary) -> bool:
+    if summary.low is None or summary.high is None:
+        return False
+    return summary.low > 1 or summary.high < 1
 
 
 def main() -> None:

@@ -45,6 +45,7 @@ class KnownSystem:
         None: all models.
     variant_of: the system that this one is but for a setting (a compiler, say). Both are measured;
         figures show the faster of them (plots/numbers/families.py). None: it is no variant.
+    adapter: the module that runs it.
     """
 
     name: str
@@ -53,6 +54,7 @@ class KnownSystem:
     slow: bool = False
     models: tuple[str, ...] | None = None
     variant_of: str | None = None
+    adapter: str = ""
     file: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -67,6 +69,12 @@ class KnownSystem:
             raise ConfigError(f"{self.file} has slow={self.slow}; give true or false")
         if self.variant_of is not None and not isinstance(self.variant_of, str):
             raise ConfigError(f"{self.file} has variant_of={self.variant_of}; name one system")
+
+    @property
+    def framework(self) -> str:
+        """Whose it is: systems of one share a package, "systems.on_torch"; else it is alone."""
+        parts = self.adapter.split(".")
+        return ".".join(parts[:2]) if len(parts) > 2 else self.adapter or self.name
 
     def runs(self, model: str) -> bool:
         """Whether its adapter knows the model; nothing of its framework is imported to tell."""
@@ -87,6 +95,7 @@ def known_system(file: str, content: Mapping[str, Any]) -> KnownSystem:
         slow=content.get("slow", False),
         models=None if models is None else tuple(models),
         variant_of=content.get("variant_of"),
+        adapter=str(content.get("adapter", "")),
         file=file,
     )
 

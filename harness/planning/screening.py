@@ -1,10 +1,10 @@
 """Who is measured no further: whom the first rounds have shown to be far behind the fastest.
 
 Six rounds tell of a system three times behind what two tell, and such systems take most of the time
-that an artefact takes. An experiment says `screening: {rounds: 2, factor: 2}` at a scale: its
-frameworks that in each of the first two rounds took more than twice as long as the fastest one of
-their point have no more rounds; a record in place of each says so. Nor has who reached a limit of
-time or memory: a number stands on all rounds, so that there will be none.
+that an artefact takes. An experiment says `screening: {rounds: 2, factor: 1.5}` at a scale: its
+frameworks that in each of the first two rounds took more than 1.5 times as long as the fastest one
+of their point have no more rounds; a record in place of each says so. Nor has who reached a limit
+of time or memory: a number stands on all rounds, so that there will be none.
 
 Candidates that lose are dropped as in racing (Maron & Moore, Hoeffding races, NIPS 1993), by a
 factor that no spread over rounds makes up for in place of a bound.

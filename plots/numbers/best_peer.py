@@ -22,17 +22,22 @@ PEER_KIND = "framework"
 
 @dataclass(frozen=True, slots=True)
 class BestPeer:
-    """The fastest of n_peers peers at one workload.
+    """The fastest of some peers at one workload.
 
-    speed: its instances per second. ratio: the base's speed over it, over rounds. has_warnings:
+    peers: names of all that have a number. speed: its instances per second. ratio: the base's speed over it, over rounds. has_warnings:
     whether its own records carry any.
     """
 
     system: str
-    n_peers: int
+    peers: frozenset[str]
     speed: Summary
     ratio: Measured
     has_warnings: bool
+
+    @property
+    def n_peers(self) -> int:
+        """How many have a number."""
+        return len(self.peers)
 
 
 def peer_names(conf_dir: Path) -> frozenset[str]:
@@ -52,12 +57,8 @@ def best_peer(points: Iterable[Point], base: str, peers: Collection[str]) -> Bes
         return None
     best, speed = measured[0]
     ratio = speedup_of(best, bases[0], TIME, TIMED_INSTANCES)
-    name, n_peers = str(best.settings["system"]), _n_systems(p for p, _ in measured)
-    return BestPeer(name, n_peers, speed, ratio, has_warnings=bool(best.warnings))
-
-
-def _n_systems(points: Iterable[Point]) -> int:
-    return len({point.settings["system"] for point in points})
+    name, names = str(best.settings["system"]), {str(p.settings["system"]) for p, _ in measured}
+    return BestPeer(name, frozenset(names), speed, ratio, has_warnings=bool(best.warnings))
 
 
 def ratio_words(measured: Measured, n_decimals: int = 2) -> str:

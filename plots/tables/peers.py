@@ -100,6 +100,7 @@ def table_of(artefact: Artefact, comparison: str) -> Table:
         notes=(
             f"Speed-up: that of {artefact.label(base)} over the system{notes}.",
             *ceiling_notes(artefact, _shares(artefact, comparison)),
+            *_on_fewer(artefact, comparison),
             *_left_out(artefact, comparison),
             *_not_yet(artefact),
             *notes_of(artefact, comparison),
@@ -239,9 +240,29 @@ def _cell(
     number = measured(artefact, system, base, settings, quantity)
     if quantity == COPIED:  # counted: no disturbance changes it
         return measured_cell(replace(number, warnings=()))
+    if quantity == THROUGHPUT:
+        return _with_rounds(measured_cell(number), _find(artefact, system, settings))
     if quantity != SPEEDUP:
         return measured_cell(number)
     return Cell("1") if system == base and number.summary else ratio_cell(number)
+
+
+def _with_rounds(cell: Cell, point: Point | None) -> Cell:
+    """The number of who was called off, with the rounds that it stands on."""
+    if point is None or not point.is_called_off or point.status != "ok":
+        return cell
+    return replace(cell, text=f"{cell.text} [{len(point.records)}]")
+
+
+def _on_fewer(artefact: Artefact, comparison: str) -> tuple[str, ...]:
+    systems = artefact.compare[comparison]
+    cells = (
+        _with_rounds(Cell(""), _find(artefact, system, settings)).text
+        for settings in settings_of(artefact).values()
+        for system in systems
+    )
+    told = sorted({cell.strip() for cell in cells if cell})
+    return (f"{', '.join(told)}: of so many rounds alone.",) if told else ()
 
 
 def rows_of(artefact: Artefact, comparison: str) -> list[Row]:

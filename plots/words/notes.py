@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from harness.records.stats import INTERVAL, INTERVAL_ROUNDS, RANGE, ends_of
 from plots.numbers.artefact import SPEEDUP, Artefact
@@ -91,7 +91,7 @@ def notes_of(artefact: Artefact, comparison: str | None = None) -> tuple[str, ..
     notes = [warnings_note(artefact, shown), *missing_notes(artefact, shown)]
     notes += missing_count_notes(artefact)
     notes += [epoch_note(artefact)] if artefact.presentation.epoch_words else []
-    notes += [statistics_note(artefact)] if artefact.points else []
+    notes += [statistics_note(artefact, shown)] if artefact.points else []
     notes += counting_notes(artefact)
     if any(quantity.startswith(GRAPH_WORDS) for quantity in artefact.presentation.quantities):
         notes.append(GRAPH_NOTE)
@@ -151,15 +151,17 @@ def span(values: Iterable[int]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def statistics_note(artefact: Artefact) -> str:
-    """What the number is, and what the ends around it are."""
-    rounds = [len(point.records) for point in artefact.points] or [0]
+def statistics_note(artefact: Artefact, shown: Collection[str] = ()) -> str:
+    """What the numbers of some systems, else of all, are, and what the ends around them are."""
+    points = [p for p in artefact.points if not shown or p.settings["system"] in shown]
+    rounds = [len(point.records) for point in points if point.status == "ok"]
+    rounds = rounds or [len(point.records) for point in points] or [0]
     if max(rounds) < 2:
         return "One round in a fresh process per trial: no range."
     fewer = (
         f" Fewer than {max(rounds)}: peers that were called off, far behind the fastest or at a"
         " limit."
-        if any(point.is_called_off for point in artefact.points)
+        if any(point.is_called_off for point in points)
         else ""
     )
     return (

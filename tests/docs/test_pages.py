@@ -114,9 +114,17 @@ def test_a_workload_is_answered_by_the_first_folder_that_has_it(
 
 
 @pytest.mark.parametrize(
-    ("values", "is_bold"), [([1.1, 1.3], True), ([0.9, 1.3], False), ([1.2], False)]
+    ("values", "is_bold"),
+    [
+        ([1.2, 1.3], True),
+        ([0.7, 0.8], True),
+        ([1.1, 1.3], False),
+        ([0.8, 0.9], False),
+        ([0.9, 1.3], False),
+        ([1.2], False),
+    ],
 )
-def test_an_answer_is_bold_where_all_of_its_interval_is_ahead(
+def test_an_answer_is_bold_where_all_of_its_interval_is_beyond_what_sittings_differ_by(
     values: list[float], is_bold: bool
 ) -> None:
     assert draw_answers._gain(Measured("ok", summarise(values))).startswith("**") == is_bold

@@ -61,12 +61,20 @@ def test_a_table_says_on_how_many_rounds_it_stands(choices: Choices, composer: C
     assert points[SLOW].status == "ok"
     table = table_of(artefact, "systems")
     row = dict(table.rows)[artefact.label(SLOW)]
-    assert row[0].text.replace(",", "").isdigit()
+    number, n_rounds = row[0].text.split()
+    assert number.replace(",", "").isdigit()
+    assert n_rounds == "[2]"
+    assert "[2]: of so many rounds alone." in table.notes
+    assert all("[2]" not in cell.text for cell in dict(table.rows)[artefact.label("vertex")])
     (note,) = [note for note in table.notes if note.startswith("Median of")]
     assert note.startswith("Median of 2 to 6 rounds")
     assert "Fewer than 6: peers that were called off, far behind the fastest or at a limit." in note
-    whole = table_of(drawn(paper, composer, is_called_off=False), "systems")
-    assert not any("called off" in note for note in whole.notes)
+    for shown in (
+        table_of(artefact, "strategies"),  # all of which have all rounds
+        table_of(drawn(paper, composer, is_called_off=False), "systems"),
+    ):
+        assert not any("called off" in note or "so many rounds" in note for note in shown.notes)
+        assert any(note.startswith("Median of 6 rounds") for note in shown.notes)
 
 
 @pytest.mark.slow
