@@ -2,8 +2,7 @@
 
 Neighbours of a virtual machine who share its cores are in no counter of the guest: only work that
 never changes shows them. On one such machine it was done 345 000 or 457 000 times a second, for
-seconds at a time. A framework's own threads, which wait busily behind a pass for more to do, slow
-that work down for milliseconds: of several attempts the fastest counts.
+seconds at a time.
 """
 
 from __future__ import annotations
@@ -16,20 +15,17 @@ from harness.measuring.clock import Now, PhaseClock, now_ns
 
 N_VALUES = 4096  # in and out 32 KiB: they stay in a core's first cache, whatever its memory does
 N_CALLS = 200  # about 0.5 ms
-N_ATTEMPTS = 5
 PAUSE_NS = 20_000_000  # passes may take microseconds
 
 
 class CoreWatch:
     """Calls one exponential function of 4096 floats, which NumPy computes by itself on one thread.
 
-    now_ns: the source of time. pause_ns: at least, between two looks. n_attempts: of each look.
+    now_ns: the source of time. pause_ns: at least, between two looks.
     """
 
-    def __init__(
-        self, now_ns: Now = now_ns, pause_ns: int = PAUSE_NS, n_attempts: int = N_ATTEMPTS
-    ) -> None:
-        self._now_ns, self._pause_ns, self._n_attempts = now_ns, pause_ns, n_attempts
+    def __init__(self, now_ns: Now = now_ns, pause_ns: int = PAUSE_NS) -> None:
+        self._now_ns, self._pause_ns = now_ns, pause_ns
         self._clock = PhaseClock(lambda: None, now_ns)
         self._values = np.linspace(0.0, 1.0, N_VALUES, dtype=np.float32)
         self._out = np.exp(self._values)
@@ -40,14 +36,11 @@ class CoreWatch:
         """Do the work, unless that was done just now."""
         if self._looked_at is not None and self._now_ns() - self._looked_at < self._pause_ns:
             return
-        self._seconds.append(min(self._attempt_s() for _ in range(self._n_attempts)))
-        self._looked_at = self._now_ns()
-
-    def _attempt_s(self) -> float:
         self._clock.start(marked=False)
         for _ in range(N_CALLS):
             np.exp(self._values, out=self._out)
-        return self._clock.stop().total_s
+        self._seconds.append(self._clock.stop().total_s)
+        self._looked_at = self._now_ns()
 
     @property
     def rate_per_s(self) -> float | None:
@@ -66,7 +59,7 @@ class CoreWatch:
 
 def watch_core(n_looks: int = 2000) -> tuple[float, ...]:
     """Calls per second of a core that is never idle meanwhile, for about a second."""
-    watch = CoreWatch(pause_ns=0, n_attempts=1)
+    watch = CoreWatch(pause_ns=0)
     for _ in range(n_looks):
         watch.look()
     return watch.rates_per_s

@@ -132,4 +132,4 @@ def screening_of_all(asked: Iterable[tuple[int, Screening | None]]) -> Screening
     in_full = [n_rounds for n_rounds, screening in wanted if screening is None]
     n_first = max([*in_full, *(screening.rounds for screening in said)])
     is_whole = n_first >= max(n_rounds for n_rounds, _ in wanted)
-    return None if is_whole else Screening(n_first, said[0].factor)
+    return None if is_whole else Screening(rounds=n_first, factor=said[0].factor)

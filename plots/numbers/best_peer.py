@@ -24,8 +24,8 @@ PEER_KIND = "framework"
 class BestPeer:
     """The fastest of some peers at one workload.
 
-    peers: names of all that have a number. speed: its instances per second. ratio: the base's speed over it, over rounds. has_warnings:
-    whether its own records carry any.
+    peers: names of all that have a number. speed: its instances per second. ratio: the base's speed
+    over it, over rounds. has_warnings: whether its own records carry any.
     """
 
     system: str

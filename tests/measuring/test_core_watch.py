@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.measuring import core_watch
-from harness.measuring.core_watch import N_ATTEMPTS, N_CALLS, PAUSE_NS, CoreWatch
+from harness.measuring.core_watch import N_CALLS, PAUSE_NS, CoreWatch
 from tests.support.fake_time import MS, FakeTime
 
 Watched = Callable[[float], None]
@@ -46,21 +46,6 @@ def test_the_rate_is_that_of_the_middle_look(time: FakeTime) -> None:
     watch = CoreWatch(time)
     looks(time, watch, 0.01, 0.02, 9.0, 0.02, 0.01)
     assert watch.rate_per_s == pytest.approx(50_000)
-
-
-def test_threads_that_are_busy_behind_a_pass_do_not_count(
-    time: FakeTime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They slow the first attempts of every look; a neighbour slows all of them."""
-    for slow_attempts, expected in ((N_ATTEMPTS - 1, 100_000), (N_ATTEMPTS, 50_000)):
-        takes_ms = iter([0.02] * slow_attempts * N_CALLS + [0.01] * N_CALLS * N_ATTEMPTS)
-        watch = CoreWatch(time)
-        monkeypatch.setattr(
-            core_watch.np, "exp", lambda *_, some=takes_ms, **__: time.move(next(some))
-        )
-        time.move(PAUSE_NS / MS)
-        watch.look()
-        assert watch.rate_per_s == pytest.approx(expected)
 
 
 def test_a_look_comes_no_sooner_than_the_pause(time: FakeTime) -> None:

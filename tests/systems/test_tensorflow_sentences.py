@@ -249,5 +249,5 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], reason:
 
 
 def test_there_is_no_fraction_of_a_rectangle() -> None:
-    with pytest.raises(ConfigError, match="system.options.buckets=0 is not allowed; give 1"):
+    with pytest.raises(ConfigError, match=r"^system\.options\.buckets=0 is not allowed; give 1"):
         block.Adapter(settings(buckets=0))
