@@ -27,6 +27,7 @@ from harness.measuring.check import (
     run_once,
 )
 from harness.measuring.clock_readers import clock_fault
+from harness.measuring.kinks import is_kinked
 from harness.measuring.origin import origin_of_not_finite
 from harness.measuring.whole import fingerprint_of, not_finite, parts_fault, step_of_whole_fault
 from harness.records.fingerprint import Fingerprint, difference
@@ -85,7 +86,11 @@ def prove(
     fault = changed(system, workload.weights)
     if claim.is_first:
         fault = fault or parts_fault(
-            system, workload.mini_batches[0], len(claim.instances), claim.tolerance
+            system,
+            workload.mini_batches[0],
+            len(claim.instances),
+            claim.tolerance,
+            kinked=is_kinked(workload.model, workload.mini_batches[0]),
         )
     found = fingerprint_of(system, workload, claim.name)
     lost = _not_finite(found, claim)

@@ -17,8 +17,9 @@ import numpy as np
 
 from harness.contracts.system import System
 from harness.measuring.check import FLOAT32, Step, run_once, step_fault
+from harness.measuring.kinks import is_kinked
 from harness.measuring.sketch import added, kept, sketches_of
-from harness.records.fingerprint import Fingerprint, Sketch
+from harness.records.fingerprint import Fingerprint, Sketch, sketch_tolerance
 from harness.trials.ids import n_lookups
 from harness.trials.workload import Workload
 from harness.values.precision import EXACT, Tolerance, is_exact
@@ -29,22 +30,28 @@ MAX_NUMBERS = 2**24
 
 
 def parts_fault(
-    system: System, instances: Sequence[Any], n_at_once: int, tolerance: Tolerance = FLOAT32
+    system: System,
+    instances: Sequence[Any],
+    n_at_once: int,
+    tolerance: Tolerance = FLOAT32,
+    *,
+    kinked: bool = False,
 ) -> str | None:
     """What is wrong with a whole mini-batch, compared with its parts; None if nothing is.
 
+    kinked: whether the model's derivatives jump, see Fingerprint.
     n_at_once: instances of the smallest parts. Those of more than a few are made of, and compared
     with, parts of a size between, and the first of these with its own parts: what depends on the
     size shows, and few gradients are read.
     """
     n_parts = -(-len(instances) // n_at_once)
     between = n_at_once * math.isqrt(n_parts)
-    fault = _sum_fault(system, instances, between, tolerance)
-    return fault or _sum_fault(system, instances[:between], n_at_once, tolerance)
+    fault = _sum_fault(system, instances, between, tolerance, kinked)
+    return fault or _sum_fault(system, instances[:between], n_at_once, tolerance, kinked)
 
 
 def _sum_fault(
-    system: System, instances: Sequence[Any], n_at_once: int, tolerance: Tolerance
+    system: System, instances: Sequence[Any], n_at_once: int, tolerance: Tolerance, kinked: bool
 ) -> str | None:
     parts = [instances[k : k + n_at_once] for k in range(0, len(instances), n_at_once)]
     if len(parts) < 2:
@@ -53,7 +60,7 @@ def _sum_fault(
     sums = added(list(_sketched_parts(system, parts)))
     for name, found in whole.items():
         error = max(abs(a - b) for a, b in zip(found[1:], sums[name], strict=True))
-        if not error <= tolerance.array * found[0]:
+        if not error <= sketch_tolerance(name, tolerance.array, kinked=kinked) * found[0]:
             return (
                 f"{name} of {len(instances)} instances deviates by"
                 f" {error / max(found[0], 1e-30):.2g} from that of their parts of {n_at_once}"
@@ -96,6 +103,7 @@ def fingerprint_of(system: System, workload: Workload, name: str) -> Fingerprint
         workload=name,
         losses=kept(losses),
         sketches={array: tuple(found) for array, found in sketches.items() if array != "loss"},
+        kinked=is_kinked(workload.model, workload.mini_batches[0]),
     )
 
 

@@ -16,8 +16,15 @@ from pydantic import BaseModel, ConfigDict
 # Of the norm of an array, and of a loss. Honest systems differed by 1.4e-5 at most (Tree-LSTM,
 # hidden 256, batch 64, eight systems).
 TOLERANCE = 1e-4
+# Of the norm of a gradient where derivatives jump (relus): of 8 million inputs of relus some are so
+# near 0 that rounding decides, each by itself, whether a whole subtree learns. Honest systems moved
+# the gradient of Tree-FC's table by 2.5e-3 of its norm (hidden 512, 256 leaves, batch 64); without
+# one of 64 instances it would be moved by a tenth.
+KINK_TOLERANCE = 2e-2
 # Of the loss of a whole pass, whose steps carry rounding from mini-batch to mini-batch.
 PASS_TOLERANCE = 1e-3
+
+SMOOTH = ("loss", "outputs")  # all else is a gradient
 
 Sketch = tuple[float, ...]  # norm, then products with signs
 
@@ -31,6 +38,7 @@ class Fingerprint(BaseModel):
     are read in moments; at the initial weights, too.
     pass_losses: summed over the mini-batches, of the first passes with updates.
     proved: whether the oracle confirmed a whole mini-batch on which systems did not agree.
+    kinked: whether derivatives jump so often that rounding shows (harness/measuring/kinks.py).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -40,6 +48,7 @@ class Fingerprint(BaseModel):
     sketches: Mapping[str, tuple[Sketch, ...]]
     pass_losses: tuple[float, ...] = ()
     proved: bool = False
+    kinked: bool = False
 
 
 class Difference(NamedTuple):
@@ -65,12 +74,19 @@ def difference(found: Fingerprint, expected: Fingerprint) -> Difference | None:
 def _differences(found: Fingerprint, expected: Fingerprint) -> Iterator[Difference]:
     for k, pair in enumerate(zip(found.losses, expected.losses, strict=False)):
         yield from _if_beyond(TOLERANCE, "the loss", k, *((loss,) for loss in pair))
+    kinked = found.kinked or expected.kinked
     for name in expected.sketches.keys() & found.sketches.keys():
+        tolerance = sketch_tolerance(name, TOLERANCE, kinked=kinked)
         pairs = zip(found.sketches[name], expected.sketches[name], strict=False)
         for k, (one, other) in enumerate(pairs):
-            yield from _if_beyond(TOLERANCE, name, k, one, other)
+            yield from _if_beyond(tolerance, name, k, one, other)
     for one_, other_ in zip(found.pass_losses, expected.pass_losses, strict=False):
         yield from _if_beyond(PASS_TOLERANCE, "the loss of a pass", None, (one_,), (other_,))
+
+
+def sketch_tolerance(name: str, smooth: float, *, kinked: bool) -> float:
+    """How far the sketch of an array may be off, of its norm; smooth: where nothing jumps."""
+    return max(smooth, KINK_TOLERANCE) if kinked and name not in SMOOTH else smooth
 
 
 def _if_beyond(
