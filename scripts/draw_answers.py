@@ -17,10 +17,10 @@ from plots.tables.answers import Answer, size_of, speed_of_best
 from scripts.answer_folders import FOLDERS, Sitting, markdown, rows_of
 from scripts.marked_page import MarkedPage
 
-# By how much two peers, whose code stayed, moved against each other between two sittings: DyNet C++
+# By how much two peers, whose code stayed, moved against each other between two runs: DyNet C++
 # by 1.19 and DyNet by 1.02 in Lattice-LSTM inference, morning and noon of 2026-11-23 (engine/ and
 # paper/ of amd-epyc-2cpu-2026-11-23); less elsewhere.
-BETWEEN_SITTINGS = 1.17
+BETWEEN_RUNS = 1.17
 PAGE = MarkedPage(ROOT / "README.md", "draw_answers")
 COLUMNS = (
     "workload",
@@ -59,11 +59,11 @@ def _n_frameworks(names: Collection[str]) -> int:
 
 
 def _gain(ratio: Measured) -> str:
-    """In bold where one system is ahead by more than sittings differ by, in all of the interval."""
+    """In bold where one system is ahead by more than runs differ by, in all of the interval."""
     words, summary = ratio_words(ratio), ratio.summary
     if summary is None or summary.low is None or summary.high is None:
         return words
-    is_sure = summary.low > BETWEEN_SITTINGS or summary.high < 1 / BETWEEN_SITTINGS
+    is_sure = summary.low > BETWEEN_RUNS or summary.high < 1 / BETWEEN_RUNS
     return f"**{words}**" if is_sure else words
 
 

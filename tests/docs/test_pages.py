@@ -124,7 +124,7 @@ def test_a_workload_is_answered_by_the_first_folder_that_has_it(
         ([1.2], False),
     ],
 )
-def test_an_answer_is_bold_where_all_of_its_interval_is_beyond_what_sittings_differ_by(
+def test_an_answer_is_bold_where_all_of_its_interval_is_beyond_what_runs_differ_by(
     values: list[float], is_bold: bool
 ) -> None:
     assert draw_answers._gain(Measured("ok", summarise(values))).startswith("**") == is_bold
