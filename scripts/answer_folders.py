@@ -17,6 +17,8 @@ from plots.tables.answers import Answer, answers_of
 
 Cells = Sequence[str]
 
+SITTING = ("scale", "CPU")  # columns with what a Sitting says
+
 REFERENCE = ROOT / "results" / "reference"
 # A workload's row is of the first folder that has it.
 FOLDERS = (
@@ -64,6 +66,13 @@ def rows_of(
 
 
 def markdown(columns: Cells, rows: Iterable[Cells]) -> str:
-    """A whole table."""
+    """A whole table, without the columns of a sitting that say the same in every row."""
+    every = list(rows)
+    told = [
+        k
+        for k, name in enumerate(columns)
+        if name not in SITTING or len({row[k] for row in every}) > 1
+    ]
+    columns, *rows = [[cells[k] for k in told] for cells in (columns, *every)]
     lines = [f"| {' | '.join(cells)} |" for cells in (columns, *rows)]
     return "\n".join([lines[0], f"|{'---|' * len(columns)}", *lines[1:]]) + "\n"

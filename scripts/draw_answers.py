@@ -14,7 +14,7 @@ from plots.numbers.best_peer import ratio_words
 from plots.numbers.points import Measured
 from plots.numbers.table import DAGGER
 from plots.tables.answers import Answer, size_of, speed_of_best
-from scripts.answer_folders import FOLDERS, Sitting, markdown, rows_of
+from scripts.answer_folders import FOLDERS, SITTING, Sitting, markdown, rows_of
 from scripts.marked_page import MarkedPage
 
 # By how much two peers, whose code stayed, moved against each other between two runs: DyNet C++
@@ -25,8 +25,7 @@ PAGE = MarkedPage(ROOT / "README.md", "draw_answers")
 COLUMNS = (
     "workload",
     "hidden",
-    "scale",
-    "CPU",
+    *SITTING,
     "engine, instances/s",
     "best peer (of ways, frameworks)",
     "its instances/s",

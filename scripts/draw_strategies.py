@@ -16,7 +16,7 @@ from plots.numbers.points import speedup_of
 from plots.numbers.table import DAGGER, EN_DASH, three_digits
 from plots.tables.answers import Answer
 from plots.words.trial_cells import find
-from scripts.answer_folders import FOLDERS, Sitting, markdown, rows_of
+from scripts.answer_folders import FOLDERS, SITTING, Sitting, markdown, rows_of
 from scripts.marked_page import MarkedPage
 
 PAGE = MarkedPage(ROOT / "README.md", "draw_strategies")
@@ -38,7 +38,7 @@ def table(folders: Sequence[Path] = FOLDERS) -> str:
         return [answer.workload, *sitting, *gains]
 
     rows = rows_of(folders, row_of)
-    columns = ["workload", "scale", "CPU", *(one.label.removesuffix(f" {KIND}") for one in others)]
+    columns = ["workload", *SITTING, *(one.label.removesuffix(f" {KIND}") for one in others)]
     told = [k for k in range(len(columns)) if any(row[k] != EN_DASH for row in rows)]
     return markdown([columns[k] for k in told], ([row[k] for k in told] for row in rows))
 

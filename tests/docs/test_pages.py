@@ -130,6 +130,17 @@ def test_an_answer_is_bold_where_all_of_its_interval_is_beyond_what_runs_differ_
     assert draw_answers._gain(Measured("ok", summarise(values))).startswith("**") == is_bold
 
 
+def test_what_every_row_says_of_its_sitting_has_no_column() -> None:
+    columns = ("workload", "scale", "CPU")
+    rows = [("trees", "paper", "AMD EPYC"), ("words", "paper", "Intel Xeon")]
+    assert answer_folders.markdown(columns, rows).splitlines() == [
+        "| workload | CPU |",
+        "|---|---|",
+        "| trees | AMD EPYC |",
+        "| words | Intel Xeon |",
+    ]
+
+
 def test_a_processor_is_named_shortly() -> None:
     names = ("AMD EPYC", "Intel(R) Xeon(R) Processor", "Intel(R) Core(TM) i7-8700 CPU @ 3.20GHz")
     short = ["AMD EPYC", "Intel Xeon", "Intel Core i7-8700 @ 3.20GHz"]
