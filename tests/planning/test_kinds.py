@@ -262,3 +262,15 @@ print([name for name in ("torch", "dynet", "tensorflow") if name in sys.modules]
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_systems_of_one_package_are_of_one_framework() -> None:
+    of = {system.name: system.framework for system in read_systems(CONF_DIR)}
+    assert of["torch_levels"] == of["torch_rnn"] == of["torchfold"] == "systems.on_torch"
+    assert of["fold"] == of["tf_static"] != of["torch_levels"]
+
+
+def test_a_system_of_ones_own_is_a_framework_of_its_own(tmp_path: Path) -> None:
+    write_system(tmp_path, "alone", kind="framework", adapter="alone")
+    write_system(tmp_path, "beside", kind="framework", adapter="systems.beside")
+    assert [system.framework for system in read_systems(tmp_path)] == ["alone", "systems.beside"]
