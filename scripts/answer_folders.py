@@ -22,6 +22,7 @@ SITTING = ("scale", "CPU")  # columns with what a Sitting says
 REFERENCE = ROOT / "results" / "reference"
 # A workload's row is of the first folder that has it.
 FOLDERS = (
+    REFERENCE / "amd-epyc-2cpu-2026-11-24" / "paper_evening",
     REFERENCE / "amd-epyc-2cpu-2026-11-24" / "paper",
     REFERENCE / "amd-epyc-2cpu-2026-11-23" / "paper",
     REFERENCE / "amd-epyc-2cpu" / "medium",
