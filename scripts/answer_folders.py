@@ -25,7 +25,6 @@ FOLDERS = (
     REFERENCE / "amd-epyc-2cpu-2026-11-24" / "paper_evening",
     REFERENCE / "amd-epyc-2cpu-2026-11-24" / "paper",
     REFERENCE / "amd-epyc-2cpu-2026-11-23" / "paper",
-    REFERENCE / "amd-epyc-2cpu" / "medium",
 )
 
 
