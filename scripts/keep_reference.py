@@ -34,7 +34,7 @@ from plots.writing.small_picture import small_picture
 
 KEPT = {"tables": (".md", ".csv"), "figures": (".csv", ".png")}
 WIDTH = 1000  # of pictures, in pixels
-PACKED_FROM = 2**14  # bytes of a table, which repeats itself: a sixth is left of it
+PACKED_FROM = 2**12  # bytes of a table, which repeats itself: a sixth is left of it
 DEFAULTS = {"data_root": TrialSpec.data_root, "results_dir": "results"}  # if nobody names another
 
 
