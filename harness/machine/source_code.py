@@ -1,6 +1,7 @@
 """What a file of Python source says, read without running it: its imports, and a hash of its code.
 
 Comments, docstrings and layout are no part of the code: editing them changes nothing that runs.
+Whatever reads a file raises ConfigError, which names it, where it is no Python.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ import ast
 import hashlib
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from harness.errors import ConfigError
 from harness.machine.remembered import remembered
 
 # Not what runs: "u" of a text, and comments that type checkers read.
@@ -23,7 +26,17 @@ _IMPORT_IN_TEXT = re.compile(r"^(?:from|import) +(\w+(?:\.\w+)*)", re.MULTILINE)
 
 def code_sha256(path: Path) -> bytes:
     """Hash the code of a file of Python source; equal in every version of Python."""
-    return bytes.fromhex(_code_sha256(path, ""))
+    with _told(path):
+        return bytes.fromhex(_code_sha256(path, ""))
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except SyntaxError as error:
+        place = f"{path}, line {error.lineno}"
+        raise ConfigError(f"{place}, is no Python: {error.msg}; mend the file") from error
 
 
 @remembered
@@ -57,7 +70,8 @@ def mentioned(path: Path, module: str) -> tuple[tuple[str, ...], tuple[str, ...]
     Some of the names may be no modules. Those that a text imports count, too, where it is source
     that is generated and run with the file's.
     """
-    imports, texts = _mentioned(path, _package_of(path, module))
+    with _told(path):
+        imports, texts = _mentioned(path, _package_of(path, module))
     return tuple(imports), tuple(texts)
 
 
@@ -75,7 +89,8 @@ def compiled_in(path: Path, module: str) -> tuple[str, ...]:
 
     Left out are imports that nothing but annotations uses.
     """
-    return tuple(_compiled_in(path, _package_of(path, module)))
+    with _told(path):
+        return tuple(_compiled_in(path, _package_of(path, module)))
 
 
 @remembered
