@@ -35,5 +35,5 @@ class Adapter(TensorFlowSystem):
     options: BlockOptions
 
     def _network(self, module: ModuleType, model: Model) -> Network:
-        net: Network = module.SideBySide(model, Blocks(True, self.options.buckets, 1))
+        net: Network = module.SideBySide(model, Blocks(self.options.buckets, round_up_to=1))
         return net

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from systems.on_tensorflow.parts.sentences import Padded, Shrinking, Way
+from systems.on_tensorflow.parts.sentences import PaddedLooped, Shrinking, Way
 from systems.on_tensorflow.static import Adapter as StaticAdapter
 
 
@@ -12,5 +12,5 @@ class Adapter(StaticAdapter):
     def _way(self) -> Way:
         options = self.options
         if options.layout == "padded":
-            return Padded(False, options.buckets, options.round_up_to)
+            return PaddedLooped(options.buckets, options.round_up_to)
         return Shrinking(None)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from harness.contracts.model import Model
 from harness.errors import ConfigError
-from systems.on_tensorflow.parts.sentences import Padded, Shrinking, Way
+from systems.on_tensorflow.parts.sentences import PaddedUnrolled, Shrinking, Way
 from systems.on_tensorflow.runtime import Network, TensorFlowSystem
 
 
@@ -63,5 +63,5 @@ class Adapter(TensorFlowSystem):
     def _way(self) -> Way:
         options: Any = self.options
         if options.layout == "padded":
-            return Padded(True, options.buckets, options.round_up_to)
+            return PaddedUnrolled(options.buckets, options.round_up_to)
         return Shrinking(options.round_up_to)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ NONE = np.zeros(0, np.int32)
 READ_ROWS_UP_TO = 64  # rows of the output layer are rounded up to a multiple, where they are padded
 LayerWeights = tuple[Any, Any, Any]  # W, U, b
 Start = tuple[Any, Any]  # h_0, c_0
+Layer = Callable[[Any, LayerWeights, Start | None], Any]  # h of every row, of rows
 
 
 class Batch(NamedTuple):
@@ -59,8 +60,8 @@ class Way(ABC):
         """tf.TensorSpec of every array, for the trace that serves this mini-batch."""
 
     @abstractmethod
-    def recurrences(self, batch: Batch) -> list[Recurrence]:
-        """One for each array of words."""
+    def layers(self, batch: Batch) -> list[Layer]:
+        """What computes a layer, for each array of words."""
 
     @abstractmethod
     def read_along(self, batch: Batch, h: Any) -> Any:
@@ -75,10 +76,10 @@ class Way(ABC):
     ) -> Any:
         """h of the top layer at every row, of words that are looked up."""
         found = []
-        for some, along in zip(words, self.recurrences(batch), strict=True):
+        for some, layer in zip(words, self.layers(batch), strict=True):
             rows = tf.nn.embedding_lookup(table, tf.reshape(some, [-1]))
             for weights, start in layers:
-                rows = lstm_layer(rows, weights, start, along)
+                rows = layer(rows, weights, start)
             found.append(rows)
         return tf.concat(found, 0) if len(found) > 1 else found[0]
 
@@ -115,11 +116,11 @@ class Shrinking(Way):
         n_steps = None if self.unrolled is None else len(batch.widths)
         return free._replace(widths=tf.TensorSpec([n_steps], tf.int32))
 
-    def recurrences(self, batch: Batch) -> list[Recurrence]:
+    def layers(self, batch: Batch) -> list[Layer]:
         """One along all stairs."""
         if self.unrolled is None:
-            return [Looped(batch.widths, batch.before)]
-        return [Unrolled(tf.unstack(batch.widths), batch.before)]
+            return [_along(Looped(batch.widths, batch.before))]
+        return [_along(Unrolled(tf.unstack(batch.widths), batch.before))]
 
     def read_along(self, batch: Batch, h: Any) -> Any:
         """All rows are words."""
@@ -133,7 +134,6 @@ class Padded(Way):
     Nothing is read behind the end of a sentence, so that no masks are needed in steps.
     """
 
-    unrolled: bool
     n_buckets: int
     round_up_to: int
 
@@ -158,16 +158,37 @@ class Padded(Way):
         found: Batch = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, tf.int32), batch)
         return found
 
-    def recurrences(self, batch: Batch) -> list[Recurrence]:
+    def layers(self, batch: Batch) -> list[Layer]:
         """One for each rectangle."""
-        shapes = [tuple(words.shape) for words in batch.along]
-        if self.unrolled:
-            return [Unrolled([k] * n_steps) for n_steps, k in shapes]
-        return [LoopedEvenly(n_steps, k) for n_steps, k in shapes]
+        return [self.layer_of(*words.shape) for words in batch.along]
+
+    @abstractmethod
+    def layer_of(self, n_steps: int, width: int) -> Layer:
+        """What computes a layer of a rectangle."""
 
     def read_along(self, batch: Batch, h: Any) -> Any:
         """The words; and the first row for what is padded."""
         return tf.gather(h, batch.in_along)
+
+
+class PaddedUnrolled(Padded):
+    """Steps with operations of their own."""
+
+    def layer_of(self, n_steps: int, width: int) -> Layer:
+        """As many operations as steps."""
+        return _along(Unrolled([width] * n_steps))
+
+
+class PaddedLooped(Padded):
+    """Steps in a while loop."""
+
+    def layer_of(self, n_steps: int, width: int) -> Layer:
+        """A loop."""
+        return _along(LoopedEvenly(n_steps, width))
+
+
+def _along(recurrence: Recurrence) -> Layer:
+    return lambda rows, weights, start: lstm_layer(rows, weights, start, recurrence)
 
 
 def in_canonical_order(rows: Any, labels: Any, back: Any) -> Any:
