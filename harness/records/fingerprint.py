@@ -19,8 +19,10 @@ TOLERANCE = 1e-4
 # Of the norm of a gradient where derivatives jump (relus): of 8 million inputs of relus some are so
 # near 0 that rounding decides, each by itself, whether a whole subtree learns. Honest systems moved
 # the gradient of Tree-FC's table by 2.5e-3 of its norm (hidden 512, 256 leaves, batch 64); an
-# instance of 64 that is left out moves it by about 1 / sqrt(64).
-KINK_TOLERANCE = 2e-2
+# instance of 64 that is left out moves it by about 1 / sqrt(64). Products
+# with signs are spread as that norm, and four times of it is allowed; of 15 systems' sketches two
+# differed by 8e-4 at most.
+KINK_TOLERANCE = 1e-2
 # Of the loss of a whole pass, whose steps carry rounding from mini-batch to mini-batch.
 PASS_TOLERANCE = 1e-3
 
