@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.records.stats import Summary
 from harness.values.places import ROOT
 from plots.numbers.artefact import Artefact
 from plots.numbers.drawable import drawable
@@ -63,6 +64,13 @@ def rows_of(
             if row := row_of(one, sitting):
                 found.setdefault(one.task, {}).setdefault(one.workload, row)
     return [row for task in sorted(found) for row in found[task].values()]
+
+
+def is_beyond(summary: Summary, factor: float) -> bool:
+    """Whether all of a ratio's interval is further from 1 than a factor."""
+    if summary.low is None or summary.high is None:
+        return False
+    return summary.low > factor or summary.high < 1 / factor
 
 
 def markdown(columns: Cells, rows: Iterable[Cells]) -> str:

@@ -14,7 +14,7 @@ from plots.numbers.best_peer import ratio_words
 from plots.numbers.points import Measured
 from plots.numbers.table import DAGGER
 from plots.tables.answers import Answer, size_of, speed_of_best
-from scripts.answer_folders import FOLDERS, SITTING, Sitting, markdown, rows_of
+from scripts.answer_folders import FOLDERS, SITTING, Sitting, is_beyond, markdown, rows_of
 from scripts.marked_page import MarkedPage
 
 # By how much two peers, whose code stayed, moved against each other between two runs: DyNet C++
@@ -27,7 +27,7 @@ COLUMNS = (
     "hidden",
     *SITTING,
     "engine, instances/s",
-    "best peer (of ways, frameworks)",
+    "best peer (of peers, frameworks)",
     "its instances/s",
     "engine over it",
 )
@@ -60,9 +60,7 @@ def _n_frameworks(names: Collection[str]) -> int:
 def _gain(ratio: Measured) -> str:
     """In bold where one system is ahead by more than runs differ by, in all of the interval."""
     words, summary = ratio_words(ratio), ratio.summary
-    if summary is None or summary.low is None or summary.high is None:
-        return words
-    is_sure = summary.low > BETWEEN_RUNS or summary.high < 1 / BETWEEN_RUNS
+    is_sure = summary is not None and is_beyond(summary, BETWEEN_RUNS)
     return f"**{words}**" if is_sure else words
 
 

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.planning.kinds import read_systems
-from harness.records.stats import Summary
 from harness.values.places import CONF_DIR, ROOT
 from plots.numbers.fastest import TIME, TIMED_INSTANCES
 from plots.numbers.points import speedup_of
 from plots.numbers.table import DAGGER, EN_DASH, three_digits
 from plots.tables.answers import Answer
 from plots.words.trial_cells import find
-from scripts.answer_folders import FOLDERS, SITTING, Sitting, markdown, rows_of
+from scripts.answer_folders import FOLDERS, SITTING, Sitting, is_beyond, markdown, rows_of
 from scripts.marked_page import MarkedPage
 
 PAGE = MarkedPage(ROOT / "README.md", "draw_strategies")
@@ -50,13 +49,7 @@ def _gain(answer: Answer, preset: str) -> str:
     if gain.summary is None:
         return EN_DASH
     words = three_digits(gain.summary.median) + (DAGGER if gain.warnings else "")
-    return f"**{words}**" if _leaves_one_out(gain.summary) else words
-
-
-def _leaves_one_out(summary: Summary) -> bool:
-    if summary.low is None or summary.high is None:
-        return False
-    return summary.low > 1 or summary.high < 1
+    return f"**{words}**" if is_beyond(gain.summary, 1) else words
 
 
 def main() -> None:

@@ -241,27 +241,27 @@ def _cell(
     if quantity == COPIED:  # counted: no disturbance changes it
         return measured_cell(replace(number, warnings=()))
     if quantity == THROUGHPUT:
-        return _with_rounds(measured_cell(number), _find(artefact, system, settings))
+        cell, mark = measured_cell(number), _rounds_mark(_find(artefact, system, settings))
+        return replace(cell, text=f"{cell.text} {mark}".strip())
     if quantity != SPEEDUP:
         return measured_cell(number)
     return Cell("1") if system == base and number.summary else ratio_cell(number)
 
 
-def _with_rounds(cell: Cell, point: Point | None) -> Cell:
-    """The number of who was called off, with the rounds that it stands on."""
+def _rounds_mark(point: Point | None) -> str:
+    """The rounds that the number of who was called off stands on, in brackets; else nothing."""
     if point is None or not point.is_called_off or point.status != "ok":
-        return cell
-    return replace(cell, text=f"{cell.text} [{len(point.records)}]")
+        return ""
+    return f"[{len(point.records)}]"
 
 
 def _on_fewer(artefact: Artefact, comparison: str) -> tuple[str, ...]:
-    systems = artefact.compare[comparison]
-    cells = (
-        _with_rounds(Cell(""), _find(artefact, system, settings)).text
+    marks = {
+        _rounds_mark(_find(artefact, system, settings))
         for settings in settings_of(artefact).values()
-        for system in systems
-    )
-    told = sorted({cell.strip() for cell in cells if cell})
+        for system in artefact.compare[comparison]
+    }
+    told = sorted(marks - {""})
     return (f"{', '.join(told)}: of so many rounds alone.",) if told else ()
 
 
