@@ -57,7 +57,7 @@ def measure_in_time(one: Measurement, plan: RunPlan | None, notice: Notice) -> b
     if plan is not None and not plan.fits(one.path, time.time()):
         tell(f"{one.spec.trial_id} r{one.spec.round}  left for the next run: the budget is over")
         return True
-    is_measured = measure_all([one])
+    is_measured = measure_all([one]) != USAGE
     if is_measured and plan is not None:
         tell(progress_words(plan, one.path))
     return is_measured
