@@ -12,7 +12,7 @@ def check_targets(targets: Iterable[str], rules: Collection[str]) -> None:
     """Raise ConfigError for a target that is neither a rule nor looks like a file."""
     for target in sorted(targets):
         if target not in rules and not set("/.") & set(target):
-            known = ", ".join(sorted(rules))
+            close, known = meant(target, rules), ", ".join(sorted(rules))
             raise ConfigError(
-                f"{target} is neither a rule nor a file{meant(target, rules)}; choose one of: {known}"
+                f"{target} is neither a rule nor a file{close}; choose one of: {known}"
             )

@@ -34,15 +34,17 @@ def check_typed(
 ) -> None:
     """Raise ConfigError for the first KEY=VALUE of a command line that is wrong.
 
-    may_sweep: whether a key may have several values, as it may behind -m. What is no KEY=VALUE, flags among it, is Hydra's to tell. Raises Hydra's own error where one cannot be
-    parsed.
+    may_sweep: whether a key may have several values, as it may behind -m. What is no KEY=VALUE,
+    flags among it, is Hydra's to tell. Raises Hydra's own error where one cannot be parsed.
     """
     texts = [one for one in arguments if not one.startswith("-") and ("=" in one or "~" in one[:1])]
     overrides = OverridesParser.create().parse_overrides(texts)
     for text, override in zip(texts, overrides, strict=True):
         key = _checked_key(text)
         if override.is_sweep_override() and not may_sweep:
-            raise ConfigError(f"{text} has several values; write -m before all else to measure each")
+            raise ConfigError(
+                f"{text} has several values; write -m before all else to measure each"
+            )
         for value in said_values(override):
             _check_value(key, value, text, conf_dir)
     check_n_trials(overrides, conf_dir)
@@ -88,7 +90,9 @@ def _checked_key(text: str) -> str:
     if key not in known and not is_option:
         above = key.rpartition(".")[0]
         beside = [name for name in known if name.rpartition(".")[0] == above]
-        found = f"{key} is not in the configuration{meant(key, known)}" if key else f"{text} has no key"
+        found = (
+            f"{key} is not in the configuration{meant(key, known)}" if key else f"{text} has no key"
+        )
         choices = ", ".join(beside or [name for name in known if "." not in name])
         raise ConfigError(f"{found}; choose one of: {choices}")
     if text.startswith("~") and not is_option:

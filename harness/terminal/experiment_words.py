@@ -31,7 +31,9 @@ def _plan_words(planned: Sequence[Measurement]) -> str:
     takes_s = sum(durations.of(one.spec) for one in lacking)
     n_trials = len({one.spec.trial_id for one in lacking})
     there = f"; {n_there} more have a record" if n_there else ""
-    return f"{len(lacking)} rounds of {n_trials} trials to measure, about {words_of(takes_s)}{there}"
+    return (
+        f"{len(lacking)} rounds of {n_trials} trials to measure, about {words_of(takes_s)}{there}"
+    )
 
 
 def _stand_in_words(job: Job) -> Iterator[str]:

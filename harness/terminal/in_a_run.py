@@ -14,7 +14,7 @@ from harness.planning.nodes import Nodes
 from harness.planning.run_plan import RunPlan
 from harness.planning.screening import fields_of
 from harness.records.record import path_of, read_record, trial_of
-from harness.terminal.ending import complain
+from harness.terminal.ending import USAGE, complain
 from harness.terminal.measurement import Measurement, measure_all
 from harness.terminal.reporting import outcome_words, trial_words
 from harness.trials.spec import TrialSpec

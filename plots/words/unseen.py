@@ -36,4 +36,6 @@ def unseen_notes(
         return ()
     least, (most, slowest) = min(found)[0], max(found)
     words = f"{least:.2f} to {most:.2f} {TIMES} the time of the timed ones"
-    return (f"On copies of mini-batches, in another order and not seen before: {words} ({slowest}).",)
+    return (
+        f"On copies of mini-batches, in another order and not seen before: {words} ({slowest}).",
+    )

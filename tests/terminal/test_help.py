@@ -12,7 +12,9 @@ from harness.values.places import CONF_DIR
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_help_says_what_each_key_may_be_and_names_the_policies(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_says_what_each_key_may_be_and_names_the_policies(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([flag]) == 0
     printed = capsys.readouterr().out
     assert f"\n{what_keys_mean(CONF_DIR / 'bench.yaml')}\n" in printed

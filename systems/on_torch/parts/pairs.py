@@ -49,7 +49,7 @@ def plan_pairs(pairs: Sequence[SentencePair], device: torch.device) -> PairPlan:
 
 
 class PairNetwork(nn.Module):
-    """Parameters of harness.models.seq2seq but the decoder's, which who writes it adds to SHARED."""
+    """Parameters of harness.models.seq2seq but the decoder's, which each form adds to SHARED."""
 
     def __init__(self, model: Model, way: LossWay) -> None:
         super().__init__()
