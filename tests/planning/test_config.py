@@ -252,7 +252,7 @@ def test_an_experiment_takes_overrides(tmp_path: Path) -> None:
     name = experiment_names()[0]
     typed = [f"experiment={name}", "scale=smoke", "device=cpu", "seed=7", "rounds=2"]
     planned = plan(parse([*typed, f"results_dir={tmp_path}"]), typed)
-    specs, _ = experiment_trials(name, "smoke", None, ["device=cpu"])
+    specs, _ = experiment_trials(name, SMOKE, None, ["device=cpu"])
     assert len(planned) == 2 * len(specs)
     assert {one.spec.seed for one in planned} == {7}
     assert [one.spec.round for one in planned] == [0] * len(specs) + [1] * len(specs)
