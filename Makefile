@@ -34,6 +34,7 @@ all: install
 
 # Three systems on one workload: a table, a picture, and what they say.
 try: install
+	$(if $(CONFIG),$(error make try takes no CONFIG; say make all CONFIG="$(CONFIG)" instead))
 	$(BIN)/python -m harness.commands.first_look
 
 # Papers' shapes with fewer points, six rounds for headlines: what is worth looking at.

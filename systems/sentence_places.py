@@ -47,11 +47,12 @@ class Stairs:
 class Rectangles:
     """Sentences of similar length in rectangles, a step after the other, padded behind their ends.
 
-    shapes: steps and columns of every rectangle.
+    shapes: steps and columns of every rectangle. order (k,): of every column its sentence.
     """
 
     rows: Rows
     shapes: tuple[tuple[int, int], ...]
+    order: NDArray[np.int64]
 
 
 def lengths_of(chains: Sequence[Chain]) -> NDArray[np.int64]:
@@ -97,7 +98,7 @@ def rectangles(lengths: NDArray[np.int64], n_buckets: int, round_up_to: int) -> 
     filled = np.flatnonzero(np.concatenate(real))
     along, against = np.concatenate(places), np.concatenate(mirrored)
     rows = Rows(_ids(along), _ids(against), _back(along, filled), _back(against, filled))
-    return Rectangles(rows, tuple(shapes))
+    return Rectangles(rows, tuple(shapes), in_order)
 
 
 def inverse(permutation: NDArray[np.int64]) -> Ids:

@@ -12,7 +12,8 @@ from harness.planning.pipeline_keys import KEYS
 from harness.records.beside import seen_together
 from harness.records.record import Record
 from harness.terminal.command_line import Job, parse, plan
-from harness.terminal.ending import USAGE, run_command
+from harness.terminal.ending import run_command, tell
+from harness.terminal.experiment_words import opening
 from harness.terminal.measurement import in_turn, measure_all
 from harness.values.places import CONF_DIR
 from plots.numbers.presentation import read_presentation
@@ -21,7 +22,10 @@ from plots.words import best_peers, ranking
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 when every trial left a record, 1 for wrong input, 2 for a fault of the harness."""
+    """Return 0 when every trial left a record, 1 for wrong input, 2 for a fault of the harness.
+
+    And 3 where every trial left a record, but one crashed or its result is wrong.
+    """
     typed = sys.argv[1:] if arguments is None else list(arguments)
     return run_command("bench", partial(_bench, typed), typed)
 
@@ -31,9 +35,10 @@ def _bench(typed: Sequence[str]) -> int:
     planned = plan(jobs, typed)
     for one in planned:
         admit(one.spec)
+    for words in opening(jobs, planned):
+        tell(f"bench: {words}")
     with in_turn(planned, shlex.join(["bench", *typed])):
-        none_refused = measure_all(planned, partial(comparison, jobs=jobs))
-    return 0 if none_refused else USAGE
+        return measure_all(planned, partial(comparison, jobs=jobs))
 
 
 def comparison(records: Sequence[Record], jobs: Sequence[Job]) -> Iterator[str]:

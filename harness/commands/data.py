@@ -18,6 +18,7 @@ from harness.errors import ConfigError
 from harness.planning.yaml_files import read_mapping
 from harness.terminal.argument_parser import OneLineParser
 from harness.terminal.ending import run_command
+from harness.values.meant import meant
 from harness.values.places import CONF_DIR
 
 
@@ -74,7 +75,8 @@ def _names() -> list[str]:
 def _choice(name: str) -> dict[str, Any]:
     """Read conf/dataset/<name>.yaml."""
     if name not in _names():
-        raise ConfigError(f"dataset {name} is unknown; choose one of {', '.join(_names())}")
+        close = meant(name, _names())
+        raise ConfigError(f"dataset {name} is unknown{close}; choose one of {', '.join(_names())}")
     return read_mapping(CONF_DIR / "dataset" / f"{name}.yaml", "loader", "options")
 
 

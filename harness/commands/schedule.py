@@ -26,7 +26,8 @@ from harness.policies.parts.rounds import schedule_in_rounds
 from harness.records.output_paths import Output, check_writable
 from harness.terminal.argument_parser import OneLineParser
 from harness.terminal.count_table import table_of
-from harness.terminal.ending import USAGE, complain, run_command, tell
+from harness.terminal.ending import FAILED, USAGE, complain, run_command, tell
+from harness.terminal.measurement import FAULTY
 from harness.terminal.reporting import totals
 
 PICTURES = (".pdf", ".png", ".svg")
@@ -35,7 +36,10 @@ Counted = list[tuple[PlannedCount, Outcome]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 when every count has a row (a failed one, too, which says so), 1 for wrong input."""
+    """Return 0 when every count has a row, 1 for wrong input, 3 where a policy failed.
+
+    A failed one has a row, too, which says so.
+    """
     typed = sys.argv[1:] if arguments is None else list(arguments)
     return run_command(NAME, partial(_schedule, typed), typed)
 
@@ -50,7 +54,10 @@ def _schedule(typed: Sequence[str]) -> int:
     refusals = dict.fromkeys(one.refusal for _, one in counted if one.refusal is not None)
     for refusal in refusals:
         complain(refusal, NAME)
-    return USAGE if refusals else 0
+    if refusals:
+        return USAGE
+    rows = [outcome.row for _, outcome in counted if outcome.row is not None]
+    return FAILED if any(row.status in FAULTY for row in rows) else 0
 
 
 def _refuse_what_does_not_fit(requests: Sequence[Request], flags: argparse.Namespace) -> None:

@@ -21,6 +21,7 @@ from harness.errors import ConfigError
 from harness.values.bounds import LARGEST_SEED, check_count
 from harness.values.graph import Graph
 from harness.values.instances import IntArray, int_array
+from harness.values.meant import meant
 from harness.values.places import ROOT
 from harness.values.schedule import Schedule
 
@@ -185,11 +186,9 @@ def check_policy_name(name: str, *, may_choose: bool = False) -> None:
     why = ""
     if name.isidentifier() and (_FOLDER / f"{name}.py").is_file():
         why = f" (harness/policies/{name}.py defines neither schedule nor learn)"
-    raise ConfigError(f"policy={name} is unknown{why}; choose one of {_choices(may_choose)}")
-
-
-def _choices(may_choose: bool) -> str:
-    return ", ".join((*((AUTO,) if may_choose else ()), *policy_names()))
+    known = (*((AUTO,) if may_choose else ()), *policy_names())
+    why = why or meant(name, known)
+    raise ConfigError(f"policy={name} is unknown{why}; choose one of {', '.join(known)}")
 
 
 def is_learned(name: str) -> bool:

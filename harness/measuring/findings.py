@@ -41,6 +41,7 @@ class Findings:
     choice: Choice | None = None
     check: CheckVerdict | None = None
     between_s: float | None = None
+    unseen_ratio: float | None = None
     fingerprint: Fingerprint | None = None
     moving_share: float | None = None
     counters: MeanCounters = field(default_factory=MeanCounters)
@@ -100,6 +101,7 @@ def record_of(
         baseline_memory_bytes=findings.baseline_memory_bytes,
         check=findings.check,
         between_s=findings.between_s,
+        unseen_ratio=findings.unseen_ratio,
         fingerprint=findings.fingerprint,
         warnings=findings.warnings,
         in_force=dict(findings.in_force),

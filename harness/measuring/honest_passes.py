@@ -18,14 +18,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from harness.measuring.clock import Now, PhaseClock, collector_paused, now_ns, timed
 from harness.measuring.passes import loaded
 from harness.measuring.sketch import kept
-from harness.measuring.unseen import copied, unseen_fault
+from harness.measuring.unseen import copied, unseen_fault, unseen_ratio
 from harness.measuring.witness import Witness
 from harness.records.fingerprint import Fingerprint
 from harness.trials.workload import Workload
@@ -39,14 +39,21 @@ LOSS_TOLERANCE = 1e-4
 N_KEPT_PASSES = 16  # of which the losses are compared with other systems'
 
 
-def passes_fault(
+class Judged(NamedTuple):
+    """What is wrong with the passes, or None; and unseen_ratio, where it came to that."""
+
+    fault: str | None
+    unseen_ratio: float | None = None
+
+
+def judged_passes(
     witness: Witness,
     workload: Workload,
     fingerprint: Fingerprint,
     samples_s: Sequence[float],
     between_s: float,
-) -> str | None:
-    """What is wrong with the passes, or None.
+) -> Judged:
+    """Hold the passes against what they should have been.
 
     samples_s: of timed runs. between_s: see settled_between_s.
     """
@@ -56,8 +63,11 @@ def passes_fault(
     run_s = float(np.median(samples_s))
     if fault is None and not witness.places_inputs:
         fault = hidden_fault(between_s, run_s, reading_s(workload.mini_batches))
+    if fault is not None:
+        return Judged(fault)
     seen_s = np.median(np.reshape(samples_s, (-1, len(workload.mini_batches))), axis=0)
-    return fault or unseen_fault(witness, workload.mini_batches, seen_s.tolist())
+    ratio = unseen_ratio(witness, workload.mini_batches, seen_s.tolist())
+    return Judged(unseen_fault(ratio), ratio)
 
 
 def has_gradients(fingerprint: Fingerprint) -> bool:

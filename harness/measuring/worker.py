@@ -38,7 +38,7 @@ from harness.measuring.child_process import LEFT_OUT, is_out_of_memory
 from harness.measuring.clock import empty_sample_s, stopwatch_of, timed
 from harness.measuring.core_watch import CoreWatch
 from harness.measuring.findings import Findings, record_of
-from harness.measuring.honest_passes import pass_losses, passes_fault, settled_between_s
+from harness.measuring.honest_passes import judged_passes, pass_losses, settled_between_s
 from harness.measuring.output import say
 from harness.measuring.passes import (
     Timed,
@@ -296,10 +296,11 @@ def _hear(witness: Witness, n_warm: int, workload: Workload, findings: Findings)
         findings.fingerprint = fingerprint.model_copy(update={"pass_losses": summed})
     samples_s, mini_batches = findings.samples_s, workload.mini_batches
     findings.between_s = settled_between_s(witness, mini_batches, samples_s, between_s)
-    fault = passes_fault(witness, workload, fingerprint, samples_s, findings.between_s)
-    if fault is not None:
+    judged = judged_passes(witness, workload, fingerprint, samples_s, findings.between_s)
+    findings.unseen_ratio = judged.unseen_ratio
+    if judged.fault is not None:
         findings.take_times_back()
-        findings.end("wrong_result", fault)
+        findings.end("wrong_result", judged.fault)
 
 
 if __name__ == "__main__":

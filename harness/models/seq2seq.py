@@ -8,12 +8,14 @@ the next word depended on the last one's distribution, and so is this one (Graph
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from harness.contracts.model import Model, ParameterSpec
-from harness.models.parts.chains import Block, chains, joined, pulled, started_recurrence
+from harness.models.parts.chains import Block, Chains, chains, joined, pulled, started_recurrence
 from harness.models.parts.lstm import from_input, lstm_parameters, start, start_parameters, step
+from harness.values.arrays import IntArray
 from harness.values.graph import MiniBatch
 from harness.values.instances import SentencePair
 from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, tanh
@@ -25,6 +27,7 @@ class Seq2Seq(Model):
     name = "seq2seq"
     instance_kind = "sentence_pair"
     vertex_types = ("start", "encode", "decode")
+    waits: ClassVar[bool] = True  # for a step's words, before any decoder goes on
 
     @property
     def state(self) -> Mapping[str, int]:
@@ -56,8 +59,7 @@ class Seq2Seq(Model):
         words = np.concatenate([pair.source for pair in instances])
         read = np.concatenate([pair.target[:-1] for pair in instances])
         labels = np.concatenate([pair.target[1:] for pair in instances])
-        rounds = np.zeros(n, dtype=np.int32)
-        rounds[encoder.end :] = target.places()
+        rounds = self._rounds(encoder.end, target)
         return MiniBatch(
             graph=joined([encoder, steps], ("unbatchable", *self.vertex_types), rounds),
             pulls={
@@ -68,6 +70,14 @@ class Seq2Seq(Model):
             outputs=steps.vertices,
             n_instances=len(instances),
         )
+
+    def _rounds(self, n_encoders: int, target: Chains) -> IntArray | None:
+        """The round of every vertex, encoders first; None where nothing waits."""
+        if not self.waits:
+            return None
+        rounds = np.zeros(n_encoders + target.n, dtype=np.int32)
+        rounds[n_encoders:] = target.places()
+        return rounds
 
     def start(self, v: VertexTracer) -> None:
         """The learned state before the first word."""

@@ -202,6 +202,18 @@ def is_here(dataset: str, choices: Choices) -> bool:
     return (folder / content["needs"]).is_file() if content.get("needs") else folder.is_dir()
 
 
+def stand_ins(name: str, choices: Choices) -> dict[str, str]:
+    """Data sets of an artefact's trials that are not there, each with the one taken instead."""
+    grid = expand(name, choices.scale, choices.conf_dir)
+    names: Sequence[str] = grid.trials_of or (name,)
+    if grid.of_claims:
+        names = list(_claims_by_experiment(choices, counted=False))
+    grids = (expand(one, choices.scale, choices.conf_dir) for one in names)
+    named = sorted({str(settings["dataset"]) for one in grids for settings in one.settings})
+    taken = {dataset: _available(dataset, choices) for dataset in named}
+    return {dataset: other for dataset, other in taken.items() if other != dataset}
+
+
 def _available(dataset: str, choices: Choices) -> str:
     """The data set itself, or the first of the stand-ins, each named by the last, that is there."""
     names = _in_turn(dataset, choices)

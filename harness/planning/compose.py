@@ -24,6 +24,7 @@ from harness.planning.plain_values import PlainValues
 from harness.planning.schema import BenchConfig, register_schema
 from harness.planning.typed_words import check_dotted
 from harness.planning.yaml_files import read_mapping, yaml_fault
+from harness.values.meant import meant
 from harness.values.places import CONF_DIR
 
 CONFIG_NAME = "bench"
@@ -89,8 +90,11 @@ def one_line(error: Exception) -> str:
         )
     unknown = _UNKNOWN_CHOICE.search(str(error))
     if unknown:
-        known = ", ".join(unknown["known"].split())
-        return f"{unknown['group']}={unknown['name']} is unknown; choose one of: {known}"
+        name, known = unknown["name"], unknown["known"].split()
+        return (
+            f"{unknown['group']}={name} is unknown{meant(name, known)}; choose one of:"
+            f" {', '.join(known)}"
+        )
     option = _UNKNOWN_OPTION.search(str(error))
     if option:
         return (

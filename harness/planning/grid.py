@@ -55,6 +55,7 @@ from harness.planning.sweep import Sweep, sweep_of
 from harness.planning.walks import Walk, read_walks
 from harness.planning.yaml_files import read_mapping
 from harness.trials.spec import Screening
+from harness.values.meant import meant
 from harness.values.places import CONF_DIR
 
 SCALES = ("smoke", "medium", "paper")
@@ -113,8 +114,11 @@ def read_experiment(name: str, conf_dir: Path = CONF_DIR) -> dict[str, Any]:
     """Read one artefact's file; raises ConfigError if there is none or it is not in the format."""
     path = conf_dir / "experiment" / f"{name}.yaml"
     if not path.is_file():
-        known = ", ".join(experiment_names(conf_dir)) or "none"
-        raise ConfigError(f"experiment={name} is unknown; choose one of: {known}")
+        known = experiment_names(conf_dir)
+        choices = ", ".join(known) or "none"
+        raise ConfigError(
+            f"experiment={name} is unknown{meant(name, known)}; choose one of: {choices}"
+        )
     content = read_mapping(path)
     for key in ("title", "paper", "scales"):
         if not content.get(key):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from harness.planning.grid import SCALES
 from harness.planning.nodes import nodes_of
 from harness.trials.spec import DEVICES
 from harness.values.bounds import check_count
+from harness.values.meant import meant
 from harness.values.path_texts import check_path_text
 
 WORDS = {"scale": SCALES, "device": DEVICES}
@@ -27,9 +27,8 @@ def check_keys(config: Mapping[str, Any]) -> None:
     """
     for key in config:
         if key not in KEYS:
-            close = get_close_matches(str(key), KEYS, n=1)
-            meant = f", did you mean {close[0]}?" if close else ""
-            raise ConfigError(f"--config {key} is unknown{meant}; known are {', '.join(KEYS)}")
+            known = f"{meant(str(key), KEYS)}; known are {', '.join(KEYS)}"
+            raise ConfigError(f"--config {key} is unknown{known}")
     for key, value in config.items():
         _check_value(key, value)
     nodes_of(config)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from types import NoneType
@@ -23,22 +22,29 @@ from harness.errors import ConfigError
 from harness.planning.conf_files import GROUPS, NAMED, check_name, choices_of
 from harness.planning.schema import BenchConfig
 from harness.planning.sweep_sizes import check_n_trials, said_values
+from harness.values.meant import meant
 from harness.values.places import CONF_DIR
 
 _LEFT_OPEN = "${"  # a reference to another value, which is checked once it is resolved
 _PLAIN = (bool, int, float, str)
 
 
-def check_typed(arguments: Sequence[str], conf_dir: Path = CONF_DIR) -> None:
+def check_typed(
+    arguments: Sequence[str], conf_dir: Path = CONF_DIR, *, may_sweep: bool = True
+) -> None:
     """Raise ConfigError for the first KEY=VALUE of a command line that is wrong.
 
-    What is none, flags among it, is Hydra's to tell. Raises Hydra's own error where one cannot be
-    parsed.
+    may_sweep: whether a key may have several values, as it may behind -m. What is no KEY=VALUE,
+    flags among it, is Hydra's to tell. Raises Hydra's own error where one cannot be parsed.
     """
     texts = [one for one in arguments if not one.startswith("-") and ("=" in one or "~" in one[:1])]
     overrides = OverridesParser.create().parse_overrides(texts)
     for text, override in zip(texts, overrides, strict=True):
         key = _checked_key(text)
+        if override.is_sweep_override() and not may_sweep:
+            raise ConfigError(
+                f"{text} has several values; write -m before all else to measure each"
+            )
         for value in said_values(override):
             _check_value(key, value, text, conf_dir)
     check_n_trials(overrides, conf_dir)
@@ -84,9 +90,9 @@ def _checked_key(text: str) -> str:
     if key not in known and not is_option:
         above = key.rpartition(".")[0]
         beside = [name for name in known if name.rpartition(".")[0] == above]
-        close = get_close_matches(key, known, n=1)
-        meant = f", did you mean {close[0]}?" if close else ""
-        found = f"{key} is not in the configuration{meant}" if key else f"{text} has no key"
+        found = (
+            f"{key} is not in the configuration{meant(key, known)}" if key else f"{text} has no key"
+        )
         choices = ", ".join(beside or [name for name in known if "." not in name])
         raise ConfigError(f"{found}; choose one of: {choices}")
     if text.startswith("~") and not is_option:

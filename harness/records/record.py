@@ -94,6 +94,7 @@ class Record(_Frozen):
     moving_share: of forward and backward, what only moved data, where a trial was run to tell it;
     its times then include the counting.
     between_s: median seconds between two timed runs, in `load` above all; not in samples_s.
+    unseen_ratio: of the time of mini-batches that it had not seen to that of the timed ones.
     fingerprint: what was computed of the timed mini-batches, in a few numbers.
     core_rate_per_s: of a fixed piece of work on a core, between the timed passes.
     in_force: options as the system honoured them, said or not, and the way it took (backend,
@@ -130,6 +131,7 @@ class Record(_Frozen):
     baseline_memory_bytes: int | None = None  # resident once all is imported, before `prepare`
     check: CheckVerdict | None = None
     between_s: float | None = None
+    unseen_ratio: float | None = None
     fingerprint: Fingerprint | None = None
     warnings: tuple[str, ...] = ()
     inputs_sha256: str | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -19,9 +19,10 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from harness.contracts.policy import AUTO, policy_names
 from harness.errors import ConfigError
 from harness.machine.process_folder import temporary_folder
-from harness.planning.artefacts import choices_from, measuring_order, plan_artefact
+from harness.planning.artefacts import Choices, choices_from, measuring_order, plan_artefact
 from harness.planning.compose import (
     CONFIG_NAME,
     Composer,
@@ -79,15 +80,17 @@ def parse(arguments: Sequence[str]) -> list[Job]:
     entry = hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name=CONFIG_NAME)
     with temporary_folder() as folder:
         typed = [as_recorded(argument) for argument in arguments if not _is_sweep(argument)]
+        is_sweep = len(typed) < len(arguments)
         with hydra_errors():
-            check_typed(typed)
-        if len(typed) < len(arguments):
+            check_typed(typed, may_sweep=is_sweep)
+        if is_sweep:
             # First, as argparse wants it; the folder is where Hydra notes a sweep's settings.
             typed = ["-m", *map(sweep_of_one, typed), f"hydra.sweep.dir={folder}"]
         with hydra_errors(), _as_command_line(typed):
             entry(collect)()
     if any(one in ("-h", "--help") for one in typed):
         print(what_keys_mean(CONF_DIR / f"{CONFIG_NAME}.yaml"))
+        print(f"\nPolicies: {', '.join((AUTO, *policy_names()))}")
     for group, choice in chosen:
         check_name(group, choice, CONF_DIR)
     return list(jobs.values())
@@ -182,29 +185,31 @@ def _measurements(job: Job, command: str) -> list[Measurement]:
                 "trace is of one trial, an experiment has many; name one trial in place of it"
             )
         first = 0
-        places = {"data_root": config.data_root, "results_dir": config.results_dir}
-        specs, n_rounds = experiment_trials(
-            job.experiment, config.scale, config.rounds, _passed_on(job.overrides), places
-        )
+        choices, extra = pipeline_choices(job), _passed_on(job.overrides)
+        specs, n_rounds = experiment_trials(job.experiment, choices, config.rounds, extra)
     check_count("rounds", n_rounds, 1, MOST_ROUNDS)
     rounds = range(first, first + n_rounds)
     return [_measurement(config, spec.with_round(r), command) for r in rounds for spec in specs]
 
 
+def pipeline_choices(job: Job) -> Choices:
+    """What the pipeline would be told; no scale means "paper" where CUDA is present, else "smoke".
+
+    Folders are as they are called, which overrides may have in quotes.
+    """
+    said = dict(text.split("=", 1) for text in _passed_on(job.overrides) if "=" in text)
+    config = job.config
+    places = {"data_root": config.data_root, "results_dir": config.results_dir}
+    return choices_from({**said, **places, "scale": config.scale}, os.environ)
+
+
 def experiment_trials(
-    name: str,
-    scale: str | None,
-    rounds: int | None,
-    extra: Sequence[str] = (),
-    places: Mapping[str, str] | None = None,
+    name: str, choices: Choices, rounds: int | None, extra: Sequence[str] = ()
 ) -> tuple[list[TrialSpec], int]:
     """Return an artefact's trials, as the pipeline plans them, and their number of rounds.
 
-    scale: None means "paper" where CUDA is present, else "smoke". extra: overrides of every trial.
-    places: folders as they are called, which overrides may have in quotes.
+    extra: overrides of every trial.
     """
-    said = dict(text.split("=", 1) for text in extra if "=" in text)
-    choices = choices_from({**said, **(places or {}), "scale": scale}, os.environ)
     composer = Composer()
     trials = measuring_order(plan_artefact(name, choices, composer))
     if not trials:

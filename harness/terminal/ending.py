@@ -14,7 +14,7 @@ from typing import Any, TextIO, cast
 from harness.errors import BenchError
 from harness.terminal.stopping import Stopped, stoppable
 
-USAGE, FAULT = 1, 2
+USAGE, FAULT, FAILED = 1, 2, 3
 OF_SIGNALS = 128  # a command that signal n ended has the exit code 128 + n
 KEPT = "what was measured is kept, and the same command goes on"
 

@@ -14,7 +14,7 @@ from harness.planning.nodes import Nodes
 from harness.planning.run_plan import RunPlan
 from harness.planning.screening import fields_of
 from harness.records.record import path_of, read_record, trial_of
-from harness.terminal.ending import complain
+from harness.terminal.ending import USAGE, complain
 from harness.terminal.measurement import Measurement, measure_all
 from harness.terminal.reporting import outcome_words, trial_words
 from harness.trials.spec import TrialSpec
@@ -57,7 +57,7 @@ def measure_in_time(one: Measurement, plan: RunPlan | None, notice: Notice) -> b
     if plan is not None and not plan.fits(one.path, time.time()):
         tell(f"{one.spec.trial_id} r{one.spec.round}  left for the next run: the budget is over")
         return True
-    is_measured = measure_all([one])
+    is_measured = measure_all([one]) != USAGE
     if is_measured and plan is not None:
         tell(progress_words(plan, one.path))
     return is_measured

@@ -16,11 +16,14 @@ from harness.planning.screening import Field, why_called_off
 from harness.records.output_paths import check_room
 from harness.records.record import Record, find_record
 from harness.records.watched_folders import WatchedFolders
-from harness.terminal.ending import complain
+from harness.terminal.ending import FAILED, USAGE, complain
 from harness.terminal.reporting import Reporter, outcome_words, summary, totals
 from harness.terminal.telling_apart import words_of_all
 from harness.trials.sources import source_sha256
 from harness.trials.spec import TrialSpec
+
+# What is recorded, but says that a system is at fault, and not the machine or its limits.
+FAULTY = frozenset({"crash", "wrong_result"})
 
 Closing = Callable[[Sequence[Record]], Iterable[str]]
 
@@ -62,8 +65,10 @@ def in_turn(planned: Sequence[Measurement], who: str) -> AbstractContextManager[
     return turns({one.results_dir for one in planned}, who, complain)
 
 
-def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more) -> bool:
-    """Measure what has no valid record yet, and return whether none was refused.
+def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more) -> int:
+    """Measure what has no valid record yet, and return the exit code.
+
+    USAGE where a trial was refused; else FAILED where one crashed or its result is wrong; else 0.
 
     A trial that fails does not stop the others. closing: what else is said of all records. Raises
     OutputError where a record cannot be kept, since those of the trials behind it could not be.
@@ -100,7 +105,9 @@ def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more
         print(summary(records[0], planned[0].path))
     elif len(planned) > 1:
         print(totals([record.status for record in records], n_kept, n_refused))
-    return n_refused == 0
+    if n_refused:
+        return USAGE
+    return FAILED if any(record.status in FAULTY for record in records) else 0
 
 
 def _is_traced(one: Measurement, trace: Path, record: Record) -> bool:

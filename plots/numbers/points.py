@@ -188,6 +188,11 @@ def peak_memory_mib(record: Record, _n_instances: int = 0) -> float | None:
     return None if peak is None or before is None else (peak - before) / 2**20
 
 
+def unseen_ratio(record: Record, _n_instances: int = 0) -> float | None:
+    """What mini-batches that were not seen before take over the timed ones."""
+    return record.unseen_ratio
+
+
 def _milli(seconds: float | None) -> float | None:
     return None if seconds is None else 1e3 * seconds
 
@@ -217,6 +222,7 @@ QUANTITIES: Mapping[str, Quantity] = {
         n_copies,
         copied_kb,
         peak_memory_mib,
+        unseen_ratio,
         gflop_per_s,
         gbyte_per_s,
         flop_per_byte,

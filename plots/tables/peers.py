@@ -43,6 +43,7 @@ from plots.words.ceiling_cells import (
 )
 from plots.words.notes import notes_of, subtitle_of, title_of
 from plots.words.trial_cells import find, measured_cell, numbers_of, points_with, ratio_cell
+from plots.words.unseen import UNSEEN, unseen_notes, unseen_of
 from plots.writing.table import write_table_and_rows
 
 THROUGHPUT, MEMORY, SPEEDUP = "throughput", "peak_memory_mib", "overall_speedup"
@@ -101,6 +102,7 @@ def table_of(artefact: Artefact, comparison: str) -> Table:
             f"Speed-up: that of {artefact.label(base)} over the system{notes}.",
             *ceiling_notes(artefact, _shares(artefact, comparison)),
             *_on_fewer(artefact, comparison),
+            *(unseen_notes(artefact, systems, settings.values()) if comparison == SYSTEMS else ()),
             *_left_out(artefact, comparison),
             *_not_yet(artefact),
             *notes_of(artefact, comparison),
@@ -282,6 +284,10 @@ def rows_of(artefact: Artefact, comparison: str) -> list[Row]:
             }
             for system in systems
             for quantity in quantities_of(artefact, comparison)
+        )
+        rows += (
+            {"setting": words, **chosen, "system": system, "quantity": UNSEEN, **numbers_of(number)}
+            for system, number in unseen_of(artefact, systems, settings)
         )
         if found := best.get(words):
             named = {"setting": words, **chosen, "system": found.system, "quantity": OVER_BEST}

@@ -10,7 +10,7 @@ from plots.numbers.best_peer import BestPeer, best_peer, peer_names
 from plots.numbers.fastest import TIME, TIMED_INSTANCES, fastest_first
 from plots.numbers.points import Point, measure_of, speedup_of
 from plots.numbers.series import SYSTEMS
-from plots.numbers.table import DAGGER, TIMES, three_digits
+from plots.numbers.table import DAGGER, TIMES
 from plots.words.trial_cells import find, measured_cell, ratio_cell
 
 HEAD = ("system", "instances/s", f"engine over it ({TIMES})", "batches")
@@ -38,7 +38,7 @@ def _row(artefact: Artefact, base: str, system: str) -> tuple[str, ...]:
         artefact.label(system),
         str(measured_cell(measure_of(point, "throughput"))),
         "1" if system == base else str(ratio),
-        three_digits(batches.median) if batches else "not told",
+        _counted(batches.median) if batches else "not told",
     )
 
 
@@ -49,7 +49,8 @@ def sentence_of(artefact: Artefact) -> str:
     if best is None or best.ratio.summary is None:
         return "Nothing was learned: the engine, or every peer, has no number; see above."
     point = find(artefact, system=base)
-    doubt = f" ({DAGGER}: measured with warnings)" if best.ratio.warnings else ""
+    names = ", ".join(best.ratio.warnings)
+    doubt = f" ({DAGGER}: measured with warnings: {names})" if names else ""
     return f"{_gain(artefact, base, best, best.ratio.summary)}{_why(point)}{doubt}"
 
 
@@ -70,7 +71,12 @@ def _why(point: Point | None) -> str:
     for record in point.records if point is not None else ():
         if record is not None and record.n_batches and record.lower_bound:
             return (
-                f" It runs a mini-batch in {three_digits(record.n_batches)} batches; no order needs"
-                f" fewer than {three_digits(record.lower_bound)}."
+                f" It runs a mini-batch in {_counted(record.n_batches)} batches; no order needs"
+                f" fewer than {_counted(record.lower_bound)}."
             )
     return ""
+
+
+def _counted(mean: float) -> str:
+    """A count that is a mean over mini-batches: 20, or 20.5."""
+    return f"{mean:,.1f}".removesuffix(".0")

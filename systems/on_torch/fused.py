@@ -11,6 +11,7 @@ from torch import nn
 from harness.contracts.model import Model
 from harness.contracts.system import RunSettings
 from harness.errors import ConfigError
+from harness.models.seq2seq_at_once import Seq2SeqAtOnce
 from harness.programs.model import ProgramModel
 from systems.on_torch.levels import Adapter as LevelsAdapter
 from systems.on_torch.parts.output_layer import LossWay
@@ -49,7 +50,8 @@ class Adapter(LevelsAdapter):
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         """nn.LSTM takes whole sentences only: no trees, and no decoder that waits for its words."""
-        if model.instance_kind != "chain" or isinstance(model, ProgramModel):
+        is_whole = model.instance_kind == "chain" or isinstance(model, Seq2SeqAtOnce)
+        if not is_whole or isinstance(model, ProgramModel):
             return (
                 f"nn.LSTM reads whole sentences in one call, which model {model.name} does not"
                 " consist of, or has another cell for; system=torch_levels runs it where it is"

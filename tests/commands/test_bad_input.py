@@ -231,5 +231,6 @@ def test_the_console_sees_the_same(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stdout == ""
-    assert done.stderr.startswith("bench: system=dinet is unknown; choose one of: ")
+    words = "bench: system=dinet is unknown, did you mean dynet?; choose one of: "
+    assert done.stderr.startswith(words)
     assert done.stderr.count("\n") == 1

@@ -16,6 +16,7 @@ import harness.terminal.measurement
 from harness.commands.bench import main
 from harness.measuring.launch import ROOT
 from harness.records.record import Record, read_record
+from harness.terminal.ending import FAILED
 
 SWEEP = (
     "-m",
@@ -95,22 +96,27 @@ def test_force_measures_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fault", "status", "again"),
+    ("fault", "status", "code", "again"),
     [
-        ("wrong_loss", "wrong_result", False),
-        ("abort", "crash", True),
-        ("skip", "unsupported", True),
+        ("wrong_loss", "wrong_result", FAILED, False),
+        ("abort", "crash", FAILED, True),
+        ("skip", "unsupported", 0, True),
     ],
 )
 def test_failures_leave_records_and_those_without_a_measurement_are_tried_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: str, status: str, again: bool
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    fault: str,
+    status: str,
+    code: int,
+    again: bool,
 ) -> None:
     command = fake(tmp_path, fault)
-    assert main(command) == 0
+    assert main(command) == code
     ((path, record),) = records_in(tmp_path).items()
     assert record.status == status
     assert f"{status}: " in capsys.readouterr().out
-    assert main(command) == 0
+    assert main(command) == code
     assert (path.parent / "superseded").exists() == again
 
 
@@ -119,7 +125,7 @@ def test_a_bad_trial_does_not_stop_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["-m", *fake(tmp_path, "abort,null,skip,raise,memory_error", "rounds=1")]
-    assert main(command) == 0
+    assert main(command) == FAILED
     statuses = sorted(record.status for record in records_in(tmp_path).values())
     assert statuses == ["crash", "crash", "ok", "oom", "unsupported"]
     assert capsys.readouterr().out.startswith("5 records: 2 crash, ")

@@ -18,6 +18,7 @@ from harness.commands.schedule import main
 from harness.counts.in_turn import count_in_turn
 from harness.counts.row import AnyCount, CountRow, read_count_rows
 from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
+from harness.terminal.ending import FAILED
 from harness.trials.spec import Limits
 from tests.support.faulty_counts import COUNT, N_ROWS, Fault, have_depth_fail, planned_with, raise_
 from tests.support.misbehaving import detach
@@ -56,7 +57,8 @@ def test_a_count_that_fails_leaves_its_status_and_the_others_go_on(
 ) -> None:
     have_depth_fail(monkeypatch, fault)
     file = tmp_path / "rows.json"
-    assert main([*COUNT, f"out={file}", f"records={tmp_path / 'raw'}"]) == 0
+    code = main([*COUNT, f"out={file}", f"records={tmp_path / 'raw'}"])
+    assert code == (FAILED if status in ("crash", "wrong_result") else 0)
     rows = read_count_rows(file)
     expected = [
         (size, policy, status if policy == "depth" else "ok")
@@ -110,7 +112,7 @@ def test_a_policy_with_an_invalid_schedule_has_no_counts(
         raise ScheduleError("vertex 3 comes before its argument 2")
 
     monkeypatch.setattr("harness.counts.counting.check_schedule", check)
-    assert main([*COUNT, "--json"]) == 0
+    assert main([*COUNT, "--json"]) == FAILED
     rows = json.loads(capsys.readouterr().out)
     assert {row["status"] for row in rows} == {"wrong_result"}
     assert rows[0]["reason"].startswith("policy agenda made a schedule that is not valid: vertex 3")

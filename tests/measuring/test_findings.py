@@ -43,6 +43,7 @@ FULL = Findings(
     ),
     check=CheckVerdict(status="ok", max_rel_err=1e-6),
     between_s=0.125,
+    unseen_ratio=1.25,
     fingerprint=Fingerprint(workload="w", losses=(1.0,), sketches={}),
     counters=MeanCounters(
         n_batches=1.0,

@@ -24,7 +24,7 @@ from harness.measuring.honest_passes import (
     reading_s,
     settled_between_s,
 )
-from harness.measuring.unseen import MOST_SLOWER, unseen_fault
+from harness.measuring.unseen import MOST_SLOWER, unseen_fault, unseen_ratio
 from harness.measuring.witness import Witness
 from harness.values.instances import Chain
 from tests.support.engine_models import tree
@@ -218,8 +218,9 @@ def test_what_was_not_seen_takes_as_long(slower: float, is_wrong: bool) -> None:
     system = Slow()
     system.seen = [id(mini_batch) for mini_batch in MINI_BATCHES]
     system.unseen_s = slower * system.run_s
-    fault = unseen_fault(system, MINI_BATCHES, [2.0] * 3, system.now_ns)
-    assert (fault is not None) == is_wrong == (slower > MOST_SLOWER)
+    ratio = unseen_ratio(system, MINI_BATCHES, [system.run_s] * 3, system.now_ns)
+    assert ratio == pytest.approx(slower)
+    assert (unseen_fault(ratio) is not None) == is_wrong == (slower > MOST_SLOWER)
 
 
 def test_others_on_the_machine_make_nobody_guilty() -> None:
@@ -232,4 +233,5 @@ def test_others_on_the_machine_make_nobody_guilty() -> None:
             super().run(clock, update=update)
 
     system = Disturbed()
-    assert unseen_fault(system, MINI_BATCHES, [2.0] * 3, system.now_ns) is None
+    ratio = unseen_ratio(system, MINI_BATCHES, [2.0] * 3, system.now_ns)
+    assert unseen_fault(ratio) is None

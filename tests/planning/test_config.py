@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 from harness.contracts.policy import LearningSettings
 from harness.errors import ConfigError
+from harness.planning.artefacts import choices_from
 from harness.planning.compose import Composer, as_recorded, plain_of, quote_null
 from harness.planning.conf_files import choices_of
 from harness.planning.grid import expand, experiment_names
@@ -25,6 +26,7 @@ from harness.trials.spec import Limits, Timing
 from harness.values.places import CONF_DIR
 
 NULL = "system=null"
+SMOKE = choices_from({"scale": "smoke", "device": "cpu"}, {})
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +57,14 @@ def test_every_experiment_expands(name: str) -> None:
     # The paper's scale is expanded in test_artefact_plans.
     grid = expand(name, "smoke")
     if grid.of_claims or grid.trials_of:  # other experiments' trials
-        specs, _ = experiment_trials(name, "smoke", None, ["device=cpu", "threads=1"])
+        specs, _ = experiment_trials(name, SMOKE, None, ["device=cpu", "threads=1"])
         assert specs
         return
     if not grid.settings:  # counts, and times nothing
         with pytest.raises(ConfigError, match=f"snakemake draw_{name}"):
-            experiment_trials(name, "smoke", None, [])
+            experiment_trials(name, SMOKE, None, [])
         return
-    specs, rounds = experiment_trials(name, "smoke", None, ["device=cpu", "threads=1"])
+    specs, rounds = experiment_trials(name, SMOKE, None, ["device=cpu", "threads=1"])
     assert {spec.system for spec in specs} == {point["system"] for point in grid.settings}
     assert rounds == grid.rounds
 
@@ -250,7 +252,7 @@ def test_an_experiment_takes_overrides(tmp_path: Path) -> None:
     name = experiment_names()[0]
     typed = [f"experiment={name}", "scale=smoke", "device=cpu", "seed=7", "rounds=2"]
     planned = plan(parse([*typed, f"results_dir={tmp_path}"]), typed)
-    specs, _ = experiment_trials(name, "smoke", None, ["device=cpu"])
+    specs, _ = experiment_trials(name, SMOKE, None, ["device=cpu"])
     assert len(planned) == 2 * len(specs)
     assert {one.spec.seed for one in planned} == {7}
     assert [one.spec.round for one in planned] == [0] * len(specs) + [1] * len(specs)

@@ -242,7 +242,7 @@ def test_shipped_systems_name_models_that_there_are() -> None:
     torch = next(system for system in systems if system.name == "torch_levels")
     runs = {model for model in choices_of("model") if torch.runs(model)}
     lattices = {"lattice_lstm", "lattice_gru", "gated_lattice_lstm"}
-    sentences = {"var_lstm", "bilstm", "bilstm_char", "seq2seq", "parser"}
+    sentences = {"var_lstm", "bilstm", "bilstm_char", "seq2seq", "seq2seq_at_once", "parser"}
     trees = {"tree_fc", "tree_lstm", "tree_lstm_2type", "tree_gru", "mv_rnn"}
     programs = {"birnn", "stack_rnn", "nested_rnn", "drnn", "berxit"}
     assert runs == trees | lattices | sentences | programs, "have a file; helpers are no models"

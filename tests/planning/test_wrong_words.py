@@ -124,3 +124,21 @@ def test_grids_and_counts_are_held_to_the_same(text: str) -> None:
 def test_every_key_has_a_type() -> None:
     assert types_of_keys()["timing.n_warmup"] is int
     assert {"learning.seed", "limits.time_s", "dataset.needs"} <= set(types_of_keys())
+
+
+def test_several_values_want_a_sweep() -> None:
+    check_typed(["system=vertex,dynet"])
+    with pytest.raises(ConfigError, match="has several values; write -m before all else"):
+        check_typed(["system=vertex,dynet"], may_sweep=False)
+
+
+@pytest.mark.parametrize(
+    ("typed", "close"),
+    [
+        ("experiment=headline_tree_lsmt", "headline_tree_lstm"),
+        ("policy=critcal_share", "critical_share"),
+        ("model=tree_lstn", "tree_lstm"),
+    ],
+)
+def test_a_wrong_name_says_which_is_close(typed: str, close: str, tmp_path: Path) -> None:
+    assert f" is unknown, did you mean {close}?; choose one of" in refusal([typed], tmp_path)

@@ -14,6 +14,7 @@ from harness.values.places import CONF_DIR
 from plots.numbers.best_peer import best_peer, peer_names, ratio_words
 from plots.numbers.gather import gather
 from plots.numbers.points import Measured, Point
+from plots.numbers.table import TIMES
 from plots.tables import peers
 from plots.words.best_peers import lines_of
 from tests.support.made_up_records import write_made_up_records
@@ -117,3 +118,20 @@ def test_a_headline_ends_with_the_best_peer_of_each_setting(
     assert peers.table_of(artefact, "strategies").rows[-1][0] != header
     (row,) = (r for r in peers.rows_of(artefact, "systems") if r["quantity"] == peers.OVER_BEST)
     assert (row["system"], row["value"]) == ("torch_levels", pytest.approx(2.0))
+
+
+@pytest.mark.slow
+def test_a_headline_tells_who_is_slower_on_what_it_has_not_seen(
+    choices: Choices, composer: Composer
+) -> None:
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        return {"unseen_ratio": 1.5 if trial.settings["system"] == "dynet" else 1.01}
+
+    trials = plan_artefact("headline_tree_lstm", choices, composer)
+    write_made_up_records(trials, choices, change)
+    artefact = gather("headline_tree_lstm", choices, trials)
+    words = f"1.01 to 1.50 {TIMES} the time of the timed ones ({artefact.label('dynet')})"
+    assert any(words in note for note in peers.table_of(artefact, "systems").notes)
+    assert not any(words in note for note in peers.table_of(artefact, "strategies").notes)
+    rows = [r for r in peers.rows_of(artefact, "systems") if r["quantity"] == "unseen_ratio"]
+    assert {r["value"] for r in rows if r["system"] == "dynet"} == {1.5}

@@ -234,7 +234,7 @@ def test_the_three_are_policies_that_must_be_learned() -> None:
             load_policy(name)
     with pytest.raises(ConfigError, match="agenda is not learned"):
         learn_policy("agenda", [chain_with_outputs()], LearningSettings())
-    with pytest.raises(ConfigError, match="is unknown; choose one of agenda"):
+    with pytest.raises(ConfigError, match=r"did you mean fsm_max\?; choose one of agenda"):
         learn_policy("fsm", [chain_with_outputs()], LearningSettings())
 
 

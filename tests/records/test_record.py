@@ -51,6 +51,7 @@ def test_the_fields_that_others_read_are_there(make_record: MakeRecord) -> None:
             "baseline_memory_bytes",
             "check",
             "between_s",
+            "unseen_ratio",
             "fingerprint",
             "warnings",
             "inputs_sha256",

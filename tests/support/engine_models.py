@@ -17,6 +17,7 @@ from harness.models.lattice_lstm import LatticeLSTM
 from harness.models.mv_rnn import MVRNN
 from harness.models.parser import Parser
 from harness.models.seq2seq import Seq2Seq
+from harness.models.seq2seq_at_once import Seq2SeqAtOnce
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
@@ -85,6 +86,7 @@ SEQUENCE_MODELS: dict[str, Model] = {
     "bilstm_2": BiLSTM(SEQUENCE_SIZES, layers=2),
     "bilstm_char": BiLSTMChar(SEQUENCE_SIZES),
     "seq2seq": Seq2Seq(SEQUENCE_SIZES),
+    "seq2seq_at_once": Seq2SeqAtOnce(SEQUENCE_SIZES),
     "parser": Parser(SEQUENCE_SIZES, tag_size=3, mlp_size=5),
 }
 

@@ -34,6 +34,7 @@ from harness.models.mv_rnn import MVRNN
 from harness.models.nested_rnn import NestedRNN
 from harness.models.parser import Parser
 from harness.models.seq2seq import Seq2Seq
+from harness.models.seq2seq_at_once import Seq2SeqAtOnce
 from harness.models.stack_rnn import StackRNN
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_gru import TreeGRU
@@ -146,6 +147,7 @@ CASES = {
     "bilstm_char_none_spelled": Case(BiLSTMChar(LETTERS), (2, 1, 4), 0.1, share_spelled=0.0),
     "bilstm_char_all_spelled": Case(BiLSTMChar(LETTERS), (2, 1, 4), 0.1, share_spelled=1.0),
     "seq2seq": Case(Seq2Seq(PAIRS), (1, 5, 3, 2, 5), 0.1),
+    "seq2seq_at_once": Case(Seq2SeqAtOnce(PAIRS), (1, 5, 3, 2, 5), 0.1),
     "parser": Case(Parser(PARSED, tag_size=3, mlp_size=7), (1, 4, 2, 3, 4), 0.1),
     "birnn": Case(BiRNN(NO_LETTERS), (1, 5, 3, 2, 5), 0.1),
     "stack_rnn": Case(StackRNN(NO_LETTERS), (1, 5, 3, 2, 5), 0.05, scale=2.0),

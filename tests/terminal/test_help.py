@@ -5,16 +5,20 @@ from __future__ import annotations
 import pytest
 
 from harness.commands.bench import main
+from harness.contracts.policy import policy_names
 from harness.planning.typed_words import types_of_keys
 from harness.terminal.command_line import what_keys_mean
 from harness.values.places import CONF_DIR
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_help_ends_with_what_each_key_may_be(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_says_what_each_key_may_be_and_names_the_policies(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([flag]) == 0
     printed = capsys.readouterr().out
-    assert printed.endswith(what_keys_mean(CONF_DIR / "bench.yaml") + "\n")
+    assert f"\n{what_keys_mean(CONF_DIR / 'bench.yaml')}\n" in printed
+    assert printed.splitlines()[-1] == f"Policies: auto, {', '.join(policy_names())}"
     assert "order: shuffled # of instances; length:" in printed
     assert "mode: train # train: forward" in printed
 

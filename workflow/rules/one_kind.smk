@@ -24,3 +24,7 @@ rule all:
 rule draw_all:
     input:
         [f"{RESULTS}/{file}" for name in PLANS for file in FILES[name]],
+
+ASKED = workflow.dag_settings.targets if workflow.dag_settings else () # none where it only lists
+with ends_in_one_line():
+    check_targets(ASKED, {rule.name for rule in workflow.rules})

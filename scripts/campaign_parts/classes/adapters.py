@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.terminal.ending import FAILED
 from scripts.campaign_parts.case import Case, Outcome, Run
 from scripts.campaign_parts.judging import (
     fault_of_ending,
@@ -106,7 +107,7 @@ def _beside_a_good_one(case: Case, place: Place) -> Outcome:
     options = [f"+system.options.fault={','.join(pair)}", f"+system.options.at={case.does['at']}"]
     ended = place.run(bench(place, *MISBEHAVING, *options, *limits, sweep=True), LIMIT_S)
     return first_fault(
-        fault_of_ending(ended, (0,)),
+        fault_of_ending(ended, (0, FAILED)),
         _fault_of_log(place),
         fault_of_leftovers(place),
         _fault_of_statuses(case, place, ended),

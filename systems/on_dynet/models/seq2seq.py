@@ -24,8 +24,8 @@ class Network:
     """
 
     def __init__(self, model: Model, store: ParameterStore) -> None:
-        self.source = _Reader(store, "source")
-        self.target = _Reader(store, "target")
+        self.source = Reader(store, "source")
+        self.target = Reader(store, "target")
         self.first = [*store.vectors("c_0"), *store.vectors("h_0")]
         self.classifier = store.matrices("W_out")[0]
 
@@ -41,7 +41,7 @@ class Network:
         W_out = self.classifier.expr(True)
         start = self.source.lstm.initial_state([p.expr(True) for p in self.first])
         decoder = self.target.lstm.initial_state()
-        states = [decoder.set_s(self._encoded(start, source)) for source, _ in pairs]
+        states = [decoder.set_s(self.encoded(start, source)) for source, _ in pairs]
         for step in range(max(len(target) for _, target in pairs) - 1):
             losses: list[Any] = []
             outputs: list[Any] = [None] * len(pairs)
@@ -52,13 +52,14 @@ class Network:
                     losses.append(dy.pickneglogsoftmax(outputs[i], target[step + 1]))
             yield Round(dy.esum(losses), outputs)
 
-    def _encoded(self, state: Any, source: list[int]) -> Any:
+    def encoded(self, state: Any, source: list[int]) -> Any:
+        """The state behind the source's last word."""
         for word in source:
             state = state.add_input(self.source.vector(word))
         return state.s()
 
 
-class _Reader:
+class Reader:
     """An LSTM and the words that it reads: tanh(E x + b_E)."""
 
     def __init__(self, store: ParameterStore, side: str) -> None:
@@ -67,7 +68,9 @@ class _Reader:
         self.lstm = store.lstm(f"_{side}")
 
     def begin(self) -> None:
+        """Take the parameters into a new graph."""
         self.b, self.E = (p.expr(True) for p in self.projection)
 
     def vector(self, word: int) -> Any:
+        """What the LSTM reads of a word."""
         return dy.tanh(dy.affine_transform([self.b, self.E, dy.lookup(self.embedding, word)]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -14,42 +13,27 @@ from torch.nn import functional
 from harness.contracts.model import Model
 from harness.values.instances import SentencePair
 from systems.on_torch.parts.decoder import DecoderInputs, DecoderWeights, decode
-from systems.on_torch.parts.lstm import freeze_second_bias, shared_names
-from systems.on_torch.parts.output_layer import LateOutputs, OutputLayer
-from systems.on_torch.parts.products import linear
-from systems.on_torch.parts.recurrences import Columnwise, expanded
-from systems.on_torch.parts.rows import Columns, columns, to_device
-from systems.on_torch.parts.sentences import SideBySide, tensor
-from systems.on_torch.parts.taggers import StartedLSTM
+from systems.on_torch.parts.lstm import freeze_second_bias
+from systems.on_torch.parts.output_layer import LateOutputs
+from systems.on_torch.parts.pairs import PairNetwork, PairPlan, plan_pairs
+from systems.on_torch.parts.recurrences import Columnwise
+from systems.on_torch.parts.rows import Columns, columns
+from systems.on_torch.parts.sentences import SideBySide
 
 
-class _Seq2Seq(nn.Module):
+class _Seq2Seq(PairNetwork):
     """Parameters of harness.models.seq2seq."""
 
     def __init__(self, model: Model) -> None:
-        super().__init__()
-        sizes = model.sizes
-        h, e, words = sizes.hidden_size, sizes.embedding_size, sizes.of("target_words")
-        self.source_embedding = nn.Embedding(sizes.of("source_words"), e, sparse=True)
-        self.target_embedding = nn.Embedding(words, e, sparse=True)
-        self.read_source, self.read_target = nn.Linear(e, h), nn.Linear(e, h)
-        self.encoder = StartedLSTM(h, h)
+        super().__init__(model, "whole")
+        h = model.sizes.hidden_size
         self.decoder = nn.LSTMCell(h, h)
         freeze_second_bias(self.decoder)
-        self.output = OutputLayer(h, words, bias=False, way="whole")
-        starts = {f"{s}_0": f"encoder.{s}_0.0" for s in ("h", "c")}
-        self.SHARED = {
-            **starts,
-            "source_embedding": "source_embedding.weight",
-            "target_embedding": "target_embedding.weight",
-            **shared_names("encoder.lstm", ["_source"]),
+        self.SHARED |= {
             "W_target": "decoder.weight_ih",
             "U_target": "decoder.weight_hh",
             "b_target": "decoder.bias_ih",
-            "W_out": "output.weight",
         }
-        for side in ("source", "target"):
-            self.SHARED |= {f"E_{side}": f"read_{side}.weight", f"b_E_{side}": f"read_{side}.bias"}
 
 
 class Recursive(_Seq2Seq):
@@ -57,8 +41,7 @@ class Recursive(_Seq2Seq):
 
     def prepare(self, pairs: Sequence[SentencePair]) -> list[tuple[Tensor, Tensor]]:
         """Tensors of both sentences."""
-        device = self.output.weight.device
-        return [(tensor(pair.source, device), tensor(pair.target, device)) for pair in pairs]
+        return [self.prepare_pair(pair) for pair in pairs]
 
     def forward(self, pairs: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """Summed loss, logits of all predicted words."""
@@ -79,15 +62,14 @@ class Recursive(_Seq2Seq):
 class Plan(NamedTuple):
     """A mini-batch of pairs.
 
-    source (n,): words by row of encoders. read, labels (m,): words that decoders read and predict,
-    by row of decoders. swap (k,): of every decoder's column that of its encoder.
+    read, labels (m,): words that decoders read and predict, by row of decoders. swap (k,): of every
+    decoder's column that of its encoder.
     """
 
-    source: Tensor
+    pairs: PairPlan
     read: Tensor
     labels: Tensor
     swap: Tensor
-    encoders: Columns
     decoders: Columns
 
 
@@ -106,33 +88,14 @@ class Levels(SideBySide, _Seq2Seq):
 
     def plan(self, pairs: Sequence[SentencePair], device: torch.device) -> Plan:
         """Rows of encoders and of decoders, whose order differs."""
-        n_source = np.array([len(pair.source) for pair in pairs], dtype=np.int64)
-        n_steps = np.array([pair.n_steps for pair in pairs], dtype=np.int64)
-        encoders, decoders = columns(n_source, device), columns(n_steps, device)
-        source, read, labels = to_device(
-            device,
-            np.concatenate([pair.source for pair in pairs]),
-            np.concatenate([pair.target[:-1] for pair in pairs]),
-            np.concatenate([pair.target[1:] for pair in pairs]),
-        )
-        places = decoders.along.places
-        return Plan(
-            source[encoders.along.places],
-            read[places],
-            labels[places],
-            encoders.ranks[decoders.order],
-            encoders,
-            decoders,
-        )
+        found = plan_pairs(pairs, device)
+        decoders = columns(found.n_steps, device)
+        places, swap = decoders.along.places, found.encoders.ranks[decoders.order]
+        return Plan(found, found.read[places], found.labels[places], swap, decoders)
 
     def forward(self, plan: Plan) -> tuple[Tensor, LateOutputs]:
         """Summed loss, logits of all predicted words in the decoders' rows."""
-        read = self.read_source
-        x = torch.tanh(linear(self.source_embedding(plan.source), read.weight, read.bias))
-        lstm, columns = self.encoder.lstm, plan.encoders
-        start = expanded(self.encoder.start, 0, len(columns.order))
-        h, c = self.steps.layer(lstm, 0, x, start, columns)
-        state = torch.cat([h.index_select(0, columns.last), c], dim=1)
+        state = torch.cat(self.encoded(plan.pairs, self.steps), dim=1)
         weights = DecoderWeights(
             self.target_embedding.weight,
             self.read_target.weight,

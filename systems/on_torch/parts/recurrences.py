@@ -22,7 +22,8 @@ from torch.nn.utils.rnn import PackedSequence
 from systems.on_torch.parts.lstm import StepStates, lstm_steps
 from systems.on_torch.parts.rows import Columns, Ids, Order, buckets, columns
 
-Start = tuple[Tensor, Tensor]  # h_0 and c_0 (layers, h), the same for every sentence
+# h_0 and c_0 (layers, h), the same for every sentence, or (layers, k, h), each one's own.
+Start = tuple[Tensor, Tensor]
 
 
 class Recurrence(ABC):
@@ -40,6 +41,24 @@ class Recurrence(ABC):
 
         x (n, n_inputs): by place. start: None for zeros. against: from the last word to the first.
         """
+
+    def last(
+        self, lstm: nn.LSTM, rows: Tensor, columns: Columns, start: Start
+    ) -> tuple[Tensor, Tensor]:
+        """h and c of a single layer behind the last word of each column (k, h).
+
+        rows (n, n_inputs): of the columns. Step by step: nn.LSTM has no c before a padded end.
+        """
+        return last_by_steps(lstm, rows, columns, start, StepStates)
+
+
+def last_by_steps(
+    lstm: nn.LSTM, rows: Tensor, columns: Columns, start: Start, kind: type[StepStates]
+) -> tuple[Tensor, Tensor]:
+    """See Recurrence.last."""
+    W, U, b, _ = lstm.all_weights[0]
+    h, c = lstm_steps(rows, W, U, b, side_by_side(start, 0, columns.order), columns, kind)
+    return h.index_select(0, columns.last), c
 
 
 @dataclass(frozen=True)
@@ -68,7 +87,7 @@ class Columnwise(Recurrence):
         order = plan.against if against else plan.along
         rows = order.arrange(x)
         for layer in range(lstm.num_layers):
-            first = None if start is None else expanded(start, layer, plan.sizes[0])
+            first = None if start is None else side_by_side(start, layer, plan.order)
             rows, _ = self.layer(lstm, layer, rows, first, plan)
         return order.restore(rows)
 
@@ -79,11 +98,19 @@ class Columnwise(Recurrence):
         W, U, b, _ = lstm.all_weights[layer]
         return lstm_steps(rows, W, U, b, start, plan, self.kind)
 
+    def last(
+        self, lstm: nn.LSTM, rows: Tensor, columns: Columns, start: Start
+    ) -> tuple[Tensor, Tensor]:
+        """By steps of its own kind."""
+        return last_by_steps(lstm, rows, columns, start, self.kind)
 
-def expanded(start: Start, layer: int, k: int) -> Tensor:
-    """h_0 and c_0 of a layer side by side, for every sentence (k, 2 h)."""
-    joined = torch.cat([start[0][layer], start[1][layer]])
-    return joined.expand(k, len(joined))
+
+def side_by_side(start: Start, layer: int, order: Tensor) -> Tensor:
+    """h_0 and c_0 of a layer side by side, for every column (k, 2 h); order: their sentences."""
+    joined = torch.cat([start[0][layer], start[1][layer]], dim=-1)
+    if joined.ndim == 1:
+        return joined.expand(len(order), len(joined))
+    return joined.index_select(0, order)
 
 
 @dataclass(frozen=True)
@@ -106,9 +133,10 @@ class Padded(Recurrence):
         """A call of nn.LSTM for each rectangle."""
         order: Order = plan.against if against else plan.along
         parts = torch.split(order.arrange(x), [n * k for n, k in plan.shapes])
+        sentences = torch.split(plan.order, [k for _, k in plan.shapes])
         found = []
-        for part, (n_steps, k) in zip(parts, plan.shapes, strict=True):
-            h, _ = lstm(part.view(n_steps, k, -1), first_states(start, k))
+        for part, (n_steps, k), of in zip(parts, plan.shapes, sentences, strict=True):
+            h, _ = lstm(part.view(n_steps, k, -1), first_states(start, of))
             found.append(h.reshape(n_steps * k, -1))
         return order.restore(torch.cat(found) if len(found) > 1 else found[0])
 
@@ -126,13 +154,27 @@ class Packed(Recurrence):
         """One call of nn.LSTM."""
         order: Order = plan.against if against else plan.along
         packed = PackedSequence(order.arrange(x), torch.tensor(plan.sizes))
-        h, _ = lstm(packed, first_states(start, plan.sizes[0]))
+        h, _ = lstm(packed, first_states(start, plan.order))
         return order.restore(h.data)
 
+    def last(
+        self, lstm: nn.LSTM, rows: Tensor, columns: Columns, start: Start
+    ) -> tuple[Tensor, Tensor]:
+        """By one call of nn.LSTM, which gives them where nothing is padded."""
+        packed = PackedSequence(rows, torch.tensor(columns.sizes))
+        _, (h, c) = lstm(packed, first_states(start, columns.order))
+        return h[0], c[0]
 
-def first_states(start: Start | None, k: int) -> Start | None:
-    """h_0 and c_0 as nn.LSTM takes them, (layers, k, h)."""
+
+def first_states(start: Start | None, order: Tensor) -> Start | None:
+    """h_0 and c_0 as nn.LSTM takes them, (layers, k, h); order (k,): each column's sentence."""
     if start is None:
         return None
-    h_0, c_0 = (first[:, None].expand(-1, k, -1).contiguous() for first in start)
+    h_0, c_0 = (_by_column(first, order) for first in start)
     return h_0, c_0
+
+
+def _by_column(first: Tensor, order: Tensor) -> Tensor:
+    if first.ndim == 3:
+        return first.index_select(1, order)
+    return first[:, None].expand(-1, len(order), -1).contiguous()

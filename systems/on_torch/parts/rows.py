@@ -105,21 +105,22 @@ class Buckets:
     """Sentences of similar length in rectangles, a step after the other.
 
     along, against: rows of the places read forwards and backwards. shapes: steps and columns of
-    every rectangle.
+    every rectangle. order (k,): of every column its sentence.
     """
 
     along: Order
     against: Order
     shapes: Sequence[tuple[int, int]]
+    order: Tensor
 
 
 def buckets(lengths: Ids, n_buckets: int, device: torch.device) -> Buckets:
     """Put sentences of these lengths, none of them 0, in as many rectangles at most."""
     found = rectangles(lengths, n_buckets, round_up_to=1)
     rows = found.rows
-    both = rows.along, rows.of_along, rows.against, rows.of_against
-    to, fro, to_back, fro_back = to_device(device, *both)
-    return Buckets(Order(to, fro), Order(to_back, fro_back), found.shapes)
+    parts = rows.along, rows.of_along, rows.against, rows.of_against, found.order
+    to, fro, to_back, fro_back, order = to_device(device, *parts)
+    return Buckets(Order(to, fro), Order(to_back, fro_back), found.shapes, order)
 
 
 def inverse(permutation: Ids) -> Ids:
