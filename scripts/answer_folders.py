@@ -27,6 +27,11 @@ FOLDERS = (
     REFERENCE / "amd-epyc-2cpu-2026-11-24" / "paper",
     REFERENCE / "amd-epyc-2cpu-2026-11-23" / "paper",
 )
+# The same of a second CPU, where another machine is as good as another day.
+SECOND_CPU = (
+    REFERENCE / "intel-xeon-2cpu-2026-11-25" / "paper",
+    REFERENCE / "intel-xeon-2cpu-2026-11-25" / "medium",
+)
 
 
 class Sitting(NamedTuple):

@@ -35,6 +35,7 @@ from plots.writing.small_picture import small_picture
 KEPT = {"tables": (".md", ".csv"), "figures": (".csv", ".png")}
 WIDTH = 1000  # of pictures, in pixels
 PACKED_FROM = 2**12  # bytes of a table, which repeats itself: a sixth is left of it
+CLOCK_DIGITS = 9  # of seconds: nanoseconds
 DEFAULTS = {"data_root": TrialSpec.data_root, "results_dir": "results"}  # if nobody names another
 
 
@@ -54,7 +55,8 @@ def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> li
     """Write the committed folder, and return in words what is in it."""
     _check_folder(folder)
     places = [raw if (raw := place / "raw").is_dir() else place for place in results]
-    records = tuple(map(without_places, records_in(places, latest=True)))
+    found_records = map(without_places, records_in(places, latest=True))
+    records = tuple(map(in_nanoseconds, found_records))
     words = [pack_held(Held(records, tuple(counts_in(places))), folder, places)]
     with tempfile.TemporaryDirectory() as drawn:
         config = {"records": folder, "results_dir": drawn, "data_root": flags.data_root}
@@ -93,6 +95,16 @@ def without_places(record: Record) -> Record:
         elsewhere["cache_dir"] = f"{DEFAULTS['results_dir']}/{Path(cache_dir).name}"
     config = record.config | {key: elsewhere[key] for key in elsewhere.keys() & record.config}
     return record.model_copy(update={"config": config, "command": command})
+
+
+def in_nanoseconds(record: Record) -> Record:
+    """The record with samples in whole nanoseconds, as the clock told them.
+
+    What their sums as floats have beyond that is a ninth of a packed file.
+    """
+    names = ("samples_s", "marked_samples_s")
+    samples = {name: tuple(round(s, CLOCK_DIGITS) for s in getattr(record, name)) for name in names}
+    return record.model_copy(update=samples)
 
 
 def _check_folder(folder: Path) -> None:

@@ -20,6 +20,7 @@ from scripts import (
     draw_answers,
     draw_artefacts,
     draw_kept_runs,
+    draw_second_answers,
     draw_strategies,
 )
 from scripts.campaign_parts.case import found_classes
@@ -69,6 +70,13 @@ def test_every_class_of_the_campaign_is_promised_with_its_number_of_cases() -> N
 def test_the_answers_of_the_readme_are_those_of_the_committed_records() -> None:
     found = draw_answers.table()
     assert draw_answers.PAGE.written == found.strip(), "run python -m scripts.draw_answers"
+    assert found.count("\n") > 3
+
+
+def test_the_answers_of_a_second_cpu_are_those_of_its_records() -> None:
+    found = draw_answers.table(answer_folders.SECOND_CPU)
+    part = draw_second_answers.PAGE.written
+    assert part == found.strip(), "run python -m scripts.draw_second_answers"
     assert found.count("\n") > 3
 
 

@@ -125,8 +125,12 @@ def test_medium_has_the_rounds_that_intervals_need() -> None:
             assert grid.rounds >= (6 if name.startswith("headline_") else 3), name
 
 
-def test_medium_is_over_in_two_hours() -> None:
-    """Trials that artefacts share are measured once, with the most rounds that are asked for."""
+def test_medium_is_over_in_a_hundred_minutes() -> None:
+    """Trials that artefacts share are measured once, with the most rounds that are asked for.
+
+    The rule knows nobody who is called off, and an older CPU: of 109 min that it said, the run of
+    2026-11-24 took 81 on an Intel Xeon.
+    """
     usual = {"mode": "train", "order": "shuffled", "timing.min_passes": 3}
     usual |= {"dataset.options.vocab_modulo": 0}
     rounds: dict[tuple[tuple[str, str], ...], int] = {}
@@ -145,7 +149,7 @@ def test_medium_is_over_in_two_hours() -> None:
             switches = [(k, v) for k, v in trial if k.startswith("system.options.")]
             compiled.add((said["system"], said["model"], said["mode"], *switches))
     shown_s = COUNT_S * len(counted) + DRAWN_S * len(experiment_names())
-    assert (measuring_s + COMPILED_S * len(compiled) + shown_s) / 60 < 113
+    assert (measuring_s + COMPILED_S * len(compiled) + shown_s) / 60 < 110
 
 
 def test_the_systems_of_a_point_stand_together(composer: Composer) -> None:
