@@ -16,7 +16,7 @@ from pathlib import Path
 from harness.counts.places import kinds_in, packed_files
 from harness.planning.pipeline_keys import check_keys
 from harness.planning.refusal import ends_in_one_line
-from harness.planning.targets import check_targets
+from harness.planning.targets import no_artefact
 
 with ends_in_one_line():
     check_keys(config)

@@ -16,11 +16,11 @@ pytestmark = [pytest.mark.slow]
 BROKEN = "name: [a\n"
 
 
-def only_line(folder: Path, *config: str, target: str = "all") -> str:
+def only_line(folder: Path, *config: str) -> str:
     """What Snakemake says behind the line that names its profile."""
     said = {text.partition("=")[0] for text in config}
     others = [text for text in HERE if text.partition("=")[0] not in said]
-    done = snakemake(folder, target, "--dry-run", config=[*others, *config])
+    done = snakemake(folder, "all", "--dry-run", config=[*others, *config])
     assert done.returncode == 1
     lines = [line for line in (done.stdout + done.stderr).splitlines() if "profile" not in line]
     assert len(lines) == 1, lines
@@ -40,11 +40,15 @@ def test_a_wrong_key_or_value(folder: Path, config: str, words: str) -> None:
     assert only_line(folder, config).startswith(words)
 
 
-def test_a_wrong_target(folder: Path) -> None:
-    line = only_line(folder, target="draw_small_tabel")
-    assert line.startswith(
-        "snakemake: draw_small_tabel is neither a rule nor a file, did you mean draw_small_table?"
+def test_a_wrong_artefact(folder: Path) -> None:
+    done = snakemake(folder, "draw_small_tabel", "--dry-run")
+    assert done.returncode == 1
+    said = done.stdout + done.stderr
+    words = (
+        "snakemake: draw_small_tabel draws nothing, did you mean draw_small_table?; choose one of"
     )
+    assert said.splitlines()[-1].startswith(words)
+    assert "Exception" not in said
 
 
 @pytest.mark.parametrize("file", ["bench", "experiment/small_table", "system/null"])
