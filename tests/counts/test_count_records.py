@@ -18,6 +18,7 @@ from harness.counts.row import read_count_rows
 from harness.errors import ScheduleError, UnsupportedTrial
 from harness.measuring.launch import ROOT
 from harness.planning.counter import COUNTER
+from harness.terminal.ending import FAILED
 from harness.trials.sources import module_file
 from harness.trials.spec import Limits
 from tests.support.faulty_counts import COUNT, N_ROWS, have_depth_fail, planned_with, raise_
@@ -67,16 +68,17 @@ def test_another_mini_batch_policy_or_learning_is_another_count(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("error", "again"),
+    ("error", "code", "again"),
     [
-        (ValueError("a fault"), True),
-        (UnsupportedTrial("not installed"), True),
-        (ScheduleError("vertex 3 twice"), False),
-        (MemoryError("no room"), False),
+        (ValueError("a fault"), FAILED, True),
+        (UnsupportedTrial("not installed"), 0, True),
+        (ScheduleError("vertex 3 twice"), FAILED, False),
+        (MemoryError("no room"), 0, False),
     ],
 )
 def test_failures_without_a_finding_are_tried_again(
     error: Exception,
+    code: int,
     again: bool,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -84,9 +86,9 @@ def test_failures_without_a_finding_are_tried_again(
 ) -> None:
     have_depth_fail(monkeypatch, raise_(error))
     command = [*COUNT, f"records={tmp_path}"]
-    assert main(command) == 0
+    assert main(command) == code
     monkeypatch.undo()
-    assert main(command) == 0
+    assert main(command) == (0 if again else code), "what failed and is kept fails again"
     kept = 4 if again else N_ROWS
     assert f"{kept} kept" in capsys.readouterr().err.splitlines()[-1]
     assert len(list(tmp_path.glob("superseded/*"))) == N_ROWS - kept

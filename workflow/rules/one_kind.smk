@@ -35,3 +35,5 @@ rule no_artefact:
         refused,
     output:
         "draw_{name}",
+    wildcard_constraints:
+        name="[^/.]+",
