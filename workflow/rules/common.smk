@@ -106,6 +106,11 @@ onstart:
         PENDING.run_plan(steps_of(jobs), n_drawn).write(RUN_PLAN)
         os.environ[VARIABLE] = str(RUN_PLAN) # not before: the plan of an earlier run is over
 
+def refused(wildcards):
+    """No input: whoever asks for what is no artefact is told so."""
+    with ends_in_one_line():
+        raise no_artefact(wildcards.name, PLANS)
+
 @functools.cache # every round asks
 def spec_text(trial_id):
     return TRIALS[trial_id].as_json(CHOICES.conf_dir)

@@ -26,10 +26,6 @@ rule draw_all:
         [f"{RESULTS}/{file}" for name in PLANS for file in FILES[name]],
 
 # What is no artefact: in place of Snakemake's words, which name no choices.
-def refused(wildcards):
-    with ends_in_one_line():
-        raise no_artefact(wildcards.name, PLANS)
-
 rule no_artefact:
     input:
         refused,
