@@ -88,4 +88,5 @@ def test_a_setting_without_a_record_is_named_and_has_no_columns(
     )
     table = table_of(gather(HEADLINE, paper, trials), "systems")
     assert {column.group for column in table.columns} == {"inference"}
-    assert "Not measured yet: training." in table.notes
+    missing = "training, training, words given at once"
+    assert f"Not measured yet: {missing}." in table.notes

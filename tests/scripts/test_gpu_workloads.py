@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from harness.engine.backends.cuda.backend import Backend
+from harness.models.seq2seq import Seq2Seq
+from harness.models.seq2seq_at_once import Seq2SeqAtOnce
 from harness.values.places import CONF_DIR
 from scripts.gpu_workloads import WORKLOADS
 
 # Of the operators of its attention the backend has no kernels.
 LEFT_TO_STEPWISE = {"berxit"}
+SAME_KERNELS = {Seq2SeqAtOnce: Seq2Seq}  # whose vertex functions are those of the other
 
 
 def test_every_model_is_counted() -> None:
-    assert {one.model for one in WORKLOADS} | LEFT_TO_STEPWISE == {
+    same = {model.name for model in SAME_KERNELS}
+    assert {one.model for one in WORKLOADS} | LEFT_TO_STEPWISE | same == {
         path.stem for path in (CONF_DIR / "model").glob("*.yaml")
     }
     assert not LEFT_TO_STEPWISE & {one.model for one in WORKLOADS}
     assert not {"score_heads", "mix_heads"} & Backend.abilities.operators
     assert {one.mode for one in WORKLOADS} == {"train", "infer"}
+
+
+def test_who_is_not_counted_has_the_functions_of_one_that_is() -> None:
+    for model, counted in SAME_KERNELS.items():
+        assert counted.name in {one.model for one in WORKLOADS}
+        for function in (*model.vertex_types, "output"):
+            assert getattr(model, function) is getattr(counted, function)

@@ -30,7 +30,11 @@ def test_a_stand_in_for_data_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_data_that_is_named_for_all_needs_no_stand_in(tmp_path: Path) -> None:
     places = [f"results_dir={tmp_path}", f"data_root={tmp_path}"]
     lines = words_of(
-        "experiment=cavs_serial", "scale=smoke", "dataset=sst_synthetic", "device=cpu", *places
+        "experiment=headline_tree_lstm",
+        "scale=smoke",
+        "dataset=sst_synthetic",
+        "device=cpu",
+        *places,
     )
     assert len(lines) == 1
 
