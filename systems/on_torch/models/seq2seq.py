@@ -41,14 +41,13 @@ class Recursive(_Seq2Seq):
 
     def prepare(self, pairs: Sequence[SentencePair]) -> list[tuple[Tensor, Tensor]]:
         """Tensors of both sentences."""
-        return [self.prepare_pair(pair) for pair in pairs]
+        return self.tensors(pairs)
 
     def forward(self, pairs: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """Summed loss, logits of all predicted words."""
         losses, outputs = [], []
         for source, target in pairs:
-            x = torch.tanh(self.read_source(self.source_embedding(source)))
-            _, state = self.encoder.lstm(x, self.encoder.start)
+            state = self.behind(source)
             for word, label in zip(
                 torch.split(target[:-1], 1), torch.split(target[1:], 1), strict=True
             ):

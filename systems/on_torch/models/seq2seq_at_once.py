@@ -36,14 +36,13 @@ class Recursive(_AtOnce):
 
     def prepare(self, pairs: Sequence[SentencePair]) -> list[tuple[Tensor, Tensor]]:
         """Tensors of both sentences."""
-        return [self.prepare_pair(pair) for pair in pairs]
+        return self.tensors(pairs)
 
     def forward(self, pairs: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """Summed loss, logits of all predicted words."""
         losses, outputs = [], []
         for source, target in pairs:
-            x = torch.tanh(self.read_source(self.source_embedding(source)))
-            _, state = self.encoder.lstm(x, self.encoder.start)
+            state = self.behind(source)
             read = torch.tanh(self.read_target(self.target_embedding(target[:-1])))
             h, _ = self.decoder(read, state)
             outputs.append(self.output(h))

@@ -71,10 +71,16 @@ class PairNetwork(nn.Module):
         for side in ("source", "target"):
             self.SHARED |= {f"E_{side}": f"read_{side}.weight", f"b_E_{side}": f"read_{side}.bias"}
 
-    def prepare_pair(self, pair: SentencePair) -> tuple[Tensor, Tensor]:
-        """Tensors of both sentences."""
+    def tensors(self, pairs: Sequence[SentencePair]) -> list[tuple[Tensor, Tensor]]:
+        """Both sentences of every pair, for who goes through them one by one."""
         device = self.output.weight.device
-        return tensor(pair.source, device), tensor(pair.target, device)
+        return [(tensor(pair.source, device), tensor(pair.target, device)) for pair in pairs]
+
+    def behind(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """h and c behind the last word of one sentence (n,)."""
+        x = torch.tanh(self.read_source(self.source_embedding(source)))
+        state: tuple[Tensor, Tensor] = self.encoder.lstm(x, self.encoder.start)[1]
+        return state
 
     def vectors(self, words: Tensor, table: nn.Embedding, read: nn.Linear) -> Tensor:
         """tanh(E x + b_E) of words (n,), (n, h)."""
