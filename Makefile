@@ -15,8 +15,10 @@ SNAKEMAKE ?=
 
 # One process a CPU, up to 8; each test file runs in one of them, so that it prepares things once.
 PROCESSES ?= $(shell n=$$(nproc); echo $$((n < 8 ? n : 8)))
+# CPU=avx2 runs the tests as on a CPU without AVX-512, on any x86-64 with AVX2.
+CPU ?=
 # As for trials: no variable of the shell decides which kernels a library takes.
-PYTEST := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+PYTEST := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m pytest $(if $(CPU),-p tests.support.$(CPU)_cpu) -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # A folder of wheels to install from, where there is no network; see make wheelhouse.
 OFFLINE ?=

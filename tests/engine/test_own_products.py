@@ -1,9 +1,13 @@
-"""Products of our own against NumPy's, and that no share of the rows changes a bit."""
+"""The engine's own products: NumPy's results, and the same bits for any share of the rows."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from itertools import product
+from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -18,7 +22,13 @@ from harness.engine.cpu_kernels.own_products import (
     is_our_outer,
     is_ours,
 )
-from harness.engine.cpu_kernels.vectors import DOTS, LANES
+from harness.engine.cpu_kernels.vectors import (
+    DOTS,
+    LANES,
+    MOST_ROWS,
+    write_sums_of_dots,
+    write_sums_of_rows,
+)
 
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason="no library shows an sgemm")
 Matrix = NDArray[np.float32]
@@ -71,15 +81,97 @@ def test_an_outer_product_is_numpys(columns: int, is_first: bool, scratch: Scrat
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+def multiply_shares(
+    x: Matrix, weight: Matrix, transposed: bool, n_rows: int, scratch: Scratch
+) -> Matrix:
+    """Return x W or x W^T, computed n_rows rows at a time."""
+    (n, k), m = x.shape, weight.shape[0 if transposed else 1]
+    out = np.empty((n, m), np.float32)
+    for i in range(0, n, n_rows):
+        rows = min(n_rows, n - i)
+        multiply(x, i * k, k, rows, weight, transposed, False, out, i * m, m, *scratch)
+    return out
+
+
+# With 8 lanes no product of a large W is the engine's own, whatever its rows.
+SIZES = {"small": (4 * LANES, 3 * LANES), "large": (256, 1024)}
+
+
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("transposed", BOTH)
-def test_rows_by_themselves_are_the_same_bits(transposed: bool, scratch: Scratch) -> None:
-    n, k, m = 13, 4 * LANES, 3 * LANES
+def test_any_share_of_own_rows_gives_the_same_bits(
+    transposed: bool, size: str, scratch: Scratch
+) -> None:
+    k, m = SIZES[size]
+    n = max((n for n in range(60) if is_ours(n, k, m, transposed)), default=0)
     x, weight = drawn(n, k), drawn(*shape_of(k, m, transposed))
-    together, apart = np.empty((n, m), np.float32), np.empty((n, m), np.float32)
-    multiply(x, 0, k, n, weight, transposed, False, together, 0, m, *scratch)
-    for i in range(n):
-        multiply(x, i * k, k, 1, weight, transposed, False, apart, i * m, m, *scratch)
+    together = multiply_shares(x, weight, transposed, max(n, 1), scratch)
+    for n_rows in (1, 2, MOST_ROWS + 1):
+        apart = multiply_shares(x, weight, transposed, n_rows, scratch)
+        np.testing.assert_array_equal(together, apart)
+
+
+@pytest.mark.parametrize("transposed", BOTH)
+def test_more_rows_than_own_agree_within_rounding(transposed: bool, scratch: Scratch) -> None:
+    k, m = SIZES["large"]
+    n = (OWN_ROWS_TRANSPOSED if transposed else OWN_ROWS) + 1
+    assert not is_ours(n, k, m, transposed)
+    x, weight = drawn(n, k), drawn(*shape_of(k, m, transposed))
+    together = multiply_shares(x, weight, transposed, n, scratch)
+    apart = multiply_shares(x, weight, transposed, 1, scratch)
+    np.testing.assert_allclose(together, apart, rtol=1e-5, atol=1e-4)
+
+
+def test_any_share_of_a_gradients_rows_gives_the_same_bits(scratch: Scratch) -> None:
+    n, k, m = min(13, OWN_ROWS_OUTER), 9, 3 * LANES
+    x, dy = drawn(n, k), drawn(n, m)
+    together, apart = np.empty((k, m), np.float32), np.empty((k, m), np.float32)
+    add_outer(x, 0, k, dy, 0, m, n, together, np.zeros(1, np.int64), *scratch)
+    for i in range(k):
+        row = np.ascontiguousarray(x[:, i : i + 1])
+        add_outer(row, 0, 1, dy, 0, m, n, apart[i : i + 1], np.zeros(1, np.int64), *scratch)
     np.testing.assert_array_equal(together, apart)
+
+
+@cache
+def kernel_of(n_rows: int, transposed: bool, lanes: int) -> Callable[..., None]:
+    """Compile out = x w, or x w^T, for n_rows rows by one vector of columns, or DOTS rows of w."""
+    write: Any = write_sums_of_dots(n_rows, lanes)
+    if not transposed:
+        write = write_sums_of_rows(n_rows, 1, lanes)
+
+    @numba.njit
+    def by_rows(x: Matrix, w: Matrix, out: Matrix, adds: int) -> None:  # pragma: no cover
+        k = x.shape[1]
+        m = out.shape[1]
+        write(x.ctypes.data, 4 * k, 4, w.ctypes.data, 4 * m, out.ctypes.data, 4 * m, k, adds)
+
+    @numba.njit
+    def by_dots(x: Matrix, w: Matrix, out: Matrix, adds: int) -> None:  # pragma: no cover
+        k, m = x.shape[1], out.shape[1]
+        x_data, w_data, out_data = x.ctypes.data, w.ctypes.data, out.ctypes.data
+        write(x_data, 4 * k, w_data, 4 * k, out_data, 4 * m, k // lanes, adds)
+
+    return by_dots if transposed else by_rows
+
+
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize("transposed", BOTH)
+def test_a_kernel_of_any_lanes_gives_the_same_bits_for_any_rows(
+    transposed: bool, lanes: int
+) -> None:
+    """Runs both numbers of lanes on any CPU, whichever its products use."""
+    k, m = 3 * lanes, DOTS if transposed else lanes
+    weight, before = drawn(*shape_of(k, m, transposed)), drawn(MOST_ROWS, m)
+    for n, adds in product((1, 2, 5, MOST_ROWS), (0, 1)):
+        x, together, apart = drawn(n, k), before[:n].copy(), before[:n].copy()
+        kernel_of(n, transposed, lanes)(x, weight, together, adds)
+        for i in range(n):
+            rows = slice(i, i + 1)
+            kernel_of(1, transposed, lanes)(x[rows], weight, apart[rows], adds)
+        np.testing.assert_array_equal(together, apart)
+        exact = x.astype(np.float64) @ (weight.T if transposed else weight) + adds * before[:n]
+        np.testing.assert_allclose(together, exact, rtol=1e-5, atol=1e-5)
 
 
 def test_what_is_no_whole_vector_or_has_many_rows_is_a_librarys() -> None:

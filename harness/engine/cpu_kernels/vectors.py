@@ -1,8 +1,9 @@
-"""Pieces of matrix products that stay in registers: sums of a few rows by a few vectors of columns.
+"""Register kernels of matrix products: a few rows by a few vectors of columns.
 
-What a compiler makes of such loops keeps its sums in memory; these are written with vectors. A sum
-has the same order whatever rows are taken together, so that these pieces give the same bits for
-any share of the rows; where a library multiplies what has many rows, another share may not.
+Compilers keep the sums of such loops in memory; these kernels are written with explicit vectors.
+Each sum adds its terms in one order that depends only on the number of lanes, so any subset of the
+rows gives the same bits. Libraries promise no such thing: a product whose row count decides that
+a library computes it agrees with these kernels within rounding.
 """
 
 from __future__ import annotations
@@ -21,26 +22,27 @@ _FLOAT, _LANE = ir.FloatType(), ir.IntType(32)
 _FAST = ("contract", "nsz")  # a product and a sum are one instruction
 
 
-def _lanes() -> int:
-    """Floats of a vector of the CPU that numba compiles for, or of two of its half-sized ones."""
+def _choose_lanes() -> int:
+    """Return the floats per vector: 16 with AVX-512, else 8 (AVX2, or two NEON registers)."""
     _, _, features = cpu_target.target_context.codegen().magic_tuple()
     return 16 if "+avx512f" in features else 8
 
 
 # AVX-512 has 32 registers: 24 sums, 4 vectors of a matrix and an element fill them. With 8 lanes
 # they are 16, for 12 sums.
-LANES = _lanes()
+LANES = _choose_lanes()
 MOST_ROWS, MOST_VECTORS = 6, LANES // 4
 DOTS, MOST_ROWS_OF_DOTS = 4, 5 if LANES == 16 else 2  # sums of dots: rows of the matrix, and of x
-_VECTOR, _DOTS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_FLOAT, DOTS)
+_DOTS = ir.VectorType(_FLOAT, DOTS)
 VECTOR_BYTES = _FLOAT_BYTES * LANES
 
 
 class _Writer:
-    """Writes the instructions of one piece; places are bytes behind an address."""
+    """Write the instructions of one kernel; places are byte offsets from an address."""
 
-    def __init__(self, builder: Any, integer: Any) -> None:
+    def __init__(self, builder: Any, integer: Any, lanes: int) -> None:
         self.builder, self._integer = builder, integer
+        self.lanes, self.vector = lanes, ir.VectorType(_FLOAT, lanes)
 
     def number(self, value: int) -> Any:
         return ir.Constant(self._integer, value)
@@ -51,16 +53,18 @@ class _Writer:
     def _pointer(self, address: Any, place: Any, kind: Any) -> Any:
         return self.builder.inttoptr(self.builder.add(address, place), kind.as_pointer())
 
-    def load(self, address: Any, place: Any, kind: Any = _VECTOR) -> Any:
-        return self.builder.load(self._pointer(address, place, kind), align=_FLOAT_BYTES)
+    def load(self, address: Any, place: Any, kind: Any = None) -> Any:
+        pointer = self._pointer(address, place, kind or self.vector)
+        return self.builder.load(pointer, align=_FLOAT_BYTES)
 
     def store(self, value: Any, address: Any, place: Any) -> None:
         self.builder.store(value, self._pointer(address, place, value.type), align=_FLOAT_BYTES)
 
     def spread(self, number: Any) -> Any:
-        """A number in every lane."""
-        first = self.builder.insert_element(_undefined(_VECTOR), number, ir.Constant(_LANE, 0))
-        return self.shuffled(first, first, [0] * LANES)
+        """Return a vector with a number in every lane."""
+        undefined = ir.Constant(self.vector, ir.Undefined)
+        first = self.builder.insert_element(undefined, number, ir.Constant(_LANE, 0))
+        return self.shuffled(first, first, [0] * self.lanes)
 
     def shuffled(self, a: Any, b: Any, lanes: list[int]) -> Any:
         mask = ir.Constant(ir.VectorType(_LANE, len(lanes)), lanes)
@@ -75,31 +79,34 @@ class _Writer:
         self.builder.store(self.add(self.builder.load(sums), product), sums)
 
     def register(self, value: Any) -> Any:
-        """A place of a value that changes."""
+        """Allocate a variable, which LLVM keeps in a register."""
         return cgutils.alloca_once_value(self.builder, value)
 
-
-def _undefined(kind: Any) -> Any:
-    return ir.Constant(kind, ir.Undefined)
-
-
-def _zeros(kind: Any) -> Any:
-    return ir.Constant(kind, [0.0] * kind.count)
+    def zeros(self) -> Any:
+        """Allocate a vector that starts at zero."""
+        return self.register(ir.Constant(self.vector, [0.0] * self.lanes))
 
 
-def _sums_of_rows(n_rows: int, n_vectors: int) -> Any:
-    """out = x w, or out += it: n_rows of x by n_vectors of columns of w, over k rows of w.
+def write_sums_of_rows(n_rows: int, n_vectors: int, lanes: int = LANES) -> Any:
+    """Write the kernel of out = x w, or out += x w, for n_rows rows of x.
 
-    Arguments: address of x, bytes from one row to the next and from one element to the next;
-    address of w and bytes between rows; the same of out; k; 0 where nothing is added to.
+    It computes n_vectors vectors of columns of w, summed over the k rows of w. Its arguments: the
+    address of x, bytes between its rows and between its elements; the address of w and bytes
+    between its rows; the same of out; k; 0 to overwrite out, 1 to add to it.
+
+    Args:
+        n_rows: rows of x per call.
+        n_vectors: vectors of columns per call.
+        lanes: floats per vector, a multiple of DOTS. Any CPU runs any number; LLVM splits vectors
+            that are wider than its registers.
     """
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         x, x_row, x_next, w, w_row, out, out_row, k, adds = arguments
-        write = _Writer(builder, x.type)
-        columns = [write.number(VECTOR_BYTES * j) for j in range(n_vectors)]
+        write = _Writer(builder, x.type, lanes)
+        columns = [write.number(_FLOAT_BYTES * lanes * j) for j in range(n_vectors)]
         places = [builder.add(write.times(out_row, i), c) for i in range(n_rows) for c in columns]
-        sums = [write.register(_zeros(_VECTOR)) for _ in places]
+        sums = [write.zeros() for _ in places]
         with builder.if_then(builder.icmp_signed("!=", adds, write.number(0))):
             for place, own in zip(places, sums, strict=True):
                 builder.store(write.load(out, place), own)
@@ -121,19 +128,20 @@ def _sums_of_rows(n_rows: int, n_vectors: int) -> Any:
     )
 
 
-def _sums_of_dots(n_rows: int) -> Any:
-    """out = x w^T, or out += it: n_rows of x by DOTS rows of w, which are m vectors long.
+def write_sums_of_dots(n_rows: int, lanes: int = LANES) -> Any:
+    """Write the kernel of out = x w^T, or out += x w^T, for n_rows rows of x by DOTS rows of w.
 
-    Arguments: addresses of x, w and out, behind each the bytes between rows; m; 0 where nothing
-    is added to.
+    Its arguments: the addresses of x, w and out, each followed by the bytes between rows; m, the
+    length of a row of w in vectors; 0 to overwrite out, 1 to add to it. See `write_sums_of_rows`
+    for lanes.
     """
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         x, x_row, w, w_row, out, out_row, m, adds = arguments
-        write = _Writer(builder, x.type)
-        sums = [[write.register(_zeros(_VECTOR)) for _ in range(DOTS)] for _ in range(n_rows)]
+        write = _Writer(builder, x.type, lanes)
+        sums = [[write.zeros() for _ in range(DOTS)] for _ in range(n_rows)]
         with cgutils.for_range(builder, m, intp=x.type) as loop:
-            at = write.times(loop.index, VECTOR_BYTES)
+            at = write.times(loop.index, _FLOAT_BYTES * lanes)
             factors = [write.load(x, builder.add(write.times(x_row, i), at)) for i in range(n_rows)]
             for d in range(DOTS):
                 vector = write.load(w, builder.add(write.times(w_row, d), at))
@@ -141,7 +149,7 @@ def _sums_of_dots(n_rows: int) -> Any:
                     write.add_product(own[d], factor, vector)
         for i, own in enumerate(sums):
             place = write.times(out_row, i)
-            found = write.register(_each_summed(write, [builder.load(one) for one in own]))
+            found = write.register(_sum_lanes(write, [builder.load(one) for one in own]))
             with builder.if_then(builder.icmp_signed("!=", adds, write.number(0))):
                 before = write.load(out, place, _DOTS)
                 builder.store(write.add(before, builder.load(found)), found)
@@ -154,8 +162,8 @@ def _sums_of_dots(n_rows: int) -> Any:
     )
 
 
-def _each_summed(write: _Writer, vectors: list[Any]) -> Any:
-    """The sum over lanes of each of four vectors, as one vector of four."""
+def _sum_lanes(write: _Writer, vectors: list[Any]) -> Any:
+    """Return the sum over lanes of each of four vectors, as one vector of four."""
     while (n := vectors[0].type.count) > DOTS:  # halves on each other
         low, high = list(range(n // 2)), list(range(n // 2, n))
         vectors = [
@@ -168,7 +176,7 @@ def _each_summed(write: _Writer, vectors: list[Any]) -> Any:
     return write.add(write.shuffled(ab, cd, [0, 1, 4, 5]), write.shuffled(ab, cd, [2, 3, 6, 7]))
 
 
-ROWS_BY_VECTORS = [_sums_of_rows(n, MOST_VECTORS) for n in range(1, MOST_ROWS + 1)]
-ROWS_BY_MORE_VECTORS = [_sums_of_rows(n, 2 * MOST_VECTORS) for n in (1, 2)]
-ROWS_BY_VECTOR = [_sums_of_rows(n, 1) for n in range(1, MOST_ROWS + 1)]
-ROWS_BY_DOTS = [_sums_of_dots(n) for n in range(1, MOST_ROWS_OF_DOTS + 1)]
+ROWS_BY_VECTORS = [write_sums_of_rows(n, MOST_VECTORS) for n in range(1, MOST_ROWS + 1)]
+ROWS_BY_MORE_VECTORS = [write_sums_of_rows(n, 2 * MOST_VECTORS) for n in (1, 2)]
+ROWS_BY_VECTOR = [write_sums_of_rows(n, 1) for n in range(1, MOST_ROWS + 1)]
+ROWS_BY_DOTS = [write_sums_of_dots(n) for n in range(1, MOST_ROWS_OF_DOTS + 1)]

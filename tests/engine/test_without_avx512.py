@@ -1,0 +1,39 @@
+"""The engine on a CPU without AVX-512: all tests by `make test CPU=avx2`, a few in every run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from harness.engine.cpu_kernels.blas import multiplying
+from harness.engine.cpu_kernels.vectors import LANES
+from harness.values.places import ROOT
+
+PLUGIN = "tests.support.avx2_cpu"
+HERE = "tests/engine/test_without_avx512.py"
+CHOSEN = (
+    f"{HERE}::test_the_plugin_leaves_no_wider_instructions",
+    "tests/engine/test_own_products.py",
+    "tests/engine/test_blas.py",
+    "tests/engine/test_threads.py::"
+    "test_machine_code_of_several_threads_repeats_itself_to_the_last_bit",
+)
+
+
+def test_the_plugin_leaves_no_wider_instructions(request: pytest.FixtureRequest) -> None:
+    if not request.config.pluginmanager.has_plugin(PLUGIN):
+        pytest.skip(f"{PLUGIN} is not loaded")
+    own, *libraries = multiplying("auto", 1).names.split(", ")
+    assert own == "own (8 lanes)"
+    assert all(name.endswith(("(AVX2)", "(Haswell)")) for name in libraries)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(LANES == 8, reason="the whole suite runs with 8 lanes here")
+def test_products_and_threads_are_right_without_avx512() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", PLUGIN, "-p", "no:cacheprovider"]
+    found = subprocess.run([*command, *CHOSEN], cwd=ROOT, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout[-4000:]
+    assert HERE not in found.stdout, "a test of this file was skipped"
