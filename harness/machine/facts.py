@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -66,6 +67,20 @@ def cpu_model() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+_INSTRUCTIONS = ("model name", "flags", "CPU part", "Features")  # of x86 and of Arm
+
+
+def cpu_fingerprint() -> str:
+    """Hash the processor's name and instruction sets, for the keys of cached machine code.
+
+    Home directories are shared by machines with different processors: code for one may be an
+    illegal instruction on another.
+    """
+    lines = {line for line in read_lines(Path("/proc/cpuinfo")) if line.startswith(_INSTRUCTIONS)}
+    facts = [platform.machine(), *sorted(lines or {platform.processor()})]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
 
 def _turbo() -> bool | None:

@@ -13,6 +13,7 @@ from jax._src import compilation_cache
 from jax._src.compilation_cache_interface import CacheInterface
 
 from harness.machine.caches import cache_folder
+from harness.machine.facts import cpu_fingerprint
 from harness.machine.kept import keep, kept
 
 FOLDER = "jax"
@@ -23,18 +24,21 @@ OPTIONS = {
 
 
 class KeptPrograms(CacheInterface):
-    """What JAX asks for a compiled program, by the hash of all that it was compiled from."""
+    """Cache that JAX asks for a compiled program, by a hash of all that it was compiled from.
+
+    Programs of another processor are not found.
+    """
 
     def __init__(self, folder: str) -> None:
-        self._path = Path(folder)
+        self._path, self._cpu = Path(folder), cpu_fingerprint()
 
     def get(self, key: str) -> bytes | None:
         """Return what was put; None where it is not there or damaged."""
-        return kept(self._path / key)
+        return kept(self._path / f"{self._cpu}.{key}")
 
     def put(self, key: str, value: bytes) -> None:
         """Keep a program, in place of a damaged one, too."""
-        keep(self._path / key, value)
+        keep(self._path / f"{self._cpu}.{key}", value)
 
 
 def keep_programs() -> None:

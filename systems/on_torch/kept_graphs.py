@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import torch
 
 from harness.machine.caches import cache_folder, forget_the_oldest
+from harness.machine.facts import cpu_fingerprint
 from harness.machine.kept_folder import keep_packed, unpack_kept
 from harness.machine.process_folder import folder_of_process
 
@@ -26,7 +27,8 @@ MOST_ENTRIES = 200  # of some 200 KB
 def graphs_kept(what: str) -> Iterator[None]:
     """Have torch.compile find, within, what it compiled for the same purpose in another process.
 
-    what: that purpose; torch itself compares what it finds with what it is to compile.
+    what: that purpose; torch itself compares what it finds with what it is to compile, but not for
+    which CPU: it compiles with -march=native.
     """
     own = folder_of_process(FOLDER)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(own)
@@ -34,7 +36,7 @@ def graphs_kept(what: str) -> Iterator[None]:
     if folder is None:
         yield
         return
-    facts = (torch.__version__, torch.backends.cpu.get_cpu_capability(), what)
+    facts = (torch.__version__, torch.backends.cpu.get_cpu_capability(), cpu_fingerprint(), what)
     entry = folder / hashlib.sha256(repr(facts).encode()).hexdigest()
     unpack_kept(entry, own)
     found = {path for path in own.rglob("*") if path.is_file()}

@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.machine import disturbance
+from harness.machine import disturbance, facts
 from harness.machine.disturbance import Disturbance
-from harness.machine.facts import describe_machine
+from harness.machine.facts import cpu_fingerprint, describe_machine
 from harness.machine.gpus import has_cuda_device
 from harness.machine.memory import (
     forget_peak_memory,
@@ -42,6 +42,19 @@ def test_the_description_is_plain_and_complete() -> None:
     assert plain["cpu"]
     assert plain["memory_bytes"] > 0
     assert 1 <= len(plain["usable_cpus"]) <= plain["n_cpus"]
+
+
+def test_a_cpu_of_one_name_with_other_instructions_is_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = []
+    for flags in ("avx2", "avx2 avx512f", "avx2"):
+        lines = ["cpu MHz\t: 2600", "model name\t: Virtual CPU", f"flags\t: {flags}"] * 2
+        monkeypatch.setattr(facts, "read_lines", lambda _, lines=lines: lines)
+        found.append(cpu_fingerprint())
+    assert found[0] == found[2] != found[1]
+    monkeypatch.setattr(facts, "read_lines", lambda _: [])
+    assert cpu_fingerprint(), "without /proc the name of the architecture is left"
 
 
 def test_no_visible_device_is_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:

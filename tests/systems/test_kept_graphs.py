@@ -16,6 +16,8 @@ from systems.on_torch.compiled import _compiler
 FOLDER = "inductor"
 PROGRAM = """
 import os, torch
+from harness.machine import facts
+facts.cpu_fingerprint = lambda: os.environ["TESTED_CPU"]
 from torch._dynamo.utils import counters
 from systems.on_torch.kept_graphs import graphs_kept
 with graphs_kept("a test"):
@@ -25,11 +27,11 @@ print(os.environ["TORCHINDUCTOR_CACHE_DIR"])
 """
 
 
-def run(home: Path) -> list[str]:
+def run(home: Path, cpu: str = "one CPU") -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=ROOT,
-        env=os.environ | {"XDG_CACHE_HOME": str(home)},
+        env=os.environ | {"XDG_CACHE_HOME": str(home), "TESTED_CPU": cpu},
         capture_output=True,
         text=True,
         check=False,
@@ -46,3 +48,10 @@ def test_graphs_are_found_again(tmp_path: Path) -> None:
     assert run(tmp_path) == ["0.0", "0"]
     assert run(tmp_path) == ["0.0", "1"]
     assert len(list((tmp_path / NAME / FOLDER).iterdir())) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(_compiler() is None, reason="torch.compile needs a C++ compiler")
+def test_graphs_of_another_cpu_are_not_found(tmp_path: Path) -> None:
+    assert run(tmp_path) == ["0.0", "0"]
+    assert run(tmp_path, "another CPU") == ["0.0", "0"]

@@ -16,7 +16,9 @@ from tests.support.damages import DAMAGES
 
 FOLDER = "jax"
 PROGRAM = """
-import jax, jax.numpy as jnp
+import jax, jax.numpy as jnp, os
+from harness.machine import facts
+facts.cpu_fingerprint = lambda: os.environ["TESTED_CPU"]
 from systems.on_jax.kept_programs import keep_programs
 keep_programs()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -37,12 +39,12 @@ pytestmark = [
 ]
 
 
-def run(home: Path) -> int:
+def run(home: Path, cpu: str = "one CPU") -> int:
     """How many of the programs a fresh process finds; its results are right and it says nothing."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=ROOT,
-        env=os.environ | {"XDG_CACHE_HOME": str(home), "JAX_PLATFORMS": "cpu"},
+        env=os.environ | {"XDG_CACHE_HOME": str(home), "JAX_PLATFORMS": "cpu", "TESTED_CPU": cpu},
         capture_output=True,
         text=True,
         check=False,
@@ -63,3 +65,9 @@ def test_a_damaged_program_is_compiled_anew_and_replaced(tmp_path: Path, damage:
     DAMAGES[damage](one, other)
     assert run(tmp_path) == n_programs - 1
     assert run(tmp_path) == n_programs
+
+
+def test_programs_of_another_cpu_are_not_found(tmp_path: Path) -> None:
+    assert run(tmp_path) == 0
+    assert run(tmp_path, "another CPU") == 0
+    assert run(tmp_path, "another CPU") > 0
