@@ -15,6 +15,9 @@ import psutil
 from harness.machine.gpus import Gpu, describe_gpus
 from harness.machine.system_files import CPUS, read_lines, read_text
 
+# Lines of /proc/cpuinfo that name a processor and its instructions, on x86 and on Arm.
+_INSTRUCTIONS = ("model name", "flags", "CPU part", "Features")
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -67,9 +70,6 @@ def cpu_model() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-_INSTRUCTIONS = ("model name", "flags", "CPU part", "Features")  # of x86 and of Arm
 
 
 def cpu_fingerprint() -> str:

@@ -93,19 +93,22 @@ def multiply_shares(
     return out
 
 
-# With 8 lanes no product of a large W is the engine's own, whatever its rows.
-SIZES = {"small": (4 * LANES, 3 * LANES), "large": (256, 1024)}
+# A vector or two, whole blocks, and a W too large for the fastest cache. With 8 lanes no product
+# by the last is the engine's own.
+SMALL_W, BLOCKS, LARGE = (4 * LANES, 3 * LANES), (64, 192), (256, 1024)
+OWN_CASES = [(size, transposed) for size in (SMALL_W, BLOCKS) for transposed in BOTH]
+OWN_CASES += [(LARGE, True), *([(LARGE, False)] if OWN_ROWS else [])]
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("transposed", BOTH)
+@pytest.mark.parametrize(("size", "transposed"), OWN_CASES)
 def test_any_share_of_own_rows_gives_the_same_bits(
-    transposed: bool, size: str, scratch: Scratch
+    size: tuple[int, int], transposed: bool, scratch: Scratch
 ) -> None:
-    k, m = SIZES[size]
-    n = max((n for n in range(60) if is_ours(n, k, m, transposed)), default=0)
+    k, m = size
+    n = max(n for n in range(60) if is_ours(n, k, m, transposed))
+    assert n > MOST_ROWS
     x, weight = drawn(n, k), drawn(*shape_of(k, m, transposed))
-    together = multiply_shares(x, weight, transposed, max(n, 1), scratch)
+    together = multiply_shares(x, weight, transposed, n, scratch)
     for n_rows in (1, 2, MOST_ROWS + 1):
         apart = multiply_shares(x, weight, transposed, n_rows, scratch)
         np.testing.assert_array_equal(together, apart)
@@ -113,7 +116,7 @@ def test_any_share_of_own_rows_gives_the_same_bits(
 
 @pytest.mark.parametrize("transposed", BOTH)
 def test_more_rows_than_own_agree_within_rounding(transposed: bool, scratch: Scratch) -> None:
-    k, m = SIZES["large"]
+    k, m = LARGE
     n = (OWN_ROWS_TRANSPOSED if transposed else OWN_ROWS) + 1
     assert not is_ours(n, k, m, transposed)
     x, weight = drawn(n, k), drawn(*shape_of(k, m, transposed))

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from numba.core.runtime import _nrt_python, rtsys
 
 from harness.contracts.model import Model, ModelSizes, initial_weights
 from harness.contracts.system import RunSettings
-from harness.engine.backends.compiled.live import CompiledRounds
+from harness.engine.backends.compiled.live import CompiledRounds, divide_ticks
 from harness.engine.cpu_kernels import team as teams
 from harness.engine.kept_rounds import KeptRounds
 from harness.engine.live import LiveEngine
@@ -20,6 +22,7 @@ from harness.engine.rows import next_round as codes
 from harness.interpreter import interpret
 from harness.machine.compiled import compiled
 from harness.machine.native import address_for_numbers
+from harness.measuring.clock import check_shares
 from harness.models.drnn import DRNN
 from harness.models.stack_rnn import StackRNN
 from harness.programs.compiling import written as writing
@@ -44,6 +47,21 @@ def warm(model: Model, threads: int = 1) -> Adapter:
         adapter.load(SENTENCES)
         adapter.run(NoClock())
     return adapter
+
+
+TICKS = st.integers(-(2**62), 2**62)
+
+
+@given(TICKS, TICKS, TICKS)
+@example(-5, -3, -8)  # set back in the middle of a round
+def test_phases_divide_any_ticks_into_parts_of_a_whole(
+    planning: int, running: int, elapsed: int
+) -> None:
+    check_shares(divide_ticks(planning, running, elapsed))
+
+
+def test_phases_take_their_own_part_of_the_ticks() -> None:
+    assert divide_ticks(10, 30, 80) == {"schedule": 0.125, "forward": 0.375}
 
 
 @pytest.mark.slow

@@ -29,6 +29,16 @@ from harness.programs.taint import Feeds
 Kind = Callable[[int, str], tuple[bool, bool]]  # of a function and a stage: see CompiledRounds
 
 
+def divide_ticks(planning: int, running: int, elapsed: int) -> dict[str, float]:
+    """Return the fractions of the elapsed ticks that two phases took, together at most 1.
+
+    Any of the three may be 0 or less: a virtual machine that moves may set its counter back.
+    """
+    planning, running = max(planning, 0), max(running, 0)
+    n_ticks = max(elapsed, planning + running, 1)
+    return {"schedule": planning / n_ticks, "forward": running / n_ticks}
+
+
 class CompiledRounds(KeptRounds):
     """loop_of: the loop of all functions of a stage. kind_of: whether a function has steps in a
     stage, and whether these address states. tally: what is counted, when all rounds are over.
@@ -104,13 +114,12 @@ class CompiledRounds(KeptRounds):
     def catch_up(self) -> dict[str, float]:
         """See KeptRounds."""
         spent = self.kept[whole.SPENT]
-        planning, running = (max(int(n), 0) for n in spent)  # a counter may be set back
         if not spent.any():
             return {}
         self._memory.planned_later(self._arrangement)
+        planning, running = spent.tolist()
         spent.fill(0)
-        n_ticks = max(cycles.now() - self._began, planning + running)
-        return {"schedule": planning / n_ticks, "forward": running / n_ticks}
+        return divide_ticks(planning, running, cycles.now() - self._began)
 
     def plan(self) -> bool:
         """See KeptRounds; memory grows where it must."""
