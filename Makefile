@@ -15,9 +15,14 @@ SNAKEMAKE ?=
 
 # One process a CPU, up to 8; each test file runs in one of them, so that it prepares things once.
 PROCESSES ?= $(shell n=$$(nproc); echo $$((n < 8 ? n : 8)))
-# CPU=avx2 runs the tests as on a CPU without AVX-512, on any x86-64 with AVX2.
-CPU ?=
-# As for trials: no variable of the shell decides which kernels a library takes.
+# make test CPU=avx2: as on a CPU without AVX-512, on any x86-64 with AVX2. Some shells export a CPU
+# of their own, which counts for nothing.
+CPU :=
+CPUS := $(patsubst tests/support/%_cpu.py,%,$(wildcard tests/support/*_cpu.py))
+ifneq ($(filter-out $(CPUS),$(CPU)),)
+$(error CPU=$(CPU) is unknown; choose one of: $(CPUS), or leave it out for this CPU)
+endif
+# Of OpenBLAS no variable of the shell chooses the kernels.
 PYTEST := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m pytest $(if $(CPU),-p tests.support.$(CPU)_cpu) -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # A folder of wheels to install from, where there is no network; see make wheelhouse.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 
@@ -28,6 +30,26 @@ def test_the_plugin_leaves_no_wider_instructions(request: pytest.FixtureRequest)
     own, *libraries = multiplying("auto", 1).names.split(", ")
     assert own == "own (8 lanes)"
     assert all(name.endswith(("(AVX2)", "(Haswell)")) for name in libraries)
+
+
+def planned(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Return what `make test` would run, whatever the `make` said that runs this test."""
+    inherited = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS")}
+    command = ["make", "--dry-run", "test", *words]
+    return subprocess.run(
+        command, cwd=ROOT, env=inherited | environment, capture_output=True, text=True
+    )
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_make_takes_a_known_cpu_from_its_command_line_alone() -> None:
+    assert f"-p {PLUGIN} " in planned("CPU=avx2").stdout
+    for found in (planned(), planned(CPU="x86_64")):  # as some shells export it
+        assert (found.returncode, "-p tests." in found.stdout) == (0, False)
+    found = planned("CPU=avx512")
+    assert found.returncode == 2
+    assert "CPU=avx512 is unknown; choose one of: avx2" in found.stderr
+    assert len(found.stderr.splitlines()) == 1
 
 
 @pytest.mark.slow
