@@ -67,7 +67,7 @@ def test_every_folder_is_a_package() -> None:
     }
 
 
-SKIPS = re.compile(r"skipif\(|pytest\.skip\(|importorskip\(|pytest\.mark\.gpu")
+SKIPS = re.compile(r"skipif\(|pytest\.skip\(|importorskip\(|pytest\.mark\.gpu|data_root: Path")
 
 
 def test_every_file_that_may_skip_is_listed_for_contributors() -> None:

@@ -73,7 +73,7 @@ def cpu_model() -> str:
 
 
 def cpu_fingerprint() -> str:
-    """Hash the processor's name and instruction sets, for the keys of cached machine code.
+    """Hash the processor's name and, on Linux, its instructions, for keys of cached machine code.
 
     Home directories are shared by machines with different processors: code for one may be an
     illegal instruction on another.

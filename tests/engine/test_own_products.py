@@ -109,7 +109,7 @@ def test_any_share_of_own_rows_gives_the_same_bits(
     assert n > MOST_ROWS
     x, weight = drawn(n, k), drawn(*shape_of(k, m, transposed))
     together = multiply_shares(x, weight, transposed, n, scratch)
-    for n_rows in (1, 2, MOST_ROWS + 1):
+    for n_rows in range(1, MOST_ROWS + 2):
         apart = multiply_shares(x, weight, transposed, n_rows, scratch)
         np.testing.assert_array_equal(together, apart)
 
@@ -117,7 +117,7 @@ def test_any_share_of_own_rows_gives_the_same_bits(
 @pytest.mark.parametrize("transposed", BOTH)
 def test_more_rows_than_own_agree_within_rounding(transposed: bool, scratch: Scratch) -> None:
     k, m = LARGE
-    n = (OWN_ROWS_TRANSPOSED if transposed else OWN_ROWS) + 1
+    n = max(OWN_ROWS_TRANSPOSED if transposed else OWN_ROWS, MOST_ROWS) + 1
     assert not is_ours(n, k, m, transposed)
     x, weight = drawn(n, k), drawn(*shape_of(k, m, transposed))
     together = multiply_shares(x, weight, transposed, n, scratch)
@@ -126,7 +126,8 @@ def test_more_rows_than_own_agree_within_rounding(transposed: bool, scratch: Scr
 
 
 def test_any_share_of_a_gradients_rows_gives_the_same_bits(scratch: Scratch) -> None:
-    n, k, m = min(13, OWN_ROWS_OUTER), 9, 3 * LANES
+    n, k, m = 12, 9, 192 + LANES
+    assert is_our_outer(n, m)
     x, dy = drawn(n, k), drawn(n, m)
     together, apart = np.empty((k, m), np.float32), np.empty((k, m), np.float32)
     add_outer(x, 0, k, dy, 0, m, n, together, np.zeros(1, np.int64), *scratch)
@@ -137,11 +138,11 @@ def test_any_share_of_a_gradients_rows_gives_the_same_bits(scratch: Scratch) -> 
 
 
 @cache
-def kernel_of(n_rows: int, transposed: bool, lanes: int) -> Callable[..., None]:
-    """Compile out = x w, or x w^T, for n_rows rows by one vector of columns, or DOTS rows of w."""
+def kernel_of(n_rows: int, n_vectors: int, lanes: int) -> Callable[..., None]:
+    """Compile out = x w for n_rows rows by n_vectors of columns, or x w^T by DOTS rows for none."""
     write: Any = write_sums_of_dots(n_rows, lanes)
-    if not transposed:
-        write = write_sums_of_rows(n_rows, 1, lanes)
+    if n_vectors:
+        write = write_sums_of_rows(n_rows, n_vectors, lanes)
 
     @numba.njit
     def by_rows(x: Matrix, w: Matrix, out: Matrix, adds: int) -> None:  # pragma: no cover
@@ -155,23 +156,22 @@ def kernel_of(n_rows: int, transposed: bool, lanes: int) -> Callable[..., None]:
         x_data, w_data, out_data = x.ctypes.data, w.ctypes.data, out.ctypes.data
         write(x_data, 4 * k, w_data, 4 * k, out_data, 4 * m, k // lanes, adds)
 
-    return by_dots if transposed else by_rows
+    return by_rows if n_vectors else by_dots
 
 
 @pytest.mark.parametrize("lanes", [8, 16])
-@pytest.mark.parametrize("transposed", BOTH)
-def test_a_kernel_of_any_lanes_gives_the_same_bits_for_any_rows(
-    transposed: bool, lanes: int
-) -> None:
+@pytest.mark.parametrize("blocks", ["dots", "vector", "block"])
+def test_a_kernel_of_any_lanes_gives_the_same_bits_for_any_rows(blocks: str, lanes: int) -> None:
     """Runs both numbers of lanes on any CPU, whichever its products use."""
-    k, m = 3 * lanes, DOTS if transposed else lanes
+    transposed, n_vectors = blocks == "dots", {"dots": 0, "vector": 1, "block": lanes // 4}[blocks]
+    k, m = 3 * lanes, n_vectors * lanes or DOTS
     weight, before = drawn(*shape_of(k, m, transposed)), drawn(MOST_ROWS, m)
-    for n, adds in product((1, 2, 5, MOST_ROWS), (0, 1)):
+    for n, adds in product(range(1, MOST_ROWS + 1), (0, 1)):
         x, together, apart = drawn(n, k), before[:n].copy(), before[:n].copy()
-        kernel_of(n, transposed, lanes)(x, weight, together, adds)
+        kernel_of(n, n_vectors, lanes)(x, weight, together, adds)
         for i in range(n):
             rows = slice(i, i + 1)
-            kernel_of(1, transposed, lanes)(x[rows], weight, apart[rows], adds)
+            kernel_of(1, n_vectors, lanes)(x[rows], weight, apart[rows], adds)
         np.testing.assert_array_equal(together, apart)
         exact = x.astype(np.float64) @ (weight.T if transposed else weight) + adds * before[:n]
         np.testing.assert_allclose(together, exact, rtol=1e-5, atol=1e-5)

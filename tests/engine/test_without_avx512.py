@@ -6,17 +6,26 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import torch
+from numba.core.registry import cpu_target
 
 from harness.engine.cpu_kernels.blas import multiplying
+from harness.engine.cpu_kernels.libraries import LIBRARY, ONEDNN
 from harness.engine.cpu_kernels.vectors import LANES
+from harness.measuring import launch
+from harness.measuring.launch import run_worker
+from harness.trials.spec import TrialSpec
 from harness.values.places import ROOT
 
 PLUGIN = "tests.support.avx2_cpu"
 HERE = "tests/engine/test_without_avx512.py"
 CHOSEN = (
     f"{HERE}::test_the_plugin_leaves_no_wider_instructions",
+    f"{HERE}::test_a_worker_multiplies_with_the_instructions_of_its_test",
     "tests/engine/test_own_products.py",
     "tests/engine/test_blas.py",
     "tests/engine/test_threads.py::"
@@ -27,9 +36,24 @@ CHOSEN = (
 def test_the_plugin_leaves_no_wider_instructions(request: pytest.FixtureRequest) -> None:
     if not request.config.pluginmanager.has_plugin(PLUGIN):
         pytest.skip(f"{PLUGIN} is not loaded")
-    own, *libraries = multiplying("auto", 1).names.split(", ")
-    assert own == "own (8 lanes)"
-    assert all(name.endswith(("(AVX2)", "(Haswell)")) for name in libraries)
+    from tests.support import avx2_cpu
+
+    _, cpu, features = cpu_target.target_context.codegen().magic_tuple()
+    assert (cpu, "avx512" in features, LANES) == ("x86-64-v3", False, 8)
+    assert torch.backends.cpu.get_cpu_capability() == "AVX2"
+    assert avx2_cpu.VARIABLES.items() <= os.environ.items()
+    assert set(avx2_cpu.VARIABLES) <= set(launch._KERNEL_VARIABLES), "workers would keep others"
+    assert ONEDNN is None or ONEDNN.kernels == "AVX2"
+    assert LIBRARY is None or "OpenBLAS" not in LIBRARY.name or "(Haswell)" in LIBRARY.name
+
+
+def test_a_worker_multiplies_with_the_instructions_of_its_test(
+    make_spec: Callable[..., TrialSpec], tmp_path: Path
+) -> None:
+    spec = make_spec(system="vertex", adapter="systems.on_core.vertex", hidden_size=16)
+    record = run_worker(spec, tmp_path / "r0.json", tmp_path / "r0.log")
+    assert record.status == "ok", record.reason
+    assert record.in_force["blas"] == multiplying("auto", 1).names
 
 
 def planned(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

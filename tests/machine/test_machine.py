@@ -44,15 +44,27 @@ def test_the_description_is_plain_and_complete() -> None:
     assert 1 <= len(plain["usable_cpus"]) <= plain["n_cpus"]
 
 
-def test_a_cpu_of_one_name_with_other_instructions_is_another(
+CPUS = (
+    ("model name\t: Virtual CPU", "flags\t: avx2"),
+    ("model name\t: Virtual CPU", "flags\t: avx2 avx512f"),
+    ("model name\t: Another CPU", "flags\t: avx2"),
+    ("Features\t: asimd", "CPU part\t: 0xd0c"),
+    ("Features\t: asimd sve", "CPU part\t: 0xd0c"),
+    ("Features\t: asimd", "CPU part\t: 0xd40"),
+)
+
+
+def test_a_cpu_of_another_name_or_other_instructions_is_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = []
-    for flags in ("avx2", "avx2 avx512f", "avx2"):
-        lines = ["cpu MHz\t: 2600", "model name\t: Virtual CPU", f"flags\t: {flags}"] * 2
-        monkeypatch.setattr(facts, "read_lines", lambda _, lines=lines: lines)
-        found.append(cpu_fingerprint())
-    assert found[0] == found[2] != found[1]
+    def fingerprint(cpu: tuple[str, ...], mhz: int) -> str:
+        lines = [f"cpu MHz\t: {mhz}", *cpu, *cpu]
+        monkeypatch.setattr(facts, "read_lines", lambda _: lines)
+        return cpu_fingerprint()
+
+    first, later = ([fingerprint(cpu, mhz) for cpu in CPUS] for mhz in (2600, 3100))
+    assert first == later
+    assert len(set(first)) == len(CPUS)
     monkeypatch.setattr(facts, "read_lines", lambda _: [])
     assert cpu_fingerprint(), "without /proc the name of the architecture is left"
 

@@ -15,6 +15,7 @@ from numba.core.runtime import _nrt_python, rtsys
 from harness.contracts.model import Model, ModelSizes, initial_weights
 from harness.contracts.system import RunSettings
 from harness.engine.backends.compiled.live import CompiledRounds, divide_ticks
+from harness.engine.cpu_kernels import cycles
 from harness.engine.cpu_kernels import team as teams
 from harness.engine.kept_rounds import KeptRounds
 from harness.engine.live import LiveEngine
@@ -38,6 +39,9 @@ SENTENCES = random_sentences("chain", (1, 5, 2, 5, 3, 9, 12, 7), SIZES, seed=1)
 MODELS: list[Model] = [DRNN(SIZES, p_child=0.9, generations=4), StackRNN(SIZES)]
 # Python's own of a mini-batch: fibers, requests, boxed numbers, and what outputs are laid out in.
 PYTHONS_BYTES = 64 * 2**10
+
+# Rounds run by themselves only where the time of each phase can be told.
+needs_cycles = pytest.mark.skipif(not cycles.READABLE, reason="the counter needs an x86 processor")
 
 
 def warm(model: Model, threads: int = 1) -> Adapter:
@@ -119,6 +123,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]
     return made
 
 
+@needs_cycles
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=lambda one: one.name)
 def test_all_rounds_are_one_call(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,6 +181,7 @@ def test_rounds_by_themselves_are_those_that_python_makes(
     assert results[:4] == results[4:]
 
 
+@needs_cycles
 @pytest.mark.slow
 def test_a_clock_hears_of_all_phases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shares of one call, of which none is everything."""
@@ -199,6 +205,7 @@ def test_what_is_no_code_of_a_round_is_a_fault() -> None:
         KeptRounds.take_over(None, 3, -99)  # type: ignore[arg-type]
 
 
+@needs_cycles
 @pytest.mark.slow
 def test_python_comes_by_after_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal is heard there."""
@@ -211,6 +218,7 @@ def test_python_comes_by_after_many_rounds(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(programs) == -(-(n_rounds + 1) // 4), "three by themselves, and one by Python"
 
 
+@needs_cycles
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_error_of_a_round_by_itself_is_raised(threads: int) -> None:

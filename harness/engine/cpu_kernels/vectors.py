@@ -1,9 +1,9 @@
 """Register kernels of matrix products: a few rows by a few vectors of columns.
 
 Compilers keep the sums of such loops in memory; these kernels are written with explicit vectors.
-Each sum adds its terms in one order that depends only on the number of lanes, so any subset of the
-rows gives the same bits. Libraries promise no such thing: a product whose row count decides that
-a library computes it agrees with these kernels within rounding.
+The order of each sum depends only on the kind of kernel (rows or dots) and on the number of lanes,
+so any subset of the rows gives the same bits. Libraries promise no such thing: where the number of
+rows hands a product to one, it agrees with these kernels within rounding.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def write_sums_of_rows(n_rows: int, n_vectors: int, lanes: int = LANES) -> Any:
     Args:
         n_rows: rows of x per call.
         n_vectors: vectors of columns per call.
-        lanes: floats per vector, a multiple of DOTS. Any CPU runs any number; LLVM splits vectors
-            that are wider than its registers.
+        lanes: floats per vector, DOTS times a power of two. Any CPU runs any number; LLVM splits
+            vectors that are wider than its registers.
     """
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
