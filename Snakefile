@@ -13,7 +13,7 @@ container: "docker://python:3.11"
 import sys
 from pathlib import Path
 
-from harness.counts.places import kinds_in, packed_files
+from harness.records.stored import kinds_in, packed_files
 from harness.planning.pipeline_keys import check_keys
 from harness.planning.refusal import ends_in_one_line
 from harness.planning.targets import no_artefact

@@ -23,10 +23,10 @@ from typing import Any
 
 from harness.commands.collect import pack_held, records_in
 from harness.commands.draw import draw_held
-from harness.counts.places import Held, counts_in, packed_files
 from harness.errors import BenchError, ConfigError
 from harness.planning.grid import SCALES
 from harness.records.record import Record
+from harness.records.stored import Held, counts_in, packed_files
 from harness.records.whole_files import replace_whole
 from harness.trials.spec import TrialSpec
 from plots.numbers.drawable import Drawable, drawable

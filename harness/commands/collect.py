@@ -19,16 +19,16 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from harness.counts.merged import merged
-from harness.counts.places import COUNTS, Held, counts_in, held_in, pack_counts, unpack
-from harness.counts.places import records_in as all_records_in
 from harness.errors import ConfigError, RecordError
 from harness.machine.regular_files import check_regular
 from harness.records.beside import seen_together
 from harness.records.comparable import check_builds, latest_builds
+from harness.records.merged import merged
 from harness.records.output_paths import Output, check_writable
 from harness.records.packed import RECORDS, is_packed, pack_records
 from harness.records.record import Record
+from harness.records.stored import COUNTS, Held, counts_in, held_in, pack_counts, unpack
+from harness.records.stored import records_in as all_records_in
 from harness.records.tidy import Row, is_table, to_csv, to_rows
 from harness.records.whole_files import replace_whole
 from harness.terminal.argument_parser import OneLineParser

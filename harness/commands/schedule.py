@@ -16,13 +16,13 @@ from harness.contracts.policy import is_learned, load_policy
 from harness.counts.in_turn import count_in_turn, planned_counts
 from harness.counts.plan import PlannedCount
 from harness.counts.request import Request, Source
-from harness.counts.row import AnyCount, are_count_rows, write_count_rows
 from harness.counts.sweep_requests import parse_requests
 from harness.counts.worker import Outcome
 from harness.errors import ConfigError
 from harness.measuring.turns import turns
 from harness.policies.fsm.file import is_saved_policy
 from harness.policies.parts.rounds import schedule_in_rounds
+from harness.records.count_row import AnyCount, are_count_rows, write_count_rows
 from harness.records.output_paths import Output, check_writable
 from harness.terminal.argument_parser import OneLineParser
 from harness.terminal.count_table import table_of

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from harness.counts.plan import PlannedCount
-from harness.counts.row import AnyCount, CountRow
 from harness.counts.sweep_requests import parse_requests
 from harness.planning.compose import Composer
 from harness.planning.sweep import Sweep
+from harness.records.count_row import AnyCount, CountRow
 
 _TOLD = ("model", "dataset", "split", "batch_size", "granularity", "outputs", "offset", "policy")
 

@@ -17,11 +17,11 @@ from harness.contracts.policy import (
     load_policy,
 )
 from harness.counts.generalisation import generalise
-from harness.counts.row import BatchCounts
 from harness.errors import ConfigError, ScheduleError
 from harness.measuring.clock import PhaseClock, collector_paused, timed
 from harness.policies.parts.bound import lower_bound
 from harness.policies.parts.rounds import first_round, run_in_rounds, schedule_in_rounds
+from harness.records.count_row import BatchCounts
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import check_schedule
 

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Sequence
 
 from harness.contracts.policy import LearnedPolicy, Policy
-from harness.counts.row import Generalisation
 from harness.policies.parts.bound import lower_bound
 from harness.policies.parts.rounds import run_in_rounds, schedule_in_rounds
+from harness.records.count_row import Generalisation
 from harness.values.graph import Graph
 
 

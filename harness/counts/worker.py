@@ -16,10 +16,10 @@ from harness.contracts.policy import LearnedPolicy, is_learned
 from harness.counts.counting import ENOUGH_S, Graphs, Scheduler, count_batches, scheduler
 from harness.counts.plan import PlannedCount
 from harness.counts.request import Request, Source
-from harness.counts.row import AnyCount, CountRow, FailedCount, Failure
 from harness.errors import BenchError, DataError, ScheduleError, UnsupportedTrial
 from harness.machine.lifeline import die_with_parent
 from harness.measuring.child_process import is_out_of_memory
+from harness.records.count_row import AnyCount, CountRow, FailedCount, Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.counts.row import AnyCount, CountRow
+from harness.records.count_row import AnyCount, CountRow
 
 HEADERS = {
     "n_vertices": "vertices",

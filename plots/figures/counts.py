@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from harness.counts.row import AnyCount, CountRow
+from harness.records.count_row import AnyCount, CountRow
 from plots.drawing.frame import HEAD_IN, LINE_IN, head_and_foot, wrapped_notes
 from plots.drawing.saving import save_figure
 from plots.numbers.artefact import Artefact

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.counts.row import AnyCount, CountRow
 from harness.planning.claims import Claim
 from harness.planning.sweep import Sweep
+from harness.records.count_row import AnyCount, CountRow
 from harness.records.record import Record
 from harness.values.places import CONF_DIR
 from plots.numbers.families import Family, families_of

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.counts.row import AnyCount, CountRow
 from harness.errors import ConfigError
 from harness.planning.claim_points import Comparison, comparisons
 from harness.planning.claims import ANY_DEVICE, BATCHES, BOUND, Claim
 from harness.planning.grid import EXPERIMENT, Settings
+from harness.records.count_row import AnyCount, CountRow
 from harness.records.stats import Summary
 from plots.numbers.artefact import Artefact
 from plots.numbers.points import QUANTITIES, Measured, Point, measure_of, speedup_of

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from harness.counts.counting import Scheduler, scheduler
 from harness.counts.request import Request, Source
-from harness.counts.row import AnyCount, CountRow, FailedCount
 from harness.counts.sweep_requests import parse_requests
 from harness.errors import RecordError
 from harness.planning.sweep import Sweep
 from harness.policies.parts.rounds import schedule_in_rounds
+from harness.records.count_row import AnyCount, CountRow, FailedCount
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
 from plots.numbers.artefact import Artefact

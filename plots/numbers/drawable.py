@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.counts.places import Held, held_in
 from harness.errors import RecordError
 from harness.planning.artefacts import (
     Choices,
@@ -26,6 +25,7 @@ from harness.planning.compose import Composer
 from harness.planning.grid import SCALES, experiment_names, read_experiment
 from harness.planning.sweep import Sweep
 from harness.records.record import Record
+from harness.records.stored import Held, held_in
 from plots.numbers.presentation import read_presentation
 from plots.numbers.sources import Elsewhere
 

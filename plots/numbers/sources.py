@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.counts.answers import CountAnswers
-from harness.counts.places import Held
-from harness.counts.row import AnyCount, read_count_rows
 from harness.planning.artefacts import PlannedTrial
 from harness.planning.compose import Composer
 from harness.planning.sweep import Sweep
 from harness.records.answers import Answers
+from harness.records.count_row import AnyCount, read_count_rows
 from harness.records.record import Record, read_record
+from harness.records.stored import Held
 
 Rounds = tuple[Record | None, ...]  # None: there is no record of that round
 

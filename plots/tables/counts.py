@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain, product
 from pathlib import Path
 
-from harness.counts.row import AnyCount, CountRow
+from harness.records.count_row import AnyCount, CountRow
 from plots.numbers.artefact import Artefact
 from plots.numbers.published_rows import PublishedRows, read_published_rows
 from plots.numbers.table import Column, Table

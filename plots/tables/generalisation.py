@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
-from harness.counts.row import CountRow
+from harness.records.count_row import CountRow
 from plots.numbers.artefact import Artefact
 from plots.numbers.table import Column, Table
 from plots.numbers.tidy import Row

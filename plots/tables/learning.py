@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from harness.counts.row import AnyCount, CountRow
+from harness.records.count_row import AnyCount, CountRow
 from plots.numbers.artefact import Artefact
 from plots.numbers.published_rows import PublishedRows, read_published_rows
 from plots.numbers.table import EN_DASH, Cell, Column, Table, three_digits

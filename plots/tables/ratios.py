@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import chain, product
 from pathlib import Path
 
-from harness.counts.row import AnyCount, CountRow
+from harness.records.count_row import AnyCount, CountRow
 from plots.numbers.artefact import Artefact
 from plots.numbers.table import Cell, Column, Table
 from plots.words.count_cells import (

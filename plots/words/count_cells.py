@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
-from harness.counts.row import AnyCount, CountRow
+from harness.records.count_row import AnyCount, CountRow
 from plots.numbers.artefact import Artefact
 from plots.numbers.points import NOT_MEASURED
 from plots.numbers.published_rows import PublishedRows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from harness.contracts.policy import LearningSettings
-from harness.counts.row import CountRow, FailedCount
+from harness.records.count_row import CountRow, FailedCount
 from plots.numbers.artefact import Artefact
 
 VERTEX_NOTE = (

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.contracts.system import Phase
-from harness.counts.places import held_in
 from harness.records.record import Record
 from harness.records.stats import paired_ratios, summarise
+from harness.records.stored import held_in
 from plots.numbers.best_peer import ratio_words
 from plots.numbers.points import Measured
 from plots.numbers.table import EN_DASH

@@ -17,8 +17,8 @@ import harness.records.output_paths
 import harness.terminal.measurement
 from harness.commands.bench import main as bench
 from harness.commands.schedule import main as schedule
-from harness.counts.row import AnyCount
 from harness.measuring.launch import ROOT
+from harness.records.count_row import AnyCount
 from harness.records.record import Record, read_record, write_record
 from harness.trials.spec import TrialSpec
 from tests.support.odd_places import everything_in

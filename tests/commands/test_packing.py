@@ -10,8 +10,8 @@ import pytest
 import harness.terminal.measurement
 from harness.commands import bench, collect, schedule
 from harness.counts import in_turn
-from harness.counts.places import COUNTS
 from harness.records.packed import RECORDS
+from harness.records.stored import COUNTS
 from tests.support.faulty_counts import COUNT, N_ROWS
 from tests.support.plain_records import content_of, plain_count, plain_record, write_results
 

@@ -16,8 +16,8 @@ import pytest
 
 from harness.commands.schedule import main
 from harness.counts.in_turn import count_in_turn
-from harness.counts.row import AnyCount, CountRow, read_count_rows
 from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
+from harness.records.count_row import AnyCount, CountRow, read_count_rows
 from harness.terminal.ending import FAILED
 from harness.trials.spec import Limits
 from tests.support.faulty_counts import COUNT, N_ROWS, Fault, have_depth_fail, planned_with, raise_

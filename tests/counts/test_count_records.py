@@ -14,10 +14,10 @@ import pytest
 
 from harness.commands.schedule import main
 from harness.counts import in_turn, worker
-from harness.counts.row import read_count_rows
 from harness.errors import ScheduleError, UnsupportedTrial
 from harness.measuring.launch import ROOT
 from harness.planning.counter import COUNTER
+from harness.records.count_row import read_count_rows
 from harness.terminal.ending import FAILED
 from harness.trials.sources import module_file
 from harness.trials.spec import Limits

@@ -18,7 +18,6 @@ from harness.contracts.model import Model, ModelSizes, initial_weights
 from harness.contracts.policy import LearningSettings, learn_policy
 from harness.counts import counting
 from harness.counts.counting import Graphs, count_batches, scheduler
-from harness.counts.row import BatchCounts
 from harness.engine.switches import Switches
 from harness.granularity.operators import operator_graph
 from harness.granularity.output_vertices import with_output_vertices
@@ -28,6 +27,7 @@ from harness.models.parser import Parser
 from harness.models.seq2seq import Seq2Seq
 from harness.policies.parts.bound import lower_bound
 from harness.policies.parts.rounds import cut_in_rounds, first_round
+from harness.records.count_row import BatchCounts
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.instances import SentencePair
 from tests.support.engine_runs import prepared

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.counts.row import CountRow, parse_count
 from harness.errors import ConfigError, RecordError
 from harness.planning.artefacts import Choices, choices_from, plan_artefact, plan_counts
 from harness.planning.compose import Composer
 from harness.planning.grid import SCALES, experiment_names
+from harness.records.count_row import CountRow, parse_count
 from harness.values.places import CONF_DIR
 from plots.drawing.style import use_style
 from plots.figures import batches as figure_of_batches

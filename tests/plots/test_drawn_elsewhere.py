@@ -14,13 +14,13 @@ from matplotlib.figure import Figure
 import harness.planning.admit
 import plots.numbers.drawable
 from harness.commands import draw
-from harness.counts.places import COUNTS, pack_counts
-from harness.counts.row import AnyCount
 from harness.errors import RecordError
 from harness.planning.artefacts import Choices, PlannedTrial, choices_from, plan_artefact
 from harness.planning.compose import Composer
+from harness.records.count_row import AnyCount
 from harness.records.packed import RECORDS, pack_records
 from harness.records.record import Record, trial_of
+from harness.records.stored import COUNTS, pack_counts
 from plots.numbers.drawable import Drawable, drawable
 from plots.numbers.gather import gather
 from plots.numbers.sources import Elsewhere

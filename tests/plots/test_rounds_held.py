@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harness.counts.places import Held
 from harness.planning.artefacts import PlannedTrial, choices_from, plan_artefact
 from harness.planning.compose import Composer
+from harness.records.stored import Held
 from plots.numbers.sources import Elsewhere
 from tests.support.made_up_records import made_up_record
 

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.counts.places import COUNTS, Held, held_in, pack_counts, unpack
-from harness.counts.row import FailedCount
 from harness.errors import RecordError
 from harness.records import packed
+from harness.records.count_row import FailedCount
 from harness.records.packed import RECORDS, pack_records
 from harness.records.record import Record, read_record
+from harness.records.stored import COUNTS, Held, held_in, pack_counts, unpack
 from harness.trials.spec import Limits
 from tests.support.plain_records import content_of, plain_count, plain_record, write_results
 

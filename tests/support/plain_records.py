@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.counts.row import AnyCount, parse_count, write_count
 from harness.measuring.passes import instances_per_s
+from harness.records.count_row import AnyCount, parse_count, write_count
 from harness.records.record import Record, path_of, trial_of, write_record
 from harness.trials.spec import TrialSpec
 from tests.support.made_up_counts import made_up_row

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 
 from harness.commands.collect import collect
 from harness.commands.draw import draw_held
-from harness.counts.places import COUNTS
 from harness.planning.grid import SCALES
 from harness.records.packed import RECORDS, read_packed
+from harness.records.stored import COUNTS
 from harness.values.places import ROOT
 from plots.numbers.drawable import drawable
 from plots.numbers.points import NOT_MEASURED, NOT_PLANNED

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.counts.row import AnyCount, parse_count, read_count, write_count
+from harness.records.count_row import AnyCount, parse_count, read_count, write_count
 from harness.records.packed import (
     RECORDS,
     is_record_line,

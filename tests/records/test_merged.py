@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from harness.commands import collect
-from harness.counts.merged import kind_of, merged
-from harness.counts.places import kinds_in
 from harness.errors import RecordError
+from harness.records.merged import kind_of, merged
 from harness.records.record import Record, path_of, write_record
+from harness.records.stored import kinds_in
 from harness.trials.spec import TrialSpec
 
 MakeRecord = Callable[..., Record]

@@ -15,11 +15,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from harness.counts.places import Held, held_in
-from harness.counts.row import AnyCount, CountRow
 from harness.errors import RecordError
 from harness.records.comparable import machine_facts
+from harness.records.count_row import AnyCount, CountRow
 from harness.records.record import Record
+from harness.records.stored import Held, held_in
 
 T = TypeVar("T")
 _UNSAFE = re.compile(r"[^A-Za-z0-9]+")
