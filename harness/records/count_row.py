@@ -53,7 +53,7 @@ class BatchCounts:
     n_batches: int
     lower_bound: int
     n_nodes_ed: int
-    n_batches_ed: int | None
+    n_batches_ed: int | None = None
     lower_bound_ed: int
     n_unbatchable_ed: int
     schedule_s: float

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.commands import schedule
+from harness.contracts.model import model_class
 from harness.planning.sweep import Sweep
+from harness.planning.yaml_files import read_mapping
+from harness.values.places import CONF_DIR
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 SEED = "learning.seed"
@@ -63,23 +66,33 @@ def made_up_row(point: Mapping[str, str], **changes: Any) -> dict[str, Any]:
 def failed_row(row: Mapping[str, Any], status: str, reason: str) -> dict[str, Any]:
     """The same count, had it not ended well."""
     kept = ("model", "dataset", "split", "batch_size", "granularity", "outputs", "offset", "policy")
+    kept += ("count_id", *(("learning",) if "learning" in row else ()))
     limits = {"time_s": 600.0, "memory_bytes": 0}
     failed = {"status": status, "reason": reason, "limits": limits}
-    return MADE_UP | {name: row[name] for name in kept} | failed
+    names = {*kept, *({"count_id", "learning"} & set(row))}
+    return MADE_UP | {name: row[name] for name in names} | failed
 
 
 def made_up_rows(sweep: Sweep) -> list[dict[str, Any]]:
-    """A row for each combination; of data sets, lattices' models have the last."""
+    """Return a row for each combination; a model has the first dataset of its own kind."""
     keys = ("model", "split", "batch_size", "granularity", "policy", SEED)
     defaults = {"split": "train", "granularity": "vertex", SEED: "0"}
     values = [sweep.values(key, defaults.get(key, "")) for key in keys]
     rows = []
     for combination in product(*values):
         point = dict(zip(keys, combination, strict=True))
-        place = -1 if "lattice" in point["model"] else 0
-        row = made_up_row({**point, "dataset": sweep.values("dataset")[place]})
+        row = made_up_row({**point, "dataset": _choose_dataset(point["model"], sweep)})
         rows.append(row | {"count_id": f"count-{'-'.join(combination)}"})
     return rows
+
+
+def _choose_dataset(model: str, sweep: Sweep) -> str:
+    module = read_mapping(CONF_DIR / f"model/{model}.yaml")["model"]
+    kinds = {
+        name: read_mapping(CONF_DIR / f"dataset/{name}.yaml")["instance_kind"]
+        for name in sweep.values("dataset")
+    }
+    return next(name for name, kind in kinds.items() if kind == model_class(module).instance_kind)
 
 
 def write_real_counts(sweeps: tuple[Sweep, ...], results_dir: Path) -> None:
