@@ -84,6 +84,25 @@ def check_builds(records: Iterable[Record]) -> None:
             )
 
 
+def check_comparable(records: Iterable[Record]) -> None:
+    """Raise RecordError, naming two records and the fact, if they may not share a table.
+
+    Records without a measurement bring no number, so they are left out.
+    """
+    measured = [record for record in records if record.status == "ok"]
+    first: dict[str, Any] = group_facts(measured[0]) if measured else {}
+    for record in measured[1:]:
+        facts = group_facts(record)
+        for name in sorted({*first, *facts}):
+            if first.get(name) != facts.get(name):
+                raise RecordError(
+                    f"records {measured[0].trial_id} and {record.trial_id} have unlike {name}"
+                    f" ({first.get(name)} and {facts.get(name)}); only like records share a table:"
+                    " measure one of them again, or use another results_dir"
+                )
+    check_builds(measured)
+
+
 def latest_builds(records: Sequence[Record]) -> list[Record]:
     """Leave out measurements whose subject was measured with another build later."""
     newest: dict[tuple[str | None, ...], Record] = {}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-FEW_ROUNDS = 3
 INTERVAL_ROUNDS = 6  # from fewer no interval covers 95 %: the range of 5 covers 93.75 %
 CONFIDENCE = 0.95
 RANGE, INTERVAL = "range", "95 % interval"
@@ -55,14 +54,6 @@ def summarise(round_medians: ArrayLike) -> Summary:
     if values.size < INTERVAL_ROUNDS:
         return Summary(median, float(values[0]), float(values[-1]), values.size)
     return Summary(median, *_interval_of_median(values), values.size)
-
-
-def paired_ratios(above: Mapping[int, float], below: Mapping[int, float]) -> tuple[float, ...]:
-    """A ratio for each round that both have: what slowed a round down slowed both.
-
-    above, below: numbers by round.
-    """
-    return tuple(above[round_] / below[round_] for round_ in sorted(above.keys() & below.keys()))
 
 
 def _interval_of_median(ordered: NDArray[np.float64]) -> tuple[float, float]:
@@ -116,8 +107,3 @@ def relative_iqr(values: ArrayLike) -> float:
 def relative_spread(samples_s: Sequence[float], n_mini_batches: int) -> float:
     """Half the interquartile range of the samples, each relative to its own mini-batch's median."""
     return relative_iqr(relative_to_mini_batch(passes_of(samples_s, n_mini_batches))) / 2
-
-
-def round_warnings(n_rounds: int) -> tuple[str, ...]:
-    """Return what is doubtful about a number of rounds."""
-    return ("few_rounds",) if n_rounds < FEW_ROUNDS else ()

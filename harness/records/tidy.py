@@ -1,81 +1,269 @@
-"""From raw records to one tidy table: a row per trial and round, with what may share a column."""
+"""Tidy frame of records: one row per round of a trial, and one per counted mini-batch.
+
+Each setting is a column under its `bench` key (`batch_size`, `dataset.options.n_leaves`), each
+quantity a column of its own, so that `groupby`, `query` and `plot` work without any reshaping.
+
+Example:
+    >>> import harness
+    >>> rounds = harness.frame("results/reference/intel-xeon-2cpu-2026-11-25/medium")
+    >>> rounds.query("model == 'tree_lstm'").groupby("system").throughput.median()
+"""
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Sequence
-from io import StringIO
-from typing import Any, get_args
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
-from harness.contracts.system import Phase
-from harness.records.comparable import build_of, group_of
-from harness.records.record import Record
-from harness.records.stats import relative_spread, round_warnings
+import numpy as np
+import pandas as pd
 
-Row = dict[str, Any]
-OURS = {b"trial_id", b"instances_per_s", b"inputs_sha256"}  # columns, among others
+from harness.contracts.system import PHASES
+from harness.errors import RecordError
+from harness.records.beside import seen_together
+from harness.records.comparable import build_of, group_facts, group_of
+from harness.records.count_row import AnyCount, CountRow, Generalisation
+from harness.records.record import Record, Trial
+from harness.records.stored import held_in
+from harness.values.meant import meant
 
+Quantity = Callable[[pd.DataFrame], "pd.Series[float]"]
 
-def to_rows(records: Sequence[Record]) -> list[Row]:
-    """Turn records into rows ordered by trial and round."""
-    n_rounds: dict[str, int] = {}
-    for record in records:
-        n_rounds[record.trial_id] = n_rounds.get(record.trial_id, 0) + (record.status == "ok")
-    rows = [to_row(record, n_rounds[record.trial_id]) for record in records]
-    return sorted(rows, key=lambda row: (row["trial_id"], row["round"]))
-
-
-def to_row(record: Record, n_rounds: int) -> Row:
-    """Flatten one record; n_rounds counts its trial's rounds that ended well."""
-    config, n_mini = record.config, record.n_mini_batches
-    row: Row = {"group": group_of(record), "build": build_of(record), "trial_id": record.trial_id}
-    row |= record.trial.model_dump()
-    row |= {name: config.get(name) for name in ("split", "embedding_size")}
-    row |= {"status": record.status, "reason": record.reason}
-    row |= {"instances_per_s": record.instances_per_s if record.status == "ok" else None}
-    row |= {f"{phase}_s": record.phases_s.get(phase) for phase in get_args(Phase)}
-    prepared = ("learn_s", "compile_s", "n_compilations")
-    counted = (
-        *prepared,
-        "n_batches",
-        "lower_bound",
-        "n_launches",
-        "bytes_copied",
-        "n_copies",
-        "moving_share",
-    )
-    memory = ("peak_memory_bytes", "baseline_memory_bytes")
-    row |= {name: getattr(record, name) for name in (*counted, *memory)}
-    row |= {"n_mini_batches": n_mini, "n_instances": record.n_instances}
-    ok = record.status == "ok" and n_mini
-    row["relative_spread"] = relative_spread(record.samples_s, n_mini) if ok and n_mini else None
-    row["check"] = record.check.status if record.check else None
-    row["max_rel_err"] = record.check.max_rel_err if record.check else None
-    doubts = (*record.warnings, *round_warnings(n_rounds)) if ok else record.warnings
-    row["warnings"] = " ".join(doubts)
-    row["inputs_sha256"] = record.inputs_sha256
-    row["options"] = json.dumps(_options(record), sort_keys=True)
-    row["in_force"] = json.dumps(record.in_force, sort_keys=True)
-    row["versions"] = json.dumps(record.versions, sort_keys=True)
-    return row | {"cpu": record.machine.get("cpu"), "started_at": record.started_at}
+PLAIN, RELEASED = "plain", "released"  # our graph, and that of ED-Batch's release
+SEED = "learning.seed"
+# Slow builds: the warning that every ratio against them bears. DyNet's wheel has no BLAS.
+WEAK_BUILDS = {"wheel": "dynet_wheel"}
+SECTIONS = {
+    "system.options": "system_options",
+    "model.options": "model_options",
+    "dataset.options": "dataset_options",
+    "timing": "timing",
+    "learning": "learning",
+}
+LEARNING = ("variant", "fallback", "trials", "seed")  # settings of a learned policy
+SETTINGS = ("split", "order", "embedding_size", "learning_rate")
+RECORDED = (
+    *("instances_per_s", "n_instances", "n_mini_batches", "n_batches", "lower_bound", "n_launches"),
+    *("n_copies", "bytes_copied", "bytes_touched", "n_flop", "moving_share", "n_compilations"),
+    *("compile_s", "learn_s", "choose_s", "unseen_ratio", "peak_memory_bytes"),
+    *("baseline_memory_bytes", "core_rate_per_s"),
+)
+PHASE_SECONDS = tuple(f"{phase}_s" for phase in PHASES)
+COUNTED = (
+    *("n_nodes", "n_parameters", "n_tried", "unseen_share"),
+    *("n_following", "following_over_bound", "following_unseen_share"),
+)
+MEASURED = (*RECORDED, *PHASE_SECONDS, *COUNTED)
 
 
-def _options(record: Record) -> dict[str, Any]:
-    names = ("system_options", "model_options", "dataset_options", "timing", "learning_rate")
-    return {name: record.config.get(name) for name in names}
+def _sum_phases(data: pd.DataFrame, *phases: str) -> pd.Series[float]:
+    """Return the seconds of phases; one that the system cannot separate counts as 0."""
+    return data[[f"{phase}_s" for phase in phases]].fillna(0).sum(axis=1)
 
 
-def is_table(content: bytes) -> bool:
-    """Whether the content of a file is such a CSV: its first line names our columns."""
-    return set(content.partition(b"\n")[0].split(b",")) >= OURS
+def _to_milliseconds(column: str) -> Quantity:
+    return lambda f: 1e3 * f[column]
 
 
-def to_csv(rows: Sequence[Row]) -> str:
-    """Write rows as CSV; what is unknown stays empty."""
-    text = StringIO()
-    if rows:
-        writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    return text.getvalue()
+# Later entries use earlier ones. A quantity is NaN if the record lacks one of its inputs.
+QUANTITIES: Mapping[str, Quantity] = {
+    "throughput": lambda f: f.instances_per_s,
+    "instance_s": lambda f: 1 / f.instances_per_s,
+    "mini_batch_ms": lambda f: 1e3 * f.n_instances / f.n_mini_batches / f.instances_per_s,
+    **{f"{phase}_ms": _to_milliseconds(f"{phase}_s") for phase in PHASES},
+    # Cavs counts reading the graphs only; scheduling is included so that no system hides work.
+    "graph_ms": lambda f: 1e3 * (f.construct_s + f.schedule_s.fillna(0)),
+    "construction_s": lambda f: f.graph_ms / 1e3 * f.n_mini_batches / f.n_instances,
+    "computation_s": lambda f: (f.instance_s - f.construction_s).clip(lower=0),
+    "construction_percent": lambda f: 100 * f.construction_s / f.instance_s,
+    "execution_ms": lambda f: (
+        f.mini_batch_ms - 1e3 * _sum_phases(f, "construct", "schedule")
+    ).clip(lower=0),
+    "moving_s": lambda f: (
+        f.moving_share * _sum_phases(f, "forward", "backward") * f.n_mini_batches / f.n_instances
+    ),
+    "gflop_per_s": lambda f: f.n_flop / _sum_phases(f, "forward", "backward") / 1e9,
+    "gbyte_per_s": lambda f: f.bytes_touched / _sum_phases(f, "forward", "backward") / 1e9,
+    "flop_per_byte": lambda f: f.n_flop / f.bytes_touched,
+    "over_bound": lambda f: f.n_batches / f.lower_bound,
+    "following_unseen_percent": lambda f: 100 * f.following_unseen_share,
+    "copied_kb": lambda f: f.bytes_copied / 1024,
+    "preparing_s": lambda f: f.compile_s,
+    "preparing_ms": lambda f: 1e3 * f.compile_s,
+    # On a CPU, memory beyond what was resident before the system was prepared.
+    "peak_memory_mib": lambda f: (
+        (f.peak_memory_bytes - f.baseline_memory_bytes.where(f.device != "cuda", 0)) / 2**20
+    ),
+}
+PER_INSTANCE_SUFFIX = "_per_instance"  # after the name of a quantity of one mini-batch
+
+
+def frame(path: Path | str, *, samples: bool = False) -> pd.DataFrame:
+    """Load all records and counts of a results directory, a packed file or a reference directory.
+
+    Only rows with status "ok" have quantities: records that contradict others get the status
+    "wrong_result", and records from an unusually slow or fast core the warning `uneven_core`.
+
+    Args:
+        path: a directory that holds records, packed (`records.jsonl.xz`) or one file each.
+        samples: add the columns `samples_s` and `marked_samples_s`, lists of seconds.
+
+    Raises:
+        RecordError: if nothing is there, or a record is damaged or contradicts its twin.
+    """
+    path = Path(path)
+    _check_place(path)
+    held = held_in([path])
+    if not held.records and not held.counts:
+        nested = sorted({found.parent.relative_to(path) for found in path.rglob("*.jsonl.xz")})
+        told = f"choose one of {', '.join(map(str, nested))} in it" if nested else "run bench first"
+        raise RecordError(f"no records in {path}; {told}, or name another directory")
+    records = [record for record in seen_together(held.records) if record is not None]
+    return build_frame(records, held.counts, samples=samples)
+
+
+def _check_place(path: Path) -> None:
+    """Raise RecordError for what is no directory and no file of records."""
+    is_file = path.is_file() and path.suffix in (".xz", ".json")
+    if not path.is_dir() and not is_file:
+        problem = "is no file of records" if path.exists() else "does not exist"
+        raise RecordError(f"{path} {problem}; name a results directory or a packed file (.xz)")
+
+
+def build_frame(
+    records: Iterable[Record], counts: Iterable[AnyCount] = (), *, samples: bool = False
+) -> pd.DataFrame:
+    """Build the frame of records that were judged together, and of counts."""
+    rows = [build_record_row(record, samples=samples) for record in records]
+    rows += [row for count in counts for row in build_count_rows(count)]
+    return frame_of_rows(rows)
+
+
+def frame_of_rows(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Build a frame of flat rows: number types, no number without status "ok", quantities."""
+    shared = ("status", "warnings", "weak_build", "trial_id", "group", "group_facts")
+    empty = dict.fromkeys(["kind", *Trial.model_fields, *shared, *MEASURED])
+    data = pd.DataFrame([{**empty, **row} for row in rows] or None, columns=None)
+    data = data if len(data) else pd.DataFrame(columns=list(empty))
+    data[list(MEASURED)] = data[list(MEASURED)].astype(float)
+    data.loc[data.status != "ok", list(MEASURED)] = np.nan
+    settings = [str(name) for name in data if is_setting(name)]
+    data[settings] = data[settings].convert_dtypes()  # integers stay integers next to gaps
+    numbers = data[["device", *MEASURED]].copy()
+    for name, quantity in QUANTITIES.items():
+        numbers[name] = quantity(numbers).replace([np.inf, -np.inf], np.nan)
+    return pd.concat([data, numbers[list(QUANTITIES)]], axis=1)
+
+
+def is_setting(column: object) -> bool:
+    """Return whether a column is a key of `bench`."""
+    name = str(column)
+    sections = tuple(f"{section}." for section in SECTIONS)
+    return name in (*Trial.model_fields, *SETTINGS) or name.startswith(sections)
+
+
+def get_quantity(data: pd.DataFrame, quantity: str) -> pd.Series[float]:
+    """Return a column of numbers; NAME_per_instance divides one of a mini-batch by its instances.
+
+    Raises:
+        RecordError: if no column has the name; the message lists close ones.
+    """
+    name = quantity.removesuffix(PER_INSTANCE_SUFFIX)
+    if name not in data or not pd.api.types.is_numeric_dtype(data[name]):
+        known = [str(column) for column in data if pd.api.types.is_numeric_dtype(data[column])]
+        hint = "; call ratios first" if name == "ratio" else meant(name, known)
+        raise RecordError(
+            f"unknown quantity {quantity!r}{hint}; quantities are {', '.join(QUANTITIES)}"
+        )
+    if name == quantity:
+        return data[name]
+    return data[name] * data.n_mini_batches / data.n_instances
+
+
+def build_record_row(record: Record, *, samples: bool = False) -> dict[str, Any]:
+    """Flatten one record: its settings by `bench` key, its results and where they are from."""
+    config = record.config
+    row: dict[str, Any] = {"kind": "trial", **record.trial.model_dump()}
+    row |= {key: config.get(key) for key in SETTINGS}
+    for key, section in SECTIONS.items():
+        for name, value in (config.get(section) or {}).items():
+            row[f"{key}.{name}"] = json.dumps(value) if isinstance(value, dict | list) else value
+    row |= {"status": record.status, "reason": record.reason or ""}
+    row |= {"warnings": " ".join(record.warnings), "weak_build": _weak_build(record)}
+    row |= {name: getattr(record, name) for name in RECORDED}
+    row |= {f"{phase}_s": record.phases_s.get(phase) for phase in PHASES}
+    row |= {"check": record.check.status if record.check else ""}
+    row |= {"max_rel_err": record.check.max_rel_err if record.check else np.nan}
+    row |= {"choice": json.dumps(asdict(record.choice)) if record.choice else ""}
+    row |= {"trial_id": record.trial_id, "group": group_of(record), "build": build_of(record)}
+    row |= {"group_facts": json.dumps(group_facts(record), sort_keys=True)}
+    row |= {"versions": json.dumps(record.versions, sort_keys=True)}
+    row |= {"in_force": json.dumps(record.in_force, sort_keys=True)}
+    row |= {"cpu": record.machine.get("cpu") or "", "gpu": record.gpu or ""}
+    row |= {"inputs_sha256": record.inputs_sha256 or "", "source_sha256": record.source_sha256}
+    row |= {"day": record.started_at[:10], "started_at": record.started_at}
+    row |= {"command": record.command}
+    if samples:
+        row |= {name: list(getattr(record, name)) for name in ("samples_s", "marked_samples_s")}
+    return row
+
+
+def _weak_build(record: Record) -> str:
+    return WEAK_BUILDS.get(record.versions.get("dynet_build", "").partition(" ")[0], "")
+
+
+def build_count_rows(count: AnyCount) -> list[dict[str, Any]]:
+    """Flatten one count: a row for each of its two graphs, and for each mini-batch after the first.
+
+    `mini_batch` is 0 for the mini-batch that was asked for and 1, 2, ... for those that followed.
+    Row 0 also has the mean of `over_bound` over those that followed.
+    """
+    told = ("model", "outputs", "offset", "dataset", "split", "batch_size", "policy", "granularity")
+    labels: dict[str, Any] = {name: getattr(count, name) for name in told}
+    labels |= {"kind": "count", "round": 0, "mini_batch": 0, "warnings": "", "weak_build": ""}
+    labels |= {"trial_id": count.count_id, "cpu": count.cpu, "source_sha256": count.source_sha256}
+    labels |= {"started_at": count.counted_at, "day": count.counted_at[:10]}
+    learning = asdict(count.learning) if count.learning else {}
+    labels |= {f"learning.{name}": learning.get(name) for name in LEARNING}
+    if not isinstance(count, CountRow):
+        failure = {"status": count.status, "reason": count.reason}
+        return [{**labels, **failure, "graph": graph} for graph in (PLAIN, RELEASED)]
+    rows = []
+    for graph, suffix in ((PLAIN, ""), (RELEASED, "_ed")):
+        row = {**labels, "graph": graph, "n_tried": getattr(count, f"n_trials{suffix}")}
+        names = ("n_batches", "lower_bound", "learn_s", "unseen_share")
+        row |= {name: getattr(count, name + suffix) for name in names}
+        row |= {"n_nodes": count.n_nodes_ed if suffix else count.n_vertices}
+        row |= {"n_parameters": count.n_unbatchable_ed if suffix else 0}
+        row |= {"schedule_s": None if suffix else count.schedule_s}
+        row |= {"status": count.status_ed if suffix else "ok"}
+        row |= {"reason": (count.reason_ed or "") if suffix else ""}
+        following = count.following_ed if suffix else count.following
+        rows += [row | _summarize_following(following), *_build_following_rows(following, row)]
+    return rows
+
+
+def _summarize_following(following: Generalisation | None) -> dict[str, float | None]:
+    """Return the results on the mini-batches that follow, for the row of the first."""
+    if following is None:
+        return {}
+    return {
+        "n_following": len(following.n_batches),
+        "following_over_bound": following.ratio,
+        "following_unseen_share": following.unseen_share,
+    }
+
+
+def _build_following_rows(
+    following: Generalisation | None, row: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    if following is None:
+        return []
+    shared = {**row, "unseen_share": following.unseen_share, "schedule_s": None, "learn_s": None}
+    pairs = zip(following.n_batches, following.lower_bound, strict=True)
+    return [
+        {**shared, "mini_batch": k, "n_batches": n, "lower_bound": bound}
+        for k, (n, bound) in enumerate(pairs, 1)
+    ]

@@ -13,11 +13,9 @@ from harness.records.stats import (
     INTERVAL_ROUNDS,
     RANGE,
     Summary,
-    paired_ratios,
     pass_totals,
     relative_iqr,
     relative_spread,
-    round_warnings,
     summarise,
 )
 
@@ -98,19 +96,6 @@ def test_one_round_has_no_ends_and_none_is_an_error() -> None:
         summarise([])
 
 
-def test_a_ratio_is_of_two_systems_in_the_same_round() -> None:
-    above = {0: 20.0, 1: 44.0, 2: 21.0, 3: 9.0}
-    below = {1: 22.0, 0: 10.0, 2: 10.0, 7: 3.0}
-    assert paired_ratios(above, below) == (2.0, 2.0, 2.1)  # rounds that both have
-    assert paired_ratios({0: 1.0}, {1: 1.0}) == ()
-
-
-def test_a_round_that_was_slow_for_both_does_not_widen_their_ratio() -> None:
-    slow = np.array([1.0, 1.0, 1.3, 1.0, 0.8, 1.0])
-    ratio = summarise(paired_ratios(dict(enumerate(3 * slow)), dict(enumerate(slow))))
-    assert (ratio.median, *ends(ratio)) == pytest.approx((3.0, 3.0, 3.0))
-
-
 def test_passes_are_summed() -> None:
     assert pass_totals([1.0, 2.0, 3.0, 4.0], 2).tolist() == [3.0, 7.0]
     with pytest.raises(ValueError, match="no whole passes"):
@@ -125,8 +110,3 @@ def test_relative_iqr() -> None:
 def test_mini_batches_of_unlike_size_are_no_spread() -> None:
     assert relative_spread(STEADY, 2) == 0.0
     assert relative_spread(STEADY, 1) > 0.1
-
-
-def test_few_rounds() -> None:
-    assert round_warnings(2) == ("few_rounds",)
-    assert round_warnings(3) == ()

@@ -1,0 +1,174 @@
+"""Python interface: sweeps and selections (docs/notebook.md).
+
+Example:
+    >>> import harness
+    >>> rows = harness.measure(system=["vertex", "dynet"], batch_size=[16, 64], rounds=3)
+    >>> harness.numbers(rows)
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.errors import ConfigError
+from harness.planning.admit import admit
+from harness.planning.kinds import read_systems
+from harness.records.beside import seen_together
+from harness.records.numbers import check_columns
+from harness.records.record import Record
+from harness.records.tidy import build_frame
+from harness.terminal.command_line import parse, plan
+from harness.terminal.ending import tell
+from harness.terminal.experiment_words import opening
+from harness.terminal.measurement import in_turn, measure_each
+from harness.terminal.stopping import stoppable
+from harness.values.meant import meant
+from harness.values.places import CONF_DIR
+
+SYSTEM_KIND = "system_kind"
+PLAIN_TEXT = re.compile(r"[A-Za-z_][\w./:+%-]*")  # needs no quotes on a command line
+WORDS = frozenset({"null", "true", "false", "nan", "inf"})  # are no texts without quotes
+
+
+def measure(
+    settings: Mapping[str, Any] | None = None,
+    *,
+    rounds: int | None = None,
+    results_dir: str | Path = "results",
+    quiet: bool = False,
+    **keys: Any,
+) -> pd.DataFrame:
+    """Measure a sweep as `bench` does, and return the frame of exactly its trials.
+
+    Trials that have a valid record are not measured again. If you interrupt a sweep, completed
+    records are saved, and the same call resumes it.
+
+    Args:
+        settings, keys: keys of `bench` (`bench --help`); a list is a sweep over its values. In
+            names of keywords `__` stands for a dot: `timing__n_mini_batches=2`.
+        rounds: repetitions of each trial; None: 1, or as an experiment says.
+        results_dir: directory of the records.
+        quiet: print nothing.
+
+    Raises:
+        ConfigError: for an unknown key or value, and, after all others were measured, if a trial
+            cannot be measured here.
+        OutputError: if a record cannot be written.
+    """
+    chosen = {**(settings or {}), **{key.replace("__", "."): value for key, value in keys.items()}}
+    chosen |= {"results_dir": str(results_dir)} | ({} if rounds is None else {"rounds": rounds})
+    typed = build_overrides(chosen)
+    with ExitStack() as stack:
+        if quiet:
+            stack.enter_context(redirect_stdout(StringIO()))
+            stack.enter_context(redirect_stderr(StringIO()))
+        return build_frame(_measure_typed(typed))
+
+
+def _measure_typed(typed: Sequence[str]) -> list[Record]:
+    """Measure what a command line of `bench` asks for; return records, judged together."""
+    jobs = parse(typed)
+    planned = plan(jobs, typed)
+    for one in planned:
+        admit(one.spec)
+    for line in opening(jobs, planned):
+        tell(line)
+    with stoppable(), in_turn(planned, shlex.join(["bench", *typed])):
+        outcome = measure_each(planned)
+    if outcome.refusals:
+        raise ConfigError(str(outcome.refusals[0])) from outcome.refusals[0]
+    return [record for record in seen_together(outcome.records) if record is not None]
+
+
+def build_overrides(settings: Mapping[str, Any]) -> list[str]:
+    """Write settings as the command line of `bench`; several values of a key make it a sweep.
+
+    Raises:
+        ConfigError: for an empty list, and for a value that no key of `bench` takes.
+    """
+    overrides, is_sweep = [], False
+    for key, value in _flatten(settings):
+        values = list(value) if _is_list(value) else [value]
+        if not values:
+            raise ConfigError(f"{key}=[] has no values; add one, or remove {key}")
+        is_sweep = is_sweep or len(values) > 1
+        overrides.append(f"{key}={','.join(_format_value(key, each) for each in values)}")
+    return ["-m", *overrides] if is_sweep else overrides
+
+
+def _flatten(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list | tuple | set | range | np.ndarray | pd.Series | pd.Index)
+
+
+def _format_value(key: str, value: object) -> str:
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str | Path):
+        text = str(value)
+        if PLAIN_TEXT.fullmatch(text) and text.lower() not in WORDS:
+            return text
+        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    raise ConfigError(
+        f"{key}={value!r}: expected a number, a text, true, false or None, or a list of those"
+    )
+
+
+def select(rows: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
+    """Select the rows that have these settings.
+
+    Args:
+        wanted: value of each column, or a list of values; None: it is missing. `__` stands for a
+            dot in a name. `system_kind` selects systems by their kind in conf/system:
+            "framework" are the baselines, "calibration" the matmul bound.
+
+    Raises:
+        RecordError: for an unknown column.
+        ConfigError: if no row has a value; the message names a close one.
+    """
+    for name, value in wanted.items():
+        key = name.replace("__", ".")
+        if key == SYSTEM_KIND:
+            kinds = {system.name: system.kind for system in read_systems(CONF_DIR)}
+            column = rows.system.map(kinds)
+        else:
+            check_columns(rows, [key])
+            column = rows[key]
+        values = list(value) if _is_list(value) else [value]
+        for each in values:
+            _check_value(key, each, column)
+        found = column.isin([each for each in values if each is not None])
+        rows = rows[found | column.isna() if None in values else found]
+    return rows
+
+
+def _check_value(key: str, value: Any, column: pd.Series) -> None:
+    """Raise ConfigError if a column of rows that were selected so far lacks a value."""
+    if column.isna().any() if value is None else column.eq(value).any():
+        return
+    known = [str(each) for each in column.dropna().unique()]
+    raise ConfigError(
+        f"no row has {key}={value!r}{meant(str(value), known)}; choose from"
+        f" {', '.join(known) or 'nothing: no row is left'}"
+    )

@@ -1,0 +1,156 @@
+"""Columns of the tidy frame, with their units and meanings, and the frame as CSV.
+
+docs/records.md shows this list. Options (`system.options.*`, `model.options.*`,
+`dataset.options.*`, `timing.*`, `learning.*`) have a column each under their `bench` key.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pandas as pd
+
+IDENTIFYING = {b"trial_id", b"instances_per_s", b"status"}  # in every table of records
+
+
+class Column(NamedTuple):
+    """A column; unit: empty for words and plain numbers."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+def _columns(*lines: str) -> tuple[Column, ...]:
+    return tuple(Column(*(part.strip() for part in line.split("|"))) for line in lines)
+
+
+KEYS = _columns(
+    "kind | | `trial` or `count` (batch counts of a policy, without timing)",
+    "system | | system; missing for counts",
+    "policy | | batching policy; missing if it is the system's own",
+    "model | | model",
+    "dataset | | dataset",
+    "batch_size | | instances of a mini-batch",
+    "hidden_size | | hidden size",
+    "mode | | `train` or `infer`",
+    "device | | `cpu` or `cuda`",
+    "threads | | threads of every library",
+    "seed | | seed of mini-batches and weights",
+    "round | | repetition; 0 for counts",
+    "split | | split of the dataset",
+    "order | | order of instances: `shuffled`, `length` or `file`",
+    "embedding_size | | embedding size; 0: the hidden size",
+    "learning_rate | | learning rate",
+    "granularity | | of counts: vertices or operators",
+    "outputs | | of counts: when output layers run",
+    "offset | | of counts: first instance",
+    "graph | | of counts: `plain`, or `released` as in ED-Batch's release",
+    "mini_batch | | of counts: 0 for the mini-batch that was learned on, then 1, 2, ...",
+)
+RESULTS = _columns(
+    "status | | `ok`, or the reason for no number",
+    "reason | | explanation of a status other than `ok`",
+    "warnings | | names of warnings, separated by spaces",
+    "weak_build | | warning that every ratio against this build carries",
+    "instances_per_s | 1/s | instances of a pass over its median time",
+    "n_instances | | instances of a pass",
+    "n_mini_batches | | mini-batches of a pass",
+    "n_batches | | batches per mini-batch",
+    "lower_bound | | least number of batches of the same graphs",
+    "n_launches | | kernel calls per mini-batch",
+    "n_copies | | kernel calls per mini-batch that only bring operands together",
+    "bytes_copied | B | bytes that they copy per mini-batch",
+    "bytes_touched | B | bytes that steps read and write per mini-batch",
+    "n_flop | | floating-point operations per mini-batch",
+    "moving_share | | fraction of forward and backward that only moves data",
+    "n_compilations | | programs compiled before the passes",
+    "compile_s | s | preparing the system, compilation included",
+    "learn_s | s | learning a policy",
+    "choose_s | s | choosing a policy, with `policy=auto`",
+    "unseen_ratio | | time of unseen mini-batches over that of timed ones",
+    "peak_memory_bytes | B | peak memory of the process, or of the GPU",
+    "baseline_memory_bytes | B | memory before the system is prepared",
+    "core_rate_per_s | 1/s | speed of the core at a fixed piece of work",
+    "construct_s | s | building graphs, per mini-batch",
+    "schedule_s | s | scheduling, per mini-batch (of counts: the policy itself)",
+    "forward_s | s | forward, per mini-batch",
+    "backward_s | s | backward, per mini-batch",
+    "update_s | s | update, per mini-batch",
+    "check | | agreement with the reference: `ok`, `failed` or `skipped`",
+    "max_rel_err | | largest relative deviation from the reference",
+    "choice | | candidates of `policy=auto` with their times (JSON)",
+    "n_nodes | | of counts: nodes of the graph",
+    "n_parameters | | of counts: nodes that are never batched",
+    "n_tried | | of counts: schedules that learning tried",
+    "unseen_share | | of counts: fraction of states that learning has not seen",
+    "n_following | | of counts: number of mini-batches that follow",
+    "following_over_bound | | of counts: mean of `over_bound` over the mini-batches that follow",
+    "following_unseen_share | | of counts: `unseen_share` of the mini-batches that follow",
+)
+DERIVED = _columns(
+    "throughput | 1/s | instances per second",
+    "instance_s | s | time per instance",
+    "mini_batch_ms | ms | time per mini-batch",
+    "construct_ms | ms | as `construct_s`",
+    "schedule_ms | ms | as `schedule_s`",
+    "forward_ms | ms | as `forward_s`",
+    "backward_ms | ms | as `backward_s`",
+    "update_ms | ms | as `update_s`",
+    "graph_ms | ms | construct and schedule, per mini-batch",
+    "construction_s | s | construct and schedule, per instance",
+    "computation_s | s | everything else, per instance",
+    "construction_percent | % | construct and schedule of the whole",
+    "execution_ms | ms | time per mini-batch without construct and schedule",
+    "moving_s | s | forward and backward that only move data, per instance",
+    "gflop_per_s | GFLOP/s | floating-point operations of forward and backward",
+    "gbyte_per_s | GB/s | bytes touched by forward and backward",
+    "flop_per_byte | 1/B | floating-point operations per byte touched",
+    "over_bound | | batches over their lower bound",
+    "following_unseen_percent | % | as `following_unseen_share`",
+    "copied_kb | KiB | as `bytes_copied`",
+    "preparing_s | s | as `compile_s`",
+    "preparing_ms | ms | as `compile_s`",
+    "peak_memory_mib | MiB | peak memory; on a CPU beyond that before preparing",
+)
+PROVENANCE = _columns(
+    "trial_id | | name that all rounds of a trial share; ends in a hash of its settings",
+    "group | | hash of `group_facts`; only rows of one group may share a table",
+    "group_facts | | machine, threads, device and shared versions (JSON)",
+    "build | | hash of versions and code; one per system and workload in a table",
+    "versions | | versions of Python, libraries and compilers (JSON)",
+    "in_force | | options in effect, and libraries used (JSON)",
+    "cpu | | processor",
+    "gpu | | GPU that computed; empty on a CPU",
+    "inputs_sha256 | | hash of mini-batches and weights",
+    "source_sha256 | | hash of the measured code",
+    "day | | day of the measurement (UTC)",
+    "started_at | | start of the measurement (UTC)",
+    "command | | command that measured it",
+)
+SAMPLES = _columns(
+    "samples_s | s | with `samples=True`: times of all mini-batches",
+    "marked_samples_s | s | with `samples=True`: those of passes with phase marks",
+)
+COLUMNS = (*KEYS, *RESULTS, *DERIVED, *PROVENANCE, *SAMPLES)
+
+
+def to_csv(rows: pd.DataFrame) -> str:
+    """Write a frame as CSV: trials before counts, by name and round; missing values are empty.
+
+    Columns are in the order of COLUMNS, options by name after the keys.
+    """
+    listed = {column.name for column in COLUMNS}
+    options = sorted(str(name) for name in rows if name not in listed)
+    names = [column.name for column in KEYS] + options
+    names += [column.name for column in COLUMNS[len(KEYS) :]]
+    ordered = rows.sort_values(
+        ["kind", "trial_id", "round"], ascending=[False, True, True], kind="stable"
+    )
+    present = [name for name in names if name in ordered]
+    return ordered[present].to_csv(index=False, lineterminator="\n")
+
+
+def is_table(content: bytes) -> bool:
+    """Return whether a file is a CSV of records, by the names in its first line."""
+    return set(content.partition(b"\n")[0].split(b",")) >= IDENTIFYING

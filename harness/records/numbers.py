@@ -1,0 +1,316 @@
+"""Numbers of a tidy frame: medians over rounds, ratios within rounds, medians over seeds.
+
+A number is a row: its keys, then `value`, `low`, `high`, `n_rounds`, `status` and `warnings`.
+
+Example:
+    >>> rows = harness.frame("results").query("model == 'tree_lstm'")
+    >>> speedups = harness.ratios(rows, base=rows.query("system == 'vertex'"))
+    >>> harness.numbers(speedups, quantity="ratio")
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.errors import RecordError
+from harness.records.keys import COUNT_KEYS, find_point_keys, find_workload_keys
+from harness.records.stats import ends_of, summarise
+from harness.records.tidy import SEED, get_quantity, is_setting
+from harness.values.meant import meant
+
+NOT_MEASURED, NOT_PLANNED, NOT_SEPARABLE = "not measured", "not planned", "not separable"
+SCREENED_OUT = "called_off"  # the stored status of a round that a slow system was spared
+TIME = "instance_s"  # of which ratios are taken: seconds per instance
+RATIO = "ratio"
+_ALL = "_all"  # a key that all rows share, so that no key is needed
+NUMBER_COLUMNS = (
+    *("value", "low", "high", "interval", "n_rounds"),
+    *("status", "warnings", "screened_out"),
+)
+
+
+def numbers(
+    rows: pd.DataFrame, by: str | Sequence[str] | None = None, quantity: str = "throughput"
+) -> pd.DataFrame:
+    """Summarize a quantity over the rounds of each point: the median and an interval.
+
+    The interval is the range of up to five rounds, and a 95 % interval of the median from six on.
+    If any round of a point failed, the point has that round's status and no value. Rounds that
+    screening left out do not count; `screened_out` tells of them.
+
+    Args:
+        by: columns that tell points apart, e.g. ["system", "batch_size"]; None: `system` and all
+            settings that are needed (harness.records.keys).
+        quantity: a column of numbers (`harness.records.tidy.QUANTITIES`).
+
+    Raises:
+        RecordError: for an unknown column, if `by` does not tell two trials apart, and if rounds of
+            a point were measured on unlike machines or versions.
+    """
+    by = find_point_keys(rows) if by is None else _list_names(by)
+    check_columns(rows, [*by, "round", "status", "warnings"])
+    values = get_quantity(rows, quantity).to_numpy(dtype=float, na_value=np.nan)
+    if not len(rows):
+        return pd.DataFrame(columns=[*by, "quantity", *NUMBER_COLUMNS])
+    _check_unambiguous(rows, by)
+    keys = rows[by].reset_index(drop=True)
+    columns_of_points = list(dict.fromkeys([_ALL, *by]))
+    points = keys.assign(**{_ALL: 0}).groupby(columns_of_points, sort=False, dropna=False)
+    groups = points.ngroup().to_numpy()
+    firsts = np.unique(groups, return_index=True)[1]
+    check_alike(rows, rows.reset_index(drop=True).iloc[firsts[groups]])
+    members = np.split(np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))[:-1])
+    columns = _columns_of_rounds(rows)
+    summaries = [_summarize(values, columns, member) for member in members]
+    found = keys.iloc[firsts].reset_index(drop=True)
+    found["quantity"] = quantity
+    return pd.concat([found, pd.DataFrame(summaries, columns=list(NUMBER_COLUMNS))], axis=1)
+
+
+def _list_names(names: str | Sequence[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
+
+
+def check_alike(rows: pd.DataFrame, others: pd.DataFrame) -> None:
+    """Raise RecordError if rows were measured on other machines or versions than their partners.
+
+    Args:
+        others: the partner of each row, in the same order.
+    """
+    if "group" not in rows or "group" not in others:
+        return
+    own, other = rows.group.to_numpy(dtype=object), others.group.to_numpy(dtype=object)
+    is_unlike = (own != other) & rows.group.notna().to_numpy() & others.group.notna().to_numpy()
+    if not is_unlike.any():
+        return
+    first, second = (frame.iloc[int(np.argmax(is_unlike))] for frame in (rows, others))
+    facts = [json.loads(row.get("group_facts") or "{}") for row in (first, second)]
+    names = [name for name in facts[0] | facts[1] if facts[0].get(name) != facts[1].get(name)]
+    told = ", ".join(f"{name} {facts[0].get(name)} and {facts[1].get(name)}" for name in names)
+    raise RecordError(
+        f"{first.trial_id} and {second.trial_id} are not comparable: they have unlike"
+        f" {told or 'groups'}; select rows of one group"
+    )
+
+
+def check_columns(rows: pd.DataFrame, names: Sequence[str]) -> None:
+    """Raise RecordError for a column that the frame does not have, naming a close one."""
+    for name in names:
+        if name not in rows:
+            known = [str(column) for column in rows]
+            raise RecordError(
+                f"unknown column {name!r}{meant(name, known)}; list(rows) names all {len(known)}"
+            )
+
+
+def _check_unambiguous(rows: pd.DataFrame, by: Sequence[str]) -> None:
+    """Raise RecordError if two trials share a point and a round."""
+    duplicated = rows.duplicated([*by, *(["round"] if "round" not in by else [])], keep=False)
+    if not duplicated.any():
+        return
+    alike = rows[duplicated].reset_index(drop=True)
+    keys = [*by, *(["round"] if "round" not in by else [])]
+    first = alike[alike.groupby(keys, sort=False, dropna=False).ngroup() == 0]
+    trials = list(dict.fromkeys(first.trial_id.fillna("no record")))
+    differing = [
+        str(name)
+        for name in sorted(map(str, alike), key=lambda name: ("." in name, name))
+        if name not in by
+        and (is_setting(name) or name in COUNT_KEYS)
+        and len(first[name].astype(str).unique()) > 1
+    ]
+    added = [name for name in differing if name not in ("round", "seed")][:4]
+    if len(trials) < 2 and not added:
+        raise RecordError(
+            f"ambiguous numbers: two records of round {first['round'].iloc[0]} of {trials[0]}; load"
+            " one directory at a time, or select rows of one group"
+        )
+    shown = ", ".join(name for name in by if name != _ALL) or "no key"
+    told = ", ".join(added or ["trial_id"])
+    raise RecordError(
+        f"ambiguous numbers: {shown} cannot tell {' and '.join(trials[:2])} apart; add a key"
+        f" (they differ in {told}) or select one of them"
+    )
+
+
+def _columns_of_rounds(rows: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Return what a summary needs besides the values, as arrays."""
+    paired = rows.is_paired if "is_paired" in rows else pd.Series(data=True, index=rows.index)
+    screened = rows.screened_out if "screened_out" in rows else pd.Series(False, index=rows.index)
+    return {
+        "status": rows.status.to_numpy(dtype=object),
+        "warnings": rows.warnings.fillna("").to_numpy(dtype=object),
+        "is_paired": paired.to_numpy(dtype=bool),
+        "screened_out": screened.to_numpy(dtype=bool),
+    }
+
+
+def _summarize(
+    values: np.ndarray, columns: Mapping[str, np.ndarray], member: np.ndarray
+) -> tuple[Any, ...]:
+    """Return the NUMBER_COLUMNS of one point; member: positions of its rows."""
+    screened = columns["status"][member] == SCREENED_OUT
+    if screened.any() and not screened.all():
+        member = member[~screened]
+    statuses = [status for status in columns["status"][member] if status != "ok"]
+    # A round that failed says more than one whose system cannot separate a phase.
+    status = min(statuses, key=NOT_SEPARABLE.__eq__, default="ok")
+    shared = columns["is_paired"][member]
+    used = values[member][shared]
+    if status == "ok" and not len(used):
+        status = NOT_MEASURED
+    if status == "ok" and np.isnan(used).any():
+        status = NOT_SEPARABLE
+    if status != "ok":
+        return (np.nan, np.nan, np.nan, "", np.nan, status, "", False)
+    summary = summarise(used)
+    warnings = sorted({*" ".join(columns["warnings"][member][shared]).split()})
+    low, high = (np.nan if end is None else end for end in (summary.low, summary.high))
+    return (
+        *(summary.median, low, high, ends_of(summary.n_rounds), summary.n_rounds),
+        *("ok", " ".join(warnings), bool(screened.any() or columns["screened_out"][member][0])),
+    )
+
+
+def ratios(
+    rows: pd.DataFrame,
+    base: pd.DataFrame | str,
+    at: str | Sequence[str] | None = None,
+    quantity: str = TIME,
+) -> pd.DataFrame:
+    """Add `ratio`: each row's quantity over the base's in the same round of the same workload.
+
+    Of times, the ratio is how many times as fast the base is. Warnings are those of both sides in
+    shared rounds, and of slow builds. If the base has no number, its status wins.
+
+    Args:
+        base: rows of one trial for each workload; or a system, whose rows are taken.
+        at: columns that tell workloads apart, e.g. ["model", "batch_size"]; may be empty; None:
+            all settings of workloads that differ (harness.records.keys).
+
+    Raises:
+        RecordError: for an unknown column or system, if a workload has two bases, and if a row and
+            its base were measured on unlike machines or versions.
+    """
+    base = _select_base(rows, base) if isinstance(base, str) else base
+    at = find_workload_keys(pd.concat([rows, base])) if at is None else _list_names(at)
+    check_columns(rows, at)
+    own, other = rows.reset_index(drop=True), base.reset_index(drop=True)
+    own[_ALL], other[_ALL] = 0, 0
+    keys = [_ALL, *at]
+    found = numbers(other, keys, quantity)[[*keys, "status"]]
+    found = found.rename(columns={"status": "base_status"})
+    other = other[other.status != SCREENED_OUT]
+    facts = {f"base_{name}": other.get(name) for name in ("group", "group_facts", "trial_id")}
+    sides = other[[*keys, "round"]].assign(
+        base=get_quantity(other, quantity),
+        doubts=_join_words(other.warnings, other.weak_build),
+        is_paired=True,
+        **facts,
+    )
+    dropped = ["base", "base_status", "doubts", "is_paired", *facts]
+    own = own.drop(columns=dropped, errors="ignore")
+    both = _merge(own, found, keys).fillna({"base_status": NOT_PLANNED})
+    both = _merge(both, sides, [*keys, "round"])
+    partners = both[[*facts]].rename(columns=lambda name: name.removeprefix("base_"))
+    check_alike(both, partners)
+    values = get_quantity(both, quantity)
+    status = both.status.mask((both.status == "ok") & values.isna(), NOT_SEPARABLE)
+    return both.assign(
+        ratio=(values / both.base).where(both.base > 0).astype(float),
+        status=status.where(both.base_status == "ok", both.base_status),
+        warnings=_join_words(both.warnings, both.weak_build, both.doubts),
+        is_paired=both.is_paired.notna(),
+    ).drop(columns=[_ALL, *facts])
+
+
+def _select_base(rows: pd.DataFrame, system: str) -> pd.DataFrame:
+    known = [str(name) for name in rows.system.dropna().unique()]
+    if system not in known:
+        raise RecordError(
+            f"no rows of the base {system!r}{meant(system, known)}; choose from {', '.join(known)}"
+        )
+    return rows[rows.system == system]
+
+
+def _merge(left: pd.DataFrame, right: pd.DataFrame, on: Sequence[str]) -> pd.DataFrame:
+    """Join without multiplying rows; key columns of unlike types are compared as they print."""
+    columns = [name for name in on if left[name].dtype != right[name].dtype]
+    if not columns:
+        return left.merge(right, on=list(on), how="left", validate="m:1")
+    kept = left[columns]
+    joined = left.assign(**{name: left[name].astype(object) for name in columns}).merge(
+        right.assign(**{name: right[name].astype(object) for name in columns}),
+        on=list(on),
+        how="left",
+        validate="m:1",
+    )
+    return joined.assign(**{name: kept[name] for name in columns})
+
+
+def _join_words(*columns: pd.Series[str]) -> pd.Series[str]:
+    joined = columns[0].fillna("")
+    for column in columns[1:]:
+        joined = joined + " " + column.fillna("")
+    return joined.str.strip()
+
+
+def select_fastest(rows: pd.DataFrame, at: str | Sequence[str] | None = None) -> pd.DataFrame:
+    """Select, for each workload, the rows of the trial with the highest throughput.
+
+    Of a workload without any number the first trial is taken, whose status tells why.
+
+    Args:
+        at: columns that tell workloads apart, as for `ratios`.
+    """
+    if not len(rows):
+        return rows
+    at = find_workload_keys(rows) if at is None else _list_names(at)
+    keys = [*at, *(["point"] if "point" in rows else ["trial_id"])]
+    speed = numbers(rows, keys)[[*keys, "value"]].rename(columns={"value": "_speed"})
+    speed = speed.sort_values("_speed", ascending=False, kind="stable", na_position="last")
+    speed[_ALL] = 0
+    fastest = speed.drop_duplicates([_ALL, *at])[keys]
+    return rows.merge(fastest, on=keys, how="inner", validate="m:1")
+
+
+def merge_seeds(values: pd.DataFrame) -> pd.DataFrame:
+    """Merge numbers of several learning seeds: their median, smallest and largest.
+
+    A number of a single seed keeps its own interval. If a seed has no number, there is none.
+    """
+    if SEED not in values:
+        return values
+    keys = [name for name in values if name not in (*NUMBER_COLUMNS, SEED)]
+    groups = values.groupby(keys, sort=False, dropna=False)
+    firsts = groups.head(1).drop(columns=SEED).reset_index(drop=True)
+    merged = [_merge_points(group) for _, group in groups]
+    return firsts.drop(columns=list(NUMBER_COLUMNS)).join(
+        pd.DataFrame(merged, columns=[*NUMBER_COLUMNS, "n_seeds"])
+    )
+
+
+def _merge_points(points: pd.DataFrame) -> tuple[Any, ...]:
+    first = points.iloc[0]
+    if len(points) == 1:
+        return (*(first[name] for name in NUMBER_COLUMNS), 1)
+    failed = next((status for status in points.status if status != "ok"), "ok")
+    if failed != "ok":
+        return (np.nan, np.nan, np.nan, "", np.nan, failed, "", False, len(points))
+    medians = points.value
+    warnings = " ".join(sorted({*" ".join(points.warnings).split()}))
+    return (
+        *(
+            medians.median(),
+            medians.min(),
+            medians.max(),
+            "range over seeds",
+            points.n_rounds.min(),
+        ),
+        *("ok", warnings, bool(points.screened_out.any()), len(points)),
+    )

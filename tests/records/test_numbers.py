@@ -1,0 +1,307 @@
+"""Numbers of a frame against plain Python, with rounds, phases and records missing at random."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from harness.errors import RecordError
+from harness.records.numbers import (
+    NOT_MEASURED,
+    NOT_PLANNED,
+    NOT_SEPARABLE,
+    merge_seeds,
+    numbers,
+    ratios,
+    select_fastest,
+)
+from harness.records.stats import Summary, summarise
+from harness.records.tidy import frame_of_rows
+
+N_POINTS = 3000
+QUANTITIES = ("throughput", "construction_s", "execution_ms", "over_bound", "peak_memory_mib")
+Round = dict[str, Any]
+
+
+def draw_round(rng: random.Random, trial: str, round_: int) -> Round:
+    """Return a round that may have failed, lack a phase, carry warnings or have no record."""
+    status = rng.choices(["ok", "oom", "timeout", NOT_MEASURED], [0.94, 0.02, 0.02, 0.02])[0]
+    row: Round = {
+        "trial_id": None if status == NOT_MEASURED else trial,
+        "round": round_,
+        "status": status,
+        "warnings": rng.choices(["", "drift", "busy drift"], [0.8, 0.1, 0.1])[0],
+        "weak_build": rng.choices(["", "dynet_wheel"], [0.9, 0.1])[0],
+        "device": rng.choice(["cpu", "cuda"]),
+        "n_instances": 64,
+        "n_mini_batches": 4,
+        "instances_per_s": rng.uniform(10, 1000),
+        "n_batches": rng.randint(1, 90),
+        "lower_bound": rng.choice([0, 7, 30]),
+        "peak_memory_bytes": rng.randint(2**28, 2**30),
+        "baseline_memory_bytes": rng.choice([None, 2**27]),
+    }
+    for phase in ("construct", "schedule", "forward", "backward", "update"):
+        row[f"{phase}_s"] = None if rng.random() < 0.02 else rng.uniform(0.001, 0.1)
+    if status == NOT_MEASURED:
+        row = {key: row[key] for key in ("trial_id", "round", "status")}
+        row |= {"warnings": "", "weak_build": ""}
+    return row
+
+
+def draw_trial(rng: random.Random, name: str) -> list[Round]:
+    first = rng.choice([0, 0, 0, 1])
+    return [draw_round(rng, name, first + k) for k in range(rng.randint(1, 8))]
+
+
+def quantity_of(row: Round, quantity: str) -> float | None:
+    """Return a quantity by its definition in words; None if an input is unknown."""
+    if row["status"] != "ok":
+        return None
+    speed, per_mini_batch = row["instances_per_s"], row["n_instances"] / row["n_mini_batches"]
+    construct, schedule = row["construct_s"], row["schedule_s"]
+    if quantity == "throughput":
+        return float(speed)
+    if quantity == "construction_s":
+        return None if construct is None else (construct + (schedule or 0)) / per_mini_batch
+    if quantity == "execution_ms":
+        whole = 1e3 * per_mini_batch / speed
+        return float(max(0.0, whole - 1e3 * ((construct or 0) + (schedule or 0))))
+    if quantity == "over_bound":
+        return row["n_batches"] / row["lower_bound"] if row["lower_bound"] else None
+    assert quantity == "peak_memory_mib"
+    before = 0 if row["device"] == "cuda" else row["baseline_memory_bytes"]
+    return None if before is None else (row["peak_memory_bytes"] - before) / 2**20
+
+
+def measure(trial: list[Round], quantity: str) -> tuple[str, dict[int, float]]:
+    """Return the status of a trial, and the quantity by round if all rounds have it."""
+    failed = [row["status"] for row in trial if row["status"] != "ok"]
+    if failed:
+        return failed[0], {}
+    values = {row["round"]: quantity_of(row, quantity) for row in trial}
+    if any(value is None for value in values.values()):
+        return NOT_SEPARABLE, {}
+    return "ok", {round_: value for round_, value in values.items() if value is not None}
+
+
+def compare(
+    own: list[Round], base: list[Round], quantity: str
+) -> tuple[str, Summary | None, set[str]]:
+    """Return status, summary and warnings of a ratio."""
+    sides = [measure(base, quantity), measure(own, quantity)]
+    for status, _ in sides:
+        if status != "ok":
+            return status, None, set()
+    below, above = (values for _, values in sides)
+    shared = sorted(above.keys() & below.keys())
+    if not shared:
+        return NOT_MEASURED, None, set()
+    if any(below[round_] <= 0 for round_ in shared):
+        return NOT_SEPARABLE, None, set()
+    rows = [row for row in (*own, *base) if row["round"] in shared]
+    warnings = {word for row in rows for word in f"{row['warnings']} {row['weak_build']}".split()}
+    return "ok", summarise([above[r] / below[r] for r in shared]), warnings
+
+
+def check(number: pd.Series, status: str, summary: Summary | None, warnings: set[str]) -> None:
+    assert number.status == status
+    assert set(number.warnings.split()) == warnings
+    if summary is None:
+        assert math.isnan(number.value)
+        assert math.isnan(number.low)
+        return
+    assert number.value == pytest.approx(summary.median, rel=1e-12)
+    assert number.n_rounds == summary.n_rounds
+    for end, expected in ((number.low, summary.low), (number.high, summary.high)):
+        assert math.isnan(end) if expected is None else end == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("quantity", QUANTITIES)
+def test_numbers_and_ratios_agree_with_plain_python(quantity: str) -> None:
+    rng = random.Random(quantity)
+    n_points = N_POINTS // len(QUANTITIES)
+    trials = [(draw_trial(rng, f"own-{k}"), draw_trial(rng, f"base-{k}")) for k in range(n_points)]
+    frames = [
+        frame_of_rows({**row, "k": k} for k, pair in enumerate(trials) for row in pair[side])
+        for side in (0, 1)
+    ]
+    found = numbers(frames[0], ["k"], quantity).set_index("k")
+    compared = numbers(ratios(*frames, ["k"], quantity), ["k"], "ratio").set_index("k")
+    for k, (own, base) in enumerate(trials):
+        status, values = measure(own, quantity)
+        warnings = {word for row in own for word in row["warnings"].split()}
+        summary = summarise(list(values.values())) if values else None
+        check(found.loc[k], status, summary, warnings if values else set())
+        check(compared.loc[k], *compare(own, base, quantity))
+    assert set(compared.status) >= {"ok", "oom", "timeout", NOT_MEASURED}, "all cases occurred"
+
+
+def build_rows(system: str, speeds: list[float], **more: Any) -> list[Round]:
+    return [
+        {"system": system, "trial_id": f"{system}-{more}", "round": round_, "status": "ok",
+         "warnings": "", "weak_build": "", "instances_per_s": speed, **more}
+        for round_, speed in enumerate(speeds)
+    ]  # fmt: skip
+
+
+def test_a_ratio_is_of_pairs_of_a_round() -> None:
+    fast, slow = build_rows("fast", [100, 50, 25]), build_rows("slow", [100 / 3, 25, 6.25])
+    rows = frame_of_rows([*fast, *slow])
+    found = numbers(ratios(rows, rows[rows.system == "fast"], []), ["system"], "ratio")
+    ratio = found.set_index("system").loc["slow"]
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((3, 2, 4)), "medians would give 2"
+    assert ratio.interval == "range"
+
+
+def test_a_workload_without_a_base_is_not_planned() -> None:
+    rows = frame_of_rows([*build_rows("a", [1], batch_size=8), *build_rows("a", [1], batch_size=9)])
+    found = numbers(
+        ratios(rows, rows[rows.batch_size == 8], ["batch_size"]), ["batch_size"], "ratio"
+    )
+    assert list(found.status) == ["ok", NOT_PLANNED]
+
+
+def test_keys_that_leave_two_trials_in_one_point_are_refused() -> None:
+    rows = frame_of_rows([*build_rows("a", [1], batch_size=8), *build_rows("a", [2], batch_size=9)])
+    with pytest.raises(RecordError, match=r"ambiguous numbers: system cannot tell .*batch_size"):
+        numbers(rows, ["system"])
+    assert list(numbers(rows, ["system", "batch_size"]).value) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("by", "quantity", "message"),
+    [
+        (["sytem"], "throughput", "unknown column 'sytem', did you mean system"),
+        (["system"], "troughput", "unknown quantity 'troughput', did you mean throughput"),
+        (["system"], "status", "unknown quantity 'status'"),
+    ],
+)
+def test_unknown_names_are_refused_with_a_close_one(
+    by: list[str], quantity: str, message: str
+) -> None:
+    with pytest.raises(RecordError, match=message):
+        numbers(frame_of_rows(build_rows("a", [1])), by, quantity)
+
+
+def test_a_base_with_two_trials_in_a_workload_is_refused() -> None:
+    rows = frame_of_rows([*build_rows("a", [1]), *build_rows("b", [2])])
+    with pytest.raises(RecordError, match="ambiguous"):
+        ratios(rows, rows, [])
+
+
+def test_the_fastest_trial_of_each_workload_is_selected() -> None:
+    rows = frame_of_rows(
+        [
+            *build_rows("slow", [1, 1], batch_size=8),
+            *build_rows("fast", [2, 2], batch_size=8),
+            *build_rows("slow", [9], batch_size=9),
+            *[{**row, "status": "oom"} for row in build_rows("fast", [1], batch_size=9)],
+            *[{**row, "status": "oom"} for row in build_rows("fast", [1], batch_size=10)],
+        ]
+    )
+    fastest = select_fastest(rows, ["batch_size"]).drop_duplicates("batch_size")
+    chosen = dict(zip(fastest.batch_size, fastest.system, strict=True))
+    assert chosen == {8: "fast", 9: "slow", 10: "fast"}
+
+
+def test_seeds_merge_to_their_median_and_range() -> None:
+    key = "learning.seed"
+    rows = frame_of_rows(
+        row
+        for seed, speed in enumerate([3.0, 1.0, 2.0])
+        for row in build_rows("a", [speed], **{key: seed})
+    )
+    (merged,) = merge_seeds(numbers(rows, ["system", key])).itertuples()
+    assert (merged.value, merged.low, merged.high, merged.n_seeds) == (2, 1, 3, 3)
+    rows.loc[rows[key] == 1, "status"] = "timeout"
+    (failed,) = merge_seeds(numbers(rows, ["system", key])).itertuples()
+    assert failed.status == "timeout"
+    assert math.isnan(failed.value)
+
+
+def build_seeds(*speeds: list[float]) -> pd.DataFrame:
+    """Build a trial for each seed, with a speed for each round."""
+    return frame_of_rows(
+        row
+        for seed, of_rounds in enumerate(speeds)
+        for row in build_rows("a", of_rounds, **{"learning.seed": seed})
+    )
+
+
+def merge(rows: pd.DataFrame) -> Any:
+    (merged,) = merge_seeds(numbers(rows, ["system", "learning.seed"])).itertuples()
+    return merged
+
+
+def test_skewed_seeds_merge_to_their_median() -> None:
+    merged = merge(build_seeds([1.0], [9.0], [2.0]))
+    assert (merged.value, merged.low, merged.high) == (2, 1, 9), "the mean is 4"
+
+
+@pytest.mark.parametrize("is_screened", [True, False])
+def test_merged_seeds_remain_screened_out(is_screened: bool) -> None:
+    rows = build_seeds([1.0, 1.0], [2.0, 2.0]).assign(screened_out=is_screened)
+    assert merge(rows).screened_out is is_screened
+
+
+def build_screened(system: str, speeds: list[float]) -> list[Round]:
+    """Build rounds of which screening left out the last."""
+    *rows, last = build_rows(system, speeds)
+    return [*rows, {**last, "status": "called_off"}]
+
+
+def test_a_point_with_a_round_left_out_is_screened_out() -> None:
+    rows = frame_of_rows([*build_screened("a", [1, 3, 9]), *build_rows("b", [1, 3, 9])])
+    screened, complete = numbers(rows, ["system"]).itertuples()
+    assert (screened.status, screened.value, screened.n_rounds) == ("ok", 2, 2)
+    assert screened.screened_out is True
+    assert (complete.value, complete.screened_out) == (3, False)
+
+
+def test_a_ratio_leaves_out_rounds_without_a_base() -> None:
+    rows = frame_of_rows([*build_rows("a", [1, 2, 9]), *build_screened("b", [2, 8, 9])])
+    found = numbers(ratios(rows, "b", []), ["system"], "ratio").set_index("system")
+    ratio = found.loc["a"]
+    assert (ratio.status, ratio.value, ratio.n_rounds) == ("ok", pytest.approx(3), 2)
+
+
+def test_two_trials_without_a_value_of_a_key_are_both_named() -> None:
+    rows = frame_of_rows(
+        row
+        for trial in ("first", "second")
+        for row in build_rows("a", [1], policy=None, trial_id=trial)
+    )
+    with pytest.raises(RecordError, match="system, policy cannot tell first and second apart"):
+        numbers(rows, ["system", "policy"])
+
+
+def build_group(name: str, cpu: str) -> Round:
+    facts = {"cpu": cpu, "memory_gib": 8}
+    return {"group": name, "group_facts": json.dumps(facts)}
+
+
+UNLIKE = r"are not comparable: they have unlike cpu old and new; select"
+
+
+def test_rounds_of_two_groups_in_a_point_are_refused() -> None:
+    first, second = build_rows("a", [1, 2])
+    alike = [first | build_group("1", "old"), second | build_group("1", "old")]
+    assert list(numbers(frame_of_rows(alike), ["system"]).value) == [1.5]
+    unlike = [first | build_group("1", "new"), second | build_group("2", "old")]
+    with pytest.raises(RecordError, match=UNLIKE):
+        numbers(frame_of_rows(unlike), ["system"])
+
+
+def test_ratios_over_a_base_of_another_group_are_refused() -> None:
+    own = frame_of_rows(build_rows("a", [1, 2], **build_group("1", "old")))
+    alike = frame_of_rows(build_rows("b", [2, 4], **build_group("1", "old")))
+    assert list(ratios(own, alike, []).ratio) == pytest.approx([2, 2])
+    unlike = frame_of_rows(build_rows("b", [2, 4], **build_group("2", "new")))
+    with pytest.raises(RecordError, match=UNLIKE):
+        ratios(own, unlike, [])

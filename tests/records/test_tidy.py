@@ -1,0 +1,134 @@
+"""The frame of a directory: settings, quantities, counts, and no number of a failed round."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import harness.records.tidy as tidy
+from harness.errors import RecordError
+from harness.records.packed import RECORDS, pack_records
+from harness.records.tidy import frame
+from tests.support.plain_records import plain_count, plain_record, write_results
+
+PHASES = {"construct": 0.01, "schedule": None, "forward": 0.1, "backward": 0.2, "update": 0.04}
+WORK = {"phases_s": PHASES, "n_flop": 6e9, "bytes_touched": 3e9, "n_batches": 9, "lower_bound": 6}
+
+
+def load(tmp_path: Path, *records: object, counts: tuple[object, ...] = ()) -> pd.DataFrame:
+    write_results(tmp_path, list(records), list(counts))  # type: ignore[arg-type]
+    return frame(tmp_path)
+
+
+def test_quantities_follow_from_one_record(tmp_path: Path) -> None:
+    (row,) = load(tmp_path, plain_record(changes=WORK)).itertuples()
+    # 4 instances in 2 mini-batches of 0.5 and 0.25 s.
+    assert row.throughput == pytest.approx(4 / 0.75)
+    assert row.instance_s == pytest.approx(0.75 / 4)
+    assert row.mini_batch_ms == pytest.approx(375)
+    assert row.graph_ms == pytest.approx(10), "a phase that cannot be separated counts as 0"
+    assert row.construction_s + row.computation_s == pytest.approx(row.instance_s)
+    assert row.construction_percent == pytest.approx(100 * 0.005 / (0.75 / 4))
+    assert row.execution_ms == pytest.approx(375 - 10)
+    assert row.gflop_per_s == pytest.approx(6 / 0.3)
+    assert row.flop_per_byte == 2
+    assert row.over_bound == 1.5
+    assert np.isnan(row.schedule_ms)
+    assert np.isnan(row.peak_memory_mib), "not recorded"
+
+
+def test_settings_are_columns_under_their_keys(tmp_path: Path) -> None:
+    data = load(
+        tmp_path,
+        plain_record(batch_size=8, dataset_options={"n_leaves": 16}),
+        plain_record(batch_size=9),
+    )
+    (of_leaves,) = data[data["dataset.options.n_leaves"] == 16].itertuples()
+    assert of_leaves.batch_size == 8
+    assert data["dataset.options.n_leaves"].dtype == "Int64", "integers stay integers next to gaps"
+
+
+@pytest.mark.parametrize("status", ["oom", "timeout", "crash"])
+def test_a_failed_round_has_no_quantity(status: str, tmp_path: Path) -> None:
+    failed = {"status": status, "reason": "why", "samples_s": (), "instances_per_s": None}
+    data = load(tmp_path, plain_record(changes=WORK), plain_record(1, {**WORK, **failed}))
+    (row,) = data[data["status"] == status].to_dict("records")
+    assert row["reason"] == "why"
+    assert all(np.isnan(row[name]) for name in (*tidy.QUANTITIES, *tidy.MEASURED))
+
+
+def test_a_record_that_others_contradict_has_no_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def judge(records: object) -> list[object]:
+        wrong = {"status": "wrong_result", "reason": "differs"}
+        return [record.model_copy(update=wrong) for record in records]  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(tidy, "seen_together", judge)
+    (row,) = load(tmp_path, plain_record(changes=WORK)).itertuples()
+    assert (row.status, np.isnan(row.throughput)) == ("wrong_result", True)
+
+
+def test_counts_are_rows_by_graph_and_mini_batch(tmp_path: Path) -> None:
+    data = load(tmp_path, plain_record(), counts=(plain_count(),))
+    counts = data[data.kind == "count"]
+    keys = list(zip(counts.graph, counts.mini_batch, strict=True))
+    assert keys == [("plain", 0), ("released", 0), ("released", 1)]
+    plain, released, following = counts.itertuples()
+    assert released.n_batches == 3 * plain.n_batches == following.n_batches
+    assert plain.over_bound == released.over_bound
+    assert released.following_over_bound == following.over_bound
+    assert (plain.n_parameters, released.n_parameters) == (0, 3)
+    assert list(data[data.kind == "trial"].n_nodes.isna()) == [True]
+
+
+def test_a_policy_without_the_released_graph_says_why(tmp_path: Path) -> None:
+    count = plain_count(n_batches_ed=None, reason_ed="no such graph", following_ed=None)
+    data = load(tmp_path, counts=(count,)).set_index("graph")
+    assert data.loc["plain"].status == "ok"
+    assert tuple(data.loc["released"][["status", "reason"]]) == ("unsupported", "no such graph")
+
+
+def test_samples_are_lists_if_asked_for(tmp_path: Path) -> None:
+    write_results(tmp_path, [plain_record()], [])
+    assert frame(tmp_path, samples=True).samples_s.iloc[0] == [0.5, 0.25]
+    assert "samples_s" not in frame(tmp_path)
+
+
+def test_a_directory_without_records_is_refused_and_those_in_it_are_named(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"no records in .*; run bench first"):
+        frame(tmp_path)
+    pack_records(tmp_path / "machine" / "paper" / RECORDS, [plain_record()])
+    with pytest.raises(RecordError, match=r"no records in .*; choose one of machine/paper in it"):
+        frame(tmp_path)
+    assert len(frame(tmp_path / "machine" / "paper")) == 1
+
+
+@pytest.mark.parametrize("name", ["notes.md", "table.csv"])
+def test_a_file_of_something_else_is_refused_and_not_to_be_deleted(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(RecordError, match="is no file of records; name a results directory"):
+        frame(tmp_path / name)
+
+
+def test_a_frame_without_rows_has_all_columns() -> None:
+    data = tidy.build_frame([])
+    assert len(data) == 0
+    assert {"system", "throughput", "status", "group"} <= {*data}
+
+
+def test_a_path_that_does_not_exist_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="does not exist"):
+        frame(tmp_path / "nowhere")
+
+
+def test_a_construction_longer_than_the_whole_leaves_no_computation(tmp_path: Path) -> None:
+    slow = {**WORK, "phases_s": {**PHASES, "construct": 0.5}}  # a mini-batch takes 0.375 s
+    (row,) = load(tmp_path, plain_record(changes=slow)).itertuples()
+    assert row.construction_s > row.instance_s
+    assert (row.computation_s, row.execution_ms) == (0, 0)
