@@ -1,1 +1,1 @@
-"""Figures, a module for each kind; an artefact names one."""
+"""Figures, a module for each kind; an experiment names one."""

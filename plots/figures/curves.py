@@ -1,21 +1,221 @@
-"""An artefact as curves: one quantity against one axis, with its data as CSV."""
+"""Curves: quantities against a size, a panel per comparison.
+
+figure:
+  kind: curves
+  x: batch_size                            # or axes, below
+  values: {instance_s: seconds per epoch}  # a label for each quantity
+  epoch: 8544                              # instances that times are multiplied by
+  caption: An epoch is 8,544 trees.        # a sentence below the figure
+  published: {table: dynet_fig3, model: tree_lstm}   # a panel of a paper's numbers
+
+  settings: {fusion: {system.options.fusion: true}}  # curves of changes in place of systems: how
+  base: {system.options.fusion: false}               # many times as fast as the base each one is
+
+  rows: model                              # panels for each value, or ticks if there is one x
+  best_over: batch_size                    # a point is the best over this key
+  merge: {dynet_depth: dynet}              # and over systems; labels: names of merged systems
+
+  systems: [vertex, dynet]                 # curves of all panels, and in place of x
+  axes: {batch_size: [{hidden_size: 64}]}  # a column for each key, at the first settings that
+                                           # have several x
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
-from plots.drawing.curves import draw_curves
-from plots.drawing.saving import save_figure
-from plots.numbers.artefact import Artefact
-from plots.numbers.lines import write_lines
-from plots.numbers.panels import panels_of
-from plots.words.notes import Y_LABELS, text_of
+import numpy as np
+import pandas as pd
+
+from harness.records.numbers import NOT_MEASURED, RATIO, numbers, ratios
+from plots.captions import build_caption, build_title
+from plots.declaration import GROUP_TITLES, PER_INSTANCE, check_quantity
+from plots.experiment import Experiment
+from plots.figures import page
+from plots.figures.curve_panels import Panel, draw_panels
+from plots.published import PUBLISHED, read_published
+from plots.tables.cells import format_plain
+from plots.tables.declared import merge_variants, select
+from plots.write import Picture
+
+EXPONENT_POINTS, T_95 = 4, 4.303  # Student's t of a line through four points: 95 % lie within
+LABELS = {"dataset.options.n_leaves": "leaves per tree"}  # of keys that do not read well
+CURVE, GROUP, AXIS = "curve", "group", "axis"  # columns of the CSV next to keys and numbers
 
 
-def make(artefact: Artefact, results_dir: Path) -> None:
-    """Write figures/<name>.pdf, .png and .csv."""
-    (stem,) = artefact.presentation.stems
-    (quantity,) = artefact.presentation.quantities
-    figure = draw_curves(panels_of(artefact, quantity), text_of(artefact, Y_LABELS[quantity]))
-    save_figure(figure, results_dir / stem)
-    write_lines(artefact, results_dir / f"{stem}.csv")
+def draw(experiment: Experiment) -> list[Picture]:
+    """Draw the figure of an experiment."""
+    words = experiment.declaration.figure or {}
+    for value in words["values"]:
+        check_quantity(experiment.declaration.file, value)
+    evaluators = {"axes": evaluate_axes, "settings": evaluate_settings}
+    chosen = next((evaluators[word] for word in evaluators if word in words), evaluate_groups)
+    found = chosen(experiment)
+    x = words.get("x", "")
+    unmeasured = find_unmeasured(found, x) if x else []
+    shown = found[~found[x].isin(unmeasured) | (found.status == PUBLISHED)] if x else found
+    figure = draw_panels(arrange(experiment, shown))
+    page.add_title(figure, build_title(experiment))
+    sentences = [words["caption"]] if "caption" in words else []
+    for sentence in describe_points(shown, x, unmeasured):
+        if page.fits_caption(build_caption(experiment, *sentences, sentence)):
+            sentences.append(sentence)
+    page.add_caption(figure, build_caption(experiment, *sentences))
+    return [Picture(experiment.declaration.figures["curves"], figure, found)]
+
+
+def evaluate_groups(experiment: Experiment) -> pd.DataFrame:
+    """Compute a curve for each system of each comparison; of variants the fastest at each x."""
+    words = experiment.declaration.figure or {}
+    keys, best_over = [words[key] for key in ("rows", "x") if key in words], words.get("best_over")
+    parts = []
+    for group, systems in experiment.compare.items():
+        rows = experiment.rows[experiment.rows.system.isin(systems)]
+        rows = rows if best_over else merge_variants(experiment, rows, keys)
+        curves = rows.get("family", rows.system).replace(words.get("merge", {}))
+        rows = rows.assign(curve=curves, group=group)
+        by = [GROUP, CURVE, "system", *keys, *([best_over] if best_over else [])]
+        parts += [numbers(rows, by, quantity) for quantity in words["values"] if len(rows)]
+    found = pd.concat(parts, ignore_index=True)
+    is_time = found.quantity.isin(PER_INSTANCE)
+    found.loc[is_time, ["value", "low", "high"]] *= words.get("epoch", 1)
+    if best_over:
+        order = found.value.fillna(-1).sort_values(ascending=False, kind="stable").index
+        best = found.loc[order].drop_duplicates([GROUP, CURVE, *keys]).index
+        found["is_best"] = found.index.isin(best)
+    if "published" in words:
+        printed = read_published(**words["published"])
+        printed = printed[printed.quantity.isin(list(words["values"]))]
+        printed = printed.assign(group=PUBLISHED, curve=printed.system)
+        found = pd.concat([found, printed], ignore_index=True)
+    return found
+
+
+def evaluate_settings(experiment: Experiment) -> pd.DataFrame:
+    """Compute how many times as fast as the base each setting is, in the same rounds."""
+    words = experiment.declaration.figure or {}
+    base, x, parts = select(experiment.rows, words["base"]), words["x"], []
+    for label, change in words["settings"].items():
+        changed = select(experiment.rows, {**words["base"], **change})
+        for quantity in words["values"] if len(changed) else ():
+            at = base[base[x].isin(changed[x])]
+            found = numbers(ratios(at, changed, [x], quantity), [x], RATIO)
+            parts.append(found.assign(quantity=f"{quantity} over setting", curve=label, group=""))
+    return pd.concat(parts, ignore_index=True)
+
+
+def evaluate_axes(experiment: Experiment) -> pd.DataFrame:
+    """Compute all quantities along each axis, and the exponents with which they grow."""
+    words = experiment.declaration.figure or {}
+    rows = experiment.rows[experiment.rows.system.isin(words["systems"])]
+    parts = []
+    for axis, choices in words["axes"].items():
+        selected = [select(rows, settings) for settings in choices]
+        usable = [
+            part for part in selected if axis in part and len(part[axis].dropna().unique()) > 1
+        ]
+        along = usable[0][usable[0][axis].notna()] if usable else rows[:0]
+        keys = [key for key in ("model", *words["axes"]) if key in along]
+        for quantity in words["values"]:
+            found = numbers(along, [*keys, "system"], quantity)
+            found = found.assign(axis=axis, curve=found.system, group="")
+            parts += [found, *fit_exponents(found, axis)]
+    return pd.concat(parts, ignore_index=True)
+
+
+def fit_exponents(found: pd.DataFrame, axis: str) -> Iterable[pd.DataFrame]:
+    """Yield the exponent of each curve of at least four points, fitted to its largest four x.
+
+    With fewer points its interval says nothing. At small x fixed costs hide the growth.
+    """
+    for curve, points in found[found.value > 0].groupby(CURVE, sort=False):
+        largest = points.sort_values(axis).tail(EXPONENT_POINTS)
+        if len(largest) < EXPONENT_POINTS:
+            continue
+        x, y = (np.log(largest[name].astype(float)) for name in (axis, "value"))
+        (slope, _), covariance = np.polyfit(x, y, 1, cov=True)
+        reach = T_95 * covariance[0, 0] ** 0.5
+        row = {"value": slope, "low": slope - reach, "high": slope + reach, "status": "exponent"}
+        row |= {"interval": "95% of the fit", "system": curve, CURVE: curve, AXIS: axis, GROUP: ""}
+        row |= {"quantity": f"exponent of {points.quantity.iloc[0]}"}
+        yield pd.DataFrame([row])
+
+
+def find_unmeasured(found: pd.DataFrame, x: str) -> list[float]:
+    """Return the x at which nothing of ours was measured, unless that is all of them."""
+    ours = found[found.status != PUBLISHED]
+    is_lost = (ours.status == NOT_MEASURED).groupby(ours[x]).all()
+    return [] if is_lost.all() else list(is_lost.index[is_lost])
+
+
+def arrange(experiment: Experiment, shown: pd.DataFrame) -> list[list[Panel]]:
+    """Arrange panels in columns: one for each axis, quantity or comparison."""
+    words = experiment.declaration.figure or {}
+    labels, keys = words.get("labels", {}), [GROUP, *([words["rows"]] if "rows" in words else [])]
+    axes, is_joined = list(words.get("axes", ())) or [words["x"]], True
+    if "rows" in words and len(shown[words["x"]].unique()) == 1:
+        axes, is_joined = [keys.pop()], False
+    best = shown[shown.is_best] if "is_best" in shown else shown
+    columns: dict[str, list[Panel]] = {}
+    for quantity, y_label in words["values"].items():
+        for axis in axes:
+            part = best[best.quantity.isin((quantity, f"{quantity} over setting"))]
+            part = part[part[AXIS] == axis] if AXIS in part else part
+            for key, points in part.groupby(keys, sort=False):
+                group, *row = map(experiment.label, key)
+                curves, xs = points[CURVE], points[axis]
+                panel = Panel(
+                    title=_write_title(experiment, points, axis, group, *row),
+                    x_label=format_key(axis) if is_joined else "",
+                    y_label=y_label,
+                    points=points.assign(
+                        x=xs.astype(float) if is_joined else 2.0 ** pd.factorize(xs)[0],
+                        tick=xs.map(format_plain if is_joined else experiment.label),
+                        name=[labels.get(curve, experiment.label(curve)) for curve in curves],
+                    ),
+                    looks=page.find_looks(shown[CURVE][shown[GROUP] == group], experiment.systems),
+                    scale=(quantity, *row, group == PUBLISHED),
+                    marked=(1.0,) if "settings" in words else (),
+                    is_joined=is_joined,
+                )
+                column = axis if len(axes) > 1 else quantity if len(words["values"]) > 1 else group
+                if column == PUBLISHED or not is_joined:  # below the first
+                    column = next(iter(columns), column)
+                columns.setdefault(column, []).append(panel)
+    return list(columns.values())
+
+
+def _write_title(
+    experiment: Experiment, points: pd.DataFrame, axis: str, group: str, row: str = ""
+) -> str:
+    """Write what a panel shows: a comparison, or settings ("Tree-LSTM, hidden size 256")."""
+    first = points.iloc[0]
+    if group == PUBLISHED:
+        return f"As published ({first.device})"
+    if AXIS in points:
+        keys = [key for key in ("batch_size", "hidden_size") if key != axis and key in points]
+        sizes = [f"{format_key(key)} {first[key]}" for key in keys if len(set(points[key])) == 1]
+        return ", ".join([experiment.label(first.model), *sizes])
+    return ", ".join(filter(None, (row, GROUP_TITLES.get(group, "").capitalize())))
+
+
+def format_key(key: str) -> str:
+    """Return the printed name of a setting."""
+    return LABELS.get(key, key.rpartition(".")[2].replace("_", " "))
+
+
+def describe_points(shown: pd.DataFrame, x: str, unmeasured: Sequence[float]) -> Iterable[str]:
+    """Yield facts about the points of a figure, the most important first."""
+    measured = shown[shown.status == "ok"]
+    if unmeasured:
+        yield f"Not measured: {format_key(x)} {', '.join(map(format_plain, unmeasured))}."
+    if x and len(measured):
+        keys = [key for key in (GROUP, "model") if key in measured]
+        sizes = measured.groupby([*keys, CURVE])[x].agg(frozenset)
+        if any(len(set(group)) > 1 for _, group in sizes.groupby(keys)):
+            yield "Systems were measured at different points."
+    if "system" in measured and (measured.system != measured[CURVE]).any():
+        yield "Of variants of a system the fastest is shown, which the CSV names."
+    n_doubted = int((measured.warnings.fillna("") != "").sum())
+    if n_doubted:
+        yield f"{n_doubted} of {len(measured)} numbers have warnings, see the CSV."

@@ -1,1 +1,1 @@
-"""Tables, a module for each kind; an artefact names one."""
+"""Tables, a module for each kind; an experiment names one."""

@@ -1,169 +1,135 @@
-"""The answer in one table: at every workload of the headlines the engine, and its best peer.
+"""Answers: on every workload of the headlines the engine's speed next to all baselines.
 
-A row is a group of columns of a headline's table (plots.tables.peers), which has all systems. The
-CSV ranks all of them, which the report shows at its top.
+A workload is a setting of a headline's declared table. Numbers of systems whose kind in conf/system
+is `framework` are baselines, of kind `strategy` presets of the shared engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+import numpy as np
+import pandas as pd
 
+from harness.errors import ConfigError
 from harness.planning.grid import EXPERIMENT
-from plots.numbers.artefact import Artefact
-from plots.numbers.best_peer import BestPeer, peer_names
-from plots.numbers.fastest import TIME, TIMED_INSTANCES, fastest_first
-from plots.numbers.points import Measured, Point, measure_of, speedup_of
-from plots.numbers.presentation import read_presentation
-from plots.numbers.series import SYSTEMS
-from plots.numbers.table import EN_DASH, TIMES, Cell, Column, Table
-from plots.numbers.tidy import Row
-from plots.tables.peers import THROUGHPUT, Settings, best_peers_of, peers_left_out, settings_of
-from plots.words.notes import notes_of, subtitle_of, title_of
-from plots.words.trial_cells import (
-    find,
-    measured_cell,
-    numbers_of,
-    points_with,
-    ratio_cell,
-)
-from plots.writing.table import write_table_and_rows
+from harness.records.numbers import NOT_PLANNED, RATIO, numbers, ratios
+from plots.captions import build_notes, build_title
+from plots.declaration import SYSTEMS, read_declaration
+from plots.experiment import Experiment
+from plots.tables.cells import DAGGER, EN_DASH, Table, format_ratio, format_significant
+from plots.tables.declared import select_settings
 
-SIZES = {"hidden_size": "hidden", "batch_size": "batch"}
+THROUGHPUT, FRAMEWORK, STRATEGY = "throughput", "framework", "strategy"
+WORKLOAD = ["experiment", "workload"]
+KEYS = [*WORKLOAD, "hidden_size", "batch_size", "system", "is_engine"]
+SPEEDUP_COLUMNS = ["value", "low", "high", "n_rounds", "status", "warnings"]
+# The names of packages systems.on_NAME.
+FRAMEWORKS = {"dynet": "DyNet", "jax": "JAX", "tensorflow": "TensorFlow", "torch": "PyTorch"}
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One workload: what the engine does in a second, and its best peer, where one was measured.
+def build(experiment: Experiment) -> list[Table]:
+    """Build the table: a row per workload; its CSV ranks all baselines of each."""
+    found = evaluate_answers(experiment)
+    every = pd.concat([found, list_unplanned(experiment)], ignore_index=True)
+    every["label"] = every.system.map(experiment.label)
+    note = "1/s: instances per second. Of: baselines with a number; the CSV also has those without."
+    stem, notes = experiment.declaration.stems[0], (note, *build_notes(experiment))
+    return [Table(stem, build_title(experiment), every, arrange(found), notes)]
 
-    task: what the headline is about; workload: with what is said of its settings.
+
+def evaluate_answers(experiment: Experiment) -> pd.DataFrame:
+    """Rank the engine and all baselines on every workload, the fastest first.
+
+    Returns:
+        A row per workload and system, with NUMBER_COLUMNS of its throughput, and speedup,
+        speedup_low, ..., speedup_warnings of the engine over it. n_baselines, n_frameworks: of the
+        workload, those with a speedup.
     """
-
-    headline: Artefact
-    task: str
-    workload: str
-    settings: Settings
-    engine: Measured
-    best: BestPeer | None
-
-
-def make(artefact: Artefact, results_dir: Path) -> None:
-    """Write tables/<name> as .pdf, .png, .csv, .tex, .md and .html."""
-    (stem,) = artefact.presentation.stems
-    write_table_and_rows(table_of(artefact), rows_of(artefact), results_dir / stem)
-
-
-def answers_of(artefact: Artefact) -> Iterator[Answer]:
-    """Every workload, headline after headline."""
-    for name in dict.fromkeys(str(point.settings[EXPERIMENT]) for point in artefact.points):
-        points = tuple(points_with(artefact, {EXPERIMENT: name}))
-        presentation = read_presentation(name, artefact.conf_dir)
-        headline = replace(artefact, presentation=presentation, points=points)
-        engine, *_ = presentation.compare[SYSTEMS]
-        best = best_peers_of(headline)
-        task = presentation.title.partition(":")[0]
-        for words, settings in settings_of(headline).items():
-            measured = measure_of(find(headline, system=engine, **settings), THROUGHPUT)
-            yield Answer(headline, task, f"{task}: {words}", settings, measured, best[words])
-
-
-def table_of(artefact: Artefact) -> Table:
-    """Rows are workloads."""
-    return Table(
-        title=title_of(artefact),
-        subtitle=subtitle_of(artefact),
-        row_label="workload",
-        columns=(
-            *(Column("size", words) for words in SIZES.values()),
-            Column("engine", "instances/s"),
-            Column("best peer", "name"),
-            Column("best peer", "of"),
-            Column("best peer", "instances/s"),
-            Column("engine over it", TIMES),
-        ),
-        rows=tuple((one.workload, _cells(one)) for one in answers_of(artefact)),
-        notes=(*_left_out(artefact), *notes_of(artefact, "")),
+    found = compare_with_engine(experiment, FRAMEWORK)
+    baselines = found[(found.speedup_status == "ok") & ~found.is_engine]
+    groups = baselines.groupby("workload")
+    return found.assign(
+        is_fastest_baseline=found.index.isin(groups.head(1).index),
+        n_baselines=found.workload.map(groups.system.nunique()).fillna(0).astype(int),
+        n_frameworks=found.workload.map(groups.framework.nunique()).fillna(0).astype(int),
     )
 
 
-def _left_out(artefact: Artefact) -> tuple[str, ...]:
-    """Which peers a workload's best is not the best of, though they run its model."""
-    missing: dict[str, list[str]] = {}
-    for one in answers_of(artefact):
-        for label in peers_left_out(one.headline):
-            tasks = missing.setdefault(label, [])
-            tasks += [one.task] if one.task not in tasks else []
-    words = "; ".join(f"{label} ({', '.join(tasks)})" for label, tasks in missing.items())
-    return (
-        (f"Of: peers that have a number. Without a trial at this scale: {words}.",) if words else ()
-    )
+def evaluate_strategies(experiment: Experiment) -> pd.DataFrame:
+    """Compare the engine with each paper's strategy on every workload, as `evaluate_answers`."""
+    found = compare_with_engine(experiment, STRATEGY)
+    return found[~found.is_engine].reset_index(drop=True)
 
 
-def _cells(answer: Answer) -> tuple[Cell, ...]:
-    sizes = (Cell(size_of(answer, key)) for key in SIZES)
-    engine, best = measured_cell(answer.engine), answer.best
-    if best is None:
-        has_engine = answer.engine.summary is not None
-        words = "no peer measured" if has_engine else "not measured"
-        return (*sizes, engine if has_engine else Cell(EN_DASH), Cell(words), *[Cell(EN_DASH)] * 3)
-    return (
-        *sizes,
-        engine,
-        Cell(answer.headline.label(best.system)),
-        Cell(str(best.n_peers)),
-        measured_cell(speed_of_best(answer)),
-        ratio_cell(best.ratio),
-    )
+def compare_with_engine(experiment: Experiment, kind: str) -> pd.DataFrame:
+    """Compute throughputs of the engine and all systems of a kind, and the engine's speedups."""
+    rows = select_workloads(experiment)
+    rows = rows[rows.is_engine | (rows.system.map(experiment.kinds) == kind)]
+    found = numbers(rows, KEYS, THROUGHPUT).drop(columns="quantity")
+    speedups = numbers(ratios(rows, rows[rows.is_engine], WORKLOAD), KEYS, RATIO)
+    speedups = speedups.set_index(KEYS)[SPEEDUP_COLUMNS].add_prefix("speedup_")
+    found = found.join(speedups.rename(columns={"speedup_value": "speedup"}), on=KEYS)
+    order = np.lexsort((-found.value, pd.factorize(found.workload)[0]))
+    found = found.iloc[order].reset_index(drop=True)
+    packages = {one.name: one.framework.rpartition("_")[2] for one in experiment.systems}
+    labels = found.system.map(experiment.label)
+    frameworks = found.system.map(packages).map(FRAMEWORKS).fillna(labels)
+    return found.assign(label=labels, framework=frameworks)
 
 
-def speed_of_best(answer: Answer) -> Measured:
-    """What the best peer does in a second."""
-    assert answer.best is not None
-    peer = find(answer.headline, system=answer.best.system, **answer.settings)
-    return measure_of(peer, THROUGHPUT)
+def select_workloads(experiment: Experiment) -> pd.DataFrame:
+    """Select the rows of all workloads, with the columns workload and is_engine.
+
+    Raises:
+        ConfigError: for a headline whose table has no settings or no throughput.
+    """
+    parts = []
+    for name, rows in experiment.rows.groupby(EXPERIMENT, sort=False):
+        headline = read_declaration(str(name), experiment.conf_dir)
+        words = headline.table or {}
+        if "settings" not in words or THROUGHPUT not in words["values"]:
+            raise ConfigError(
+                f"{headline.file}: a headline's table needs settings and {THROUGHPUT}; add them"
+            )
+        found = select_settings(rows, words["settings"])
+        found = found.assign(
+            workload=headline.title.partition(":")[0] + ", " + found.setting,
+            is_engine=found.system == headline.compare[SYSTEMS][0],
+        )
+        parts.append(found)
+    return pd.concat(parts, ignore_index=True)
 
 
-def size_of(answer: Answer, key: str) -> str:
-    """The sizes at which a workload was measured."""
-    points = points_with(answer.headline, answer.settings)
-    sizes = sorted({int(point.settings[key]) for point in points if key in point.settings})
-    return ", ".join(map(str, sizes)) or EN_DASH
-
-
-def rows_of(artefact: Artefact) -> list[Row]:
-    """A row for each workload and system, the fastest first: its speed, the engine's over it."""
-    return [
-        {
-            "experiment": one.headline.name,
-            "workload": one.workload,
-            **{key: size_of(one, key) for key in SIZES},
-            "unit": one.headline.presentation.show["unit"],
-            "system": system,
-            "label": one.headline.label(system),
-            "is_engine": system == one.headline.compare[SYSTEMS][0],
-            "n_peers": 0 if one.best is None else one.best.n_peers,
-            "is_best_peer": one.best is not None and one.best.system == system,
-            **numbers_of(measure_of(point, THROUGHPUT)),
-            **{f"engine_over_it_{key}": value for key, value in _gain(one, point).items()},
-        }
-        for one in answers_of(artefact)
-        for system, point in ranking_of(one)
+def list_unplanned(experiment: Experiment) -> pd.DataFrame:
+    """List baselines that run a workload's model, but have no trial of it at this scale."""
+    listed = [
+        {"experiment": name, "workload": workload, "system": system.name, "status": NOT_PLANNED}
+        for (name, workload), rows in select_workloads(experiment).groupby(WORKLOAD, sort=False)
+        for system in experiment.systems
+        if system.kind == FRAMEWORK and system.name not in set(rows.system)
+        if any(map(system.runs, rows.model.unique()))
     ]
+    return pd.DataFrame(listed, columns=[*WORKLOAD, "system", "status"])
 
 
-def ranking_of(answer: Answer) -> list[tuple[str, Point]]:
-    """The engine and its peers at a workload, the fastest first, those without a number last."""
-    headline = answer.headline
-    shown = {headline.compare[SYSTEMS][0], *peer_names(headline.conf_dir)}
-    points = [p for p in points_with(headline, answer.settings) if p.settings["system"] in shown]
-    ranked = [point for point, _ in fastest_first(points, shown)]
-    failed = [point for point in points if point not in ranked]
-    return [(str(point.settings["system"]), point) for point in (*ranked, *failed)]
+def arrange(found: pd.DataFrame) -> pd.DataFrame:
+    """Arrange answers as cells: a row per workload, the engine next to the fastest baseline."""
+    engine = found[found.is_engine].set_index("workload")
+    best = found[found.is_fastest_baseline].set_index("workload").reindex(engine.index)
+    ends = (best.speedup, best.speedup_low, best.speedup_high, best.speedup_warnings)
+    cells = {
+        "hidden, batch": engine.hidden_size.astype(str) + ", " + engine.batch_size.astype(str),
+        "engine (1/s)": _format_speeds(engine),
+        "fastest baseline": best.label,
+        "of": best.n_baselines.astype("Int64").astype(str),
+        "baseline (1/s)": _format_speeds(best),
+        "engine speedup": list(map(format_ratio, *ends)),
+    }
+    table = pd.DataFrame(cells)
+    table.loc[best.label.isna(), "fastest baseline":] = EN_DASH
+    return table
 
 
-def _gain(answer: Answer, point: Point) -> Row:
-    """What the engine gains over a system: number and ends."""
-    engine = find(answer.headline, system=answer.headline.compare[SYSTEMS][0], **answer.settings)
-    told = numbers_of(speedup_of(point, engine, TIME, TIMED_INSTANCES))
-    return {key: told[key] for key in ("value", "low", "high", "n_rounds", "warnings")}
+def _format_speeds(rows: pd.DataFrame) -> pd.Series[str]:
+    speeds = zip(rows.value, rows.warnings, strict=True)
+    texts = [format_significant(value) + DAGGER * bool(warnings) for value, warnings in speeds]
+    return pd.Series(texts, rows.index).where(rows.status == "ok", rows.status)

@@ -1,137 +1,85 @@
-"""`policy=auto` against every fixed choice: what it took, and how far behind the best it is.
+"""`policy=auto` compared with every fixed choice of policy and granularity.
 
-show:
-  settings:                      # words of a row: what its trials have
-    Tree-LSTM training: {model: tree_lstm, mode: train}
+    table: {kind: choices, settings: {LABEL OF A ROW: {model: tree_lstm, mode: train}, ...}}
 
-The best fixed choice is that with the least median; behind it in percent: of both in each round,
-then over rounds; below 0 where auto took less.
+The best fixed choice is that with the highest throughput. Excess time in percent: auto over the
+best fixed choice in each round, then over rounds; below 0, auto is faster.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
 
+import pandas as pd
+from pydantic import TypeAdapter
+
+from harness.contracts.choice import Choice
 from harness.contracts.policy import AUTO
-from plots.numbers.artefact import Artefact
-from plots.numbers.points import NOT_PLANNED, Measured, Point, measure_of, speedup_of
-from plots.numbers.table import EN_DASH, Cell, Column, Table, three_digits
-from plots.numbers.tidy import Row
-from plots.tables.walks import settings_of
-from plots.words.count_cells import table_of_rows
-from plots.words.trial_cells import measured_cell, numbers_of, points_with
-from plots.writing.table import write_table_and_rows
+from harness.records.numbers import numbers, ratios, select_fastest
+from plots.captions import build_notes, build_title
+from plots.experiment import Experiment
+from plots.tables.cells import DAGGER, EN_DASH, Table, format_number
+from plots.tables.declared import select_settings
 
-TIME = "mini_batch_ms"
+TIME, EXCESS = "mini_batch_ms", "excess_percent"
 GRANULARITY = "system.options.granularity"
-PLURAL = {"vertex": "vertices", "operator": "operators"}
-COLUMNS = ("auto took", "auto (ms)", "best fixed", "best fixed (ms)", "auto behind it (%)")
+PLURALS = {"vertex": "vertices", "operator": "operators"}
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A row: the trial that chose, and the best of those with a fixed choice (None: no number)."""
-
-    words: str
-    auto: Point | None
-    best: Point | None
+def build(experiment: Experiment) -> list[Table]:
+    """Build the table: a row per setting."""
+    found, stem = evaluate(experiment), experiment.declaration.stems[0]
+    title, notes = build_title(experiment), build_notes(experiment)
+    return [Table(stem, title, found, arrange(found), notes, is_text=True)]
 
 
-def make(artefact: Artefact, results_dir: Path) -> None:
-    """Write tables/<name> as .pdf, .png, .csv, .tex, .md and .html."""
-    (stem,) = artefact.presentation.stems
-    write_table_and_rows(table_of(artefact), [*rows_of(artefact)], results_dir / stem)
+def evaluate(experiment: Experiment) -> pd.DataFrame:
+    """Compute the times of all choices, and of each setting the excess time of auto.
+
+    Returns:
+        A row per number: setting, policy, granularity, is_best (of fixed choices), chosen (by
+        auto), choose_s (median seconds of auto's search) and columns of `numbers`.
+    """
+    rows = select_settings(experiment.rows, (experiment.declaration.table or {})["settings"])
+    rows = rows.assign(granularity=rows[GRANULARITY].mask(rows.policy == AUTO, ""))
+    fixed, auto = rows[rows.policy != AUTO], rows[rows.policy == AUTO]
+    best = select_fastest(fixed, ["setting"])
+    times = numbers(rows, ["setting", "policy", "granularity", "point"], TIME)
+    searches = auto.assign(chosen=auto.get("choice", "")).groupby("point")
+    searched = searches.agg({"chosen": describe_chosen, "choose_s": "median"})
+    times = times.assign(is_best=times.point.isin(best.point)).join(searched, on="point")
+    slower = ratios(auto, best, ["setting"], TIME)
+    slower[EXCESS] = 100 * (slower.ratio - 1)
+    excess = numbers(slower, ["setting"], EXCESS).assign(is_best=False)
+    return pd.concat([times.drop(columns="point"), excess], ignore_index=True)
 
 
-def table_of(artefact: Artefact) -> Table:
-    """Rows are workloads."""
-    columns = [Column("", label) for label in COLUMNS]
-    rows = [(line.words, _cells(line)) for line in lines_of(artefact)]
-    return table_of_rows(artefact, "workload", columns, rows)
+def describe_chosen(choices: pd.Series[str]) -> str:
+    """Describe what auto chose, with the number of rounds."""
+    texts = [text for text in choices.fillna("") if text]
+    chosen = [TypeAdapter(Choice).validate_json(text).chosen for text in texts]
+    counts = Counter(f"{one.policy}, {PLURALS[one.granularity]}" for one in chosen)
+    return "; ".join(f"{name} ({n} of {len(texts)})" for name, n in counts.most_common())
 
 
-def lines_of(artefact: Artefact) -> list[Line]:
-    """A line for each of the settings that the scale has trials of."""
-    found = []
-    for words, settings in settings_of(artefact).items():
-        points = points_with(artefact, settings)
-        auto = next((p for p in points if p.settings.get("policy") == AUTO), None)
-        fixed = [p for p in points if p.settings.get("policy") != AUTO]
-        found.append(Line(words, auto, min(fixed, key=_median, default=None)))
-    return found
+def arrange(found: pd.DataFrame) -> pd.DataFrame:
+    """Arrange numbers as cells: a row per setting."""
+    texts = [_format_cell(number) for _, number in found.iterrows()]
+    shown = found.assign(text=texts).set_index("setting")
+    auto, best = shown[shown.policy == AUTO], shown[shown.is_best]
+    cells = {
+        "chosen by auto": auto.chosen,
+        "auto (ms)": auto.text,
+        "best fixed choice": best.policy + ", " + best.granularity.map(PLURALS),
+        "best fixed (ms)": best.text,
+        "excess time of auto (%)": shown.text[shown.quantity == EXCESS],
+    }
+    index = pd.Index(found.setting.unique(), name="workload")
+    return pd.DataFrame(cells, index=index).replace("", EN_DASH)
 
 
-def _median(point: Point) -> float:
-    summary = measure_of(point, TIME).summary
-    return summary.median if summary else float("inf")
-
-
-def taken(point: Point | None) -> str:
-    """What auto chose, and in how many rounds where not in all alike."""
-    records = [] if point is None else [r for r in point.records if r is not None]
-    chosen = [r.choice.chosen for r in records if r.choice]
-    names = Counter(f"{one.policy}, {PLURAL[one.granularity]}" for one in chosen)
-    if len(names) == 1:
-        return next(iter(names))
-    return "; ".join(f"{name} ({n} of {len(records)})" for name, n in names.most_common())
-
-
-def behind(line: Line) -> Measured:
-    """How much longer auto took than the best fixed choice, in percent."""
-    ratio = speedup_of(line.auto, line.best, TIME)
-    if ratio.summary is None:
-        return ratio
-    one = ratio.summary
-    low, high = (None if end is None else 100 * (end - 1) for end in (one.low, one.high))
-    return replace(ratio, summary=replace(one, median=100 * (one.median - 1), low=low, high=high))
-
-
-def name_of(point: Point | None) -> str:
-    """Policy and granularity of a fixed choice."""
-    if point is None:
-        return EN_DASH
-    granularity = str(point.settings.get(GRANULARITY, "vertex"))
-    return f"{point.settings['policy']}, {PLURAL[granularity]}"
-
-
-def _cells(line: Line) -> tuple[Cell, ...]:
-    auto, best = measure_of(line.auto, TIME), measure_of(line.best, TIME)
-    return (
-        Cell(taken(line.auto) or EN_DASH),
-        measured_cell(auto),
-        Cell(name_of(line.best)),
-        measured_cell(best),
-        _percent_cell(behind(line)),
-    )
-
-
-def _percent_cell(found: Measured) -> Cell:
-    summary = found.summary
-    if summary is None:
-        return Cell(EN_DASH if found.status == NOT_PLANNED else found.status)
-    text = f"{summary.median:+.1f}"
-    if summary.low is not None and summary.high is not None:
-        text += f" ({summary.low:+.1f} to {summary.high:+.1f})"
-    return Cell(text, warned=bool(found.warnings))
-
-
-def rows_of(artefact: Artefact) -> Iterator[Row]:
-    """Every trial of every workload, and what choosing took."""
-    for line in lines_of(artefact):
-        settings = settings_of(artefact)[line.words]
-        for point in points_with(artefact, settings):
-            named = {"setting": line.words, "policy": point.settings.get("policy")}
-            named |= {"granularity": point.settings.get(GRANULARITY, "vertex")}
-            if point is line.auto:
-                named |= {"granularity": "", "chose": taken(point), "choose_s": _choose_s(point)}
-            yield {**named, "quantity": TIME, **numbers_of(measure_of(point, TIME))}
-        yield {"setting": line.words, "quantity": "behind the best (%)", **numbers_of(behind(line))}
-
-
-def _choose_s(point: Point) -> str | None:
-    """The median over rounds."""
-    seconds = sorted(r.choose_s for r in point.records if r is not None and r.choose_s is not None)
-    return three_digits(seconds[len(seconds) // 2]) if seconds else None
+def _format_cell(number: pd.Series) -> str:
+    if number.quantity != EXCESS or number.status != "ok":
+        return format_number(number)
+    ends = "" if pd.isna(number.low) else f" ({number.low:+.1f} to {number.high:+.1f})"
+    return f"{number.value:+.1f}{ends}" + DAGGER * bool(number.warnings)

@@ -1,184 +1,205 @@
-"""What papers claim, what was measured for it here, and a verdict by a rule written before.
+"""Claims of papers: the numbers measured for each, and a verdict by a rule fixed beforehand.
 
-A row for each file of conf/claims (harness/planning/claims.py); its scales say `claims`.
+A row for each file of conf/claims (harness/planning/claims.py); the CSV also has each point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from harness.planning.claims import ALL, ANY, BATCHES, Claim, Rule
-from plots.numbers.artefact import Artefact
-from plots.numbers.claims import Judged, PointOfClaim, check_shown, judged, shared_values
-from plots.numbers.table import EN_DASH, Cell, Column, Table, plain, three_digits
-from plots.numbers.tidy import Row
-from plots.numbers.verdicts import ends
-from plots.words.count_cells import table_of_rows
-from plots.words.trial_cells import EXACT, numbers_of
-from plots.writing.table import write_table_and_rows
+import numpy as np
+import pandas as pd
 
-COLUMNS = (
-    Column("paper", "where", published=True),
-    Column("paper", "number", published=True),
-    Column("here", "number"),
-    Column("here", "of claimed"),
-    Column("here", "range"),
-    Column("here", "on"),
-    Column("verdict", "reproduced if"),
-    Column("verdict", "it is"),
-)
-# Keys of a grid whose values tell how large a trial was, and how they are written.
-SIZES = {"batch_size": "b", "hidden_size": "h", "dataset.options.n_leaves": "leaves"}
-DEVICES = {"cpu": "CPU", "cuda": "GPU"}
-OF_POINTS = {ALL: "all points", ANY: "any point", "median": "the median"}
+from harness.planning.claim_points import comparisons
+from harness.planning.claims import ALL, ANY, ANY_DEVICE, BOUND, MEDIAN, Answer, Claim, Rule
+from harness.planning.grid import EXPERIMENT
+from harness.records.numbers import RATIO, SCREENED_OUT, numbers, ratios, select_fastest
+from harness.records.stats import ends_of
+from harness.records.tidy import RELEASED
+from plots.captions import build_notes, build_title
+from plots.declaration import check_quantity
+from plots.experiment import Experiment
+from plots.tables.cells import COUNTED, DAGGER, EN_DASH, Table, format_plain, format_significant
+
+REPRODUCED, NOT_REPRODUCED = "reproduced", "not reproduced"
+NOT_SHOWN = "not shown"  # the interval contains the threshold: either may be true
+NOT_MEASURABLE = "not measurable here"
+NEEDS = {"cuda": "needs CUDA", "cpu": "needs a CPU"}
+COUNT_KEYS = ["model", "split", "batch_size", "granularity", "policy"]
+QUANTIFIERS = {ALL: "all points", ANY: "any point", MEDIAN: "the median"}
 
 
-def make(artefact: Artefact, results_dir: Path) -> None:
-    """Write tables/<name> as .pdf, .png, .csv, .tex, .md and .html."""
-    (stem,) = artefact.presentation.stems
-    check_shown(artefact.claims)
-    found = [judged(claim, artefact) for claim in artefact.claims]
-    write_table_and_rows(table_of(artefact, found), rows_of(found), results_dir / stem)
+def build(experiment: Experiment) -> list[Table]:
+    """Build the table: a row per claim, the oldest paper first."""
+    judged = [judge(claim, experiment) for claim in experiment.claims]
+    rows = [row for first, points in judged for row in (first, *points.to_dict("records"))]
+    found = pd.DataFrame(rows).drop(columns=["settings", "weak_build"])
+    stem, notes = experiment.declaration.stems[0], build_notes(experiment)
+    return [Table(stem, build_title(experiment), found, arrange(judged), notes, is_text=True)]
 
 
-def table_of(artefact: Artefact, found: Sequence[Judged]) -> Table:
-    """A row per claim, the oldest paper first."""
-    return table_of_rows(
-        artefact, "claim", COLUMNS, [(one.claim.claim, _cells(one)) for one in found]
-    )
+def judge(claim: Claim, experiment: Experiment) -> tuple[dict[str, Any], pd.DataFrame]:
+    """Judge a claim by the records and counts of an experiment of claims.
 
-
-def _cells(one: Judged) -> tuple[Cell, ...]:
-    claim = one.claim
-    return (
-        Cell(f"{claim.paper}, {claim.where}"),
-        Cell(claim.published),
-        _number(one),
-        _of_claimed(one),
-        Cell(range_words(one.points)),
-        Cell(place_words(one.points)),
-        Cell(rule_words(claim.rule) if claim.rule else EN_DASH),
-        Cell(verdict_words(one)),
-    )
-
-
-def _number(one: Judged) -> Cell:
-    """The number that decides; a dash where there is none, of which the verdict says why."""
-    summary = one.deciding.summary
-    if summary is None:
-        return Cell(EN_DASH)
-    is_exact = one.claim.answer is not None and one.claim.answer.quantity in EXACT
-    return Cell(three_digits(summary.median), warned=bool(one.deciding.warnings) and not is_exact)
-
-
-def _of_claimed(one: Judged) -> Cell:
-    """The number that decides over the one that is claimed; a dash where either is none."""
-    value = of_claimed(one)
-    return Cell(EN_DASH if value is None else three_digits(value))
-
-
-def of_claimed(one: Judged) -> float | None:
-    """How many times the claimed number was measured."""
-    summary, number = one.deciding.summary, one.claim.number
-    return None if summary is None or number is None else summary.median / number
-
-
-def range_words(points: Sequence[PointOfClaim]) -> str:
-    """From the lowest end of an interval to the highest, over all points."""
-    told = [ends(p.measured.summary) for p in points if p.measured.summary is not None]
-    if not told:
-        return EN_DASH
-    low, high = min(low for low, _ in told), max(high for _, high in told)
-    if low == high:
-        return EN_DASH
-    return f"{three_digits(low)} to {three_digits(high)}"
-
-
-def place_words(points: Sequence[PointOfClaim]) -> str:
-    """Device, sizes and number of points; a dash where nothing was measured."""
-    if not points:
-        return EN_DASH
-    devices = dict.fromkeys(DEVICES[p.device] for p in points if p.device is not None)
-    values = shared_values(points)
-    sizes = [f"{word} {_span(values[key])}" for key, word in SIZES.items() if key in values]
-    n_points = f"{len(points)} point{'s' if len(points) > 1 else ''}"
-    return ", ".join([*devices, *sizes, n_points])
-
-
-def _span(values: Sequence[object]) -> str:
-    numbers = sorted(float(str(value)) for value in values)
-    low, high = plain(numbers[0]), plain(numbers[-1])
-    return low if low == high else f"{low} to {high}"
-
-
-def rule_words(rule: Rule) -> str:
-    """The rule in a few words."""
-    if rule.at_least is not None and rule.at_most is not None:
-        limits = f"{plain(rule.at_least)} to {plain(rule.at_most)}"
-    elif rule.at_least is not None:
-        limits = f"at least {plain(rule.at_least)}"
-    else:
-        limits = f"at most {plain(rule.at_most or 0)}"
-    return f"{limits}, {OF_POINTS[rule.of_points]}"
-
-
-def verdict_words(one: Judged) -> str:
-    """The verdict, with why nobody can tell."""
-    return f"{one.verdict} ({one.why})" if one.why else one.verdict
-
-
-def rows_of(found: Sequence[Judged]) -> list[Row]:
-    """A row per claim with the number that decides, then one for each of its points."""
-    return [row for one in found for row in (_row(one), *_point_rows(one))]
-
-
-def _row(one: Judged) -> Row:
-    claim = one.claim
-    return {
-        "claim": claim.name,
-        "point": "deciding",
-        "words": claim.claim,
-        "who": claim.who,
-        "paper": claim.paper,
-        "where": claim.where,
-        "conditions": claim.conditions,
-        "claimed_for": claim.device,
-        "published": claim.published,
-        "number": claim.number,
-        "of_claimed": of_claimed(one),
-        "stands_in": claim.answer.stands_in if claim.answer else None,
-        "quantity": quantity_words(claim),
-        "rule": rule_words(claim.rule) if claim.rule else None,
-        "because": claim.rule.because if claim.rule else None,
-        **numbers_of(one.deciding),
-        "measured_on": " ".join(dict.fromkeys(p.device for p in one.points if p.device)),
-        "verdict": one.verdict,
-        "why": one.why,
+    Returns:
+        The claim with the number that decides, or the status of the point that prevents a decision,
+        and the verdict; and a number for each point, as of `evaluate_points`.
+    """
+    answer, rule, scale = claim.answer, claim.rule, experiment.scale
+    points = pd.DataFrame(columns=["settings", "value", "low", "high", "device"])
+    deciding = pd.Series({"value": np.nan, "warnings": "", "status": NOT_MEASURABLE})
+    verdict, reason = NOT_MEASURABLE, "not measured yet"
+    if answer is None or rule is None:
+        reason = claim.unanswerable or ""
+    elif not claim.is_answered_at(scale):
+        reason = f"not in the grid of {scale} scale"
+    elif len(found := evaluate_points(claim, answer, experiment)):
+        points = found
+        deciding, verdict = decide(rule, points)
+        reason = deciding.status if verdict == NOT_MEASURABLE else ""
+        if obstacle := find_obstacle(claim, points, scale):
+            verdict, reason = NOT_MEASURABLE, obstacle
+    first = {
+        **{"claim": claim.name, "point": "deciding", "text": claim.claim, "who": claim.who},
+        **{"paper": claim.paper, "where": claim.where, "conditions": claim.conditions},
+        **{"claimed_for": claim.device, "published": claim.published, "number": claim.number},
+        "measured_over_claimed": deciding.value / (claim.number or np.nan),
+        "stands_in": answer.stands_in if answer else None,
+        "quantity": answer.quantity if answer else None,
+        "rule": describe_rule(rule) if rule else None,
+        "because": rule.because if rule else None,
+        **deciding,
+        "device": " ".join(points.device.dropna().unique()),
+        **{"verdict": verdict, "reason": reason},
     }
-
-
-def quantity_words(claim: Claim) -> str | None:
-    """What was divided by what."""
-    answer = claim.answer
-    if answer is None:
-        return None
-    name = answer.quantity if answer.quantity != BATCHES else "number of batches"
-    sides = (answer.of, answer.over) if answer.over else (answer.of,)
-    words = (
-        " ".join(value for values in side.values() for value in ["/".join(values)])
-        for side in sides
-    )
-    return f"{name}: {' over '.join(words)}"
-
-
-def _point_rows(one: Judged) -> list[Row]:
-    return [
-        {
-            "claim": one.claim.name,
-            "point": " ".join(f"{key.rpartition('.')[2]}={v}" for key, v in point.at.items()),
-            **numbers_of(point.measured),
-            "measured_on": point.device,
-        }
-        for point in one.points
+    texts = [
+        " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in settings.items())
+        for settings in points.settings
     ]
+    return first, points.assign(claim=claim.name, point=texts)
+
+
+def find_obstacle(claim: Claim, points: pd.DataFrame, scale: str) -> str:
+    """Return the reason why these numbers cannot decide, whatever they are; else nothing."""
+    devices, weak = set(points.device.dropna()), points.weak_build.dropna()
+    if claim.device != ANY_DEVICE and devices and devices != {claim.device}:
+        return NEEDS[claim.device]
+    if not claim.is_decided_at(scale):
+        return "needs the paper's sizes"
+    return f"needs the project's best build: {weak.iloc[0]}" if len(weak) else ""
+
+
+def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.DataFrame:
+    """Compute a number for each point, of the fastest trial or the fewest batches of each side.
+
+    Returns:
+        Rows of `numbers`; `settings`, a mapping of what both sides share; device; weak_build. The
+        status of a failure names its system or policy.
+    """
+    if answer.counts_batches:
+        rows, quantity, name = select_counts(experiment), "n_batches", "policy"
+        settings: list[Any] = rows[COUNT_KEYS].to_dict("records")
+    else:
+        rows, quantity, name = experiment.rows, answer.quantity, "system"
+        check_quantity(f"claims/{claim.name}.yaml", quantity)
+        own = {EXPERIMENT: answer.experiment}.items()
+        settings = [trial if own <= trial.items() else {} for trial in experiment.settings]
+    pairs = pd.DataFrame(comparisons(answer, settings), columns=["at", "of", "over"])
+    members = pairs.rename_axis("place").reset_index().melt(["place", "at"], var_name="side")
+    points = members.explode("value").dropna().astype({"value": int})
+    placed = points.merge(rows, left_on="value", right_on="point")
+    best = select_fastest(placed, ["place", "side"])
+    is_named = ~best.status.isin(["ok", SCREENED_OUT])
+    best["status"] = best.status.mask(is_named, best[name] + " " + best.status)
+    of, over = best[best.side == "of"], best[best.side == "over"]
+    of = ratios(of, over, ["place"], quantity) if answer.over else of
+    found = numbers(of, ["place"], RATIO if answer.over else quantity).sort_values("place")
+    if quantity in COUNTED:  # exact, whatever disturbs the machine
+        found = found.assign(low=found.value, high=found.value, warnings="")
+    facts = best[best.trial_id.notna()].reindex(columns=["device", "weak_build"]).replace("", None)
+    found = found.join(facts.groupby(best.place).first(), on="place")
+    found = found.join(pairs["at"].rename("settings"), on="place")
+    return found.drop(columns=["place", "quantity"])
+
+
+def select_counts(experiment: Experiment) -> pd.DataFrame:
+    """Select counts of ED-Batch's graph, with its lower bound as one more policy."""
+    counts = experiment.counts
+    is_shown = (counts.graph == RELEASED) & (counts.mini_batch == 0) & counts.trial_id.notna()
+    counts = counts[is_shown].drop_duplicates("trial_id")
+    bounds = counts.assign(policy=BOUND, n_batches=counts.lower_bound)
+    rows = pd.concat([counts, bounds], ignore_index=True)
+    # The "fastest" count is the one with the fewest batches.
+    return rows.assign(point=rows.index, throughput=-rows.n_batches)
+
+
+def decide(rule: Rule, points: pd.DataFrame) -> tuple[pd.Series, str]:
+    """Return the number that decides, or the point that has none, and the verdict.
+
+    A point satisfies the rule if its whole interval does, and violates it if the whole interval
+    lies beyond a limit; of a single round the value decides. Of all points the worst decides, of
+    any point the best. Without a number for a point, the verdict stands only if no number of that
+    point could change it.
+    """
+    found, failed = points[points.status == "ok"], points[points.status != "ok"]
+    final = {ALL: NOT_REPRODUCED, ANY: REPRODUCED}.get(rule.of_points)
+    if len(found):
+        found = take_median(found) if rule.of_points == MEDIAN else found
+        least, most = rule.at_least or 0.0, rule.at_most or math.inf
+        low, high = found.low.fillna(found.value), found.high.fillna(found.value)
+        is_beyond = (high < least) | (low > most)
+        is_within = (low >= least) & (high <= most)
+        rank = np.select([is_beyond, is_within], [0, 2], 1)
+        margin = np.fmin(low / least, most / high)  # by which the worst end satisfies the rule
+        best = np.lexsort((margin, rank))[-1 if rule.of_points == ANY else 0]
+        verdict = (NOT_REPRODUCED, NOT_SHOWN, REPRODUCED)[rank[best]]
+        if failed.empty or verdict == final:
+            return found.iloc[best], verdict
+    return failed.iloc[0], NOT_MEASURABLE
+
+
+def take_median(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the median of the values, and of either end; without an interval if one has none."""
+    ends = points[["value", "low", "high"]].median(skipna=False)
+    n_rounds = int(points.n_rounds.min())
+    warnings = " ".join(sorted({*" ".join(points.warnings).split()}))
+    facts = {"n_rounds": n_rounds, "interval": ends_of(n_rounds), "status": "ok"}
+    return pd.DataFrame([{**ends, **facts, "warnings": warnings}])
+
+
+def arrange(judged: Sequence[tuple[Mapping[str, Any], pd.DataFrame]]) -> pd.DataFrame:
+    """Arrange claims as cells: a row per claim."""
+    rows = [
+        {
+            ("paper", "source"): f"{first['paper']}, {first['where']}",
+            ("paper", "number"): first["published"],
+            (
+                "here",
+                "number",
+            ): f"{format_significant(first['value'])}{DAGGER * bool(first['warnings'])}",
+            ("here", "measured / claimed"): format_significant(first["measured_over_claimed"]),
+            ("here", "range"): format_range(points),
+            ("here", "points"): str(len(points) or EN_DASH),
+            ("here", "measured on"): first["device"].upper() or EN_DASH,
+            ("verdict", "reproduced if"): first["rule"] or EN_DASH,
+            ("verdict", "result"): first["verdict"]
+            + f" ({first['reason']})" * bool(first["reason"]),
+        }
+        for first, points in judged
+    ]
+    return pd.DataFrame(rows, index=pd.Index([first["text"] for first, _ in judged], name="claim"))
+
+
+def format_range(points: pd.DataFrame) -> str:
+    """Format the lowest and the highest end of all intervals; a dash if there is one number."""
+    low, high = points.low.fillna(points.value).min(), points.high.fillna(points.value).max()
+    return f"{format_significant(low)} to {format_significant(high)}" if low < high else EN_DASH
+
+
+def describe_rule(rule: Rule) -> str:
+    """Describe limits and quantifier."""
+    limits = {"at least": rule.at_least, "at most": rule.at_most}
+    texts = [f"{word} {format_plain(limit)}" for word, limit in limits.items() if limit]
+    return f"{' and '.join(texts)}, {QUANTIFIERS[rule.of_points]}"

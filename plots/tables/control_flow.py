@@ -1,55 +1,101 @@
-"""What control flow each model's program has, read from its code; the paper's words behind.
+"""Control flow of programs, read from their source code, next to a paper's classification.
 
-show:
-  rows: # a model, and what the paper says of its family
-    - {model: tree_lstm, paper: "REC, IFP, ICF, TCF"}
+    table:
+      kind: control_flow
+      code: # a row each: a model, and the paper's properties of its family
+        - {model: tree_lstm, paper: "REC, IFP, ICF, TCF"}
+
+A program is its class's methods and the functions that they use, in the model's file and in the
+parts that models share. The properties are those of ACRoBat, Table 2 (Fegade et al., MLSys 2024).
 """
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Mapping
 from pathlib import Path
 
-from plots.numbers.artefact import Artefact
-from plots.numbers.control_flow import ControlFlow, control_flow
-from plots.numbers.table import Cell, Column, Table
-from plots.words.count_cells import table_of_rows
-from plots.writing.table import write_table_and_rows
+import pandas as pd
 
-COLUMNS = {
+from harness.contracts.model import model_class
+from harness.errors import ConfigError
+from harness.planning.yaml_files import read_mapping
+from plots.captions import build_notes, build_title
+from plots.experiment import Experiment
+from plots.tables.cells import Table
+from plots.tables.code_lines import list_names, parse_module
+
+SHARED = "harness.models.parts"
+PROGRAM = "self.program"
+# Methods of the writer `p` that programs call.
+WAITS, BRANCHES, LOOPS = {"p.chance", "p.value"}, {"p.concurrent", "p.map", "p.fork"}, {"p.chain"}
+HEADERS = {
     "iterates": "iterates (ITE)",
     "recurses": "recurses (REC)",
     "waits": "waits for values (TDC)",
-    "is_parallel": "parallel inside an instance (IFP)",
+    "is_parallel": "parallel in an instance (IFP)",
     "varies": "instances differ (ICF)",
-    "varies_in_training": "in training, too (TCF)",
+    "varies_in_training": "also in training (TCF)",
 }
 
 
-def make(artefact: Artefact, results_dir: Path) -> None:
-    """Write tables/<name> as .pdf, .png, .csv, .tex, .md and .html."""
-    (stem,) = artefact.presentation.stems
-    found = found_of(artefact)
-    rows = [
-        {"model": model, **{name: getattr(flow, name) for name in COLUMNS}, "paper": paper}
-        for (model, paper), flow in found.items()
-    ]
-    write_table_and_rows(table_of(artefact), rows, results_dir / stem)
+def build(experiment: Experiment) -> list[Table]:
+    """Build the table: a row per model, yes or no per property, and the paper's letters."""
+    rows = pd.DataFrame((experiment.declaration.table or {})["code"])
+    properties = [read_control_flow(experiment.conf_dir, model) for model in rows.model]
+    found = pd.concat([rows.model, pd.DataFrame(properties), rows.paper], axis=1)
+    cells = found.drop(columns="model").replace({True: "yes", False: "no"})
+    cells = cells.rename(columns={**HEADERS, "paper": "paper: family"})
+    cells.index = pd.Index(found.model.map(experiment.label), name="model")
+    stem, title = experiment.declaration.stems[0], build_title(experiment)
+    return [Table(stem, title, found, cells, build_notes(experiment))]
 
 
-def table_of(artefact: Artefact) -> Table:
-    """Rows are models."""
-    columns = [*(Column("our program", words) for words in COLUMNS.values())]
-    columns.append(Column("paper", "of the family", published=True))
-    rows = []
-    for (model, paper), flow in found_of(artefact).items():
-        cells = [Cell("yes" if getattr(flow, name) else "no") for name in COLUMNS]
-        rows.append((artefact.label(model), (*cells, Cell(paper))))
-    return table_of_rows(artefact, "model", columns, rows)
+def read_control_flow(conf_dir: Path, model: str) -> dict[str, bool]:
+    """Return whether a model's program has each property of HEADERS.
 
-
-def found_of(artefact: Artefact) -> dict[tuple[str, str], ControlFlow]:
-    """By model and the paper's words."""
-    return {
-        (row["model"], row["paper"]): control_flow(artefact.conf_dir, row["model"])
-        for row in artefact.presentation.show["rows"]
+    Raises:
+        ConfigError: for a model that has no program.
+    """
+    module = read_mapping(conf_dir / "model" / f"{model}.yaml", "model")["model"]
+    functions = _list_functions(module)
+    if PROGRAM not in functions:
+        raise ConfigError(f"model {model} has no program; remove it from table.code")
+    names = {key: list_names(function) for key, function in functions.items()}
+    used = {PROGRAM} | _collect_used(names, PROGRAM)
+    called = set().union(*(names[key] for key in used))
+    nodes = [node for key in used for node in ast.walk(functions[key])]
+    has_loop = any(isinstance(node, ast.For | ast.While) for node in nodes)
+    found = {
+        "iterates": has_loop or bool(called & LOOPS),
+        "recurses": any(key in _collect_used(names, key) for key in used),
+        "waits": bool(called & WAITS),
+        "is_parallel": bool(called & BRANCHES),
     }
+    # A program that neither loops nor recurses nor waits makes the same calls for all instances.
+    found["varies"] = found["iterates"] or found["recurses"] or found["waits"]
+    return {**found, "varies_in_training": model_class(module).is_trainable}
+
+
+def _collect_used(names: Mapping[str, set[str]], key: str) -> set[str]:
+    """Collect the functions that one names, directly or not; itself only if it recurses."""
+    used, waiting = set[str](), [key]
+    while waiting:
+        new = (names[waiting.pop()] & names.keys()) - used
+        used |= new
+        waiting += new
+    return used
+
+
+def _list_functions(module: str) -> dict[str, ast.FunctionDef]:
+    """List functions of a module and of the parts that it imports; methods as self.NAME."""
+    functions: dict[str, ast.FunctionDef] = {}
+    for node in ast.walk(parse_module(module)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(SHARED):
+            functions |= _list_functions(str(node.module))
+        elif isinstance(node, ast.ClassDef):
+            methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]
+            functions |= {f"self.{method.name}": method for method in methods}
+        elif isinstance(node, ast.FunctionDef) and node not in functions.values():
+            functions[node.name] = node
+    return functions

@@ -1,105 +1,71 @@
-"""Seconds per epoch of moving data and of computing, in training and in inference.
+"""Seconds per epoch of data movement and of arithmetic, in training and in inference.
 
-show: {systems: {cavs: Cavs, dynet: DyNet}, published: cavs_table2}   # how each is called here
+    table: {kind: moving, systems: {cavs: Cavs, dynet: DyNet}, epoch: 8544, published: cavs_table2}
 
-A system that does not tell what only moves data shows all its computation, as an upper bound.
+Counting memory operations costs time: trials with `profile` measure data movement only. A system
+that cannot separate it shows all of its computation, as an upper bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Mapping
 
-from plots.numbers.artefact import Artefact
-from plots.numbers.points import NOT_SEPARABLE, Measured, arithmetic_of, measure_of
-from plots.numbers.published_rows import PublishedRows, read_published_rows
-from plots.numbers.table import Cell, Column, Table, three_digits
-from plots.numbers.tidy import Row
-from plots.words.count_cells import published_cell, table_of_rows
-from plots.words.trial_cells import find, listed, measured_cell, numbers_of
-from plots.writing.table import write_table_and_rows
+import pandas as pd
 
-AT_MOST = "\N{LESS-THAN OR EQUAL TO}"
-MOVING, ARITHMETIC, ALL = "moving", "arithmetic", "computation"
-PARTS = ((MOVING, "memory"), (ARITHMETIC, "computation"))
-PROFILE = "+system.options.profile"  # a setting of trials that tell what moves
-MODES = ("train", "infer")
+from harness.records.numbers import NOT_SEPARABLE, numbers, ratios
+from plots.captions import MODES, build_notes, build_title
+from plots.experiment import Experiment
+from plots.published import PUBLISHED, read_published
+from plots.tables.cells import PAPER, Table, format_number, pivot
+
+MOVING, ARITHMETIC, COMPUTATION = "moving_s", "arithmetic_s", "computation_s"
+PARTS = {MOVING: "memory", ARITHMETIC: "computation"}
+KEYS = ["batch_size", "mode", "system"]
 
 
-def make(artefact: Artefact, results_dir: Path) -> None:
-    """Write tables/<name> as .pdf, .png, .csv, .tex, .md and .html."""
-    (stem,) = artefact.presentation.stems
-    published = read_published_rows(artefact.presentation.show["published"])
-    table = table_of(artefact, published)
-    write_table_and_rows(table, [*rows_of(artefact, published)], results_dir / stem)
+def build(experiment: Experiment) -> list[Table]:
+    """Build the table: a row per batch size; per part and mode a column for each system."""
+    words = experiment.declaration.table or {}
+    found = evaluate(experiment, words["systems"], words["epoch"])
+    published = read_published(words["published"])
+    every = pd.concat([found, published], ignore_index=True)
+    cells = arrange(every, words["systems"])
+    notes = (*build_notes(experiment), f"{PAPER.capitalize()}{published.source.iloc[0]}.")
+    return [Table(experiment.declaration.stems[0], build_title(experiment), every, cells, notes)]
 
 
-def table_of(artefact: Artefact, published: PublishedRows) -> Table:
-    """Rows are batch sizes; per part and mode a column for each system, then the paper's."""
-    systems: dict[str, str] = artefact.presentation.show["systems"]
-    columns = [
-        Column(f"{source}{words}, {mode}", label, published=bool(source))
-        for source in ("", f"{published.short}: ")
-        for _, words in PARTS
-        for mode in MODES
-        for label in systems.values()
-    ]
-    rows = []
-    for size in sizes_of(artefact, published):
-        ours = [
-            _cell(artefact, system, mode, size, part)
-            for part, _ in PARTS
-            for mode in MODES
-            for system in systems
-        ]
-        theirs = [
-            published_cell(published.value(str(size), f"{system}_{part}_{mode}"))
-            for part, _ in PARTS
-            for mode in MODES
-            for system in systems
-        ]
-        rows.append((str(size), (*ours, *theirs)))
-    return table_of_rows(artefact, "batch size", columns, rows, published)
-
-
-def sizes_of(artefact: Artefact, published: PublishedRows) -> list[int]:
-    """Batch sizes of ours and of the paper's."""
-    return sorted({*map(int, listed(artefact, "batch_size")), *map(int, published.rows)})
-
-
-def measured(artefact: Artefact, system: str, mode: str, size: int, part: str) -> Measured:
-    """A part of a system's epoch: what moves from the trial that tells it, all else without it."""
-    n_instances = artefact.presentation.epoch_n_instances
-    plain, profiled = (
-        find(artefact, system=system, mode=mode, batch_size=size, **{PROFILE: told})
-        for told in (None, True)
+def evaluate(experiment: Experiment, systems: Mapping[str, str], epoch: int) -> pd.DataFrame:
+    """Compute data movement, arithmetic and all of the computation, in seconds per epoch."""
+    rows = experiment.rows[experiment.rows.system.isin(systems)]
+    is_profiled = rows["system.options.profile"].notna()
+    plain = rows[~is_profiled]
+    moving = pd.concat([rows[is_profiled], plain]).drop_duplicates([*KEYS, "round"])
+    # `ratios` pairs rounds: `base` is the data movement in the same round.
+    parts = ratios(
+        plain.assign(part=plain[COMPUTATION]), moving.assign(part=moving[MOVING]), KEYS, "part"
     )
-    if part == MOVING:
-        return measure_of(profiled or plain, "moving_s", n_instances)
-    if part == ARITHMETIC:
-        return arithmetic_of(plain, profiled or plain, n_instances)
-    return measure_of(plain, "computation_s", n_instances)
+    parts[ARITHMETIC] = (parts.part - parts.base).clip(lower=0)
+    sources = {MOVING: moving, ARITHMETIC: parts, COMPUTATION: plain}
+    found = [numbers(source, KEYS, quantity) for quantity, source in sources.items()]
+    every = pd.concat(found, ignore_index=True)
+    every[["value", "low", "high"]] *= epoch
+    return every
 
 
-def _cell(artefact: Artefact, system: str, mode: str, size: int, part: str) -> Cell:
-    found = measured(artefact, system, mode, size, part)
-    if part == ARITHMETIC and found.status == NOT_SEPARABLE:
-        whole = measured(artefact, system, mode, size, ALL)
-        return measured_cell(whole, lambda value: f"{AT_MOST} {three_digits(value)}")
-    return measured_cell(found)
+def arrange(found: pd.DataFrame, systems: Mapping[str, str]) -> pd.DataFrame:
+    """Arrange numbers as cells: the columns of the paper after the measured ones."""
+    whole = found[found.quantity == COMPUTATION].set_index(KEYS)
+    shown = found[found.quantity.isin(PARTS)]
+    names = shown.system.replace(systems)
+    texts = shown.assign(
+        group=shown.quantity.map(PARTS) + ", " + shown["mode"].map(MODES),
+        label=names.where(shown.status != PUBLISHED, PAPER + names),
+    )
 
+    def format_part(number: pd.Series) -> str:
+        if number.quantity != ARITHMETIC or number.status != NOT_SEPARABLE:
+            return format_number(number)
+        upper = whole.loc[tuple(number[KEYS])]
+        return f"{'≤ ' * (upper.status == 'ok')}{format_number(upper)}"
 
-def rows_of(artefact: Artefact, published: PublishedRows) -> Iterator[Row]:
-    """A row per system, mode, batch size and part; all of the computation, too."""
-    for system in artefact.presentation.show["systems"]:
-        for mode in MODES:
-            for size in map(int, listed(artefact, "batch_size")):
-                for part in (MOVING, ARITHMETIC, ALL):
-                    named = {"system": system, "mode": mode, "batch_size": size}
-                    found = numbers_of(measured(artefact, system, mode, size, part))
-                    yield {**named, "quantity": f"{part}_s", **found}
-    for size_text, values in published.rows.items():
-        for name, value in zip(published.columns, values, strict=True):
-            system, part, mode = name.split("_")
-            named = {"system": f"{published.short}: {system}", "mode": mode}
-            yield {**named, "batch_size": size_text, "quantity": f"{part}_s", "value": value}
+    return pivot(texts, {"batch_size": "batch size"}, ["group", "label"], format_part).sort_index()

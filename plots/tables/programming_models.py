@@ -1,101 +1,66 @@
-"""Ways to program a dynamic network, a row for each system that shows one: Cavs's landscape.
+"""Ways to program dynamic networks, a row for each system that is an example of one.
 
-show:
-  rows:
-    - way: static unrolling          # what the paper calls it
-      systems: [tf_static]           # a row each
-      expresses: sequences           # in the paper's words
-      batches: equal lengths         # words, as the next
-      optimises: whole graph
+    table:
+      kind: programming_models
+      ways: # words of the paper, as `expresses`; a row for each of `systems`
+        - {way: Fold, systems: [fold], expresses: any, batches: by depth, optimizes: whole graph}
 
-What a way can express is the paper's word; what is run here follows from the models that a
-system's YAML lists, and is less where none was written. The share of graph construction is
-measured.
+What runs here follows from the models of each system (conf/system). The share of graph construction
+is measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+
+import pandas as pd
 
 from harness.contracts.model import model_class
-from harness.planning.kinds import KnownSystem, read_systems
+from harness.planning.kinds import KnownSystem
 from harness.planning.yaml_files import read_mapping
-from plots.numbers.artefact import Artefact
-from plots.numbers.points import Measured, measure_of
-from plots.numbers.table import EN_DASH, Cell, Column, Table
-from plots.numbers.tidy import Row
-from plots.words.count_cells import table_of_rows
-from plots.words.trial_cells import find, measured_cell, numbers_of
-from plots.writing.table import write_table_and_rows
+from harness.records.numbers import NOT_PLANNED, numbers
+from plots.captions import build_notes, build_title
+from plots.experiment import Experiment
+from plots.tables.cells import Table, format_number
+from plots.tables.code_lines import find_system
 
-SHARE = "construction_percent"
-N_INSTANCES = 1  # a share of any epoch is that of all
 RUN_HERE = {"chain": "sequences", "tree": "trees", "lattice": "lattices"}
-YES, NO = "yes", "no"
+PROGRAMS, EXECUTION = "programs", "execution"
+HEADERS = {
+    "expresses": (PROGRAMS, "paper: expresses"),
+    **{name: (PROGRAMS, f"here: {name}") for name in RUN_HERE.values()},
+    "batches": (EXECUTION, "batches graphs"),
+    "share": (EXECUTION, "graph construction (%)"),
+    "optimizes": (EXECUTION, "optimizes ahead"),
+}
 
 
-def make(artefact: Artefact, results_dir: Path) -> None:
-    """Write tables/<name> as .pdf, .png, .csv, .tex, .md and .html."""
-    (stem,) = artefact.presentation.stems
-    write_table_and_rows(table_of(artefact), [*rows_of(artefact)], results_dir / stem)
+def build(experiment: Experiment) -> list[Table]:
+    """Build the table: a row per system, with words, what runs here, and the measured share."""
+    found = evaluate(experiment)
+    texts = found.assign(share=[format_number(row) for _, row in found.iterrows()])
+    cells = texts[[*HEADERS]].set_axis(pd.MultiIndex.from_tuples(HEADERS.values()), axis=1)
+    heads = found.way + ": " + found.system.map(experiment.label)
+    cells.index = pd.Index(heads, name="way to program")
+    stem, title = experiment.declaration.stems[0], build_title(experiment)
+    return [Table(stem, title, found, cells, build_notes(experiment))]
 
 
-def table_of(artefact: Artefact) -> Table:
-    """Rows are systems under their way to program; columns words, and the measured share."""
-    columns = [
-        Column("paper", "expresses", published=True),
-        *(Column("run here", words) for words in RUN_HERE.values()),
-        Column("batches", "different graphs"),
-        Column("graph construction", "% of a mini-batch"),
-        Column("optimises", "ahead of time"),
-    ]
-    rows = []
-    for row, system, found in _rows(artefact):
-        cells = [
-            Cell(row["expresses"]),
-            *(Cell(_word(found, kind)) for kind in RUN_HERE),
-            Cell(row["batches"]),
-            measured_cell(_share(artefact, system)),
-            Cell(row["optimises"]),
-        ]
-        rows.append((f"{row['way']}: {artefact.label(system)}", tuple(cells)))
-    return table_of_rows(artefact, "way to program", columns, rows)
+def evaluate(experiment: Experiment) -> pd.DataFrame:
+    """Compute a row per system: the words of its way, what runs here, and the measured share."""
+    ways = pd.DataFrame((experiment.declaration.table or {})["ways"])
+    found = ways.explode("systems", ignore_index=True).rename(columns={"systems": "system"})
+    systems = [find_system(experiment, name, "table.ways") for name in found.system]
+    kinds = [list_kinds(system, experiment.conf_dir) for system in systems]
+    for kind, name in RUN_HERE.items():
+        found[name] = ["yes" if kind in runs else "no" for runs in kinds]
+    shares = numbers(experiment.rows, ["system"], "construction_percent")
+    found = found.merge(shares, on="system", how="left", validate="1:1")
+    return found.fillna({"status": NOT_PLANNED})
 
 
-def rows_of(artefact: Artefact) -> Iterator[Row]:
-    """A row per system."""
-    for row, system, found in _rows(artefact):
-        words = {name: _word(found, kind) for kind, name in RUN_HERE.items()}
-        said = {key: row[key] for key in ("way", "expresses", "batches", "optimises")}
-        share = numbers_of(_share(artefact, system))
-        yield {"system": system, **said, **words, "quantity": SHARE, **share}
-
-
-def kinds_of(system: KnownSystem, conf_dir: Path) -> frozenset[str]:
-    """Kinds of instances of the models that a system runs; nothing of its framework is loaded."""
-    found = set()
-    for path in sorted((conf_dir / "model").glob("*.yaml")):
-        if system.runs(path.stem):
-            found.add(model_class(read_mapping(path, "model")["model"]).instance_kind)
-    return frozenset(found)
-
-
-def _rows(artefact: Artefact) -> Iterator[tuple[Mapping[str, Any], str, frozenset[str] | None]]:
-    """Every row of the YAML and system; None for one that conf/system has not."""
-    known = {system.name: system for system in read_systems(artefact.conf_dir)}
-    for row in artefact.presentation.show["rows"]:
-        for system in row["systems"]:
-            has = system in known
-            yield row, system, kinds_of(known[system], artefact.conf_dir) if has else None
-
-
-def _word(kinds: frozenset[str] | None, kind: str) -> str:
-    if kinds is None:
-        return EN_DASH
-    return YES if kind in kinds else NO
-
-
-def _share(artefact: Artefact, system: str) -> Measured:
-    return measure_of(find(artefact, system=system), SHARE, N_INSTANCES)
+def list_kinds(system: KnownSystem, conf_dir: Path) -> frozenset[str]:
+    """Return the kinds of instances of the models that a system runs, without its framework."""
+    files = (path for path in (conf_dir / "model").glob("*.yaml") if system.runs(path.stem))
+    modules = (read_mapping(path, "model")["model"] for path in files)
+    return frozenset(model_class(module).instance_kind for module in modules)

@@ -1,127 +1,184 @@
-"""The table of answers: a row for each workload of the headlines, all from their records."""
+"""Answers: each workload of the headlines with the engine, all baselines and the strategies."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from harness.planning.artefacts import Choices, PlannedTrial, plan_artefact
+from harness.errors import ConfigError
+from harness.planning.artefacts import Choices, PlannedTrial
 from harness.planning.compose import Composer
 from harness.planning.grid import EXPERIMENT, experiment_names
 from harness.planning.kinds import read_systems
-from plots.numbers.artefact import Artefact
-from plots.numbers.best_peer import peer_names
-from plots.numbers.gather import gather
-from plots.tables import answers, peers
-from tests.support.made_up_records import write_made_up_records
+from harness.values.places import CONF_DIR
+from plots.experiment import Experiment
+from plots.tables import answers
+from plots.tables.answers import (
+    arrange,
+    evaluate_answers,
+    evaluate_strategies,
+    list_unplanned,
+)
+from tests.support.experiments import build_tables, load_made_up, select_number
 
 HEADLINES = [name for name in experiment_names() if name.startswith("headline_")]
+LATTICE, TREES = "headline_lattice_lstm", "headline_tree_lstm_inference"
 
 
-def of_headlines(
+def load_headlines(
     choices: Choices, composer: Composer, speeds: dict[str, dict[str, float]]
-) -> Artefact:
-    """Artefact with records of some headlines; speeds: by headline and system, others 100."""
+) -> Experiment:
+    """Load records of some headlines; speeds: by headline and system, others 100."""
 
-    def change(trial: PlannedTrial, round_: int) -> dict[str, Any] | None:
+    def change(trial: PlannedTrial, _: int) -> dict[str, Any] | None:
         found = speeds.get(trial.settings[EXPERIMENT])
         return None if found is None else {"instances_per_s": found.get(trial.spec.system, 100.0)}
 
-    trials = plan_artefact("answers", choices, composer)
-    write_made_up_records(trials, choices, change)
-    return gather("answers", choices, trials)
-
-
-def by_workload(artefact: Artefact) -> dict[str, list[str]]:
-    return {row: [c.text for c in cells] for row, cells in answers.table_of(artefact).rows}
-
-
-def n_peers(artefact: Artefact, headline: str) -> str:
-    names = {
-        str(point.settings["system"])
-        for point in artefact.points
-        if point.settings[EXPERIMENT] == f"headline_{headline}"
-    }
-    return str(len(names & peer_names(artefact.conf_dir)))
+    return load_made_up("answers", choices, composer, change)
 
 
 @pytest.mark.slow
 def test_every_headline_answers_from_its_own_records(choices: Choices, composer: Composer) -> None:
-    chosen = {
-        "headline_tree_lstm_inference": {"vertex": 300.0, "dynet_depth": 150.0},
-        "headline_lattice_lstm": {"vertex": 90.0, "dynet": 180.0, "cavs_dynet": 900.0},
+    speeds = {
+        TREES: {"vertex": 300.0, "dynet_depth": 150.0},
+        LATTICE: {"vertex": 90.0, "dynet": 180.0, "cavs_dynet": 900.0},
     }
-    artefact = of_headlines(choices, composer, chosen)
-    rows = by_workload(artefact)
-    trees = next(cells for name, cells in rows.items() if name.startswith("Tree-LSTM inference"))
-    assert trees[2:] == [
-        "300",
-        "DyNet depth",
-        n_peers(artefact, "tree_lstm_inference"),
-        "150",
-        "2.00",
-    ]
-    lattices = next(cells for name, cells in rows.items() if name.startswith("Lattice-LSTM"))
-    assert lattices[2:] == [
-        "90.0",
-        "DyNet agenda",
-        n_peers(artefact, "lattice_lstm"),
-        "180",
-        "0.500",
-    ]
-    others = [cells[3] for name, cells in rows.items() if cells not in (trees, lattices)]
-    assert set(others) == {"not measured"}
+    experiment = load_headlines(choices, composer, speeds)
+    # Made-up systems share no package, as those of one framework do.
+    experiment = replace(experiment, systems=read_systems(CONF_DIR))
+    found = evaluate_answers(experiment)
+    trees = select_number(found, experiment=TREES, is_fastest_baseline=True)
+    lattices = select_number(found, experiment=LATTICE, is_fastest_baseline=True)
+    assert (trees.system, trees.value, trees.speedup) == ("dynet_depth", 150, 2)
+    assert (lattices.system, lattices.value, lattices.speedup) == ("dynet", 180, 0.5)
+    own = found[(found.experiment == TREES) & ~found.is_engine]
+    assert trees.n_baselines == len(own) == own.system.nunique()
+    assert set(own.framework) == {"DyNet", "PyTorch"}
+    assert trees.n_frameworks == 2 < trees.n_baselines
+    others = found[~found.experiment.isin(speeds)]
+    assert set(others.status) == {"not measured"}
+    assert set(others.n_baselines) == {0}
+    cells = arrange(found)
+    assert set(cells["engine (1/s)"][others.workload]) == {"not measured"}
+    assert set(cells["fastest baseline"][others.workload]) == {"\N{EN DASH}"}
+    assert cells.loc[trees.workload, "engine speedup"] == "2.00"
 
 
 @pytest.mark.slow
-def test_peers_without_a_trial_are_told_with_their_workload(
+def test_systems_are_ranked_and_a_strategy_is_no_baseline(
     choices: Choices, composer: Composer
 ) -> None:
-    artefact = of_headlines(choices, composer, {"headline_lattice_lstm": {"vertex": 90.0}})
-    (note,) = (n for n in answers.table_of(artefact).notes if n.startswith("Of: peers that"))
-    known = {one.name: one for one in read_systems(artefact.conf_dir)}
-    of_headline: dict[str, set[str]] = {}
-    for point in artefact.points:
-        of_headline.setdefault(str(point.settings[EXPERIMENT]), set()).add(
-            str(point.settings["system"])
-        )
-    left_out = peer_names(artefact.conf_dir) - of_headline["headline_tree_lstm_inference"]
-    runnable = {name for name in left_out if known[name].runs("tree_lstm")}
-    assert runnable
-    for name in runnable:
-        tasks = note.partition(f"{known[name].label} (")[2].partition(")")[0]
-        assert "Tree-LSTM inference" in tasks, name
+    speeds = {"vertex": 90.0, "dynet": 180.0, "torch_levels": 30.0, "cavs_dynet": 900.0}
+    experiment = load_headlines(choices, composer, {LATTICE: speeds})
+    found = evaluate_answers(experiment)
+    ranked = found[(found.experiment == LATTICE) & found.value.notna()]
+    assert list(ranked.value) == sorted(ranked.value, reverse=True)
+    assert ranked.system.iloc[0] == "dynet"
+    assert {"vertex", "dynet", "torch_levels"} <= set(ranked.system)
+    assert "cavs_dynet" not in set(ranked.system)
+    assert select_number(ranked, is_engine=True).speedup == 1
+    assert list(found.experiment.unique()) == HEADLINES
+    strategies = evaluate_strategies(experiment)
+    assert {experiment.kinds[name] for name in strategies.system} == {"strategy"}
+    assert not strategies.is_engine.any()
+    assert select_number(
+        strategies, experiment=LATTICE, system="cavs_dynet"
+    ).speedup == pytest.approx(0.1)
 
 
 @pytest.mark.slow
-def test_its_rows_are_what_the_headlines_say(choices: Choices, composer: Composer) -> None:
+def test_without_the_engine_no_baseline_is_the_fastest(
+    choices: Choices, composer: Composer
+) -> None:
+    def change(trial: PlannedTrial, _: int) -> dict[str, Any] | None:
+        return None if trial.spec.system == "vertex" else {"instances_per_s": 100.0}
+
+    found = evaluate_answers(load_made_up("answers", choices, composer, change))
+    assert not found.is_fastest_baseline.any()
+    assert set(found.speedup_status) == {"not measured"}
+    assert set(arrange(found)["engine speedup"]) == {"\N{EN DASH}"}
+
+
+@pytest.mark.slow
+def test_answers_are_what_the_headlines_show(choices: Choices, composer: Composer) -> None:
     """No headline is left out, and each workload has the ratio of its own table."""
     speeds = {name: {"vertex": 200.0 + k} for k, name in enumerate(HEADLINES)}
-    artefact = of_headlines(choices, composer, speeds)
-    rows = answers.rows_of(artefact)
+    found = evaluate_answers(load_headlines(choices, composer, speeds))
     for name in HEADLINES:
-        own = gather(name, choices, plan_artefact(name, choices, composer))
-        found = [row for row in rows if row["experiment"] == name]
-        engine = {row["value"] for row in found if row["system"] == "vertex"}
-        assert engine == {speeds[name]["vertex"]}
-        ratios = [best.ratio.summary for best in peers.best_peers_of(own).values() if best]
-        assert ratios
-        gains = [row["engine_over_it_value"] for row in found if row["is_best_peer"]]
-        assert gains == [ratio.median for ratio in ratios if ratio]
+        (table,) = (
+            table
+            for table in build_tables(load_headline(name, choices, composer, speeds[name]))
+            if table.stem.endswith("_systems")
+        )
+        own = found[found.experiment == name]
+        assert set(own[own.is_engine].value) == {speeds[name]["vertex"]}
+        shown = table.numbers
+        is_ratio = (shown.role == "best_baseline") & (shown.quantity == "instance_s over base")
+        best = own[own.is_fastest_baseline]
+        assert list(best.speedup) == list(shown[is_ratio].value)
+        assert list(best.system) == list(shown[is_ratio].system)
+
+
+def load_headline(
+    name: str, choices: Choices, composer: Composer, speeds: dict[str, float]
+) -> Experiment:
+    def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
+        return {"instances_per_s": speeds.get(trial.spec.system, 100.0)}
+
+    return load_made_up(name, choices, composer, change)
 
 
 @pytest.mark.slow
-def test_the_csv_ranks_all_that_was_measured(choices: Choices, composer: Composer) -> None:
-    name = "headline_lattice_lstm"
-    speeds = {name: {"vertex": 90.0, "dynet": 180.0, "torch_levels": 30.0, "cavs_dynet": 900.0}}
-    rows = answers.rows_of(of_headlines(choices, composer, speeds))
-    ranked = [row for row in rows if row["experiment"] == name and row["value"] is not None]
-    assert [row["value"] for row in ranked] == sorted(
-        (row["value"] for row in ranked), reverse=True
+def test_baselines_without_a_trial_are_in_the_csv(choices: Choices, composer: Composer) -> None:
+    experiment = load_headlines(choices, composer, {LATTICE: {"vertex": 90.0}})
+    listed = list_unplanned(experiment)
+    assert set(listed.status) == {"not planned"}
+    found = evaluate_answers(experiment)
+    pairs = set(zip(found.workload, found.system, strict=True))
+    assert not pairs & set(zip(listed.workload, listed.system, strict=True))
+    runnable = {one.name for one in experiment.systems if one.runs("tree_lstm")}
+    baselines = {name for name in runnable if experiment.kinds[name] == "framework"}
+    planned = set(found[found.experiment == TREES].system)
+    assert set(listed[listed.experiment == TREES].system) == baselines - planned
+    (table,) = build_tables(experiment)
+    assert (table.numbers.status == "not planned").sum() == len(listed) > 0
+
+
+def test_a_headline_without_settings_is_rejected(choices: Choices, composer: Composer) -> None:
+    name = "cavs_short_table1_tree_lstm"
+    experiment = load_made_up(name, choices, composer)
+    experiment = replace(experiment, rows=experiment.rows.assign(experiment=name))
+    with pytest.raises(ConfigError, match="a headline's table needs settings and throughput"):
+        evaluate_answers(experiment)
+
+
+def build_answer(label: str, framework: str, value: float, warnings: str = "") -> dict[str, Any]:
+    ok = {"status": "ok", "speedup_status": "ok", "speedup_warnings": ""}
+    speedups = dict.fromkeys(["speedup", "speedup_low", "speedup_high"], 100 / value)
+    keys = {"workload": "trees", "hidden_size": 64, "batch_size": 8, "system": label.lower()}
+    is_engine = framework == "Engine"
+    own = {"label": label, "framework": framework, "is_engine": is_engine, "warnings": warnings}
+    return {**keys, **own, "value": value, **ok, **speedups}
+
+
+@pytest.mark.parametrize("doubted", ["Engine", "JAX"])
+def test_frameworks_are_counted_and_a_speed_with_warnings_has_a_dagger(
+    doubted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    systems = {"Engine": "Engine", "JAX": "JAX", "Levels": "PyTorch", "Eager": "PyTorch"}
+    speeds = dict(zip(systems, (100.0, 50.0, 25.0, 20.0), strict=True))
+    compared = pd.DataFrame(
+        build_answer(label, framework, speeds[label], "drift" * (label == doubted))
+        for label, framework in systems.items()
     )
-    assert (ranked[0]["system"], ranked[0]["is_best_peer"]) == ("dynet", True)
-    assert {"vertex", "dynet", "torch_levels"} <= {row["system"] for row in ranked}
-    assert "cavs_dynet" not in {row["system"] for row in ranked}, "a strategy is no peer"
-    (engine,) = (row for row in ranked if row["system"] == "vertex")
-    assert engine["engine_over_it_value"] == 1
+    monkeypatch.setattr(answers, "compare_with_engine", lambda *_: compared)
+    found = evaluate_answers(None)  # type: ignore[arg-type]
+    assert set(found.n_baselines) == {3}
+    assert set(found.n_frameworks) == {2}
+    cells = arrange(found).loc["trees"]
+    shown = (cells["engine (1/s)"], cells["baseline (1/s)"], cells["engine speedup"])
+    daggers = {"Engine": ("100\N{DAGGER}", "50.0"), "JAX": ("100", "50.0\N{DAGGER}")}
+    assert shown == (*daggers[doubted], "2.00 (2.00 to 2.00)")

@@ -1,170 +1,242 @@
-"""Tables and figures of batch counts: what they print is what the rows say."""
+"""Tables of batch counts and of policies: numbers, statuses and what notes say of them."""
 
 from __future__ import annotations
 
-import csv
 import json
 import statistics
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 
-from harness.errors import ConfigError, RecordError
-from harness.planning.artefacts import Choices, choices_from, plan_artefact, plan_counts
-from harness.planning.compose import Composer
-from harness.planning.grid import SCALES, experiment_names
-from harness.records.count_row import CountRow, parse_count
-from harness.values.places import CONF_DIR
-from plots.drawing.style import use_style
-from plots.figures import batches as figure_of_batches
-from plots.figures import counts as figure_of_counts
-from plots.figures import states as figure_of_states
-from plots.numbers.artefact import Artefact
-from plots.numbers.gather import gather
-from plots.numbers.presentation import read_presentation
-from plots.numbers.published_rows import read_published_rows
-from plots.tables import counts as table_of_counts
-from plots.tables import generalisation as table_of_generalisation
-from plots.tables import learning as table_of_learning
-from plots.tables import policies as table_of_policies
-from plots.tables import ratios as table_of_ratios
-from plots.words.count_cells import cell_over_seeds
-from plots.words.notes import subtitle_of, title_of
-from tests.support.made_up_counts import (
-    Change,
-    failed_row,
-    write_made_up_counts,
-    write_real_counts,
+from harness.planning.artefacts import (
+    Choices,
+    PlannedTrial,
+    choices_from,
+    plan_artefact,
+    plan_counts,
 )
+from harness.planning.compose import Composer
+from harness.planning.grid import SCALES, expand, experiment_names
+from harness.values.places import CONF_DIR
+from plots.experiment import Experiment, load_experiment
+from plots.published import read_published
+from plots.tables.cells import Table
+from plots.write import build_sheet
+from tests.support.experiments import build_tables, load_made_up, select_number
+from tests.support.made_up_counts import failed_row, write_made_up_counts
 
+Row = dict[str, Any]
 COUNTED = [name for name in experiment_names() if "counts:" in (
     CONF_DIR / f"experiment/{name}.yaml"
 ).read_text()]  # fmt: skip
+TABLES = (
+    *("edbatch_fig9_counts", "edbatch_generalisation", "edbatch_learning"),
+    *("policies_batch_counts", "policies_ratios", "policies_sequences"),
+)
+OF_RELEASED_GRAPH = tuple(name for name in TABLES if name[:10] not in ("policies_b", "policies_s"))
+TIMED = ("policies_timed_vertices", "policies_timed_operators")
+LATTICE = {"model": "lattice_lstm", "mode": "train"}
+REASON = "not done within limits.time_s=600"
+OTHER_GRAPH = "machine.json was learned on other types"
 
 
-@pytest.fixture
-def choices(tmp_path: Path) -> Choices:
-    config = {"scale": "smoke", "device": "cpu", "data_root": "none", "results_dir": tmp_path}
-    return choices_from(config, {})
+def fail(row: Row, **wanted: object) -> Row:
+    """Fail the counts with these settings."""
+    is_wanted = all(row[key] == value for key, value in wanted.items())
+    return failed_row(row, "timeout", REASON) if is_wanted else row
 
 
-def counted(
-    name: str, choices: Choices, *, missing: bool = False, change: Change = lambda row: row
-) -> Artefact:
-    """An artefact with made-up counts, or with none."""
-    sweeps = plan_counts(name, choices)
-    if not missing:
-        write_made_up_counts(sweeps, choices.results_dir, change)
-    return gather(name, choices, plan_artefact(name, choices, Composer()), sweeps)
+def lack_released_graph(row: Row) -> Row:
+    """Make a saved policy that does not know the types of the released graph."""
+    if row["policy"] != "fsm_sort":
+        return row
+    kept = {key: value for key, value in row.items() if not key.endswith("_ed")}
+    graph = {key: row[key] for key in ("n_nodes_ed", "lower_bound_ed", "n_unbatchable_ed")}
+    return kept | graph | {"n_batches_ed": None, "reason_ed": OTHER_GRAPH}
 
 
-def test_counts_stand_above_the_simulation(choices: Choices) -> None:
-    artefact = counted("edbatch_fig9_counts", choices)
-    published = read_published_rows("simulated_batch_counts")
-    table = table_of_counts.table_of(artefact, published)
-    labels = [column.label for column in table.columns]
-    headers = [header for header, _ in table.rows]
-    place = headers.index("Lattice-LSTM, B = 32")
+def load_counted(
+    name: str, choices: Choices, change: Callable[[Row], Row] = lambda row: row
+) -> Experiment:
+    """Return an experiment with made-up counts, each of which `change` may replace."""
+    write_made_up_counts(plan_counts(name, choices), choices.results_dir, change)
+    return load_planned(name, choices)
+
+
+def load_planned(name: str, choices: Choices) -> Experiment:
+    """Return an experiment with the counts that are there."""
+    trials = plan_artefact(name, choices, Composer(choices.conf_dir))
+    return load_experiment(name, choices, trials, plan_counts(name, choices))
+
+
+def build_table(experiment: Experiment) -> Table:
+    """Return the only table."""
+    (table,) = build_tables(experiment)
+    return table
+
+
+def read_counts(choices: Choices, name: str, **wanted: object) -> list[Row]:
+    """Return the stored counts with these values, each once."""
+    paths = [sweep.path(choices.results_dir) for sweep in plan_counts(name, choices)]
+    rows = [row for path in paths for row in json.loads(path.read_text(encoding="utf-8"))]
+    found = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+    return list({row["count_id"]: row for row in found}.values())
+
+
+def test_a_policy_has_its_batches_and_the_graph_its_bound(choices: Choices) -> None:
+    name = "policies_batch_counts"
+    numbers = build_table(load_counted(name, choices)).numbers
+    point = {"model": "tree_fc", "granularity": "operator"}
+    (row,) = read_counts(choices, name, **point, policy="agenda")
+    assert select_number(numbers, **point, policy="agenda").value == row["n_batches"]
+    assert select_number(numbers, **point, role="lower_bound").value == row["lower_bound"]
+    assert set(numbers.status) == {"ok"}
+
+
+def test_a_learned_policy_has_the_range_of_its_seeds(choices: Choices) -> None:
+    name, choices = "policies_batch_counts", replace(choices, scale="medium")
+    numbers = build_table(load_counted(name, choices)).numbers
+    point = {"model": "tree_fc", "granularity": "vertex", "policy": "fsm_max"}
+    values = [row["n_batches"] for row in read_counts(choices, name, **point)]
+    number = select_number(numbers, **point)
+    assert number.n_seeds == len(values) == 5
+    assert (number.value, number.low, number.high) == (
+        statistics.median(values), min(values), max(values),
+    )  # fmt: skip
+
+
+def test_counts_of_the_released_graph_and_their_simulation(choices: Choices) -> None:
+    name = "edbatch_fig9_counts"
+    numbers = build_table(load_counted(name, choices)).numbers
+    point = {"model": "lattice_lstm", "batch_size": 32}
+    (row,) = read_counts(choices, name, **point, policy="agenda")
     ours, theirs = (
-        dict(zip(labels, map(str, table.rows[place + i][1]), strict=True)) for i in (0, 1)
+        partial(select_number, numbers[numbers.setting == setting], **point)
+        for setting in ("counted", "independent simulation")
     )
-    row = artefact.count(model="lattice_lstm", batch_size=32, policy="agenda")
-    assert row is not None
-    assert ours["agenda"] == f"{row.n_batches_ed} ({row.n_batches_ed - 3})"
-    assert ours["parameters"] == "3"
-    assert (theirs["agenda"], theirs["bound"], theirs["nodes"]) == ("1302", "516", "11625")
-    assert headers[place + 1] == "independent simulation"
-    assert "synthetic lattices, sentence pairs, sentences and trees" in title_of(artefact)
-    assert "Made-up CPU" in subtitle_of(artefact)
+    assert ours(policy="agenda").value == row["n_batches_ed"]
+    assert ours(policy="parameters").value == 3
+    assert ours(policy="lower bound").value == row["lower_bound_ed"]
+    assert theirs(policy="agenda").value == 1302
+    assert theirs(policy="lower bound").value == 516
+    assert theirs(policy="nodes").value == 11625
 
 
-def test_the_simulation_never_has_fewer_batches_than_its_bound() -> None:
-    published = read_published_rows("simulated_batch_counts")
-    for name, values in published.rows.items():
-        row = dict(zip(published.columns, values, strict=True))
-        bound = row["lower_bound"]
-        counts = [v for k, v in row.items() if k not in ("n_nodes", "lower_bound")]
-        assert bound is not None
-        assert all(value is None or value >= bound for value in counts), name
+def test_a_simulation_has_no_fewer_batches_than_its_bound() -> None:
+    found = read_published("simulated_batch_counts")
+    bounds = found[found.quantity == "lower_bound"][["model", "batch_size", "value"]]
+    batches = found[found.quantity == "n_batches"]
+    both = batches.merge(bounds, on=["model", "batch_size"], validate="m:1")
+    assert len(both) == len(batches) > 0
+    assert (both.value_x >= both.value_y).all()
 
 
 def test_ratios_and_their_mean(choices: Choices) -> None:
-    artefact = counted("policies_ratios", choices)
-    table = table_of_ratios.table_of(artefact)
-    rows = {header: [str(cell) for cell in cells] for header, cells in table.rows}
-    place = [column.label for column in table.columns].index("agenda")
-    found = [artefact.count(model="lattice_gru", batch_size=b, policy="agenda") for b in (8, 32)]
-    ratios = [row.n_batches_ed / row.lower_bound_ed for row in found if row is not None]
-    assert rows["Lattice-GRU, train, B = 8"][place] == f"{ratios[0]:.2f}"
-    assert rows["Lattice-GRU, mean"][place] == f"{sum(ratios) / 2:.3f}"
+    name = "policies_ratios"
+    numbers = build_table(load_counted(name, choices)).numbers
+    agenda = {"model": "lattice_gru", "policy": "agenda"}
+    rows = read_counts(choices, name, **agenda)
+    ratios = {row["batch_size"]: row["n_batches_ed"] / row["lower_bound_ed"] for row in rows}
+    for size, ratio in ratios.items():
+        assert select_number(numbers, **agenda, batch_size=size).value == pytest.approx(ratio)
+    mean = select_number(numbers, **agenda, role="mean").value
+    assert mean == pytest.approx(statistics.fmean(ratios.values()))
+    assert "depth" not in set(numbers.policy), "counted for another experiment"
 
 
 def test_a_file_too_small_for_a_mini_batch_has_no_row_for_it(choices: Choices) -> None:
-    table = table_of_ratios.table_of(counted("policies_ratios", replace(choices, scale="paper")))
-    headers = [header for header, _ in table.rows]
-    assert "Lattice-LSTM, test, B = 128" in headers
-    assert "Lattice-LSTM, dev, B = 128" not in headers  # it has 113
-    assert "missing" not in {str(cell) for _, cells in table.rows for cell in cells}
+    choices = replace(choices, scale="paper")
+    numbers = build_table(load_counted("policies_ratios", choices)).numbers
+    rows = numbers[(numbers.model == "lattice_lstm") & (numbers.batch_size == 128)]
+    assert set(rows["split"]) == {"train", "test"}  # dev has 113
+    assert set(numbers.status) == {"ok"}
 
 
-def test_learning_shows_the_largest_mini_batch_and_the_paper(choices: Choices) -> None:
-    artefact = counted("edbatch_learning", choices)
-    table = table_of_learning.table_of(artefact, read_published_rows("edbatch_learning"))
-    rows = dict(table.rows)
-    assert table.columns[0].group == "fsm_sort, B = 32"
-    assert [str(cell) for cell in rows["Lattice-LSTM"][1:3]] == ["0.500", "50"]
-    assert [str(cell) for cell in rows["Lattice-LSTM"][-2:]] == ["21.733", "1000"]
-    assert any("variant released, fallback last" in note for note in table.notes)
-    assert any(note.endswith("at most 1000 trials, seeds 0, 1, 2, 3, 4.") for note in table.notes)
-    assert any("NVIDIA V100" in note for note in table.notes)
+def test_learning_shows_the_largest_mini_batch_next_to_the_paper(choices: Choices) -> None:
+    table = build_table(load_counted("edbatch_learning", choices))
+    ours = table.numbers[table.numbers.setting == "fsm_sort, batch size 32"]
+    lattice = partial(select_number, model="lattice_lstm")
+    assert lattice(ours, quantity="learn_s").value == 0.5
+    assert lattice(ours, quantity="n_tried").value == 50
+    theirs = table.numbers[table.numbers.role == "published"]
+    assert lattice(theirs, quantity="learn_s").value == 21.733
+    assert set(table.numbers.setting) == {"fsm_sort, batch size 32", "paper"}
+    (note,) = (note for note in table.notes if note.startswith("fsm_sort: Q-learning"))
+    assert note.endswith("fallback last, at most 1000 trials, seeds 0, 1, 2, 3, 4.")
 
 
-def test_generalisation_tells_unseen_states_of_learned_policies_only(choices: Choices) -> None:
-    table = table_of_generalisation.table_of(counted("edbatch_generalisation", choices))
-    unseen = [c.label for c in table.columns if "unseen" in c.group]
-    assert unseen == ["fsm_sort"]
-    assert {str(cells[-1]) for _, cells in table.rows} == {"12.50"}
+def test_only_learned_policies_have_unseen_states(choices: Choices) -> None:
+    numbers = build_table(load_counted("edbatch_generalisation", choices)).numbers
+    unseen = numbers[numbers.quantity == "following_unseen_percent"]
+    assert set(unseen.policy) == {"fsm_sort"}
+    assert set(unseen.value) == {12.5}
+    following = numbers[numbers.quantity == "following_over_bound"]
+    (row,) = read_counts(choices, "edbatch_generalisation", model="mv_rnn", policy="agenda")
+    number = select_number(following, model="mv_rnn", policy="agenda")
+    assert number.value == row["following_ed"]["ratio"]
 
 
-def test_learned_policies_show_the_spread_over_their_seeds(choices: Choices) -> None:
-    artefact = counted("policies_batch_counts", replace(choices, scale="medium"))
-    table = table_of_policies.table_of(artefact)
-    found = artefact.counts_with(
-        model="tree_fc", granularity="vertex", batch_size=16, policy="fsm_max"
+@pytest.mark.parametrize("name", TABLES)
+def test_a_failed_count_has_its_status_and_one_note(name: str, choices: Choices) -> None:
+    model = "bilstm" if name == "policies_sequences" else "lattice_gru"
+    slow = partial(fail, policy="fsm_sort", model=model)
+    table = build_table(load_counted(name, choices, slow))
+    failed = table.numbers[~table.numbers.status.isin(["ok", "published"])]
+    assert set(failed.status) == {"timeout"}
+    assert set(failed.model) == {model}
+    assert "policy" not in failed or set(failed.policy) == {"fsm_sort"}
+    assert failed.value.isna().all()
+    assert table.notes.count(f"fsm_sort: timeout: {REASON}") == 1
+
+
+@pytest.mark.parametrize("name", OF_RELEASED_GRAPH)
+def test_a_policy_without_the_released_graph_is_unsupported(name: str, choices: Choices) -> None:
+    table = build_table(load_counted(name, choices, lack_released_graph))
+    assert "unsupported" in set(table.numbers.status)
+    assert f"fsm_sort: unsupported: {OTHER_GRAPH}" in table.notes
+
+
+def test_the_plain_graph_says_nothing_of_the_released_one(choices: Choices) -> None:
+    table = build_table(load_counted("policies_batch_counts", choices, lack_released_graph))
+    assert set(table.numbers.status) == {"ok"}
+    assert not any(OTHER_GRAPH in note for note in table.notes)
+
+
+def test_facts_of_the_graph_remain_if_the_first_policy_failed(choices: Choices) -> None:
+    experiment = load_counted("edbatch_fig9_counts", choices, partial(fail, policy="depth"))
+    numbers = build_table(experiment).numbers
+    counted = numbers[numbers.setting == "counted"]
+    assert set(counted[counted.policy == "depth"].status) == {"timeout"}
+    assert set(counted[counted.role == "lower_bound"].status) == {"ok"}
+
+
+def test_counts_that_are_not_there_are_not_measured(choices: Choices) -> None:
+    numbers = build_table(load_planned("edbatch_fig9_counts", choices)).numbers
+    assert set(numbers[numbers.setting == "counted"].status) == {"not measured"}
+
+
+def test_seeds_that_were_not_counted_are_left_out(choices: Choices) -> None:
+    name = "policies_batch_counts"
+    load_counted(name, choices)
+    first, second = plan_counts(name, choices)  # seed 0 and all other policies; seed 1
+    second.path(choices.results_dir).unlink()
+    numbers = build_table(load_planned(name, choices)).numbers
+    assert set(numbers.status) == {"ok"}
+    first.path(choices.results_dir).unlink()
+    numbers = build_table(load_planned(name, choices)).numbers
+    assert set(numbers.status) == {"not measured"}
+
+
+def test_the_sheet_counts_statuses(choices: Choices) -> None:
+    experiment = load_counted(
+        "policies_ratios", choices, partial(fail, policy="fsm_sort", model="lattice_gru")
     )
-    n_batches = sorted(row.n_batches for row in found if isinstance(row, CountRow))
-    assert len(n_batches) == 5
-    low, _, middle, _, high = n_batches
-    assert low < high
-    rows = dict(table.rows)
-    assert rows["fsm_max"][0].text == f"{middle} [{low} to {high}]"
-    assert rows["agenda"][0].text.isdecimal()
-
-
-def test_a_seed_without_a_number_leaves_the_cell_without_one(choices: Choices) -> None:
-    artefact = counted("policies_batch_counts", choices)
-    good, *others = artefact.counts_with(
-        model="tree_fc", granularity="vertex", batch_size=4, policy="fsm_max"
-    )
-    assert isinstance(good, CountRow)
-    failed = parse_count(json.dumps(failed_row(good.to_dict(), "timeout", "made up")).encode())
-    assert cell_over_seeds([good, *others], lambda row: row.n_batches).text[0].isdecimal()
-    assert cell_over_seeds([good, failed], lambda row: row.n_batches).text == "timeout"
-    assert cell_over_seeds([], lambda row: row.n_batches).text == "missing"
-    assert cell_over_seeds([good, *others], lambda row: None).text == "\N{EN DASH}"
-
-
-def test_policies_end_with_the_bound(choices: Choices) -> None:
-    table = table_of_policies.table_of(counted("policies_batch_counts", choices))
-    assert table.rows[-1][0] == "lower bound"
-    assert [group for group, _ in table.groups] == [
-        "batches, vertex granularity, B = 4",
-        "batches, operator granularity, B = 4",
-    ]
-    assert "batches" in table.title
-    (learned,) = (note for note in table.notes if note.startswith("fsm_"))
-    assert "at most 1000 trials" in learned
+    assert build_sheet(experiment, [], [])["statuses"]["timeout"] == 2 * 5, "batch sizes and seeds"
 
 
 def test_learning_has_all_its_trials_at_every_scale(choices: Choices) -> None:
@@ -174,101 +246,124 @@ def test_learning_has_all_its_trials_at_every_scale(choices: Choices) -> None:
                 assert "learning.trials" not in sweep.settings, name
 
 
-@pytest.mark.parametrize(
-    ("name", "has_dash"), [("policies_batch_counts", False), ("edbatch_learning", True)]
-)
-def test_a_dash_is_explained_where_there_is_one(
-    name: str, has_dash: bool, choices: Choices
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", TIMED)
+def test_only_the_policy_differs_within_a_model_and_a_mode(name: str, scale: str) -> None:
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for settings in expand(name, scale).settings:
+        groups.setdefault((settings["model"], settings["mode"]), []).append(dict(settings))
+    for group in groups.values():
+        policies = {settings.pop("policy") for settings in group}
+        assert "critical_share" in policies, "the base"
+        assert len(policies) > 1
+        seedless = [{k: v for k, v in one.items() if k != "learning.seed"} for one in group]
+        assert all(settings == seedless[0] for settings in seedless)
+        assert seedless[0]["system"] == "vertex"
+
+
+def test_policies_are_compared_with_the_base_of_their_model(
+    choices: Choices, composer: Composer
 ) -> None:
-    artefact = counted(name, choices)
-    if has_dash:
-        published = read_published_rows(artefact.presentation.show["published"])
-        none = {model: (None,) * len(published.columns) for model in published.rows}
-        table = table_of_learning.table_of(artefact, replace(published, rows=none))
-    else:
-        table = table_of_policies.table_of(artefact)
-    assert any("not part of this scale" in note for note in table.footnotes) == has_dash
+    def change(trial: PlannedTrial, _round: int) -> Row:
+        settings = trial.settings
+        slow = {"agenda": 2.0, "critical_share": 1.0}.get(settings["policy"], 4.0)
+        slow += settings.get("learning.seed", 0)
+        seconds, phases = 0.010 * slow, {"construct": 0.001, "schedule": 0.002, "forward": 0.004}
+        counts = {"n_batches": 10.0 * slow, "lower_bound": 10.0}
+        return {"samples_s": (seconds,) * 12, "phases_s": phases, **counts}
+
+    choices = replace(choices, scale="medium")
+    experiment = load_made_up("policies_timed_vertices", choices, composer, change)
+    numbers = build_table(experiment).numbers
+    lattice = partial(select_number, numbers, **LATTICE)
+    seconds = numbers[numbers.quantity == "mini_batch_ms"]
+    ratios = numbers[numbers.quantity == "mini_batch_ms over base"]
+    assert lattice(policy="agenda", quantity="schedule_ms").value == 2.0
+    assert lattice(policy="agenda", quantity="over_bound").value == 2.0
+    assert select_number(ratios, **LATTICE, policy="agenda").value == pytest.approx(2.0)
+    assert select_number(ratios, **LATTICE, policy="critical_share").value == 1.0
+    learned = select_number(seconds, **LATTICE, policy="fsm_sort")
+    assert learned.n_seeds == 5
+    assert [learned.value, learned.low, learned.high] == pytest.approx([60, 40, 80])
+    parser = numbers[(numbers.model == "parser") & (numbers["mode"] == "infer")]
+    assert parser.empty, "not planned at this scale"
 
 
-def test_missing_counts_are_called_missing(choices: Choices) -> None:
-    artefact = counted("edbatch_fig9_counts", choices, missing=True)
-    table = table_of_counts.table_of(artefact, read_published_rows("simulated_batch_counts"))
-    assert {str(cell) for cell in table.rows[0][1]} == {"missing"}
-    use_style()
-    figure_of_counts.make(counted("edbatch_fig9", choices, missing=True), choices.results_dir)
-    assert (choices.results_dir / "figures/edbatch_fig9.png").exists()
+def change_cells(trial: PlannedTrial, _round: int) -> Row:
+    """Make the PQ layout half as slow, with a third of the copies."""
+    is_pq = "pq" in trial.settings["system"]
+    return {
+        "phases_s": {"forward": 1e-3 if is_pq else 2e-3},
+        "n_copies": 2.0 if is_pq else 6.0,
+        "bytes_copied": 1024.0 if is_pq else 4096.0,
+        "compile_s": 0.25,
+    }
 
 
-@pytest.mark.slow
-def test_bars_are_the_counts(choices: Choices) -> None:
-    use_style()
-    artefact = counted("edbatch_fig9", choices)
-    figure = figure_of_counts.draw_counts(artefact)
-    panel = next(
-        axes for axes in figure.axes if axes.get_title(loc="left").startswith("Lattice-LSTM")
-    )
-    shown = [text.get_text() for text in panel.texts]
-    families = artefact.presentation.show["families"]
-    policies = [policy for group in families.values() for policy in group]
-    found = [artefact.counts_with(model="lattice_lstm", batch_size=32, policy=p) for p in policies]
-    counts = [[row.n_batches_ed for row in rows if isinstance(row, CountRow)] for rows in found]
-    assert [len(one) for one in counts].count(5) == 3, "of learned policies a count for each seed"
-    assert shown == [str(statistics.median(n for n in one if n is not None)) for one in counts]
-    figure_of_counts.make(artefact, choices.results_dir)
-    with (choices.results_dir / "figures/edbatch_fig9.csv").open(newline="") as file:
-        assert len(list(csv.DictReader(file))) == 8 * sum(map(len, counts))
+def test_ratios_of_the_paper_follow_from_its_kernels_and_kb() -> None:
+    found = read_published("edbatch_table2").set_index(["model.options.cell", "quantity", "system"])
+    values = found.value.unstack()  # noqa: PD010
+    ratios = (values["DyNet"] / values["PQ tree"]).round(2)
+    assert (ratios["gru", "n_copies"], ratios["gru", "copied_kb"]) == (3.0, 47.57)
+    assert (ratios["mv", "n_copies"], ratios["mv", "copied_kb"]) == (1.0, 1.0)
+    assert ratios["tree_lstm_leaf", "copied_kb"] == 66.0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["edbatch_fig1", "edbatch_fig1_lattice"])
-def test_a_picture_has_the_batches_that_were_counted(name: str, choices: Choices) -> None:
-    sweeps = plan_counts(name, choices)
-    write_real_counts(sweeps, choices.results_dir)
-    artefact = gather(name, choices, (), sweeps)
-    figure_of_batches.make(artefact, choices.results_dir)
-    with (choices.results_dir / f"figures/{name}.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    for count in artefact.counts:
-        batches = [int(row["batch"]) for row in rows if row["policy"] == count.policy]
-        assert len(batches) == count.n_vertices <= 50
-        assert set(batches) == set(range(1, count.n_batches + 1))
-    best = min(artefact.counts, key=lambda row: row.n_batches)
-    depth = artefact.count(policy="depth")
-    assert depth is not None
-    assert best.n_batches < depth.n_batches
+def test_single_cells_run_on_the_cpu_whatever_the_device(
+    conf_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.planning.admit.has_cuda_device", lambda: True)
+    choices = choices_from({"scale": "paper", "device": "cuda", "conf_dir": conf_dir}, {})
+    composer = Composer(conf_dir)
+    for name, device in (("edbatch_table2", "cpu"), ("edbatch_fig8", "cuda")):
+        assert {t.spec.device for t in plan_artefact(name, choices, composer)} == {device}
 
 
-def test_a_picture_of_outdated_counts_is_refused(choices: Choices) -> None:
-    artefact = counted("edbatch_fig1", choices)  # made up
-    with pytest.raises(RecordError, match="delete its file and count again"):
-        figure_of_batches.make(artefact, choices.results_dir)
+def build_cells(name: str, choices: Choices, composer: Composer) -> pd.DataFrame:
+    """Return the numbers of a table of single cells."""
+    return build_table(load_made_up(name, choices, composer, change_cells)).numbers
 
 
-@pytest.mark.slow
-def test_a_state_machine_is_drawn_with_its_transitions(choices: Choices) -> None:
-    sweeps = plan_counts("edbatch_fig2", choices)
-    write_real_counts(sweeps, choices.results_dir)
-    artefact = gather("edbatch_fig2", choices, (), sweeps)
-    figure_of_states.make(artefact, choices.results_dir)
-    with (choices.results_dir / "figures/edbatch_fig2.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert sum(int(row["n_times"]) for row in rows) == artefact.counts[0].n_batches
-    assert rows[0]["takes"] == "start"
+def test_layouts_of_cells_next_to_the_paper(choices: Choices, composer: Composer) -> None:
+    numbers = build_cells("edbatch_table2", choices, composer)
+    gru = numbers[numbers["model.options.cell"] == "gru"]
+    ours, theirs = gru[gru.role != "published"], gru[gru.role == "published"]
+    dynet = partial(select_number, ours, system="subgraph_dynet")
+    assert dynet(quantity="forward_ms").value == 2.0
+    assert dynet(quantity="forward_ms over base").value == 2.0
+    assert dynet(quantity="n_copies over base").value == 3.0
+    assert dynet(quantity="copied_kb").value == 4.0
+    assert "subgraph_pq" not in set(ours[ours.quantity == "forward_ms over base"].system)
+    assert select_number(theirs, quantity="forward_ms over base").value == 1.54
+    assert set(theirs[theirs.quantity == "copied_kb"].value) == {666, 14}
 
 
-@pytest.mark.parametrize("name", COUNTED)
-def test_shown_policies_are_counted(name: str, choices: Choices) -> None:
-    show = read_presentation(name, CONF_DIR).show
-    families = show.get("families", {})
-    shown = [*show.get("policies", ()), *(p for group in families.values() for p in group)]
-    counted_at_smoke = {v for s in plan_counts(name, choices) for v in s.values("policy")}
-    assert set(shown) <= counted_at_smoke
+def test_time_of_a_layout_next_to_the_paper(choices: Choices, composer: Composer) -> None:
+    numbers = build_cells("edbatch_layout_time", choices, composer)
+    lstm = numbers[numbers["model.options.cell"] == "lstm"]
+    assert select_number(lstm, role="").value == 250.0
+    assert select_number(lstm, role="published").value == 12.95
 
 
-def test_published_rows_of_the_wrong_length_are_named(tmp_path: Path) -> None:
-    words = "paper: a\nwhere: b\nshort: c\nhardware: d\n"
-    (tmp_path / "one.yaml").write_text(words + "columns: [x, y]\nrows: {gru: [1]}\n")
-    with pytest.raises(ConfigError, match="row gru has 1 numbers for 2"):
-        read_published_rows("one", tmp_path)
-    with pytest.raises(ConfigError, match="choose one of: one"):
-        read_published_rows("two", tmp_path)
+def test_each_combination_of_switches_has_its_numbers(choices: Choices, composer: Composer) -> None:
+    numbers = build_cells("edbatch_table2_switches", choices, composer)
+    latency = numbers[numbers.quantity == "forward_ms"].set_index("system").value
+    assert len(latency) == 6
+    assert latency["subgraph_pq_run_time"] == 1.0
+    assert latency["subgraph_dynet_pre_gather"] == 2.0
+
+
+def test_a_mean_over_a_row_without_a_number_has_its_status(choices: Choices) -> None:
+    point = {"model": "lattice_gru", "policy": "agenda"}
+    name = "policies_ratios"
+    complete = build_table(load_counted(name, choices)).numbers
+    *_, last = complete[(complete.role != "mean") & (complete.model == "lattice_gru")].batch_size
+    change = partial(fail, **point, batch_size=int(last))
+    numbers = build_table(load_counted(name, choices, change)).numbers
+    own = numbers[(numbers.model == point["model"]) & (numbers.policy == point["policy"])]
+    assert list(own[own.role != "mean"].status) == ["ok", "timeout"]
+    mean = select_number(own, role="mean")
+    assert mean.status == "timeout"
+    assert pd.isna(mean.value)
+    other = select_number(numbers, model="lattice_gru", policy="fsm_sort", role="mean")
+    assert other.status == "ok"

@@ -1,4 +1,4 @@
-"""Records drawn on another machine: what is drawn follows from the records alone."""
+"""Records drawn on another machine: the records alone decide what is drawn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import harness.planning.admit
-import plots.numbers.drawable
+import plots.drawable
 from harness.commands import draw
 from harness.errors import RecordError
 from harness.planning.artefacts import Choices, PlannedTrial, choices_from, plan_artefact
@@ -21,25 +21,25 @@ from harness.records.count_row import AnyCount
 from harness.records.packed import RECORDS, pack_records
 from harness.records.record import Record, trial_of
 from harness.records.stored import COUNTS, pack_counts
-from plots.numbers.drawable import Drawable, drawable
-from plots.numbers.gather import gather
-from plots.numbers.sources import Elsewhere
-from plots.words.notes import title_of
-from plots.writing.artefact import draw_artefact
+from plots.captions import build_title
+from plots.draw import draw_experiment
+from plots.drawable import Drawable, Elsewhere, select_drawable
+from plots.experiment import load_experiment
+from tests.support.experiments import FIGURE, TABLE, read_rows
 from tests.support.made_up_counts import LEARNING
 from tests.support.made_up_records import conf_with_made_up_systems, made_up_record
 from tests.support.plain_records import plain_count, plain_record
 
-pytestmark = pytest.mark.slow  # whole artefacts are drawn
+pytestmark = pytest.mark.slow  # whole experiments are drawn
 
-FIGURE, TABLE, GRAPH = "cavs_fig8d", "cavs_table1_tree_lstm", "edbatch_fig1"
+GRAPH = "edbatch_fig1"
 KEPT = (".csv", ".md")
 OF_GRAPH = {"depth": None, "agenda": None, "fsm_sort": LEARNING, "critical_share": None}
 
 
 @pytest.fixture(scope="module")
 def conf_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three artefacts, of systems that exist in name only."""
+    """Three experiments, of systems that exist in name only."""
     folder = conf_with_made_up_systems(tmp_path_factory.mktemp("made_up"))
     for path in (folder / "experiment").iterdir():
         if path.stem not in (FIGURE, TABLE, GRAPH):
@@ -54,7 +54,7 @@ def composer(conf_dir: Path) -> Composer:
 
 @pytest.fixture(autouse=True)
 def _blind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever looks at this machine fails; pictures are files without content."""
+    """Nothing may depend on this machine; pictures are files without content."""
 
     def look() -> bool:
         raise AssertionError("the machine that draws was looked at")
@@ -66,7 +66,7 @@ def _blind(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def measured(conf_dir: Path, composer: Composer, tmp_path: Path) -> Callable[..., list[Record]]:
-    """Makes up records of artefacts as measured elsewhere."""
+    """Makes up records of experiments as measured elsewhere."""
 
     def measure(*names: str, datasets: tuple[str, ...] = ("sst",), **said: Any) -> list[Record]:
         config = {"scale": "smoke", "device": "cpu", "conf_dir": conf_dir} | said
@@ -78,7 +78,7 @@ def measured(conf_dir: Path, composer: Composer, tmp_path: Path) -> Callable[...
 
 
 def as_measured(trial: PlannedTrial, round_: int) -> Record:
-    """A record that says all of the trial that was measured."""
+    """Return a record that holds the whole trial that was measured."""
     spec = trial.spec.with_round(round_)
     said = {"trial": trial_of(spec), "config": spec.to_dict()}
     return made_up_record(trial, round_).model_copy(update=said)
@@ -88,8 +88,8 @@ def as_measured(trial: PlannedTrial, round_: int) -> Record:
 def plan_of(
     conf_dir: Path, composer: Composer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Drawable]:
-    """Packs records, and says what of them can be drawn."""
-    monkeypatch.setattr(plots.numbers.drawable, "Composer", lambda _: composer)  # which remembers
+    """Packs records, and selects what they can draw."""
+    monkeypatch.setattr(plots.drawable, "Composer", lambda _: composer)  # which remembers
 
     def plan(records: list[Record], counts: list[AnyCount] | None = None, **said: Any) -> Drawable:
         place = tmp_path / "packed"
@@ -98,21 +98,21 @@ def plan_of(
         if counts:
             pack_counts(place / COUNTS, counts)
         own = {"records": place, "conf_dir": conf_dir, "data_root": tmp_path / "none"}
-        return drawable(own | {"results_dir": tmp_path / "drawn"} | said, {})
+        return select_drawable(own | {"results_dir": tmp_path / "drawn"} | said, {})
 
     return plan
 
 
-def content(choices: Choices) -> dict[str, bytes]:
+def read_drawn(choices: Choices) -> dict[str, bytes]:
     files = sorted(p for p in choices.results_dir.rglob("*") if p.suffix in KEPT)
     return {path.name: path.read_bytes() for path in files}
 
 
 def draw_all(found: Drawable) -> dict[str, bytes]:
-    """Draw, and return every table of numbers."""
+    """Draw, and return every table of numbers by the name of its file."""
     for name in found.drawn:
         draw.draw_held(name, found)
-    return content(found.choices)
+    return read_drawn(found.choices)
 
 
 def test_the_same_is_drawn_as_where_it_was_measured(
@@ -124,7 +124,7 @@ def test_the_same_is_drawn_as_where_it_was_measured(
     records = measured(FIGURE, TABLE)
     found = plan_of(records)
     assert set(found.drawn) == {FIGURE, TABLE}
-    assert (found.unused, found.left_out, len(found.lines)) == ([], [], 1)
+    assert len(found.lines) == 1, "nothing is missing, unused or left out"
     elsewhere = draw_all(found)
 
     here = replace(found.choices, results_dir=tmp_path / "here")
@@ -133,10 +133,10 @@ def test_the_same_is_drawn_as_where_it_was_measured(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(record.model_dump_json())
     for name in (FIGURE, TABLE):
-        artefact = gather(name, here, plan_artefact(name, here, composer))
-        draw_artefact(artefact, here.results_dir, "a command")
-    assert content(here) == elsewhere
-    assert b",missing," not in b"".join(elsewhere.values())
+        experiment = load_experiment(name, here, plan_artefact(name, here, composer))
+        draw_experiment(experiment, here.results_dir)
+    assert read_drawn(here) == elsewhere
+    assert b"not measured" not in b"".join(elsewhere.values())
 
 
 def test_scale_device_and_threads_are_those_of_the_records(
@@ -154,7 +154,7 @@ def test_scale_device_and_threads_are_those_of_the_records(
     cpu = measured(TABLE)[:3]
     found = plan_of([*gpu, *cpu])
     assert found.choices.device == "cuda"
-    assert any("not drawn: 3 of device=cpu threads=1" in line for line in found.lines)
+    assert any("may use them): 3 of device=cpu threads=1" in line for line in found.lines)
     found = plan_of([*gpu, *cpu], scale="smoke", device="cpu")
     assert (found.choices.device, found.choices.threads) == ("cpu", 1)
     assert found.drawn[TABLE].seen == {(r.trial_id, r.trial.round) for r in cpu}
@@ -163,18 +163,19 @@ def test_scale_device_and_threads_are_those_of_the_records(
 def test_a_stand_in_is_drawn_where_it_was_measured(
     measured: Callable[..., list[Record]], plan_of: Callable[..., Drawable], tmp_path: Path
 ) -> None:
-    """Whatever lies on the machine that draws."""
+    """Whichever data the machine that draws has."""
     (tmp_path / "data" / "sst").mkdir(parents=True)
     for datasets, data_root in (("sst_synthetic", "data"), ("sst", "none")):
         found = plan_of(measured(TABLE, datasets=(datasets,)), data_root=tmp_path / data_root)
         part = found.drawn[TABLE]
-        artefact = gather(TABLE, found.choices, part.trials, (), Elsewhere(found.held))
-        assert ("synthetic" in title_of(artefact)) == (datasets == "sst_synthetic")
+        source = Elsewhere(found.held)
+        experiment = load_experiment(TABLE, found.choices, part.trials, (), source)
+        assert ("synthetic" in build_title(experiment)) == (datasets == "sst_synthetic")
         assert part.n_missing == 0
 
 
 def older(record: Record, **config: Any) -> Record:
-    """The same record, had the modules lain elsewhere and had it been named accordingly."""
+    """Return the same record of older code, whose modules and trial had other names."""
     moved = {"adapter": "before", "model_module": "before", "loader": "before"} | config
     changes = {
         "trial_id": record.trial_id + "-before",
@@ -201,7 +202,7 @@ def test_what_was_measured_otherwise_answers_nothing(
     measured: Callable[..., list[Record]],
     plan_of: Callable[..., Drawable],
 ) -> None:
-    """But for a key that one of both does not know."""
+    """A key that one of both lacks does not count."""
     first, *rest = measured(TABLE)
     n_missing = sum(record.trial_id == first.trial_id for record in rest)
     others = [record for record in rest if record.trial_id != first.trial_id]
@@ -219,15 +220,17 @@ def test_what_leaves_a_choice_answers_nothing(
     others = [r for r in rest if r.trial_id != first.trial_id]
     alone, both = plan_of([twins[0], *others]), plan_of([*twins, *others])
     assert both.drawn[TABLE].n_missing == alone.drawn[TABLE].n_missing + 1
-    assert any("not drawn: 2 of device=cpu" in line for line in both.lines)
+    assert any("may use them): 2 of device=cpu" in line for line in both.lines)
 
 
-def test_missing_rounds_are_shown_as_missing_and_told(
+def test_missing_rounds_are_shown_as_not_measured(
     measured: Callable[..., list[Record]], plan_of: Callable[..., Drawable]
 ) -> None:
     found = plan_of(measured(FIGURE)[2:])
-    assert f"without a record, shown as missing: {FIGURE} (2)" in ", ".join(found.lines)
-    assert b",missing," in draw_all(found)[f"{FIGURE}.csv"]
+    assert f"without a record, shown as not measured: {FIGURE} (2)" in "; ".join(found.lines)
+    draw_all(found)
+    rows = read_rows(found.choices.results_dir / f"figures/{FIGURE}.csv")
+    assert "not measured" in {row["status"] for row in rows}
 
 
 def test_a_mini_batch_is_drawn_where_its_data_are(
@@ -243,19 +246,19 @@ def test_a_mini_batch_is_drawn_where_its_data_are(
     assert set(found.drawn) == {FIGURE, TABLE}  # which share trials
     assert [line for line in found.lines if "draws a mini-batch of sst, not in data_root" in line]
     shutil.rmtree(tmp_path / "packed")
-    with pytest.raises(RecordError, match="left out") as caught:
+    with pytest.raises(RecordError, match="draws a mini-batch of sst") as caught:
         plan_of([], rows)
     assert "\n" not in str(caught.value)
     (tmp_path / "data" / "sst").mkdir(parents=True)
     assert set(plan_of([], rows, data_root=tmp_path / "data").drawn) == {GRAPH}
-    with pytest.raises(RecordError, match="1 of its counts are not there"):
+    with pytest.raises(RecordError, match="1 of its counts have no record"):
         plan_of([], rows[1:], data_root=tmp_path / "data")
     rows[0] = plain_count("count-depth", policy="depth", batch_size=1, offset=3)
-    with pytest.raises(RecordError, match="1 of its counts are not there"):
+    with pytest.raises(RecordError, match="1 of its counts have no record"):
         plan_of([], rows, data_root=tmp_path / "data")
 
 
-def test_nothing_to_draw_is_told_in_one_line(
+def test_nothing_to_draw_is_one_line(
     plan_of: Callable[..., Drawable], conf_dir: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(RecordError, match="can be drawn from") as caught:
@@ -264,10 +267,10 @@ def test_nothing_to_draw_is_told_in_one_line(
     (tmp_path / "empty").mkdir()
     for place, words in (("empty", "holds no records"), ("nowhere", "does not exist")):
         with pytest.raises(RecordError, match=words):
-            drawable({"records": tmp_path / place, "conf_dir": conf_dir}, {})
+            select_drawable({"records": tmp_path / place, "conf_dir": conf_dir}, {})
 
 
-def test_the_command_draws_one_artefact(
+def test_the_command_draws_named_experiments(
     measured: Callable[..., list[Record]],
     plan_of: Callable[..., Drawable],
     conf_dir: Path,
@@ -281,5 +284,7 @@ def test_the_command_draws_one_artefact(
     drawn = tmp_path / "by_command"
     assert draw.main([TABLE, *said, f"--results-dir={drawn}"]) == 0
     assert {p.name: p.read_bytes() for p in drawn.rglob("*") if p.suffix in KEPT} == expected
-    assert draw.main([GRAPH, *said]) == 1
-    assert capsys.readouterr().err.count("\n") == 1
+    for names in ([GRAPH], [TABLE, GRAPH]):
+        assert draw.main([*names, *said]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"holds nothing that {GRAPH} can be drawn from" in line

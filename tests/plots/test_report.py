@@ -1,4 +1,4 @@
-"""The report and the sheets it is made of: answers first, from records, in one file."""
+"""The report: one file, answers first, everything from what was drawn."""
 
 from __future__ import annotations
 
@@ -8,102 +8,126 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands import report
-from harness.planning.artefacts import Choices
+from harness.commands import draw, report
+from harness.planning.artefacts import Choices, PlannedTrial
 from harness.planning.compose import Composer
-from plots.writing.report_answers import read_answers
-from tests.support.artefacts import FIGURE, TABLE, measured, run_draw
-from tests.support.reports import ANSWERS, answered, page_of
+from plots.report import summarize_answers
+from tests.support.experiments import FIGURE, KEYS, TABLE, run_draw, write_measured
+from tests.support.reports import ANSWERS, build_page, draw_answers, draw_made_up
 
-pytestmark = pytest.mark.slow  # all of them together take seconds
+pytestmark = pytest.mark.slow  # whole experiments are drawn
 
 
 @pytest.fixture
 def page(choices: Choices, composer: Composer) -> str:
-    for name in (FIGURE, TABLE):
-        measured(name, choices, composer)
-        run_draw(name, choices)
-    return page_of(choices, FIGURE, TABLE)
+    draw_made_up(choices, composer, FIGURE, TABLE)
+    return build_page(choices, FIGURE, TABLE)
 
 
-def test_the_report_needs_no_other_file(page: str) -> None:
+def test_the_report_is_one_file(page: str) -> None:
     assert page.count("data:image/png;base64,") == 1
-    assert page.count("<table>") == 2
-    assert "http" not in page.replace("https://www.w3.org", "")
+    assert page.count('class="dataframe numbers"') >= 2, "a table for each comparison"
+    assert "http" not in page
     assert "<script" not in page
-    assert "synthetic" in page
-    for words in ("Made-up CPU", "made_up 1.0", "snakemake all", "Titan X"):
-        assert words in page
+    for text in ("Made-up CPU", "made_up 1.0", "snakemake all", "Titan X", "(synthetic "):
+        assert text in page
 
 
-def test_every_artefact_is_found_by_paper_and_its_numbers_are_a_click_away(page: str) -> None:
+def test_every_experiment_has_a_section_linked_by_paper_and_model(page: str) -> None:
     for name in (FIGURE, TABLE):
-        assert f'<section id="{name}">' in page
-        assert page.count(f'href="#{name}"') >= 3, "by paper, by workload, among the records"
-    assert page.count("All numbers (CSV)") == 3  # a table for each comparison, and a figure
-    assert "notes: how it was measured" in page
-
-
-def test_without_headlines_there_is_no_answer(page: str) -> None:
-    assert "Not measured: no headline is among these artefacts." in page
+        assert page.count(f'<section id="{name}">') == 1
+        assert page.count(f'href="#{name}"') == 2, "by paper and by model"
+    for csv in (f"figures/{FIGURE}", f"tables/{TABLE}_strategies", f"tables/{TABLE}_systems"):
+        assert f'href="{csv}.csv"' in page
 
 
 @pytest.mark.parametrize(
-    ("speeds", "sentence"),
+    ("speeds", "verdict"),
     [
-        ({"vertex": 300.0, "dynet": 150.0}, "2.00\N{MULTIPLICATION SIGN} the best peer, DyNet"),
-        ({"vertex": 150.0, "dynet": 300.0}, "is faster: the engine makes 0.50"),
-        ({"vertex": 150.0, "dynet": 150.0}, "cannot be told apart"),
+        ({"vertex": 300.0, "dynet": 150.0}, "on 1 of 1 workloads and slower on 0"),
+        ({"vertex": 150.0, "dynet": 300.0}, "on 0 of 1 workloads and slower on 1"),
+        ({"vertex": 150.0, "dynet": 150.0}, "slower on 0; on 1 the interval"),
     ],
 )
-def test_answers_are_what_the_records_say(
-    choices: Choices, composer: Composer, speeds: dict[str, float], sentence: str
+def test_the_answer_follows_from_the_records(
+    choices: Choices, composer: Composer, speeds: dict[str, float], verdict: str
 ) -> None:
-    folder = answered(choices, composer, speeds)
-    with_bars = [one for one in read_answers(folder) if one.bars]
-    (one,) = with_bars
-    assert sentence in one.sentence
-    assert "one round" in one.sentence
-    assert [bar.share_percent for bar in one.bars] == sorted(
-        (bar.share_percent for bar in one.bars), reverse=True
-    )
-    assert one.bars[0].share_percent == 100
-    page = page_of(choices, ANSWERS)
-    assert one.sentence.replace("'", "&#39;") in page
-    assert "Not measured: " in page, "all other headlines"
+    answer = summarize_answers(draw_answers(choices, composer, speeds))
+    assert verdict in answer
+    assert "Not measured: " in answer, "all other workloads"
+    draw_made_up(choices, composer, TABLE)
+    page = build_page(choices, ANSWERS, TABLE)
+    assert answer.replace("'", "&#39;") in page
+    first, second = (page.index(f'<section id="{name}">') for name in (ANSWERS, TABLE))
+    assert first < page.index(answer[:40]) < page.index("data:image/png;base64,") < second
 
 
 def test_a_failure_of_the_engine_is_no_answer(choices: Choices, composer: Composer) -> None:
-    folder = answered(choices, composer, {}, status="crash", reason="made up")
-    assert {one.sentence for one in read_answers(folder)} == {"Not measured."}
+    path = draw_answers(choices, composer, {}, status="crash", reason="made up")
+    assert summarize_answers(path).startswith("Not measured: ")
 
 
-def test_the_sheet_counts_statuses_and_warnings(choices: Choices, composer: Composer) -> None:
-    measured(FIGURE, choices, composer, lambda trial, round_: {"warnings": ("drift",)})
-    run_draw(FIGURE, choices)
-    sheet = json.loads((choices.results_dir / f"artefacts/{FIGURE}.json").read_text())
-    assert sheet["statuses"] == {"ok": sheet["n_records"]}
-    assert sheet["warnings"] == {"drift": sheet["n_records"]}
-    assert sheet["models"]
+def test_the_sheet_tells_statuses_models_and_the_machine(
+    choices: Choices, composer: Composer
+) -> None:
+    def change(trial: PlannedTrial, round_: int) -> dict[str, object]:
+        is_crash = trial.settings["system"] == "dynet"
+        return {"status": "crash", "reason": "made up"} if is_crash else {}
+
+    trials = write_measured(TABLE, choices, composer, change)
+    assert run_draw(TABLE, choices) == 0
+    sheet = json.loads((choices.results_dir / f"artefacts/{TABLE}.json").read_text())
+    n_crashes = sum(trial.rounds for trial in trials if trial.settings["system"] == "dynet")
+    n_ok = sum(trial.rounds for trial in trials) - n_crashes
+    assert n_crashes
+    assert sheet["statuses"] == {"crash": n_crashes, "ok": n_ok}
+    assert sheet["models"] == ["Tree-LSTM"]
+    assert sheet["machine"]["cpu"] == "Made-up CPU @ 3 GHz"
+    assert sheet["stems"] == [f"tables/{TABLE}_{group}" for group in ("strategies", "systems")]
 
 
-def test_kinds_of_machines_stand_side_by_side(
+def test_one_command_draws_experiments_and_their_report(
+    choices: Choices, composer: Composer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_measured(TABLE, choices, composer)
+    options = [f"--{key}={getattr(choices, key.replace('-', '_'))}" for key in KEYS]
+    out = choices.results_dir / "page.html"
+    assert draw.main([TABLE, FIGURE, *options, f"--report={out}"]) == 0
+    assert [line.split(" (")[0] for line in capsys.readouterr().err.splitlines()] == [
+        f"drawn 1/2: {TABLE}",
+        f"drawn 2/2: {FIGURE}",
+    ]
+    page = out.read_text(encoding="utf-8")
+    assert page.count("<section id=") == 2 + 2, "how to read it, and the machine"
+
+    assert draw.main([TABLE, "cavs_fig8", *options, f"--report={out}"]) == 1
+    wrong, drawn = sorted(capsys.readouterr().err.splitlines())
+    assert wrong.startswith("draw: cavs_fig8: ")
+    assert drawn.startswith(f"drawn 1/2: {TABLE}")
+
+
+def test_a_report_of_what_was_not_drawn_is_refused(
+    choices: Choices, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report.main([str(choices.results_dir / "page.html"), str(choices.results_dir)]) == 1
+    assert "nothing was drawn" in capsys.readouterr().err
+
+
+def test_kinds_of_machines_are_shown_side_by_side(
     choices: Choices, composer: Composer, tmp_path: Path
 ) -> None:
-    """Each artefact is one section, with a column for each kind that measured it."""
+    """Each experiment is one section, with a column for each kind that measured it."""
     folders = []
-    for name, artefacts in (("H200-a", (FIGURE, TABLE)), ("A100-b", (TABLE,))):
+    for name, names in (("H200-a", (FIGURE, TABLE)), ("A100-b", (TABLE,))):
         there = replace(choices, results_dir=tmp_path / name)
-        for artefact in artefacts:
-            measured(artefact, there, composer)
-            run_draw(artefact, there)
+        draw_made_up(there, composer, *names)
         folders.append(str(there.results_dir))
     out = tmp_path / "report.html"
-    assert report.main([str(out), "--kinds", *folders]) == 0
+    assert report.main([str(out), *folders]) == 0
     page = out.read_text(encoding="utf-8")
     assert page.count(f'<section id="{TABLE}">') == page.count(f'<section id="{FIGURE}">') == 1
     of_table = page.partition(f'<section id="{TABLE}">')[2].partition("</section>")[0]
     of_figure = page.partition(f'<section id="{FIGURE}">')[2].partition("</section>")[0]
     assert [of_table.count(f"<h3>{name}</h3>") for name in ("H200-a", "A100-b")] == [1, 1]
     assert [of_figure.count(f"<h3>{name}</h3>") for name in ("H200-a", "A100-b")] == [1, 0]
-    assert 'href="A100-b/tables/' in of_table, "its numbers are a click away"
+    assert 'href="A100-b/tables/' in of_table, "links lead to its own files"

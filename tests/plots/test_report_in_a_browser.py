@@ -1,6 +1,6 @@
 """The report in a real browser: nothing overlaps or sticks out, nothing is fetched, no error.
 
-Skipped where there is no Chromium (Debian: apt install chromium).
+Skipped without Chromium (Debian: apt install chromium).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pytest
 
 from harness.planning.artefacts import Choices
 from harness.planning.compose import Composer
-from tests.support.artefacts import FIGURE, TABLE, measured, run_draw
-from tests.support.reports import ANSWERS, answered, page_of
+from tests.support.experiments import FIGURE, TABLE
+from tests.support.reports import ANSWERS, build_page, draw_answers, draw_made_up
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
@@ -32,7 +32,7 @@ pytestmark = [
 LOOK = """<script>addEventListener("load", () => {
   const wide = document.documentElement.scrollWidth - innerWidth;
   const overlaps = [];
-  for (const parent of document.querySelectorAll("main, main section, .answers > div")) {
+  for (const parent of document.querySelectorAll("main, main section, .kinds > div")) {
     const shown = [...parent.children].filter((e) => e.getClientRects().length);
     for (const [k, e] of shown.entries()) {
       for (const other of shown.slice(k + 1)) {
@@ -43,7 +43,7 @@ LOOK = """<script>addEventListener("load", () => {
       }
     }
   }
-  const cut = [...document.querySelectorAll(".bars .name, .bars .number, h1, h2, h3, p")].filter(
+  const cut = [...document.querySelectorAll("h1, h2, h3, h4, p, summary")].filter(
     (e) => e.getClientRects().length && e.scrollWidth > e.clientWidth + 1
       && getComputedStyle(e).display !== "inline");
   parent.postMessage({wide, overlaps, cut: cut.map((e) => e.textContent), width: innerWidth,
@@ -56,12 +56,10 @@ AROUND = """<!DOCTYPE html><body><script>addEventListener("message", (m) => {
 
 @pytest.fixture
 def folder(choices: Choices, composer: Composer) -> Path:
-    """A folder with a report, which looks at itself."""
-    for name in (FIGURE, TABLE):
-        measured(name, choices, composer)
-        run_draw(name, choices)
-    answered(choices, composer, {"vertex": 300.0, "dynet": 150.0})
-    page = page_of(choices, ANSWERS, FIGURE, TABLE)
+    """A directory with a report that examines itself."""
+    draw_made_up(choices, composer, FIGURE, TABLE)
+    draw_answers(choices, composer, {"vertex": 300.0, "dynet": 150.0})
+    page = build_page(choices, ANSWERS, FIGURE, TABLE)
     (choices.results_dir / "report.html").write_text(page.replace("</body>", f"{LOOK}</body>"))
     return choices.results_dir
 

@@ -11,11 +11,9 @@ import pytest
 
 from harness.contracts.policy import LearningSettings, learn_policy, load_policy
 from harness.errors import ConfigError, OutputError
-from harness.granularity.operators import operator_graph
-from harness.policies.fsm.machine import StateMachine
 from harness.values.schedule import check_schedule
-from plots.drawing.state_machine import END, MAX_STATES, OTHERS, draw_machine, visits_of
-from tests.support.engine_models import EXAMPLES
+from plots.figures.state_machine import END, draw_machine, list_transitions
+from plots.write import save_figure
 from tests.support.figure_machine import INTERNAL, NAMES, OUTPUT, REDUCTION, figure, learn
 from tests.support.learned import FEW
 
@@ -119,23 +117,11 @@ def test_a_machine_is_printed_in_words() -> None:
     assert "I, O; most O  -> I" in modal.describe()
 
 
-def test_visits_follow_a_graph() -> None:
-    visits = visits_of(learn(), figure())
-    assert sum(visits.n_visits.values()) == 6
-    assert visits.states[-1] == END
-    assert sum(visits.transitions.values()) == 6
-    assert visits.n_merged == 0
-
-
-def test_rarely_visited_states_share_a_row() -> None:
-    model, instances = EXAMPLES["tree_lstm"]
-    graph = operator_graph(model, model.mini_batch(instances))
-    machine = learn_policy("fsm_sort", [graph], FEW)
-    assert isinstance(machine, StateMachine)
-    assert len(set(machine.run(graph).decided.tolist())) > MAX_STATES
-    visits = visits_of(machine, graph)
-    assert OTHERS in visits.states
-    assert len(visits.states) == MAX_STATES + 1  # and the end
+def test_transitions_follow_a_graph() -> None:
+    transitions = list_transitions(learn(), figure())
+    assert transitions.n_times.sum() == 6
+    assert transitions.next_state.iloc[-1] == END
+    assert set(transitions.next_state[:-1]) <= set(transitions.state)
 
 
 @pytest.mark.parametrize("suffix", [".pdf", ".png", ".svg"])
@@ -143,21 +129,22 @@ def test_a_machine_is_drawn(suffix: str, tmp_path: Path) -> None:
     magic = {".pdf": b"%PDF", ".png": b"\x89PNG", ".svg": b"<?xml"}
     files = [tmp_path / f"{k}{suffix}" for k in range(2)]
     for file in files:
-        draw_machine(learn(), figure(), file)
+        save_figure(draw_machine(learn(), figure(), "States"), file)
     assert files[0].read_bytes().startswith(magic[suffix])
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_a_machine_that_knows_nothing_can_be_drawn(tmp_path: Path) -> None:
+def test_a_machine_without_states_can_be_drawn() -> None:
     ignorant = dataclasses.replace(learn(), states=(), choices=())
-    draw_machine(ignorant, figure(), tmp_path / "machine.svg")
-    assert (tmp_path / "machine.svg").exists()
-    assert visits_of(ignorant, figure()).states == (-1, END)
+    assert draw_machine(ignorant, figure(), "States").axes
+    transitions = list_transitions(ignorant, figure())
+    assert set(transitions.state) == {"unseen"}
+    assert set(transitions.next_state) == {"unseen", END}
 
 
-def test_only_state_machines_are_drawn(tmp_path: Path) -> None:
+def test_only_state_machines_are_drawn() -> None:
     with pytest.raises(ConfigError, match="only a state machine can be drawn"):
-        draw_machine(load_policy("agenda"), figure(), tmp_path / "a.svg")  # type: ignore[arg-type]
+        draw_machine(load_policy("agenda"), figure(), "States")  # type: ignore[arg-type]
 
 
 def test_types_of_the_figure_have_the_numbers_assumed_here() -> None:

@@ -1,0 +1,235 @@
+"""Titles, captions and footnotes: what a reader must know to believe a number."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+import pandas as pd
+
+from harness.records.numbers import NOT_MEASURED
+from harness.records.stats import INTERVAL, RANGE, ends_of
+from harness.records.tidy import SEED
+from plots.declaration import BEST_BASELINE, TableDeclaration
+from plots.experiment import Experiment
+from plots.tables.cells import DAGGER, EN_DASH
+
+SIZES = ("batch_size", "hidden_size", "dataset.options.n_leaves", "dataset.options.vocab_modulo")
+MODES = {"train": "training", "infer": "inference"}
+ENDS = {RANGE: "range over rounds", INTERVAL: "95% interval of the median"}
+LEARNING_KEYS = ["learning.variant", "learning.fallback", "learning.trials"]
+QUANTITY_NOTES = {
+    "peak_memory_mib": "MiB: peak memory beyond what was resident before; DyNet's with its import.",
+    "preparing_s": "Setup: once per process; compiles, folds, loads; may reuse compiled code.",
+    "copied_kb": "Copied: bytes per mini-batch that only bring operands together.",
+    "construction_s": "Graph construction includes scheduling, but DyNet schedules as it computes.",
+    "throughput over ceiling": "Matmul bound: the workload's matrix products alone, each parameter"
+    " once for all vertices, at their fastest. More than 100%: a system leaves products out, or"
+    " multiplies with another library.",
+}
+FRAMEWORK, UNSEEN = "framework", "unseen_ratio"  # kind of baselines; a quantity
+
+
+def build_title(experiment: Experiment) -> str:
+    """Return the title in one line; results of generated data say so."""
+    datasets = {*experiment.rows.dataset.dropna(), *experiment.counts.dataset.dropna()}
+    is_generated = not experiment.synthetic.isdisjoint(datasets)
+    return experiment.declaration.title + (" (synthetic data)" if is_generated else "")
+
+
+def describe_conditions(experiment: Experiment, axis: Collection[str] = ()) -> str:
+    """Describe what all numbers share, but not keys that the table or figure varies itself."""
+    rows = experiment.rows if len(experiment.rows) else experiment.counts
+    parts = []
+    for key in SIZES:
+        values = set(rows[key].astype(str)) if key in rows and rows[key].notna().all() else set()
+        if key not in axis and len(values) == 1 and values != {"0"}:  # word ids modulo nothing
+            parts.append(f"{spell_key(key)} {values.pop()}")
+    measured = experiment.measured
+    if len(measured):
+        modes = [text for mode, text in MODES.items() if mode in set(measured["mode"])]
+        parts += [" and ".join(modes), "float32", describe_threads(measured.threads.iloc[0])]
+    parts.append(describe_processor(measured if len(measured) else experiment.counts))
+    return ", ".join(part for part in parts if part)
+
+
+def spell_key(key: str) -> str:
+    """Spell a setting: "leaves" for dataset.options.n_leaves."""
+    return key.rpartition(".")[2].removeprefix("n_").replace("_", " ")
+
+
+def describe_threads(threads: int) -> str:
+    """Spell a number of threads."""
+    return f"{threads} CPU thread" + ("" if threads == 1 else "s")
+
+
+def describe_processor(rows: pd.DataFrame) -> str:
+    """Return the GPU that computed, or the CPU; rows without a record do not say."""
+    recorded = rows[rows.trial_id.notna()] if len(rows) else rows
+    if not len(recorded):
+        return ""
+    first = recorded.iloc[0]
+    if first.get("device") != "cuda":
+        return shorten_cpu(str(first.cpu))
+    gpus = json.loads(first.group_facts).get("gpus") or [["CUDA"]]
+    return f"{', '.join(sorted({str(gpu[0]) for gpu in gpus}))} ({shorten_cpu(first.cpu)})"
+
+
+def shorten_cpu(name: str) -> str:
+    """Return a processor's name without what all of its maker's names contain."""
+    return " ".join(re.sub(r"\((R|TM)\)|\b(CPU|Processor)\b", " ", name).split())
+
+
+def build_caption(experiment: Experiment, *sentences: str, axis: Collection[str] = ()) -> str:
+    """Return at most three lines below a figure: sentences of its own, statistics, conditions."""
+    conditions = describe_conditions(experiment, axis)
+    return join_sentences(*sentences, describe_statistics(experiment), conditions)
+
+
+def join_sentences(*texts: str) -> str:
+    """Return texts as sentences, each with a capital letter and a period."""
+    return " ".join(f"{text[0].upper()}{text[1:].rstrip('.')}." for text in texts if text)
+
+
+def describe_statistics(experiment: Experiment) -> str:
+    """Describe what numbers and error bars are, in one line."""
+    counts = count_rounds(experiment.rows)
+    bars = f"; error bars: {describe_ends(counts)}" if max(counts, default=0) > 1 else ""
+    return f"Median of {span(counts)} interleaved rounds{bars}." if counts else ""
+
+
+def count_rounds(rows: pd.DataFrame) -> list[int]:
+    """Return the number of rounds of each trial that has a number."""
+    if not len(rows):
+        return []
+    sizes = rows.groupby("point").size()
+    is_ok = (rows.status == "ok").groupby(rows.point).all()
+    return list(sizes[is_ok])
+
+
+def span(values: Collection[int]) -> str:
+    """Spell "4", or "4 to 16"."""
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def describe_ends(rounds: Iterable[int]) -> str:
+    """Describe the ends of intervals of numbers of these many rounds."""
+    found = {ends_of(n) for n in rounds}
+    return " or ".join(text for ends, text in ENDS.items() if ends in found)
+
+
+def build_notes(experiment: Experiment, systems: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return what a table needs below it that shows these systems, or all; warnings first."""
+    rows = experiment.rows
+    if systems:
+        is_bound = rows.system.map(experiment.kinds) == "calibration"
+        rows = rows[is_bound | rows.system.isin(systems)]
+    notes = [
+        describe_warnings(rows),
+        *describe_failures(experiment, rows, "system"),
+        *describe_failures(experiment, experiment.counts, "policy"),
+        describe_statistics(experiment).replace("error bars", "intervals"),
+        *describe_counts(experiment.counts),
+        *describe_learning(experiment),
+        *experiment.declaration.notes,
+    ]
+    return tuple(dict.fromkeys(note for note in notes if note))
+
+
+def describe_warnings(rows: pd.DataFrame) -> str:
+    """Name the warnings behind daggers, with the number of trials that have each."""
+    ok = rows[rows.status == "ok"]
+    if not len(ok):
+        return ""
+    words = ok.assign(word=(ok.warnings + " " + ok.weak_build).str.split()).explode("word")
+    n_trials = words.groupby("word").point.nunique()
+    listed = ", ".join(f"{word} ({n})" for word, n in n_trials.items())
+    note = f"{DAGGER} Measured with warnings: {listed}; the CSV names those of each number."
+    return note if listed else ""
+
+
+def describe_failures(experiment: Experiment, data: pd.DataFrame, key: str) -> list[str]:
+    """Give the reason for each status without a number; key: whose it is, system or policy."""
+    failed = data[~data.status.isin(["ok", NOT_MEASURED])]
+    return [
+        f"{experiment.label(row[key])}: {row.status}: {row.reason or 'no reason given'}"
+        for _, row in failed.iterrows()
+    ]
+
+
+def describe_counts(counts: pd.DataFrame) -> Iterator[str]:
+    """Describe which instances make the mini-batch that was counted."""
+    if len(counts):
+        sizes, offset = counts.batch_size.unique(), counts.offset.iloc[0]
+        size = sizes[0] if len(sizes) == 1 else "B"
+        place = " and ".join(counts["split"].unique()) + (f" from {offset} on" if offset else "")
+        yield f"A mini-batch is the first {size} instances of {place}, in file order."
+        if counts.n_following.any():
+            yield f"Means are over {counts.n_following.max():.0f} mini-batches that follow."
+
+
+def describe_learning(experiment: Experiment) -> Iterator[str]:
+    """Describe the settings and seeds of learned policies, a line for each setting."""
+    timed, counted = (experiment.rows, "the first"), (experiment.counts, "each")
+    for data, mini_batch in (timed, counted):
+        learned = data[data.learn_s.notna()]
+        learners = learned.policy.fillna(learned.system.map(experiment.label))
+        groups = learned.assign(learner=learners).groupby(LEARNING_KEYS) if len(learned) else ()
+        for (variant, fallback, n_trials), group in groups:
+            names = ", ".join(sorted(group.learner.unique()))
+            seeds = ", ".join(map(str, sorted(group[SEED].unique())))
+            yield (
+                f"{names}: Q-learning on {mini_batch} mini-batch, variant {variant}, fallback"
+                f" {fallback}, at most {n_trials} trials, seeds {seeds}."
+            )
+
+
+def list_unplanned(experiment: Experiment) -> list[str]:
+    """List baselines that run a planned model, but have no trial at this scale."""
+    planned, models = set(experiment.rows.system), experiment.rows.model.unique()
+    return [
+        system.label
+        for system in experiment.systems
+        if system.kind == FRAMEWORK and system.name not in planned and any(map(system.runs, models))
+    ]
+
+
+def build_footnotes(
+    experiment: Experiment,
+    declaration: TableDeclaration,
+    found: pd.DataFrame,
+    systems: Sequence[str],
+    cells: pd.DataFrame,
+) -> tuple[str, ...]:
+    """Return the footnotes of a declared table, the most important first."""
+    keys = {*declaration.rows, *declaration.columns}
+    keys |= {key for setting in declaration.settings.values() for key in setting}
+    conditions, unseen = describe_conditions(experiment, keys), found[found.quantity == UNSEEN]
+    ends = f"{unseen.value.min():.2f} to {unseen.value.max():.2f} times"
+    sources = "; ".join(found.source.dropna().unique()) if "source" in found else ""
+    has_gaps, epoch = (cells == EN_DASH).any(axis=None), declaration.epoch
+    measured = set(found.get("setting", declaration.settings))
+    unmeasured = "; ".join(name for name in declaration.settings if name not in measured)
+    sizes = epoch if isinstance(epoch, Mapping) else {"": epoch}
+    epochs = "; ".join(f"{name}: {size:,}".removeprefix(": ") for name, size in sizes.items())
+    unplanned = "; ".join(list_unplanned(experiment)) if BEST_BASELINE in declaration.extra else ""
+    notes = {
+        f"Baselines that run the model, but have no trial at this scale: {unplanned}.": unplanned,
+        "[n]: of n rounds; a system far slower than the fastest gets no more.": True
+        in set(found.screened_out),
+        f"Mini-batches that a system had not seen before take {ends} as long as timed ones.": len(
+            unseen
+        ),
+        f"Not measured: {unmeasured}.": unmeasured,
+        f"Instances of an epoch, extrapolated from those measured: {epochs}.": epoch != 1,
+        f"Paper: {sources}. Another machine and other code: compare ratios, not seconds.": sources,
+        f"Conditions: {conditions}.": conditions,
+        f"{EN_DASH} not in this scale, not published, or of no meaning in this row.": has_gaps,
+    }
+    return (
+        *build_notes(experiment, systems),
+        *(note for quantity, note in QUANTITY_NOTES.items() if quantity in set(found.quantity)),
+        *(note for note, is_shown in notes.items() if is_shown),
+    )

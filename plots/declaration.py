@@ -1,0 +1,187 @@
+"""Declaration of an experiment's tables and figures: the keys of a file of conf/experiment.
+
+title: "Tree-LSTM: training time per epoch against hidden size"     # one line
+paper: Cavs (Xu et al., USENIX ATC 2018), Fig. 8 (h)
+compare:                          # groups that are never mixed; the first system is the base
+  systems: [vertex, kind:framework]       # as in blocks: harness/planning/kinds.py
+notes: [any further footnote]
+table: {...}                      # eight words, or a kind: `build` of a module of plots/tables
+figure: {kind: curves, ...}       # `draw` of one of plots/figures; also: [KIND] draws more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ConfigError
+from harness.planning.conf_files import choices_of
+from harness.planning.grid import read_experiment
+from harness.planning.kinds import read_selection
+from harness.records.tidy import MEASURED, PER_INSTANCE_SUFFIX, QUANTITIES
+from harness.values.meant import meant
+from harness.values.places import ROOT
+
+SYSTEMS = "systems"
+GROUP_TITLES = {"strategies": "strategies on one engine", SYSTEMS: "systems"}
+DECLARED = "declared"  # the kind of a table without a module of its own
+OVER = " over "
+BASE, BEST_BASELINE, CEILING, MEAN = "base", "best_baseline", "ceiling", "mean"
+ROLES = (BASE, BEST_BASELINE, CEILING)
+GRAPH_FACTS = {"n_nodes": "nodes", "n_parameters": "parameters", "lower_bound": "lower bound"}
+EXTRAS = (BEST_BASELINE, CEILING, *GRAPH_FACTS, MEAN)
+PER_INSTANCE = ("instance_s", "construction_s", "computation_s", "moving_s")
+SUFFIXES = {"tables": (".csv", ".md", ".tex", ".html"), "figures": (".csv", ".png", ".pdf")}
+
+
+def check_name(file: str, noun: str, name: object, known: Collection[str]) -> None:
+    """Raise ConfigError for an unknown name; the message lists all, a close one first."""
+    if name not in known:
+        close, choices = meant(str(name), known), ", ".join(known)
+        raise ConfigError(f"{file}: unknown {noun} {name!r}{close}; choose from {choices}")
+
+
+def check_quantity(file: str, quantity: str) -> None:
+    """Raise ConfigError for a quantity that no frame has."""
+    known = (*QUANTITIES, *MEASURED)
+    check_name(file, "quantity", quantity.removesuffix(PER_INSTANCE_SUFFIX), known)
+
+
+@dataclass(frozen=True, slots=True)
+class TableDeclaration:
+    """A table in eight words; raises ConfigError, which names the file, if one is wrong.
+
+    rows, columns: keys of `bench`, `quantity` and `setting`; variants of a system are one column.
+    values: "QUANTITY" or "QUANTITY over SIDE" (base, best_baseline, ceiling or a system), each with
+        a label, in which `{base}` is the name of the base; for one comparison only the label is
+        `{strategies: LABEL}`. Ratios are taken in each round. Of times they are speedups.
+    settings: selections of rows, each with a label, for the key `setting`. A value may be a list.
+    base: settings of the base; without them the first system of the comparison.
+    extra: best_baseline, ceiling: a row of each; mean: over the rows with the same first key; of
+        counts n_nodes, n_parameters, lower_bound: the same for all policies.
+    epoch: instances of an epoch, which times per instance are multiplied by; or by setting.
+    published: numbers of a paper next to ours: table (plots/published), model and settings.
+    """
+
+    file: str
+    rows: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    values: Mapping[str, str | Mapping[str, str]] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    base: Mapping[str, Any] = field(default_factory=dict)
+    extra: Sequence[str] = ()
+    epoch: int | Mapping[str, int] = 1
+    published: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.rows or not self.values:
+            raise ConfigError(f"{self.file}: a table needs rows and values; add them")
+        for value in self.values:
+            check_quantity(self.file, value.partition(OVER)[0])
+        for extra in self.extra:
+            check_name(self.file, "extra", extra, EXTRAS)
+
+    def select_labels(self, group: str, base: str) -> dict[str, str]:
+        """Return the label of each value that a comparison shows; base: name of its base."""
+        return {
+            value: (label if isinstance(label, str) else label[group]).replace("{base}", base)
+            for value, label in self.values.items()
+            if isinstance(label, str) or group in label
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What is shown of an experiment.
+
+    compare: systems of each comparison, measured or not; the first is the base.
+    table, figure: keys and their values as declared, with `kind`; empty: there is none.
+    """
+
+    name: str
+    title: str
+    paper: str
+    notes: tuple[str, ...] = ()
+    compare: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    table: Mapping[str, Any] = field(default_factory=dict)
+    figure: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def file(self) -> str:
+        return f"experiment/{self.name}.yaml"
+
+    @property
+    def figures(self) -> dict[str, str]:
+        """Path of the figure of each kind; those after the first have their kind in the name."""
+        others = {kind: f"figures/{self.name}_{kind}" for kind in self.figure.get("also", ())}
+        return {self.figure["kind"]: f"figures/{self.name}", **others} if self.figure else {}
+
+    @property
+    def stems(self) -> tuple[str, ...]:
+        """Paths of tables and figures, without suffix, relative to the results."""
+        groups = [f"_{group}" for group in self.compare] or [""]
+        tables = [f"tables/{self.name}{group}" for group in groups] if self.table else []
+        return (*tables, *self.figures.values())
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All files that are written, relative to the results."""
+        drawn = [stem + suffix for stem in self.stems for suffix in SUFFIXES[stem.split("/")[0]]]
+        return (f"artefacts/{self.name}.json", *drawn)
+
+    @property
+    def draws_mini_batch(self) -> bool:
+        """Whether it needs the dataset itself, to build the graph that was counted."""
+        return self.figure.get("kind") in ("graph", "state_machine")
+
+    def table_declaration(self) -> TableDeclaration:
+        """Return the eight words of a declared table."""
+        known = [field.name for field in fields(TableDeclaration) if field.name != "file"]
+        words = {key: value for key, value in self.table.items() if key != "kind"}
+        for word in words:
+            check_name(self.file, "word of a table", word, known)
+        return TableDeclaration(self.file, **words)
+
+
+def read_declaration(name: str, conf_dir: Path) -> Declaration:
+    """Read what is shown of an experiment; raises ConfigError if its file is wrong."""
+    content = read_experiment(name, conf_dir)
+    file = f"experiment/{name}.yaml"
+    table, figure = (_read_part(file, part, content.get(part)) for part in ("table", "figure"))
+    if not table and not figure:
+        raise ConfigError(f"{file} has no table and no figure; see plots/declaration.py")
+    notes = tuple(content.get("notes", ()))
+    for note in notes:
+        if not isinstance(note, str):
+            raise ConfigError(f"{file}: a note is text, got {note}; put it in quotes")
+    compare, systems = {}, choices_of("system", conf_dir)
+    for group, said in content.get("compare", {}).items():
+        check_name(file, "comparison", group, GROUP_TITLES)
+        selection = read_selection(f"{file}, compare.{group}", said, conf_dir)
+        if not selection.entries or selection.entries[0].word:
+            raise ConfigError(f"{file}: compare.{group} starts with no name; name the base first")
+        compare[group] = selection.names()
+        for system in compare[group]:
+            check_name(file, f"system in compare.{group}", system, systems)
+    title, paper = content["title"], content["paper"]
+    declaration = Declaration(name, title, paper, notes, compare, table, figure)
+    if table.get("kind") == DECLARED:
+        declaration.table_declaration()
+    return declaration
+
+
+def _read_part(file: str, part: str, content: Any) -> Mapping[str, Any]:
+    """Return a table's or figure's keys with its kind; raises ConfigError for an unknown kind."""
+    if content is None:
+        return {}
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{file}: {part} must map keys to values, got {content!r}")
+    first = content.get("kind", DECLARED if part == "table" else None)
+    function = {"table": "def build(", "figure": "def draw("}[part]
+    paths = sorted((ROOT / "plots" / f"{part}s").glob("*.py"))
+    known = [path.stem for path in paths if f"\n{function}" in path.read_text(encoding="utf-8")]
+    for kind in (first, *content.get("also", ())):
+        check_name(file, f"kind of a {part}", kind, known)
+    return {**content, "kind": first}

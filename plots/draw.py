@@ -1,0 +1,38 @@
+"""Drawing of an experiment: loads the module of its table and figure, and writes their files."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+from harness.records.whole_files import replace_whole
+from plots.captions import build_notes
+from plots.experiment import Experiment
+
+
+def draw_experiment(experiment: Experiment, results_dir: Path) -> None:
+    """Write all tables and figures of an experiment, their numbers, and its sheet.
+
+    Raises:
+        ConfigError: for a declaration that does not fit the rows.
+        OutputError: if a file cannot be written.
+    """
+    write = importlib.import_module("plots.write")  # loads matplotlib, which planning must not
+    declaration = experiment.declaration
+    stems: list[str] = []
+    notes: list[str] = []
+    for kind in declaration.figures:
+        module = importlib.import_module(f"plots.figures.{kind}")
+        for picture in module.draw(experiment):
+            write.write_picture(picture, experiment, results_dir)
+            stems.append(picture.stem)
+    if declaration.table:
+        module = importlib.import_module(f"plots.tables.{declaration.table['kind']}")
+        for table in module.build(experiment):
+            write.write_table(table, experiment, results_dir)
+            stems.append(table.stem)
+            notes += table.notes
+    sheet = write.build_sheet(experiment, stems, notes or build_notes(experiment))
+    text = json.dumps(sheet, indent=1, ensure_ascii=False) + "\n"
+    replace_whole(results_dir / f"artefacts/{experiment.name}.json", text)

@@ -1,0 +1,201 @@
+"""Sources of records, and the experiments that records measured elsewhere can draw.
+
+Scale, device, threads and datasets follow from the records, never from the machine that draws.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from harness.counts.answers import CountAnswers
+from harness.errors import RecordError
+from harness.planning import artefacts
+from harness.planning.artefacts import Choices, PlannedTrial, choices_from
+from harness.planning.compose import Composer
+from harness.planning.grid import SCALES, experiment_names, read_experiment
+from harness.planning.sweep import Sweep
+from harness.records.answers import Answers
+from harness.records.count_row import AnyCount, read_count_rows
+from harness.records.record import Record, read_record
+from harness.records.stored import Held, held_in
+from plots.declaration import read_declaration
+
+Rounds = tuple[Record | None, ...]  # None: a round without a record
+
+
+class ResultsFolder:
+    """Records that the pipeline measured; raises RecordError for a damaged file."""
+
+    def __init__(self, results_dir: Path) -> None:
+        self._results_dir = results_dir
+
+    def rounds(self, trials: Sequence[PlannedTrial]) -> list[Rounds]:
+        """Return, for each trial of one experiment, a record or None for each round."""
+        paths = [trial.record_paths(self._results_dir) for trial in trials]
+        return [tuple(read_record(p) if p.exists() else None for p in rounds) for rounds in paths]
+
+    def counts(self, sweep: Sweep) -> Sequence[AnyCount]:
+        """Return the counts of a sweep that have a record, in the order of the sweep."""
+        path = sweep.path(self._results_dir)
+        return read_count_rows(path) if path.exists() else ()
+
+
+class Elsewhere:
+    """Records of any machine and any version of the code."""
+
+    def __init__(self, held: Held, composer: Composer | None = None) -> None:
+        self._answers = Answers(held.records)
+        self.count_answers = CountAnswers(held.counts, composer)
+        self.counts = self.count_answers.to
+
+    def rounds(self, trials: Sequence[PlannedTrial]) -> list[Rounds]:
+        """Return as many rounds, of each trial, as the trial with most rounds has.
+
+        The number of rounds that were measured is a property of the records, not of today's plan.
+        """
+        found = self._answers.to([trial.spec for trial in trials])
+        held = 1 + max((round_ for rounds in found for round_ in rounds), default=0)
+        return [
+            tuple(rounds.get(round_) for round_ in range(min(trial.rounds, held)))
+            for trial, rounds in zip(trials, found, strict=True)
+        ]
+
+
+Source = ResultsFolder | Elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An experiment's plan, and the records that answer it.
+
+    seen: trials with a round, and counts with 0. n_missing: planned rounds and counts without a
+    record. obstacle: why it cannot be drawn on this machine; empty if it can.
+    """
+
+    trials: tuple[PlannedTrial, ...]
+    sweeps: tuple[Sweep, ...]
+    seen: frozenset[tuple[str, int]]
+    n_missing: int
+    obstacle: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drawable:
+    """Experiments that the records answer at least in part, under one set of choices.
+
+    drawn: those that can be drawn on this machine. seen: records that an experiment asks for.
+    """
+
+    place: Path
+    choices: Choices
+    held: Held
+    source: Elsewhere
+    parts: Mapping[str, Part]
+    drawn: Mapping[str, Part]
+    seen: frozenset[tuple[str, int]]
+
+    @property
+    def lines(self) -> list[str]:
+        """A summary: what is drawn, not measured, unused and left out."""
+        choices, shown = self.choices, {name for p in self.drawn.values() for name in p.seen}
+        records = [
+            r.trial for r in self.held.records if (r.trial_id, r.trial.round) not in self.seen
+        ]
+        unused = Counter(f"of device={trial.device} threads={trial.threads}" for trial in records)
+        unused["counts"] += sum((row.count_id, 0) not in self.seen for row in self.held.counts)
+        notes = {
+            "rounds without a record, shown as not measured": [
+                f"{name} ({part.n_missing})" for name, part in self.drawn.items() if part.n_missing
+            ],
+            "unused records (another scale=, device= or threads= may use them)": [
+                f"{n} {text}" for text, n in unused.items() if n
+            ],
+            "left out": [f"{name}: {p.obstacle}" for name, p in self.parts.items() if p.obstacle],
+        }
+        return [
+            f"{self.place}: {len(self.drawn)} experiments are drawn from {len(shown)} records, with"
+            f" scale={choices.scale} device={choices.device} threads={choices.threads}",
+            *(f"{note}: {'; '.join(texts)}" for note, texts in notes.items() if texts),
+        ]
+
+
+def select_drawable(
+    config: Mapping[str, Any], environment: Mapping[str, str], names: Collection[str] = ()
+) -> Drawable:
+    """Plan what the records of `config["records"]` can draw; keys as in `snakemake --config`.
+
+    If scale, device or threads are not set, those that use most records are chosen.
+
+    Args:
+        names: the only experiments that are asked for; all of them if empty.
+
+    Raises:
+        RecordError: without any record, and if no experiment, or not a named one, can be drawn.
+    """
+    place = Path(config["records"])
+    held = held_in([place]) if place.exists() else Held()
+    if not held.records and not held.counts:
+        problem = "holds no records" if place.exists() else "does not exist"
+        raise RecordError(f"records={place} {problem}; name a place of bench-collect --pack")
+    trials = [record.trial for record in held.records]
+    datasets = frozenset(item.dataset for item in (*trials, *held.counts))
+    options: dict[str, Collection[Any]] = {
+        "scale": SCALES,
+        "device": {trial.device: None for trial in trials} or ["cpu"],  # counts have neither
+        "threads": {trial.threads: None for trial in trials} or [1],
+    }
+    options |= {key: [config[key]] for key in options if config.get(key)}
+    candidates = [
+        choices_from({**config, **dict(zip(options, values, strict=True))}, environment, datasets)
+        for values in product(*options.values())
+    ]
+    composer = Composer(candidates[0].conf_dir)
+    source, tried = Elsewhere(held, composer), []
+    for choices in candidates:
+        parts = {
+            name: plan_part(name, choices, composer, source)
+            for name in names or experiment_names(choices.conf_dir)
+            if choices.scale in read_experiment(name, choices.conf_dir)["scales"]
+        }
+        parts = {name: part for name, part in parts.items() if part.seen}
+        drawn = {name: part for name, part in parts.items() if not part.obstacle}
+        seen = frozenset(name for part in parts.values() for name in part.seen)
+        tried.append(Drawable(place, choices, held, source, parts, drawn, seen))
+        if len(seen) == len(held.records) + len(held.counts):
+            break
+    best = max(tried, key=lambda drawable: len(drawable.seen))
+    absent = ", ".join(name for name in names if name not in best.drawn)
+    if absent or not best.drawn:
+        obstacles = [part.obstacle for part in best.parts.values() if part.obstacle]
+        why = "; ".join(obstacles) or "list its records with bench-collect"
+        raise RecordError(
+            f"records={place} holds nothing that {absent or 'any experiment'} can be drawn from;"
+            f" {why}, or set another scale=, device= or threads="
+        )
+    return best
+
+
+def plan_part(name: str, choices: Choices, composer: Composer, source: Elsewhere) -> Part:
+    """Plan an experiment, and find the records that answer it."""
+    trials = artefacts.plan_artefact(name, choices, composer)
+    sweeps = artefacts.plan_counts(name, choices)
+    unique = list({trial.trial_id: trial for trial in trials}.values())
+    rounds = [record for records in source.rounds(unique) for record in records]
+    seen = {(record.trial_id, record.trial.round) for record in rounds if record}
+    seen |= {(row.count_id, 0) for sweep in sweeps for row in source.counts(sweep)}
+    n_missing_counts = sum(map(source.count_answers.n_missing, sweeps))
+    obstacle = ""
+    if read_declaration(name, choices.conf_dir).draws_mini_batch:
+        datasets = {dataset for sweep in sweeps for dataset in sweep.values("dataset")}
+        if absent := sorted(d for d in datasets if not artefacts.is_here(d, choices)):
+            where = f"not in data_root={choices.data_root}"
+            obstacle = f"it draws a mini-batch of {', '.join(absent)}, {where}"
+        elif n_missing_counts:
+            obstacle = f"{n_missing_counts} of its counts have no record"
+    n_missing = rounds.count(None) + n_missing_counts
+    return Part(trials, sweeps, frozenset(seen), n_missing, obstacle)

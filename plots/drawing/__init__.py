@@ -1,1 +1,0 @@
-"""Pictures with matplotlib: curves, bars, tables, graphs, state machines."""

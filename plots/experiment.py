@@ -1,0 +1,204 @@
+"""An experiment with its measured rows: planned trials joined with their records, and counts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from harness.contracts.model import model_class
+from harness.contracts.policy import is_learned
+from harness.planning.artefacts import Choices, PlannedTrial
+from harness.planning.claims import Claim, read_claims
+from harness.planning.grid import EXPERIMENT, expand
+from harness.planning.kinds import KnownSystem, read_systems
+from harness.planning.sweep import Sweep
+from harness.planning.yaml_files import read_mapping
+from harness.records.beside import Rounds, rounds_seen_together
+from harness.records.comparable import check_comparable
+from harness.records.numbers import NOT_MEASURED, SCREENED_OUT
+from harness.records.record import Record
+from harness.records.tidy import PLAIN, RELEASED, build_count_rows, build_record_row, frame_of_rows
+from harness.values.places import CONF_DIR
+from plots.declaration import Declaration, read_declaration
+from plots.drawable import ResultsFolder, Source
+
+MISSING = {"status": NOT_MEASURED, "trial_id": None, "reason": "", "warnings": "", "weak_build": ""}
+MISSING_COUNT = {**MISSING, "kind": "count", "round": 0, "mini_batch": 0, "offset": None}
+COUNT_KEYS = {  # of a sweep, with their defaults
+    "model": "", "dataset": "", "split": "train", "batch_size": "", "granularity": "vertex",
+    "policy": "", "learning.seed": "0",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment at one scale, ready for `numbers`.
+
+    rows: a row for each planned round of a trial: its settings, `point` (number of the trial) and
+        the columns of its record (harness.records.tidy), or the status "not measured". If screening
+        left rounds out, they are no rows, and `screened_out` is true.
+    counts: rows of planned batch counts, in planned order, likewise.
+    settings: what is planned of each trial, by `point`.
+    labels: printed names of systems and models.
+    synthetic: datasets that are generated in place of a corpus.
+    """
+
+    declaration: Declaration
+    scale: str
+    rows: pd.DataFrame
+    counts: pd.DataFrame
+    settings: tuple[Mapping[str, Any], ...] = ()
+    sweeps: tuple[Sweep, ...] = ()
+    systems: tuple[KnownSystem, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    synthetic: Set[str] = frozenset()
+    claims: tuple[Claim, ...] = ()
+    data_root: Path = Path("data")
+    conf_dir: Path = CONF_DIR
+    command: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.declaration.name
+
+    @cached_property
+    def kinds(self) -> dict[str, str]:
+        """Kind of each system (conf/system): strategy, framework, calibration, ..."""
+        return {system.name: system.kind for system in self.systems}
+
+    @cached_property
+    def compare(self) -> dict[str, tuple[str, ...]]:
+        """Systems of each comparison that are planned at this scale; the base always."""
+        planned = set(self.rows.system)
+        return {
+            group: (base, *(system for system in others if system in planned))
+            for group, (base, *others) in self.declaration.compare.items()
+        }
+
+    def label(self, name: object) -> str:
+        """Return the printed name of a system or model."""
+        return self.labels.get(str(name), str(name))
+
+    @cached_property
+    def measured(self) -> pd.DataFrame:
+        """Rows of rounds that have a record, each record once."""
+        if not len(self.rows):
+            return self.rows
+        return self.rows[self.rows.trial_id.notna()].drop_duplicates(["trial_id", "round"])
+
+
+def load_experiment(
+    name: str,
+    choices: Choices,
+    trials: Sequence[PlannedTrial],
+    sweeps: Sequence[Sweep] = (),
+    source: Source | None = None,
+    command: str = "",
+) -> Experiment:
+    """Join an experiment's plan with its records and counts, by default of the results directory.
+
+    Raises:
+        RecordError: for a damaged record, and if two records may not share a table.
+    """
+    source = source or ResultsFolder(choices.results_dir)
+    rounds = rounds_seen_together(source.rounds(trials))
+    groups: defaultdict[object, list[Record]] = defaultdict(list)
+    for trial, records in zip(trials, rounds, strict=True):
+        groups[trial.settings.get(EXPERIMENT)] += [one for one in records if one is not None]
+    for group in groups.values():
+        check_comparable(group)
+    conf_dir = choices.conf_dir
+    return Experiment(
+        declaration=read_declaration(name, conf_dir),
+        scale=choices.scale,
+        rows=join_plan(trials, rounds),
+        counts=join_counts(sweeps, source, conf_dir),
+        settings=tuple(trial.settings for trial in trials),
+        sweeps=tuple(sweeps),
+        systems=read_systems(conf_dir),
+        labels=read_labels(conf_dir),
+        synthetic=read_synthetic(conf_dir),
+        claims=read_claims(conf_dir) if expand(name, choices.scale, conf_dir).of_claims else (),
+        data_root=choices.data_root,
+        conf_dir=conf_dir,
+        command=command,
+    )
+
+
+def join_plan(trials: Sequence[PlannedTrial], rounds: Iterable[Rounds]) -> pd.DataFrame:
+    """Build rows of planned rounds; planned keys win over those of records."""
+    keys = {key for trial in trials for key in trial.settings}
+    rows: list[dict[str, Any]] = []
+    for point, (trial, records) in enumerate(zip(trials, rounds, strict=True)):
+        built = [
+            {"kind": "trial", **MISSING, "round": n} if record is None else build_record_row(record)
+            for n, record in enumerate(records)
+            if record is None or record.status != SCREENED_OUT
+        ]
+        # A key that only other trials plan: no option of this one, and else as it was recorded.
+        recorded = next((row for row in built if row["trial_id"]), {})
+        planned = {key.lstrip("+"): None if "." in key else recorded.get(key) for key in keys}
+        planned |= {key.lstrip("+"): value for key, value in trial.settings.items()}
+        planned |= {"point": point, "screened_out": len(built) < len(records)}
+        rows += [{**row, **planned} for row in built]
+    return frame_of_rows(rows)
+
+
+def join_counts(sweeps: Iterable[Sweep], source: Source, conf_dir: Path) -> pd.DataFrame:
+    """Build rows of planned counts; a count of several sweeps once, one without a record too.
+
+    Seeds of learning that were not counted are dropped if another seed was.
+    """
+    planned = []
+    for sweep in sweeps:
+        built = map(build_count_rows, source.counts(sweep))
+        counts = {tuple(rows[0][key] for key in COUNT_KEYS): rows for rows in built}
+        planned += [(key, counts.get(key)) for key in _plan_counts(sweep, conf_dir)]
+    counted = {key[:-1] for key, rows in planned if rows}
+    unique: dict[object, list[dict[str, Any]]] = {}
+    for key, rows in planned:
+        if rows:
+            unique.setdefault(rows[0]["trial_id"], rows)
+        elif key[:-1] not in counted:
+            missing = MISSING_COUNT | dict(zip(COUNT_KEYS, key, strict=True))
+            unique[key] = [{**missing, "graph": graph} for graph in (PLAIN, RELEASED)]
+    return frame_of_rows([row for rows in unique.values() for row in rows])
+
+
+def _plan_counts(sweep: Sweep, conf_dir: Path) -> Iterator[tuple[Any, ...]]:
+    """Yield COUNT_KEYS of each count of a sweep; models meet datasets of their own kind."""
+    models = {
+        name: model_class(read_mapping(conf_dir / f"model/{name}.yaml", "model")["model"])
+        for name in sweep.values("model")
+    }
+    kinds = {
+        name: read_mapping(conf_dir / f"dataset/{name}.yaml", "instance_kind")["instance_kind"]
+        for name in sweep.values("dataset")
+    }
+    values = [sweep.values(key, default) for key, default in COUNT_KEYS.items()]
+    for model, dataset, split, size, granularity, policy, seed in product(*values):
+        if models[model].instance_kind == kinds[dataset]:
+            learned = int(seed) if is_learned(policy) else None
+            yield model, dataset, split, int(size), granularity, policy, learned
+
+
+def read_labels(conf_dir: Path) -> dict[str, str]:
+    """Return the printed name of each system and model, from its YAML; raises ConfigError."""
+    labels = {system.name: system.label for system in read_systems(conf_dir)}
+    for path in sorted((conf_dir / "model").glob("*.yaml")):
+        labels[path.stem] = read_mapping(path, "label")["label"]
+    return labels
+
+
+def read_synthetic(conf_dir: Path) -> set[str]:
+    """Return the datasets that are generated in place of another: the last of each chain."""
+    contents = [read_mapping(path) for path in (conf_dir / "dataset").glob("*.yaml")]
+    stand_ins = {content["name"]: content.get("stand_in") for content in contents}
+    return {name for name in stand_ins.values() if name and not stand_ins.get(name)}

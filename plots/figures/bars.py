@@ -1,0 +1,221 @@
+"""Bars: the parts of a time stacked, a bar per system; or a bar after each step of a walk.
+
+figure:
+  kind: bars
+  unit: ms per mini-batch
+  parts: {construct_ms: construction, execution_ms: execution}    # quantities, in order
+  sections: {Batched by hand: [dynet_manual]}  # panels of systems; without it, a panel per model
+  published: {table: dynet_fig2, columns: {cpu_ms: "Paper, CPU"}}   # totals; may be left out
+
+figure:
+  kind: bars
+  unit: "% of the time at the start"
+  steps: {fusion: kernel fusion}               # a label for each step of the experiment's walk
+  settings: {Tree-LSTM: {model: tree_lstm}}    # a panel each
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from harness.planning.grid import read_experiment
+from harness.planning.walks import read_walks
+from harness.records.numbers import NOT_SEPARABLE, RATIO, numbers, ratios
+from plots.captions import build_caption, build_title, describe_conditions, join_sentences
+from plots.declaration import GROUP_TITLES, check_quantity
+from plots.experiment import Experiment
+from plots.figures import page
+from plots.published import read_published
+from plots.tables.cells import DAGGER, format_plain, format_significant
+from plots.tables.declared import select_settings
+from plots.write import Picture
+
+BAR_IN, PANEL_IN, KEY_IN, N_COLUMNS = 0.17, 0.42, 0.22, 3
+TIME, OVER_START = "mini_batch_ms", "mini_batch_ms over start"
+SCHEDULE, TOTAL, JOINED = "scheduling", "total", " with scheduling, not separable"
+WARNED = f"{DAGGER} measured with warnings, which the CSV names"
+COLORS = {  # neighbors differ in lightness, so that grey prints are readable
+    "construction": "#E69F00",
+    SCHEDULE: "#004C80",
+    "execution": "#A6CBE3",
+    "forward": "#A6CBE3",
+    "backward": "#5587A2",
+    "update": "#222222",
+    TOTAL: "#C4C4C4",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Lengths by part, stacked, and the text behind them; ends: of its interval."""
+
+    label: str
+    lengths: Mapping[str, float]
+    text: str
+    ends: tuple[float, float] | None = None
+
+
+Panel = tuple[str, Sequence[Bar]]  # with its title
+
+
+def draw(experiment: Experiment) -> list[Picture]:
+    """Draw the figure of an experiment."""
+    words = experiment.declaration.figure or {}
+    if "steps" in words:
+        found = evaluate_steps(experiment)
+        figure = draw_bars(arrange_steps(found), N_COLUMNS, words["unit"], sharex=True, sharey=True)
+        caption = build_caption(experiment, "each step adds to those above it", WARNED)
+    else:
+        found = evaluate_parts(experiment)
+        figure = draw_bars(*arrange_parts(experiment, found), words["unit"], sharex="row")
+        n_rounds = experiment.rows["round"].nunique()
+        sums = f"parts: medians of up to {n_rounds} rounds; number: their sum; scales differ by row"
+        caption = join_sentences(sums, WARNED, describe_conditions(experiment))
+    page.add_title(figure, build_title(experiment))
+    page.add_caption(figure, caption)
+    return [Picture(experiment.declaration.figures["bars"], figure, found)]
+
+
+def evaluate_parts(experiment: Experiment) -> pd.DataFrame:
+    """Compute every part of every trial, and read the totals of a paper."""
+    words = experiment.declaration.figure or {}
+    keys = ["model", "system", "batch_size", "hidden_size"]
+    for quantity in words["parts"]:
+        check_quantity(experiment.declaration.file, quantity)
+    found = [numbers(experiment.rows, keys, quantity) for quantity in words["parts"]]
+    if "published" in words:
+        found.append(read_published(words["published"]["table"]))
+    return pd.concat(found, ignore_index=True)
+
+
+def arrange_parts(experiment: Experiment, found: pd.DataFrame) -> tuple[list[Panel], int]:
+    """Arrange numbers as panels in rows; also return the number of comparisons in each."""
+    words = experiment.declaration.figure or {}
+    sections = {name: title for title, names in words.get("sections", {}).items() for name in names}
+    titles = found.system.map(sections) if sections else found.model.map(experiment.label)
+    columns = words.get("published", {}).get("columns", {})
+    titles = found.quantity.map(columns).astype(object).fillna(titles)
+    named = found.assign(title=titles, part=found.quantity.map(words["parts"]).fillna(TOTAL))
+    groups = {group: names for group, names in experiment.compare.items() if len(names) > 1}
+    panels: list[Panel] = []
+    for title, shown in named.groupby("title", sort=False):
+        for group, names in groups.items():
+            systems = shown[shown.system.isin(names)].groupby("system", sort=False)
+            bars = [build_bar(experiment.label(name), part) for name, part in systems]
+            suffix = f", {GROUP_TITLES[group]}" if len(groups) > 1 else ""
+            panels.append((f"{title}{suffix}", bars))
+    return panels, len(groups)
+
+
+def build_bar(label: str, rows: pd.DataFrame) -> Bar:
+    """Stack the parts of a system; scheduling that is not separable is in the next part."""
+    lengths, suffix = {}, ""
+    for _, row in rows.iterrows():
+        if pd.notna(row.value):
+            lengths[row.part + suffix] = row.value
+        suffix = JOINED if (row.part, row.status) == (SCHEDULE, NOT_SEPARABLE) else ""
+    if not lengths:
+        return Bar(label, {}, rows.status.iloc[0])
+    total = sum(lengths.values())
+    text = format_plain(total) if TOTAL in lengths else format_significant(total)
+    return Bar(label, lengths, text + DAGGER * any(rows.warnings))
+
+
+def evaluate_steps(experiment: Experiment) -> pd.DataFrame:
+    """Compute the time after each step of the walk, and its ratio to the time before all steps."""
+    words = experiment.declaration.figure or {}
+    content = read_experiment(experiment.name, experiment.conf_dir)
+    (walk,) = read_walks(experiment.name, content, experiment.conf_dir).values()
+    switches = [f"+ {words['steps'][step.option]}" for step in walk.steps]
+    switches.insert(0, experiment.label(walk.start))
+    trials, keys = list(walk.along()), {"system", *(step.key for step in walk.steps)}
+    options = [{key: trial[key] for key in keys & set(trial)} for trial in experiment.settings]
+    rows = select_settings(experiment.rows, words["settings"])
+    rows = rows.assign(step=rows.point.map(lambda point: trials.index(options[point])))
+    rows["switch"] = rows.step.map(dict(enumerate(switches)))
+    by = ["setting", "step", "switch"]
+    relative = ratios(rows, rows[rows.step == 0], ["setting"], TIME)
+    found = [numbers(rows, by, TIME), numbers(relative, by, RATIO).assign(quantity=OVER_START)]
+    return pd.concat(found, ignore_index=True)
+
+
+def arrange_steps(found: pd.DataFrame) -> list[Panel]:
+    """Arrange numbers as panels: a bar for the time after each step, in percent."""
+    panels: list[Panel] = []
+    for setting, part in found.groupby("setting", sort=False):
+        bars = []
+        for _, row in part[part.quantity == OVER_START].iterrows():
+            lengths = {TOTAL: 100 * row.value} if row.status == "ok" else {}
+            text = f"{100 * row.value:.0f}{DAGGER * bool(row.warnings)}" if lengths else row.status
+            ends = (100 * row.low, 100 * row.high) if pd.notna(row.low) else None
+            bars.append(Bar(row.switch, lengths, text, ends))
+        start = format_significant(part[part.quantity == TIME].value.iloc[0])
+        panels.append((f"{setting} (100: {start} ms)", bars))
+    return panels
+
+
+def draw_bars(panels: Sequence[Panel], n_columns: int, unit: str, **shared: Any) -> Figure:
+    """Draw panels with stacked bars, and a key if there are several parts."""
+    figure, placed = place_bars(panels, n_columns, unit, **shared)
+    handles: dict[str, Any] = {}
+    for axes, place, bar in placed:
+        left = 0.0
+        for part, length in bar.lengths.items():
+            hatch = "//////" if part.endswith(JOINED) else ""
+            color = COLORS[part.removesuffix(JOINED)]
+            handles[part] = axes.barh(
+                place, length, 0.72, left, color=color, hatch=hatch, ec="white", lw=0.4
+            )
+            left += length
+    if len(handles) > 1:
+        add_key(figure, handles)
+    return figure
+
+
+def place_bars(
+    panels: Sequence[Panel], n_columns: int, unit: str, **shared: Any
+) -> tuple[Figure, list[tuple[Axes, int, Bar]]]:
+    """Write panels with names, texts and intervals; also return axes and place of each bar."""
+    n_columns = min(n_columns, len(panels))
+    rows = [panels[n : n + n_columns] for n in range(0, len(panels), n_columns)]
+    heights = [max(len(bars) for _, bars in row) for row in rows]
+    figure = page.start_figure(BAR_IN * sum(heights) + PANEL_IN * len(rows) + 0.4)
+    figure.set_layout_engine("constrained")
+    figure.supxlabel(unit, fontsize=page.TEXT_PT)
+    shared |= {"squeeze": False, "height_ratios": heights}
+    grid = list(figure.subplots(len(rows), n_columns, **shared).flat)
+    placed = []
+    for n, (axes, (title, bars)) in enumerate(zip(grid, panels, strict=False)):
+        axes.set(title=title, ylim=(heights[n // n_columns] - 0.5, -0.5))
+        axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
+        axes.tick_params(axis="y", length=0)
+        axes.tick_params(axis="x", labelbottom=True)
+        axes.grid(visible=False, axis="y")
+        for place, bar in enumerate(bars):
+            placed.append((axes, place, bar))
+            end = bar.ends[1] if bar.ends else sum(bar.lengths.values())
+            axes.hlines(place, *(bar.ends or (end, end)), color=page.INK, zorder=2)
+            axes.annotate(
+                bar.text, (end, place), xytext=(4, 0), textcoords="offset points",
+                va="center_baseline", fontsize=page.SMALL_PT,
+            )  # fmt: skip
+    for axes in grid:
+        axes.set_visible(bool(axes.texts))
+    return figure, placed
+
+
+def add_key(figure: Figure, handles: Mapping[str, Any]) -> None:
+    """Name colors or marks in one line above the panels of a constrained layout."""
+    top = 1 - KEY_IN / figure.get_size_inches()[1]
+    figure.set_layout_engine("constrained", rect=(0, 0, 1, top))
+    figure.legend(
+        handles.values(), handles.keys(), ncols=len(handles), loc="upper left",
+        bbox_to_anchor=(0, 1), bbox_transform=figure.transFigure, frameon=False,
+        borderaxespad=0, handlelength=1.4, handletextpad=0.5, columnspacing=1.5,
+    )  # fmt: skip

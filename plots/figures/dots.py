@@ -1,0 +1,80 @@
+"""Dots: batches by policy as multiples of the lower bound, a panel for each workload.
+
+figure:
+  kind: dots
+  graph: released          # or plain
+  batch_size: 32
+  families:                # policies of one idea: their name, the system whose look they have
+    - {name: DyNet, look: dynet_policy, policies: [depth, agenda]}
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.lines import Line2D
+
+from harness.records.numbers import NOT_MEASURED, merge_seeds, numbers
+from harness.records.tidy import SEED
+from plots.captions import build_title, describe_processor, join_sentences
+from plots.experiment import Experiment
+from plots.figures import page
+from plots.figures.bars import N_COLUMNS, Bar, Panel, add_key, place_bars
+from plots.tables.cells import format_plain
+from plots.write import Picture
+
+KEYS = ["model", "dataset", "split", "batch_size", "policy"]
+COUNT, BOUND, OVER_BOUND = "n_batches", "lower_bound", "over_bound"
+
+
+def draw(experiment: Experiment) -> list[Picture]:
+    """Draw the figure of an experiment."""
+    words, found = experiment.declaration.figure or {}, evaluate_counts(experiment)
+    merged = merge_seeds(found)
+    models = dict.fromkeys(m for sweep in experiment.sweeps for m in sweep.values("model"))
+    panels = [build_panel(experiment, model, merged[merged.model == model]) for model in models]
+    looks = page.find_looks((family["look"] for family in words["families"]), experiment.systems)
+    unit = "batches over the lower bound"
+    figure, placed = place_bars(panels, N_COLUMNS, unit, sharex=True, sharey=True)
+    for axes, place, bar in placed:
+        axes.axvline(1, color=page.INK, linewidth=0.8, zorder=1)
+        for look, value in bar.lengths.items():
+            axes.hlines(place, 1, value, color=looks[look].color, linewidth=0.8, alpha=0.5)
+            axes.plot(value, place, zorder=3, **looks[look].mark)
+    marks = {one["name"]: Line2D([], [], **looks[one["look"]].mark) for one in words["families"]}
+    add_key(figure, marks)
+    page.add_title(figure, build_title(experiment))
+    caption = join_sentences(
+        "numbers: batches of one mini-batch; dots: over the lower bound, which is in parentheses",
+        "learned policies: median of all seeds, line: smallest to largest",
+        f"batch size {words['batch_size']}, training split",
+        describe_processor(experiment.counts),
+    )
+    page.add_caption(figure, caption)
+    return [Picture(experiment.declaration.figures["dots"], figure, found)]
+
+
+def evaluate_counts(experiment: Experiment) -> pd.DataFrame:
+    """Select the counts of one graph and batch size, for each seed of a learned policy."""
+    words, rows = experiment.declaration.figure or {}, experiment.counts
+    is_shown = (rows.graph == words["graph"]) & (rows.mini_batch == 0)
+    is_shown &= rows.batch_size == words["batch_size"]
+    parts = [numbers(rows[is_shown], [*KEYS, SEED], name) for name in (COUNT, BOUND, OVER_BOUND)]
+    return pd.concat(parts, ignore_index=True)
+
+
+def build_panel(experiment: Experiment, model: str, found: pd.DataFrame) -> Panel:
+    """Build a panel: a line for each policy, its number of batches behind its dot."""
+    by_policy = {key: rows.iloc[0] for key, rows in found.groupby(["policy", "quantity"])}
+    bars = []
+    for family in (experiment.declaration.figure or {})["families"]:
+        for policy in family["policies"]:
+            label, row = policy.replace("_", " "), by_policy.get((policy, OVER_BOUND))
+            if row is None or row.status != "ok":
+                bars.append(Bar(label, {}, NOT_MEASURED if row is None else row.status, (1, 1)))
+                continue
+            ends = (row.low, row.high) if row.high > row.low else None
+            text = format_plain(by_policy[policy, COUNT].value)
+            bars.append(Bar(label, {family["look"]: row.value}, text, ends))
+    bound = found[found.quantity == BOUND].value.max()
+    shown = "" if pd.isna(bound) else f" ({format_plain(bound)})"
+    return experiment.label(model) + shown, bars

@@ -1,0 +1,63 @@
+"""Heat map: the engine's speedup over each paper's strategy, a cell per workload and strategy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from plots.captions import describe_conditions, join_sentences, span
+from plots.experiment import Experiment
+from plots.figures import page
+from plots.tables.answers import evaluate_strategies
+from plots.write import Picture
+
+ROW_IN, TOP_IN, REACH = 0.235, 0.3, 2.3  # REACH: the speedup at which colors end
+TITLE = "Speedup of the engine over the strategy of each paper, on the same kernels"
+
+
+def draw(experiment: Experiment) -> list[Picture]:
+    """Draw the figure of an experiment."""
+    found = evaluate_strategies(experiment)
+    figure = draw_heat(found)
+    page.add_title(figure, TITLE)
+    page.add_caption(figure, describe_heat(found, describe_conditions(experiment)))
+    return [Picture(experiment.declaration.figures["heat"], figure, found)]
+
+
+def draw_heat(numbers: pd.DataFrame) -> Figure:
+    """Draw a cell for each strategy's number, colored by its distance from 1."""
+    shown = numbers[numbers.speedup.notna()]
+    largest = shown.groupby("workload").speedup.max().sort_values(kind="stable")
+    medians = shown.groupby("label").speedup.median().sort_values(kind="stable")
+    rows, columns = list(largest.index), list(medians.index)
+    figure = page.start_figure(TOP_IN + ROW_IN * max(1, len(rows)))
+    figure.set_layout_engine("constrained")
+    axes = figure.subplots()
+    shares = np.full((len(rows), len(columns)), np.nan)  # 1 at REACH; 0 if it may be 1
+    for _, row in shown.iterrows():
+        y, x = rows.index(row.workload), columns.index(row.label)
+        is_sure = row.speedup_low > 1 or row.speedup_high < 1
+        shares[y, x] = np.log(row.speedup) / np.log(REACH) * is_sure
+        ink = "white" if abs(shares[y, x]) > 0.72 else page.INK if is_sure else page.GREY
+        axes.text(x, y, f"{row.speedup:.2f}", ha="center", va="center_baseline", color=ink)
+    if len(shown):
+        places = (range(len(columns)), range(len(rows)))
+        axes.pcolormesh(*places, shares, cmap="PuOr_r", vmin=-1, vmax=1, ec="white", lw=1.2)
+    axes.set_xticks(range(len(columns)), [label.removesuffix(" strategy") for label in columns])
+    axes.set_yticks(range(len(rows)), rows)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0, labelsize=page.TEXT_PT)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    return figure
+
+
+def describe_heat(numbers: pd.DataFrame, conditions: str = "") -> str:
+    """Return what a reader of the cells must know, in at most three lines."""
+    rounds = [int(n) for n in numbers.speedup_n_rounds.dropna()]
+    return join_sentences(
+        f"median of {span(rounds)} ratios, each within a round" if rounds else "",
+        "above 1 the engine is faster; grey digits: the interval contains 1; blank: no number",
+        conditions,
+    )

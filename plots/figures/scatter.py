@@ -1,0 +1,97 @@
+"""Scatter: operations per second against operations per byte, under the roofs of the machine.
+
+    figure:
+      kind: scatter
+      trials: {"Tree-LSTM training": {system: vertex, model: tree_lstm}}   # a mark each
+      bounds: [products, products_cut]       # systems, the fastest of whose trials is the flat roof
+      bandwidths: {copies in memory: {system: copies}}                     # a leaning roof each
+
+Bytes are those that the steps of the engine's plans read and write, so that work whose operands
+stay in a cache may lie above the roof of memory.
+
+Source: Williams, Waterman and Patterson, "Roofline", CACM 2009.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from harness.records.numbers import numbers
+from plots.captions import build_caption, build_title
+from plots.experiment import Experiment
+from plots.figures import page
+from plots.figures.curve_panels import NAME_IN, add_names
+from plots.tables.cells import format_significant
+from plots.tables.declared import select
+from plots.write import Picture
+
+FLOPS, BYTES, INTENSITY = MARK = ("gflop_per_s", "gbyte_per_s", "flop_per_byte")
+ROOF, TRIAL, BOUND = "roof", "trial", "matmuls only"
+ROOFS = "lines: what the machine gives at most, to matmuls and to copies; the CSV names warnings"
+AXES_IN, LEFT_IN = 3.3, 0.45
+
+
+def draw(experiment: Experiment) -> list[Picture]:
+    """Draw the figure of an experiment."""
+    found = evaluate_roofline(experiment)
+    figure = draw_roofline(experiment, found)
+    page.add_title(figure, build_title(experiment))
+    page.add_caption(figure, build_caption(experiment, ROOFS, axis=("hidden_size",)))
+    return [Picture(experiment.declaration.figures["scatter"], figure, found)]
+
+
+def evaluate_roofline(experiment: Experiment) -> pd.DataFrame:
+    """Compute the roofs, and three quantities of each trial that is planned."""
+    words, rows = experiment.declaration.figure or {}, experiment.rows
+    parts = []
+    for what, names, key in ((ROOF, [BYTES], "bandwidths"), (TRIAL, MARK, "trials")):
+        for label, wanted in words[key].items():
+            chosen = select(rows, wanted).assign(what=what, of=label)
+            first = chosen[chosen.point == chosen.point.min()]
+            parts += [numbers(first, ["what", "of"], name) for name in names if len(first)]
+    bounds = numbers(rows[rows.system.isin(words["bounds"])], ["point"], FLOPS)
+    fastest = bounds.sort_values("value", ascending=False, kind="stable").head(1)
+    parts.append(fastest.drop(columns="point").assign(what=ROOF, of=BOUND))
+    return pd.concat(parts, ignore_index=True)
+
+
+def draw_roofline(experiment: Experiment, found: pd.DataFrame) -> Figure:
+    """Draw roofs as lines and trials as marks with their intervals, all with their names."""
+    trials = (experiment.declaration.figure or {})["trials"]
+    looks = page.find_looks((trial["system"] for trial in trials.values()), experiment.systems)
+    looks = {label: looks[trial["system"]] for label, trial in trials.items()}
+    shown = found[found["what"] == TRIAL]
+    texts = shown["of"] + (": " + shown.status).where(shown.value.isna(), "")
+    names = dict(zip(shown["of"], texts, strict=True))
+    figure = page.start_figure(AXES_IN + 0.45)
+    names_in = NAME_IN + max(map(page.measure_text, names.values()))
+    axes = page.place_axes(figure, LEFT_IN, 0.05, page.WIDTH_IN - LEFT_IN - names_in, AXES_IN)
+    axes.set(xscale="log", yscale="log", ylabel="GFLOP/s in forward and backward")
+    axes.set_xlabel("floating-point operations per byte that a step reads or writes")
+    ends = {}
+    for label, rows in shown[shown.value.notna()].groupby("of", sort=False):
+        by, look = rows.set_index("quantity"), looks[str(label)]
+        x, y = ends[str(label)] = (by.value[INTENSITY], by.value[FLOPS])
+        axes.vlines(x, by.low[FLOPS], by.high[FLOPS], color=look.color, linewidth=0.9)
+        axes.plot(x, y, **look.mark)
+    roofs = found[found["what"] == ROOF]
+    speeds = found[found.quantity == FLOPS].value
+    right = shown[shown.quantity == INTENSITY].value.max() * 1.5
+    left = speeds.max() / roofs[roofs.quantity == BYTES].value.max()
+    for _, row in roofs[roofs.status == "ok"].iterrows():
+        is_flat, unit = row.quantity == FLOPS, "GFLOP/s" if row.quantity == FLOPS else "GB/s"
+        ys = np.array([row.value, row.value] if is_flat else [speeds.min() / 1.5, speeds.max()])
+        xs = (left, right) if is_flat else ys / row.value
+        axes.plot(xs, ys, color=page.GREY, linewidth=1.0, zorder=1)
+        axes.text(
+            xs[0], ys[0], f"  {row.of}: {format_significant(row.value)} {unit}",
+            rotation=0 if is_flat else np.degrees(np.arctan(row.value)), va="bottom",
+            rotation_mode="anchor", transform_rotates_text=True, color=page.DIM,
+            fontsize=page.SMALL_PT,
+        )  # fmt: skip
+    page.set_ticks(axes.xaxis, page.choose_log_ticks(*axes.get_xlim()))
+    page.set_ticks(axes.yaxis, page.choose_log_ticks(*axes.get_ylim()))
+    add_names(axes, list(names.items()), looks, ends)
+    return figure

@@ -1,1 +1,0 @@
-"""Numbers to be shown: points, series, panels, tables as values."""

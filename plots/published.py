@@ -1,0 +1,84 @@
+"""Published numbers: plots/published/*.yaml in the columns of `harness.records.numbers`.
+
+paper, where, hardware: the source         # short, device: what names it in figures
+key: model batch_size                      # settings that a row stands for
+columns: [[throughput, DyNet], [n_nodes]]  # [QUANTITY, SYSTEM], [QUANTITY], or a mapping
+rows: {tree_lstm 8: [1860, null]}          # null: not published
+parts: {tree_lstm: {rows: ...}}            # by model, in place of rows; own keys win
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from harness.errors import ConfigError
+from harness.values.meant import meant
+from harness.values.places import ROOT
+
+FOLDER = ROOT / "plots" / "published"
+PUBLISHED = "published"  # the status of a number from a paper
+
+
+def read_published(table: str, model: str | None = None, folder: Path = FOLDER) -> pd.DataFrame:
+    """Read a table of a paper, or its part about a model; times are per epoch if the paper's are.
+
+    Raises:
+        ConfigError: for an unknown table or model, and for rows of another length than columns.
+    """
+    content = _read_content(table, model, folder)
+    keys = content["key"].split(" ")
+    columns = [
+        said if isinstance(said, dict) else dict(zip(("quantity", "system"), said, strict=False))
+        for said in content["columns"]
+    ]
+    rows = []
+    for name, values in content["rows"].items():
+        if len(values) != len(columns):
+            raise ConfigError(
+                f"{folder / table}.yaml, row {name}: expected {len(columns)} numbers, one for each"
+                f" column, got {len(values)}; fix the row"
+            )
+        words = map(yaml.safe_load, str(name).split(" "))
+        row = dict(zip(keys, words, strict=True))
+        rows += [{**row, **columns[n], "value": value} for n, value in enumerate(values)]
+    found = _add_sums(pd.DataFrame(rows).dropna(subset="value").astype({"value": float}))
+    return found.assign(
+        status=PUBLISHED,
+        warnings="",
+        source="; ".join([f"{content['paper']}, {content['where']}", content["hardware"]]),
+        short=content["short"],
+        device=content.get("device", ""),
+    )
+
+
+def _read_content(table: str, model: str | None, folder: Path) -> dict[str, Any]:
+    known = sorted(path.stem for path in folder.glob("*.yaml"))
+    if table not in known:
+        raise ConfigError(
+            f"unknown published table {table!r}{meant(table, known)}; choose from"
+            f" {', '.join(known)}"
+        )
+    content = yaml.safe_load((folder / f"{table}.yaml").read_text(encoding="utf-8"))
+    parts = content.get("parts", {model: {}})
+    if model not in parts:
+        raise ConfigError(
+            f"published table {table!r}: no part about model {model!r}{meant(str(model), parts)};"
+            f" choose from {', '.join(parts)}"
+        )
+    return {**content, **parts[model]}
+
+
+def _add_sums(found: pd.DataFrame) -> pd.DataFrame:
+    """Add the sum of construction and computation, and the percentage of construction."""
+    if "construction_s" not in set(found.quantity):
+        return found
+    keys = [name for name in found if name not in ("quantity", "value")]
+    times = found.pivot(index=keys, columns="quantity", values="value")  # noqa: PD010
+    added = pd.DataFrame({"instance_s": times.construction_s + times.computation_s})
+    added["construction_percent"] = 100 * times.construction_s / added.instance_s
+    long = added.melt(var_name="quantity", ignore_index=False).dropna().reset_index()
+    return pd.concat([found, long], ignore_index=True)

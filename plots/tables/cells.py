@@ -1,0 +1,154 @@
+"""Tables as text: numbers of a tidy frame, formatted and pivoted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from harness.errors import ConfigError
+from harness.records.numbers import NOT_PLANNED
+from plots.declaration import CEILING, OVER
+from plots.published import PUBLISHED
+
+DAGGER, EN_DASH, TIMES = "\N{DAGGER}", "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
+PAPER = "paper: "  # heads columns and rows of published numbers
+# Counted, not timed: exact, so that no disturbance of the machine changes them.
+COUNTED = (
+    *("n_batches", "lower_bound", "n_copies", "n_nodes", "n_parameters", "n_tried", "copied_kb"),
+)
+MOST_COLUMNS = 8  # of a table that fits a page
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table with its numbers.
+
+    stem: path without suffix, relative to the results. numbers: the rows of the CSV.
+    cells: formatted texts; rows and columns are in the order in which they are printed, and the
+        names of the axes head them. A first level of two is the group of a column.
+    notes: footnotes, the most important first.
+    is_text: whether its cells are mostly text, which wraps: it stays whole, however wide.
+    """
+
+    stem: str
+    title: str
+    numbers: pd.DataFrame
+    cells: pd.DataFrame
+    notes: tuple[str, ...] = ()
+    is_text: bool = False
+
+    def parts(self) -> Iterator[tuple[str, pd.DataFrame]]:
+        """Yield the table in parts that fit a page, each with its heading: a group of columns."""
+        cells = self.cells
+        if self.is_text or cells.shape[1] <= MOST_COLUMNS:
+            yield "", cells
+            return
+        groups = cells.columns.get_level_values(0).unique() if cells.columns.nlevels > 1 else [""]
+        for group in groups:
+            part = pd.DataFrame(cells[group]) if group else cells
+            part = part[(part != EN_DASH).any(axis=1)]
+            n_parts = math.ceil(part.shape[1] / MOST_COLUMNS)
+            width = math.ceil(part.shape[1] / n_parts)
+            for n in range(n_parts):
+                numbered = f"{group} ({n + 1} of {n_parts})" if n_parts > 1 else group
+                yield numbered.strip(), part.iloc[:, n * width : (n + 1) * width]
+
+
+def format_significant(value: float) -> str:
+    """Format a number with three significant digits, no exponent, and separators of thousands."""
+    if value == 0 or math.isnan(value):
+        return "0" if value == 0 else EN_DASH
+    rounded = float(f"{value:.3g}")
+    n_decimals = max(0, 2 - math.floor(math.log10(abs(rounded))))
+    return f"{rounded:,.{n_decimals}f}"
+
+
+def format_plain(value: float, _position: int | None = None) -> str:
+    """Format a number as people write it: 0.25, 4, 1,500."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
+
+
+def format_interval(low: float, high: float, n_decimals: int) -> str:
+    """Format the ends of an interval, rounded outward so that it never looks too narrow."""
+    unit = 10**n_decimals
+    ends = (math.floor(round(low * unit, 6)) / unit, math.ceil(round(high * unit, 6)) / unit)
+    return f"{ends[0]:.{n_decimals}f} to {ends[1]:.{n_decimals}f}"
+
+
+def format_ratio(value: float, low: float, high: float, warnings: str = "") -> str:
+    """Format "1.83 (1.79 to 1.88)†"; a ratio of a single round has no interval."""
+    n_decimals = 2 if value < 10 else 1 if value < 100 else 0
+    interval = "" if pd.isna(low) else f" ({format_interval(low, high, n_decimals)})"
+    return f"{value:.{n_decimals}f}{interval}" + DAGGER * bool(warnings)
+
+
+def format_exact(value: float) -> str:
+    """Format a count, a mean of counts, or batches over their bound; only the bound is "1"."""
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.{1 if value >= 100 else 2}f}"
+
+
+def format_number(number: pd.Series) -> str:
+    """Format a row of numbers, or its status; a fraction of the ceiling in percent."""
+    if number.status == PUBLISHED:
+        return format_plain(number.value)  # no more digits than the paper
+    if number.status != "ok":
+        return EN_DASH if number.status == NOT_PLANNED else str(number.status)
+    quantity, over, side = str(number.quantity).partition(OVER)
+    mark = DAGGER * bool(number.warnings)
+    if side == CEILING:
+        return format_significant(100 * number.value) + mark
+    if quantity in COUNTED or quantity.endswith("over_bound"):
+        return _with_spread(number, format_exact)
+    if over:
+        ends = (number.low, number.high, number.warnings)
+        return "1" if number.value == 1 else format_ratio(number.value, *ends)
+    rounds = f" [{number.n_rounds:.0f}]" if number.screened_out else ""
+    return _with_spread(number, format_significant) + mark + rounds
+
+
+def _with_spread(number: pd.Series, format_value: Callable[[float], str]) -> str:
+    """Format a number; of several learning seeds also the smallest and the largest."""
+    text = format_value(number.value)
+    if number.get("n_seeds", 1) > 1 and number.low != number.high:
+        return f"{text} ({format_value(number.low)} to {format_value(number.high)})"
+    return text
+
+
+def pivot(
+    numbers: pd.DataFrame,
+    rows: Mapping[str, str],
+    columns: Sequence[str],
+    format_row: Callable[[pd.Series], str] = format_number,
+) -> pd.DataFrame:
+    """Arrange numbers as cells, in the order in which they come.
+
+    Args:
+        rows: printed header of each column of `numbers` that heads rows.
+        columns: columns of `numbers` that head columns, the outermost first; those after the first
+            share a label. Categories are printed in their order.
+
+    Raises:
+        ConfigError: if two numbers fall into one cell.
+    """
+    keys = [*rows, *columns]
+    for _, number in numbers[numbers.duplicated(keys)].iterrows():
+        told = ", ".join(f"{key}={number[key]}" for key in keys)
+        raise ConfigError(f"two numbers for the cell {told}; add a key to rows or columns")
+    heads = numbers[keys].copy()
+    for key in keys:
+        if not isinstance(heads[key].dtype, pd.CategoricalDtype):
+            values = heads[key].astype(object).where(heads[key].notna(), "")
+            heads[key] = pd.Categorical(values, values.unique())
+    texts = [format_row(number) for _, number in numbers.iterrows()]
+    index = pd.MultiIndex.from_frame(heads)
+    wide = pd.Series(texts, index, dtype=object).unstack([*columns])  # noqa: PD010
+    wide = wide.sort_index().sort_index(axis=1).fillna(EN_DASH)
+    wide.index = pd.Index(list(wide.index)).set_names([*rows.values()])
+    labels: list[Any] = list(wide.columns)
+    if len(columns) > 1:
+        labels = [(first, ", ".join(filter(None, others))) for first, *others in labels]
+    return wide.set_axis(pd.Index(labels), axis=1)

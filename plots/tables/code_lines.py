@@ -1,0 +1,198 @@
+"""Lines of code of each model in each system, as multiples of the first system's.
+
+    table:
+      kind: code_lines
+      models: [var_lstm, tree_lstm]         # a group of columns each
+      code:                                 # a row each; the first is the base of ratios
+        vertex: {package: harness.models}   # keys: see CodeOf
+        torch_levels: {package: systems.on_torch.models, entry: Levels}
+      published: cavs_lines_of_code         # ratios of a paper (plots/published)
+
+A line is a statement, however it is wrapped; imports, docstrings and comments do not count. A
+model's lines are the definitions that its class uses, directly or through others.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pandas as pd
+
+from harness.errors import ConfigError
+from harness.planning.kinds import KnownSystem
+from harness.trials.sources import module_file
+from harness.values.meant import meant
+from plots.captions import build_notes, build_title
+from plots.experiment import Experiment
+from plots.published import read_published
+from plots.tables.cells import EN_DASH, TIMES, Table, format_plain, pivot
+
+RATIO = "ratio"
+NOT_WRITTEN = "not written"  # status of a model that a system does not have
+
+
+@dataclass(frozen=True, slots=True)
+class CodeOf:
+    """Location of a system's models: a package with a file for each model.
+
+    entry: the class that belongs to this system, if a file has those of several; "": all.
+    shared: packages and modules of parts of models, which are followed like the package's files.
+    also: definitions that a model receives without naming them.
+    without: modules that another system uses instead.
+    """
+
+    package: str
+    entry: str = ""
+    shared: Sequence[str] = ()
+    also: Sequence[str] = ()
+    without: Sequence[str] = ()
+
+
+def build(experiment: Experiment) -> list[Table]:
+    """Build the table: a row per system; own lines, all lines and their ratio per model."""
+    options = experiment.declaration.table or {}
+    published = read_published(options["published"])
+    found = pd.concat([count_lines(experiment), published], ignore_index=True)
+    texts = found.assign(
+        row=found.system.map(experiment.label),
+        group=found.model.fillna(found.short).map(experiment.label),
+        header=found.quantity.replace(RATIO, TIMES),
+    )
+    cells = pivot(texts, {"row": "system"}, ["group", "header"], _format)
+    notes = (*build_notes(experiment), f"{published.short[0]}: {published.source[0]}")
+    return [Table(experiment.declaration.stems[0], build_title(experiment), found, cells, notes)]
+
+
+def _format(number: pd.Series) -> str:
+    if pd.isna(number.value):
+        return EN_DASH
+    return f"{number.value:.1f}" if number.quantity == RATIO else format_plain(number.value)
+
+
+def count_lines(experiment: Experiment) -> pd.DataFrame:
+    """Count lines for each system and model; a row per number, with `modules` and `status`."""
+    options = experiment.declaration.table or {}
+    rows = []
+    for name, location in options["code"].items():
+        system, code = find_system(experiment, name, "table.code"), CodeOf(**location)
+        for model in options["models"]:
+            # Two systems may have their models in one package.
+            lines = count_model(code, model) if system.runs(model) else Counter[str]()
+            row = {"system": name, "model": model, "status": "ok" if lines else NOT_WRITTEN}
+            row |= {"modules": " ".join(sorted(lines)), "own": lines[f"{code.package}.{model}"]}
+            rows.append({**row, "all": lines.total()})
+    found = pd.DataFrame(rows).replace({"own": 0, "all": 0}, np.nan)
+    base = found[found.system == next(iter(options["code"]))].set_index("model")["all"]
+    found[RATIO] = found["all"] / found.model.map(base)
+    return found.melt(["system", "model", "status", "modules"], var_name="quantity")
+
+
+def find_system(experiment: Experiment, name: str, place: str) -> KnownSystem:
+    """Return a system of conf/system; raises ConfigError if it has none of that name."""
+    known = {system.name: system for system in experiment.systems}
+    if name not in known:
+        raise ConfigError(
+            f"{experiment.declaration.file}: unknown system {name!r} in {place}"
+            f"{meant(name, known)}; choose from {', '.join(known)}"
+        )
+    return known[name]
+
+
+def count_model(code: CodeOf, model: str) -> Counter[str]:
+    """Count the lines of a model by module; none if it is not written for the system.
+
+    Raises:
+        ConfigError: for a name that nothing has, which would make the lines fewer.
+    """
+    for name in (code.package, *code.shared, *code.without):
+        if module_file(name) is None:
+            raise ConfigError(f"{name} is not a module of this repository; fix table.code")
+    own = f"{code.package}.{model}"
+    known, _ = _read_module(own)
+    if not known:
+        return Counter()
+    asked = [f"{own}.{name}" for name in ([code.entry] if code.entry else known)] + [*code.also]
+    used = _collect_used(list(asked), code)
+    for path in asked:
+        if path not in used:
+            raise ConfigError(f"{path} is not defined; fix table.code (known: {', '.join(known)})")
+    lines = Counter[str]()
+    for path, statements in used.items():
+        nodes = (node for statement in statements for node in ast.walk(statement))
+        lines[path.rpartition(".")[0]] += sum(map(_is_line, nodes))
+    return lines
+
+
+def _collect_used(waiting: list[str], code: CodeOf) -> dict[str, list[ast.stmt]]:
+    """Collect the definitions that given ones use, directly or not, in files that count."""
+    used: dict[str, list[ast.stmt]] = {}
+    while waiting:
+        path = waiting.pop()
+        home, _, name = path.rpartition(".")
+        is_followed = any(f"{home}.".startswith(f"{top}.") for top in (code.package, *code.shared))
+        if path in used or not is_followed or home in code.without:
+            continue
+        definitions, names = _read_module(home)
+        if name in definitions:
+            used[path] = definitions[name]
+            for text in list_names(*used[path]):
+                first, _, rest = text.partition(".")
+                if first in names:
+                    waiting.append(f"{names[first]}.{rest}".rstrip("."))
+        elif name in names:  # passed on by an __init__.py
+            waiting.append(names[name])
+    return used
+
+
+def list_names(*nodes: ast.AST) -> set[str]:
+    """Return all names and attributes in code: {"p", "p.chain"} of `p.chain(1)`."""
+    found = (node for top in nodes for node in ast.walk(top))
+    return {ast.unparse(node) for node in found if isinstance(node, ast.Name | ast.Attribute)}
+
+
+@cache
+def parse_module(name: str) -> ast.Module:
+    """Parse the file of a module; what has no file is empty."""
+    path = module_file(name)
+    return ast.parse("" if path is None else path.read_bytes())
+
+
+@cache
+def _read_module(module: str) -> tuple[dict[str, list[ast.stmt]], dict[str, str]]:
+    """Return the statements that define each name of a module, and the path behind each name."""
+    definitions, paths = defaultdict[str, list[ast.stmt]](list), dict[str, str]()
+    for statement in parse_module(module).body:
+        match statement:
+            case ast.ImportFrom(module=str(home), names=names, level=0):
+                paths |= {alias.asname or alias.name: f"{home}.{alias.name}" for alias in names}
+            case ast.Import(names=names):
+                paths |= {alias.asname: alias.name for alias in names if alias.asname}
+            case _ if name := _find_defined(statement):
+                definitions[name].append(statement)
+    return definitions, paths | {name: f"{module}.{name}" for name in definitions}
+
+
+def _find_defined(statement: ast.stmt) -> str:
+    """Return the name that a top-level statement defines or extends, as in f.defvjp(...)."""
+    match statement:
+        case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+            return name
+        case (
+            ast.Assign(targets=[target, *_])
+            | ast.AnnAssign(target=target)
+            | ast.Expr(ast.Call(ast.Attribute() as target))
+        ):
+            return next((n.id for n in ast.walk(target) if isinstance(n, ast.Name)), "")
+    return ""
+
+
+def _is_line(node: ast.AST) -> bool:
+    match node:
+        case ast.Import() | ast.ImportFrom() | ast.Expr(ast.Constant(str())):
+            return False
+    return isinstance(node, ast.stmt)

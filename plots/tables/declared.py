@@ -1,0 +1,245 @@
+"""Tables in eight words (plots/declaration.py): numbers from rows of trials or counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from numbers import Real
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.errors import ConfigError
+from harness.records.numbers import RATIO, merge_seeds, numbers, ratios, select_fastest
+from harness.records.tidy import SEED, get_quantity, is_setting
+from harness.values.meant import meant
+from plots.captions import FRAMEWORK, MODES, UNSEEN, build_footnotes, build_title, spell_key
+from plots.declaration import (
+    BASE,
+    BEST_BASELINE,
+    CEILING,
+    GRAPH_FACTS,
+    GROUP_TITLES,
+    MEAN,
+    OVER,
+    PER_INSTANCE,
+    TableDeclaration,
+)
+from plots.experiment import Experiment
+from plots.published import PUBLISHED, read_published
+from plots.tables.cells import PAPER, Table, format_number, format_plain, pivot
+
+QUANTITY, SETTING, SYSTEM, FAMILY, POLICY = "quantity", "setting", "system", "family", "policy"
+EXTRA_KINDS = {BEST_BASELINE: FRAMEWORK, CEILING: "calibration"}
+EXTRA_LABELS = {BEST_BASELINE: "fastest baseline", CEILING: "matmul bound"}
+SPEEDS = ("throughput", "instance_s")  # all that is shown of the fastest baseline and the ceiling
+
+
+def build(experiment: Experiment) -> list[Table]:
+    """Build a table for each comparison; one of all rows if the experiment compares nothing."""
+    declaration = experiment.declaration.table_declaration()
+    check_names(experiment, declaration)
+    settings, counts = declaration.settings, experiment.counts
+    rows = select_settings(experiment.rows, settings)
+    experiment = replace(experiment, rows=rows, counts=select_settings(counts, settings))
+    groups: Mapping[str, Sequence[str]] = experiment.compare or {"": ()}
+    tables = []
+    for stem, (group, systems) in zip(experiment.declaration.stems, groups.items(), strict=False):
+        base = experiment.label(systems[0]) if systems else ""
+        shown = replace(declaration, values=declaration.select_labels(group, base))
+        found = evaluate(experiment, shown, systems)
+        cells = arrange(experiment, shown, found, systems)
+        title = build_title(experiment) + (f": {GROUP_TITLES[group]}" if group else "")
+        notes = build_footnotes(experiment, shown, found, systems, cells)
+        found = found.drop(columns=["short", "device"], errors="ignore")
+        tables.append(Table(stem, title, found, cells, notes))
+    return tables
+
+
+def check_names(experiment: Experiment, declaration: TableDeclaration) -> None:
+    """Raise ConfigError for an unknown setting or side of a ratio, naming a close one."""
+    file, has_base = declaration.file, declaration.base or experiment.compare
+    sides = ["", *EXTRA_KINDS, *experiment.kinds, *([BASE] if has_base else [])]
+    for side in (value.partition(OVER)[2] for value in declaration.values):
+        if side not in sides:
+            raise ConfigError(f"{file}: unknown side {side!r} of a ratio{meant(side, sides)}")
+    known = {QUANTITY, SETTING, *map(str, experiment.rows), *map(str, experiment.counts)}
+    asked = [*declaration.rows, *declaration.columns, *declaration.base]
+    asked += [key for setting in declaration.settings.values() for key in setting]
+    for key in asked:
+        if key not in known and not is_setting(key):
+            raise ConfigError(f"{file}: no trial has the setting {key!r}{meant(key, known)}")
+
+
+def evaluate(
+    experiment: Experiment, declaration: TableDeclaration, systems: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Compute the numbers of a table of these systems, the first is the base, or of all.
+
+    Returns:
+        A row per number: keys, `system` (of variants the fastest), `quantity` as declared, `label`,
+        `role` ("", best_baseline, ceiling, published, ...) and the columns of `numbers`.
+    """
+    is_timed = not len(experiment.counts)
+    data = experiment.rows if is_timed else experiment.counts.query("mini_batch == 0")
+    keys = [key for key in (*declaration.rows, *declaration.columns) if key != QUANTITY]
+    data = data.assign(**{key: None for key in keys if key not in data})
+    base = declaration.base or {SYSTEM: [*systems[:1]]}
+    at = [key for key in keys if key not in (*base, SYSTEM, POLICY)]
+    shown = data[data.system.isin(systems)] if systems else data
+    if SYSTEM in declaration.columns:
+        shown = merge_variants(experiment, shown, at)
+    names = (name for name in (SYSTEM, FAMILY, SEED) if name in shown and shown[name].notna().any())
+    by = list(dict.fromkeys([*keys, *names]))
+    kinds = data.system.map(experiment.kinds)
+    sides = {str(name): rows for name, rows in data.groupby(SYSTEM, sort=False)}
+    sides |= {name: select_fastest(data[kinds == kind], at) for name, kind in EXTRA_KINDS.items()}
+    sides |= {"": shown, BASE: select(shown, base)}
+    results = []
+    for value in (*declaration.values, *([UNSEEN] if systems else [])):
+        quantity, over, side = value.partition(OVER)
+        extra = [role for role in declaration.extra if role in EXTRA_KINDS and quantity in SPEEDS]
+        for role in ("", *extra) if len(sides.get(side, ())) else ():  # else not planned
+            rows = ratios(sides[role], sides[side], at, quantity) if over else sides[role]
+            if side == BASE and set(base) <= set(declaration.columns):
+                rows = rows.drop(select(rows, base).index)  # a column of ones
+            if not is_timed or quantity == UNSEEN:  # a policy that learns nothing
+                rows = rows[(rows.status != "ok") | get_quantity(rows, quantity).notna()]
+            found = merge_seeds(numbers(rows, by, RATIO if over else quantity))
+            results.append(found.assign(quantity=value, role=role))
+    if MEAN in declaration.extra and len(data):
+        results.append(average_rows(pd.concat(results), declaration))
+    # Facts of a graph hold under any policy; a policy that failed says nothing about them.
+    for fact in filter(GRAPH_FACTS.get, declaration.extra):
+        graphs = pd.concat([data[data.status == "ok"], data]).drop_duplicates(at).sort_index()
+        results.append(numbers(graphs, at, fact).assign(policy=GRAPH_FACTS[fact], role=fact))
+    if not any(map(len, results)):
+        raise ConfigError(f"{declaration.file}: its table has no rows at this scale")
+    if declaration.published:
+        results.append(evaluate_published(declaration))
+    found = pd.concat([found for found in results if len(found)], ignore_index=True)
+    found = found[(found.quantity != UNSEEN) | (found.status == "ok")].reset_index(drop=True)
+    found["label"] = found.quantity.map(declaration.values)
+    # Our times are per instance, a paper's per epoch.
+    is_time = found.quantity.isin(PER_INSTANCE) & (found.role != PUBLISHED)
+    epoch, ends = declaration.epoch, ["value", "low", "high"]
+    sizes = found.setting.map(epoch) if isinstance(epoch, Mapping) else epoch
+    found[ends] = found[ends].astype(float).mul(np.where(is_time, sizes, 1), axis=0)
+    return found
+
+
+def average_rows(found: pd.DataFrame, declaration: TableDeclaration) -> pd.DataFrame:
+    """Average numbers over the rows that share the first key of rows; the second gets "mean".
+
+    If a row has no number, neither has the mean.
+    """
+    first, second, *_ = declaration.rows
+    keys = [first, *(key for key in declaration.columns if key != QUANTITY), QUANTITY]
+    means = found.groupby(keys, sort=False, dropna=False).agg(
+        value=("value", lambda values: values.mean(skipna=False)),
+        status=("status", lambda statuses: min(statuses, key="ok".__eq__)),
+    )
+    shared: dict[str, Any] = {"low": np.nan, "high": np.nan, "warnings": "", "screened_out": False}
+    return means.reset_index().assign(**{second: MEAN, "role": MEAN}, **shared)
+
+
+def evaluate_published(declaration: TableDeclaration) -> pd.DataFrame:
+    """Return a paper's numbers of the quantities of a table; its setting is the paper itself."""
+    asked = dict(declaration.published or {})
+    found = read_published(asked.pop("table"), asked.pop("model", None))
+    found = select(found, asked).drop(columns=[*asked]).assign(role=PUBLISHED)
+    found = found[found.quantity.isin([*declaration.values, *declaration.extra])]
+    if POLICY in found:
+        found[POLICY] = found.quantity.map(GRAPH_FACTS).fillna(found.policy)
+    if SETTING in (*declaration.rows, *declaration.columns):
+        found[SETTING] = found.short
+    return found
+
+
+def select_settings(rows: pd.DataFrame, settings: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """Select the rows of each setting, with its label in the column `setting`.
+
+    Settings without a planned trial are dropped, and those without a record if others have one.
+    """
+    if not settings:
+        return rows
+    parts = [select(rows, wanted).assign(setting=label) for label, wanted in settings.items()]
+    measured = [part for part in parts if len(part) and part.trial_id.notna().any()]
+    return pd.concat(measured or parts, ignore_index=True)
+
+
+def select(rows: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.DataFrame:
+    """Select rows whose settings are as wanted; a list has several values, None is no value."""
+    for key, value in wanted.items():
+        allowed = value if isinstance(value, list) else [value]
+        values = rows.get(key, pd.Series(None, rows.index, dtype=object))
+        rows = rows[values.isin(allowed) | (values.isna() & (None in allowed))]
+    return rows
+
+
+def merge_variants(experiment: Experiment, rows: pd.DataFrame, at: Iterable[str]) -> pd.DataFrame:
+    """Keep, of systems that are variants of each other, the fastest at each point.
+
+    The column `family` names the first variant, whose label they share.
+    """
+    heads = {system.name: system.variant_of for system in experiment.systems if system.variant_of}
+    family = rows.system.map(lambda name: heads.get(name, name))
+    n_members = rows.system.groupby(family).transform("nunique")
+    rows = rows.assign(family=family.where(n_members > 1, rows.system))
+    return select_fastest(rows, [*at, FAMILY]) if (n_members > 1).any() else rows
+
+
+def arrange(
+    experiment: Experiment,
+    declaration: TableDeclaration,
+    found: pd.DataFrame,
+    systems: Sequence[str] = (),
+) -> pd.DataFrame:
+    """Arrange numbers as cells: extra rows last, a paper's rows and columns after ours."""
+    shown = found[found.quantity != UNSEEN]
+    for key in set(declaration.rows) - {SYSTEM, SETTING}:  # a paper's other workloads are left out
+        shown = shown[shown[key].isin(shown[key][shown.role != PUBLISHED])]
+    texts = shown.assign(text=[_format_cell(experiment, number) for _, number in shown.iterrows()])
+    texts[QUANTITY] = texts.label.fillna("graph")
+    if SYSTEM in texts:
+        names = texts.get(FAMILY, texts.system).fillna(texts.system)
+        names = names.where(texts.role != PUBLISHED, PAPER + names)
+        texts[SYSTEM] = names.where(~texts.role.isin(EXTRA_LABELS), texts.role)
+    known: Mapping[str, Iterable[Any]] = {
+        QUANTITY: declaration.values.values(),
+        SETTING: declaration.settings,
+        SYSTEM: [*systems, *EXTRA_LABELS],
+    }
+    headers = {}
+    for key in (*declaration.rows, *declaration.columns):
+        headers[key] = spell_key(key)
+        prefix = "" if key in declaration.rows else f"{headers[key]} "
+        values = texts[key].astype(object).where(texts[key].notna(), "")
+        # Known values first, then numbers by size, all others as they come.
+        order = dict.fromkeys([*known.get(key, ()), *values])
+        labels = {
+            value: _format_key(experiment, key, value, prefix)
+            for value in sorted(order, key=lambda v: v if isinstance(v, Real) else math.inf)
+        }
+        texts[key] = pd.Categorical(values.map(labels), [*dict.fromkeys(labels.values())])
+    rows = {key: headers[key] for key in declaration.rows if any(texts[key] != "")}
+    return pivot(texts, rows, declaration.columns, attrgetter("text"))
+
+
+def _format_cell(experiment: Experiment, number: pd.Series) -> str:
+    """Format a number; a speed in an extra row names its system, which differs by column."""
+    is_named = number.role in EXTRA_LABELS and OVER not in number.quantity
+    return (f"{experiment.label(number.system)}: " if is_named else "") + format_number(number)
+
+
+def _format_key(experiment: Experiment, key: str, value: Any, prefix: str) -> str:
+    """Format the value of a key; a prefix says which numbers head columns."""
+    if isinstance(value, Real):
+        return prefix + format_plain(float(value))
+    if key == "granularity":
+        return f"{value} granularity"
+    labels = {**EXTRA_LABELS, **(MODES if key == "mode" else {})}
+    return labels.get(value) or experiment.label(value)

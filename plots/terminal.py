@@ -1,0 +1,99 @@
+"""Closing lines of `bench` and `bench-try`: which system is fastest, and by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pandas as pd
+
+from harness.planning.kinds import KnownSystem
+from harness.records.keys import find_differing, find_workload_keys
+from harness.records.numbers import RATIO, numbers, ratios, select_fastest
+from plots.tables.cells import DAGGER, format_ratio
+
+WORKLOAD = ("model", "dataset", "mode", "batch_size", "hidden_size")  # named in every line
+
+
+def rank_systems(rows: pd.DataFrame) -> Iterator[str]:
+    """Yield a line for each workload on which several trials have a number: the fastest first.
+
+    Systems that compute nothing, whose results are therefore not checked, are left out.
+    """
+    checked = rows[rows.check != "skipped"] if len(rows) else rows
+    for workload, part in _split_workloads(checked):
+        gains = _compare(part, select_fastest(part, []))
+        if len(gains) > 1:
+            names = _name_trials(part)
+            (_, first), *others = gains.iterrows()
+            over = [f"{gain.text} over {names[gain.trial_id]}" for _, gain in others]
+            yield (
+                f"{workload}: fastest {names[first.trial_id]}, {first.throughput:,.0f}"
+                f" instances/s; speedup {', '.join(over)}{_explain(gains)}"
+            )
+
+
+def compare_with_baselines(
+    rows: pd.DataFrame, base: str, systems: Iterable[KnownSystem]
+) -> Iterator[str]:
+    """Yield a line for each workload: the base next to its fastest baseline and the matmul bound.
+
+    Of the base only trials with its own policy count.
+    """
+    known = {system.name: system for system in systems}
+    kinds = rows.system.map({name: system.kind for name, system in known.items()})
+    for workload, part in _split_workloads(rows.assign(system_kind=kinds)):
+        own = part[(part.system == base) & part.policy.isna()]
+        own = own[own.trial_id.isin(own.trial_id[:1])]
+        baselines = _compare(part[part.system_kind == "framework"], own)
+        shares = _compare(part[part.system_kind == "calibration"], own)[:1]
+        n = baselines.system.nunique()
+        fastest = f"the fastest of {n} baseline{'s' if n > 1 else ''}"
+        texts = [
+            f"is {gain.text} times as fast as {fastest}, {known[gain.system].label}"
+            + (" (no clear difference)" if gain.low <= 1 <= gain.high else "")
+            for _, gain in baselines[:1].iterrows()
+        ]
+        texts += [f"reaches {share:.1%} of the matmul bound" for share in shares.value]
+        if texts:
+            texts[-1] += _explain(pd.concat([baselines[:1], shares]))
+            yield f"{workload}: {known[base].label} {'; '.join(texts)}"
+
+
+def _compare(rows: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
+    """Return how many times as fast the base is as each trial with a number, the fastest first."""
+    trial = ["system", "trial_id"]
+    gains = numbers(ratios(rows, base, []), trial, RATIO)
+    gains["throughput"] = numbers(rows, trial).value
+    ends = zip(gains.value, gains.low, gains.high, gains.warnings, strict=True)
+    gains["text"] = [format_ratio(*number) for number in ends]
+    return gains[gains.status == "ok"].sort_values("throughput", ascending=False, kind="stable")
+
+
+def _split_workloads(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the rows of each workload with its name: sizes, and keys in which workloads differ."""
+    keys = list(dict.fromkeys([*WORKLOAD, *find_workload_keys(rows)]))
+    for _, part in rows.groupby(keys, sort=False, dropna=False):
+        first = part.iloc[0]
+        yield " ".join([first.model, first.dataset, *_describe_settings(first, keys[2:])]), part
+
+
+def _name_trials(rows: pd.DataFrame) -> dict[str, str]:
+    """Return a name for each trial: system, policy, and options in which trials of both differ."""
+    names = {}
+    for _, alike in rows.groupby(["system", "policy"], dropna=False):
+        keys = ["policy", *find_differing(alike)]
+        for _, first in alike.drop_duplicates("trial_id").iterrows():
+            names[first.trial_id] = " ".join([first.system, *_describe_settings(first, keys)])
+    return names
+
+
+def _describe_settings(row: pd.Series, keys: Sequence[str]) -> list[str]:
+    """Return settings as `bench` takes them, in short; none that the row lacks."""
+    settings = row[list(keys)].dropna().items()
+    return [f"{str(key).rpartition('.')[2]}={value}".lower() for key, value in settings]
+
+
+def _explain(gains: pd.DataFrame) -> str:
+    """Name the warnings of ratios that bear a dagger."""
+    warnings = sorted({*" ".join(gains.warnings).split()})
+    return f" ({DAGGER} {', '.join(warnings)})" if warnings else ""

@@ -1,1 +1,0 @@
-"""Titles, notes and cells in words."""

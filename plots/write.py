@@ -1,0 +1,212 @@
+"""Files of an experiment: tables as CSV, Markdown, LaTeX and HTML; figures as CSV, PNG and PDF."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from harness.records.numbers import NOT_MEASURED
+from harness.records.whole_files import replace_whole
+from plots.captions import build_caption, build_title
+from plots.experiment import Experiment
+from plots.tables.cells import PAPER, Table
+
+# No dates and no program versions inside: equal data gives equal bytes.
+METADATA: dict[str, dict[str, str | None]] = {
+    ".pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
+    ".png": {"Software": None},
+    ".svg": {"Date": None, "Creator": None},
+}
+LABEL_LETTERS = 18  # of a line of a column's label in LaTeX
+LATEX = str.maketrans({
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}",
+    "\N{DAGGER}": r"$^\dagger$", "\N{MULTIPLICATION SIGN}": r"$\times$", "\N{EN DASH}": "--",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure with its numbers; stem: path without suffix, relative to the results."""
+
+    stem: str
+    figure: Figure
+    numbers: pd.DataFrame
+
+
+def write_table(table: Table, experiment: Experiment, results_dir: Path) -> None:
+    """Write STEM.csv, .md, .tex and .html; raises OutputError if that is impossible."""
+    path = results_dir / table.stem
+    write_numbers(table.numbers, experiment, path.with_suffix(".csv"))
+    replace_whole(path.with_suffix(".md"), to_markdown(table))
+    replace_whole(path.with_suffix(".tex"), to_latex(table))
+    replace_whole(path.with_suffix(".html"), to_html(table))
+
+
+def write_picture(picture: Picture, experiment: Experiment, results_dir: Path) -> None:
+    """Write STEM.csv, .png and .pdf and close the figure; raises OutputError as write_table."""
+    path = results_dir / picture.stem
+    write_numbers(picture.numbers, experiment, path.with_suffix(".csv"))
+    save_figure(picture.figure, path.with_suffix(".png"), path.with_suffix(".pdf"))
+
+
+def save_figure(figure: Figure, *paths: Path) -> None:
+    """Write a figure as .png, .pdf or .svg and close it; raises OutputError as write_table."""
+    dpi = mpl.rcParams["savefig.dpi"]  # on which the widths of texts depend
+    figure.set_dpi(figure.dpi if dpi == "figure" else dpi)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # done: each file has the same layout
+    # Measured once: left to savefig, each file draws the figure one more time for it.
+    box = figure.get_tightbbox().padded(mpl.rcParams["savefig.pad_inches"])
+    for path in paths:
+        content, kind = BytesIO(), path.suffix
+        with mpl.rc_context({"svg.hashsalt": "bench"}):
+            figure.savefig(content, format=kind[1:], metadata=METADATA[kind], bbox_inches=box)
+        replace_whole(path, content.getvalue())
+    plt.close(figure)
+
+
+def write_numbers(numbers: pd.DataFrame, experiment: Experiment, path: Path) -> None:
+    """Write numbers with all their digits, and when and with which versions each was measured."""
+    facts = describe_measurements(experiment)
+    if "system" in numbers and len(facts):
+        names = numbers.astype({"system": object})  # floats if no row has a system
+        numbers = names.merge(facts, on="system", how="left", validate="m:1")
+    replace_whole(path, numbers.to_csv(index=False, lineterminator="\n"))
+
+
+def describe_measurements(experiment: Experiment) -> pd.DataFrame:
+    """Return, for each system, the days on which it was measured, and all its versions."""
+    rows = []
+    for system, records in experiment.measured.groupby("system"):
+        pairs = {pair for text in records.versions.unique() for pair in json.loads(text).items()}
+        versions: dict[str, str] = {}
+        for name, version in sorted(pairs):
+            versions[name] = f"{versions[name]}/{version}" if name in versions else version
+        rows.append({
+            "system": system,
+            "measured_on": " to ".join(dict.fromkeys((records.day.min(), records.day.max()))),
+            "versions": "; ".join(map(" ".join, versions.items())),
+        })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def flatten(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return cells as text, with the heads of rows as the first columns."""
+    named = cells.set_axis(pd.Index(list(cells.columns)), axis=1)  # of pairs: two levels
+    named = named.rename_axis([name or "" for name in cells.index.names])
+    return named.reset_index(col_level=-1).astype(str)
+
+
+def to_markdown(table: Table) -> str:
+    """Return pipe tables; a group stands before each of its labels, as there is one header line."""
+    blocks = [f"**{table.title}**"]
+    for group, cells in table.parts():
+        blocks += [f"*{group}*"] if group else []
+        blocks.append("\n".join(to_pipes(cells)))
+    return "\n\n".join([*blocks, *table.notes]) + "\n"
+
+
+def to_pipes(cells: pd.DataFrame) -> list[str]:
+    """Return the lines of a Markdown table; numbers are aligned to the right."""
+    columns = []
+    for place, (key, texts) in enumerate(flatten(cells).items()):
+        label = ": ".join(filter(None, key)) if isinstance(key, tuple) else str(key)
+        head, *others = (text.replace("|", r"\|") for text in (label, *texts))
+        width = max(3, *map(len, (head, *others)))
+        is_head = place < cells.index.nlevels
+        align, rule = (str.ljust, "-" * width) if is_head else (str.rjust, "-" * (width - 1) + ":")
+        columns.append([align(text, width) for text in (head, rule, *others)])
+    return [f"| {' | '.join(line)} |" for line in zip(*columns, strict=True)]
+
+
+def to_latex(table: Table) -> str:
+    """Return a table environment for each part; they need the package booktabs."""
+    lines = []
+    for group, cells in table.parts():
+        title = f"{table.title}: {group}" if group else table.title
+        style = flatten(cells).style.hide(axis="index").format(_escape_latex)
+        style = style.format_index(_stack_latex, axis="columns")
+        columns = "l" * cells.index.nlevels + "r" * cells.shape[1]
+        lines += [
+            "\\begin{table}\n\\centering\n\\footnotesize",
+            f"\\caption{{{_escape_latex(title)}}}",
+            style.to_latex(column_format=columns, hrules=True, multicol_align="c").rstrip(),
+            "\\end{table}",
+        ]
+    lines[-1:-1] = [f"\\par\\raggedright {_escape_latex(note)}" for note in table.notes]
+    return "\n".join(lines) + "\n"
+
+
+def _escape_latex(text: object) -> str:
+    return str(text).translate(LATEX)
+
+
+def _stack_latex(label: object) -> str:
+    """Break a long label of a column into lines."""
+    lines = textwrap.wrap(str(label), LABEL_LETTERS, break_on_hyphens=False)
+    stack = " \\\\ ".join(map(_escape_latex, lines))
+    return f"\\shortstack[r]{{{stack}}}" if len(lines) > 1 else stack
+
+
+def to_html(table: Table) -> str:
+    """Return table elements without style; the report styles them and prints the notes.
+
+    What a paper published has the class "published", a table of text also "text".
+    """
+    lines, classes = [], "numbers text" if table.is_text else "numbers"
+    for group, cells in table.parts():
+        lines += [f"<h4>{escape(group)}</h4>"] if group else []
+        marked = flatten(cells).apply(_mark_published).rename(columns=escape)
+        with pd.option_context("display.max_colwidth", None):
+            lines.append(marked.to_html(index=False, escape=False, border=0, classes=classes))
+    return "\n".join(lines) + "\n"
+
+
+def _mark_published(texts: pd.Series[str]) -> pd.Series[str]:
+    """Escape a column; its label, or the heads of rows, tell what a paper published."""
+    shown = texts.map(escape)
+    is_published = texts.str.startswith(PAPER) | (PAPER in str(texts.name))
+    return shown.mask(is_published, '<span class="published">' + shown + "</span>")
+
+
+def build_sheet(
+    experiment: Experiment, stems: Sequence[str], notes: Sequence[str]
+) -> dict[str, Any]:
+    """Collect all that the report says of an experiment; stems: its files, without suffix."""
+    measured, counts = experiment.measured, experiment.counts
+    recorded = counts[counts.status != NOT_MEASURED]
+    counted = {row.trial_id: row for row in recorded.itertuples()}.values()
+    statuses = Counter([*measured.status, *(row.status for row in counted)])
+    models = {*experiment.rows.model.dropna(), *counts.model.dropna()}
+    ok = measured[measured.status == "ok"]
+    facts = [json.loads(str(row.group_facts)) for row in ok.itertuples()]
+    facts += [{"cpu": row.cpu} for row in counted]
+    versions = describe_measurements(experiment)
+    return {
+        "name": experiment.name,
+        "stems": list(stems),
+        "title": build_title(experiment),
+        "paper": experiment.declaration.paper,
+        "caption": build_caption(experiment).replace("error bars", "intervals"),
+        "notes": list(dict.fromkeys(notes)),
+        "scale": experiment.scale,
+        "models": sorted(map(experiment.label, models)),
+        "statuses": dict(sorted(statuses.items())),
+        "machine": max(facts, key=len, default={}),
+        "versions": {experiment.label(row.system): row.versions for row in versions.itertuples()},
+        "command": experiment.command,
+    }

@@ -1,1 +1,0 @@
-"""Files: a table in every format, an artefact's sheet, the report."""

@@ -1,0 +1,295 @@
+"""Curves draw what the records say: every number, every status, and no curve of a single point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from harness.errors import ConfigError
+from harness.planning.artefacts import Choices, PlannedTrial
+from harness.planning.compose import Composer
+from harness.records.numbers import NOT_MEASURED
+from plots.captions import build_title
+from plots.experiment import Experiment
+from plots.figures import curves, page
+from tests.support.experiments import load_made_up, select_number, write_measured
+from tests.support.made_up_records import Change, made_up_record
+
+HEAD, VARIANT = "torch_levels", "dynet"  # made one of the other's variants here
+TOTAL_FAILURE = {"status": "oom", "reason": "made up"}
+
+
+@pytest.fixture
+def load(choices: Choices, composer: Composer) -> Iterator[Any]:
+    """Load an experiment with made-up records."""
+
+    def load(name: str, change: Change | None = None, scale: str = "smoke") -> Experiment:
+        return load_made_up(name, replace(choices, scale=scale), composer, change)
+
+    yield load
+    plt.close("all")
+
+
+def _draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
+    (picture,) = curves.draw(experiment)
+    return picture.figure, picture.numbers
+
+
+def _find_axes(figure: Figure, title: str) -> Axes:
+    (axes,) = (axes for axes in figure.axes if axes.get_title(loc="left") == title)
+    return axes
+
+
+def _list_marks(axes: Axes) -> list[tuple[tuple[float, ...], Any]]:
+    """Return the y of each series of marks, and the style of its line."""
+    series = [line for line in axes.lines if line.get_transform() == axes.transData]
+    marked = [line for line in series if line.get_marker() not in ("None", "")]
+    return [
+        (tuple(map(float, np.asarray(line.get_ydata()))), line.get_linestyle()) for line in marked
+    ]
+
+
+def _list_texts(figure: Figure) -> list[str]:
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+def test_numbers_are_medians_of_the_records_times_the_epoch(
+    choices: Choices, composer: Composer, load: Any
+) -> None:
+    trials = write_measured("cavs_fig8d", replace(choices, scale="paper"), composer)
+    _, found = _draw(load("cavs_fig8d", scale="paper"))
+    trial = next(trial for trial in trials if trial.settings["system"] == "cavs")
+    speeds = [made_up_record(trial, number).instances_per_s for number in range(trial.rounds)]
+    size = trial.settings["batch_size"]
+    number = select_number(found, group="strategies", system="cavs", batch_size=size)
+    assert number.value == pytest.approx(median(8544 / speed for speed in speeds if speed))
+    assert number.low < number.value < number.high
+    assert (number.quantity, number.n_rounds) == ("instance_s", trial.rounds)
+
+
+def test_all_numbers_are_drawn_and_comparisons_never_share_a_panel(load: Any) -> None:
+    figure, found = _draw(load("cavs_fig8d"))
+    titles = {"Strategies on one engine": "strategies", "Systems": "systems"}
+    for title, group in titles.items():
+        drawn = [y for marks, _ in _list_marks(_find_axes(figure, title)) for y in marks]
+        assert sorted(drawn) == pytest.approx(sorted(found.value[found.group == group]))
+    assert "dynet" not in set(found.system[found.group == "strategies"])
+    assert "dynet_policy" not in set(found.system[found.group == "systems"])
+    published = select_number(found, group="published", system="TF Fold", batch_size=64)
+    assert (published.value, published.status) == (pytest.approx(69.1), "published")
+    assert "Titan X" in published.source
+
+
+def test_a_throughput_of_a_paper_is_drawn_as_printed(load: Any) -> None:
+    _, found = _draw(load("dynet_fig3"))
+    number = select_number(found, group="published", system="DyNet agenda, GPU", batch_size=256)
+    assert number.value == 838
+
+
+def test_a_single_point_has_a_mark_and_no_line(load: Any) -> None:
+    figure, _ = _draw(load("cavs_fig8d"))
+    marks = _list_marks(_find_axes(figure, "Systems"))
+    assert {len(ys) for ys, _ in marks} == {1, 2, 3}
+    assert all((style == "None") == (len(ys) == 1) for ys, style in marks)
+    ends = [text for text in _list_texts(figure) if text == "Fold (re-implemented)"]
+    assert len(ends) == 1, "it is named all the same"
+
+
+def test_names_stand_within_the_page(load: Any) -> None:
+    for name in ("cavs_fig8d", "cavs_fig9a", "scaling", "edbatch_fig6"):
+        figure, _ = _draw(load(name))
+        figure.canvas.draw()
+        box = figure.get_tightbbox()
+        assert box.width <= page.WIDTH_IN + 0.25, name
+
+
+def test_a_lost_point_shows_its_status_at_the_axis(load: Any) -> None:
+    def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
+        lost = trial.settings["system"] in ("cavs", "torch_levels")
+        return TOTAL_FAILURE if lost and trial.settings["batch_size"] == 16 else {}
+
+    figure, found = _draw(load("cavs_fig8d", change))
+    assert select_number(found, group="systems", system=HEAD, batch_size=16).status == "oom"
+    for title in ("Strategies on one engine", "Systems"):
+        (text,) = (t for t in _find_axes(figure, title).texts if t.get_text() == "oom")
+        assert text.get_rotation() == 90
+        axes = _find_axes(figure, title)
+        x, y = axes.transData.inverted().transform(axes.transAxes.transform(text.get_position()))
+        assert x == pytest.approx(16)
+        assert axes.get_ylim()[0] < y < found.value.min()
+
+
+def test_systems_without_any_value_are_named_under_their_status(load: Any) -> None:
+    def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
+        return TOTAL_FAILURE if trial.settings["system"] in ("fold", "dynet") else {}
+
+    figure, _ = _draw(load("cavs_fig8d", change))
+    texts = [text.get_text() for text in _find_axes(figure, "Systems").texts]
+    assert set(texts[texts.index("oom:") + 1 :]) == {"Fold (re-implemented)", "DyNet agenda"}
+
+
+def test_sizes_without_any_record_are_left_out_and_told(load: Any) -> None:
+    def change(trial: PlannedTrial, _: int) -> dict[str, Any] | None:
+        return None if trial.settings["batch_size"] == 64 else {}
+
+    figure, found = _draw(load("cavs_fig8d", change))
+    assert set(found.status[(found.batch_size == 64) & (found.group == "systems")]) == {
+        NOT_MEASURED
+    }
+    assert _find_axes(figure, "Systems").get_xlim()[1] < 64
+    assert "Not measured: batch size 64." in figure.texts[-1].get_text().replace("\n", " ")
+    figure, _ = _draw(load("cavs_fig8g", lambda *_: None))
+    assert f"{NOT_MEASURED}:" in _list_texts(figure), "a figure of nothing says so"
+
+
+def test_systems_that_lack_points_are_told_in_the_caption(load: Any) -> None:
+    def at_all(trial: PlannedTrial, _: int) -> dict[str, Any]:
+        return {}
+
+    figure, _ = _draw(load("cavs_fig8d", at_all))
+    caption = figure.texts[-1].get_text().replace("\n", " ")
+    assert "Systems were measured at different points." in caption
+
+
+def _load_variants(load: Any, change: Change) -> Experiment:
+    experiment: Experiment = load("cavs_fig8d", change)
+    systems = [
+        replace(system, variant_of=HEAD) if system.name == VARIANT else system
+        for system in experiment.systems
+    ]
+    return replace(experiment, systems=tuple(systems))
+
+
+def test_variants_are_one_curve_of_the_fastest_at_each_point(load: Any) -> None:
+    winners = {16: HEAD, 64: VARIANT}
+
+    def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
+        wins = winners.get(trial.settings["batch_size"]) == trial.settings["system"]
+        return {"instances_per_s": 20.0 if wins else 10.0}
+
+    figure, found = _draw(_load_variants(load, change))
+    curve = found[(found.group == "systems") & (found.curve == HEAD)]
+    assert dict(zip(curve.batch_size, curve.system, strict=True)) == {4: VARIANT, **winners}
+    assert list(curve.value) == pytest.approx([8544 / 10, 8544 / 20, 8544 / 20])
+    assert VARIANT not in set(found.curve)
+    assert "DyNet agenda" not in _list_texts(figure)
+    assert "the fastest is shown" in figure.texts[-1].get_text().replace("\n", " ")
+
+
+def test_a_variant_without_a_number_gives_way(load: Any) -> None:
+    def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
+        return TOTAL_FAILURE if trial.settings["system"] == VARIANT else {}
+
+    _, found = _draw(_load_variants(load, change))
+    curve = found[(found.group == "systems") & (found.curve == HEAD)].set_index("batch_size")
+    assert curve.system[16] == HEAD
+    assert (curve.system[4], curve.status[4]) == (VARIANT, "oom"), "which alone is planned there"
+
+
+def test_a_construction_has_a_column_of_seconds_and_one_of_percent(load: Any) -> None:
+    figure, found = _draw(load("cavs_fig9a"))
+    labels = [axes.get_ylabel() for axes in figure.axes]
+    assert set(labels) == {"graph construction (s/epoch)", "share of the epoch (%)"}
+    shares = found[(found.quantity == "construction_percent") & (found.group == "systems")]
+    assert list(shares.value) == pytest.approx([15.0] * len(shares)), "as made up"
+    (axes, *_) = (axes for axes in figure.axes if axes.get_ylabel().startswith("share"))
+    assert axes.get_ylim()[1] < 100
+
+
+def test_a_gain_is_the_time_of_the_base_over_that_with_the_switch(load: Any) -> None:
+    def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
+        return {"instances_per_s": 30.0 if trial.settings["system.options.fusion"] else 10.0}
+
+    figure, found = _draw(load("cavs_fig10a", change))
+    assert set(found.curve) == {"all together"}, "what this scale has no trial of has no curve"
+    assert found.value.iloc[0] > 3, "construction and scheduling are left out"
+    assert found.status.iloc[0] == "ok"
+    assert _list_texts(figure) == ["all together"], "a single point is a mark with a name"
+
+
+def test_a_mark_is_the_best_over_batch_sizes_and_merged_systems(load: Any) -> None:
+    def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
+        speed = 3.0 if trial.settings["system"] == "dynet_depth" else 1.0
+        return {"instances_per_s": speed / trial.settings["batch_size"]}
+
+    _, found = _draw(load("edbatch_fig6", change))
+    trees = found[(found.model == "tree_lstm") & (found.group == "systems")]
+    dynet = trees[(trees.curve == "dynet") & trees.is_best]
+    assert list(zip(dynet.system, dynet.batch_size, strict=True)) == [("dynet", 8)]
+    assert len(trees[trees.curve == "dynet"]) == 3, "the CSV has all points"
+    lattices = found[(found.model == "lattice_lstm") & (found.curve == "dynet")]
+    assert list(lattices.system[lattices.is_best]) == ["dynet_depth"]
+
+
+def test_a_figure_of_one_size_has_models_in_place_of_sizes(load: Any) -> None:
+    figure, found = _draw(load("edbatch_fig6"))
+    best = found[found.is_best]
+    for axes, group in zip(figure.axes, ("strategies", "systems"), strict=True):
+        marks = _list_marks(axes)
+        drawn = [y for ys, _ in marks for y in ys]
+        assert sorted(drawn) == pytest.approx(sorted(best.value[best.group == group]))
+        assert {style for _, style in marks} == {"None"}, "no line joins models"
+    names = {text.get_text() for text in figure.axes[0].get_xticklabels()}
+    assert names == {"Tree-LSTM", "Lattice-LSTM", "BiLSTM", "Translation"}
+
+
+def test_points_along_an_axis_differ_in_nothing_else(load: Any) -> None:
+    _, found = _draw(load("scaling"))
+    along = found[(found["axis"] == "batch_size") & (found.system == "vertex")]
+    assert set(along.batch_size) == {4, 16, 64}
+    assert set(along.hidden_size) == {64}
+    along = found[(found["axis"] == "hidden_size") & (found.system == "vertex")]
+    assert set(along.batch_size) == {16}
+    assert set(found.status[found.quantity == "peak_memory_mib"]) == {"not separable"}
+
+
+def _fit(ys: list[float]) -> pd.DataFrame | None:
+    data = {"batch_size": [4**k for k in range(len(ys))], "value": ys, "curve": "vertex"}
+    found = pd.DataFrame(data).assign(quantity="mini_batch_ms")
+    return next(iter(curves.fit_exponents(found, "batch_size")), None)
+
+
+def test_an_exponent_needs_four_points() -> None:
+    assert _fit([1.0, 2.0, 4.0]) is None
+    law = _fit([9.0, 1.0, 2.0, 4.0, 8.0])
+    assert law is not None
+    number = law.iloc[0]
+    assert (number.value, number.low, number.high) == pytest.approx((0.5, 0.5, 0.5))
+    assert number.quantity == "exponent of mini_batch_ms"
+
+
+def test_fixed_costs_at_small_sizes_do_not_hide_the_growth() -> None:
+    law = _fit([10 + 4.0**k for k in range(7)])
+    assert law is not None
+    assert 0.9 < law.value.iloc[0] <= 1
+
+
+def test_the_interval_of_an_exponent_covers_as_often_as_it_says() -> None:
+    random, n_within = np.random.default_rng(0), 0
+    for _ in range(500):
+        law = _fit([4.0 ** (0.7 * k) * np.exp(0.1 * random.standard_normal()) for k in range(4)])
+        assert law is not None
+        n_within += law.low.iloc[0] <= 0.7 <= law.high.iloc[0]
+    assert 0.92 < n_within / 500 < 0.98
+
+
+def test_a_wrong_quantity_is_refused_with_a_close_name(load: Any) -> None:
+    experiment = load("cavs_fig8d")
+    words = {**(experiment.declaration.figure or {}), "values": {"instance_ms": "ms"}}
+    wrong = replace(experiment, declaration=replace(experiment.declaration, figure=words))
+    with pytest.raises(ConfigError, match="instance_s"):
+        curves.draw(wrong)
+
+
+def test_generated_data_are_called_synthetic(load: Any) -> None:
+    assert build_title(load("cavs_fig8d")).endswith("(synthetic data)")
+    assert "synthetic" not in build_title(load("cavs_fig8c")), "the paper's own trees"

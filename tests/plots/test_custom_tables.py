@@ -1,0 +1,160 @@
+"""Numbers of tables with modules of their own: auto's choices, walks of switches, moving data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.contracts.choice import Candidate, Choice
+from harness.planning.artefacts import Choices, PlannedTrial
+from harness.planning.compose import Composer
+from plots.tables.walks import SHARE
+from tests.support.experiments import build_tables, load_made_up, select_number
+
+AUTO = "auto_choice"
+WALKED = "Tree-LSTM training, hidden 256"
+
+
+def change_policy(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+    seconds = {"auto": 1.03, "agenda": 2.0, "critical_share": 1.0}[str(trial.settings["policy"])]
+    changes: dict[str, Any] = {"instances_per_s": 1 / seconds / (1 + round_)}
+    if trial.settings["policy"] == "auto":
+        policy = "frontier" if round_ < 2 else "depth"
+        chosen = Candidate(policy=policy, granularity="vertex", tried_s=1.0)
+        other = Candidate(policy="agenda", granularity="operator", tried_s=2.0)
+        changes["choice"] = Choice(candidates=(other, chosen), n_mini_batches=1, n_tries=3)
+        changes["choose_s"] = 1.5 + round_
+    return changes
+
+
+@pytest.mark.parametrize(
+    ("scale", "chosen", "search_s"),
+    [
+        ("smoke", "frontier, vertices (1 of 1)", 1.5),
+        ("medium", "frontier, vertices (2 of 3); depth, vertices (1 of 3)", 2.5),
+    ],
+)
+def test_auto_is_compared_with_the_best_fixed_choice(
+    choices: Choices, composer: Composer, scale: str, chosen: str, search_s: float
+) -> None:
+    experiment = load_made_up(AUTO, replace(choices, scale=scale), composer, change_policy)
+    (table,) = build_tables(experiment)
+    for setting, numbers in table.numbers.groupby("setting"):
+        auto = select_number(numbers, policy="auto")
+        assert (auto.chosen, auto.choose_s, auto.granularity) == (chosen, search_s, "")
+        best = select_number(numbers, is_best=True)
+        assert (best.policy, best.granularity) == ("critical_share", "vertex")
+        assert select_number(numbers, quantity="excess_percent").value == pytest.approx(3.0)
+        assert table.cells.loc[setting, "excess time of auto (%)"].startswith("+3.0")
+        assert table.cells.loc[setting, "best fixed choice"] == "critical_share, vertices"
+
+
+def test_choices_without_records_are_not_measured(choices: Choices, composer: Composer) -> None:
+    (table,) = build_tables(load_made_up(AUTO, choices, composer, lambda *_: None))
+    assert set(table.numbers.status) == {"not measured"}
+    (row,) = table.cells.to_dict("records")
+    assert row["chosen by auto"] == "\N{EN DASH}"
+    assert row["excess time of auto (%)"] == "not measured"
+
+
+FACTORS = {"fusion": 2.0, "hoisting": 0.8, "policy": 1.5}
+
+
+def change_switches(trial: PlannedTrial, _: int) -> dict[str, Any]:
+    """Multiply the speed by a factor for each switch that is on."""
+    speed = {"products": 4000.0, "products_cut": 200.0}.get(trial.settings["system"], 1000.0)
+    for option, factor in FACTORS.items():
+        value = trial.settings.get(f"system.options.{option}")
+        is_on = trial.settings["system"] == "vertex" if value is None else value is not False
+        is_on &= value != "agenda"
+        speed *= factor if is_on and not trial.settings["system"].startswith("products") else 1.0
+    return {"instances_per_s": speed}
+
+
+@pytest.mark.slow
+def test_each_way_to_take_a_step_has_its_factor(choices: Choices, composer: Composer) -> None:
+    medium = replace(choices, scale="medium")
+    experiment = load_made_up("switch_walks", medium, composer, change_switches)
+    (table,) = build_tables(experiment)
+    numbers = table.numbers
+    assert set(numbers.status) == {"ok"}
+    steps = numbers[numbers.walk == "cavs_dynet"]
+    start = steps[steps.step == 0]
+    assert list(start.quantity) == ["mini_batch_ms", SHARE]
+    assert select_number(start, quantity=SHARE).value == pytest.approx(25)
+    for way in ("added_first", "removed_last"):
+        factors = steps[steps.quantity == way]
+        options = factors.switch.str.partition(":")[0]
+        expected = [FACTORS.get(option, 1.0) for option in options]
+        assert list(factors.value) == pytest.approx(expected)
+    last = steps[steps.step == steps.step.max()]
+    assert select_number(last, quantity="so_far").value == pytest.approx(2.4)
+    assert select_number(last, quantity=SHARE).value == pytest.approx(60)
+    assert table.cells.index[0] == "Cavs DyNet preset"
+    assert table.cells.index[-2].endswith(" = Vertex engine")
+    assert table.cells.loc["matmul bound", (WALKED, "ms per mini-batch")] == "16.0"
+
+
+def test_steps_outside_the_scale_are_not_shown(choices: Choices, composer: Composer) -> None:
+    (table,) = build_tables(load_made_up("switch_walks", choices, composer, change_switches))
+    numbers = table.numbers
+    assert select_number(numbers, step=1, quantity="so_far").status == "ok"
+    assert set(numbers.step) == {0, 1, 7}
+    assert SHARE not in set(numbers.quantity)  # no bound at this scale
+    assert select_number(numbers, step=7, quantity="so_far").value == pytest.approx(2.4)
+
+
+def change_profile(trial: PlannedTrial, _: int) -> dict[str, Any]:
+    """A mini-batch takes 0.25 s, and longer where memory operations are counted."""
+    is_profiled = trial.settings.get("+system.options.profile") is True
+    phases = {"construct": 0.01, "schedule": 0.01, "forward": 0.05, "backward": 0.15}
+    speed = trial.settings["batch_size"] / (0.35 if is_profiled else 0.25)
+    return {
+        "phases_s": phases,
+        "moving_share": 0.25 if is_profiled else None,
+        "instances_per_s": speed,
+        "warnings": ("busy",) if is_profiled else (),
+    }
+
+
+def test_moving_and_arithmetic_are_parts_of_the_computation(
+    choices: Choices, composer: Composer
+) -> None:
+    medium = replace(choices, scale="medium")
+    (table,) = build_tables(load_made_up("cavs_table2", medium, composer, change_profile))
+    n_batches = 8544 / 64
+    for mode in ("train", "infer"):
+        cavs = table.numbers[(table.numbers["mode"] == mode) & (table.numbers.system == "cavs")]
+        moving = select_number(cavs, quantity="moving_s")
+        arithmetic = select_number(cavs, quantity="arithmetic_s")
+        assert moving.value == pytest.approx(0.25 * 0.2 * n_batches)
+        assert arithmetic.value == pytest.approx((0.23 - 0.25 * 0.2) * n_batches)
+        assert (moving.warnings, arithmetic.warnings) == ("busy", "busy")
+        whole = select_number(cavs, quantity="computation_s")
+        assert moving.value + arithmetic.value == pytest.approx(whole.value)
+        assert whole.warnings == ""
+        dynet = table.numbers[(table.numbers["mode"] == mode) & (table.numbers.system == "dynet")]
+        assert select_number(dynet, quantity="moving_s").status == "not separable"
+        assert select_number(dynet, quantity="arithmetic_s").status == "not separable"
+    row = table.cells.loc[64]
+    assert row["memory, training", "DyNet"] == "not separable"
+    assert row["computation, training", "DyNet"] == "\N{LESS-THAN OR EQUAL TO} 30.7"
+    assert row["computation, inference", "paper: Cavs"] == "1.3"
+    assert list(table.cells.index) == [16, 32, 64, 128, 256]
+    ours = [label for label in table.cells if not label[1].startswith("paper: ")]
+    assert set(table.cells.loc[256, ours]) == {"\N{EN DASH}"}
+
+
+def test_a_failed_profile_leaves_no_arithmetic(choices: Choices, composer: Composer) -> None:
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        is_profiled = trial.settings.get("+system.options.profile") is True
+        return {"status": "oom"} if is_profiled and round_ else change_profile(trial, round_)
+
+    medium = replace(choices, scale="medium")
+    (table,) = build_tables(load_made_up("cavs_table2", medium, composer, change))
+    cavs = table.numbers[table.numbers.system == "cavs"]
+    assert set(cavs[cavs.quantity == "moving_s"].status) == {"oom"}
+    assert set(cavs[cavs.quantity == "arithmetic_s"].status) == {"oom"}
+    assert set(cavs[cavs.quantity == "computation_s"].status) == {"ok"}

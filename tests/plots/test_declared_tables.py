@@ -1,0 +1,353 @@
+"""Declared tables of trials: numbers, statuses and labels of made-up records, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.errors import ConfigError, RecordError
+from harness.planning.artefacts import Choices, PlannedTrial, plan_artefact
+from harness.planning.compose import Composer
+from harness.planning.grid import SCALES, expand, experiment_names
+from harness.records.numbers import NOT_MEASURED, NOT_SEPARABLE
+from harness.values.places import CONF_DIR
+from plots.declaration import DECLARED, read_declaration
+from plots.experiment import Experiment, load_experiment
+from plots.published import PUBLISHED
+from plots.tables.cells import DAGGER, EN_DASH, MOST_COLUMNS, Table
+from tests.support.experiments import build_tables, load_made_up, select_number
+from tests.support.made_up_records import Change
+
+HEADLINE, SWEEP = "headline_var_lstm", "cavs_short_table1_tree_lstm"
+HEADLINES = [name for name in experiment_names() if name.startswith("headline_")]
+CARD = ("epoch_times", "graph_construction", "ablation")
+Load = Callable[..., Experiment]
+
+
+@pytest.fixture
+def load(choices: Choices, composer: Composer) -> Load:
+    def load(name: str, change: Change | None = None, scale: str = "smoke") -> Experiment:
+        return load_made_up(name, replace(choices, scale=scale), composer, change)
+
+    return load
+
+
+def make_speeds(speeds: Mapping[str, float], **failing: str) -> Change:
+    """Return a change to made-up speeds by system, and statuses of those that fail."""
+
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        system = trial.settings["system"]
+        values: dict[str, Any] = {"instances_per_s": speeds.get(system, 100.0)}
+        values |= {"peak_memory_bytes": 300 << 20, "baseline_memory_bytes": 100 << 20}
+        values |= {"compile_s": 2.5, "bytes_copied": 2560}
+        if system in failing:
+            values |= {"status": failing[system], "reason": "made up"}
+        return values
+
+    return change
+
+
+def find_table(experiment: Experiment, ending: str = "") -> Table:
+    (table,) = (table for table in build_tables(experiment) if table.stem.endswith(ending))
+    return table
+
+
+def get_row(table: Table, *heads: str) -> list[str]:
+    key = heads if len(heads) > 1 else heads[0]
+    return [str(text) for text in table.cells.loc[[key]].iloc[0]]
+
+
+def test_a_headline_compares_speed_memory_and_setup(load: Load) -> None:
+    experiment = load(HEADLINE, make_speeds({"vertex": 300.0}, torch_rnn="oom"))
+    table = find_table(experiment, "systems")
+    assert get_row(table, "Vertex engine") == ["300", "1", "200", "2.50"]
+    assert get_row(table, experiment.label("dynet")) == ["100", "3.00", "200", "2.50"]
+    assert set(get_row(table, experiment.label("torch_rnn"))) == {"oom"}
+    assert set(table.cells.columns.get_level_values(0)) == {"1,000 words"}, "of this scale"
+    strategies = find_table(experiment, "strategies")
+    assert get_row(strategies, "Cavs preset")[-1] == "2.50", "copied kB, of strategies only"
+
+
+def test_the_fastest_baseline_and_the_bound_have_rows(load: Load) -> None:
+    speeds = {"products": 400.0, "products_cut": 500.0, "vertex": 300.0, "torch_levels": 150.0}
+    table = find_table(load(HEADLINE, make_speeds(speeds), "medium"), "systems")
+    best = select_number(table.numbers, role="best_baseline", quantity="instance_s over base")
+    assert (best.system, best.value) == ("torch_levels", 2.0)
+    bound = select_number(table.numbers, role="ceiling", quantity="throughput")
+    assert (bound.system, bound.value) == ("products_cut", 500.0)
+    share = select_number(table.numbers, system="vertex", quantity="throughput over ceiling")
+    assert (share.value, share.n_rounds) == (pytest.approx(0.6), 6)
+    assert get_row(table, "Vertex engine")[:3] == ["300", "1", "60.0"]
+    first, ratio, *others = get_row(table, "fastest baseline")
+    assert (first, ratio) == ("PyTorch levels: 150", "2.00 (2.00 to 2.00)")
+    assert others[0] == "30.0", "of the bound"
+    assert set(others[1:]) == {EN_DASH}
+    assert get_row(table, "matmul bound")[0].endswith(": 500")
+    assert get_row(table, "matmul bound")[2] == "100"
+
+
+@pytest.mark.slow
+def test_a_bound_that_failed_or_is_beaten_says_so(load: Load) -> None:
+    failed = make_speeds({}, products="unsupported", products_cut="unsupported")
+    table = find_table(load(HEADLINE, failed, "medium"), "systems")
+    assert get_row(table, "Vertex engine")[2] == "unsupported"
+    beaten = find_table(load(HEADLINE, make_speeds({"vertex": 200.0}), "medium"), "systems")
+    assert get_row(beaten, "Vertex engine")[2] == "200"
+    assert any("More than 100%: a system leaves products out" in note for note in beaten.notes)
+
+
+def test_a_failed_baseline_is_not_the_fastest(load: Load) -> None:
+    speeds = {"vertex": 300.0, "torch_rnn": 900.0, "dynet": 200.0}
+    table = find_table(load(HEADLINE, make_speeds(speeds, torch_rnn="timeout")), "systems")
+    best = select_number(table.numbers, role="best_baseline", quantity="throughput")
+    assert (best.system, best.value) == ("dynet", 200.0)
+    alone = make_speeds({}, **dict.fromkeys(set(table.numbers.system) - {"vertex"}, "timeout"))
+    none = find_table(load(HEADLINE, alone), "systems")
+    assert select_number(none.numbers, role="best_baseline", quantity="throughput").status == (
+        "timeout"
+    )
+
+
+def test_warnings_leave_a_dagger_on_both_sides_of_a_ratio(load: Load) -> None:
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        slow_build = {"versions": {"dynet_build": "wheel 2.1.2"}}
+        changes = {"cavs": {"warnings": ("busy",)}, "dynet": slow_build}
+        speed = {"instances_per_s": 300.0 if trial.settings["system"] == "vertex" else 100.0}
+        return speed | changes.get(trial.settings["system"], {})
+
+    experiment = load(HEADLINE, change)
+    strategies = find_table(experiment, "strategies")
+    assert [text[-1] for text in get_row(strategies, "Cavs preset")[:2]] == [DAGGER, DAGGER]
+    assert any("busy (1)" in note for note in strategies.notes)
+    speed, ratio, *_ = get_row(find_table(experiment, "systems"), experiment.label("dynet"))
+    assert (speed[-1] != DAGGER, ratio[-1]) == (True, DAGGER), "of the slow build, ratios only"
+
+
+def test_rounds_of_a_screened_out_system_stand_after_its_number(load: Load) -> None:
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        if trial.settings["system"] == "dynet" and round_ > 1:
+            return {"status": "called_off", "reason": "slow", "phases_s": {}}
+        return {}
+
+    experiment = load(HEADLINE, change, "medium")
+    table = find_table(experiment, "systems")
+    assert get_row(table, experiment.label("dynet"))[0].rstrip(DAGGER).endswith(" [2]")
+    number = select_number(table.numbers, system="dynet", quantity="throughput")
+    assert (number.n_rounds, bool(number.screened_out)) == (2, True)
+    assert any(note.startswith("[n]: of n rounds") for note in table.notes)
+
+
+@pytest.mark.slow
+def test_a_setting_without_a_record_is_named_and_has_no_columns(load: Load) -> None:
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any] | None:
+        return None if trial.settings["model.options.variant"] == "fold" else {}
+
+    table = find_table(load("headline_tree_fc", change, "paper"), "systems")
+    assert set(table.numbers.setting) == {"all vertices"}
+    assert "Not measured: leaf table." in table.notes
+
+
+def test_slower_unseen_mini_batches_are_told(load: Load) -> None:
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        ratios = {"vertex": 1.01, "dynet": 1.25}
+        return {"unseen_ratio": ratios.get(trial.settings["system"])}
+
+    table = find_table(load(HEADLINE, change), "systems")
+    (note,) = (note for note in table.notes if "not timed take" in note)
+    assert "1.01 to 1.25 times" in note
+    assert select_number(table.numbers, quantity="unseen_ratio", system="dynet").value == 1.25
+
+
+def test_sizes_of_the_paper_and_of_trials_are_merged_in_order(load: Load) -> None:
+    table = find_table(load(SWEEP), "systems")
+    computation, construction, speedup = table.parts()
+    sizes = ["1", "4", "16", "32", "64", "128", "256"]
+    assert list(computation[1].columns) == [f"batch size {size}" for size in sizes]
+    assert get_text(computation[1], "paper: TF Fold", "batch size 1") == "550"
+    assert get_text(computation[1], "paper: Cavs", "batch size 4") == EN_DASH
+    assert get_text(speedup[1], "Vertex engine", "batch size 16") == "1"
+    assert speedup[0] == "overall speedup of Vertex engine"
+    assert construction[0] == "graph construction (s/epoch)"
+    parts = [
+        select_number(table.numbers, role="", system="vertex", quantity=quantity, batch_size=16)
+        for quantity in ("computation_s", "construction_s")
+    ]
+    assert parts[1].value / (parts[0].value + parts[1].value) == pytest.approx(0.15)
+
+
+def get_text(cells: Any, row: str, column: str) -> str:
+    return str(cells.loc[row, column])
+
+
+def test_times_are_of_an_epoch_and_a_paper_keeps_its_own(load: Load) -> None:
+    table = find_table(load("cavs_serial", make_speeds({"cavs": 60.0, "unbatched": 5.0})))
+    ours = select_number(table.numbers, quantity="instance_s", system="cavs", batch_size=64)
+    assert ours.value == pytest.approx(14524 / 60)
+    ratio = select_number(
+        table.numbers, quantity="instance_s over base", system="unbatched", batch_size=64
+    )
+    assert (ratio.value, ratio.warnings) == (pytest.approx(12), "")
+    theirs = select_number(table.numbers, status=PUBLISHED, batch_size=64)
+    assert (theirs.value, theirs.system) == (25, "serial policy")
+
+
+def test_phases_that_a_system_cannot_separate_say_so(load: Load) -> None:
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        seconds = {"construct": 0.001, "schedule": 0.002, "forward": 0.004}
+        if trial.settings["system"] == "dynet":
+            del seconds["schedule"]
+        return {"phases_s": seconds, "instances_per_s": 8 / 0.01, "n_instances": 16,
+                "n_mini_batches": 2, "bytes_copied": None}  # fmt: skip
+
+    table = find_table(load("acrobat_table5", change)).numbers
+    row = {"model": "birnn"}
+    assert select_number(table, system="acrobat", quantity="schedule_ms", **row).value == 2
+    assert select_number(table, system="dynet", quantity="schedule_ms", **row).status == (
+        NOT_SEPARABLE
+    )
+    execution = {name: select_number(table, system=name, quantity="execution_ms", **row).value
+                 for name in ("acrobat", "dynet")}  # fmt: skip
+    assert execution == {"acrobat": pytest.approx(7), "dynet": pytest.approx(9)}
+
+
+def test_columns_of_other_systems_show_no_ratio_of_the_base(load: Load) -> None:
+    table = find_table(load("acrobat_table7"))
+    ratios = table.numbers[table.numbers.quantity == "instance_s over base"]
+    assert set(ratios.system) == {"acrobat_gathers"}
+    paper = {group for group, label in table.cells.columns if label.startswith("paper: ")}
+    assert paper <= {"ms per mini-batch"}
+
+
+def test_a_policy_of_a_system_has_a_row_of_its_own(load: Load) -> None:
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        if trial.settings["model"] == "parser":
+            return {"status": "unsupported", "reason": "made up"}
+        return {"instances_per_s": 200.0 if trial.settings.get("policy") else 100.0}
+
+    experiment = load("dynet_table1", change)
+    table = find_table(experiment, "strategies")
+    bilstm = ("sentences/s", experiment.label("bilstm"))
+    assert table.cells.loc[("DyNet's policy", ""), bilstm] == "100"
+    assert table.cells.loc[("DyNet's policy", "depth"), bilstm] == "200"
+    parser = ("sentences/s", experiment.label("parser"))
+    assert table.cells.loc[("Vertex engine", ""), parser] == "unsupported"
+    assert table.cells.loc[("DyNet's policy", ""), parser] == EN_DASH
+    assert table.cells.loc[("paper: Depth, CPU", ""), parser] == "61"
+    assert "dynet_policy" not in set(find_table(experiment, "systems").numbers.system)
+
+
+@pytest.mark.slow
+def test_variants_of_a_system_are_one_column(load: Load, tmp_path: Path) -> None:
+    """The fastest at each point; a table with a row for each system shows both."""
+    speeds = {"tf_static": 90.0, "tf_static_xla": 120.0}
+    experiment = load("dynet_table1", make_speeds(speeds), "paper")
+    rows = find_table(experiment, "systems")
+    assert {"tf_static", "tf_static_xla"} <= set(rows.numbers.system)
+    turned: dict[str, Any] = {"rows": ["model"], "columns": ["quantity", "system", "policy"]}
+    turned["values"] = {"throughput": "1/s"}
+    shown = replace(experiment.declaration, table={**turned, "kind": DECLARED})
+    table = find_table(replace(experiment, declaration=shown), "systems")
+    labels = [label for _, label in table.cells.columns]
+    assert experiment.label("tf_static") in labels
+    assert experiment.label("tf_static_xla") not in labels
+    assert "tf_static_xla" in set(table.numbers.system)
+    assert "tf_static" not in set(table.numbers.system)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", CARD)
+def test_tables_of_the_project_card_need_no_record(
+    name: str, scale: str, choices: Choices, composer: Composer
+) -> None:
+    chosen = replace(choices, scale=scale)
+    trials = plan_artefact(name, chosen, composer)
+    (table,) = build_tables(load_experiment(name, chosen, trials))
+    assert set(table.numbers.status) == {NOT_MEASURED}
+    parts = list(table.parts())
+    assert parts
+    assert all(cells.shape[1] <= MOST_COLUMNS for _, cells in parts)
+
+
+@pytest.mark.slow
+def test_the_card_names_times_shares_and_switches(load: Load) -> None:
+    epoch = find_table(load("epoch_times", make_speeds({"vertex": 50.0})))
+    number = select_number(epoch.numbers, system="vertex", setting="Tree-LSTM, hidden 64")
+    assert number.value == pytest.approx(8544 / 50)
+    share = find_table(load("graph_construction")).numbers
+    assert set(share.quantity) == {"construction_s", "construction_percent"}
+    assert share.value.between(0, 100).all()
+
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        is_off = trial.settings.get("system.options.fusion") is False
+        return {"instances_per_s": 40.0 if is_off else 50.0}
+
+    ablation = find_table(load("ablation", change, "medium"))
+    ratio = select_number(
+        ablation.numbers, setting="no kernel fusion", quantity="instance_s over base"
+    )
+    assert ratio.value == pytest.approx(1.25)
+    assert get_row(ablation, "all on (Engine)")[1] == "1"
+
+
+@pytest.mark.parametrize("scale", ["medium", "paper"])
+@pytest.mark.parametrize("name", HEADLINES)
+def test_every_workload_of_a_headline_has_its_bound(name: str, scale: str) -> None:
+    """Both calibrations at the papers' scale; at medium the second one where words are many."""
+
+    def drop_system(settings: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+        return tuple(sorted((k, str(v)) for k, v in settings.items() if k != "system"))
+
+    settings = expand(name, scale).settings
+    ours = {drop_system(one) for one in settings if one["system"] == "vertex"}
+    assert ours
+    both = scale == "paper" or {one["model"] for one in settings} == {"var_lstm"}
+    for calibration in ("products", "products_cut") if both else ("products",):
+        assert {drop_system(one) for one in settings if one["system"] == calibration} == ours
+
+
+def test_no_comparison_has_a_calibration() -> None:
+    for name in experiment_names():
+        for systems in read_declaration(name, CONF_DIR).compare.values():
+            assert not {"products", "products_cut"} & set(systems), name
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"row": ["system"]}, "unknown word of a table 'row'.*rows"),
+        ({"values": {"througput": "1/s"}}, "unknown quantity 'througput'.*throughput"),
+        ({"values": {"throughput over dynett": "ratio"}}, "unknown side 'dynett'.*dynet"),
+        ({"rows": ["hiden_size"]}, "no trial has the setting 'hiden_size'.*hidden_size"),
+        ({"settings": {"a": {"batchsize": 1}}}, "no trial has the setting 'batchsize'.*batch_size"),
+        ({"extra": ["ceilling"]}, "unknown extra 'ceilling'.*ceiling"),
+    ],
+)
+def test_a_mistake_in_a_declaration_is_one_line(
+    table: dict[str, Any], message: str, load: Load
+) -> None:
+    experiment = load(SWEEP)
+    good = dict(experiment.declaration.table or {})
+    shown = replace(experiment.declaration, table={**good, **table})
+    with pytest.raises(ConfigError, match=message) as caught:
+        build_tables(replace(experiment, declaration=shown))
+    assert "\n" not in str(caught.value)
+
+
+def test_keys_that_do_not_tell_trials_apart_are_refused(load: Load) -> None:
+    experiment = load(SWEEP)
+    table = {"rows": ["system"], "columns": ["quantity"], "values": {"throughput": "1/s"}}
+    shown = replace(experiment.declaration, table={**table, "kind": DECLARED})
+    with pytest.raises(RecordError, match="batch_size"):
+        build_tables(replace(experiment, declaration=shown))
+
+
+def test_every_declaration_is_read() -> None:
+    for name in experiment_names():
+        content = yaml.safe_load((CONF_DIR / f"experiment/{name}.yaml").read_text())
+        if "draw" not in content:
+            assert read_declaration(name, CONF_DIR).name == name

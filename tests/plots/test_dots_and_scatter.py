@@ -1,0 +1,106 @@
+"""Dots: batches of policies over their bound. Scatter: achieved rates under measured roofs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.planning.artefacts import Choices, PlannedTrial, plan_counts
+from harness.planning.compose import Composer
+from harness.records.numbers import merge_seeds
+from plots.experiment import Experiment, load_experiment
+from plots.figures import dots, scatter
+from tests.support.experiments import load_made_up, read_rows, run_draw, select_number
+from tests.support.made_up_counts import write_made_up_counts
+
+FIG9 = "edbatch_fig9"
+
+
+@pytest.fixture
+def counted(choices: Choices) -> Experiment:
+    sweeps = plan_counts(FIG9, choices)
+    write_made_up_counts(sweeps, choices.results_dir)
+    return load_experiment(FIG9, choices, (), sweeps)
+
+
+def test_dots_are_the_counts_of_the_released_graph(counted: Experiment) -> None:
+    found = dots.evaluate_counts(counted)
+    assert set(found.batch_size) == {32}
+    _, bars = dots.build_panel(
+        counted, "tree_lstm", merge_seeds(found)[lambda f: f.model == "tree_lstm"]
+    )
+    rows = counted.counts.query(
+        "graph == 'released' and model == 'tree_lstm' and batch_size == 32 and mini_batch == 0"
+    )
+    families = (counted.declaration.figure or {})["families"]
+    policies = [policy for family in families for policy in family["policies"]]
+    medians = rows.groupby("policy").n_batches.median()
+    assert [bar.text for bar in bars] == [f"{medians[policy]:g}" for policy in policies]
+    ratios = (rows.n_batches / rows.lower_bound).groupby(rows.policy).median()
+    assert [sum(bar.lengths.values()) for bar in bars] == pytest.approx(list(ratios[policies]))
+
+
+def test_a_learned_policy_has_a_number_for_each_seed(counted: Experiment) -> None:
+    found = dots.evaluate_counts(counted)
+    (number,) = (
+        row
+        for row in merge_seeds(found).itertuples()
+        if (row.model, row.policy, row.quantity) == ("mv_rnn", "fsm_sort", "n_batches")
+    )
+    assert (number.n_seeds, number.high - number.low) == (5, 12), "seeds differ by 3 batches each"
+    assert len(found.query("model == 'mv_rnn' and policy == 'depth'")) == 3
+
+
+def test_counts_that_are_not_there_are_named(choices: Choices) -> None:
+    experiment = load_experiment(FIG9, choices, (), plan_counts(FIG9, choices))
+    (picture,) = dots.draw(experiment)
+    assert picture.stem == f"figures/{FIG9}"
+    assert picture.numbers.value.notna().sum() == 0
+    assert {text.get_text() for text in picture.figure.axes[0].texts} == {"not measured"}
+
+
+def rate(trial: PlannedTrial, _: int) -> dict[str, Any]:
+    system, n_bytes = trial.settings["system"], trial.settings.get("system.options.n_bytes")
+    phases = {"forward": 1.0}
+    if system == "copies":
+        return {"phases_s": phases, "bytes_touched": 4e10 if n_bytes == 131072 else 1e10}
+    n_flop = {"products": 9e10, "vertex": 7e10}.get(system, 1e10)
+    touched = None if system == "products" else 1e10
+    return {"phases_s": phases, "n_flop": n_flop, "bytes_touched": touched}
+
+
+def test_roofs_and_marks_are_of_the_same_machine_and_run(
+    choices: Choices, composer: Composer
+) -> None:
+    experiment = load_made_up("roofline", choices, composer, rate)
+    found = scatter.evaluate_roofline(experiment)
+    roofs = found[found["what"] == "roof"].set_index("of")
+    assert dict(roofs.value) == pytest.approx(
+        {"matmuls only": 90.0, "memory": 10.0, "a core's cache": 40.0}
+    )
+    assert run_draw("roofline", choices) == 0
+    rows = read_rows(choices.results_dir / "figures/roofline.csv")
+    marks = {row["of"]: float(row["value"]) for row in rows if row["quantity"] == "gflop_per_s"}
+    assert marks["Tree-LSTM training, h 64"] == pytest.approx(70.0)
+    number = select_number(found, of="Tree-LSTM training, h 64", quantity="flop_per_byte")
+    assert number.value == pytest.approx(7.0)
+
+
+def test_every_name_stands_in_the_figure_once(choices: Choices, composer: Composer) -> None:
+    experiment = load_made_up("roofline", choices, composer, rate)
+    (picture,) = scatter.draw(experiment)
+    texts = [text.get_text() for text in picture.figure.axes[0].texts]
+    shown = picture.numbers[picture.numbers["what"] == "trial"].drop_duplicates("of")
+    for row in shown.itertuples():
+        assert texts.count(row.of if row.status == "ok" else f"{row.of}: {row.status}") == 1
+
+
+def test_roofs_and_marks_without_numbers_are_left_out(choices: Choices, composer: Composer) -> None:
+    experiment = load_made_up("roofline", choices, composer, lambda *_: None)
+    (picture,) = scatter.draw(experiment)
+    assert picture.figure.axes[0].get_lines() == []
+    assert set(picture.numbers.status) == {"not measured"}
+    assert "DyNet strategy, Tree-LSTM training: not measured" in {
+        text.get_text() for text in picture.figure.axes[0].texts
+    }

@@ -1,0 +1,119 @@
+"""Forest plot and heat map of the engine's speedups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from harness.planning.artefacts import Choices
+from harness.planning.compose import Composer
+from plots.declaration import read_declaration
+from plots.figures import forest, heat
+from tests.support.experiments import load_made_up, read_rows, run_draw
+
+ENGINE, LEVELS, EAGER, JAX = "Engine", "PyTorch, level batching", "PyTorch, eager", "JAX"
+
+
+def build_row(workload: str, label: str, speed: float, ends: tuple[float, float]) -> dict[str, Any]:
+    engine = 100.0
+    return {
+        "workload": workload,
+        "hidden_size": 64,
+        "label": label,
+        "framework": label.partition(",")[0],
+        "is_engine": label == ENGINE,
+        "value": speed,
+        "speedup": engine / speed,
+        "speedup_low": ends[0],
+        "speedup_high": ends[1],
+        "speedup_n_rounds": 6,
+        "speedup_warnings": "drift" if label == JAX else "",
+    }
+
+
+@pytest.fixture
+def answers() -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            build_row("trees", ENGINE, 100.0, (1, 1)),
+            build_row("trees", EAGER, 20.0, (4.8, 5.1)),
+            build_row("trees", LEVELS, 50.0, (1.91, 2.19)),
+            build_row("trees", JAX, 40.0, (2.4, 2.6)),
+            build_row("chains", ENGINE, 100.0, (1, 1)),
+            build_row("chains", JAX, 125.0, (0.795, 0.902)),
+            {**build_row("lattices", JAX, 1.0, (1, 1)), "value": None, "speedup": None},
+        ]
+    )
+
+
+def read_texts(figure: Any) -> list[str]:
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+def test_each_framework_has_its_fastest_baseline(answers: pd.DataFrame) -> None:
+    marks = forest.select_marks(answers)
+    shown = {(row.workload, row.label): row.is_best for row in marks.itertuples()}
+    assert shown == {("trees", LEVELS): True, ("trees", JAX): False, ("chains", JAX): True}
+
+
+def test_the_fastest_baseline_has_its_speedup_interval_and_name(answers: pd.DataFrame) -> None:
+    figure = forest.draw_forest(answers, 1.17)
+    texts = read_texts(figure)
+    assert texts[2:] == ["0.80 (0.79 to 0.91)†", JAX, "2.00 (1.91 to 2.19)", LEVELS]
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels == ["chains", "trees"]
+    weights = {text.get_text()[:4]: text.get_fontweight() for text in figure.axes[0].texts}
+    assert (weights["2.00"], weights["0.80"]) == ("bold", "normal"), "0.902 is within the band"
+
+
+def test_a_line_spans_the_interval_of_its_mark(answers: pd.DataFrame) -> None:
+    axes = forest.draw_forest(answers, 1.17).axes[0]
+    lines = [line for drawn in axes.collections for line in drawn.get_segments()]
+    assert [list(line[:, 0]) for line in lines] == [[1.91, 2.19], [2.4, 2.6], [0.795, 0.902]]
+    (first, second), (jax, _) = lines[0], lines[1]
+    assert first[1] == second[1] != jax[1], "flat, a height for each framework"
+
+
+def test_the_caption_counts_workloads_without_a_number(answers: pd.DataFrame) -> None:
+    text = forest.describe_forest(answers, 1.17)
+    assert "Workloads without a number: 1" in text
+    assert "differs by up to 1.17 between runs" in text
+
+
+def test_cells_are_speedups_and_grey_if_they_may_be_one(answers: pd.DataFrame) -> None:
+    numbers = answers[~answers.is_engine]
+    numbers = pd.concat([numbers, pd.DataFrame([build_row("chains", LEVELS, 99.0, (0.98, 1.02))])])
+    axes = heat.draw_heat(numbers).axes[0]
+    shares = np.asarray(axes.collections[0].get_array())
+    places = {text.get_text(): text.get_position() for text in axes.texts}
+    cells = {text: shares[int(y), int(x)] for text, (x, y) in places.items()}
+    assert set(cells) == {"5.00", "2.00", "2.50", "0.80", "1.01"}
+    assert cells["1.01"] == 0, "its interval holds 1"
+    assert cells["0.80"] < 0 < cells["2.00"] < cells["2.50"] < cells["5.00"]
+
+
+def test_nothing_measured_gives_empty_figures(answers: pd.DataFrame) -> None:
+    nothing = answers[answers.speedup.isna()]
+    assert read_texts(forest.draw_forest(nothing, 1.17)) == [
+        "speedup (interval)",
+        "fastest baseline",
+    ]
+    assert read_texts(heat.draw_heat(nothing)) == []
+
+
+def test_answers_have_a_forest_plot_and_a_heat_map(choices: Choices, composer: Composer) -> None:
+    load_made_up("answers", choices, composer)
+    assert run_draw("answers", choices) == 0
+    stems = read_declaration("answers", choices.conf_dir).stems
+    assert stems[-2:] == ("figures/answers", "figures/answers_heat")
+    table = read_rows(choices.results_dir / "tables/answers.csv")
+    numbers = {(row["workload"], row["system"]): row["speedup"] for row in table}
+    for row in read_rows(choices.results_dir / "figures/answers.csv"):
+        assert numbers[row["workload"], row["system"]] == row["speedup"]
+    cells = read_rows(choices.results_dir / "figures/answers_heat.csv")
+    strategies = {row["system"] for row in cells}
+    assert strategies
+    assert strategies.isdisjoint(row["system"] for row in table)

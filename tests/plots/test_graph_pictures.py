@@ -1,0 +1,135 @@
+"""Pictures of graphs and state machines: places of vertices, batches, transitions and failures."""
+
+from __future__ import annotations
+
+import importlib
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from harness.errors import ConfigError, RecordError
+from harness.planning.artefacts import Choices, plan_counts
+from harness.values.graph import Graph
+from plots.experiment import Experiment, load_experiment
+from plots.figures import state_machine
+from plots.figures.graph import place_vertices
+from plots.write import Picture, write_picture
+from tests.support.experiments import read_rows
+from tests.support.made_up_counts import failed_row, write_made_up_counts, write_real_counts
+from tests.support.random_graphs import graph_of, graphs
+
+POLICIES = ("depth", "agenda", "fsm_sort", "critical_share")
+REASON = "not done within limits.time_s=600"
+TREE = [1, 1, 2, 1, 2], [[], [], [0, 1], [], [2, 3]]  # ((a b) c)
+
+
+@settings(deadline=None, max_examples=60)
+@given(graphs(max_vertices=30))
+def test_vertices_are_apart_and_arguments_below_their_users(graph: Graph) -> None:
+    x, y = place_vertices(graph)
+    for v in range(graph.n_vertices):
+        assert all(y[a] < y[v] for a in graph.args_of(v))
+    for layer in np.unique(y):
+        assert np.all(np.diff(np.sort(x[y == layer])) >= 1 - 1e-9)
+
+
+def test_a_parent_is_over_the_middle_of_its_children() -> None:
+    x, y = place_vertices(graph_of(*TREE))
+    assert y.tolist() == [0, 0, 1, 1, 2]
+    assert x.tolist() == [0, 1, 0.5, 2, 1.25]
+
+
+def test_outputs_are_beside_their_vertex_away_from_its_user() -> None:
+    types, args = TREE
+    # An output (type 3) at every vertex, and its loss (type 4).
+    outputs = graph_of([*types, *[3] * 5, *[4] * 5], [*args, *([v] for v in range(10))])
+    x, y = place_vertices(outputs)
+    for v in range(5):
+        side = 1 if v in (1, 3) else -1  # second children have their user on the left
+        output, loss = v + 5, v + 10
+        assert 0 < side * (x[output] - x[v]) < side * (x[loss] - x[v])
+        assert y[v] < y[output] < y[loss] < y[v] + 1
+    assert x[2] == (x[0] + x[1]) / 2
+
+
+def draw(experiment: Experiment) -> Picture:
+    figure = experiment.declaration.figure
+    assert figure is not None
+    (picture,) = importlib.import_module(f"plots.figures.{figure['kind']}").draw(experiment)
+    assert isinstance(picture, Picture)
+    return picture
+
+
+def load_counted(name: str, choices: Choices, *failing: str) -> Experiment:
+    """Return an experiment with real counts, of which those of some policies failed."""
+    sweeps = plan_counts(name, choices)
+    write_real_counts(sweeps, choices.results_dir)
+    for path in (sweep.path(choices.results_dir) for sweep in sweeps):
+        rows = json.loads(path.read_text())
+        rows = [failed_row(r, "timeout", REASON) if r["policy"] in failing else r for r in rows]
+        path.write_text(json.dumps(rows))
+    return load_experiment(name, choices, (), sweeps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["edbatch_fig1", "edbatch_fig1_lattice"])
+def test_a_picture_has_the_batches_that_were_counted(name: str, choices: Choices) -> None:
+    experiment = load_counted(name, choices)
+    picture = draw(experiment)
+    counts = experiment.counts.query("graph == 'plain'").set_index("policy")
+    assert tuple(counts.index) == POLICIES
+    for policy, vertices in picture.numbers.groupby("policy"):
+        assert len(vertices) == counts.n_nodes[policy] <= 50
+        assert set(vertices.batch) == set(range(1, int(counts.n_batches[policy]) + 1))
+    assert counts.n_batches.min() < counts.n_batches["depth"]
+    write_picture(picture, experiment, choices.results_dir)
+    rows = read_rows(choices.results_dir / f"{picture.stem}.csv")
+    assert len(rows) == counts.n_nodes.sum()
+    assert rows[0]["batch"] == "1", "integers have no decimals"
+
+
+@pytest.mark.slow
+def test_a_state_machine_is_drawn_with_its_transitions(choices: Choices) -> None:
+    experiment = load_counted("edbatch_fig2", choices)
+    numbers = draw(experiment).numbers
+    assert numbers.n_times.sum() == experiment.counts.query("graph == 'plain'").n_batches.iloc[0]
+    assert numbers.takes[0] == "start"
+    assert list(numbers) == ["state", "takes", "next_state", "n_times"]
+
+
+@pytest.mark.slow
+def test_a_policy_that_failed_has_its_status(choices: Choices) -> None:
+    picture = draw(load_counted("edbatch_fig1", choices, "fsm_sort"))
+    found = set(zip(picture.numbers.policy, picture.numbers.status, strict=True))
+    ok = {(policy, "ok") for policy in POLICIES if policy != "fsm_sort"}
+    assert found == {*ok, ("fsm_sort", "timeout")}
+    assert any("fsm_sort: timeout." in text.get_text() for text in picture.figure.texts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["edbatch_fig1", "edbatch_fig2"])
+def test_a_picture_of_failures_says_so(name: str, choices: Choices) -> None:
+    picture = draw(load_counted(name, choices, *POLICIES))
+    assert set(picture.numbers.status) == {"timeout"}
+    assert set(picture.numbers.reason) == {REASON}
+    assert any("fsm_sort: timeout." in text.get_text() for text in picture.figure.texts)
+
+
+def test_missing_counts_have_a_status_and_outdated_ones_are_refused(choices: Choices) -> None:
+    name = "edbatch_fig1"
+    sweeps = plan_counts(name, choices)
+    picture = draw(load_experiment(name, choices, (), sweeps))
+    assert set(picture.numbers.status) == {"not measured"}
+    assert set(picture.numbers.policy) == set(POLICIES)
+    write_made_up_counts(sweeps, choices.results_dir)
+    with pytest.raises(RecordError, match=r"batches of depth.* delete its file and count again"):
+        draw(load_experiment(name, choices, (), sweeps))
+
+
+@pytest.mark.slow
+def test_a_policy_without_states_is_refused(choices: Choices) -> None:
+    experiment = load_counted("edbatch_fig1", choices, "fsm_sort")
+    with pytest.raises(ConfigError, match="only a state machine can be drawn"):
+        state_machine.draw(experiment)

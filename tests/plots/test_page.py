@@ -1,0 +1,130 @@
+"""Figures keep to the page: short captions, names that do not overlap, looks that differ."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.axes import Axes
+from matplotlib.transforms import Bbox
+
+from harness.errors import ConfigError
+from harness.planning.kinds import KnownSystem, read_systems
+from harness.values.places import CONF_DIR
+from plots.figures import page
+from plots.figures.curve_panels import add_names, add_statuses
+
+
+def test_a_caption_of_more_than_three_lines_is_refused() -> None:
+    figure = page.start_figure(2.0)
+    sentence = "Median of three interleaved rounds on one core. "
+    page.add_caption(figure, sentence * 6)
+    lines = figure.texts[-1].get_text().split("\n")
+    assert len(lines) == page.CAPTION_LINES
+    assert all(page.measure_text(line, page.SMALL_PT) <= page.WIDTH_IN for line in lines)
+    with pytest.raises(ConfigError, match="a caption has 4 lines: expected at most 3"):
+        page.add_caption(figure, sentence * 9)
+
+
+def test_a_title_has_one_line() -> None:
+    figure = page.start_figure(2.0)
+    page.add_title(figure, "Tree-LSTM: training time per epoch against hidden size")
+    for title in ("two\nlines", "a long title " * 12):
+        with pytest.raises(ConfigError, match="longer than one line"):
+            page.add_title(figure, title)
+
+
+@given(st.lists(st.floats(-5, 5), max_size=12), st.floats(0.01, 1))
+def test_places_are_apart_and_in_order(wanted: list[float], gap: float) -> None:
+    places = page.spread(wanted, gap)
+    order = sorted(range(len(wanted)), key=lambda n: wanted[n])
+    steps = [places[b] - places[a] for a, b in pairwise(order)]
+    assert all(step >= gap - 1e-9 for step in steps)
+    assert sum(places) == pytest.approx(sum(wanted), abs=1e-6)
+    inside = page.spread(wanted, gap, -5 - gap * len(wanted), 5 + gap * len(wanted))
+    assert list(inside) == pytest.approx(list(places))
+
+
+def test_places_stay_between_their_ends() -> None:
+    assert list(page.spread([0.0, 0.1, 9.0], 1, 0, 3)) == [0, 1, 3]
+
+
+def _axes() -> Axes:
+    axes = page.place_axes(page.start_figure(2.2), 0.5, 0.2, 2.0, 1.8)
+    axes.set(xscale="log", yscale="log", xlim=(1, 100), ylim=(1, 100))
+    return axes
+
+
+def _boxes(axes: Axes) -> list[Bbox]:
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()
+    return [text.get_window_extent() for text in axes.texts]
+
+
+@pytest.mark.parametrize("n", [2, 12, 20])
+def test_names_of_curves_that_end_together_do_not_overlap(n: int) -> None:
+    axes = _axes()
+    curves = [f"system {k}" for k in range(n - 1)]
+    names = [(curve, curve) for curve in curves] + [("", "not measured:")]
+    ends = {curve: (90.0, 50 + k / 100) for k, curve in enumerate(curves)}
+    add_names(axes, names, page.find_looks(curves), ends)
+    boxes = _boxes(axes)
+    assert len(boxes) == n
+    assert not any(Bbox.intersection(a, b) for a, b in combinations(boxes, 2))
+    assert min(boxes, key=lambda box: box.y0) is boxes[-1], "what has no value stands below"
+    assert all(box.x0 > axes.get_window_extent().x1 for box in boxes)
+
+
+def test_words_in_place_of_values_stand_at_the_axis() -> None:
+    axes = _axes()
+    rows = [(10, "oom", "a"), (10.1, "timeout", "b"), (10.1, "timeout", "c")]
+    lost = pd.DataFrame(rows, columns=["x", "status", "curve"])
+    add_statuses(axes, lost, page.find_looks("abc"))
+    first, second = _boxes(axes)
+    assert [text.get_text() for text in axes.texts] == ["oom", "2 timeout"]
+    assert not Bbox.intersection(first, second)
+    left, bottom = axes.transData.transform((10, 1))
+    assert first.y0 < bottom + 10
+    assert first.x0 < left < second.x1
+
+
+@given(st.floats(1e-3, 1e5), st.floats(1.3, 1e6))
+def test_ticks_of_a_logarithmic_axis_are_few_and_inside(low: float, factor: float) -> None:
+    ticks = page.choose_log_ticks(low, low * factor)
+    assert 1 <= len(ticks) <= 7
+    assert all(low <= tick <= low * factor for tick in ticks)
+
+
+def test_every_system_is_told_from_all_others_in_grey() -> None:
+    systems = read_systems(CONF_DIR)
+    for kind in ("framework", "strategy"):
+        names = [system.name for system in systems if system.kind == kind]
+        looks = page.find_looks(names, systems).values()
+        assert len({(look.marker, look.line) for look in looks}) == len(names)
+    assert len(page.MARKERS) > 12, "as many curves of a panel differ in their markers alone"
+
+
+def test_a_color_is_a_framework_and_the_engine_is_vermilion() -> None:
+    systems = read_systems(CONF_DIR)
+    looks = page.find_looks([system.name for system in systems], systems)
+    assert looks["vertex"].color == looks["vertex_shared"].color == "#D55E00"
+    for framework in ("systems.on_torch", "systems.on_dynet", "systems.on_jax"):
+        known = [s.name for s in systems if s.framework == framework and s.kind == "framework"]
+        assert len({looks[name].color for name in known}) == 1
+    engine = looks["vertex"].color
+    others = [name for name in looks if not name.startswith("vertex")]
+    assert engine not in {looks[name].color for name in others}
+
+
+def test_a_new_system_has_the_color_of_its_framework_or_one_of_its_own() -> None:
+    mine = KnownSystem("mine", "framework", "Mine", adapter="systems.on_torch.mine")
+    theirs = KnownSystem("theirs", "framework", "Theirs", adapter="systems.on_else.theirs")
+    systems = (*read_systems(CONF_DIR), mine, theirs)
+    looks = page.find_looks([system.name for system in systems], systems)
+    assert looks["mine"].color == looks["torch_levels"].color
+    known = ("vertex", "torch_levels", "dynet", "fold", "jax_scan")
+    assert looks["theirs"].color not in {looks[name].color for name in known}

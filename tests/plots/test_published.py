@@ -1,0 +1,101 @@
+"""Published tables: complete, consistent with what their papers say, and read with their source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from harness.errors import ConfigError
+from plots.published import FOLDER, PUBLISHED, read_published
+from tests.support.experiments import select_number
+
+N_VALUES = {
+    "acrobat_table4": 27,
+    "acrobat_table5": 15,
+    "acrobat_table6": 24,
+    "acrobat_table7": 24,
+    "acrobat_table8": 36,
+    "cavs_lines_of_code": 1,
+    "cavs_table2": 40,
+    "dynet_fig2": 6,
+    "dynet_table1": 24,
+    "edbatch_layout_time": 7,
+    "edbatch_learning": 16,
+    "edbatch_table2": 49,
+    "simulated_batch_counts": 105,
+}
+PARTS = {
+    ("cavs_serial", "var_lstm"): 7,
+    ("dynet_fig3", "tree_lstm"): 36,
+    ("cavs_atc18_table1", "tree_fc"): 30,
+    ("cavs_atc18_table1", "tree_lstm"): 30,
+    # Eight printed columns, then times and shares that follow from them.
+    ("cavs_short_table1", "tree_fc"): 6 * (8 + 6),
+    ("cavs_short_table1", "tree_lstm"): 6 * (8 + 6),
+}
+
+
+def test_every_table_is_read_whole_and_names_its_source() -> None:
+    found = {(name, None): n for name, n in N_VALUES.items()} | PARTS
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == {name for name, _ in found}
+    for (name, model), n_values in found.items():
+        table = read_published(name, model)
+        assert len(table) == n_values, name
+        assert set(table.status) == {PUBLISHED}
+        assert table.value.notna().all()
+        assert table.source.str.len().min() > 20
+
+
+def test_rows_and_columns_become_settings() -> None:
+    number = select_number(
+        read_published("acrobat_table4"), model="drnn", batch_size=64, system="ACRoBat"
+    )
+    assert (number.quantity, number.value) == ("throughput", 12200)
+    moving = read_published("cavs_table2")
+    assert select_number(
+        moving, quantity="moving_s", system="Cavs", mode="train", batch_size=256
+    ).value == pytest.approx(0.17)
+    counts = read_published("simulated_batch_counts")
+    assert select_number(counts, model="mv_rnn", batch_size=8, policy="agenda").value == 91
+    assert not len(counts.query("model == 'mv_rnn' and policy == 'fsm_sort'")), "not published"
+
+
+def test_speedups_of_the_short_paper_follow_from_its_times() -> None:
+    for model, key in (("tree_lstm", "batch_size"), ("tree_fc", "dataset.options.n_leaves")):
+        table = read_published("cavs_short_table1", model)
+        times = table[table.quantity == "instance_s"].set_index([key, "system"]).value
+        for row in table[table.quantity == "instance_s over base"].to_dict("records"):
+            ratio = times[row[key], row["system"]] / times[row[key], "Cavs"]
+            assert ratio == pytest.approx(row["value"], rel=0.21), row
+
+
+def test_gains_of_dynet_are_those_of_its_abstract() -> None:
+    """3.6 to 9.2 times on the CPU, 2.7 to 8.6 times on the GPU."""
+    table = read_published("dynet_table1").set_index(["model", "system"]).value.unstack()  # noqa: PD010
+    for device, low, high in (("CPU", 3.6, 9.3), ("GPU", 2.7, 8.7)):
+        gains = table[f"Agenda, {device}"] / table[f"NoAuto, {device}"]
+        assert round(gains.min(), 1) == low
+        assert gains.max() == pytest.approx(high, abs=0.11)
+
+
+def test_ratios_of_the_subgraphs_follow_from_their_pairs() -> None:
+    table = read_published("edbatch_table2")
+    cells = table.pivot_table(
+        index="model.options.cell", columns=["quantity", "system"], values="value"
+    )
+    ratio = cells["forward_ms", "DyNet"] / cells["forward_ms", "PQ tree"]
+    printed = cells["forward_ms over base", "DyNet"]
+    pd.testing.assert_series_equal(ratio, printed, check_names=False, rtol=0.1)
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'cavs_short_tabel1'.*cavs_short_table1"):
+        read_published("cavs_short_tabel1")
+    with pytest.raises(ConfigError, match=r"no part about model 'lattice_lstm'.*tree_fc"):
+        read_published("cavs_short_table1", "lattice_lstm")
+    content = "paper: A\nwhere: B\nshort: C\nhardware: D\nkey: model\ncolumns: [[a], [b]]\n"
+    (tmp_path / "odd.yaml").write_text(content + "rows: {gru: [1]}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"row gru: expected 2 numbers.*got 1"):
+        read_published("odd", folder=tmp_path)

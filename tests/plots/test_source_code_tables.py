@@ -1,0 +1,283 @@
+"""Tables read from source code: lines of code, control flow, and ways to program."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import ConfigError
+from harness.planning.artefacts import Choices, PlannedTrial
+from harness.planning.compose import Composer
+from harness.planning.grid import SCALES, expand, experiment_names, read_experiment
+from harness.planning.kinds import KnownSystem
+from plots.experiment import Experiment, load_experiment
+from plots.tables.cells import EN_DASH
+from plots.tables.code_lines import CodeOf, count_lines, count_model
+from plots.tables.control_flow import read_control_flow
+from plots.tables.programming_models import evaluate, list_kinds
+from tests.support.experiments import build_tables, load_made_up, read_rows, run_draw, select_number
+
+LINES, FLOW, WAYS = "cavs_lines_of_code", "acrobat_table2", "cavs_fig2"
+OWN = "counted.models.one"
+MODEL = '''
+    """A docstring
+    of two lines."""
+
+    import math
+    from counted.parts.bricks import cell, unused_brick as other
+    from counted.parts import tools
+    from counted.runtime import System
+
+    WIDTH = 3  # a comment
+
+
+    class Plain:
+        """A docstring."""
+
+        def forward(self, x: int) -> int:
+            # a comment
+            return cell(
+                x,
+                WIDTH,
+            )
+
+
+    class Clever(Plain):
+        def forward(self, x: int) -> int:
+            if x > math.pi:
+                return tools.shift(x)
+            return System.run(x)
+
+
+    class Unused:
+        value = other
+'''
+BRICKS = """
+    def cell(x, width):
+        return _inner(x) + width
+
+
+    def _inner(x):
+        return x
+
+
+    _inner.derivative = None
+    cell.register(_inner)
+
+
+    def unused_brick(x):
+        return x
+"""
+TOOLS = "def shift(x):\n    y = x\n    return y\n"
+RUNTIME = "class System:\n    def run(x):\n        return x\n"
+FILES = {
+    "__init__": "",
+    "models/__init__": "",
+    "models/one": MODEL,
+    "parts/__init__": "",
+    "parts/bricks": BRICKS,
+    "parts/tools": TOOLS,
+    "runtime": RUNTIME,
+}
+
+
+@pytest.fixture
+def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in FILES.items():
+        path = tmp_path / "counted" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def count_one(**values: Any) -> dict[str, int]:
+    return count_model(CodeOf("counted.models", **values), "one")
+
+
+@pytest.mark.usefixtures("counted")
+def test_a_line_is_a_statement_that_the_class_uses() -> None:
+    """Plain and WIDTH: class, def, return, assignment."""
+    assert count_one(entry="Plain") == {OWN: 4}
+    # cell with its registration, and _inner with its derivative
+    shared = count_one(entry="Plain", shared=("counted.parts",))
+    assert shared == {OWN: 4, "counted.parts.bricks": 6}
+
+
+@pytest.mark.usefixtures("counted")
+def test_attributes_of_modules_count_and_the_code_that_runs_models_does_not() -> None:
+    lines = count_one(entry="Clever", shared=("counted.parts",))
+    assert lines == {OWN: 4 + 5, "counted.parts.bricks": 6, "counted.parts.tools": 3}
+    fewer = count_one(entry="Clever", shared=("counted.parts",), without=("counted.parts.tools",))
+    assert fewer == {OWN: 4 + 5, "counted.parts.bricks": 6}
+
+
+@pytest.mark.usefixtures("counted")
+def test_without_a_class_the_whole_file_counts_with_what_it_receives() -> None:
+    assert count_one() == {OWN: 1 + 3 + 5 + 2}
+    received = count_one(also=("counted.parts.tools.shift",), shared=("counted.parts.tools",))
+    assert received == {OWN: 1 + 3 + 5 + 2, "counted.parts.tools": 3}
+
+
+@pytest.mark.usefixtures("counted")
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"package": "counted.gone"}, "gone is not a module"),
+        ({"shared": ("counted.parts", "counted.gone")}, "gone is not a module"),
+        ({"without": ("counted.gone",)}, "gone is not a module"),
+        ({"also": ("counted.gone.shift",)}, "gone.shift is not defined; fix table.code"),
+        ({"entry": "Levels"}, "one.Levels is not defined.*known: WIDTH, Plain, Clever, Unused"),
+        (
+            {"also": ("counted.parts.tools.lift",), "shared": ("counted.parts",)},
+            "tools.lift is not defined",
+        ),
+    ],
+)
+def test_a_wrong_name_is_refused(wrong: dict[str, Any], message: str) -> None:
+    """It would count nothing, and the system would look short."""
+    with pytest.raises(ConfigError, match=message):
+        count_model(CodeOf(**{"package": "counted.models", **wrong}), "one")
+    assert not count_model(CodeOf("counted.models"), "two")
+
+
+def load_unmeasured(name: str, choices: Choices) -> Experiment:
+    return load_experiment(name, choices, ())
+
+
+def test_lines_are_divided_by_those_of_the_first_system(choices: Choices) -> None:
+    experiment = load_unmeasured(LINES, choices)
+    (table,) = build_tables(experiment)
+    numbers = table.numbers
+
+    def value(system: str, quantity: str, model: str = "tree_lstm") -> float:
+        number = select_number(numbers, system=system, model=model, quantity=quantity)
+        return float(number.value)
+
+    assert value("vertex", "ratio") == 1
+    assert value("torch_levels", "ratio") == value("torch_levels", "all") / value("vertex", "all")
+    ratio = table.cells["Tree-LSTM"].loc[experiment.label("torch_levels")].iloc[2]
+    assert ratio == f"{value('torch_levels', 'ratio'):.1f}"
+    # Two systems share a package; each has the models that it runs.
+    for system, model in (("tf_trees", "var_lstm"), ("tf_static", "tree_lstm")):
+        assert select_number(numbers, system=system, model=model, quantity="own").status == (
+            "not written"
+        )
+    assert [*table.cells["Var-LSTM"].loc[experiment.label("torchfold")]] == [EN_DASH] * 3
+    paper = numbers[numbers.status == "published"]
+    assert [*zip(paper.system, paper.value, strict=True)] == [("fold", 3.5)]
+
+
+def test_shared_cells_count_for_each_system_that_uses_them(choices: Choices) -> None:
+    found = count_lines(load_unmeasured(LINES, choices))
+    for system in ("fold", "tf_trees"):
+        number = select_number(found, system=system, model="tree_lstm", quantity="all")
+        assert "systems.on_tensorflow.parts.tree_cells" in number.modules.split()
+
+
+def test_an_unknown_system_is_refused_by_its_name(choices: Choices) -> None:
+    experiment = load_unmeasured(LINES, choices)
+    declaration = experiment.declaration
+    table = {**(declaration.table or {}), "code": {"vertx": {"package": "harness.models"}}}
+    wrong = replace(experiment, declaration=replace(declaration, table=table))
+    with pytest.raises(ConfigError, match=r"unknown system 'vertx' in table\.code.*vertex"):
+        count_lines(wrong)
+
+
+@pytest.mark.parametrize("name", [LINES, FLOW])
+def test_tables_of_code_need_no_trials(name: str, choices: Choices) -> None:
+    for scale in SCALES:
+        grid = expand(name, scale, choices.conf_dir)
+        assert (grid.settings, grid.sweeps) == ((), ())
+    assert run_draw(name, choices) == 0
+    assert read_rows(choices.results_dir / f"tables/{name}.csv")
+
+
+def test_only_the_word_nothing_plans_nothing(choices: Choices) -> None:
+    for name in experiment_names(choices.conf_dir):
+        scales = read_experiment(name, choices.conf_dir)["scales"]["smoke"]
+        grid = expand(name, "smoke", choices.conf_dir)
+        plans = bool(grid.settings or grid.sweeps or grid.trials_of)
+        assert plans == isinstance(scales, dict), name
+
+
+@pytest.mark.parametrize(
+    ("model", "letters"),
+    [
+        ("tree_lstm", "REC IFP ICF TCF"),
+        ("mv_rnn", "REC IFP ICF TCF"),
+        ("birnn", "ITE IFP ICF TCF"),
+        ("nested_rnn", "ITE TDC ICF TCF"),
+        ("drnn", "ITE REC TDC IFP ICF TCF"),
+        ("stack_rnn", "ITE TDC ICF TCF"),
+        ("berxit", "ITE TDC IFP ICF"),
+    ],
+)
+def test_control_flow_is_that_of_the_code(choices: Choices, model: str, letters: str) -> None:
+    found = read_control_flow(choices.conf_dir, model)
+    names = {
+        **{"iterates": "ITE", "recurses": "REC", "waits": "TDC", "is_parallel": "IFP"},
+        **{"varies": "ICF", "varies_in_training": "TCF"},
+    }
+    assert " ".join(names[name] for name, has in found.items() if has) == letters
+
+
+def test_a_model_without_a_program_is_refused(choices: Choices) -> None:
+    with pytest.raises(ConfigError, match="tree_fc has no program; remove it"):
+        read_control_flow(choices.conf_dir, "tree_fc")
+
+
+def test_control_flow_is_next_to_the_papers(choices: Choices) -> None:
+    (table,) = build_tables(load_unmeasured(FLOW, choices))
+    assert [*table.cells.loc["StackRNN"]] == [
+        *("yes", "no", "yes", "no", "yes", "yes"),
+        "ITE, TDC, ICF, TCF",
+    ]
+    number = select_number(table.numbers, model="berxit")
+    assert (number.waits, number.varies_in_training) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("models", "kinds"),
+    [
+        (("var_lstm",), {"chain"}),
+        (("tree_lstm", "tree_fc", "bilstm"), {"chain", "tree"}),
+        (("lattice_lstm",), {"lattice"}),
+        (("no_model",), set()),
+        (("systems.on_torch.folded",), {"tree"}),
+        (None, {"chain", "sentence_pair", "parsed_sentence", "tree", "lattice"}),
+    ],
+)
+def test_kinds_are_those_of_the_models(
+    choices: Choices, models: tuple[str, ...] | None, kinds: set[str]
+) -> None:
+    found = list_kinds(KnownSystem("one", "framework", "One", models=models), choices.conf_dir)
+    assert found == kinds if models is not None else found >= kinds
+
+
+def test_a_way_to_program_has_what_runs_here_and_the_measured_share(
+    choices: Choices, composer: Composer
+) -> None:
+    def change(trial: PlannedTrial, _round: int) -> dict[str, Any]:
+        system, n = trial.settings["system"], trial.settings["batch_size"]
+        phases = {"construct": None if system == "torch_eager" else 0.02, "schedule": 0.03}
+        return {"phases_s": phases, "instances_per_s": n / 0.2}
+
+    (table,) = build_tables(load_made_up(WAYS, choices, composer, change))
+    systems, cells = table.numbers.system, table.cells.to_numpy()
+    found = {system: [*row] for system, row in zip(systems, cells, strict=True)}
+    assert found["vertex"] == ["any", "yes", "yes", "yes", "by vertex", "25.0", "vertex function"]
+    assert found["torchfold"][:4] == ["any", "no", "yes", "no"]
+    assert found["tf_static"][:4] == ["sequences", "yes", "no", "no"]
+    assert found["torch_eager"][5] == "not separable"
+    assert select_number(table.numbers, system="vertex").value == 25
+    assert select_number(table.numbers, system="torch_eager").status == "not separable"
+
+
+def test_a_way_to_program_names_known_systems(choices: Choices) -> None:
+    experiment = load_unmeasured(WAYS, choices)
+    with pytest.raises(ConfigError, match=r"unknown system 'tf_static' in table\.ways"):
+        evaluate(replace(experiment, systems=()))

@@ -1,0 +1,167 @@
+"""Closing lines of `bench` and `bench-try`: rankings, speedups and the sentence of a first look."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.commands import first_look
+from harness.planning.artefacts import Choices, PlannedTrial
+from harness.planning.compose import Composer
+from harness.planning.kinds import read_systems
+from harness.records.record import Record
+from harness.records.tidy import build_frame
+from harness.values.places import CONF_DIR
+from plots.terminal import compare_with_baselines, rank_systems
+from tests.support.experiments import load_made_up
+from tests.support.plain_records import plain_record
+
+Speeds = dict[str, tuple[float, float] | None]  # of two rounds; None: it crashed
+LABELS = {system.name: system.label for system in read_systems(CONF_DIR)}
+WORKLOAD = "tree_fc complete_trees mode=train batch_size=2 hidden_size=8"
+
+
+def build_records(speeds: dict[str, float], n_rounds: int = 1, **changes: Any) -> list[Record]:
+    return [
+        plain_record(round_, {"instances_per_s": speed}, system=system, **changes)
+        for system, speed in speeds.items()
+        for round_ in range(n_rounds)
+    ]
+
+
+def rank(records: list[Record]) -> list[str]:
+    return list(rank_systems(build_frame(records)))
+
+
+def compare(records: list[Record]) -> list[str]:
+    return list(compare_with_baselines(build_frame(records), "vertex", read_systems(CONF_DIR)))
+
+
+def test_systems_are_ranked_by_speed() -> None:
+    (line,) = rank(build_records({"dynet": 100, "vertex": 300, "cavs": 200}, n_rounds=2))
+    assert line == (
+        f"{WORKLOAD}: fastest vertex, 300 instances/s; speedup 1.50 (1.50 to 1.50) over cavs,"
+        " 3.00 (3.00 to 3.00) over dynet"
+    )
+
+
+def test_policies_of_one_system_are_ranked() -> None:
+    agenda = build_records({"vertex": 300}, policy="agenda")
+    (line,) = rank([*agenda, *build_records({"vertex": 200}, policy="depth")])
+    assert line.endswith(
+        "fastest vertex policy=agenda, 300 instances/s; speedup 1.50 over vertex policy=depth"
+    )
+
+
+def test_options_of_one_system_are_ranked_and_named_if_they_differ() -> None:
+    fused = build_records({"vertex": 300}, 2, system_options={"fusion": True, "layout": "pq"})
+    plain = build_records({"vertex": 200}, 2, system_options={"fusion": False, "layout": "pq"})
+    (line,) = rank([*fused, *plain, *build_records({"dynet": 100}, 2)])
+    assert line.partition(": ")[2] == (
+        "fastest vertex fusion=true, 300 instances/s; speedup 1.50 (1.50 to 1.50) over vertex"
+        " fusion=false, 3.00 (3.00 to 3.00) over dynet"
+    )
+
+
+def test_a_dagger_names_its_warnings() -> None:
+    warned = plain_record(0, {"instances_per_s": 100, "warnings": ["busy"]}, system="dynet")
+    (line,) = rank([*build_records({"vertex": 300, "cavs": 200}), warned])
+    assert line.endswith("1.50 over cavs, 3.00\N{DAGGER} over dynet (\N{DAGGER} busy)")
+
+
+def test_workloads_are_not_compared_and_failures_and_empty_systems_are_left_out() -> None:
+    failed = plain_record(0, {"status": "crash", "reason": "made up"}, system="cavs", batch_size=2)
+    empty = plain_record(0, {"check": {"status": "skipped"}}, system="null", batch_size=2)
+    fast = build_records({"vertex": 300}, batch_size=2)
+    assert rank([*fast, *build_records({"dynet": 1}, batch_size=4), failed, empty]) == []
+    assert rank([]) == []
+
+
+def test_rounds_that_screening_left_out_are_not_counted() -> None:
+    spared = plain_record(2, {"status": "called_off", "reason": "made up"}, system="dynet")
+    (line,) = rank([*build_records({"vertex": 300}, 3), *build_records({"dynet": 100}, 2), spared])
+    assert line.endswith("speedup 3.00 (3.00 to 3.00) over dynet")
+
+
+def test_an_experiment_is_compared_with_its_fastest_baseline_and_the_bound() -> None:
+    speeds = {"vertex": 300.0, "dynet": 200, "torch_levels": 100, "vertex_shared": 900}
+    bounds = {"products": 400.0, "products_cut": 500}
+    (line,) = compare(build_records(speeds | bounds, 2))
+    assert line.startswith(
+        f"{WORKLOAD}: {LABELS['vertex']} is 1.50 (1.50 to 1.50) times as fast as "
+    )
+    assert f"the fastest of 2 baselines, {LABELS['dynet']}; " in line
+    assert line.endswith("; reaches 60.0% of the matmul bound")
+
+
+@pytest.mark.parametrize(
+    "speeds",
+    [{"vertex": 300.0, "cavs": 500}, {"dynet": 300.0, "products": 400}, {}],
+    ids=["no baseline", "no base", "nothing"],
+)
+def test_an_experiment_without_both_sides_prints_nothing(speeds: dict[str, float]) -> None:
+    assert compare(build_records(speeds, 2)) == []
+
+
+def test_a_baseline_that_failed_takes_no_part() -> None:
+    wrong = plain_record(0, {"status": "wrong_result", "reason": "made up"}, system="dynet")
+    (line,) = compare([*build_records({"vertex": 300, "torch_levels": 100}), wrong])
+    assert f"3.00 times as fast as the fastest of 1 baseline, {LABELS['torch_levels']}" in line
+
+
+def test_ends_are_rounded_outward() -> None:
+    """0.995 is not 1.00, which would hide that the baseline may be as fast."""
+    pairs = [(199, 200), (210, 200), (240, 200)]
+    records = [
+        plain_record(k, {"instances_per_s": speed}, system=system)
+        for k, pair in enumerate(pairs)
+        for system, speed in zip(("vertex", "dynet"), pair, strict=True)
+    ]
+    (line,) = compare(records)
+    assert " 1.05 (0.99 to 1.20) times as fast as " in line
+    assert "(no clear difference)" in line
+
+
+def test_lines_name_the_options_in_which_workloads_differ() -> None:
+    records = [
+        plain_record(system=system, dataset_options={"n_leaves": n, "seed": 0})
+        for n in (4, 8)
+        for system in ("vertex", "dynet")
+    ]
+    names = [line.partition(":")[0].split()[-1] for line in compare(records)]
+    assert names == ["n_leaves=4", "n_leaves=8"]
+
+
+@pytest.mark.parametrize(
+    ("speeds", "text"),
+    [
+        ({"vertex": (300, 340), "torch_levels": (150, 150), "dynet": (200, 200)}, "of 2 baselines"),
+        ({"vertex": (90, 120), "torch_levels": (50, 50), "dynet": (100, 100)}, "no clear"),
+        ({"vertex": (50, 50), "torch_levels": (60, 60), "dynet": (100, 100)}, "is 0.50 ("),
+        ({"vertex": (50, 50), "torch_levels": None, "dynet": (25, 25)}, "of 1 baseline, DyNet"),
+        ({"vertex": None, "torch_levels": (9, 9), "dynet": (8, 8)}, ""),
+        ({"vertex": (9, 9), "torch_levels": None, "dynet": None}, ""),
+    ],
+)
+def test_the_sentence_claims_no_more_than_the_records(
+    choices: Choices, composer: Composer, speeds: Speeds, text: str
+) -> None:
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        pair = speeds[trial.settings["system"]]
+        if pair is None:
+            return {"status": "crash", "reason": "made up", "instances_per_s": None}
+        return {"instances_per_s": pair[round_]}
+
+    experiment = load_made_up("first_look", choices, composer, change)
+    lines = list(compare_with_baselines(experiment.rows, "vertex", experiment.systems))
+    assert len(lines) == bool(text)
+    assert text in "".join(lines)
+
+
+def test_bench_try_rejects_other_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert first_look.main(["batch_size=3"]) == 1
+    assert capsys.readouterr().err == (
+        "bench-try: unexpected argument batch_size=3: expected results_dir=DIRECTORY or nothing;"
+        " remove it\n"
+    )
