@@ -57,7 +57,7 @@ def test_examples_stand_in_the_expected_layers() -> None:
         "harness.measuring.worker",
         "harness.counts.counting",
         "harness.terminal.reporting",
-        "plots.drawing.style",
+        "plots.figures.page",
         "harness.commands.bench",
     ]
     assert set(chain) <= set(MODULES)

@@ -8,23 +8,26 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from harness.planning.admit import admit
+from harness.planning.kinds import read_systems
 from harness.planning.pipeline_keys import KEYS
 from harness.records.beside import seen_together
 from harness.records.record import Record
+from harness.records.tidy import build_frame
 from harness.terminal.command_line import Job, parse, plan
 from harness.terminal.ending import run_command, tell
 from harness.terminal.experiment_words import opening
 from harness.terminal.measurement import in_turn, measure_all
 from harness.values.places import CONF_DIR
-from plots.numbers.presentation import read_presentation
-from plots.numbers.series import SYSTEMS
-from plots.words import best_peers, ranking
+from plots.declaration import SYSTEMS, read_declaration
+from plots.terminal import compare_with_baselines, rank_systems
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 when every trial left a record, 1 for wrong input, 2 for a fault of the harness.
+    """Run `bench`.
 
-    And 3 where every trial left a record, but one crashed or its result is wrong.
+    Returns:
+        0 if every trial has a record, 1 for wrong input, 2 for an internal error, and 3 if a trial
+        crashed or its result is wrong.
     """
     typed = sys.argv[1:] if arguments is None else list(arguments)
     return run_command("bench", partial(_bench, typed), typed)
@@ -38,24 +41,27 @@ def _bench(typed: Sequence[str]) -> int:
     for words in opening(jobs, planned):
         tell(f"bench: {words}")
     with in_turn(planned, shlex.join(["bench", *typed])):
-        return measure_all(planned, partial(comparison, jobs=jobs))
+        return measure_all(planned, partial(compare, jobs=jobs))
 
 
-def comparison(records: Sequence[Record], jobs: Sequence[Job]) -> Iterator[str]:
-    """Experiments that compare systems: the best peer, the ceiling; without one: a ranking."""
-    experiments = {job.experiment for job in jobs if job.experiment}
-    records = [one for one in seen_together(records) if one is not None]
+def compare(records: Sequence[Record], jobs: Sequence[Job]) -> Iterator[str]:
+    """Yield what is printed below the trials.
+
+    Experiments that compare systems print the speedup over the fastest baseline and the share of
+    the matmul bound, and how to draw them; trials without an experiment a ranking.
+    """
+    rows = build_frame(record for record in seen_together(records) if record is not None)
+    experiments = sorted({job.experiment for job in jobs if job.experiment})
     if not experiments:
-        yield from ranking.lines_of(records)
-    compared = (read_presentation(n, CONF_DIR).compare.get(SYSTEMS) for n in sorted(experiments))
-    bases = [systems[0] for systems in compared if systems]
-    for base in dict.fromkeys(bases):
-        yield from best_peers.lines_of(records, base, CONF_DIR)
-    yield from drawings(jobs)
+        yield from rank_systems(rows)
+    compared = (read_declaration(name, CONF_DIR).compare.get(SYSTEMS) for name in experiments)
+    for base in dict.fromkeys(systems[0] for systems in compared if systems):
+        yield from compare_with_baselines(rows, base, read_systems(CONF_DIR))
+    yield from describe_drawing(jobs)
 
 
-def drawings(jobs: Sequence[Job]) -> Iterator[str]:
-    """The command that makes the table or figure of each experiment from the records."""
+def describe_drawing(jobs: Sequence[Job]) -> Iterator[str]:
+    """Yield the command that draws each experiment from its records."""
     for job in jobs:
         if job.experiment is not None:
             keys = [one for one in job.overrides if one.partition("=")[0] in KEYS]

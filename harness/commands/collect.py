@@ -1,27 +1,30 @@
-"""`bench-collect`: records to one tidy CSV, refusing what may not be compared; or packed.
+"""`bench-collect`: records and counts as one CSV, or packed.
 
-    bench-collect [PLACE ...] [--out FILE] [--latest]     # one CSV
-    bench-collect [PLACE ...] --pack FOLDER [--latest]    # records and counts packed, and the CSV
+    bench-collect [PLACE ...] [--out FILE] [--latest]     # one CSV, a row per round or count
+    bench-collect [PLACE ...] --pack FOLDER [--latest]    # records and counts packed
     bench-collect PLACE ... --unpack RESULTS              # laid out again, for bench to go on with
     bench-collect --merge PLACE ... --pack FOLDER         # of several machines, packed by kind
     bench-collect --status [RESULTS]                      # what a run of the pipeline does now
 
-A place is a packed file (*.xz) or a folder that holds such files, a record, or a folder of records,
-by default results/raw. Rows that may stand in one table have the same `group`.
+A place is a packed file (*.xz), a directory that holds such files, a record, or a directory of
+records; by default results/raw. Columns: harness/records/columns.py. Only rows of one `group` may
+share a table.
 """
 
 from __future__ import annotations
 
 import argparse
-import lzma
 import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
+
 from harness.errors import ConfigError, RecordError
 from harness.machine.regular_files import check_regular
 from harness.records.beside import seen_together
+from harness.records.columns import is_table, to_csv
 from harness.records.comparable import check_builds, latest_builds
 from harness.records.merged import merged
 from harness.records.output_paths import Output, check_writable
@@ -29,7 +32,7 @@ from harness.records.packed import RECORDS, is_packed, pack_records
 from harness.records.record import Record
 from harness.records.stored import COUNTS, Held, counts_in, held_in, pack_counts, unpack
 from harness.records.stored import records_in as all_records_in
-from harness.records.tidy import Row, is_table, to_csv, to_rows
+from harness.records.tidy import build_frame
 from harness.records.whole_files import replace_whole
 from harness.terminal.argument_parser import OneLineParser
 from harness.terminal.ending import run_command, tell
@@ -37,7 +40,6 @@ from harness.terminal.run_status import tell_status
 from harness.values.path_texts import check_path_text
 
 HERE = (Path("results/raw"),)
-CSV = "records.csv.xz"
 OUT = Output("--out ", "a table of records", is_table)
 PACKED = Output("--pack ", "a packed file", is_packed)
 
@@ -70,16 +72,21 @@ def _collect(typed: Sequence[str]) -> int:
 
 
 def collect(places: Sequence[Path], *, latest: bool) -> str:
-    """Return the CSV of all records in `places`; raises RecordError for a broken or unlike one."""
-    records = records_in(places, latest=latest)
-    if not records:
+    """Return the CSV of all records and counts in `places`.
+
+    Raises:
+        RecordError: for a damaged record, two builds of a system, and if nothing is there.
+    """
+    held = Held(tuple(records_in(places, latest=latest)), tuple(counts_in(places)))
+    if not held.records and not held.counts:
         raise RecordError(_nothing_in(places))
-    return to_csv(_shown(records))
+    return to_csv(_to_frame(held))
 
 
-def _shown(records: Sequence[Record]) -> list[Row]:
-    """Rows in which records that others contradict have no number."""
-    return to_rows([record for record in seen_together(records) if record is not None])
+def _to_frame(held: Held) -> pd.DataFrame:
+    """Build the frame; records that others contradict have no number."""
+    records = [record for record in seen_together(held.records) if record is not None]
+    return build_frame(records, held.counts)
 
 
 def records_in(places: Sequence[Path], *, latest: bool) -> list[Record]:
@@ -115,13 +122,11 @@ def pack_held(held: Held, folder: Path, places: Sequence[Path]) -> str:
                 f"{folder / name} is there, but none of its kind is in {_words(places)}; delete it,"
                 " or choose another folder"
             )
-    for name in (RECORDS, CSV) if records else ():
-        PACKED.check(folder / name)
-    if counts:
-        PACKED.check(folder / COUNTS)
+    for name, found in ((RECORDS, records), (COUNTS, counts)):
+        if found:
+            PACKED.check(folder / name)
     if records:
         pack_records(folder / RECORDS, records)
-        replace_whole(folder / CSV, lzma.compress(to_csv(_shown(records)).encode()))
     if counts:
         pack_counts(folder / COUNTS, counts)
     return f"{len(records)} records and {len(counts)} counts packed in {folder}"
@@ -139,12 +144,12 @@ def _merge(options: argparse.Namespace) -> None:
             tell(pack_held(kept, options.pack / kind, options.places))
         tell(f"to draw them side by side: snakemake all --config records={options.pack}")
         return
-    rows = [row for held in by_kind.values() for row in _shown(held.records)]
+    text = to_csv(pd.concat([_to_frame(held) for held in by_kind.values()], ignore_index=True))
     if options.out is None:
-        sys.stdout.write(to_csv(rows))
+        sys.stdout.write(text)
     else:
         OUT.check(options.out)
-        replace_whole(options.out, to_csv(rows))
+        replace_whole(options.out, text)
 
 
 def _newest(held: Held) -> Held:
@@ -215,8 +220,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="bench-collect",
         description="Records to one CSV, to packed files, or back from packed files.",
         epilog="bench-collect --pack FOLDER writes records.jsonl.xz (a sorted line of JSON for each"
-        " record, all samples kept), counts.jsonl.xz (records of batch counts, where there are any)"
-        " and records.csv.xz. bench-collect FOLDER --unpack RESULTS lays them out again as"
+        " record, with all samples) and counts.jsonl.xz (the same for batch counts, if there are"
+        " any). bench-collect FOLDER --unpack RESULTS lays them out again as"
         " RESULTS/raw/TRIAL/rN.json and RESULTS/raw/counts/COUNT.json, where bench and Snakemake go"
         " on with them; a record that is there with other content is never overwritten. Superseded"
         " records are left out.",

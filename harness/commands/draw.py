@@ -1,6 +1,8 @@
-"""Draw one paper artefact from its records: python -m harness.commands.draw NAME [options].
+"""Draw experiments from their records: python -m harness.commands.draw [NAME ...] [options].
 
-With --records FILE, its records are those in the file or folder, wherever they were measured.
+Without a name all experiments are drawn, by one process. --records=PLACE draws records of a packed
+file or a directory, wherever they were measured. --report=FILE also writes the HTML report of the
+experiments drawn. An experiment that fails has one line; the others are drawn, but no report.
 
 Exit codes: 0 drawn, 1 a wrong name, configuration or record.
 """
@@ -8,66 +10,111 @@ Exit codes: 0 drawn, 1 a wrong name, configuration or record.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from harness.contracts.extras import check_extra
-from harness.planning.artefacts import choices_from, plan_artefact, plan_counts
+from harness.errors import BenchError
+from harness.planning.artefacts import Choices, choices_from, plan_artefact, plan_counts
 from harness.planning.compose import Composer
+from harness.planning.grid import experiment_names, read_experiment
 from harness.terminal.argument_parser import OneLineParser
-from harness.terminal.ending import run_command
-from plots.numbers.drawable import Drawable, drawable
-from plots.numbers.gather import gather
-from plots.writing.artefact import draw_artefact
+from harness.terminal.ending import USAGE, complain, run_command, tell
+from plots.draw import draw_experiment
+from plots.drawable import Drawable, ResultsFolder, select_drawable
+from plots.experiment import load_experiment
 
-OPTIONS = ("scale", "device", "threads", "data-root", "results-dir", "conf-dir", "records")
+DIRECTORIES = ("data-root", "results-dir", "conf-dir")
+OPTIONS = ("scale", "device", "threads", *DIRECTORIES, "records", "report")
+COMMAND = "draw"
 DRAWS_AGAIN = "the same run of snakemake"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the artefact's records, draw it, and write what the report needs."""
+    """Draw experiments and return the exit code."""
     typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command("draw", partial(_draw, typed), again=DRAWS_AGAIN)
+    return run_command(COMMAND, partial(_draw, typed), again=DRAWS_AGAIN)
 
 
 def _draw(typed: Sequence[str]) -> int:
     options = vars(parse(typed))
-    draw(options.pop("name"), options)
-    return 0
+    return draw(options.pop("names"), options)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Options mean what they mean in `snakemake --config`."""
+    """Parse options, which mean what they mean in `snakemake --config`."""
     parser = OneLineParser(prog="python -m harness.commands.draw", description=__doc__)
-    parser.add_argument("name", help="an artefact: a file of conf/experiment")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a file of conf/experiment")
     for option in OPTIONS:
         parser.add_argument(f"--{option}")
     return parser.parse_args(arguments)
 
 
-def draw(name: str, options: dict[str, str | None]) -> None:
-    """Plan the artefact as the pipeline did, and draw what the records say."""
+def draw(names: Sequence[str], options: Mapping[str, str | None]) -> int:
+    """Plan experiments as the pipeline does, draw what the records hold, and write the report."""
     check_extra("plots")
+    draw_one: Callable[[str], None]
     if options.get("records"):
-        draw_held(name, drawable(options, os.environ, name))
-        return
-    choices = choices_from(options, os.environ)
-    trials = plan_artefact(name, choices, Composer(choices.conf_dir))
-    artefact = gather(name, choices, trials, plan_counts(name, choices))
+        held = select_drawable(options, os.environ, names)
+        choices, names = held.choices, names or list(held.drawn)
+        draw_one = partial(draw_held, held=held)
+    else:
+        choices = choices_from(options, os.environ)
+        names = names or list_experiments(choices)
+        composer, source = Composer(choices.conf_dir), ResultsFolder(choices.results_dir)
+        draw_one = partial(draw_measured, choices=choices, composer=composer, source=source)
+    if not draw_each(names, draw_one):
+        return USAGE
+    if options.get("report"):
+        write_report = importlib.import_module("plots.report").write_report  # loads jinja2
+        write_report(Path(str(options["report"])), [choices.results_dir], names)
+    return 0
+
+
+def list_experiments(choices: Choices) -> list[str]:
+    """Return the names of all experiments that have the chosen scale."""
+    names = experiment_names(choices.conf_dir)
+    return [n for n in names if choices.scale in read_experiment(n, choices.conf_dir)["scales"]]
+
+
+def draw_each(names: Sequence[str], draw_one: Callable[[str], None]) -> bool:
+    """Draw experiments with a line for each; return whether all of them could be drawn."""
+    failed = []
+    for number, name in enumerate(names, 1):
+        try:
+            draw_one(name)
+        except BenchError as error:
+            failed.append(name)
+            complain(f"{name}: {error}", COMMAND)
+            continue
+        except Exception as error:
+            error.add_note(f"while drawing {name}")
+            raise
+        if len(names) > 1:
+            tell(f"drawn {number}/{len(names)}: {name}")
+    return not failed
+
+
+def draw_measured(name: str, choices: Choices, composer: Composer, source: ResultsFolder) -> None:
+    """Draw one experiment from the results directory."""
+    trials = plan_artefact(name, choices, composer)
     command = f"bench experiment={name} scale={choices.scale}"
     if not trials:
         command = f"snakemake draw_{name} --config scale={choices.scale}"
-    draw_artefact(artefact, choices.results_dir, command)
+    experiment = load_experiment(name, choices, trials, plan_counts(name, choices), source, command)
+    draw_experiment(experiment, choices.results_dir)
 
 
-def draw_held(name: str, found: Drawable) -> None:
-    """Draw one artefact of records that were measured elsewhere."""
-    part, choices = found.drawn[name], found.choices
-    artefact = gather(name, choices, part.trials, part.sweeps, found.source)
-    command = f"snakemake draw_{name} --config records={found.place}"
-    draw_artefact(artefact, choices.results_dir, command)
+def draw_held(name: str, held: Drawable) -> None:
+    """Draw one experiment from records that were measured elsewhere."""
+    part, choices = held.drawn[name], held.choices
+    command = f"snakemake draw_{name} --config records={held.place}"
+    experiment = load_experiment(name, choices, part.trials, part.sweeps, held.source, command)
+    draw_experiment(experiment, choices.results_dir)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""`bench-try`: a first result in about a minute: three systems on one workload, a table, a picture.
+"""`bench-try`: a first result in about a minute: three systems on one workload, a table, a figure.
 
-    bench-try [results_dir=FOLDER]
+    bench-try [results_dir=DIRECTORY]
 
-It needs no data and no choice; what is measured already is not measured again.
+It needs no data. Trials that have a record are not measured again.
 """
 
 from __future__ import annotations
@@ -21,18 +21,21 @@ from harness.planning.pipeline_places import setting
 from harness.terminal.command_line import parse, plan
 from harness.terminal.ending import run_command
 from harness.terminal.measurement import in_turn, measure_all
-from plots.numbers.gather import gather
-from plots.words.first_look import lines_of
-from plots.writing.artefact import draw_artefact
+from plots.declaration import SYSTEMS
+from plots.draw import draw_experiment
+from plots.experiment import load_experiment
+from plots.terminal import compare_with_baselines
 
 NAME = "first_look"
 RESULTS = "results_dir="
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 when all was measured and drawn, 1 where the machine or a word refuses it.
+    """Run `bench-try`.
 
-    And 3 where a trial crashed or its result is wrong, which the table says.
+    Returns:
+        0 if all is measured and drawn, 1 for wrong input or a machine that cannot run it, and 3 if
+        a trial crashed or its result is wrong.
     """
     typed = sys.argv[1:] if arguments is None else list(arguments)
     return run_command("bench-try", partial(_try, typed), typed)
@@ -45,12 +48,14 @@ def _try(typed: Sequence[str]) -> int:
 def _results_dir(typed: Sequence[str]) -> Path:
     unknown = [word for word in typed if not word.startswith(RESULTS)]
     if unknown:
-        raise ConfigError(f"{RESULTS}FOLDER is all it takes, not {unknown[0]}")
+        raise ConfigError(
+            f"unexpected argument {unknown[0]}: expected {RESULTS}DIRECTORY or nothing; remove it"
+        )
     return Path(typed[-1].removeprefix(RESULTS) if typed else "results")
 
 
 def look(results_dir: Path) -> int:
-    """Measure what is missing, draw it, print table and sentence; return the exit code."""
+    """Measure missing trials, draw them, print their table and a sentence; return the exit code."""
     check_extra("plots")
     said = {"scale": "smoke", "device": "cpu", "results_dir": str(results_dir)}
     words = [f"experiment={NAME}", *(setting(key, value) for key, value in said.items())]
@@ -59,10 +64,12 @@ def look(results_dir: Path) -> int:
         code = measure_all(planned)
     choices = choices_from(said, os.environ)
     trials = plan_artefact(NAME, choices, Composer(choices.conf_dir))
-    artefact = gather(NAME, choices, trials)
-    draw_artefact(artefact, results_dir, "make try")
-    print("", *lines_of(artefact), sep="\n")
-    print(f"\nwhere the time goes: {results_dir / 'figures' / NAME}.png; all of it: make all")
+    experiment = load_experiment(NAME, choices, trials, command="make try")
+    draw_experiment(experiment, results_dir)
+    stem, base = experiment.declaration.stems[0], experiment.compare[SYSTEMS][0]
+    print("", (results_dir / f"{stem}.md").read_text(encoding="utf-8"), sep="\n")
+    print(*compare_with_baselines(experiment.rows, base, experiment.systems), sep="\n")
+    print(f"\ntime of each phase: {results_dir / 'figures' / NAME}.png; all experiments: make all")
     return code
 
 

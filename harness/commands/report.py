@@ -1,6 +1,6 @@
-"""Write the HTML report: python -m harness.commands.report OUT SHEET... [--results-dir DIR].
+"""Write the HTML report of drawn experiments: python -m harness.commands.report OUT RESULTS_DIR...
 
-Of several kinds of machines, each drawn into a folder named as it: OUT --kinds DIR...
+Several results directories are shown side by side, each named as its kind of machine.
 """
 
 from __future__ import annotations
@@ -12,26 +12,21 @@ from pathlib import Path
 
 from harness.terminal.argument_parser import OneLineParser
 from harness.terminal.ending import run_command
-from plots.writing.report import write_report, write_report_of_kinds
+from plots.report import write_report
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write one page from the sheets that `draw` left, in the order given."""
+    """Write one page from what `draw` wrote, and return the exit code."""
     typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command("report", partial(_report, typed), again="the same run of snakemake")
+    return run_command("report", partial(_write, typed), again="the same run of snakemake")
 
 
-def _report(typed: Sequence[str]) -> int:
+def _write(typed: Sequence[str]) -> int:
     parser = OneLineParser(prog="python -m harness.commands.report", description=__doc__)
     parser.add_argument("out", type=Path, help="the HTML file")
-    parser.add_argument("sheets", type=Path, nargs="*", help="artefacts/<name>.json")
-    parser.add_argument("--results-dir", type=Path, default=Path("results"))
-    parser.add_argument("--kinds", type=Path, nargs="+", help="a folder of results for each kind")
+    parser.add_argument("results_dirs", type=Path, nargs="+", help="directories drawn into")
     options = parser.parse_args(typed)
-    if options.kinds:
-        write_report_of_kinds(options.kinds, options.out)
-        return 0
-    write_report(options.sheets, options.results_dir, options.out)
+    write_report(options.out, options.results_dirs)
     return 0
 
 

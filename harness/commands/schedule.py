@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from harness.contracts.policy import is_learned, load_policy
 from harness.counts.in_turn import count_in_turn, planned_counts
@@ -83,8 +84,8 @@ def _refuse_what_does_not_fit(requests: Sequence[Request], flags: argparse.Names
         _drawing_for("state_machine", flags.draw_policy)
     if flags.draw is not None:  # before counting, which takes time
         request = requests[0]
-        picture = _drawing_for("graph", flags.draw)
-        picture.check_drawable(Source(request).at(request.offset).plain)
+        drawing = _drawing_for("graph", flags.draw)
+        drawing.check_drawable(Source(request).at(request.offset).plain)
 
 
 def _outputs(request: Request, flags: argparse.Namespace) -> list[tuple[Output, Path]]:
@@ -141,11 +142,13 @@ def _draw_and_save(counted: Counted, flags: argparse.Namespace) -> None:
     if flags.draw is not None:
         policies = {name: learned or load_policy(name) for name, learned in good.items()}
         schedules = {name: schedule_in_rounds(one, graph) for name, one in policies.items()}
-        picture = _drawing_for("graph", flags.draw)
-        picture.draw_schedules(graph, schedules, flags.draw, request.title)
+        drawing = _drawing_for("graph", flags.draw)
+        figure = drawing.draw_schedules(graph, schedules, "Batches by policy", request.title)
+        _save_figure(figure, flags.draw)
     if flags.draw_policy is not None and the_learned is not None:
-        picture = _drawing_for("state_machine", flags.draw_policy)
-        picture.draw_machine(the_learned, graph, flags.draw_policy)
+        drawing = _drawing_for("state_machine", flags.draw_policy)
+        figure = drawing.draw_machine(the_learned, graph, "Learned state machine")
+        _save_figure(figure, flags.draw_policy)
 
 
 def _write_and_print(counted: Counted, flags: argparse.Namespace) -> None:
@@ -224,9 +227,13 @@ def _drawing_for(module: str, picture: Path) -> ModuleType:
     if picture.suffix not in PICTURES:
         raise ConfigError(f"{flag} {picture}: no such format; end it in {', '.join(PICTURES)}")
     try:
-        return importlib.import_module(f"plots.drawing.{module}")
+        return importlib.import_module(f"plots.figures.{module}")
     except ModuleNotFoundError as error:
         raise ConfigError(f"{flag} needs {error.name}; install the extra `plots`") from None
+
+
+def _save_figure(figure: Any, path: Path) -> None:
+    importlib.import_module("plots.write").save_figure(figure, path)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@
       experiment: dynet_table1    # whose trials, or batch counts, answer it
       scales: [smoke, paper]      # at which its grid has them: the number is shown
       decided_at: paper           # those of them with the sizes that the claim is about
-      quantity: epoch_s           # of plots/numbers/points.py; batches: of `bench-schedule`
+      quantity: instance_s        # of harness/records/tidy.py; batches: of `bench-schedule`
       of: {system: dynet_off}     # what is divided; of a list the best one counts at each point
       over: {system: dynet}       # what it is divided by; left out: the quantity itself
       at: {model: tree_lstm}      # points of the grid; left out: all
@@ -28,7 +28,7 @@ In place of answer and rule, `unanswerable: why` says why nobody can measure it 
 
 The rule is written before anything is measured, and says when the claim counts as reproduced:
 at_least, at_most or both; of all points, of any of them, or of their median. harness/planning/
-claim_points.py finds the points, plots/numbers/claims.py comes to the verdict.
+claim_points.py finds the points, plots/tables/claims.py comes to the verdict.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ OTHERS_S = 6.0  # of a system of the user's own
 STARTED_S = 0.6  # of a process, before its record begins
 COMPILED_S = 6.0  # the engine's code of one model under one set of switches, once on a machine
 COUNT_S = 6.0  # a sweep of bench-schedule
-DRAWN_S = 3.0  # an artefact
+DRAWN_S = 1.0  # an experiment, of a report of dozens
 
 
 class Timed(NamedTuple):

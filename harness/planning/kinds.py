@@ -44,7 +44,7 @@ class KnownSystem:
     models: names of models that it runs, and packages with a file for each model that it runs;
         None: all models.
     variant_of: the system that this one is but for a setting (a compiler, say). Both are measured;
-        figures show the faster of them (plots/numbers/families.py). None: it is no variant.
+        figures show the faster of them (plots/tables/declared.py). None: it is no variant.
     adapter: the module that runs it.
     """
 

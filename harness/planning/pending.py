@@ -55,7 +55,7 @@ class Pending:
     def words(self, steps: Collection[Step], n_drawn: int) -> str:
         """One line before a run: what it measures, and about how long it takes.
 
-        steps: that it will take. n_drawn: artefacts that it will draw.
+        steps: that it will take. n_drawn: experiments that it will draw.
         """
         trials = {step.name for step in steps}
         source = f"{self.n_known} records of this machine" if self.n_known else "usual times"
@@ -64,7 +64,7 @@ class Pending:
         whole_s = sum(map(self._seconds_of, steps)) + DRAWN_S * n_drawn
         return (
             f"{len(steps)} rounds of {len(trials)} trials and counts to measure at {self.scale}"
-            f" scale, {n_drawn} artefacts to draw: about {words_of(whole_s)}, by {source}{rest}"
+            f" scale, {n_drawn} experiments to draw: about {words_of(whole_s)}, by {source}{rest}"
         )
 
     def put_outdated_aside(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.errors import BenchError, OutputError
@@ -65,16 +65,55 @@ def in_turn(planned: Sequence[Measurement], who: str) -> AbstractContextManager[
     return turns({one.results_dir for one in planned}, who, complain)
 
 
+@dataclass(slots=True)
+class Outcome:
+    """Results of a run: records in measuring order, reused ones included, and refused trials."""
+
+    records: list[Record] = field(default_factory=list)
+    n_reused: int = 0
+    refusals: list[BenchError] = field(default_factory=list)
+
+    def refuse(self, error: BenchError) -> None:
+        """Note a refused trial, and print the reason."""
+        self.refusals.append(error)
+        complain(error)
+
+
 def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more) -> int:
-    """Measure what has no valid record yet, and return the exit code.
+    """Measure trials that have no valid record, print what was found, and return the exit code.
 
-    USAGE where a trial was refused; else FAILED where one crashed or its result is wrong; else 0.
+    Args:
+        closing: builds the lines that are printed below the trials.
 
-    A trial that fails does not stop the others. closing: what else is said of all records. Raises
-    OutputError where a record cannot be kept, since those of the trials behind it could not be.
+    Returns:
+        USAGE if a trial was refused, else FAILED if one crashed or its result is wrong, else 0.
+
+    Raises:
+        OutputError: if a record cannot be written.
     """
-    records: list[Record] = []
-    n_kept = n_refused = 0
+    outcome = measure_each(planned)
+    for words in closing(outcome.records):
+        print(words)
+    n_refused = len(outcome.refusals)
+    if len(planned) == 1 and outcome.records:
+        print(summary(outcome.records[0], planned[0].path))
+    elif len(planned) > 1:
+        statuses = [record.status for record in outcome.records]
+        print(totals(statuses, outcome.n_reused, n_refused))
+    if n_refused:
+        return USAGE
+    return FAILED if any(record.status in FAULTY for record in outcome.records) else 0
+
+
+def measure_each(planned: Sequence[Measurement]) -> Outcome:
+    """Measure trials that have no valid record, with a line for each on standard error.
+
+    A trial that fails does not stop the others.
+
+    Raises:
+        OutputError: if a record cannot be written, since those of later trials could not be.
+    """
+    outcome = Outcome()
     with (
         _counting_what_is_kept(planned),
         Reporter(len(planned)) as reporter,
@@ -90,37 +129,27 @@ def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more
                 reporter.ends(f"{words}  not kept")
                 raise
             except BenchError as error:
-                n_refused += 1
                 reporter.ends(f"{words}  refused")
-                complain(error)
+                outcome.refuse(error)
                 continue
-            records.append(record)
-            n_kept += kept
+            outcome.records.append(record)
+            outcome.n_reused += kept
             reporter.ends(f"{words}  {'kept: ' if kept else ''}{outcome_words(record)}")
             if one.trace is not None:
-                n_refused += not _is_traced(one, one.trace, record)
-    for words in closing(records):
-        print(words)
-    if len(planned) == 1 and records:
-        print(summary(records[0], planned[0].path))
-    elif len(planned) > 1:
-        print(totals([record.status for record in records], n_kept, n_refused))
-    if n_refused:
-        return USAGE
-    return FAILED if any(record.status in FAULTY for record in records) else 0
+                _write_trace(one, one.trace, record, outcome)
+    return outcome
 
 
-def _is_traced(one: Measurement, trace: Path, record: Record) -> bool:
-    """Make the timeline of a trial that has its record; says in one line why there is none."""
+def _write_trace(one: Measurement, trace: Path, record: Record, outcome: Outcome) -> None:
+    """Write the timeline of a trial that has its record, or note why there is none."""
     try:
         if record.status != "ok":
             raise BenchError(f"trace={trace} is not written: the trial is {record.status}")
         run_tracer(one.spec, trace, one.log)
     except BenchError as error:
-        complain(error)
-        return False
+        outcome.refuse(error)
+        return
     print(f"timeline: {trace} (open it in ui.perfetto.dev)")
-    return True
 
 
 @contextmanager

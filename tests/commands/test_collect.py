@@ -1,15 +1,18 @@
-"""`bench-collect`: records as rows of one CSV file, or one line that says why not."""
+"""`bench-collect`: records and counts as rows of one CSV file, or one line with the reason."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+import harness
 from harness.commands import collect
 from harness.records.record import Record, record_path, write_record
 from harness.trials.spec import TrialSpec
+from tests.support.plain_records import plain_count, plain_record, write_results
 
 MakeRecord = Callable[..., Record]
 
@@ -32,12 +35,16 @@ def test_collect_writes_a_row_per_round(
     write_record(record_path(tmp_path, failed), make_record(failed, status="oom", reason=reason))
     out = tmp_path / "all.csv"
     assert collect.main([str(raw), "--out", str(out)]) == 0
-    header, *rows = out.read_text().splitlines()
+    rows = pd.read_csv(out)
     assert len(rows) == 5
-    assert header.startswith("group,build,trial_id,system,policy,model,dataset,batch_size")
-    assert sum("busy few_rounds" in row for row in rows) == 1
-    assert sum("few_rounds" in row for row in rows) == 1
-    assert sum('"killed, ""hard"""' in row for row in rows) == 1
+    assert sorted(zip(rows.trial_id, rows["round"], strict=True)) == list(
+        zip(rows.trial_id, rows["round"], strict=True)
+    )
+    assert rows.throughput.notna().sum() == 4
+    oom = rows[rows.status == "oom"].iloc[0]
+    assert oom.reason == reason
+    assert pd.isna(oom.instances_per_s)
+    assert list(rows.warnings.dropna()) == ["busy"]
     assert capsys.readouterr() == ("", "")
 
 
@@ -58,3 +65,30 @@ def test_collect_refuses_in_one_line(
     assert "two builds" in error
     assert not (tmp_path / "x.csv").exists()
     assert collect.main([str(tmp_path), "--latest"]) == 0
+
+
+def test_the_csv_is_the_frame_with_trials_before_counts(tmp_path: Path) -> None:
+    write_results(tmp_path, [plain_record(r) for r in range(2)], [plain_count()])
+    out = tmp_path / "all.csv"
+    assert collect.main([str(tmp_path / "raw"), "--out", str(out)]) == 0
+    written, loaded = pd.read_csv(out), harness.frame(tmp_path / "raw")
+    assert set(written) == set(loaded)
+    assert list(written.kind.drop_duplicates()) == ["trial", "count"]
+    assert len(written) == len(loaded)
+    for name in ("throughput", "over_bound", "n_nodes"):
+        assert written[name].sum() == pytest.approx(loaded[name].sum())
+
+
+def test_out_takes_the_place_of_a_table_of_records_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_results(tmp_path, [plain_record()], [])
+    out = tmp_path / "all.csv"
+    for content in ("group,build,trial_id,status,instances_per_s\n", ""):
+        out.write_text(content)
+        assert collect.main([str(tmp_path / "raw"), "--out", str(out)]) == 0
+    assert collect.main([str(tmp_path / "raw"), "--out", str(out)]) == 0
+    out.write_text("system,value\n")
+    assert collect.main([str(tmp_path / "raw"), "--out", str(out)]) == 1
+    assert "is not a table of records" in capsys.readouterr().err
+    assert out.read_text() == "system,value\n"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from harness.planning.conf_files import choices_of
 from harness.values.places import CONF_DIR
-from scripts.draw_labels import PAGE, words
+from scripts.write_labels import PAGE, words
 
 
 def test_the_page_has_the_labels_of_conf() -> None:
-    assert PAGE.written == words().strip(), "run python -m scripts.draw_labels"
+    assert PAGE.written == words().strip(), "run python -m scripts.write_labels"
 
 
 def test_every_system_has_its_label() -> None:
     said = {one.rpartition(" ")[2].strip("`.\n") for one in words().split("; ")}
     assert said == set(choices_of("system", CONF_DIR))
-    assert "PyTorch levels `torch_levels`" in words()
+    assert "PyTorch, level batching `torch_levels`" in words()

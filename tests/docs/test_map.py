@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.values.places import ROOT
-from scripts import draw_map
+from scripts import write_map
 from tests.support.adding import SECTIONS
 from tests.support.layers import MODULES, imported_by, layer_of
 
@@ -112,33 +112,33 @@ def test_every_command_that_a_page_names_is_there(page: Path) -> None:
 
 
 def test_the_picture_and_the_table_are_those_of_the_code() -> None:
-    how = "run: python -m scripts.draw_map"
-    assert draw_map.PICTURE.read_text(encoding="utf-8") == draw_map.svg(), how
-    assert draw_map.PAGE.written == draw_map.table().strip(), how
+    how = "run: python -m scripts.write_map"
+    assert write_map.PICTURE.read_text(encoding="utf-8") == write_map.svg(), how
+    assert write_map.PAGE.written == write_map.table().strip(), how
 
 
 def test_every_arrow_points_down_and_none_is_lost() -> None:
-    edges = draw_map.imports()
-    rows = draw_map.rows_of(draw_map.boxes(), edges)
+    edges = write_map.imports()
+    rows = write_map.rows_of(write_map.boxes(), edges)
     row_of = {name: index for index, row in enumerate(rows) for name in row}
-    assert set(row_of) == {draw_map.box_of(module) for module in MODULES} - {None}
+    assert set(row_of) == {write_map.box_of(module) for module in MODULES} - {None}
     assert all(row_of[name] > row_of[other] for name in edges for other in edges[name])
-    assert [name for row in rows for name in row] == draw_map.boxes()
-    kept = draw_map.without_detours(edges)
-    assert {n: draw_map.reachable(kept, n) for n in edges} == {
-        n: draw_map.reachable(edges, n) for n in edges
+    assert [name for row in rows for name in row] == write_map.boxes()
+    kept = write_map.without_detours(edges)
+    assert {n: write_map.reachable(kept, n) for n in edges} == {
+        n: write_map.reachable(edges, n) for n in edges
     }
     assert sum(map(len, kept.values())) < sum(map(len, edges.values()))
 
 
 def test_every_folder_says_in_one_line_what_is_in_it() -> None:
-    for line in draw_map.table().splitlines()[2:]:
+    for line in write_map.table().splitlines()[2:]:
         folder, words = line.strip("| ").split(" | ")
         assert len(words) > 10, f"{folder} has no docstring in its __init__.py"
 
 
 def test_the_page_tells_of_every_top_folder() -> None:
-    text = draw_map.PAGE.path.read_text(encoding="utf-8")
+    text = write_map.PAGE.path.read_text(encoding="utf-8")
     kept = [name for name in TOP if list((ROOT / name).glob("**/*.*")) and name != "__pycache__"]
     tracked = [name for name in kept if not name.endswith(".egg-info")]  # an installation's
     ours = [name for name in tracked if not f"{name}/".startswith(PRODUCED[1:])]
@@ -149,7 +149,7 @@ def steps() -> list[tuple[str, str, str]]:
     """(path, that of the step it stands under, its text), of all steps of docs/map.md."""
     found = []
     above: list[tuple[int, str]] = []
-    for step in STEP.finditer(draw_map.PAGE.path.read_text(encoding="utf-8")):
+    for step in STEP.finditer(write_map.PAGE.path.read_text(encoding="utf-8")):
         depth = len(step["blanks"])
         above = [(d, path) for d, path in above if d < depth]
         found.append((step["path"], above[-1][1] if above else "", step["text"]))

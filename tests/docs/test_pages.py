@@ -1,53 +1,47 @@
-"""Pages that say what the code says, and go out of date with it."""
+"""Pages agree with the code and the committed records that they describe."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import fields
 from pathlib import Path
-from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 from harness.engine.switches import CHOICES, Switches
 from harness.planning.grid import experiment_names
 from harness.records.record import STATUSES, Record
-from harness.records.stats import summarise
 from harness.values.places import ROOT
-from plots.numbers.points import Measured
-from scripts import (
-    answer_folders,
-    draw_answers,
-    draw_artefacts,
-    draw_kept_runs,
-    draw_second_answers,
-    draw_strategies,
-)
+from scripts import write_experiments, write_results, write_run_tables
 from scripts.campaign_parts.case import found_classes
 from scripts.marked_page import END, MarkedPage
 
 DOCS = ROOT / "docs"
+MOST_WORDS, MOST_ROWS = 900, 8  # of README.md, and of its table
 
 
-def first_cells(page: str) -> set[str]:
-    """What stands in backquotes in the first cells of a page's tables."""
+def read_first_cells(page: str) -> set[str]:
+    """Return the names in backquotes in the first cells of a page's tables."""
     text = (DOCS / page).read_text(encoding="utf-8")
     rows = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| `")]
     return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
 
 
-def test_the_table_of_artefacts_is_that_of_the_yaml_files() -> None:
-    found = draw_artefacts.table()
-    assert draw_artefacts.PAGE.written == found.strip(), "run python -m scripts.draw_artefacts"
-    assert set(experiment_names()) <= first_cells("pipeline.md")
+def test_the_table_of_experiments_is_that_of_the_yaml_files() -> None:
+    table = write_experiments.build_table()
+    assert write_experiments.PAGE.written == table.strip(), (
+        "run python -m scripts.write_experiments"
+    )
+    assert set(experiment_names()) <= read_first_cells("pipeline.md")
 
 
-def test_every_field_of_a_record_is_explained_and_no_other() -> None:
-    assert first_cells("records.md") == set(Record.model_fields)
+def test_every_field_of_a_record_is_explained() -> None:
+    assert set(Record.model_fields) <= read_first_cells("records.md")
 
 
 def test_every_switch_is_explained() -> None:
-    assert first_cells("engine.md") == {"policy", *(item.name for item in fields(Switches))}
+    assert read_first_cells("engine.md") == {"policy", *(item.name for item in fields(Switches))}
 
 
 @pytest.mark.parametrize("name", CHOICES)
@@ -57,8 +51,8 @@ def test_every_value_of_a_switch_is_named(name: str) -> None:
     assert set(re.findall(r"`([^`]+)`", row.split(" | ")[1])) == set(CHOICES[name])
 
 
-def test_every_word_in_place_of_a_number_is_explained() -> None:
-    assert set(STATUSES) - {"ok"} <= first_cells("measuring.md")
+def test_every_status_is_explained() -> None:
+    assert set(STATUSES) - {"ok"} <= read_first_cells("measuring.md")
 
 
 def test_every_class_of_the_campaign_is_promised_with_its_number_of_cases() -> None:
@@ -67,97 +61,66 @@ def test_every_class_of_the_campaign_is_promised_with_its_number_of_cases() -> N
     assert {name: int(n) for name, n in rows} == {n: c.N_CASES for n, c in found_classes().items()}
 
 
-def test_the_answers_of_the_readme_are_those_of_the_committed_records() -> None:
-    found = draw_answers.table()
-    assert draw_answers.PAGE.written == found.strip(), "run python -m scripts.draw_answers"
-    assert found.count("\n") > 3
+@pytest.mark.slow
+def test_results_on_pages_are_those_of_the_committed_records() -> None:
+    for page, part in write_results.build_parts().items():
+        assert page.written == part.strip(), "run python -m scripts.write_results"
 
 
-def test_the_answers_of_a_second_cpu_are_those_of_its_records() -> None:
-    found = draw_answers.table(answer_folders.SECOND_CPU)
-    part = draw_second_answers.PAGE.written
-    assert part == found.strip(), "run python -m scripts.draw_second_answers"
-    assert found.count("\n") > 3
+def test_the_readme_is_short() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    tables = re.findall(r"^\|.*\n\|[ :|-]+\n((?:\|.*\n)+)", text, re.MULTILINE)
+    assert len([word for word in text.split() if re.search(r"\w", word)]) <= MOST_WORDS
+    assert not re.findall(r"^[A-Z]{4,}\d*$", text, re.MULTILINE), "a placeholder"
+    assert len(tables) == 1
+    assert tables[0].count("\n") <= MOST_ROWS
 
 
-def test_the_strategies_of_the_readme_are_those_of_the_committed_records() -> None:
-    found = draw_strategies.table()
-    assert draw_strategies.PAGE.written == found.strip(), "run python -m scripts.draw_strategies"
-    head, _, *rows = found.splitlines()
-    assert {"Cavs", "DyNet", "ED-Batch", "ACRoBat"} <= {cell.strip() for cell in head.split("|")}
-    assert rows
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", write_run_tables.RUNS, ids=lambda path: path.parent.name)
+def test_the_tables_of_a_committed_run_are_those_of_its_records(folder: Path) -> None:
+    tables = write_run_tables.build_tables(folder, write_run_tables.RUNS[folder])
+    page = write_run_tables.get_page(folder)
+    assert page.written == tables.strip(), "run python -m scripts.write_run_tables"
 
 
-@pytest.mark.parametrize("folder", draw_kept_runs.folders(), ids=lambda path: path.parent.name)
-def test_the_tables_of_a_kept_run_are_those_of_its_records(folder: Path) -> None:
-    found, page = draw_kept_runs.drawn(folder), draw_kept_runs.page_of(folder)
-    assert page.written == found.strip(), "run python -m scripts.draw_kept_runs"
+def test_the_first_directory_that_has_a_workload_tells_it() -> None:
+    def frame(*rows: tuple[str, str, str]) -> pd.DataFrame:
+        return pd.DataFrame(rows, columns=["experiment", "workload", "source"])
 
-
-def test_a_workload_is_answered_by_the_first_folder_that_has_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = {
-        "new": [("trees", "many")],
-        "old": [("words", "all"), ("trees", "many"), ("trees", "few")],
-    }
-    monkeypatch.setattr(
-        answer_folders,
-        "answers",
-        lambda folder: (found[folder.name], f"of {folder.name}"),
-    )
-    monkeypatch.setattr(
-        answer_folders,
-        "answers_of",
-        lambda pairs: [SimpleNamespace(task=task, workload=name) for task, name in pairs],
-    )
-    rows = answer_folders.rows_of(
-        [Path("new"), Path("old")], lambda one, sitting: [one.task, one.workload, sitting]
-    )
-    assert rows == [
-        ["trees", "many", "of new"],
-        ["trees", "few", "of old"],
-        ["words", "all", "of old"],
+    new = frame(("trees", "many", "new"), ("words", "few", "untold"))
+    old = frame(("words", "few", "old"), ("trees", "many", "old"), ("trees", "few", "old"))
+    found = write_results.keep_first([new, old], lambda rows: "untold" not in set(rows.source))
+    assert list(found.itertuples(index=False, name=None)) == [
+        ("trees", "many", "new"),
+        ("trees", "few", "old"),
+        ("words", "few", "old"),
     ]
 
 
 @pytest.mark.parametrize(
-    ("values", "is_bold"),
+    ("low", "high", "expected"),
     [
-        ([1.2, 1.3], True),
-        ([0.7, 0.8], True),
-        ([1.1, 1.3], False),
-        ([0.8, 0.9], False),
-        ([0.9, 1.3], False),
-        ([1.2], False),
+        (1.2, 1.3, "faster"),
+        (0.7, 0.8, "slower"),
+        (1.1, 1.3, "unclear"),
+        (0.8, 0.9, "unclear"),
+        (0.9, 1.3, "unclear"),
+        (float("nan"), float("nan"), "unclear"),
     ],
 )
-def test_an_answer_is_bold_where_all_of_its_interval_is_beyond_what_runs_differ_by(
-    values: list[float], is_bold: bool
+def test_a_speedup_is_clear_if_its_whole_interval_is_beyond_what_runs_differ_by(
+    low: float, high: float, expected: str
 ) -> None:
-    assert draw_answers._gain(Measured("ok", summarise(values))).startswith("**") == is_bold
+    assert write_results.classify(low, high) == expected
 
 
-def test_what_every_row_says_of_its_sitting_has_no_column() -> None:
-    columns = ("workload", "scale", "CPU")
-    rows = [("trees", "paper", "AMD EPYC"), ("words", "paper", "Intel Xeon")]
-    assert answer_folders.markdown(columns, rows).splitlines() == [
-        "| workload | CPU |",
-        "|---|---|",
-        "| trees | AMD EPYC |",
-        "| words | Intel Xeon |",
-    ]
-
-
-def test_a_processor_is_named_shortly() -> None:
-    names = ("AMD EPYC", "Intel(R) Xeon(R) Processor", "Intel(R) Core(TM) i7-8700 CPU @ 3.20GHz")
-    short = ["AMD EPYC", "Intel Xeon", "Intel Core i7-8700 @ 3.20GHz"]
-    assert [answer_folders.cpu_words(name) for name in names] == short
-
-
-def test_a_part_is_written_in_its_place(tmp_path: Path) -> None:
-    page = MarkedPage(tmp_path / "page.md", "draw_it")
-    page.path.write_text(f"before\n{page.begin}\nold\n{END}after\n")
+def test_a_part_is_written_between_its_marks(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    page, other = (MarkedPage(path, "write_it", part) for part in ("first", "second"))
+    text = f"before\n{page.begin}\nold\n{END}between\n{other.begin}\nkept\n{END}after\n"
+    path.write_text(text)
     page.write("new")
-    assert page.written == "new"
-    assert page.path.read_text() == f"before\n{page.begin}\nnew\n{END}after\n"
+    assert (page.written, other.written) == ("new", "kept")
+    assert path.read_text().startswith("before\n")
+    assert path.read_text().endswith("after\n")

@@ -9,11 +9,11 @@ import pytest
 from harness.engine.switches import Switches
 from harness.planning.kinds import read_systems
 from harness.values.places import CONF_DIR
-from scripts.draw_presets import KINDS, PAGE, presets, table
+from scripts.write_presets import KINDS, PAGE, presets, table
 
 
 def test_the_table_of_switches_is_that_of_the_yaml_files() -> None:
-    assert PAGE.written == table().strip(), "run python -m scripts.draw_presets"
+    assert PAGE.written == table().strip(), "run python -m scripts.write_presets"
 
 
 def test_every_preset_says_every_switch() -> None:

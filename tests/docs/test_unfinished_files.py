@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from harness.contracts.corpus import load_corpus
 from harness.contracts.model import model_class
@@ -16,13 +17,13 @@ from harness.planning.compose import Composer
 from harness.terminal import command_line
 from harness.values.places import CONF_DIR
 from harness.values.schedule import check_schedule
-from plots.numbers.presentation import read_presentation
+from plots.declaration import read_declaration
 from tests.support.adding import SECTIONS
 from tests.support.random_graphs import graph_of
 
 Write = Callable[[str, str], str]
 FILES = {name: text for section in SECTIONS for name, text in section.files.items()}
-MODEL, EXPERIMENT = FILES["harness/models/tree_rnn.py"], FILES["conf/experiment/batches_saved.yaml"]
+MODEL = FILES["harness/models/tree_rnn.py"]
 
 
 @pytest.fixture
@@ -92,8 +93,11 @@ def test_the_command_line_refuses_it_too(conf: Path, monkeypatch: pytest.MonkeyP
     assert len(command_line.parse(["system=cavs"])) == 1
 
 
-def test_an_artefact_drawn_by_nothing_is_told(conf: Path) -> None:
-    path = conf / "experiment" / "mine.yaml"
-    path.write_text(EXPERIMENT.replace("batches_saved", "batches_lost"))
-    with pytest.raises(ConfigError, match=r"batches_lost, which is no module; .*\.speedups"):
-        read_presentation("mine", conf)
+@pytest.mark.parametrize("part", ["table", "figure"])
+def test_an_unknown_kind_is_refused(conf: Path, part: str) -> None:
+    content = yaml.safe_load((conf / "experiment/policies_batch_counts.yaml").read_text())
+    content[part] = {"kind": "batches_lost"}
+    (conf / "experiment/mine.yaml").write_text(yaml.safe_dump(content))
+    words = rf"mine\.yaml: unknown kind of a {part} 'batches_lost'.*; choose from \w+"
+    with pytest.raises(ConfigError, match=words):
+        read_declaration("mine", conf)

@@ -180,7 +180,10 @@ def test_wrong_input_is_one_line_and_no_record(
     assert not (tmp_path / "r0.json").exists()
 
 
-FOREIGN = ("torch", "tensorflow", "numba", "dynet", "_dynet", "hydra", "pandas", "matplotlib")
+FOREIGN = (
+    *("torch", "tensorflow", "numba", "dynet", "_dynet", "hydra"),
+    *("pandas", "matplotlib", "plots"),
+)
 
 
 @pytest.mark.parametrize("adapter", ["systems.null_system", "systems.on_core.reference"])

@@ -22,8 +22,7 @@ from harness.planning.yaml_files import read_mapping
 from harness.records.stats import INTERVAL_ROUNDS
 from harness.trials.spec import Timing
 from harness.values.places import CONF_DIR
-from plots.numbers.ceiling import calibration_names
-from plots.numbers.presentation import read_presentation
+from plots.declaration import CEILING, read_declaration
 
 SLOW = pytest.mark.slow
 
@@ -45,18 +44,20 @@ def test_every_experiment_plans_and_shows_all_it_measures(
     trials = plan_artefact(name, choices(scale), composer)
     measures = read_experiment(name)["scales"][scale] != "nothing"
     assert bool(trials or plan_counts(name, choices(scale))) == measures
-    shown = read_presentation(name, choices(scale).conf_dir)
-    assert all(shown.axis in trial.settings for trial in trials if shown.axis)
+    shown = read_declaration(name, CONF_DIR)
+    axis = (shown.figure or {}).get("x")
+    assert all(axis in trial.settings for trial in trials if axis)
     if not shown.compare:
         return
     measured = {trial.settings["system"] for trial in trials}
-    if shown.shows_ceiling:
-        measured -= calibration_names(CONF_DIR)  # which no comparison has, but a row of their own
-    assert measured <= {system for group in shown.compare.values() for system in group}
+    if CEILING in (shown.table or {}).get("extra", ()):  # a row of its own, in no comparison
+        measured -= {one.name for one in read_systems(CONF_DIR) if one.kind == "calibration"}
+    if not expand(name, scale).trials_of:  # of other experiments' trials some may be left out
+        assert measured <= {system for group in shown.compare.values() for system in group}
     assert all(measured & set(group) for group in shown.compare.values())
 
 
-def test_artefacts_share_their_trials(composer: Composer) -> None:
+def test_experiments_share_their_trials(composer: Composer) -> None:
     plans = [plan_artefact(name, choices("smoke"), composer) for name in experiment_names()]
     trials = measuring_order(trial for plan in plans for trial in plan)
     assert len({trial.trial_id for trial in trials}) == len(trials)
@@ -71,7 +72,7 @@ def test_artefacts_share_their_trials(composer: Composer) -> None:
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_every_batch_size_of_an_artefact_measures_the_same_instances(scale: str) -> None:
+def test_every_batch_size_of_an_experiment_measures_the_same_instances(scale: str) -> None:
     usual, seen = Timing(), 0
     for name in experiment_names():
         if scale not in read_experiment(name)["scales"]:
@@ -112,7 +113,7 @@ def test_what_transforms_a_model_meets_no_word_ids_modulo(scale: str) -> None:
 
 def test_the_plain_engine_stands_first_wherever_it_is_compared() -> None:
     for name in experiment_names():
-        for group, systems in read_presentation(name, CONF_DIR).compare.items():
+        for group, systems in read_declaration(name, CONF_DIR).compare.items():
             assert "vertex" not in systems[1:], f"{name}, {group}"
             strategies = group == "strategies"
             assert not (strategies and "vertex_shared" in systems), name
@@ -126,7 +127,7 @@ def test_medium_has_the_rounds_that_intervals_need() -> None:
 
 
 def test_medium_is_over_in_a_hundred_minutes() -> None:
-    """Trials that artefacts share are measured once, with the most rounds that are asked for.
+    """Trials that experiments share are measured once, with the most rounds that are asked for.
 
     The rule knows nobody who is called off, and an older CPU: of 109 min that it said, the run of
     2026-11-24 took 81 on an Intel Xeon.

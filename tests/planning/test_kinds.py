@@ -17,7 +17,7 @@ from harness.planning.grid import expand
 from harness.planning.kinds import KINDS, read_selection, read_systems
 from harness.planning.resolve import spec_of
 from harness.values.places import CONF_DIR, ROOT
-from plots.numbers.presentation import read_presentation
+from plots.declaration import read_declaration
 
 SYSTEMS: dict[str, dict[str, Any]] = {
     "core": {"kind": "strategy"},
@@ -212,23 +212,22 @@ def test_a_single_trial_needs_a_kind_too(
 @pytest.mark.parametrize(
     ("compare", "words"),
     [
-        (["kind:framework"], "compare.systems begins with no name"),
-        ([], "compare.systems begins with no name"),
+        (["kind:framework"], "compare.systems starts with no name"),
+        ([], "compare.systems starts with no name"),
         (["core", "kind:fast"], "selects kind:fast; kinds are strategy"),
         (["core", "kind:subgraph"], "kind:subgraph, but no file of conf/system is such a system;"),
-        (["core", "dinet"], "has dinet, which conf/system has not; choose from core, crawl"),
+        (["core", "dinet"], "unknown system in compare.systems 'dinet'; choose from core, crawl"),
     ],
 )
 def test_a_wrong_comparison_is_told_in_one_line(conf: Path, compare: list[str], words: str) -> None:
     write_experiment(
         conf,
-        draw="plots.figures.best",
-        show={"x": 1},
+        table={"rows": ["batch_size"], "values": {"throughput": "trees/s"}},
         scales={"smoke": {}},
         compare={"systems": compare},
     )
     with pytest.raises(ConfigError) as caught:
-        read_presentation("one", conf)
+        read_declaration("one", conf)
     assert str(caught.value).startswith("experiment/one.yaml")
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)

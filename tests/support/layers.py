@@ -30,6 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("harness.measuring.",),
     ("harness.counts.",),
     ("harness.terminal.",),
+    ("harness.api",),
     ("plots.",),
     ("harness.commands.",),
 )

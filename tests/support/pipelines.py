@@ -1,4 +1,4 @@
-"""The pipeline in miniature: its artefacts, and how it is called."""
+"""The pipeline in miniature: its experiments, and how it is called."""
 
 from __future__ import annotations
 
@@ -7,25 +7,47 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from harness.values.places import ROOT
 
 SYSTEMS = ["null", "reference"]  # need no framework, and one of them computes
+CURVES = {
+    "figure": {
+        "kind": "curves",
+        "x": "batch_size",
+        "values": {"instance_s": "seconds per epoch"},
+        "epoch": 100,
+    }
+}
+SPEEDUPS = {
+    "table": {
+        "rows": ["batch_size"],
+        "columns": ["quantity", "system"],
+        "values": {"computation_s": "computation (s)", "instance_s over base": "speedup"},
+        "epoch": 100,
+        "published": {"table": "cavs_short_table1", "model": "tree_lstm"},
+    }
+}
+COUNTS = {
+    "table": {
+        "rows": ["policy"],
+        "columns": ["model"],
+        "values": {"n_batches": "batches"},
+        "settings": {"counted": {"graph": "plain"}},
+        "extra": ["lower_bound"],
+    }
+}
 
 
-def experiment(draw: str, quantities: list[str], **base: object) -> dict[str, object]:
-    """An artefact of two systems at two batch sizes, in two rounds of milliseconds."""
+def build_experiment(shown: dict[str, Any]) -> dict[str, Any]:
+    """Build an experiment of two systems at two batch sizes, in two rounds of milliseconds."""
     timing = {"timing.min_seconds": 0, "timing.n_mini_batches": 1, "timing.min_passes": 1}
     return {
         "title": "Tree-LSTM in miniature",
         "paper": "none",
-        "draw": draw,
-        "quantities": quantities,
-        "axis": "batch_size",
-        "axis_label": "batch size",
-        "epoch": {"n_instances": 100, "words": "100 trees"},
+        **shown,
         "compare": {"systems": SYSTEMS},
-        "published": {"table": "cavs_short_table1", "model": "tree_lstm"},
         "scales": {
             "smoke": {
                 "rounds": 2,
@@ -34,12 +56,17 @@ def experiment(draw: str, quantities: list[str], **base: object) -> dict[str, ob
                     "dataset": "sst",
                     "hidden_size": 4,
                     **timing,
-                    **base,
                 },
                 "blocks": [{"system": SYSTEMS, "batch_size": [1, 2]}],
             }
         },
     }
+
+
+def build_counts(*counts: dict[str, Any]) -> dict[str, Any]:
+    """Build an experiment that only counts batches."""
+    scales = {"smoke": {"counts": list(counts)}}
+    return {"title": "Counts in miniature", "paper": "none", **COUNTS, "scales": scales}
 
 
 HERE = ("scale=smoke", "device=cpu", "conf_dir=conf", "data_root=no_data")

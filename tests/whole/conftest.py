@@ -9,17 +9,15 @@ import pytest
 import yaml
 
 from harness.values.places import CONF_DIR
-from tests.support.pipelines import experiment
+from tests.support.pipelines import CURVES, SPEEDUPS, build_experiment
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A working folder with its own two artefacts, which share their trials."""
+    """A working folder with its own two experiments, which share their trials."""
     shutil.copytree(CONF_DIR, tmp_path / "conf", ignore=shutil.ignore_patterns("experiment"))
     place = tmp_path / "conf" / "experiment"
     place.mkdir()
-    curves = experiment("plots.figures.curves", ["epoch_s"])
-    table = experiment("plots.tables.speedups", ["computation_s", "overall_speedup"])
-    for name, content in (("small_curves", curves), ("small_table", table)):
-        (place / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    for name, shown in (("small_curves", CURVES), ("small_table", SPEEDUPS)):
+        (place / f"{name}.yaml").write_text(yaml.safe_dump(build_experiment(shown)))
     return tmp_path

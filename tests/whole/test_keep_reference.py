@@ -14,7 +14,7 @@ from PIL import Image
 from harness.commands.collect import records_in
 from harness.planning.artefacts import Choices, choices_from, plan_artefact
 from harness.planning.compose import Composer
-from plots.writing.small_picture import N_COLORS, small_picture
+from plots.report import N_COLORS, shrink_picture
 from scripts import keep_reference
 from tests.support.made_up_records import write_made_up_records
 from tests.support.plain_records import content_of
@@ -31,7 +31,7 @@ def test_a_small_picture_keeps_its_rare_colours(tmp_path: Path) -> None:
     picture = tmp_path / "large.png"
     Image.fromarray(pixels).save(picture)
 
-    (tmp_path / "small.png").write_bytes(small_picture(picture, keep_reference.WIDTH))
+    (tmp_path / "small.png").write_bytes(shrink_picture(picture, 1000)[0])
     with Image.open(tmp_path / "small.png") as image:
         assert image.size == (1000, 450)
         few = np.asarray(image.convert("RGB")).astype(int)
@@ -40,7 +40,7 @@ def test_a_small_picture_keeps_its_rare_colours(tmp_path: Path) -> None:
         assert np.abs(few[row // 2, 900] - color).max() <= 24
 
     Image.fromarray(pixels[:50, :70]).save(picture)
-    (tmp_path / "small.png").write_bytes(small_picture(picture, keep_reference.WIDTH))
+    (tmp_path / "small.png").write_bytes(shrink_picture(picture, 1000)[0])
     with Image.open(tmp_path / "small.png") as image:
         assert image.size == (70, 50)
 
@@ -67,7 +67,7 @@ def test_a_folder_of_results_becomes_a_committed_one_again_and_again(
     assert keep_reference.main([str(choices.results_dir), str(folder)]) == 0
     first = content_of(folder)
     assert {f"tables/{TABLE}_systems.md", f"tables/{TABLE}_strategies.csv.xz"} <= first.keys()
-    assert {"README.md", "records.csv.xz", "records.jsonl.xz"} <= first.keys()
+    assert {"README.md", "records.jsonl.xz"} <= first.keys()
     assert not {name for name in first if "outdated" in name or name.endswith((".pdf", ".html"))}
     assert b"Made-up CPU" in first["README.md"]
     assert f"| `{TABLE}` |".encode() in first["README.md"]
@@ -89,7 +89,7 @@ def test_artefacts_are_kept_by_name(
     write_made_up_records(plan_artefact(TABLE, choices, Composer(choices.conf_dir)), choices)
     typed = [str(choices.results_dir), str(tmp_path / "some-machine" / "smoke"), "--only"]
     assert keep_reference.main([*typed, TABLE, "cavs_fig10a"]) == 1
-    assert "--only names cavs_fig10a, which no record is of" in capsys.readouterr().err
+    assert "--only names cavs_fig10a, of which there is no record" in capsys.readouterr().err
     assert keep_reference.main([*typed, TABLE]) == 0
     names = [path.name for path in (tmp_path / "some-machine/smoke/tables").iterdir()]
     kinds = ("systems", "strategies")
@@ -104,7 +104,7 @@ def test_where_inputs_and_records_lay_is_not_committed(choices: Choices) -> None
     config = record.config | places | {"command": typed}
     record = record.model_copy(update={"config": config, "command": typed})
 
-    kept = keep_reference.without_places(record)
+    kept = keep_reference.without_paths(record)
     assert "somebody" in record.model_dump_json()
     assert "somebody" not in kept.model_dump_json()
     assert kept.command == kept.config["command"]
@@ -117,7 +117,7 @@ def test_a_long_table_is_packed(tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     for n_lines in (10, 10_000):
         table.write_text("system,value\n" + "a,1\n" * n_lines)
-        name, content = keep_reference.made_small(table)
+        name, content = keep_reference.make_small(table)
         if n_lines == 10:
             assert (name, content) == ("table.csv", table.read_bytes())
         else:
@@ -134,7 +134,7 @@ def test_a_folder_of_something_else_stays(
     (tmp_path / "README.md").write_bytes(b"mine")
     before = content_of(tmp_path)
     assert keep_reference.main([str(tmp_path / "none"), str(tmp_path)]) == 1
-    assert "holds no packed records, so it stays" in capsys.readouterr().err
+    assert "holds no packed records" in capsys.readouterr().err
     assert content_of(tmp_path) == before
 
 

@@ -9,13 +9,13 @@ import pytest
 import yaml
 
 from harness.records.record import read_record
-from tests.support.pipelines import records, snakemake
+from tests.support.pipelines import build_counts, records, snakemake
 
 WRONG = "(2 (1 a) (1 b)\n"  # one ")" too few
 
 
 def on_wrong_data(content: dict[str, Any]) -> dict[str, Any]:
-    """The artefact with trials on a treebank of one's own, half of them on generated trees."""
+    """The experiment with trials on a treebank of one's own, half of them on generated trees."""
     smoke = content["scales"]["smoke"]
     smoke["rounds"] = 1
     wrong = {"dataset": "sst", "dataset.options.sha256": None}
@@ -33,13 +33,7 @@ def test_wrong_data_is_a_status_and_the_rest_goes_on(folder: Path) -> None:
     table = place / "small_table.yaml"
     table.write_text(yaml.safe_dump(on_wrong_data(yaml.safe_load(table.read_text()))))
     count = {"model": "tree_lstm", "dataset": "sst", "batch_size": 1, "timing.min_seconds": 0}
-    counted = {
-        "title": "Counts in miniature",
-        "paper": "none",
-        "draw": "plots.tables.policies",
-        "show": {"graph": "vertex"},
-        "scales": {"smoke": {"counts": [{**count, "policy": ["agenda", "depth"]}]}},
-    }
+    counted = build_counts({**count, "policy": ["agenda", "depth"]})
     (place / "small_counts.yaml").write_text(yaml.safe_dump(counted))
     (folder / "no_data" / "sst").mkdir(parents=True)
     (folder / "no_data" / "sst" / "train.txt").write_text(WRONG)

@@ -13,11 +13,11 @@ from tests.support.pipelines import HERE, SYSTEMS, records, snakemake
 
 ADAPTERS = [read_mapping(CONF_DIR / "system" / f"{name}.yaml")["adapter"] for name in SYSTEMS]
 ROUND_S = 2 * sum(usual_s(adapter, 0.0) for adapter in ADAPTERS)  # of two batch sizes
-N_ARTEFACTS = 2
+N_EXPERIMENTS = 2
 
 
 def budget(n_rounds: float) -> tuple[str, ...]:
-    return (*HERE, f"budget={n_rounds * ROUND_S + N_ARTEFACTS * DRAWN_S:.0f}s")
+    return (*HERE, f"budget={n_rounds * ROUND_S + N_EXPERIMENTS * DRAWN_S:.0f}s")
 
 
 @pytest.mark.slow
@@ -25,7 +25,9 @@ def test_what_fits_is_drawn_and_the_next_run_goes_on(folder: Path) -> None:
     done = snakemake(folder, "all", config=budget(1.5))
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
-    assert "4 rounds of 4 trials and counts to measure at smoke scale, 2 artefacts to draw" in said
+    assert (
+        "4 rounds of 4 trials and counts to measure at smoke scale, 2 experiments to draw" in said
+    )
     assert "4 more are left for the next run" in said
     assert "[4/4]" in said, "every process says how far the run is"
     first = records(folder)

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from tests.support.pipelines import snakemake
+from tests.support.pipelines import build_counts, snakemake
 
 
-def counts_experiment(**limits: float) -> dict[str, object]:
+def counts_experiment(**limits: float) -> dict[str, Any]:
     """A table of counts, where learning without end is one of the policies."""
     mini_batch = {"model": "lattice_lstm", "dataset": "weibo_lattice", "batch_size": 4}
     quick = {**mini_batch, "policy": ["agenda", "depth"], "timing.min_seconds": 0}
     endless = {**mini_batch, "policy": "fsm_sort", "learning.trials": 10**8, **limits}
-    return {
-        "title": "Counts in miniature",
-        "paper": "none",
-        "draw": "plots.tables.policies",
-        "show": {"graph": "vertex"},
-        "scales": {"smoke": {"counts": [quick, endless]}},
-    }
+    return build_counts(quick, endless)
 
 
 @pytest.mark.slow
@@ -73,6 +68,7 @@ def test_counts_run_beside_each_other_and_trials_alone(folder: Path) -> None:
     timed = {"model": "tree_gru", "dataset": "sst_synthetic", "policy": "depth"}
     timed |= {"batch_size": 1, "timing.min_seconds": 0.01}
     content["scales"] = {"smoke": {"counts": [*quick, timed]}}
+    content["table"] = {**content["table"], "columns": ["model", "batch_size"]}
     (folder / "conf/experiment/small_counts.yaml").write_text(yaml.safe_dump(content))
     done = snakemake(folder, "all", "--cores", "2")
     assert done.returncode == 0, done.stdout + done.stderr

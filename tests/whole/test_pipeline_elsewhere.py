@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from harness.planning.artefacts import choices_from, plan_artefact
 from harness.planning.compose import Composer
 from harness.records.packed import RECORDS, pack_records
 from harness.records.record import trial_of
+from tests.support.experiments import read_rows
 from tests.support.made_up_records import MACHINE, made_up_record
 from tests.support.pipelines import snakemake
 
+CONFIG = ("records=packed", "conf_dir=conf")
+N_MEASURED = 6
 
-@pytest.mark.slow
-def test_what_was_measured_elsewhere_is_drawn_and_nothing_is_measured(folder: Path) -> None:
-    """On a GPU, with more threads than there are here, by other code, and on real trees."""
+
+@pytest.fixture
+def packed(folder: Path) -> Path:
+    """A working folder with records of a GPU, of more threads than here, and of older code."""
     said = {"scale": "smoke", "device": "cuda", "threads": 999, "conf_dir": folder / "conf"}
     choices = choices_from(said, {}, frozenset({"sst"}))
     trials = plan_artefact("small_curves", choices, Composer(choices.conf_dir))
@@ -31,26 +37,86 @@ def test_what_was_measured_elsewhere_is_drawn_and_nothing_is_measured(folder: Pa
             "machine": MACHINE | {"cpu": "A CPU elsewhere"},
         }
         measured.append(made_up_record(trial, round_).model_copy(update=changes))
+    assert len(measured) == N_MEASURED
     pack_records(folder / "packed" / RECORDS, measured)
+    return folder
 
-    done = snakemake(folder, "draw_all", config=["records=packed", "conf_dir=conf"])
-    said_so = done.stdout + done.stderr
-    assert done.returncode == 0, said_so
-    assert "2 artefacts are drawn from 6 records, with scale=smoke device=cuda" in said_so
-    assert "shown as missing: small_curves (2), small_table (2)" in said_so
-    results = folder / "results"
-    lines = (results / "figures/small_curves.csv").read_text().splitlines()
-    assert sum(line.startswith("measured,") for line in lines) == len(trials)
-    assert sum(",missing," in line for line in lines) == 1
-    assert "A CPU elsewhere" in (results / "tables/small_table_systems.md").read_text()
+
+def draw(folder: Path, target: str) -> str:
+    """Run a target that must succeed; return what Snakemake prints."""
+    done = snakemake(folder, target, config=CONFIG)
+    assert done.returncode == 0, _printed(done)
+    return _printed(done)
+
+
+def _printed(done: subprocess.CompletedProcess[str]) -> str:
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_records_of_elsewhere_are_drawn_and_nothing_is_measured(packed: Path) -> None:
+    printed = draw(packed, "all")
+    assert "2 experiments are drawn from 6 records, with scale=smoke device=cuda" in printed
+    assert "shown as not measured: small_curves (2); small_table (2)" in printed
+    results = packed / "results"
+    log = (results / "logs/report.log").read_text()
+    assert [line.split(" (")[0] for line in log.splitlines()] == [
+        "drawn 1/2: small_curves",
+        "drawn 2/2: small_table",
+    ], "one process draws everything"
+    rows = read_rows(results / "figures/small_curves.csv")
+    statuses = [row["status"] for row in rows if row["status"] != "published"]
+    assert sorted(statuses) == ["not measured", "ok", "ok", "ok"]
+    page = (results / "report.html").read_text(encoding="utf-8")
+    assert "A CPU elsewhere" in page
+    assert (results / "records.csv").read_text().count("of-older-code") == N_MEASURED
     assert not (results / "raw").exists()
-    assert not (results / "report.html").exists()
-    again = snakemake(folder, "draw_all", config=["records=packed", "conf_dir=conf"])
-    assert "Nothing to be done" in again.stdout + again.stderr
-    done = snakemake(folder, "all", config=["records=packed", "conf_dir=conf"])
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (results / "records.csv").read_text().count("of-older-code") == len(measured)
 
-    wrong = snakemake(folder, "draw_all", config=["records=nowhere", "conf_dir=conf"])
-    assert wrong.returncode == 1
-    assert "records=nowhere does not exist" in wrong.stdout + wrong.stderr
+
+@pytest.mark.slow
+def test_drawing_is_repeated_only_if_something_changed(packed: Path) -> None:
+    """A single experiment and everything share files, but neither hides that the other is old."""
+    table = packed / "results/tables/small_table_systems.csv"
+    report, claim = packed / "results/report.html", packed / "conf/claims"
+    draw(packed, "draw_small_table")
+    assert not report.exists()
+    for target in ("draw_all", "all"):
+        assert "Nothing to be done" not in draw(packed, target)
+        assert report.exists()
+    for target in ("draw_all", "all", "draw_small_table", "draw_small_curves"):
+        assert "Nothing to be done" in draw(packed, target)
+
+    with next(claim.glob("*.yaml")).open("a") as file:
+        file.write("# edited\n")  # as an edit of plots/ does
+    before = table.stat().st_mtime_ns
+    draw(packed, "draw_small_curves")
+    assert table.stat().st_mtime_ns == before
+    draw(packed, "all")
+    assert table.stat().st_mtime_ns > before
+
+    experiment = packed / "conf/experiment/small_table.yaml"
+    experiment.write_text(experiment.read_text().replace("in miniature", "in few words"))
+    draw(packed, "all")
+    assert "in few words" in report.read_text(encoding="utf-8")
+    assert "Nothing to be done" in draw(packed, "draw_small_table")
+
+
+@pytest.mark.slow
+def test_an_experiment_that_cannot_be_drawn_is_named_in_one_line(packed: Path) -> None:
+    path = packed / "conf/experiment/small_curves.yaml"
+    content = yaml.safe_load(path.read_text())
+    content["figure"]["values"] = {"throughputs": "trees/s"}
+    path.write_text(yaml.safe_dump(content))
+    done = snakemake(packed, "draw_all", config=CONFIG)
+    assert done.returncode == 1
+    assert "draw: small_curves: " in _printed(done)
+    lines = (packed / "results/logs/report.log").read_text().splitlines()
+    assert [line.split(":")[0] for line in lines] == ["draw", "drawn 2/2"], "others are drawn"
+    assert "did you mean throughput" in lines[0]
+    assert not (packed / "results/report.html").exists()
+
+
+def test_a_place_without_records_is_refused(folder: Path) -> None:
+    done = snakemake(folder, "draw_all", config=["records=nowhere", "conf_dir=conf"])
+    assert done.returncode == 1
+    assert "records=nowhere does not exist" in _printed(done)

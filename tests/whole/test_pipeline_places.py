@@ -9,7 +9,13 @@ import pytest
 import yaml
 
 from harness.records.record import read_record
-from tests.support.pipelines import SYSTEMS, experiment, snakemake
+from tests.support.pipelines import (
+    SPEEDUPS,
+    SYSTEMS,
+    build_counts,
+    build_experiment,
+    snakemake,
+)
 
 NASTY = "a b'\"$(touch hacked);`touch hacked`&touch hacked|*#~\\"
 
@@ -19,17 +25,10 @@ def nasty(folder: Path) -> Path:
     """A working folder whose configuration has an awkward name, with a trial and a count."""
     place = folder / "conf" / "experiment"
     (place / "small_curves.yaml").unlink()
-    table = experiment("plots.tables.speedups", ["computation_s", "overall_speedup"])
-    scale = {"rounds": 1, "blocks": [{"system": SYSTEMS, "batch_size": 1}]}
-    table["scales"]["smoke"] |= scale  # type: ignore[index]
+    table = build_experiment(SPEEDUPS)
+    table["scales"]["smoke"] |= {"rounds": 1, "blocks": [{"system": SYSTEMS, "batch_size": 1}]}
     counts = {"model": "tree_lstm", "dataset": "sst", "batch_size": 2, "policy": ["depth"]}
-    counted = {
-        "title": "Counts in miniature",
-        "paper": "none",
-        "draw": "plots.tables.policies",
-        "show": {"graph": "vertex"},
-        "scales": {"smoke": {"counts": [{**counts, "timing.min_seconds": 0}]}},
-    }
+    counted = build_counts({**counts, "timing.min_seconds": 0})
     (place / "small_table.yaml").write_text(yaml.safe_dump(table))
     (place / "small_counts.yaml").write_text(yaml.safe_dump(counted))
     (folder / "conf").rename(folder / f"{NASTY}conf")

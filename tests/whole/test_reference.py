@@ -12,23 +12,23 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from harness.commands.collect import collect
 from harness.commands.draw import draw_held
 from harness.planning.grid import SCALES
+from harness.records.numbers import NOT_MEASURED, NOT_PLANNED
 from harness.records.packed import RECORDS, read_packed
 from harness.records.stored import COUNTS
 from harness.values.places import ROOT
-from plots.numbers.drawable import drawable
-from plots.numbers.points import NOT_MEASURED, NOT_PLANNED
-from plots.numbers.presentation import read_presentation
+from plots.declaration import read_declaration
+from plots.drawable import select_drawable
 
 REFERENCE = ROOT / "results" / "reference"
 FOLDERS = sorted({p.parent for name in (RECORDS, COUNTS) for p in REFERENCE.rglob(name)})
 DRAWN = [folder for folder in FOLDERS if (folder / "tables").exists()]  # others are records alone
 MOST_BYTES = 5 * 1000**2
 ALLOWED = re.compile(
-    r"[^/]+/README\.md"
-    r"|[^/]+/[^/]+/(README\.md|records\.jsonl\.xz|counts\.jsonl\.xz|records\.csv\.xz)"
+    r"[^/]+\.png"
+    r"|[^/]+/README\.md"
+    r"|[^/]+/[^/]+/(README\.md|records\.jsonl\.xz|counts\.jsonl\.xz)"
     r"|[^/]+/[^/]+/tables/[^/]+\.(md|csv|csv\.xz)"
     r"|[^/]+/[^/]+/figures/[^/]+\.(png|csv|csv\.xz)"
 )
@@ -101,7 +101,7 @@ def assert_equal(committed: str, drawn: str, name: str) -> None:
 
 def test_the_comparison_tells_numbers_apart() -> None:
     table = "system,value,status\na,0.1,ok\n"
-    assert_equal(table, "system,value,status\na,0.10000000000000001,ok\nb,,missing\n", "this")
+    assert_equal(table, "system,value,status\na,0.10000000000000001,ok\nb,,not measured\n", "this")
     for other in ("a,0.1001,ok", "b,0.1,ok", "a,0.1,oom", "a,,ok", "a,0.1,ok\nb,1,ok"):
         with pytest.raises(AssertionError, match=r"not what its records say"):
             assert_equal(table, f"system,value,status\n{other}\n", "this")
@@ -116,31 +116,18 @@ def test_the_committed_numbers_are_drawn_again_from_the_packed_records(
     # Of the scale that the folder may be named after; the one with most records is found elsewhere.
     said = {"records": folder, "results_dir": tmp_path}
     said |= {"scale": folder.name} if folder.name in SCALES else {}
-    found = drawable(said, os.environ)
+    held = select_drawable(said, os.environ)
     committed = sorted(p for kind in ("tables", "figures") for p in folder.glob(f"{kind}/*.csv*"))
-    artefacts = {
+    experiments = {
         f"{stem}.csv": name
-        for name in found.parts
-        for stem in read_presentation(name, found.choices.conf_dir).stems
+        for name in held.parts
+        for stem in read_declaration(name, held.choices.conf_dir).stems
     }
-    names = {path: artefacts[unpacked_name(path, folder)] for path in committed}
-    wanted = {path: name for path, name in names.items() if name in found.drawn}
-    assert len(wanted) >= len(committed) - 3, "only what draws a mini-batch needs its data set"
+    names = {path: experiments[unpacked_name(path, folder)] for path in committed}
+    wanted = {path: name for path, name in names.items() if name in held.drawn}
+    assert len(wanted) >= len(committed) - 3, "only what draws a mini-batch needs its dataset"
     for name in sorted(set(wanted.values())):
-        draw_held(name, found)
+        draw_held(name, held)
     for path in wanted:
         drawn = tmp_path / unpacked_name(path, folder)
         assert_equal(text_of(path), drawn.read_text(), str(path.relative_to(ROOT)))
-
-
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_the_table_of_records_is_that_of_the_packed_records(folder: Path) -> None:
-    table = folder / "records.csv.xz"
-    assert table.exists() == (folder / RECORDS).exists()
-    assert table.exists() or (folder / COUNTS).exists()
-    if table.exists():
-        assert_equal(
-            lzma.decompress(table.read_bytes()).decode(),
-            collect([folder], latest=False),
-            str(table),
-        )

@@ -17,7 +17,7 @@ from harness.planning.artefacts import (
 from harness.planning.compose import Composer
 from harness.planning.blocks import blocks_of
 from harness.planning.budget import Step
-from harness.planning.grid import expand, experiment_names
+from harness.planning.grid import EXPERIMENT, experiment_names
 from harness.planning.nodes import check_executor, nodes_of
 from harness.planning.pending import pending_of
 from harness.planning.pipeline_places import check_places, setting, word
@@ -28,14 +28,14 @@ from harness.planning.waking import let_sleep
 from harness.records.measured import sitting_path
 from harness.trials.sources import SourceHashes, hash_contents
 from harness.values.places import CONF_DIR
-from plots.numbers.drawable import drawable
-from plots.numbers.presentation import read_presentation
+from plots.declaration import read_declaration
+from plots.drawable import select_drawable
 
 check_places(config, os.environ)
 check_extra("plots") # not after an hour of measuring
 # With records=PLACE nothing is measured: what was measured elsewhere is drawn, whatever is here.
 PLACE = config.get("records")
-DRAWABLE = drawable(config, os.environ) if PLACE else None
+DRAWABLE = select_drawable(config, os.environ) if PLACE else None
 NODES = None if PLACE else nodes_of(config) # what measures; None: this machine
 CHOICES = DRAWABLE.choices if DRAWABLE else choices_from(config, os.environ)
 RESULTS = CHOICES.results_dir
@@ -56,8 +56,9 @@ TRIALS = {
 if not DRAWABLE:
     for planned in TRIALS.values():
         admit(planned.spec, NODES)
-# Where a budget is short, headlines come first.
-HEADLINES = {name for name in PLANS if read_presentation(name, CHOICES.conf_dir).compares_peers}
+DECLARATIONS = {name: read_declaration(name, CHOICES.conf_dir) for name in PLANS}
+# If a budget is short, headlines come first.
+HEADLINES = {name for name, one in DECLARATIONS.items() if "best_baseline" in one.table.get("extra", ())}
 SOURCES = SourceHashes()
 BUDGET = config.get("budget")
 CPU = NODES and (NODES.cpu or "") # whose records tell how long trials take
@@ -90,6 +91,11 @@ def steps_of(jobs):
     return steps
 
 
+def count_drawn(rule):
+    """Return the number of experiments that a job draws."""
+    return len(PLANS) if rule == "report" else int(rule.removeprefix("draw_") in PLANS)
+
+
 RUNNING = [] # what says so, as long as this process lives
 
 onstart:
@@ -100,7 +106,7 @@ onstart:
             prepare_nodes()
         RUNNING.append(begin_run(RESULTS))
         jobs = list(workflow.dag.needrun_jobs())
-        n_drawn = sum(job.rule.name.startswith("draw_") for job in jobs)
+        n_drawn = sum(count_drawn(job.rule.name) for job in jobs)
         print(PENDING.words(steps_of(jobs), n_drawn), file=sys.stderr)
         PENDING.put_outdated_aside()
         PENDING.run_plan(steps_of(jobs), n_drawn).write(RUN_PLAN)
@@ -133,18 +139,13 @@ COUNT_PLACES = [
     setting("data_root", CHOICES.data_root), f"records={RESULTS}/raw/counts", "bad_data=record",
 ]
 SWEEPS = {sweep.sweep_id: sweep for sweeps in COUNTS.values() for sweep in sweeps}
-FILES = {name: read_presentation(name, CHOICES.conf_dir).files for name in PLANS}
-# Editing what draws draws again; editing what is measured measures again (see the rule sitting).
+# What draws, and the code and claims that some tables show: edited, all is drawn again.
 DRAWING_SHA256 = hash_contents(
-    {path.name: path for path in Path(workflow.basedir, "plots").rglob("*")
-     if path.suffix in (".py", ".yaml", ".html", ".css", ".mplstyle")}
+    {path.as_posix(): path
+     for folder in ("plots", "harness/models", "systems", Path(CHOICES.conf_dir, "claims"))
+     for path in Path(workflow.basedir, folder).rglob("*")
+     if path.suffix in (".py", ".yaml", ".html", ".css")}
 )
-# What shows the code of models is drawn again once that changes.
-CODE_SHA256 = hash_contents(
-    {path.as_posix(): path for folder in ("harness/models", "systems")
-     for path in Path(workflow.basedir, folder).rglob("*.py")}
-)
-READS_CODE = {name for name in PLANS if read_presentation(name, CHOICES.conf_dir).reads_code}
 # Commands are lists of words, which rules quote for the shell (:q): a path may be called anything.
 # The python that runs Snakemake also measures and draws, whether or not it is on the path.
 PYTHON = [sys.executable, "-m"]
@@ -163,7 +164,7 @@ SAME_CHOICES = [
 
 
 def records_of(names):
-    """What tables of these artefacts are made from, as far as this run has it."""
+    """Return the records that experiments show, as far as this run has them."""
     if PLACE:
         return packed_files(Path(PLACE)) or [PLACE]
     wanted = (one for one in SITTINGS if not one.artefacts.isdisjoint(names))
@@ -172,18 +173,23 @@ def records_of(names):
     return [one.file(RESULTS) for one in wanted if are_in(map(PENDING.is_in, one.steps))]
 
 
-def counts_of(sweeps):
-    """Batch counts of a table, as far as this run has them."""
+def counts_of(names):
+    """Return the batch counts that experiments show, as far as this run has them."""
     if PLACE:
         return []
-    return [sweep.path(RESULTS) for sweep in sweeps if PENDING.is_in(Step(sweep.sweep_id, 0))]
+    sweeps = {sweep.sweep_id: sweep for name in names for sweep in COUNTS[name]}
+    return [s.path(RESULTS) for s in sweeps.values() if PENDING.is_in(Step(s.sweep_id, 0))]
 
 
-def claim_files(name):
-    """What an artefact is judged by, where it answers claims."""
-    if not expand(name, CHOICES.scale, CHOICES.conf_dir).of_claims:
-        return []
-    return sorted(Path(CHOICES.conf_dir, "claims").glob("*.yaml"))
+def sources_of_records(names):
+    """Return hashes of the code that measured: outdated records are gone, whatever showed them."""
+    return [] if PLACE else sorted({source_of(t.trial_id) for name in names for t in PLANS[name]})
+
+
+def experiment_files(names):
+    """Return the files of experiments, and of those whose trials they show."""
+    others = {t.settings.get(EXPERIMENT) for name in names for t in PLANS[name]} - {None}
+    return [f"{CHOICES.conf_dir}/experiment/{name}.yaml" for name in sorted({*names, *others})]
 
 wildcard_constraints:
     sitting="[^/]+",

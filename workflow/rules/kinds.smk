@@ -44,9 +44,9 @@ rule report:
     log:
         f"{RESULTS}/logs/report.log",
     params:
-        report=[*PYTHON, "harness.commands.report"],
+        report=[*PYTHON, "harness.commands.report", "--"],
         folders=[f"{RESULTS}/{kind}" for kind in KINDS],
     message:
         "write {output}"
     shell:
-        "{params.report:q} {output:q} --kinds {params.folders:q} &> {log:q}"
+        "{params.report:q} {output:q} {params.folders:q} &> {log:q}"

@@ -8,7 +8,7 @@ with ends_in_one_line(): # whatever of --config or conf/ is wrong
         include: "measure.smk"
     include: "show.smk"
 
-# Where all experiments count batches there is no trial, and so no table of them.
+# If all experiments count batches, there is no trial, and so no table of records.
 TRIALS_CSV = [f"{RESULTS}/records.csv"] if any(PLANS.values()) else []
 
 rule all:
@@ -16,16 +16,21 @@ rule all:
     input:
         f"{RESULTS}/report.html",
         TRIALS_CSV,
-        [] if PLACE else records_of(PLANS), # also where what is drawn of them is there
-    message: # in place of the names of all records
+        [] if PLACE else records_of(PLANS), # even if all that shows them exists
+    message: # instead of the names of all records
         f"all is drawn: {RESULTS}/report.html"
 
-# Every table and figure, without the report.
+# Every table and figure, and the report.
 rule draw_all:
     input:
-        [f"{RESULTS}/{file}" for name in PLANS for file in FILES[name]],
+        f"{RESULTS}/report.html",
 
-# What is no artefact: in place of Snakemake's words, which name no choices.
+# The three tables that answer most questions.
+rule tables:
+    input:
+        [f"{RESULTS}/{file}" for name in TABLES for file in DECLARATIONS[name].files],
+
+# An unknown name: Snakemake's own message lists no choices.
 rule no_artefact:
     input:
         refused,

@@ -1,24 +1,42 @@
-# From records to pictures, tables and the report.
-for name, plan in PLANS.items():
+# From records to tables, figures and the report. One process draws everything (rule report); a rule
+# draw_NAME draws a single experiment, for `snakemake draw_NAME`.
+DRAW = [*PYTHON, "harness.commands.draw"]
+TABLES = [name for name in ("epoch_times", "graph_construction", "ablation") if name in PLANS]
+
+DRAWING_CODE = f"{RESULTS}/logs/drawing_code.sha256"
+
+# The code that draws, as a file: Snakemake remembers parameters of declared outputs only, and the
+# report declares none of the tables and figures that it draws.
+rule drawing_code:
+    localrule: True
+    output:
+        DRAWING_CODE,
+    params:
+        sha256=DRAWING_SHA256,
+    log:
+        f"{RESULTS}/logs/drawing_code.log",
+    message:
+        "hash the code that draws"
+    shell:
+        "echo {params.sha256} > {output:q} 2> {log:q}"
+
+for name in PLANS:
     rule:
         name:
             f"draw_{name}"
         localrule: True # on a cluster, too
         input:
-            experiment=f"{CHOICES.conf_dir}/experiment/{name}.yaml",
+            experiment=experiment_files([name]),
             records=records_of([name]),
-            counts=counts_of(COUNTS[name]),
-            claims=claim_files(name),
+            counts=counts_of([name]),
+            code=DRAWING_CODE,
         output:
-            [f"{RESULTS}/{file}" for file in FILES[name]],
+            [f"{RESULTS}/{file}" for file in DECLARATIONS[name].files],
         log:
             f"{RESULTS}/logs/draw_{name}.log",
         params:
-            draw=[*PYTHON, "harness.commands.draw", name, *SAME_CHOICES],
-            source=DRAWING_SHA256,
-            code=CODE_SHA256 if name in READS_CODE else "",
-            # Records that it has outdated are gone; what needs them has to be drawn again.
-            measured=[] if PLACE else sorted({source_of(trial.trial_id) for trial in plan}),
+            draw=[*DRAW, name, *SAME_CHOICES],
+            measured=sources_of_records([name]),
         message:
             f"draw {name}"
         shell:
@@ -40,19 +58,22 @@ rule collect:
     shell:
         "{params.collect:q} --out={output:q} &> {log:q}"
 
+# All tables, all figures and the report, by one process: planning and imports happen once.
 rule report:
     localrule: True
     input:
-        [f"{RESULTS}/{file}" for name in PLANS for file in FILES[name]],
+        experiments=experiment_files(PLANS),
+        records=records_of(PLANS),
+        counts=counts_of(PLANS),
+        code=DRAWING_CODE,
     output:
         f"{RESULTS}/report.html",
     log:
         f"{RESULTS}/logs/report.log",
     params:
-        report=[*PYTHON, "harness.commands.report", f"--results-dir={RESULTS}", "--"],
-        sheets=[f"{RESULTS}/artefacts/{name}.json" for name in PLANS],
-        source=DRAWING_SHA256,
+        draw=[*DRAW, *SAME_CHOICES],
+        measured=sources_of_records(PLANS),
     message:
-        "write {output}"
+        f"draw {len(PLANS)} experiments, write {{output}}"
     shell:
-        "{params.report:q} {output:q} {params.sheets:q} &> {log:q}"
+        "{params.draw:q} --report={output:q} &> {log:q}"

@@ -1,0 +1,70 @@
+"""Experiments with made-up records, and the command that draws them."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+from pathlib import Path
+
+import pandas as pd
+
+from harness.commands import draw
+from harness.planning.artefacts import Choices, PlannedTrial, plan_artefact, plan_counts
+from harness.planning.compose import Composer
+from plots.declaration import read_declaration
+from plots.experiment import Experiment, load_experiment
+from plots.tables.cells import Table
+from tests.support.made_up_counts import write_made_up_counts, write_real_counts
+from tests.support.made_up_records import Change, write_made_up_records
+
+FIGURE, TABLE = "cavs_fig8d", "cavs_table1_tree_lstm"
+KEYS = ("scale", "device", "data-root", "results-dir", "conf-dir")
+
+
+def write_measured(
+    name: str, choices: Choices, composer: Composer, change: Change | None = None
+) -> tuple[PlannedTrial, ...]:
+    """Plan an experiment and write made-up records and counts for it."""
+    trials = plan_artefact(name, choices, composer)
+    write_made_up_records(trials, choices, change)
+    is_graph = read_declaration(name, choices.conf_dir).draws_mini_batch
+    write_counts = write_real_counts if is_graph else write_made_up_counts
+    write_counts(plan_counts(name, choices), choices.results_dir)
+    return trials
+
+
+def load_made_up(
+    name: str, choices: Choices, composer: Composer, change: Change | None = None
+) -> Experiment:
+    """Return an experiment with made-up records and counts for all of its plan."""
+    trials = write_measured(name, choices, composer, change)
+    return load_experiment(name, choices, trials, plan_counts(name, choices))
+
+
+def build_tables(experiment: Experiment) -> list[Table]:
+    """Build the tables that an experiment declares."""
+    table = experiment.declaration.table
+    assert table is not None
+    module = importlib.import_module(f"plots.tables.{table['kind']}")
+    return list(module.build(experiment))
+
+
+def select_number(numbers: pd.DataFrame, **wanted: object) -> pd.Series:
+    """Return the one row of numbers with these values (`__` for a dot in a key)."""
+    rows = numbers
+    for key, value in wanted.items():
+        rows = rows[rows[key.replace("__", ".")] == value]
+    assert len(rows) == 1, f"{len(rows)} numbers have {wanted}"
+    return rows.iloc[0]
+
+
+def run_draw(name: str, choices: Choices) -> int:
+    """Run the command that draws an experiment; return its exit code."""
+    said = {key: getattr(choices, key.replace("-", "_")) for key in KEYS}
+    return draw.main([name, *(f"--{key}={value}" for key, value in said.items())])
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file by column."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))

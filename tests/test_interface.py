@@ -1,0 +1,190 @@
+"""The Python interface: loaded on first use; sweeps are measured as by `bench`; rows selected."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import harness
+import harness.terminal.measurement
+from harness.api import build_overrides
+from harness.errors import ConfigError, RecordError
+from harness.records.record import Record
+from harness.records.tidy import build_frame
+from harness.values.places import ROOT
+from tests.support.plain_records import plain_record
+
+TINY: dict[str, Any] = {
+    "model": "tree_fc",
+    "dataset": "complete_trees",
+    "dataset.options.n_leaves": 4,
+    "hidden_size": 8,
+    "timing": {"min_seconds": 0, "n_mini_batches": 1},
+}
+
+
+def test_importing_the_package_loads_nothing() -> None:
+    program = (
+        "import sys, harness; print(sorted(set(dir(harness)) & {'frame', 'measure', 'numbers'}),"
+        " [name for name in ('pandas', 'numpy', 'hydra', 'plots') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "['frame', 'measure', 'numbers'] []\n", done.stderr
+
+
+def test_every_name_is_there_and_no_other() -> None:
+    for name in harness._HOMES:
+        assert callable(getattr(harness, name))
+    with pytest.raises(AttributeError, match="no attribute 'frames'"):
+        _ = harness.frames
+
+
+@pytest.mark.slow
+def test_a_sweep_is_measured_once_and_its_frame_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def measure(**keys: Any) -> pd.DataFrame:
+        return harness.measure(TINY, results_dir=tmp_path, rounds=2, **keys)
+
+    rows = measure(system=["reference", "null"], batch_size=[1, 2])
+    assert set(zip(rows.system, rows.batch_size, rows["round"], strict=True)) == {
+        (system, size, round_)
+        for system in ("reference", "null")
+        for size in (1, 2)
+        for round_ in (0, 1)
+    }
+    assert "[8/8]" in capfd.readouterr().err
+    monkeypatch.setattr(harness.terminal.measurement, "run_worker", None)
+    part = measure(system="null", batch_size=np.int64(2), quiet=True)
+    assert capfd.readouterr() == ("", "")
+    assert list(part.throughput) == list(
+        harness.select(rows, system="null", batch_size=2).throughput
+    )
+
+
+@pytest.mark.slow
+def test_an_interrupted_sweep_keeps_its_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work: Callable[..., Record] = harness.terminal.measurement.run_worker
+    left = iter([True])
+
+    def measure_one(*given: Any, **named: Any) -> Record:
+        if not next(left, False):
+            raise KeyboardInterrupt
+        return work(*given, **named)
+
+    def measure() -> pd.DataFrame:
+        return harness.measure(TINY, system="null", batch_size=[1, 2], results_dir=tmp_path)
+
+    monkeypatch.setattr(harness.terminal.measurement, "run_worker", measure_one)
+    with pytest.raises(KeyboardInterrupt):
+        measure()
+    assert len(harness.frame(tmp_path)) == 1
+    left = iter([True])
+    assert len(measure()) == 2
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"batch_sise": 3}, r"batch_sise .*did you mean batch_size\?"),
+        ({"system": "vertx"}, r"system=vertx .*did you mean vertex\?"),
+        ({"batch_size": []}, r"batch_size=\[\] has no values"),
+        ({"batch_size": "8"}, "batch_size='8' is not allowed"),
+        ({"hidden_size": object()}, "hidden_size=.*expected a number"),
+        ({"rounds": 0}, "rounds"),
+    ],
+)
+def test_wrong_settings_are_one_line(keys: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        harness.measure(quiet=True, results_dir=tmp_path, **keys)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_trial_that_cannot_be_measured_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="bench-data fetch sst"):
+        harness.measure(
+            dataset="sst", data_root=tmp_path / "none", results_dir=tmp_path / "r", quiet=True
+        )
+
+
+def test_settings_are_written_as_on_a_command_line() -> None:
+    settings = {
+        "system": ["vertex", "null"],
+        "policy": None,
+        "system.options.fusion": True,
+        "timing": {"min_seconds": 0.5, "n_mini_batches": np.int64(2)},
+        "batch_size": range(1, 3),
+        "results_dir": Path("some where/it's"),
+    }
+    assert build_overrides(settings) == [
+        "-m",
+        "system=vertex,'null'",
+        "policy=null",
+        "system.options.fusion=true",
+        "timing.min_seconds=0.5",
+        "timing.n_mini_batches=2",
+        "batch_size=1,2",
+        "results_dir='some where/it\\'s'",
+    ]
+    assert build_overrides({"batch_size": [4]}) == ["batch_size=4"]
+
+
+@pytest.fixture
+def rows() -> pd.DataFrame:
+    """Two systems, one with two policies, at two sizes of trees."""
+    trials = [("vertex", None), ("vertex", "depth"), ("dynet", None)]
+    return build_frame(
+        plain_record(
+            round_,
+            {"instances_per_s": 100.0 * n * (k + 1)},
+            system=system,
+            policy=policy,
+            dataset_options={"n_leaves": n},
+        )
+        for k, (system, policy) in enumerate(trials)
+        for n in (4, 8)
+        for round_ in (0, 1)
+    )
+
+
+def test_rows_are_selected_by_value_list_gap_and_kind(rows: pd.DataFrame) -> None:
+    assert len(harness.select(rows, system="vertex", policy=None)) == 4
+    assert len(harness.select(rows, policy=[None, "depth"], dataset__options__n_leaves=4)) == 6
+    assert set(harness.select(rows, system_kind="framework").system) == {"dynet"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"systm": "vertex"}, r"unknown column 'systm', did you mean system\?"),
+        ({"system": "vertx"}, r"no row has system='vertx', did you mean vertex\?"),
+        ({"system_kind": "calibration"}, "no row has system_kind='calibration'"),
+        ({"mode": None}, "no row has mode=None; choose from train"),
+    ],
+)
+def test_a_selection_of_nothing_is_one_line(
+    rows: pd.DataFrame, wanted: dict[str, Any], message: str
+) -> None:
+    with pytest.raises((ConfigError, RecordError), match=message):
+        harness.select(rows, **wanted)
+
+
+def test_without_keys_points_and_workloads_differ_by_what_varies(rows: pd.DataFrame) -> None:
+    values = harness.numbers(rows)
+    keys = ["system", "dataset.options.n_leaves", "policy"]
+    assert list(values)[:3] == keys
+    assert len(values) == 6
+    fastest = harness.select_fastest(harness.select(rows, system="vertex"))
+    assert set(fastest.policy) == {"depth"}
+    baseline = harness.select(rows, system="dynet")
+    speedups = harness.numbers(harness.ratios(baseline, base=fastest), quantity="ratio")
+    assert list(speedups.value) == pytest.approx([2 / 3, 2 / 3])
