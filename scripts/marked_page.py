@@ -1,4 +1,4 @@
-"""A page of which one part is written from the code: what stands between two marks."""
+"""A page with parts that a script writes: the text between two marks."""
 
 from __future__ import annotations
 
@@ -12,29 +12,34 @@ END = "<!-- until here -->\n"
 
 @dataclass(frozen=True, slots=True)
 class MarkedPage:
-    """A page, and the script that writes its part."""
+    """One part of a page, with the script that writes it.
+
+    part: a name for one of several parts of the same script.
+    """
 
     path: Path
     script: str
+    part: str = ""
 
     @property
     def begin(self) -> str:
         """The mark before the part."""
-        return f"<!-- written by scripts/{self.script}.py -->\n"
+        name = f": {self.part}" if self.part else ""
+        return f"<!-- written by scripts/{self.script}.py{name} -->\n"
 
     @property
     def written(self) -> str:
-        """The part as it stands there."""
+        """The part as it is on the page."""
         return self._text().partition(self.begin)[2].partition(END)[0].strip()
 
-    def with_part(self, part: str) -> str:
-        """The whole page with another part."""
+    def replace(self, part: str) -> str:
+        """Return the whole page with another part."""
         before, _, rest = self._text().partition(self.begin)
-        return f"{before}{self.begin}\n{part}\n{END}{rest.partition(END)[2]}"
+        return f"{before}{self.begin}\n{part.strip()}\n\n{END}{rest.partition(END)[2]}"
 
     def write(self, part: str) -> None:
-        """Put a part in the place of the one that stands there."""
-        replace_whole(self.path, self.with_part(part))
+        """Replace the part on the page."""
+        replace_whole(self.path, self.replace(part))
 
     def _text(self) -> str:
         return self.path.read_text(encoding="utf-8")

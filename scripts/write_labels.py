@@ -1,6 +1,6 @@
 """Write into docs/systems.md what tables and figures call each system, from conf/system.
 
-python -m scripts.draw_labels
+python -m scripts.write_labels
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from harness.planning.yaml_files import read_mapping
 from harness.values.places import CONF_DIR, ROOT
 from scripts.marked_page import MarkedPage
 
-PAGE = MarkedPage(ROOT / "docs" / "systems.md", "draw_labels")
+PAGE = MarkedPage(ROOT / "docs" / "systems.md", "write_labels")
 
 
 def words() -> str:

@@ -4,7 +4,7 @@ A box is a folder of a layer (tests/support/layers.py), its words the first line
 `__init__.py`. An arrow is an import, left out where others lead the same way. Run it
 after a folder changed:
 
-    python -m scripts.draw_map
+    python -m scripts.write_map
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scripts.marked_page import MarkedPage
 from tests.support.layers import LAYERS, MODULES, PACKAGES, imported_at_run_time, reachable
 
 PICTURE = ROOT / "docs" / "map.svg"
-PAGE = MarkedPage(ROOT / "docs" / "map.md", "draw_map")
+PAGE = MarkedPage(ROOT / "docs" / "map.md", "write_map")
 ADDED = ("datasets", "harness/models", "harness/policies", "systems")  # one file a thing
 MOST_IN_A_ROW = 4
 BOX_WIDTH, BOX_HEIGHT, ROW_HEIGHT, GAP, LANE = 160, 56, 88, 14, 8

@@ -1,6 +1,6 @@
 """Write the table of switches in docs/presets.md from conf/system: no cell by hand.
 
-python -m scripts.draw_presets
+python -m scripts.write_presets
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from harness.planning.yaml_files import read_mapping
 from harness.values.places import CONF_DIR, ROOT
 from scripts.marked_page import MarkedPage
 
-PAGE = MarkedPage(ROOT / "docs" / "presets.md", "draw_presets")
+PAGE = MarkedPage(ROOT / "docs" / "presets.md", "write_presets")
 KINDS = ("strategy", "transformed")  # presets of the engine
 LEFT_OUT = ("backend", "loop")  # how it runs, not what it does
 FIRST = "vertex"
