@@ -20,7 +20,7 @@ PAPER = "paper: "  # heads columns and rows of published numbers
 COUNTED = (
     *("n_batches", "lower_bound", "n_copies", "n_nodes", "n_parameters", "n_tried", "copied_kb"),
 )
-MOST_COLUMNS = 8  # of a table that fits a page
+MOST_COLUMNS, MOST_LETTERS = 8, 130  # of a table that fits a page
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +44,35 @@ class Table:
     def parts(self) -> Iterator[tuple[str, pd.DataFrame]]:
         """Yield the table in parts that fit a page, each with its heading: a group of columns."""
         cells = self.cells
-        if self.is_text or cells.shape[1] <= MOST_COLUMNS:
+        groups = cells.columns.get_level_values(0).unique() if cells.columns.nlevels > 1 else [""]
+        if self.is_text or (fits_page(cells) and len(groups) > 1):
             yield "", cells
             return
-        groups = cells.columns.get_level_values(0).unique() if cells.columns.nlevels > 1 else [""]
         for group in groups:
             part = pd.DataFrame(cells[group]) if group else cells
-            part = part[(part != EN_DASH).any(axis=1)]
-            n_parts = math.ceil(part.shape[1] / MOST_COLUMNS)
-            width = math.ceil(part.shape[1] / n_parts)
-            for n in range(n_parts):
-                numbered = f"{group} ({n + 1} of {n_parts})" if n_parts > 1 else group
-                yield numbered.strip(), part.iloc[:, n * width : (n + 1) * width]
+            part = part[(part != EN_DASH).any(axis=1)] if len(groups) > 1 else part
+            runs = _split_columns(part)
+            for n, run in enumerate(runs, 1):
+                yield f"{group} ({n} of {len(runs)})".strip() if len(runs) > 1 else group, run
+
+
+def fits_page(cells: pd.DataFrame) -> bool:
+    """Return whether a table has few columns, and lines that are short enough to be read."""
+    heads = [": ".join(key) if isinstance(key, tuple) else str(key) for key in cells]
+    widths = [max(len(head), *cells.iloc[:, n].str.len()) for n, head in enumerate(heads)]
+    keys = cells.index.to_frame().astype(str)
+    widths += [int(keys[name].str.len().max()) for name in keys] if len(keys) else []
+    return cells.shape[1] <= MOST_COLUMNS and sum(widths) + 3 * len(widths) <= MOST_LETTERS
+
+
+def _split_columns(cells: pd.DataFrame) -> list[pd.DataFrame]:
+    """Split columns into as few runs of about equal length as fit a page."""
+    for n_runs in range(1, cells.shape[1] + 1):
+        width = math.ceil(cells.shape[1] / n_runs)
+        runs = [cells.iloc[:, n : n + width] for n in range(0, cells.shape[1], width)]
+        if all(map(fits_page, runs)):
+            return runs
+    return runs
 
 
 def format_significant(value: float) -> str:
