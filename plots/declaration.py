@@ -16,10 +16,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from harness.errors import ConfigError
 from harness.planning.conf_files import choices_of
 from harness.planning.grid import read_experiment
 from harness.planning.kinds import read_selection
+from harness.records.record import first_fault
 from harness.records.tidy import MEASURED, PER_INSTANCE_SUFFIX, QUANTITIES
 from harness.values.meant import meant
 from harness.values.places import ROOT
@@ -29,7 +32,6 @@ GROUP_TITLES = {"strategies": "strategies on one engine", SYSTEMS: "systems"}
 DECLARED = "declared"  # the kind of a table without a module of its own
 OVER = " over "
 BASE, BEST_BASELINE, CEILING, MEAN = "base", "best_baseline", "ceiling", "mean"
-ROLES = (BASE, BEST_BASELINE, CEILING)
 GRAPH_FACTS = {"n_nodes": "nodes", "n_parameters": "parameters", "lower_bound": "lower bound"}
 EXTRAS = (BEST_BASELINE, CEILING, *GRAPH_FACTS, MEAN)
 PER_INSTANCE = ("instance_s", "construction_s", "computation_s", "moving_s")
@@ -82,6 +84,8 @@ class TableDeclaration:
             check_quantity(self.file, value.partition(OVER)[0])
         for extra in self.extra:
             check_name(self.file, "extra", extra, EXTRAS)
+        if self.published is not None and "table" not in self.published:
+            raise ConfigError(f"{self.file}: published names no table; add table: NAME")
 
     def select_labels(self, group: str, base: str) -> dict[str, str]:
         """Return the label of each value that a comparison shows; base: name of its base."""
@@ -142,7 +146,10 @@ class Declaration:
         words = {key: value for key, value in self.table.items() if key != "kind"}
         for word in words:
             check_name(self.file, "word of a table", word, known)
-        return TableDeclaration(self.file, **words)
+        try:
+            return TypeAdapter(TableDeclaration).validate_python({"file": self.file, **words})
+        except ValidationError as error:
+            raise ConfigError(f"{self.file}: table.{first_fault(error)}") from error
 
 
 def read_declaration(name: str, conf_dir: Path) -> Declaration:
@@ -152,6 +159,10 @@ def read_declaration(name: str, conf_dir: Path) -> Declaration:
     table, figure = (_read_part(file, part, content.get(part)) for part in ("table", "figure"))
     if not table and not figure:
         raise ConfigError(f"{file} has no table and no figure; see plots/declaration.py")
+    for key, kind in (("notes", list), ("compare", dict)):
+        if not isinstance(content.get(key, kind()), kind):
+            expected = {list: "a list of texts", dict: "a mapping of lists"}[kind]
+            raise ConfigError(f"{file}: {key} must be {expected}, got {content[key]!r}")
     notes = tuple(content.get("notes", ()))
     for note in notes:
         if not isinstance(note, str):

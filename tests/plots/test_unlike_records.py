@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +80,29 @@ def test_a_wrong_declaration_is_refused_in_one_line(
     assert problem in str(caught.value)
     assert "broken.yaml" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("epoch", "many"),
+        ("published", "foo"),
+        ("published", {"model": "x"}),
+        ("settings", ["a"]),
+        ("values", ["throughput"]),
+        ("values", {"throughput": None}),
+        ("rows", [{"a": 1}]),
+        ("rows", "system"),
+        ("extra", None),
+    ],
+)
+def test_a_word_of_a_table_with_a_wrong_type_is_refused_in_one_line(
+    word: str, value: object, tmp_path: Path
+) -> None:
+    shutil.copytree(CONF_DIR, tmp_path / "conf")
+    path = tmp_path / "conf" / "experiment" / "headline_tree_lstm.yaml"
+    content = yaml.safe_load(path.read_text())
+    content["table"][word] = value
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match=rf"^experiment/headline_tree_lstm\.yaml: .*{word}.*$"):
+        read_declaration("headline_tree_lstm", tmp_path / "conf")
