@@ -179,7 +179,9 @@ def read_declaration(name: str, conf_dir: Path) -> Declaration:
     title, paper = content["title"], content["paper"]
     declaration = Declaration(name, title, paper, notes, compare, table, figure)
     if table.get("kind") == DECLARED:
-        declaration.table_declaration()
+        base = declaration.table_declaration().base.get("system", [])
+        for system in base if isinstance(base, list) else [base]:
+            check_name(file, "system in base", system, systems)
     return declaration
 
 

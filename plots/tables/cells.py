@@ -50,7 +50,8 @@ class Table:
             return
         for group in groups:
             part = pd.DataFrame(cells[group]) if group else cells
-            part = part[(part != EN_DASH).any(axis=1)] if len(groups) > 1 else part
+            is_filled = (part != EN_DASH).any(axis=1)
+            part = part[is_filled] if len(groups) > 1 and is_filled.any() else part
             runs = _split_columns(part)
             for n, run in enumerate(runs, 1):
                 yield f"{group} ({n} of {len(runs)})".strip() if len(runs) > 1 else group, run
@@ -59,7 +60,7 @@ class Table:
 def fits_page(cells: pd.DataFrame) -> bool:
     """Return whether a table has few columns, and lines that are short enough to be read."""
     heads = [": ".join(key) if isinstance(key, tuple) else str(key) for key in cells]
-    widths = [max(len(head), *cells.iloc[:, n].str.len()) for n, head in enumerate(heads)]
+    widths = [max(map(len, (head, *cells.iloc[:, n]))) for n, head in enumerate(heads)]
     keys = cells.index.to_frame().astype(str)
     widths += [int(keys[name].str.len().max()) for name in keys] if len(keys) else []
     return cells.shape[1] <= MOST_COLUMNS and sum(widths) + 3 * len(widths) <= MOST_LETTERS

@@ -94,6 +94,7 @@ def test_a_wrong_declaration_is_refused_in_one_line(
         ("rows", [{"a": 1}]),
         ("rows", "system"),
         ("extra", None),
+        ("base", {"system": "vertx"}),
     ],
 )
 def test_a_word_of_a_table_with_a_wrong_type_is_refused_in_one_line(

@@ -86,6 +86,15 @@ def test_a_narrow_table_stays_whole_and_a_wide_one_gets_a_part_for_each_group() 
     assert sum(cells.shape[1] for _, cells in one.parts()) == 14
 
 
+def test_a_wide_table_keeps_a_group_without_any_number() -> None:
+    table = make_table([(group, f"x {n}") for group in ("g", "h") for n in range(5)])
+    table.cells["g"] = EN_DASH
+    assert [(heading, cells.shape) for heading, cells in table.parts()] == [
+        ("g", (2, 5)),
+        ("h", (2, 5)),
+    ]
+
+
 def test_formats_escape_what_they_would_misread() -> None:
     table = make_table([("a_b", "x & y"), ("c|d", "z")], "out_of<memory>", title="50% & <it>")
     latex, html, markdown = to_latex(table), to_html(table), to_markdown(table)
