@@ -291,7 +291,7 @@ def merge_seeds(values: pd.DataFrame) -> pd.DataFrame:
     firsts = groups.head(1).drop(columns=SEED).reset_index(drop=True)
     merged = [_merge_points(group) for _, group in groups]
     return firsts.drop(columns=list(NUMBER_COLUMNS)).join(
-        pd.DataFrame(merged, columns=[*NUMBER_COLUMNS, "n_seeds"])
+        pd.DataFrame(merged, columns=[*NUMBER_COLUMNS, "n_seeds"]), validate="1:1"
     )
 
 

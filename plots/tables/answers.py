@@ -67,7 +67,8 @@ def compare_with_engine(experiment: Experiment, kind: str) -> pd.DataFrame:
     found = numbers(rows, KEYS, THROUGHPUT).drop(columns="quantity")
     speedups = numbers(ratios(rows, rows[rows.is_engine], WORKLOAD), KEYS, RATIO)
     speedups = speedups.set_index(KEYS)[SPEEDUP_COLUMNS].add_prefix("speedup_")
-    found = found.join(speedups.rename(columns={"speedup_value": "speedup"}), on=KEYS)
+    speedups = speedups.rename(columns={"speedup_value": "speedup"})
+    found = found.join(speedups, on=KEYS, validate="1:1")
     order = np.lexsort((-found.value, pd.factorize(found.workload)[0]))
     found = found.iloc[order].reset_index(drop=True)
     packages = {one.name: one.framework.rpartition("_")[2] for one in experiment.systems}

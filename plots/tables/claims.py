@@ -109,7 +109,8 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
     pairs = pd.DataFrame(comparisons(answer, settings), columns=["at", "of", "over"])
     members = pairs.rename_axis("place").reset_index().melt(["place", "at"], var_name="side")
     points = members.explode("value").dropna().astype({"value": int})
-    placed = points.merge(rows, left_on="value", right_on="point")
+    # A trial is in several points, and has several rounds.
+    placed = points.merge(rows, left_on="value", right_on="point", validate="m:m")
     best = select_fastest(placed, ["place", "side"])
     is_named = ~best.status.isin(["ok", SCREENED_OUT])
     best["status"] = best.status.mask(is_named, best[name] + " " + best.status)
@@ -119,8 +120,8 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
     if quantity in COUNTED:  # exact, whatever disturbs the machine
         found = found.assign(low=found.value, high=found.value, warnings="")
     facts = best[best.trial_id.notna()].reindex(columns=["device", "weak_build"]).replace("", None)
-    found = found.join(facts.groupby(best.place).first(), on="place")
-    found = found.join(pairs["at"].rename("settings"), on="place")
+    found = found.join(facts.groupby(best.place).first(), on="place", validate="1:1")
+    found = found.join(pairs["at"].rename("settings"), on="place", validate="1:1")
     return found.drop(columns=["place", "quantity"])
 
 

@@ -54,9 +54,13 @@ def evaluate(experiment: Experiment) -> pd.DataFrame:
     bounds = select_fastest(rows[is_bound], ["setting"])
     rows = pd.concat([rows[~is_bound], bounds.assign(trial=CEILING)])
     is_time, pairs = plan.base.isna(), plan[plan.base.notna()]
-    above, below = (pairs.merge(rows, left_on=side, right_on="trial") for side in ("trial", "base"))
+    # A trial is in several steps, and has several rounds: `numbers` refuses an ambiguous one.
+    above, below = (
+        pairs.merge(rows, left_on=side, right_on="trial", validate="m:m")
+        for side in ("trial", "base")
+    )
     speedups = numbers(ratios(above, below, KEYS), KEYS, RATIO)
-    times = numbers(plan[is_time].merge(rows, on="trial"), KEYS, TIME)
+    times = numbers(plan[is_time].merge(rows, on="trial", validate="m:m"), KEYS, TIME)
     found = pd.concat([times, speedups[speedups.status != NOT_PLANNED]], ignore_index=True)
     found = found.drop(columns="quantity").rename(columns={"shown": "quantity"})
     found.loc[found.quantity == SHARE, ["value", "low", "high"]] *= 100
