@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -32,6 +32,7 @@ from harness.terminal.experiment_words import opening
 from harness.terminal.measurement import in_turn, measure_each
 from harness.terminal.stopping import stoppable
 from harness.values.meant import meant
+from harness.values.nested import flatten
 from harness.values.places import CONF_DIR
 
 SYSTEM_KIND = "system_kind"
@@ -96,21 +97,13 @@ def build_overrides(settings: Mapping[str, Any]) -> list[str]:
         ConfigError: for an empty list, and for a value that no key of `bench` takes.
     """
     overrides, is_sweep = [], False
-    for key, value in _flatten(settings):
+    for key, value in flatten(settings):
         values = list(value) if _is_list(value) else [value]
         if not values:
             raise ConfigError(f"{key}=[] has no values; add one, or remove {key}")
         is_sweep = is_sweep or len(values) > 1
         overrides.append(f"{key}={','.join(_format_value(key, each) for each in values)}")
     return ["-m", *overrides] if is_sweep else overrides
-
-
-def _flatten(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", value
 
 
 def _is_list(value: object) -> bool:

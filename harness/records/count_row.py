@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from io import StringIO
 from pathlib import Path
@@ -18,6 +18,7 @@ from harness.machine.regular_files import read_regular
 from harness.records.record import LIMITED, TRIED_AGAIN
 from harness.records.whole_files import replace_whole, write_whole
 from harness.trials.spec import Limits
+from harness.values.nested import flatten
 
 Failure = Literal["oom", "timeout", "crash", "unsupported", "wrong_result", "bad_data"]
 
@@ -190,21 +191,13 @@ def are_count_rows(content: bytes) -> bool:
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line a row; what is nested has names with dots."""
-    flat = [dict(_flattened(row)) for row in rows]
+    flat = [dict(flatten(row)) for row in rows]
     columns = list(dict.fromkeys(name for row in flat for name in row))
     text = StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(flat)
     return text.getvalue()
-
-
-def _flattened(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flattened(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", value
 
 
 def parse_count(text: bytes) -> AnyCount:

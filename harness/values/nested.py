@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 
 def texts_in(value: object) -> Iterator[str]:
@@ -15,3 +16,12 @@ def texts_in(value: object) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from texts_in(inner)
+
+
+def flatten(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of a mapping of mappings, each with its keys joined by dots."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
