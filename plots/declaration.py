@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,18 +22,19 @@ from harness.errors import ConfigError
 from harness.planning.conf_files import choices_of
 from harness.planning.grid import read_experiment
 from harness.planning.kinds import read_selection
-from harness.records.record import first_fault
 from harness.records.tidy import MEASURED, PER_INSTANCE_SUFFIX, QUANTITIES
 from harness.values.meant import meant
 from harness.values.places import ROOT
 
 SYSTEMS = "systems"
 GROUP_TITLES = {"strategies": "strategies on one engine", SYSTEMS: "systems"}
+FILE = "file"  # a field of a declaration that is no key of it
 DECLARED = "declared"  # the kind of a table without a module of its own
 OVER = " over "
 BASE, BEST_BASELINE, CEILING, MEAN = "base", "best_baseline", "ceiling", "mean"
 GRAPH_FACTS = {"n_nodes": "nodes", "n_parameters": "parameters", "lower_bound": "lower bound"}
 EXTRAS = (BEST_BASELINE, CEILING, *GRAPH_FACTS, MEAN)
+Options = TypeVar("Options")
 PER_INSTANCE = ("instance_s", "construction_s", "computation_s", "moving_s")
 SUFFIXES = {"tables": (".csv", ".md", ".tex", ".html"), "figures": (".csv", ".png", ".pdf")}
 
@@ -49,6 +50,11 @@ def check_quantity(file: str, quantity: str) -> None:
     """Raise ConfigError for a quantity that no frame has."""
     known = (*QUANTITIES, *MEASURED)
     check_name(file, "quantity", quantity.removesuffix(PER_INSTANCE_SUFFIX), known)
+
+
+@dataclass(frozen=True, slots=True)
+class NoOptions:
+    """Keys of a kind of table or figure that takes none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +146,26 @@ class Declaration:
         """Whether it needs the dataset itself, to build the graph that was counted."""
         return self.figure.get("kind") in ("graph", "state_machine")
 
-    def table_declaration(self) -> TableDeclaration:
-        """Return the eight words of a declared table."""
-        known = [field.name for field in fields(TableDeclaration) if field.name != "file"]
-        words = {key: value for key, value in self.table.items() if key != "kind"}
-        for word in words:
-            check_name(self.file, "word of a table", word, known)
+    def read_options(self, part: str, kind: type[Options]) -> Options:
+        """Return the keys of "table" or "figure" as a dataclass of this type.
+
+        Raises:
+            ConfigError: for an unknown key, a missing one, and a value of a wrong type.
+        """
+        content = {"table": self.table, "figure": self.figure}[part]
+        known = sorted({field.name for field in fields(kind)} - {FILE})  # type: ignore[arg-type]
+        options = {key: value for key, value in content.items() if key not in ("kind", "also")}
+        for key in options:
+            check_name(self.file, f"word of a {part}", key, known)
         try:
-            return TypeAdapter(TableDeclaration).validate_python({"file": self.file, **words})
+            return TypeAdapter(kind).validate_python({FILE: self.file, **options})
         except ValidationError as error:
-            raise ConfigError(f"{self.file}: table.{first_fault(error)}") from error
+            fault = error.errors()[0]
+            place = ".".join([f"{self.file}: {part}", *map(str, fault["loc"])])
+            rule = fault["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+            got = "" if fault["type"] in ("missing", "value_error") else f", got {fault['input']!r}"
+            where = f"see plots/{part}s/{content['kind']}.py"
+            raise ConfigError(f"{place}: {rule}{got}; fix it ({where})") from error
 
 
 def read_declaration(name: str, conf_dir: Path) -> Declaration:
@@ -179,7 +195,7 @@ def read_declaration(name: str, conf_dir: Path) -> Declaration:
     title, paper = content["title"], content["paper"]
     declaration = Declaration(name, title, paper, notes, compare, table, figure)
     if table.get("kind") == DECLARED:
-        base = declaration.table_declaration().base.get("system", [])
+        base = declaration.read_options("table", TableDeclaration).base.get("system", [])
         for system in base if isinstance(base, list) else [base]:
             check_name(file, "system in base", system, systems)
     return declaration

@@ -17,7 +17,7 @@ figure:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -52,6 +52,24 @@ COLORS = {  # neighbors differ in lightness, so that grey prints are readable
 
 
 @dataclass(frozen=True, slots=True)
+class Options:
+    """Keys of the figure: `parts`, or `steps` with `settings`."""
+
+    unit: str
+    parts: Mapping[str, str] = field(default_factory=dict)
+    sections: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    published: Mapping[str, Any] = field(default_factory=dict)
+    steps: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if bool(self.parts) == bool(self.steps and self.settings):
+            raise ValueError("expected either parts, or steps and settings")
+        if self.published and "table" not in self.published:
+            raise ValueError("published names no table; add table: NAME")
+
+
+@dataclass(frozen=True, slots=True)
 class Bar:
     """Lengths by part, stacked, and the text behind them; ends: of its interval."""
 
@@ -66,14 +84,14 @@ Panel = tuple[str, Sequence[Bar]]  # with its title
 
 def draw(experiment: Experiment) -> list[Picture]:
     """Draw the figure of an experiment."""
-    words = experiment.declaration.figure or {}
-    if "steps" in words:
+    options = experiment.declaration.read_options("figure", Options)
+    if options.steps:
         found = evaluate_steps(experiment)
-        figure = draw_bars(arrange_steps(found), N_COLUMNS, words["unit"], sharex=True, sharey=True)
+        figure = draw_bars(arrange_steps(found), N_COLUMNS, options.unit, sharex=True, sharey=True)
         caption = build_caption(experiment, "each step adds to those above it", WARNED)
     else:
         found = evaluate_parts(experiment)
-        figure = draw_bars(*arrange_parts(experiment, found), words["unit"], sharex="row")
+        figure = draw_bars(*arrange_parts(experiment, found), options.unit, sharex="row")
         n_rounds = experiment.rows["round"].nunique()
         sums = f"parts: medians of up to {n_rounds} rounds; number: their sum; scales differ by row"
         caption = join_sentences(sums, WARNED, describe_conditions(experiment))
@@ -84,24 +102,24 @@ def draw(experiment: Experiment) -> list[Picture]:
 
 def evaluate_parts(experiment: Experiment) -> pd.DataFrame:
     """Compute every part of every trial, and read the totals of a paper."""
-    words = experiment.declaration.figure or {}
+    options = experiment.declaration.read_options("figure", Options)
     keys = ["model", "system", "batch_size", "hidden_size"]
-    for quantity in words["parts"]:
+    for quantity in options.parts:
         check_quantity(experiment.declaration.file, quantity)
-    found = [numbers(experiment.rows, keys, quantity) for quantity in words["parts"]]
-    if "published" in words:
-        found.append(read_published(words["published"]["table"]))
+    found = [numbers(experiment.rows, keys, quantity) for quantity in options.parts]
+    if options.published:
+        found.append(read_published(options.published["table"]))
     return pd.concat(found, ignore_index=True)
 
 
 def arrange_parts(experiment: Experiment, found: pd.DataFrame) -> tuple[list[Panel], int]:
     """Arrange numbers as panels in rows; also return the number of comparisons in each."""
-    words = experiment.declaration.figure or {}
-    sections = {name: title for title, names in words.get("sections", {}).items() for name in names}
+    options = experiment.declaration.read_options("figure", Options)
+    sections = {name: title for title, names in options.sections.items() for name in names}
     titles = found.system.map(sections) if sections else found.model.map(experiment.label)
-    columns = words.get("published", {}).get("columns", {})
+    columns = options.published.get("columns", {})
     titles = found.quantity.map(columns).astype(object).fillna(titles)
-    named = found.assign(title=titles, part=found.quantity.map(words["parts"]).fillna(TOTAL))
+    named = found.assign(title=titles, part=found.quantity.map(options.parts).fillna(TOTAL))
     groups = {group: names for group, names in experiment.compare.items() if len(names) > 1}
     panels: list[Panel] = []
     for title, shown in named.groupby("title", sort=False):
@@ -129,15 +147,15 @@ def build_bar(label: str, rows: pd.DataFrame) -> Bar:
 
 def evaluate_steps(experiment: Experiment) -> pd.DataFrame:
     """Compute the time after each step of the walk, and its ratio to the time before all steps."""
-    words = experiment.declaration.figure or {}
+    options = experiment.declaration.read_options("figure", Options)
     content = read_experiment(experiment.name, experiment.conf_dir)
     (walk,) = read_walks(experiment.name, content, experiment.conf_dir).values()
-    switches = [f"+ {words['steps'][step.option]}" for step in walk.steps]
+    switches = [f"+ {options.steps[step.option]}" for step in walk.steps]
     switches.insert(0, experiment.label(walk.start))
     trials, keys = list(walk.along()), {"system", *(step.key for step in walk.steps)}
-    options = [{key: trial[key] for key in keys & set(trial)} for trial in experiment.settings]
-    rows = select_settings(experiment.rows, words["settings"])
-    rows = rows.assign(step=rows.point.map(lambda point: trials.index(options[point])))
+    planned = [{key: trial[key] for key in keys & set(trial)} for trial in experiment.settings]
+    rows = select_settings(experiment.rows, options.settings)
+    rows = rows.assign(step=rows.point.map(lambda point: trials.index(planned[point])))
     rows["switch"] = rows.step.map(dict(enumerate(switches)))
     by = ["setting", "step", "switch"]
     relative = ratios(rows, rows[rows.step == 0], ["setting"], TIME)

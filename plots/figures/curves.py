@@ -2,27 +2,20 @@
 
 figure:
   kind: curves
-  x: batch_size                            # or axes, below
-  values: {instance_s: seconds per epoch}  # a label for each quantity
-  epoch: 8544                              # instances that times are multiplied by
-  caption: An epoch is 8,544 trees.        # a sentence below the figure
-  published: {table: dynet_fig3, model: tree_lstm}   # a panel of a paper's numbers
+  x: batch_size
+  values: {instance_s: seconds per epoch}
+  epoch: 8544
+  caption: An epoch is 8,544 trees.
+  published: {table: dynet_fig3, model: tree_lstm}
 
-  settings: {fusion: {system.options.fusion: true}}  # curves of changes in place of systems: how
-  base: {system.options.fusion: false}               # many times as fast as the base each one is
-
-  rows: model                              # panels for each value, or ticks if there is one x
-  best_over: batch_size                    # a point is the best over this key
-  merge: {dynet_depth: dynet}              # and over systems; labels: names of merged systems
-
-  systems: [vertex, dynet]                 # curves of all panels, and in place of x
-  axes: {batch_size: [{hidden_size: 64}]}  # a column for each key, at the first settings that
-                                           # have several x
+Options describes these keys and all others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -43,20 +36,59 @@ LABELS = {"dataset.options.n_leaves": "leaves per tree"}  # of keys that do not 
 CURVE, GROUP, AXIS = "curve", "group", "axis"  # columns of the CSV next to keys and numbers
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Keys of the figure.
+
+    values: a label for each quantity. x: the setting along the axis of all panels.
+    epoch: instances that times are multiplied by. caption: a sentence below the figure.
+    published: table, and perhaps model, of a paper's numbers, which get a panel (plots/published).
+    settings, base: curves of changes in place of systems: times as fast as the base.
+    rows: the setting with panels for each value; if there is one x, its values are the ticks.
+    best_over: a setting; a point is the best of all its values, and of the systems that `merge`
+        maps to one name. labels: printed names of those.
+    axes: in place of x: a column of panels for each setting, at the first of these selections that
+        has several x. systems: their curves.
+    """
+
+    values: Mapping[str, str]
+    x: str = ""
+    epoch: int = 1
+    caption: str = ""
+    published: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    base: Mapping[str, Any] = field(default_factory=dict)
+    rows: str = ""
+    best_over: str = ""
+    merge: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    systems: Sequence[str] = ()
+    axes: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if bool(self.x) == bool(self.axes):
+            raise ValueError("expected either x or axes")
+        if self.published and "table" not in self.published:
+            raise ValueError("published names no table; add table: NAME")
+
+    @property
+    def keys(self) -> list[str]:
+        """Settings that tell the points of a curve, and its panel."""
+        return [key for key in (self.rows, self.x) if key]
+
+
 def draw(experiment: Experiment) -> list[Picture]:
     """Draw the figure of an experiment."""
-    words = experiment.declaration.figure or {}
-    for value in words["values"]:
+    options = experiment.declaration.read_options("figure", Options)
+    for value in options.values:
         check_quantity(experiment.declaration.file, value)
-    evaluators = {"axes": evaluate_axes, "settings": evaluate_settings}
-    chosen = next((evaluators[word] for word in evaluators if word in words), evaluate_groups)
-    found = chosen(experiment)
-    x = words.get("x", "")
+    evaluate = evaluate_settings if options.settings else evaluate_groups
+    found, x = (evaluate_axes if options.axes else evaluate)(experiment), options.x
     unmeasured = find_unmeasured(found, x) if x else []
     shown = found[~found[x].isin(unmeasured) | (found.status == PUBLISHED)] if x else found
     figure = draw_panels(arrange(experiment, shown))
     page.add_title(figure, build_title(experiment))
-    sentences = [words["caption"]] if "caption" in words else []
+    sentences = [options.caption] if options.caption else []
     for sentence in describe_points(shown, x, unmeasured):
         if page.fits_caption(build_caption(experiment, *sentences, sentence)):
             sentences.append(sentence)
@@ -66,26 +98,26 @@ def draw(experiment: Experiment) -> list[Picture]:
 
 def evaluate_groups(experiment: Experiment) -> pd.DataFrame:
     """Compute a curve for each system of each comparison; of variants the fastest at each x."""
-    words = experiment.declaration.figure or {}
-    keys, best_over = [words[key] for key in ("rows", "x") if key in words], words.get("best_over")
+    options = experiment.declaration.read_options("figure", Options)
+    keys, best_over = options.keys, options.best_over
     parts = []
     for group, systems in experiment.compare.items():
         rows = experiment.rows[experiment.rows.system.isin(systems)]
         rows = rows if best_over else merge_variants(experiment, rows, keys)
-        curves = rows.get("family", rows.system).replace(words.get("merge", {}))
+        curves = rows.get("family", rows.system).replace(options.merge)
         rows = rows.assign(curve=curves, group=group)
         by = [GROUP, CURVE, "system", *keys, *([best_over] if best_over else [])]
-        parts += [numbers(rows, by, quantity) for quantity in words["values"] if len(rows)]
+        parts += [numbers(rows, by, quantity) for quantity in options.values if len(rows)]
     found = pd.concat(parts, ignore_index=True)
     is_time = found.quantity.isin(PER_INSTANCE)
-    found.loc[is_time, ["value", "low", "high"]] *= words.get("epoch", 1)
+    found.loc[is_time, ["value", "low", "high"]] *= options.epoch
     if best_over:
         order = found.value.fillna(-1).sort_values(ascending=False, kind="stable").index
         best = found.loc[order].drop_duplicates([GROUP, CURVE, *keys]).index
         found["is_best"] = found.index.isin(best)
-    if "published" in words:
-        printed = read_published(**words["published"])
-        printed = printed[printed.quantity.isin(list(words["values"]))]
+    if options.published:
+        printed = read_published(options.published["table"], options.published.get("model"))
+        printed = printed[printed.quantity.isin(list(options.values))]
         printed = printed.assign(group=PUBLISHED, curve=printed.system)
         found = pd.concat([found, printed], ignore_index=True)
     return found
@@ -93,11 +125,11 @@ def evaluate_groups(experiment: Experiment) -> pd.DataFrame:
 
 def evaluate_settings(experiment: Experiment) -> pd.DataFrame:
     """Compute how many times as fast as the base each setting is, in the same rounds."""
-    words = experiment.declaration.figure or {}
-    base, x, parts = select(experiment.rows, words["base"]), words["x"], []
-    for label, change in words["settings"].items():
-        changed = select(experiment.rows, {**words["base"], **change})
-        for quantity in words["values"] if len(changed) else ():
+    options = experiment.declaration.read_options("figure", Options)
+    base, x, parts = select(experiment.rows, options.base), options.x, []
+    for label, change in options.settings.items():
+        changed = select(experiment.rows, {**options.base, **change})
+        for quantity in options.values if len(changed) else ():
             at = base[base[x].isin(changed[x])]
             found = numbers(ratios(at, changed, [x], quantity), [x], RATIO)
             parts.append(found.assign(quantity=f"{quantity} over setting", curve=label, group=""))
@@ -106,17 +138,17 @@ def evaluate_settings(experiment: Experiment) -> pd.DataFrame:
 
 def evaluate_axes(experiment: Experiment) -> pd.DataFrame:
     """Compute all quantities along each axis, and the exponents with which they grow."""
-    words = experiment.declaration.figure or {}
-    rows = experiment.rows[experiment.rows.system.isin(words["systems"])]
+    options = experiment.declaration.read_options("figure", Options)
+    rows = experiment.rows[experiment.rows.system.isin(options.systems)]
     parts = []
-    for axis, choices in words["axes"].items():
+    for axis, choices in options.axes.items():
         selected = [select(rows, settings) for settings in choices]
         usable = [
             part for part in selected if axis in part and len(part[axis].dropna().unique()) > 1
         ]
         along = usable[0][usable[0][axis].notna()] if usable else rows[:0]
-        keys = [key for key in ("model", *words["axes"]) if key in along]
-        for quantity in words["values"]:
+        keys = [key for key in ("model", *options.axes) if key in along]
+        for quantity in options.values:
             found = numbers(along, [*keys, "system"], quantity)
             found = found.assign(axis=axis, curve=found.system, group="")
             parts += [found, *fit_exponents(found, axis)]
@@ -150,14 +182,14 @@ def find_unmeasured(found: pd.DataFrame, x: str) -> list[float]:
 
 def arrange(experiment: Experiment, shown: pd.DataFrame) -> list[list[Panel]]:
     """Arrange panels in columns: one for each axis, quantity or comparison."""
-    words = experiment.declaration.figure or {}
-    labels, keys = words.get("labels", {}), [GROUP, *([words["rows"]] if "rows" in words else [])]
-    axes, is_joined = list(words.get("axes", ())) or [words["x"]], True
-    if "rows" in words and len(shown[words["x"]].unique()) == 1:
+    options = experiment.declaration.read_options("figure", Options)
+    labels, keys = options.labels, [GROUP, *([options.rows] if options.rows else [])]
+    axes, is_joined = list(options.axes) or [options.x], True
+    if options.rows and len(shown[options.x].unique()) == 1:
         axes, is_joined = [keys.pop()], False
     best = shown[shown.is_best] if "is_best" in shown else shown
     columns: dict[str, list[Panel]] = {}
-    for quantity, y_label in words["values"].items():
+    for quantity, y_label in options.values.items():
         for axis in axes:
             part = best[best.quantity.isin((quantity, f"{quantity} over setting"))]
             part = part[part[AXIS] == axis] if AXIS in part else part
@@ -175,10 +207,10 @@ def arrange(experiment: Experiment, shown: pd.DataFrame) -> list[list[Panel]]:
                     ),
                     looks=page.find_looks(shown[CURVE][shown[GROUP] == group], experiment.systems),
                     scale=(quantity, *row, group == PUBLISHED),
-                    marked=(1.0,) if "settings" in words else (),
+                    marked=(1.0,) if options.settings else (),
                     is_joined=is_joined,
                 )
-                column = axis if len(axes) > 1 else quantity if len(words["values"]) > 1 else group
+                column = axis if len(axes) > 1 else quantity if len(options.values) > 1 else group
                 if column == PUBLISHED or not is_joined:  # below the first
                     column = next(iter(columns), column)
                 columns.setdefault(column, []).append(panel)

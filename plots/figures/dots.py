@@ -10,6 +10,10 @@ figure:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
 import pandas as pd
 from matplotlib.lines import Line2D
 
@@ -26,13 +30,32 @@ KEYS = ["model", "dataset", "split", "batch_size", "policy"]
 COUNT, BOUND, OVER_BOUND = "n_batches", "lower_bound", "over_bound"
 
 
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Policies of one idea."""
+
+    name: str
+    look: str
+    policies: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Keys of the figure."""
+
+    graph: Literal["plain", "released"]
+    batch_size: int
+    families: Sequence[Family]
+
+
 def draw(experiment: Experiment) -> list[Picture]:
     """Draw the figure of an experiment."""
-    words, found = experiment.declaration.figure or {}, evaluate_counts(experiment)
+    options = experiment.declaration.read_options("figure", Options)
+    found = evaluate_counts(experiment)
     merged = merge_seeds(found)
     models = dict.fromkeys(m for sweep in experiment.sweeps for m in sweep.values("model"))
     panels = [build_panel(experiment, model, merged[merged.model == model]) for model in models]
-    looks = page.find_looks((family["look"] for family in words["families"]), experiment.systems)
+    looks = page.find_looks((family.look for family in options.families), experiment.systems)
     unit = "batches over the lower bound"
     figure, placed = place_bars(panels, N_COLUMNS, unit, sharex=True, sharey=True)
     for axes, place, bar in placed:
@@ -40,13 +63,13 @@ def draw(experiment: Experiment) -> list[Picture]:
         for look, value in bar.lengths.items():
             axes.hlines(place, 1, value, color=looks[look].color, linewidth=0.8, alpha=0.5)
             axes.plot(value, place, zorder=3, **looks[look].mark)
-    marks = {one["name"]: Line2D([], [], **looks[one["look"]].mark) for one in words["families"]}
+    marks = {one.name: Line2D([], [], **looks[one.look].mark) for one in options.families}
     add_key(figure, marks)
     page.add_title(figure, build_title(experiment))
     caption = join_sentences(
         "numbers: batches of one mini-batch; dots: over the lower bound, which is in parentheses",
         "learned policies: median of all seeds, line: smallest to largest",
-        f"batch size {words['batch_size']}, training split",
+        f"batch size {options.batch_size}, training split",
         describe_processor(experiment.counts),
     )
     page.add_caption(figure, caption)
@@ -55,9 +78,9 @@ def draw(experiment: Experiment) -> list[Picture]:
 
 def evaluate_counts(experiment: Experiment) -> pd.DataFrame:
     """Select the counts of one graph and batch size, for each seed of a learned policy."""
-    words, rows = experiment.declaration.figure or {}, experiment.counts
-    is_shown = (rows.graph == words["graph"]) & (rows.mini_batch == 0)
-    is_shown &= rows.batch_size == words["batch_size"]
+    options, rows = experiment.declaration.read_options("figure", Options), experiment.counts
+    is_shown = (rows.graph == options.graph) & (rows.mini_batch == 0)
+    is_shown &= rows.batch_size == options.batch_size
     parts = [numbers(rows[is_shown], [*KEYS, SEED], name) for name in (COUNT, BOUND, OVER_BOUND)]
     return pd.concat(parts, ignore_index=True)
 
@@ -66,15 +89,15 @@ def build_panel(experiment: Experiment, model: str, found: pd.DataFrame) -> Pane
     """Build a panel: a line for each policy, its number of batches behind its dot."""
     by_policy = {key: rows.iloc[0] for key, rows in found.groupby(["policy", "quantity"])}
     bars = []
-    for family in (experiment.declaration.figure or {})["families"]:
-        for policy in family["policies"]:
+    for family in experiment.declaration.read_options("figure", Options).families:
+        for policy in family.policies:
             label, row = policy.replace("_", " "), by_policy.get((policy, OVER_BOUND))
             if row is None or row.status != "ok":
                 bars.append(Bar(label, {}, NOT_MEASURED if row is None else row.status, (1, 1)))
                 continue
             ends = (row.low, row.high) if row.high > row.low else None
             text = format_plain(by_policy[policy, COUNT].value)
-            bars.append(Bar(label, {family["look"]: row.value}, text, ends))
+            bars.append(Bar(label, {family.look: row.value}, text, ends))
     bound = found[found.quantity == BOUND].value.max()
     shown = "" if pd.isna(bound) else f" ({format_plain(bound)})"
     return experiment.label(model) + shown, bars

@@ -8,6 +8,8 @@ figure:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -23,9 +25,17 @@ from plots.write import Picture
 ROW_IN, REST_IN, SPEEDUP_PT, NAME_PT = 0.265, 0.8, 8, 112  # the last two: from the axes' end
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Keys of the figure."""
+
+    band: float
+
+
 def draw(experiment: Experiment) -> list[Picture]:
     """Draw the figure of an experiment."""
-    band, found = (experiment.declaration.figure or {})["band"], evaluate_answers(experiment)
+    band = experiment.declaration.read_options("figure", Options).band
+    found = evaluate_answers(experiment)
     figure = draw_forest(found, band)
     page.add_title(figure, build_title(experiment))
     page.add_caption(figure, describe_forest(found, band, describe_conditions(experiment)))

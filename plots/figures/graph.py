@@ -27,6 +27,7 @@ from harness.records.tidy import PLAIN
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
 from plots.captions import build_title
+from plots.declaration import NoOptions
 from plots.experiment import Experiment
 from plots.figures.page import (
     INK,
@@ -100,6 +101,7 @@ def build_counted_graph(experiment: Experiment) -> CountedGraph | None:
     Raises:
         RecordError: if a count differs from what its policy decides now.
     """
+    experiment.declaration.read_options("figure", NoOptions)
     good, _ = split_counts(experiment)
     if not len(good):
         return None

@@ -14,6 +14,10 @@ Source: Williams, Waterman and Patterson, "Roofline", CACM 2009.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -33,6 +37,15 @@ ROOFS = "lines: what the machine gives at most, to matmuls and to copies; the CS
 AXES_IN, LEFT_IN = 3.3, 0.45
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Keys of the figure."""
+
+    trials: Mapping[str, Mapping[str, Any]]
+    bounds: Sequence[str]
+    bandwidths: Mapping[str, Mapping[str, Any]]
+
+
 def draw(experiment: Experiment) -> list[Picture]:
     """Draw the figure of an experiment."""
     found = evaluate_roofline(experiment)
@@ -44,14 +57,17 @@ def draw(experiment: Experiment) -> list[Picture]:
 
 def evaluate_roofline(experiment: Experiment) -> pd.DataFrame:
     """Compute the roofs, and three quantities of each trial that is planned."""
-    words, rows = experiment.declaration.figure or {}, experiment.rows
+    options, rows = experiment.declaration.read_options("figure", Options), experiment.rows
     parts = []
-    for what, names, key in ((ROOF, [BYTES], "bandwidths"), (TRIAL, MARK, "trials")):
-        for label, wanted in words[key].items():
+    for what, names, wanted_by_label in (
+        (ROOF, [BYTES], options.bandwidths),
+        (TRIAL, MARK, options.trials),
+    ):
+        for label, wanted in wanted_by_label.items():
             chosen = select(rows, wanted).assign(what=what, of=label)
             first = chosen[chosen.point == chosen.point.min()]
             parts += [numbers(first, ["what", "of"], name) for name in names if len(first)]
-    bounds = numbers(rows[rows.system.isin(words["bounds"])], ["point"], FLOPS)
+    bounds = numbers(rows[rows.system.isin(options.bounds)], ["point"], FLOPS)
     fastest = bounds.sort_values("value", ascending=False, kind="stable").head(1)
     parts.append(fastest.drop(columns="point").assign(what=ROOF, of=BOUND))
     return pd.concat(parts, ignore_index=True)
@@ -59,7 +75,7 @@ def evaluate_roofline(experiment: Experiment) -> pd.DataFrame:
 
 def draw_roofline(experiment: Experiment, found: pd.DataFrame) -> Figure:
     """Draw roofs as lines and trials as marks with their intervals, all with their names."""
-    trials = (experiment.declaration.figure or {})["trials"]
+    trials = experiment.declaration.read_options("figure", Options).trials
     looks = page.find_looks((trial["system"] for trial in trials.values()), experiment.systems)
     looks = {label: looks[trial["system"]] for label, trial in trials.items()}
     shown = found[found["what"] == TRIAL]

@@ -13,7 +13,7 @@ from harness.errors import ConfigError
 from harness.planning.grid import EXPERIMENT
 from harness.records.numbers import NOT_PLANNED, RATIO, numbers, ratios
 from plots.captions import build_notes, build_title
-from plots.declaration import SYSTEMS, read_declaration
+from plots.declaration import SYSTEMS, NoOptions, read_declaration
 from plots.experiment import Experiment
 from plots.tables.cells import DAGGER, EN_DASH, Table, format_ratio, format_significant
 from plots.tables.declared import select_settings
@@ -28,6 +28,7 @@ FRAMEWORKS = {"dynet": "DyNet", "jax": "JAX", "tensorflow": "TensorFlow", "torch
 
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per workload; its CSV ranks all baselines of each."""
+    experiment.declaration.read_options("table", NoOptions)
     found = evaluate_answers(experiment)
     every = pd.concat([found, list_unplanned(experiment)], ignore_index=True)
     every["label"] = every.system.map(experiment.label)

@@ -9,6 +9,9 @@ best fixed choice in each round, then over rounds; below 0, auto is faster.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 from pydantic import TypeAdapter
@@ -26,6 +29,13 @@ GRANULARITY = "system.options.granularity"
 PLURALS = {"vertex": "vertices", "operator": "operators"}
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Keys of the table."""
+
+    settings: Mapping[str, Mapping[str, Any]]
+
+
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per setting."""
     found, stem = evaluate(experiment), experiment.declaration.stems[0]
@@ -40,7 +50,8 @@ def evaluate(experiment: Experiment) -> pd.DataFrame:
         A row per number: setting, policy, granularity, is_best (of fixed choices), chosen (by
         auto), choose_s (median seconds of auto's search) and columns of `numbers`.
     """
-    rows = select_settings(experiment.rows, (experiment.declaration.table or {})["settings"])
+    options = experiment.declaration.read_options("table", Options)
+    rows = select_settings(experiment.rows, options.settings)
     rows = rows.assign(granularity=rows[GRANULARITY].mask(rows.policy == AUTO, ""))
     fixed, auto = rows[rows.policy != AUTO], rows[rows.policy == AUTO]
     best = select_fastest(fixed, ["setting"])

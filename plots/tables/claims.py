@@ -19,7 +19,7 @@ from harness.records.numbers import RATIO, SCREENED_OUT, numbers, ratios, select
 from harness.records.stats import ends_of
 from harness.records.tidy import RELEASED
 from plots.captions import build_notes, build_title
-from plots.declaration import check_quantity
+from plots.declaration import NoOptions, check_quantity
 from plots.experiment import Experiment
 from plots.tables.cells import COUNTED, DAGGER, EN_DASH, Table, format_plain, format_significant
 
@@ -33,6 +33,7 @@ QUANTIFIERS = {ALL: "all points", ANY: "any point", MEDIAN: "the median"}
 
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per claim, the oldest paper first."""
+    experiment.declaration.read_options("table", NoOptions)
     judged = [judge(claim, experiment) for claim in experiment.claims]
     rows = [row for first, points in judged for row in (first, *points.to_dict("records"))]
     found = pd.DataFrame(rows).drop(columns=["settings", "weak_build"])

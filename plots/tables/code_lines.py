@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -53,10 +54,19 @@ class CodeOf:
     without: Sequence[str] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Keys of the table."""
+
+    models: Sequence[str]
+    code: Mapping[str, CodeOf]
+    published: str
+
+
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per system; own lines, all lines and their ratio per model."""
-    options = experiment.declaration.table or {}
-    published = read_published(options["published"])
+    options = experiment.declaration.read_options("table", Options)
+    published = read_published(options.published)
     found = pd.concat([count_lines(experiment), published], ignore_index=True)
     texts = found.assign(
         row=found.system.map(experiment.label),
@@ -76,18 +86,22 @@ def _format(number: pd.Series) -> str:
 
 def count_lines(experiment: Experiment) -> pd.DataFrame:
     """Count lines for each system and model; a row per number, with `modules` and `status`."""
-    options = experiment.declaration.table or {}
+    options = experiment.declaration.read_options("table", Options)
     rows = []
-    for name, location in options["code"].items():
-        system, code = find_system(experiment, name, "table.code"), CodeOf(**location)
-        for model in options["models"]:
+    for name, code in options.code.items():
+        system = find_system(experiment, name, "table.code")
+        for model in options.models:
             # Two systems may have their models in one package.
             lines = count_model(code, model) if system.runs(model) else Counter[str]()
-            row = {"system": name, "model": model, "status": "ok" if lines else NOT_WRITTEN}
+            row: dict[str, Any] = {
+                "system": name,
+                "model": model,
+                "status": "ok" if lines else NOT_WRITTEN,
+            }
             row |= {"modules": " ".join(sorted(lines)), "own": lines[f"{code.package}.{model}"]}
             rows.append({**row, "all": lines.total()})
     found = pd.DataFrame(rows).replace({"own": 0, "all": 0}, np.nan)
-    base = found[found.system == next(iter(options["code"]))].set_index("model")["all"]
+    base = found[found.system == next(iter(options.code))].set_index("model")["all"]
     found[RATIO] = found["all"] / found.model.map(base)
     return found.melt(["system", "model", "status", "modules"], var_name="quantity")
 

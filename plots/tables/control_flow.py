@@ -12,7 +12,8 @@ parts that models share. The properties are those of ACRoBat, Table 2 (Fegade et
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -39,9 +40,24 @@ HEADERS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A model, and what the paper says of its family."""
+
+    model: str
+    paper: str
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Keys of the table."""
+
+    code: Sequence[Program]
+
+
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per model, yes or no per property, and the paper's letters."""
-    rows = pd.DataFrame((experiment.declaration.table or {})["code"])
+    rows = pd.DataFrame(experiment.declaration.read_options("table", Options).code)
     properties = [read_control_flow(experiment.conf_dir, model) for model in rows.model]
     found = pd.concat([rows.model, pd.DataFrame(properties), rows.paper], axis=1)
     cells = found.drop(columns="model").replace({True: "yes", False: "no"})

@@ -40,7 +40,7 @@ SPEEDS = ("throughput", "instance_s")  # all that is shown of the fastest baseli
 
 def build(experiment: Experiment) -> list[Table]:
     """Build a table for each comparison; one of all rows if the experiment compares nothing."""
-    declaration = experiment.declaration.table_declaration()
+    declaration = experiment.declaration.read_options("table", TableDeclaration)
     check_names(experiment, declaration)
     settings, counts = declaration.settings, experiment.counts
     rows = select_settings(experiment.rows, settings)

@@ -9,6 +9,7 @@ that cannot separate it shows all of its computation, as an upper bound.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -23,13 +24,22 @@ PARTS = {MOVING: "memory", ARITHMETIC: "computation"}
 KEYS = ["batch_size", "mode", "system"]
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Keys of the table."""
+
+    systems: Mapping[str, str]
+    epoch: int
+    published: str
+
+
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per batch size; per part and mode a column for each system."""
-    words = experiment.declaration.table or {}
-    found = evaluate(experiment, words["systems"], words["epoch"])
-    published = read_published(words["published"])
+    options = experiment.declaration.read_options("table", Options)
+    found = evaluate(experiment, options.systems, options.epoch)
+    published = read_published(options.published)
     every = pd.concat([found, published], ignore_index=True)
-    cells = arrange(every, words["systems"])
+    cells = arrange(every, options.systems)
     notes = (*build_notes(experiment), f"{PAPER.capitalize()}{published.source.iloc[0]}.")
     return [Table(experiment.declaration.stems[0], build_title(experiment), every, cells, notes)]
 

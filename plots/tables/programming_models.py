@@ -11,6 +11,8 @@ is measured.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -35,6 +37,24 @@ HEADERS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to program, in the words of the paper."""
+
+    way: str
+    expresses: str
+    systems: Sequence[str]
+    batches: str
+    optimizes: str
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Keys of the table."""
+
+    ways: Sequence[Way]
+
+
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per system, with words, what runs here, and the measured share."""
     found = evaluate(experiment)
@@ -48,7 +68,7 @@ def build(experiment: Experiment) -> list[Table]:
 
 def evaluate(experiment: Experiment) -> pd.DataFrame:
     """Compute a row per system: the words of its way, what runs here, and the measured share."""
-    ways = pd.DataFrame((experiment.declaration.table or {})["ways"])
+    ways = pd.DataFrame(experiment.declaration.read_options("table", Options).ways)
     found = ways.explode("systems", ignore_index=True).rename(columns={"systems": "system"})
     systems = [find_system(experiment, name, "table.ways") for name in found.system]
     kinds = [list_kinds(system, experiment.conf_dir) for system in systems]

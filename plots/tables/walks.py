@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -25,6 +26,13 @@ TIME, SHARE, CEILING = "mini_batch_ms", "of_ceiling_percent", "ceiling"
 LABELS = {TIME: "ms per mini-batch", CEILING: "ms per mini-batch", SHARE: "% of matmul bound"}
 VALUES = {True: "on", False: "off"}
 KEYS = ["setting", "walk", "step", "switch", "shown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Keys of the table."""
+
+    settings: Mapping[str, Mapping[str, Any]]
 
 
 def build(experiment: Experiment) -> list[Table]:
@@ -47,7 +55,8 @@ def evaluate(experiment: Experiment) -> pd.DataFrame:
     entries = [entry for walk in planned for entry in _plan_walk(walk, experiment)]
     bound = {"walk": "", "switch": EXTRA_LABELS[CEILING], "shown": CEILING, "trial": CEILING}
     plan = pd.DataFrame([*entries, bound]).convert_dtypes()
-    rows = select_settings(experiment.rows, (experiment.declaration.table or {})["settings"])
+    options = experiment.declaration.read_options("table", Options)
+    rows = select_settings(experiment.rows, options.settings)
     trials = [_key_of(settings) for settings in experiment.settings]
     rows = rows.assign(trial=[trials[point] for point in rows.point])
     is_bound = rows.system.map(experiment.kinds) == EXTRA_KINDS[CEILING]
