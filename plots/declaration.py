@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from harness.errors import ConfigError
 from harness.planning.conf_files import choices_of
@@ -52,9 +52,24 @@ def check_quantity(file: str, quantity: str) -> None:
     check_name(file, "quantity", quantity.removesuffix(PER_INSTANCE_SUFFIX), known)
 
 
+class Keys:
+    """Base of a dataclass within the options of a table or figure: it takes no unknown key."""
+
+    __slots__ = ()
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable(Keys):
+    """Numbers of a paper: a table of plots/published, and the model that its part is about."""
+
+    table: str
+    model: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class NoOptions:
-    """Keys of a kind of table or figure that takes none."""
+    """Options of a kind of table or figure that takes none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +168,13 @@ class Declaration:
             ConfigError: for an unknown key, a missing one, and a value of a wrong type.
         """
         content = {"table": self.table, "figure": self.figure}[part]
-        known = sorted({field.name for field in fields(kind)} - {FILE})  # type: ignore[arg-type]
+        names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
         options = {key: value for key, value in content.items() if key not in ("kind", "also")}
         for key in options:
-            check_name(self.file, f"word of a {part}", key, known)
+            check_name(self.file, f"word of a {part}", key, sorted(names - {FILE}))
+        options |= {FILE: self.file} if FILE in names else {}
         try:
-            return TypeAdapter(kind).validate_python({FILE: self.file, **options})
+            return TypeAdapter(kind).validate_python(options)
         except ValidationError as error:
             fault = error.errors()[0]
             place = ".".join([f"{self.file}: {part}", *map(str, fault["loc"])])

@@ -28,7 +28,7 @@ from harness.planning.grid import read_experiment
 from harness.planning.walks import read_walks
 from harness.records.numbers import NOT_SEPARABLE, RATIO, numbers, ratios
 from plots.captions import build_caption, build_title, describe_conditions, join_sentences
-from plots.declaration import GROUP_TITLES, check_quantity
+from plots.declaration import GROUP_TITLES, Keys, check_quantity
 from plots.experiment import Experiment
 from plots.figures import page
 from plots.published import read_published
@@ -52,21 +52,27 @@ COLORS = {  # neighbors differ in lightness, so that grey prints are readable
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedTotals(Keys):
+    """Totals of a paper: a table of plots/published, and the title of each quantity's panel."""
+
+    table: str
+    columns: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """Keys of the figure: `parts`, or `steps` with `settings`."""
 
     unit: str
     parts: Mapping[str, str] = field(default_factory=dict)
     sections: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    published: Mapping[str, Any] = field(default_factory=dict)
+    published: PublishedTotals | None = None
     steps: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if bool(self.parts) == bool(self.steps and self.settings):
             raise ValueError("expected either parts, or steps and settings")
-        if self.published and "table" not in self.published:
-            raise ValueError("published names no table; add table: NAME")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,7 @@ def evaluate_parts(experiment: Experiment) -> pd.DataFrame:
         check_quantity(experiment.declaration.file, quantity)
     found = [numbers(experiment.rows, keys, quantity) for quantity in options.parts]
     if options.published:
-        found.append(read_published(options.published["table"]))
+        found.append(read_published(options.published.table))
     return pd.concat(found, ignore_index=True)
 
 
@@ -117,7 +123,7 @@ def arrange_parts(experiment: Experiment, found: pd.DataFrame) -> tuple[list[Pan
     options = experiment.declaration.read_options("figure", Options)
     sections = {name: title for title, names in options.sections.items() for name in names}
     titles = found.system.map(sections) if sections else found.model.map(experiment.label)
-    columns = options.published.get("columns", {})
+    columns = options.published.columns if options.published else {}
     titles = found.quantity.map(columns).astype(object).fillna(titles)
     named = found.assign(title=titles, part=found.quantity.map(options.parts).fillna(TOTAL))
     groups = {group: names for group, names in experiment.compare.items() if len(names) > 1}

@@ -22,7 +22,7 @@ import pandas as pd
 
 from harness.records.numbers import NOT_MEASURED, RATIO, numbers, ratios
 from plots.captions import build_caption, build_title
-from plots.declaration import GROUP_TITLES, PER_INSTANCE, check_quantity
+from plots.declaration import GROUP_TITLES, PER_INSTANCE, PublishedTable, check_quantity
 from plots.experiment import Experiment
 from plots.figures import page
 from plots.figures.curve_panels import Panel, draw_panels
@@ -55,7 +55,7 @@ class Options:
     x: str = ""
     epoch: int = 1
     caption: str = ""
-    published: Mapping[str, str] = field(default_factory=dict)
+    published: PublishedTable | None = None
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     base: Mapping[str, Any] = field(default_factory=dict)
     rows: str = ""
@@ -68,8 +68,6 @@ class Options:
     def __post_init__(self) -> None:
         if bool(self.x) == bool(self.axes):
             raise ValueError("expected either x or axes")
-        if self.published and "table" not in self.published:
-            raise ValueError("published names no table; add table: NAME")
 
     @property
     def keys(self) -> list[str]:
@@ -116,7 +114,7 @@ def evaluate_groups(experiment: Experiment) -> pd.DataFrame:
         best = found.loc[order].drop_duplicates([GROUP, CURVE, *keys]).index
         found["is_best"] = found.index.isin(best)
     if options.published:
-        printed = read_published(options.published["table"], options.published.get("model"))
+        printed = read_published(options.published.table, options.published.model)
         printed = printed[printed.quantity.isin(list(options.values))]
         printed = printed.assign(group=PUBLISHED, curve=printed.system)
         found = pd.concat([found, printed], ignore_index=True)

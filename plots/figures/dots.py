@@ -20,6 +20,7 @@ from matplotlib.lines import Line2D
 from harness.records.numbers import NOT_MEASURED, merge_seeds, numbers
 from harness.records.tidy import SEED
 from plots.captions import build_title, describe_processor, join_sentences
+from plots.declaration import Keys
 from plots.experiment import Experiment
 from plots.figures import page
 from plots.figures.bars import N_COLUMNS, Bar, Panel, add_key, place_bars
@@ -31,7 +32,7 @@ COUNT, BOUND, OVER_BOUND = "n_batches", "lower_bound", "over_bound"
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class Family(Keys):
     """Policies of one idea."""
 
     name: str

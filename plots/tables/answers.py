@@ -13,7 +13,7 @@ from harness.errors import ConfigError
 from harness.planning.grid import EXPERIMENT
 from harness.records.numbers import NOT_PLANNED, RATIO, numbers, ratios
 from plots.captions import build_notes, build_title
-from plots.declaration import SYSTEMS, NoOptions, read_declaration
+from plots.declaration import SYSTEMS, NoOptions, TableDeclaration, read_declaration
 from plots.experiment import Experiment
 from plots.tables.cells import DAGGER, EN_DASH, Table, format_ratio, format_significant
 from plots.tables.declared import select_settings
@@ -87,12 +87,12 @@ def select_workloads(experiment: Experiment) -> pd.DataFrame:
     parts = []
     for name, rows in experiment.rows.groupby(EXPERIMENT, sort=False):
         headline = read_declaration(str(name), experiment.conf_dir)
-        words = headline.table or {}
-        if "settings" not in words or THROUGHPUT not in words["values"]:
+        table = headline.read_options("table", TableDeclaration)
+        if not table.settings or THROUGHPUT not in table.values:
             raise ConfigError(
                 f"{headline.file}: a headline's table needs settings and {THROUGHPUT}; add them"
             )
-        found = select_settings(rows, words["settings"])
+        found = select_settings(rows, table.settings)
         found = found.assign(
             workload=headline.title.partition(":")[0] + ", " + found.setting,
             is_engine=found.system == headline.compare[SYSTEMS][0],

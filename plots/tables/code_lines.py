@@ -29,6 +29,7 @@ from harness.planning.kinds import KnownSystem
 from harness.trials.sources import module_file
 from harness.values.meant import meant
 from plots.captions import build_notes, build_title
+from plots.declaration import Keys
 from plots.experiment import Experiment
 from plots.published import read_published
 from plots.tables.cells import EN_DASH, TIMES, Table, format_plain, pivot
@@ -38,7 +39,7 @@ NOT_WRITTEN = "not written"  # status of a model that a system does not have
 
 
 @dataclass(frozen=True, slots=True)
-class CodeOf:
+class CodeOf(Keys):
     """Location of a system's models: a package with a file for each model.
 
     entry: the class that belongs to this system, if a file has those of several; "": all.

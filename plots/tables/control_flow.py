@@ -22,6 +22,7 @@ from harness.contracts.model import model_class
 from harness.errors import ConfigError
 from harness.planning.yaml_files import read_mapping
 from plots.captions import build_notes, build_title
+from plots.declaration import Keys
 from plots.experiment import Experiment
 from plots.tables.cells import Table
 from plots.tables.code_lines import list_names, parse_module
@@ -41,7 +42,7 @@ HEADERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class Program(Keys):
     """A model, and what the paper says of its family."""
 
     model: str

@@ -22,6 +22,7 @@ from harness.planning.kinds import KnownSystem
 from harness.planning.yaml_files import read_mapping
 from harness.records.numbers import NOT_PLANNED, numbers
 from plots.captions import build_notes, build_title
+from plots.declaration import Keys
 from plots.experiment import Experiment
 from plots.tables.cells import Table, format_number
 from plots.tables.code_lines import find_system
@@ -38,7 +39,7 @@ HEADERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Way(Keys):
     """A way to program, in the words of the paper."""
 
     way: str

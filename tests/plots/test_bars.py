@@ -113,7 +113,7 @@ def test_nothing_measured_is_drawn_too(choices: Choices, load: Any) -> None:
 
 def test_an_unknown_part_is_refused(load: Any) -> None:
     experiment = load("first_look")
-    figure = {**(experiment.declaration.figure or {}), "parts": {"foward_ms": "forward"}}
+    figure = {**experiment.declaration.figure, "parts": {"foward_ms": "forward"}}
     object.__setattr__(experiment.declaration, "figure", figure)
     with pytest.raises(ConfigError, match=r"unknown quantity 'foward_ms', did you mean forward_ms"):
         bars.draw(experiment)

@@ -284,7 +284,7 @@ def test_the_interval_of_an_exponent_covers_as_often_as_it_says() -> None:
 
 def test_a_wrong_quantity_is_refused_with_a_close_name(load: Any) -> None:
     experiment = load("cavs_fig8d")
-    words = {**(experiment.declaration.figure or {}), "values": {"instance_ms": "ms"}}
+    words = {**experiment.declaration.figure, "values": {"instance_ms": "ms"}}
     wrong = replace(experiment, declaration=replace(experiment.declaration, figure=words))
     with pytest.raises(ConfigError, match="instance_s"):
         curves.draw(wrong)

@@ -335,7 +335,7 @@ def test_a_mistake_in_a_declaration_is_one_line(
     table: dict[str, Any], message: str, load: Load
 ) -> None:
     experiment = load(SWEEP)
-    good = dict(experiment.declaration.table or {})
+    good = dict(experiment.declaration.table)
     shown = replace(experiment.declaration, table={**good, **table})
     with pytest.raises(ConfigError, match=message) as caught:
         build_tables(replace(experiment, declaration=shown))

@@ -33,7 +33,7 @@ def test_dots_are_the_counts_of_the_released_graph(counted: Experiment) -> None:
     rows = counted.counts.query(
         "graph == 'released' and model == 'tree_lstm' and batch_size == 32 and mini_batch == 0"
     )
-    families = (counted.declaration.figure or {})["families"]
+    families = counted.declaration.figure["families"]
     policies = [policy for family in families for policy in family["policies"]]
     medians = rows.groupby("policy").n_batches.median()
     assert [bar.text for bar in bars] == [f"{medians[policy]:g}" for policy in policies]

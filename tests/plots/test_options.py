@@ -17,6 +17,7 @@ from plots.declaration import read_declaration
 from plots.experiment import load_experiment
 
 WRONG = {1: {2: 3}}  # no text, no number, no list, and not a mapping of names
+FAMILY = {"name": "DyNet", "look": "dynet_policy", "policies": ["depth"], "color": "red"}
 FUNCTIONS = {"table": "build", "figure": "draw"}
 
 
@@ -66,6 +67,28 @@ def test_a_value_of_a_wrong_type_is_refused(
 ) -> None:
     content = getattr(read_declaration(name, CONF_DIR), part)
     assert f"{part}.{key}" in refuse(part, name, choices, {**content, key: WRONG})
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "key", "value"),
+    [
+        ("figure", "dynet_fig3", "published", {"table": "dynet_fig3", "modle": "tree_lstm"}),
+        ("figure", "dynet_fig2", "published", {"table": "dynet_fig2"}),
+        ("figure", "edbatch_fig9", "families", [FAMILY]),
+        (
+            "table",
+            "cavs_lines_of_code",
+            "code",
+            {"vertex": {"package": "harness.models", "shard": []}},
+        ),
+        ("table", "acrobat_table2", "code", [{"model": "tree_lstm", "paper": "REC", "page": 4}]),
+    ],
+)
+def test_keys_within_keys_are_checked(
+    part: str, name: str, key: str, value: object, choices: Choices
+) -> None:
+    content = getattr(read_declaration(name, CONF_DIR), part)
+    assert f"{part}.{key}." in refuse(part, name, choices, {**content, key: value})
 
 
 @pytest.mark.parametrize(

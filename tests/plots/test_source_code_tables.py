@@ -181,7 +181,7 @@ def test_shared_cells_count_for_each_system_that_uses_them(choices: Choices) -> 
 def test_an_unknown_system_is_refused_by_its_name(choices: Choices) -> None:
     experiment = load_unmeasured(LINES, choices)
     declaration = experiment.declaration
-    table = {**(declaration.table or {}), "code": {"vertx": {"package": "harness.models"}}}
+    table = {**declaration.table, "code": {"vertx": {"package": "harness.models"}}}
     wrong = replace(experiment, declaration=replace(declaration, table=table))
     with pytest.raises(ConfigError, match=r"unknown system 'vertx' in table\.code.*vertex"):
         count_lines(wrong)
