@@ -235,3 +235,29 @@ def test_others_on_the_machine_make_nobody_guilty() -> None:
     system = Disturbed()
     ratio = unseen_ratio(system, MINI_BATCHES, [2.0] * 3, system.now_ns)
     assert unseen_fault(ratio) is None
+
+
+@pytest.mark.parametrize("unseen_s", [2.0, 6.0])
+def test_a_machine_that_became_slower_makes_nobody_guilty(unseen_s: float) -> None:
+    """Three times slower since the timed passes: only who is slower on unseen ones is guilty."""
+    system = Slow()
+    system.seen = [id(mini_batch) for mini_batch in MINI_BATCHES]
+    system.run_s, system.unseen_s = 3 * system.run_s, 3 * unseen_s
+    ratio = unseen_ratio(system, MINI_BATCHES, [2.0] * 3, system.now_ns)
+    assert ratio == pytest.approx(unseen_s / 2.0)
+    assert (unseen_fault(ratio) is not None) == (unseen_s > 2.0)
+
+
+def test_a_cache_as_large_as_a_pass_is_found_while_times_are_taken_again() -> None:
+    """It keeps the last three mini-batches, so that unseen ones drive out what it keeps."""
+
+    class KeepsThree(Slow):
+        def run(self, clock: Clock, *, update: bool = True) -> None:
+            super().run(clock, update=update)
+            self.seen = [*self.seen, id(self.instances)][-3:]
+
+    system = KeepsThree()
+    system.seen = [id(mini_batch) for mini_batch in MINI_BATCHES]
+    system.unseen_s = 3 * system.run_s
+    ratio = unseen_ratio(system, MINI_BATCHES, [system.run_s] * 3, system.now_ns)
+    assert unseen_fault(ratio) is not None
