@@ -72,7 +72,10 @@ def measure(
         if quiet:
             stack.enter_context(redirect_stdout(StringIO()))
             stack.enter_context(redirect_stderr(StringIO()))
-        return build_frame(_measure_typed(typed))
+        try:
+            return build_frame(_measure_typed(typed))
+        except ConfigError as error:  # the message says it all; Hydra's own errors are long
+            raise ConfigError(str(error)) from None
 
 
 def _measure_typed(typed: Sequence[str]) -> list[Record]:
@@ -86,7 +89,7 @@ def _measure_typed(typed: Sequence[str]) -> list[Record]:
     with stoppable(), in_turn(planned, shlex.join(["bench", *typed])):
         outcome = measure_each(planned)
     if outcome.refusals:
-        raise ConfigError(str(outcome.refusals[0])) from outcome.refusals[0]
+        raise ConfigError(str(outcome.refusals[0]))
     return [record for record in seen_together(outcome.records) if record is not None]
 
 

@@ -62,8 +62,14 @@ def _read_content(table: str, model: str | None, folder: Path) -> dict[str, Any]
             f"unknown published table {table!r}{meant(table, known)}; choose from"
             f" {', '.join(known)}"
         )
-    content = yaml.safe_load((folder / f"{table}.yaml").read_text(encoding="utf-8"))
-    parts = content.get("parts", {model: {}})
+    content: dict[str, Any] = yaml.safe_load((folder / f"{table}.yaml").read_text(encoding="utf-8"))
+    parts = content.get("parts")
+    if parts is None:
+        if model is not None:
+            raise ConfigError(
+                f"published table {table!r}: not split by model, got {model!r}; leave model out"
+            )
+        return content
     if model not in parts:
         raise ConfigError(
             f"published table {table!r}: no part about model {model!r}{meant(str(model), parts)};"

@@ -46,6 +46,13 @@ def test_every_name_is_there_and_no_other() -> None:
         _ = harness.frames
 
 
+def test_a_mistake_is_one_error_without_those_of_hydra(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"system=vertx.*did you mean vertex") as caught:
+        harness.measure(system="vertx", results_dir=tmp_path, quiet=True)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
 @pytest.mark.slow
 def test_a_sweep_is_measured_once_and_its_frame_returned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

@@ -1,6 +1,6 @@
 """The grid of one paper artefact: conf/experiment/<name>.yaml expanded to lists of overrides.
 
-Format of an experiment file (other keys, such as what to plot, are left to their readers):
+Format of an experiment file (notes, compare, table and figure: plots/declaration.py):
 
     title: Time per epoch against batch size      # required, one line
     paper: Cavs (Xu et al., ATC 2018), Fig. 8 c    # required, one line
@@ -59,6 +59,8 @@ from harness.values.meant import meant
 from harness.values.places import CONF_DIR
 
 SCALES = ("smoke", "medium", "paper")
+_REQUIRED_KEYS = ("title", "paper", "scales")
+_KEYS = (*_REQUIRED_KEYS, "notes", "walks", "compare", "table", "figure")
 _SCALE_KEYS = {"rounds", "screening", "base", "blocks", "counts"}
 CLAIMS = "claims"  # in place of a scale: trials and counts that conf/claims names
 WALK, ALONG = "walk", "along"  # a block's keys in place of `system`
@@ -120,7 +122,11 @@ def read_experiment(name: str, conf_dir: Path = CONF_DIR) -> dict[str, Any]:
             f"experiment={name} is unknown{meant(name, known)}; choose one of: {choices}"
         )
     content = read_mapping(path)
-    for key in ("title", "paper", "scales"):
+    for key in content:
+        if key not in _KEYS:
+            told = f"unknown key {key!r}{meant(str(key), _KEYS)}; choose from {', '.join(_KEYS)}"
+            raise ConfigError(f"experiment/{name}.yaml: {told}")
+    for key in _REQUIRED_KEYS:
         if not content.get(key):
             raise ConfigError(f"experiment/{name}.yaml has no {key}; see harness/planning/grid.py")
     return content

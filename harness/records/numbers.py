@@ -132,10 +132,18 @@ def _check_unambiguous(rows: pd.DataFrame, by: Sequence[str]) -> None:
         )
     shown = ", ".join(name for name in by if name != _ALL) or "no key"
     told = ", ".join(added or ["trial_id"])
+    example = _format_selection(first, (added or ["trial_id"])[0])
     raise RecordError(
         f"ambiguous numbers: {shown} cannot tell {' and '.join(trials[:2])} apart; add a key"
-        f" (they differ in {told}) or select one of them"
+        f" (they differ in {told}) or select one of them, e.g. by {example}"
     )
+
+
+def _format_selection(rows: pd.DataFrame, name: str) -> str:
+    """Write the call that selects the rows that agree with the first in a column."""
+    value = rows[name].iloc[0]
+    value = None if pd.isna(value) else value.item() if isinstance(value, np.generic) else value
+    return f"select(rows, {name.replace('.', '__')}={value!r})"
 
 
 def _columns_of_rounds(rows: pd.DataFrame) -> dict[str, np.ndarray]:

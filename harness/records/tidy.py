@@ -172,8 +172,7 @@ def get_quantity(data: pd.DataFrame, quantity: str) -> pd.Series[float]:
     """
     name = quantity.removesuffix(PER_INSTANCE_SUFFIX)
     if name not in data or not pd.api.types.is_numeric_dtype(data[name]):
-        known = [str(column) for column in data if pd.api.types.is_numeric_dtype(data[column])]
-        hint = "; call ratios first" if name == "ratio" else meant(name, known)
+        hint = "; call ratios first" if name == "ratio" else meant(name, (*QUANTITIES, *MEASURED))
         raise RecordError(
             f"unknown quantity {quantity!r}{hint}; quantities are {', '.join(QUANTITIES)}"
         )

@@ -84,6 +84,15 @@ def test_the_tables_of_a_committed_run_are_those_of_its_records(folder: Path) ->
     assert page.written == tables.strip(), "run python -m scripts.write_run_tables"
 
 
+def test_the_readme_shows_the_smallest_speedup_of_each_kind_of_network() -> None:
+    rows = pd.DataFrame(
+        [("headline_trees", 1.5), ("headline_trees_inference", 1.2), ("headline_words", 0.9)],
+        columns=["experiment", "speedup"],
+    )
+    found = write_results.select_smallest(rows)
+    assert list(found.speedup) == [1.2, 0.9]
+
+
 def test_the_first_directory_that_has_a_workload_tells_it() -> None:
     def frame(*rows: tuple[str, str, str]) -> pd.DataFrame:
         return pd.DataFrame(rows, columns=["experiment", "workload", "source"])

@@ -85,6 +85,19 @@ def test_a_wrong_file_is_named(tmp_path: Path, content: object, words: str) -> N
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "close"),
+    [("titel", "title"), ("scale", "scales"), ("note", "notes"), ("compair", "compare")],
+)
+def test_an_unknown_key_is_named_with_a_close_one(tmp_path: Path, key: str, close: str) -> None:
+    content = {key: {}, **GOOD}
+    if close in GOOD:  # then the mistake takes the place of the key
+        del content[close]
+    expected = rf"experiment/one.yaml: unknown key '{key}', did you mean {close}\?; choose from"
+    with pytest.raises(ConfigError, match=expected):
+        expand("one", "smoke", write(tmp_path, content))
+
+
 def test_an_unknown_experiment_lists_the_known_ones(tmp_path: Path) -> None:
     write(write(tmp_path, GOOD), GOOD, "another")
     assert experiment_names(tmp_path) == ("another", "one")

@@ -95,6 +95,8 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         read_published("cavs_short_tabel1")
     with pytest.raises(ConfigError, match=r"no part about model 'lattice_lstm'.*tree_fc"):
         read_published("cavs_short_table1", "lattice_lstm")
+    with pytest.raises(ConfigError, match=r"'acrobat_table4': not split by model, got 'drnn'"):
+        read_published("acrobat_table4", "drnn")
     content = "paper: A\nwhere: B\nshort: C\nhardware: D\nkey: model\ncolumns: [[a], [b]]\n"
     (tmp_path / "odd.yaml").write_text(content + "rows: {gru: [1]}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"row gru: expected 2 numbers.*got 1"):

@@ -169,7 +169,8 @@ def test_a_workload_without_a_base_is_not_planned() -> None:
 
 def test_keys_that_leave_two_trials_in_one_point_are_refused() -> None:
     rows = frame_of_rows([*build_rows("a", [1], batch_size=8), *build_rows("a", [2], batch_size=9)])
-    with pytest.raises(RecordError, match=r"ambiguous numbers: system cannot tell .*batch_size"):
+    expected = r"ambiguous numbers: system cannot tell .*batch_size.*select\(rows, batch_size=8\)"
+    with pytest.raises(RecordError, match=expected):
         numbers(rows, ["system"])
     assert list(numbers(rows, ["system", "batch_size"]).value) == [1, 2]
 
@@ -180,6 +181,7 @@ def test_keys_that_leave_two_trials_in_one_point_are_refused() -> None:
         (["sytem"], "throughput", "unknown column 'sytem', did you mean system"),
         (["system"], "troughput", "unknown quantity 'troughput', did you mean throughput"),
         (["system"], "status", "unknown quantity 'status'"),
+        (["system"], "rond", "unknown quantity 'rond'; quantities are"),  # the round is none
     ],
 )
 def test_unknown_names_are_refused_with_a_close_one(
