@@ -60,6 +60,7 @@ else ifdef HASHES
 else
 	$(BIN)/python -m pip install --quiet -c constraints.txt --editable ".[$(EXTRAS)]"
 endif
+	$(BIN)/python -m harness.commands.compile_ahead
 	touch $@
 
 # Of what make install takes here, for make install HASHES=FILE on machines as this one.

@@ -31,3 +31,14 @@ class UnsupportedTrial(BenchError):  # noqa: N818 - an outcome that is recorded,
 
 class ProgramError(BenchError):
     """A program over one instance breaks its rules (harness.programs); the message has its line."""
+
+
+class CompileError(BenchError):
+    """A function is to be compiled that uses what the compiler does not know; the line is named.
+
+    place: the line, once it is known.
+    """
+
+    def __init__(self, text: str, place: str = "") -> None:
+        super().__init__(text)
+        self.place = place

@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
+from harness.compiler.generated import load_generated
 from harness.engine.backends.cuda.backend import PROGRAMS_PER_PROCESSOR
 from harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS
 from harness.engine.backends.cuda.module import BARRIER, HEADER
-from harness.machine.generated import load_generated
 
 N_REPEATS = 7
 COPIED_BYTES = 2**28

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-import numba
+import llvmlite
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.compiler.addresses import address_of
+from harness.compiler.compiled import compiled
 from harness.contracts.model import Model, Weights, traced_functions
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
-from harness.engine.cpu_kernels.blas import add_outer, library_of, multiply, multiplying
+from harness.engine.cpu_kernels.blas import Scratch, add_outer, library_of, multiply, multiplying
+from harness.engine.cpu_kernels.context import FACTORS, LETTERS, N_WORDS, SIZES
 from harness.engine.switches import check_choice
 from harness.errors import ConfigError, UnsupportedTrial
 from harness.values.graph import MiniBatch
@@ -28,6 +31,10 @@ from harness.vertex.program import VertexFunction
 OUTPUT = "output"
 CONSTANTS = ("zeros", "ones")
 EVERY_ROW = 2**30
+FLOAT_BYTES = 4
+
+Matrix = Annotated[NDArray[np.float32], 2]
+Words = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,7 @@ class Adapter(System):
             for product in products_of(function)
         ]
         self._multiplying = multiplying(self.options.blas, self.settings.threads)
+        self._context = context_of(self._multiplying.scratch)
         self._random = np.random.default_rng(self.settings.seed)
         self._weights = [self._array(product.k, product.m) for product in self._products]
         self._gradients = [np.empty_like(weight) for weight in self._weights]
@@ -116,17 +124,17 @@ class Adapter(System):
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Forward, then both products of each derivative."""
         clock.mark("construct")
-        scratch = (self.options.rows_at_once or EVERY_ROW, *self._multiplying.scratch)
+        how = self.options.rows_at_once or EVERY_ROW, self._context
         sizes = list(zip(self._weights, self._x, self._y, self._n_rows, strict=True))
         for weight, x, y, n in sizes:
-            forward(x, weight, y, n, *scratch)
+            forward(x, weight, y, n, *how)
         clock.mark("forward")
         if self.settings.mode != "train":
             return
         for product, gradient, (weight, x, y, n) in zip(
             self._products, self._gradients, sizes, strict=True
         ):
-            backward(x, weight, y, gradient, n, product.passes_on, *scratch)
+            backward(x, weight, y, gradient, n, product.passes_on, *how)
         clock.mark("backward")
 
     def result(self) -> Result:
@@ -161,7 +169,7 @@ class Adapter(System):
 
     def versions(self) -> dict[str, str]:
         """Of the compiler, and of the library that multiplies."""
-        return {"numba": numba.__version__, "blas": self._multiplying.names}
+        return {"llvmlite": llvmlite.__version__, "blas": self._multiplying.names}
 
     def _array(self, n: int, width: int) -> NDArray[np.float32]:
         return self._random.standard_normal((n, width), dtype=np.float32)
@@ -190,27 +198,39 @@ def n_rows_of(product: Product, mini_batch: MiniBatch) -> int:
     return int(n_each.sum()) * product.rows_each
 
 
-@numba.njit
-def forward(
-    x: Any, weight: Any, y: Any, n: int, at_once: int, sizes: Any, letters: Any, factors: Any
-) -> None:  # pragma: no cover - compiled
+def context_of(scratch: Scratch) -> Words:
+    """What products are told, of which all but their scratch is for teams of threads."""
+    context = np.zeros(N_WORDS, np.int64)
+    context[[SIZES, LETTERS, FACTORS]] = [address_of(array) for array in scratch]
+    return context
+
+
+@compiled
+def forward(x: Matrix, weight: Matrix, y: Matrix, n: int, at_once: int, context: Words) -> None:
     """y = x W."""
     k, m = weight.shape
     for i in range(0, n, at_once):
-        n_now = min(at_once, n - i)
-        multiply(x, i * k, k, n_now, weight, False, False, y, i * m, m, sizes, letters, factors)
+        multiply(
+            address_of(context), address_of(x[i]), FLOAT_BYTES * k, min(at_once, n - i),
+            address_of(weight), k, m, 0, 0, address_of(y[i]), FLOAT_BYTES * m,
+        )  # fmt: skip
 
 
-@numba.njit
+@compiled
 def backward(
-    x: Any, weight: Any, dy: Any, gradient: Any, n: int, passes_on: bool, at_once: int,
-    sizes: Any, letters: Any, factors: Any,
-) -> None:  # fmt: skip  # pragma: no cover - compiled
+    x: Matrix, weight: Matrix, dy: Matrix, gradient: Matrix, n: int, passes_on: bool, at_once: int,
+    context: Words,
+) -> None:  # fmt: skip
     """x = dy W^T, where something wants it, and the gradient x^T dy."""
     k, m = weight.shape
-    written = np.zeros(1, np.int64)
     for i in range(0, n, at_once):
         n_now = min(at_once, n - i)
-        add_outer(x, i * k, k, dy, i * m, m, n_now, gradient, written, sizes, letters, factors)
+        add_outer(
+            address_of(context), address_of(x[i]), FLOAT_BYTES * k, k, address_of(dy[i]),
+            FLOAT_BYTES * m, m, n_now, address_of(gradient), 1 if i > 0 else 0,
+        )  # fmt: skip
         if passes_on:
-            multiply(dy, i * m, m, n_now, weight, True, False, x, i * k, k, sizes, letters, factors)
+            multiply(
+                address_of(context), address_of(dy[i]), FLOAT_BYTES * m, n_now, address_of(weight),
+                k, m, 1, 0, address_of(x[i]), FLOAT_BYTES * k,
+            )  # fmt: skip

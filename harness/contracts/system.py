@@ -180,6 +180,13 @@ class System(ABC):
         """
         self.run(clock)
 
+    def listing(self) -> Mapping[str, Sequence[str]]:
+        """Return the programs that `run` executes, as lines that a person can read, by name.
+
+        A timeline's file has them; a system without any that can be listed returns none.
+        """
+        return {}
+
     @abstractmethod
     def result(self) -> Result:
         """Return what the last run computed."""

@@ -227,6 +227,10 @@ class Backend(ABC):
         """Versions of what computes."""
         return {}
 
+    def listing(self) -> Mapping[str, Sequence[str]]:
+        """Return the program of each stage as lines that a person can read."""
+        return {}
+
     def peak_memory_bytes(self) -> int | None:
         """Peak of memory that only the device sees; None on the CPU."""
         return None

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.engine.cpu_kernels.addresses import Table, address_of
+from harness.compiler.addresses import address_of
+from harness.engine.cpu_kernels.team import Table
 
 
 class KeptArrays:

@@ -145,9 +145,10 @@ class KeptRounds(ABC):
 
     @abstractmethod
     def by_itself(self) -> tuple[int, int]:
-        """The address of what makes a round of so many entries of the log that was taken, and what
-        it is given before that number (harness.machine.native.call_number). It returns DONE, or
-        what is for `take_over`.
+        """Return the address of what makes a round of a log that was taken, and its first argument.
+
+        The other is how many entries the log has (harness.compiler.pointers.call_for_number). It
+        returns DONE, or what is for `take_over`.
 
         Zeros where Python has to make every round.
         """

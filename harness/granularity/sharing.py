@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from harness.machine.compiled import compiled
+from harness.compiler.compiled import compiled
 from harness.values.graph import Graph, MiniBatch
 from harness.values.instances import IntArray
 from harness.vertex.program import VertexFunction
@@ -87,13 +87,14 @@ def _input_keys(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) 
 @compiled
 def _merge(
     keys: IntArray, types: IntArray, arg_start: IntArray, args: IntArray
-) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:  # pragma: no cover - compiled
+) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:
     """The graph of the first vertex of each key and of all of key -1.
 
     Returns its types, arg_start and args, the vertices that were kept, and every vertex's new id.
     """
     n = len(keys)
-    new_of_key = np.full(keys.max() + 1, -1, dtype=np.int32)
+    n_keys = keys.max() + 1 if n else 0
+    new_of_key = np.full(n_keys, -1, dtype=np.int32)
     new_id = np.empty(n, dtype=np.int32)
     kept = np.empty(n, dtype=np.int32)
     new_types = np.empty(n, dtype=np.int32)

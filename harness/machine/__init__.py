@@ -1,1 +1,1 @@
-"""This machine: facts, disturbance, memory, compiled code."""
+"""This machine: facts, disturbance, memory, what is kept between processes."""

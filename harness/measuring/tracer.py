@@ -60,6 +60,7 @@ def traced(spec: TrialSpec) -> str:
         )
     title = f"{spec.system}, {spec.model}, batch size {spec.batch_size}, {spec.mode}"
     facts = {"trial": spec.trial_id, "command": spec.command, **system.in_force()}
+    facts |= {f"program {name}": "\n".join(lines) for name, lines in system.listing().items()}
     return trace_text(title, tracks, facts)
 
 

@@ -9,30 +9,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.machine.compiled import compiled
-from harness.policies.parts.ready import (
-    N_EXECUTED,
-    Ints,
-    Ready,
-    commit,
-    finish,
-    n_ready,
-    start,
-    without_sign,
-)
+from harness.compiler.compiled import compiled
+from harness.compiler.registry import helper
+from harness.policies.parts.ready import N_EXECUTED, Ready, commit, finish, n_ready, start
+from harness.values.arrays import Flags, Floats, Ints
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
 
 
 def schedule(graph: Graph) -> Schedule:
     """Execute all ready vertices of the type whose vertices are shallowest on average."""
-    types, args = without_sign(graph.types), without_sign(graph.args)
-    return Schedule.proved(*_batches(types, graph.arg_start, args, graph.follows, graph.cheap))
+    arrays = graph.types, graph.arg_start, graph.args, graph.follows, graph.cheap
+    return Schedule.proved(*_batches(*arrays))
 
 
 @compiled
 def _batches(
-    types: Ints, arg_start: Ints, args: Ints, follows: Ints, cheap: np.ndarray
+    types: Ints, arg_start: Ints, args: Ints, follows: Ints, cheap: Flags
 ) -> tuple[Ints, Ints]:
     average = average_depths(types, arg_start, args, follows)
     ready = start(types, arg_start, args, follows)
@@ -41,8 +34,8 @@ def _batches(
     return finish(ready)
 
 
-@compiled
-def average_depths(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> np.ndarray:
+@helper
+def average_depths(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Floats:
     """Return the average depth of the vertices of each type (n_types,).
 
     Added up as levels are found: a vertex waits for what came of the one before.
@@ -63,8 +56,8 @@ def average_depths(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> n
     return average
 
 
-@compiled
-def shallowest(ready: Ready, average: np.ndarray, cheap: np.ndarray) -> int:
+@helper
+def shallowest(ready: Ready, average: Floats, cheap: Flags) -> int:
     """Return the ready type of least average depth; the unbatchable one first."""
     if n_ready(ready, UNBATCHABLE) > 0:
         return UNBATCHABLE

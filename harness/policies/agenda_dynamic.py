@@ -9,26 +9,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.machine.compiled import compiled
+from harness.compiler.compiled import compiled
+from harness.compiler.registry import helper
 from harness.policies.parts.levels import levels_of
-from harness.policies.parts.ready import (
-    N_EXECUTED,
-    Ints,
-    Ready,
-    commit,
-    finish,
-    n_ready,
-    start,
-    without_sign,
-)
+from harness.policies.parts.ready import N_EXECUTED, Ready, commit, finish, n_ready, start
+from harness.values.arrays import Ints, Longs
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
 
 
 def schedule(graph: Graph) -> Schedule:
     """Execute all ready vertices of the type whose remaining vertices are shallowest on average."""
-    types, args = without_sign(graph.types), without_sign(graph.args)
-    return Schedule.proved(*_batches(types, graph.arg_start, args, graph.follows))
+    return Schedule.proved(*_batches(graph.types, graph.arg_start, graph.args, graph.follows))
 
 
 @compiled
@@ -50,8 +42,8 @@ def _batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[I
     return finish(ready)
 
 
-@compiled
-def _shallowest(ready: Ready, total: np.ndarray, count: np.ndarray) -> int:
+@helper
+def _shallowest(ready: Ready, total: Longs, count: Longs) -> int:
     if n_ready(ready, UNBATCHABLE) > 0:
         return UNBATCHABLE
     best = UNBATCHABLE

@@ -8,17 +8,16 @@ must follow come behind their block, as in ED-Batch's release.
 
 from __future__ import annotations
 
-from harness.machine.compiled import compiled
+from harness.compiler.compiled import compiled
 from harness.policies.parts.levels import by_level, levels_of
-from harness.policies.parts.ready import Ints, without_sign
+from harness.values.arrays import Ints
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
 
 
 def schedule(graph: Graph) -> Schedule:
     """Execute groups in increasing (depth, type)."""
-    types, args = without_sign(graph.types), without_sign(graph.args)
-    return Schedule.proved(*_batches(types, graph.arg_start, args, graph.follows))
+    return Schedule.proved(*_batches(graph.types, graph.arg_start, graph.args, graph.follows))
 
 
 @compiled

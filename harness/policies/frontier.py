@@ -9,17 +9,16 @@ in its round (`depth` gives it a level of its own, the only difference between t
 
 from __future__ import annotations
 
-from harness.machine.compiled import compiled
+from harness.compiler.compiled import compiled
 from harness.policies.parts.levels import by_level, levels_of
-from harness.policies.parts.ready import Ints, without_sign
+from harness.values.arrays import Ints
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
 
 
 def schedule(graph: Graph) -> Schedule:
     """Execute round after round, types in increasing order."""
-    types, args = without_sign(graph.types), without_sign(graph.args)
-    return Schedule.proved(*_batches(types, graph.arg_start, args, graph.follows))
+    return Schedule.proved(*_batches(graph.types, graph.arg_start, graph.args, graph.follows))
 
 
 @compiled

@@ -8,10 +8,10 @@ recorded (harness.programs.recorder.RecordingOptions; options of system=acrobat)
 
 from __future__ import annotations
 
-from harness.machine.compiled import compiled
+from harness.compiler.compiled import compiled
 from harness.policies.parts.inline import by_counters, levels_in_order, phases_and_depths
 from harness.policies.parts.levels import by_level
-from harness.policies.parts.ready import Ints
+from harness.values.arrays import Ints
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
 

@@ -7,26 +7,18 @@ that type. Among equal shares the smaller type wins; unbatchable vertices go fir
 
 from __future__ import annotations
 
-from harness.machine.compiled import compiled
+from harness.compiler.compiled import compiled
+from harness.compiler.registry import helper
 from harness.policies.parts.extracted import Extracted, extract, remove
-from harness.policies.parts.ready import (
-    N_EXECUTED,
-    Ints,
-    Ready,
-    commit,
-    finish,
-    n_ready,
-    start,
-    without_sign,
-)
+from harness.policies.parts.ready import N_EXECUTED, Ready, commit, finish, n_ready, start
+from harness.values.arrays import Ints
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
 
 
 def schedule(graph: Graph) -> Schedule:
     """Execute all ready vertices of the type that leaves the fewest behind."""
-    types, args = without_sign(graph.types), without_sign(graph.args)
-    return Schedule.proved(*_batches(types, graph.arg_start, args, graph.follows))
+    return Schedule.proved(*_batches(graph.types, graph.arg_start, graph.args, graph.follows))
 
 
 @compiled
@@ -34,7 +26,7 @@ def _batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[I
     return finish(run(types, arg_start, args, follows, False))
 
 
-@compiled
+@helper
 def run(types: Ints, arg_start: Ints, args: Ints, follows: Ints, oldest_first: bool) -> Ready:
     """Return the state after the last batch; among equal shares the smaller type wins, or with
     `oldest_first` the one that has had ready vertices for the longest time."""
@@ -49,7 +41,7 @@ def run(types: Ints, arg_start: Ints, args: Ints, follows: Ints, oldest_first: b
     return ready
 
 
-@compiled
+@helper
 def safest(ready: Ready, extracted: Extracted, oldest_first: bool) -> int:
     """Return the ready type of largest share; the unbatchable one first."""
     if n_ready(ready, UNBATCHABLE) > 0:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.machine.compiled import compiled
+from harness.compiler.compiled import compiled
+from harness.compiler.registry import helper
 from harness.policies.parts.blocks import block_of, with_followers
-from harness.policies.parts.ready import N_BATCHES, Ints
+from harness.policies.parts.ready import N_BATCHES
 from harness.policies.sufficient import run
+from harness.values.arrays import Ints
 from harness.values.graph import NO_TYPE, Graph
 from harness.values.schedule import Schedule
 
@@ -27,7 +29,7 @@ def schedule(graph: Graph) -> Schedule:
 def _batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
     block = block_of(types, arg_start, args, follows)
     new_types, new_start, new_args = _reversed_graph(types, arg_start, args, block)
-    no_follows = np.full(len(follows), np.int32(NO_TYPE))
+    no_follows = np.full(len(follows), NO_TYPE, np.int32)
     ready = run(new_types, new_start, new_args, no_follows, True)
     n_batches = ready.counts[N_BATCHES]
     batch_of = np.empty(len(types), np.int32)
@@ -41,7 +43,7 @@ def _batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[I
     return with_followers(types, follows, block, batch_of, n_batches)
 
 
-@compiled
+@helper
 def _reversed_graph(
     types: Ints, arg_start: Ints, args: Ints, block: Ints
 ) -> tuple[Ints, Ints, Ints]:

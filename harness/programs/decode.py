@@ -6,10 +6,10 @@ programs need not count while they run.
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import Annotated
 
-from harness.machine.compiled import compiled, inlined
+from harness.compiler.compiled import compiled
+from harness.compiler.registry import helper
 from harness.programs.call_text import COUNTED
 from harness.programs.counter import DEPTH_BITS, MOST_PHASES, ONE_PHASE, ONE_ROUND
 from harness.programs.log import (
@@ -27,10 +27,9 @@ from harness.programs.log import (
     ROUND,
 )
 from harness.programs.taint import TAINTED
-from harness.values.arrays import IntArray
+from harness.values.arrays import Flags, FlagTable, IntArray, IntTable, Longs
 
-Longs = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+FlagCube = Annotated[Flags, 3]
 
 # Of the state that is kept between two parts of a log; the last: how many numbers that is.
 FIBER, COUNTER, ROUND_NOW, LEVEL, N, N_ARGS, N_FIBERS, FAULT, N_STATE = range(9)
@@ -40,7 +39,7 @@ FINE, UNKNOWN, TOO_MANY, MISFIT, BACKWARD, LACKING, PHASES = range(7)
 
 @compiled
 def measured(log: IntArray, n_args_of: IntArray, first_name: IntArray) -> tuple[int, int, int, int]:
-    """How many vertices, operands and forked fibers a log has, and how deep branches nest."""
+    """Return how many vertices, operands, forked fibers a log has, and how deep branches nest."""
     n = m = n_forked = nested = deepest = 0
     i = 0
     while i < len(log):
@@ -78,16 +77,16 @@ def measured(log: IntArray, n_args_of: IntArray, first_name: IntArray) -> tuple[
 def decoded(
     log: IntArray,
     kinds: tuple[IntArray, IntArray, IntArray, IntArray],
-    rules: tuple[IntArray, IntArray, Flags, Flags],
+    rules: tuple[IntArray, IntArray, FlagCube, FlagTable],
     base: int,
     restart: bool,
     state: Longs,
     fibers: Longs,
     nested: Longs,
-    vertices: tuple[IntArray, Longs, IntArray, IntArray],
+    vertices: tuple[IntArray, Longs, IntTable, IntArray],
     args: IntArray,
-    pulls: IntArray,
-    feeds: Flags,
+    pulls: IntTable,
+    feeds: FlagTable,
 ) -> None:
     """Decode one part of a log behind those before it.
 
@@ -100,7 +99,6 @@ def decoded(
     n); feeds (n_types, n_types).
     nested: room for two numbers a level of nesting.
     """
-    # One loop: parts of it as functions of these many arrays took up to twice as long.
     kind_types, kind_args, first_name, names = kinds
     types, counters, depths, arg_start = vertices
     statics, n_slots, fits, needs = rules
@@ -119,64 +117,104 @@ def decoded(
         if n_args == COUNTED:
             n_args, first = log[first], first + 1
         type_id, i = kind_types[kind], first + n_args
-        begin, end = first_name[kind], first_name[kind + 1]
+        static, needed = statics[type_id], needs[type_id]
+        given = names[first_name[kind] : first_name[kind + 1]]
         for k in range(min(times, 2)):
-            types[n] = type_id
-            counters[n] = counter
-            if statics[type_id] == TAINTED:
-                counter += 1
-            else:
-                counters[n] = now * ONE_ROUND + statics[type_id]
-            depths[0, n] = now
-            depths[1, n] = (counters[n] >> DEPTH_BITS) & (MOST_PHASES - 1)
-            depths[2, n] = counters[n] & (ONE_PHASE - 1)
+            counter = _put(n, type_id, static, now, counter, types, counters, depths)
             for slot in range(n_args):
                 args[m + slot] = n - 1 if k else log[first + slot]
             found = _fault(n, m, n_args, types, counters, args, n_slots, fits, feeds)
-            fault = found if fault == FINE else fault
-            for name in range(len(pulls)):
-                pulls[name, n] = NO_NUMBER
-            for j in range(begin, end):
-                pulls[names[j], n] = log[i + (j - begin) * times + k]
-            for name in range(len(pulls)):
-                if needs[type_id, name] and pulls[name, n] < 0 and fault == FINE:
-                    fault = LACKING
-            m += n_args
-            n += 1
+            is_lacking = _put_numbers(n, log, i + k, times, given, needed, pulls)
+            if fault == FINE:
+                fault = LACKING if found == FINE and is_lacking else found
+            n, m = n + 1, m + n_args
             arg_start[n] = m
-        if times > 2:
-            for name in range(len(pulls)):
-                pulls[name, n : n + times - 2] = NO_NUMBER
-            for j in range(begin, end):
-                given = log[i + (j - begin) * times + 2 : i + (j - begin + 1) * times]
-                pulls[names[j], n : n + times - 2] = given
-                if needs[type_id, names[j]] and given.min() < 0 and fault == FINE:
-                    fault = LACKING
-            step = 1 if statics[type_id] == TAINTED else 0
-            _go_on(n, times - 2, step, types, counters, depths, arg_start, args)
-            n, m, counter = n + times - 2, m + times - 2, counter + step * (times - 2)
-        i += times * (end - begin)
+        rest = times - 2
+        if rest > 0:
+            is_lacking = _put_all_numbers(n, rest, log, i + 2, given, needed, pulls)
+            fault = LACKING if fault == FINE and is_lacking else fault
+            counter = _go_on(n, rest, static, counter, types, counters, depths, arg_start, args)
+            n, m = n + rest, m + rest
+        i += times * len(given)
     fibers[state[FIBER]] = state[COUNTER] = counter
     state[N], state[N_ARGS] = n, m
     if state[FAULT] == FINE:
         state[FAULT] = fault
 
 
-@compiled
+@helper
+def _put(
+    n: int,
+    type_id: int,
+    static: int,
+    now: int,
+    counter: int,
+    types: IntArray,
+    counters: Longs,
+    depths: IntTable,
+) -> int:
+    """Write down what vertex n is and how deep; returns the counter behind it."""
+    own = counter if static == TAINTED else now * ONE_ROUND + static
+    types[n], counters[n] = type_id, own
+    depths[0, n] = now
+    depths[1, n] = (own >> DEPTH_BITS) & (MOST_PHASES - 1)
+    depths[2, n] = own & (ONE_PHASE - 1)
+    return counter + 1 if static == TAINTED else counter
+
+
+@helper
+def _put_numbers(
+    n: int, log: IntArray, at: int, times: int, given: IntArray, needed: Flags, pulls: IntTable
+) -> bool:
+    """Write down the numbers of vertex n, those of one name `times` behind those of another.
+
+    Returns whether one that is needed is lacking.
+    """
+    for name in range(len(pulls)):
+        pulls[name, n] = NO_NUMBER
+    for j in range(len(given)):
+        pulls[given[j], n] = log[at + j * times]
+    is_lacking = False
+    for name in range(len(pulls)):
+        is_lacking |= needed[name] and pulls[name, n] < 0
+    return is_lacking
+
+
+@helper
+def _put_all_numbers(
+    n: int, count: int, log: IntArray, at: int, given: IntArray, needed: Flags, pulls: IntTable
+) -> bool:
+    """Write down the numbers of a chain's last `count` vertices, from n on; see _put_numbers."""
+    for name in range(len(pulls)):
+        pulls[name, n : n + count] = NO_NUMBER
+    is_lacking = False
+    for j in range(len(given)):
+        first = at + j * (count + 2)
+        numbers = log[first : first + count]
+        pulls[given[j], n : n + count] = numbers
+        is_lacking |= needed[given[j]] and numbers.min() < 0
+    return is_lacking
+
+
+@helper
 def _go_on(
     n: int,
     times: int,
-    step: int,
+    static: int,
+    counter: int,
     types: IntArray,
     counters: Longs,
-    depths: IntArray,
+    depths: IntTable,
     arg_start: IntArray,
     args: IntArray,
-) -> None:
-    """Calls of a chain from vertex n on, which are as the one before, each `step` deeper."""
+) -> int:
+    """Write down a chain's calls from vertex n on, which are as the one before, each deeper.
+
+    Returns the counter behind them.
+    """
     before, type_id = counters[n - 1], types[n - 1]
     now, phase = depths[0, n - 1], depths[1, n - 1]
-    first = arg_start[n]
+    first, step = arg_start[n], 1 if static == TAINTED else 0
     for k in range(times):
         types[n + k] = type_id
         counters[n + k] = before + (k + 1) * step
@@ -186,13 +224,14 @@ def _go_on(
         depths[0, n + k] = now
         depths[1, n + k] = phase
         depths[2, n + k] = counters[n + k] & (ONE_PHASE - 1)
+    return counter + step * times
 
 
-@inlined
+@helper
 def _event(
     log: IntArray, i: int, base: int, restart: bool, state: Longs, fibers: Longs, nested: Longs
 ) -> int:
-    """Take in the event at place i; where the next entry stands."""
+    """Take in the event at place i; returns where the next entry stands."""
     code, counter = log[i], state[COUNTER]
     fibers[state[FIBER]] = counter
     if code == RESUME:
@@ -223,9 +262,9 @@ def _event(
     return i + 1
 
 
-@inlined
+@helper
 def _branched(code: int, state: Longs, nested: Longs) -> None:
-    """Of branches that wait for nothing, for each level: where they start, how deep they end."""
+    """Note of branches that wait for nothing, by level: where they start, how deep they end."""
     level = state[LEVEL]
     if code == OPEN:
         nested[2 * level] = nested[2 * level + 1] = state[COUNTER]
@@ -238,9 +277,9 @@ def _branched(code: int, state: Longs, nested: Longs) -> None:
         state[LEVEL] -= 1
 
 
-@inlined
+@helper
 def _caught_up(counter: int, floor: int, base: int, restart: bool) -> int:
-    """A fiber's counter of an earlier round in the one that is recorded now."""
+    """Return a fiber's counter of an earlier round in the one that is recorded now."""
     if counter >= floor:
         return counter
     phase = (counter >> DEPTH_BITS) & (MOST_PHASES - 1)
@@ -248,7 +287,7 @@ def _caught_up(counter: int, floor: int, base: int, restart: bool) -> int:
     return floor + phase * ONE_PHASE + depth
 
 
-@inlined
+@helper
 def _fault(
     n: int,
     first: int,
@@ -257,10 +296,10 @@ def _fault(
     counters: Longs,
     args: IntArray,
     n_slots: IntArray,
-    fits: Flags,
-    feeds: Flags,
+    fits: FlagCube,
+    feeds: FlagTable,
 ) -> int:
-    """Note which types feed vertex n, whose operands begin at `first`; what is wrong, or FINE."""
+    """Note which types feed vertex n, whose operands begin at `first`; returns a fault, or FINE."""
     type_id, found = types[n], FINE
     takes_any = n_slots[type_id] == COUNTED
     if not takes_any and n_slots[type_id] != n_args:

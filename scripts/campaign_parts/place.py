@@ -64,7 +64,6 @@ class Place:
             "PYTHONSAFEPATH": "1",
             "TMPDIR": str(self.tmp),
             "XDG_CACHE_HOME": str(self.cache),
-            "NUMBA_CACHE_DIR": str(self.cache / "numba"),
             MARK: str(self.folder),
         }
         return {**os.environ, **ours}

@@ -6,9 +6,8 @@ when the losses of the one before, and so all values that it waits for, are ther
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.policy import AUTO
@@ -120,13 +119,6 @@ class Adapter(vertex.Adapter):
     def running(self) -> LiveRun | None:
         """What runs the program round by round; None where a mini-batch is made as a whole."""
         return None if self.of_arrays else self.live
-
-    def compile_in_two(self, instances: Sequence[Any]) -> None:
-        """As the engine; where its program runs, that, and all else."""
-        if self.running is None:
-            super().compile_in_two(instances)
-        else:
-            self.running.compile_in_two(instances, self.policy)
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Construct, schedule and run round after round, where rounds are live."""

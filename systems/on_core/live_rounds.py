@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from harness.contracts.policy import Policy
 from harness.contracts.system import Clock
 from harness.engine.kept_rounds import KeptRounds
 from harness.engine.live import LiveEngine
-from harness.machine.caches import cache_folder
-from harness.machine.forks import in_a_fork
-from harness.machine.machine_code import FOLDER, NotKeptError, only_kept
 from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.compiling.written import DONE
 from harness.programs.decoder import Decoder
@@ -25,7 +20,6 @@ from harness.programs.recorder import Recorder
 from harness.programs.recording import FAULTS, Decisions, Recording, outputs_of
 from harness.programs.writer import Wait
 from harness.values.arrays import int_array
-from systems.on_core.prepared import NoClock
 
 
 class Restart(Exception):  # noqa: N818 - no fault: the programs are run once more
@@ -47,22 +41,6 @@ class LiveRun:
         quicken(recording, translate=translate)
         assert isinstance(recording.quick, QuickRecorders)
         self.quick = recording.quick
-
-    def compile_in_two(self, instances: Sequence[Any], policy: Policy) -> None:
-        """Compile the programs in a fork, where they are not kept, and all else here.
-
-        What they record is recorded by Python here.
-        """
-        programs = self.programs
-        if programs is None or cache_folder(FOLDER) is None:  # nothing would come back of a fork
-            return
-        with suppress(*FAULTS):  # which `run` meets as well
-            try:
-                with only_kept():
-                    programs.compile()
-            except NotKeptError:
-                run = partial(self._run, instances, policy, NoClock(), is_checked=False)
-                in_a_fork(programs.compile, run)
 
     @property
     def run_by(self) -> str:

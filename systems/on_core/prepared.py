@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from harness.contracts.model import Model, Weights
@@ -14,10 +13,6 @@ from harness.engine.engine import Engine
 from harness.engine.switches import Switches
 from harness.granularity.operators import OperatorModel
 from harness.granularity.vertices import VertexModel
-from harness.machine.caches import cache_folder
-from harness.machine.forks import in_a_fork
-from harness.machine.machine_code import FOLDER, NotKeptError, only_kept
-from harness.policies import unbatched
 from harness.policies.parts.rounds import schedule_in_rounds
 from harness.programs.quick import record_quickly
 from harness.values.graph import MiniBatch
@@ -57,23 +52,6 @@ class Prepared:
         mini_batch = self.model.mini_batch(instances)
         clock.mark("construct")
         return mini_batch, schedule_in_rounds(policy, mini_batch.graph)
-
-    def compile_in_two(self, instances: Sequence[Any], policy: Policy) -> None:
-        """Compile the policy in a fork, and the memory layout here, where anything is not kept.
-
-        The layout is compiled for a schedule that takes no compiler to make.
-        """
-
-        def lay_out(by: Policy) -> None:
-            self.engine.lay_out(*self.planned(instances, by, NoClock()))
-
-        try:
-            with only_kept():
-                lay_out(policy)
-        except NotKeptError:
-            if cache_folder(FOLDER) is not None:  # else nothing would come back of a fork
-                schedule = partial(self.planned, instances, policy, NoClock())
-                in_a_fork(schedule, partial(lay_out, unbatched.schedule))
 
     def compute(self, clock: Clock) -> None:
         """Run what was laid out last: forward, and in training backward."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -145,14 +145,7 @@ class Adapter(System):
         if n_before != self._n_programs:
             self._n_programs = n_before
             self.load(instances)
-            # A process that has begun to use a GPU is better not forked.
-            if self.settings.device == "cpu":
-                self.compile_in_two(instances)
             self.run(NoClock(), update=False)
-
-    def compile_in_two(self, instances: Sequence[Any]) -> None:
-        """Compile what can be compiled by two processes at once, if any of it is not kept."""
-        self._prepared.compile_in_two(instances, self.policy)
 
     def n_compilations(self) -> int | None:
         """Programs of the backend."""
@@ -194,6 +187,10 @@ class Adapter(System):
         """Batch by batch, and kernel by kernel where the backend can."""
         with self.engine.in_parts(part):
             self.run(clock)
+
+    def listing(self) -> Mapping[str, Sequence[str]]:
+        """Return the backend's programs."""
+        return self.engine.backend.listing()
 
     def result(self) -> Result:
         """Loss, outputs, gradients and counters of the last run, whose schedule is proved valid.

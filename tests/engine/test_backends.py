@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,6 @@ from harness.engine.backend import (
     choose_backend,
     passed_over,
 )
-from harness.engine.backends.compiled import backend as compiled
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.rows.rounds import ALL_ROWS
 from harness.engine.switches import Switches
@@ -35,7 +34,7 @@ from harness.vertex.operators import OPERATORS
 from tests.support.awkward_models import PushesPart, ShiftedParts
 from tests.support.counting_backend import CountingBackend
 from tests.support.engine_models import BINARY, EXAMPLES
-from tests.support.engine_runs import disagreements, interpreted_kernels, prepared, run
+from tests.support.engine_runs import disagreements, prepared, run
 from tests.support.engine_setting import Setting
 from tests.support.lattices import lattice
 from tests.support.sketch_models import SIZES
@@ -56,16 +55,13 @@ OF_ENCODERS = {"score_heads", "mix_heads", "softmax", "layer_norm"}
 
 
 @pytest.fixture(params=KINDS)
-def kind(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[type[Backend]]:
-    """A backend that the engine takes; its generated code, if any, runs as plain Python."""
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[Backend]:
+    """A backend that the engine takes."""
     found = KINDS[request.param]
     if found.why_not(Switches(), "cpu") is not None:
         pytest.skip(f"{request.param} cannot run here")
     monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: found)
-    with interpreted_kernels() if found is compiled.Backend else nullcontext():
-        yield found
+    return found
 
 
 # --- what it can do, and says ---
@@ -248,11 +244,10 @@ def test_parts_of_a_value_are_pushed_and_added(backend: str, lazy: bool, model: 
     switches = Switches(backend=backend, lazy_batching=lazy)
     if (reason := backend_class(backend).why_not(switches, "cpu")) is not None:
         pytest.skip(reason)
-    with interpreted_kernels():
-        for mode in ("infer", "train"):
-            oracle = run_reference(model, weights, BINARY, mode)
-            result = run(prepared(model, weights, switches, mode=mode), BINARY)
-            assert disagreements(result, oracle) == [], mode
+    for mode in ("infer", "train"):
+        oracle = run_reference(model, weights, BINARY, mode)
+        result = run(prepared(model, weights, switches, mode=mode), BINARY)
+        assert disagreements(result, oracle) == [], mode
 
 
 @pytest.mark.parametrize(

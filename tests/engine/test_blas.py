@@ -7,17 +7,18 @@ from itertools import product
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from harness.compiler.pointers import address_of
 from harness.engine.cpu_kernels import blas, libraries
+from harness.engine.cpu_kernels import product_kernels as products
 from harness.engine.cpu_kernels.blas import (
     LIMIT,
     NEVER,
     ONEDNN_FROM,
     SGEMM,
     Scratch,
-    add_outer,
     blas_scratch,
-    multiply,
     multiplying,
 )
 from harness.engine.cpu_kernels.libraries import (
@@ -28,8 +29,10 @@ from harness.engine.cpu_kernels.libraries import (
     torchs_mkl,
 )
 from harness.engine.cpu_kernels.memory_kernels import transpose
+from harness.engine.cpu_kernels.vectors import NAMES, load_products
 from harness.errors import UnsupportedTrial
-from tests.support.plain_product import add_outer_arrays, multiply_arrays
+from tests.support.compiled_products import add_outer, multiply
+from tests.support.kernel_calls import Told, run_kernel
 
 needs_blas = pytest.mark.skipif(LIBRARY is None, reason="no library shows an sgemm")
 needs_mkl = pytest.mark.skipif(torchs_mkl() is None, reason="no MKL is inside torch")
@@ -65,11 +68,10 @@ def test_the_compiled_product_is_numpys(transposed: bool, accumulate: bool, way:
         weight = random.standard_normal((m, k) if transposed else (k, m)).astype(np.float32)
         x = random.standard_normal((n + 3, k + 5)).astype(np.float32)
         found = random.standard_normal((n + 2, m + 7)).astype(np.float32)
-        expected = found.copy()
-        # Columns 2 to 2 + k of rows 1 to 1 + n; columns 6 to 6 + m of rows 2 to 2 + n.
-        places = (x, k + 5 + 2, k + 5, n, weight, transposed, accumulate)
-        multiply(*places, found, 2 * (m + 7) + 6, m + 7, *scratch)
-        multiply_arrays(*places, expected, 2 * (m + 7) + 6, m + 7, *scratch)
+        expected, own = found.copy(), x[1 : 1 + n, 2 : 2 + k]
+        rows = expected[2:, 6 : 6 + m]
+        rows[:] = own @ (weight.T if transposed else weight) + (rows if accumulate else 0)
+        multiply(own, weight, found[2:, 6:], scratch, transposed=transposed, adds=accumulate)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -83,13 +85,112 @@ def test_the_compiled_outer_product_is_numpys(way: Way, is_first: bool) -> None:
         x = random.standard_normal((n + 3, k + 5)).astype(np.float32)
         dy = random.standard_normal((n + 2, m + 7)).astype(np.float32)
         found = random.standard_normal((k, m)).astype(np.float32)
-        expected = found.copy()
-        places = (x, k + 5 + 2, k + 5, dy, 2 * (m + 7) + 6, m + 7, n)
-        for function, out in ((add_outer, found), (add_outer_arrays, expected)):
-            written = np.array([int(not is_first)])
-            function(*places, out, written, *scratch)
-            assert written[0] == 1
+        x, dy = x[1 : 1 + n, 2 : 2 + k], dy[2:, 6 : 6 + m]
+        expected = x.T @ dy + (0 if is_first else found)
+        add_outer(x, dy, found, scratch, adds=not is_first)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+# --- products of a plan's steps ---
+
+
+def drawn(*shape: int) -> NDArray[np.float32]:
+    return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
+
+
+def rows_of(x: NDArray[np.float32], per_vertex: int) -> NDArray[np.float64]:
+    """Return all rows of vertices that hold several."""
+    n, width = x.shape
+    return x.astype(np.float64).reshape(n * per_vertex, width // per_vertex)
+
+
+def constants_of(
+    w: NDArray[np.float32], per_vertex: int, *, transposed: bool = False, adds: bool = False,
+    has_bias: bool = False, copies_from: int = 0,
+) -> tuple[int, ...]:  # fmt: skip
+    flags = int(transposed), int(adds or has_bias), int(has_bias)
+    return per_vertex, *w.shape, *flags, copies_from
+
+
+# Whether rows of x and of what is computed stand in wider ones.
+WIDER = [(0, 0), (5, 0), (0, 5), (5, 3)]
+
+
+@needs_blas
+@pytest.mark.parametrize("wider", WIDER)
+@pytest.mark.parametrize("per_vertex", [1, 3])
+@pytest.mark.parametrize("n", [0, 1, 2, 40])
+def test_a_step_multiplies_all_rows_of_its_vertices(
+    n: int, per_vertex: int, wider: tuple[int, int]
+) -> None:
+    told = Told(scratch=multiplying("auto", 1).scratch)
+    for transposed, has_bias, adds in product((False, True), repeat=3):
+        k, m = 12, 8
+        w, bias = drawn(*((m, k) if transposed else (k, m))), drawn(m)
+        x = drawn(n, per_vertex * k + wider[0])[:, : per_vertex * k]
+        whole = drawn(n, per_vertex * m + wider[1])
+        out, beside = whole[:, : per_vertex * m], whole[:, per_vertex * m :].copy()
+        first = bias if has_bias else rows_of(out, per_vertex) * adds
+        expected = rows_of(x, per_vertex) @ (w.T if transposed else w) + first
+        constants = constants_of(w, per_vertex, transposed=transposed, adds=adds, has_bias=has_bias)
+        operands = (x, out, w, bias, w, w)
+        run_kernel(products.multiply_rows, operands, constants, n, told)
+        np.testing.assert_allclose(rows_of(out, per_vertex), expected, rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(whole[:, per_vertex * m :], beside)
+        # The same of children's rows where they lie.
+        index = np.arange(n, dtype=np.int64)[::-1].copy()
+        out[:] = 0
+        operands = (x, out, w, bias, w, w, index)
+        run_kernel(products.multiply_children, operands, constants, n, told)
+        backwards = rows_of(x[::-1], per_vertex) @ (w.T if transposed else w)
+        found = rows_of(out, per_vertex) - (bias if has_bias else 0)
+        np.testing.assert_allclose(found, backwards, rtol=1e-4, atol=1e-4)
+
+
+@needs_blas
+def test_a_copy_takes_the_place_of_a_matrix_for_functions_of_many_rows() -> None:
+    told, n, k, m = Told(scratch=multiplying("auto", 1).scratch), 9, 12, 8
+    x, w, copy, out = drawn(n, k), drawn(m, k), drawn(k, m), np.empty((n, m), np.float32)
+    constants = constants_of(w, 1, transposed=True, copies_from=50)
+    for n_rows, expected in ((49, x @ w.T), (50, x @ copy)):
+        operands = (x, out, w, w, copy, np.array([n_rows], np.int64))
+        run_kernel(products.multiply_rows, operands, constants, n, told)
+        np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
+
+
+@needs_blas
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_row_is_multiplied_with_a_childs_matrix(transposed: bool) -> None:
+    told, (rows, columns), index = Told(scratch=multiplying("auto", 1).scratch), (6, 4), [3, 0, 3]
+    states, x = drawn(5, rows * columns + 3)[:, 1:-2], drawn(3, columns if transposed else rows)
+    out = np.empty((3, rows if transposed else columns), np.float32)
+    operands = (x, states, np.array(index, np.int64), out)
+    run_kernel(products.apply_children, operands, (rows, columns, int(transposed)), 3, told)
+    matrices = states.reshape(5, rows, columns)[index].astype(np.float64)
+    expected = np.einsum("nm,nkm->nk" if transposed else "nk,nkm->nm", x, matrices)
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
+
+
+@needs_blas
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize("per_vertex", [1, 3])
+@pytest.mark.parametrize("of_children", [False, True])
+def test_threads_sum_rows_of_a_gradient_of_their_own(
+    of_children: bool, per_vertex: int, n_threads: int
+) -> None:
+    n, k, m = 7, 40, 8
+    x, dy = drawn(n, per_vertex * k + 2)[:, 1:-1], drawn(n, per_vertex * m + 3)[:, 3:]
+    found, written = np.full((k, m), np.nan, np.float32), np.zeros(n_threads, np.int64)
+    index = np.array([6, 0, 0, 3, 1, 2, 5], np.int64)
+    kernel = products.sum_outer_children if of_children else products.sum_outer
+    rows = rows_of(x[index] if of_children else x, per_vertex)
+    expected = rows.T @ rows_of(dy, per_vertex)
+    for times in (1, 2):
+        for thread in range(n_threads):
+            told = Told(thread, n_threads, multiplying("auto", 1).for_thread())
+            run_kernel(kernel, (x, dy, found, written, index), (per_vertex, k, m), n, told)
+        assert written.all()
+        np.testing.assert_allclose(found, times * expected, rtol=1e-4, atol=1e-4)
 
 
 @needs_blas
@@ -138,7 +239,8 @@ def test_a_library_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_transposed_copy(shape: tuple[int, int]) -> None:
     matrix = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
     out = np.empty(shape[::-1], np.float32)
-    transpose(matrix, out)
+    square = int(load_products()[1][NAMES.index("transpose_square")])
+    transpose(square, address_of(matrix), *shape, address_of(out))
     np.testing.assert_array_equal(out, matrix.T)
 
 

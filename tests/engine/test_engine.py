@@ -1,5 +1,5 @@
 """The engine against the oracle: whatever the model, switches, policy and granularity, the numbers
-are the same. Most runs interpret the generated kernels; some go through numba.
+are the same.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tests.support.engine_runs import (
     NoClock,
     all_switches,
     disagreements,
-    interpreted_kernels,
     prepared,
     run,
 )
 
 PLAIN = Switches(backend="stepwise")
+BOTH = pytest.mark.parametrize("backend", ["stepwise", "compiled"])
 OPERATORS_SLOW = [
     pytest.param(*one, marks=pytest.mark.slow if one[1] == "operator" else ())
     for one in GRANULARITIES
@@ -54,28 +54,26 @@ def _oracle(name: str) -> ReferenceResult:
 @pytest.mark.parametrize(("name", "granularity"), OPERATORS_SLOW)
 def test_every_switch_agrees_with_the_oracle(name: str, granularity: str) -> None:
     model, instances, weights = _example(name)
-    with interpreted_kernels():
-        for switches, policy in zip(all_switches(granularity), cycle(POLICIES), strict=False):
-            result = run(prepared(model, weights, switches, policy), instances)
-            assert disagreements(result, _oracle(name)) == [], (switches, policy)
+    for switches, policy in zip(all_switches(granularity), cycle(POLICIES), strict=False):
+        result = run(prepared(model, weights, switches, policy), instances)
+        assert disagreements(result, _oracle(name)) == [], (switches, policy)
 
 
 def test_what_passes_run_is_compiled_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
     model, instances, weights = _example("tree_lstm")
     loaded: list[int] = []
-    with interpreted_kernels():
-        adapter = prepared(model, weights)
-        monkeypatch.setattr(adapter, "load", _noted(loaded, adapter.load))
-        assert adapter.n_compilations() == 0
-        for _ in range(4):
-            adapter.compile_for(instances)
-        n_programs = adapter.n_compilations()
-        assert n_programs
-        assert len(loaded) == 2, "the second met nothing new"
-        for name, value in adapter.parameters().items():
-            np.testing.assert_array_equal(value, weights[name], err_msg=name)
-        run(adapter, instances, update=True)
-        assert adapter.n_compilations() == n_programs
+    adapter = prepared(model, weights)
+    monkeypatch.setattr(adapter, "load", _noted(loaded, adapter.load))
+    assert adapter.n_compilations() == 0
+    for _ in range(4):
+        adapter.compile_for(instances)
+    n_programs = adapter.n_compilations()
+    assert n_programs
+    assert len(loaded) == 2, "the second met nothing new"
+    for name, value in adapter.parameters().items():
+        np.testing.assert_array_equal(value, weights[name], err_msg=name)
+    run(adapter, instances, update=True)
+    assert adapter.n_compilations() == n_programs
 
 
 def _noted(calls: list[int], function: Callable[[Sequence[Any]], None]) -> Callable[..., None]:
@@ -102,13 +100,6 @@ def test_every_policy_agrees_with_the_oracle(name: str, granularity: str) -> Non
         assert disagreements(result, _oracle(name)) == [], (policy, layout)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["tree_lstm", "tree_fc_fold", "child_sum", "chain_gru"])
-def test_compiled_kernels_agree_with_the_oracle(name: str) -> None:
-    model, instances, weights = _example(name)
-    assert disagreements(run(prepared(model, weights), instances), _oracle(name)) == []
-
-
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_torchs_operators_agree_with_the_oracle_under_every_switch(name: str) -> None:
     """What runs on CUDA, too: the same code and no other."""
@@ -129,22 +120,27 @@ def test_disagreements_are_noticed() -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_buffers_are_reused_by_mini_batches_of_any_size(name: str) -> None:
+@BOTH
+def test_buffers_are_reused_by_mini_batches_of_any_size(name: str, backend: str) -> None:
     model, instances, weights = _example(name)
     # Growing, shrinking, one instance, and types that are absent from some mini-batches or new.
     parts = (instances[1:2], instances, instances * 3, instances[:1], instances[::-1])
     oracles = [run_reference(model, weights, part, "train") for part in parts]
+    # Where tanh is nearly 1, its own few roundings are many of 1 - tanh^2.
+    tolerance = {"stepwise": 2e-5, "compiled": 2e-4}[backend]
     for granularity, lazy in product(("vertex", "operator"), (True, False)):
-        switches = replace(PLAIN, granularity=granularity, lazy_batching=lazy)
+        switches = Switches(backend=backend, granularity=granularity, lazy_batching=lazy)
         adapter = prepared(model, weights, switches)
         for part, oracle in zip(parts, oracles, strict=True):
-            assert disagreements(run(adapter, part), oracle) == [], (granularity, lazy, len(part))
+            wrong = disagreements(run(adapter, part), oracle, tolerance)
+            assert wrong == [], (granularity, lazy, len(part))
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_a_batch_equals_its_instances_one_by_one(name: str) -> None:
+@BOTH
+def test_a_batch_equals_its_instances_one_by_one(name: str, backend: str) -> None:
     model, instances, weights = _example(name)
-    adapter = prepared(model, weights, PLAIN)
+    adapter = prepared(model, weights, Switches(backend=backend))
     whole = run(adapter, instances)
     parts = [run(adapter, [one]) for one in instances]
     np.testing.assert_allclose(whole.loss, sum(part.loss for part in parts), rtol=1e-5)
@@ -170,9 +166,10 @@ def test_inference_computes_the_loss_of_training(name: str, granularity: str) ->
 
 @pytest.mark.parametrize("name", ["tree_lstm", "two_pulls", "child_sum"])
 @pytest.mark.parametrize("lazy", [True, False])
-def test_update_is_one_step_of_sgd(name: str, lazy: bool) -> None:
+@BOTH
+def test_update_is_one_step_of_sgd(name: str, lazy: bool, backend: str) -> None:
     model, instances, weights = _example(name)
-    adapter = prepared(model, weights, replace(PLAIN, lazy_batching=lazy))
+    adapter = prepared(model, weights, Switches(backend=backend, lazy_batching=lazy))
     gradients = run(adapter, instances, update=True).gradients
     for key, weight in weights.items():
         expected = weight - np.float32(adapter.settings.learning_rate) * gradients[key]
@@ -181,9 +178,10 @@ def test_update_is_one_step_of_sgd(name: str, lazy: bool) -> None:
         assert np.any(gradients[key] != 0), key
 
 
-def test_several_steps_follow_the_oracle() -> None:
+@BOTH
+def test_several_steps_follow_the_oracle(backend: str) -> None:
     model, instances, weights = _example("tree_lstm")
-    adapter = prepared(model, weights, PLAIN)
+    adapter = prepared(model, weights, Switches(backend=backend))
     expected = {k: w.astype(np.float64) for k, w in weights.items()}
     for step in range(5):
         part: Sequence[Any] = instances[step % 3 :]
@@ -201,9 +199,10 @@ def test_weights_given_to_prepare_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("granularity", ["vertex", "operator"])
-def test_only_rows_that_were_looked_up_change(granularity: str) -> None:
+@BOTH
+def test_only_rows_that_were_looked_up_change(granularity: str, backend: str) -> None:
     model, instances, weights = _example("tree_lstm")
-    adapter = prepared(model, weights, replace(PLAIN, granularity=granularity))
+    adapter = prepared(model, weights, Switches(backend=backend, granularity=granularity))
     run(adapter, instances[1:2], update=True)  # one leaf, word 5
     after = adapter.engine.backend.weights()["embedding"]
     changed = np.flatnonzero((after != weights["embedding"]).any(axis=1))

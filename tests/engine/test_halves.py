@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from harness.compiler.pointers import address_of
 from harness.engine.backend import choose_backend
 from harness.engine.backends.compiled import parameters
 from harness.engine.backends.compiled.parameters import Parameters
 from harness.engine.cpu_kernels import blas
 from harness.engine.cpu_kernels.blas import N_HALVES, multiplying
-from harness.engine.cpu_kernels.halves import add_outer_half, multiply_half, round_rows
+from harness.engine.cpu_kernels.halves import round_parameter
 from harness.engine.cpu_kernels.libraries import ONEDNN
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
@@ -26,6 +27,7 @@ from harness.measuring.launch import run_worker
 from harness.oracle import run_reference
 from harness.trials.spec import TrialSpec
 from harness.values.precision import TOLERANCES
+from tests.support.compiled_products import add_outer, multiply
 from tests.support.engine_models import example
 from tests.support.engine_runs import disagreements, prepared, run
 
@@ -36,10 +38,10 @@ Floats = NDArray[np.float32]
 
 
 def _rounded(x: Floats) -> Floats:
-    """As float32, by round_rows."""
+    """As float32, by the kernel."""
     bits = np.empty(x.size, np.uint16)
     rows = np.ascontiguousarray(x, np.float32).reshape(-1, x.shape[-1])
-    round_rows(rows, 0, rows.shape[1], *rows.shape, bits, 0)
+    round_parameter(address_of(rows), rows.strides[0], *rows.shape, address_of(bits))
     return (bits.astype(np.uint32) << 16).view(np.float32).reshape(x.shape)
 
 
@@ -81,10 +83,8 @@ def test_a_product_is_that_of_rounded_factors(transposed: bool, accumulate: bool
         w = _rounded(weight.T if transposed else weight).astype(np.float64)
         target = expected[2 : 2 + n, 6 : 6 + m]
         target[:] = _rounded(x)[1 : 1 + n, 2 : 2 + k] @ w + (target if accumulate else 0.0)
-        multiply_half(
-            x, k + 5 + 2, k + 5, n, _halves(weight), transposed, accumulate,
-            found, 2 * (m + 7) + 6 if n else 0, m + 7, *scratch,
-        )  # fmt: skip
+        own, to = x[1 : 1 + n, 2 : 2 + k], found[2:, 6:]
+        multiply(own, _halves(weight), to, scratch, transposed=transposed, adds=accumulate)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.sqrt(k + 1))
 
 
@@ -96,13 +96,10 @@ def test_an_outer_product_is_that_of_rounded_factors(is_first: bool) -> None:
         x = random.standard_normal((n + 3, k + 5)).astype(np.float32)
         dy = random.standard_normal((n + 2, m + 7)).astype(np.float32)
         found = random.standard_normal((k, m)).astype(np.float32)
-        sums = _rounded(x)[1 : 1 + n, 2 : 2 + k].T.astype(np.float64)
+        x, dy = x[1 : 1 + n, 2 : 2 + k], dy[2 : 2 + n, 6 : 6 + m]
         first = 0.0 if is_first else found.astype(np.float64)
-        expected = sums @ _rounded(dy)[2 : 2 + n, 6 : 6 + m] + first
-        written = np.array([int(not is_first)])
-        places = (x, k + 5 + 2, k + 5, dy, 2 * (m + 7) + 6 if n else 0, m + 7, n)
-        add_outer_half(*places, found, written, *scratch)
-        assert written[0] == 1
+        expected = _rounded(x).T.astype(np.float64) @ _rounded(dy) + first
+        add_outer(x, dy, found, scratch, adds=not is_first, half=True)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.sqrt(n + 1))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -28,19 +28,13 @@ from harness.models.tree_lstm import TreeLSTM
 from harness.oracle import run_reference
 from harness.vertex import VertexTracer, sum_elements, tanh
 from tests.support.engine_models import CHAINS, example
-from tests.support.engine_runs import disagreements, interpreted_kernels, prepared, run
+from tests.support.engine_runs import disagreements, prepared, run
 from tests.support.random_programs import RandomModel, models, sketches
 from tests.support.sketch_models import SIZES, ChainLSTM, GatesApart, SketchModel
 from tests.support.sketches import Sketch
 
 ON, OFF = Switches(horizontal_fusion=True), Switches()
 BACKENDS = ("compiled", "stepwise")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _interpreted_kernels() -> Iterator[None]:
-    with interpreted_kernels():
-        yield
 
 
 def plan_of(model: Model, function: str, switches: Switches = ON, *, train: bool = True) -> Plan:

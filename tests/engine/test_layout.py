@@ -28,7 +28,7 @@ from harness.values.instances import int_array
 from harness.values.schedule import Schedule
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import BINARY, EXAMPLES, tree
-from tests.support.engine_runs import interpreted_kernels, prepared
+from tests.support.engine_runs import prepared
 from tests.support.random_graphs import graphs
 from tests.support.sketch_models import SIZES, ChainLSTM
 from tests.support.sketches import Sketch
@@ -160,15 +160,13 @@ def _forward(adapter: Adapter, instances: Sequence[Any]) -> int:
     """Bytes copied by the forward half."""
     mini_batch = adapter.model.mini_batch(instances)
     adapter.engine.arrange(mini_batch, adapter.policy(mini_batch.graph))
-    with interpreted_kernels():
-        adapter.engine.forward()
+    adapter.engine.forward()
     return adapter.engine.backend.tally.bytes_copied
 
 
 def _adapter(model: Model, layout: str, fusion: bool = False, policy: str = "frontier") -> Adapter:
     switches = Switches(layout=layout, fusion=fusion)
-    with interpreted_kernels():
-        return prepared(model, initial_weights(model, 0), switches, policy)
+    return prepared(model, initial_weights(model, 0), switches, policy)
 
 
 def _chain(length: int) -> Sketch:
@@ -223,8 +221,7 @@ def test_complete_trees_copy_nothing_at_all(variant: str, policy: str, n_trees: 
     adapter.load([complete_tree(3)] * n_trees)
     assert _forward(adapter, adapter.instances) == 0
     if policy != "agenda":  # which may start one level before another has ended
-        with interpreted_kernels():
-            adapter.engine.backward()
+        adapter.engine.backward()
         assert adapter.engine.backend.tally.bytes_copied == 0
 
 

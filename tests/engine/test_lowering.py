@@ -29,7 +29,7 @@ from harness.engine.lowering.plan import (
 from harness.engine.switches import Switches
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES, tree
-from tests.support.engine_runs import all_switches, interpreted_kernels, prepared, run
+from tests.support.engine_runs import all_switches, prepared, run
 from tests.support.sketch_models import SIZES
 from tests.support.sketches import Sketch
 
@@ -209,23 +209,21 @@ def _counters(
     model: str, instances: Sequence[Any], switches: Switches, *, train: bool = True
 ) -> tuple[int, int]:
     """Launches and bytes copied by one pass over a mini-batch."""
-    with interpreted_kernels():
-        adapter = _adapter(model, switches, train)
-        mini_batch = adapter.model.mini_batch(instances)
-        adapter.engine.arrange(mini_batch, adapter.policy(mini_batch.graph))
-        adapter.engine.forward()
-        if train:
-            adapter.engine.backward()
+    adapter = _adapter(model, switches, train)
+    mini_batch = adapter.model.mini_batch(instances)
+    adapter.engine.arrange(mini_batch, adapter.policy(mini_batch.graph))
+    adapter.engine.forward()
+    if train:
+        adapter.engine.backward()
     return adapter.engine.backend.tally.n_launches, adapter.engine.backend.tally.bytes_copied
 
 
 @pytest.mark.parametrize(("policy", "n_batches"), [("unbatched", 3), ("frontier", 2)])
 def test_the_bound_is_that_of_the_graph_that_was_batched(policy: str, n_batches: int) -> None:
     """Two leaves and a root: no policy needs fewer than a batch of each type."""
-    with interpreted_kernels():
-        weights = initial_weights(EXAMPLES["tree_lstm"][0], 0)
-        adapter = prepared(EXAMPLES["tree_lstm"][0], weights, ON, policy=policy)
-        counters = run(adapter, [PAIR]).counters
+    weights = initial_weights(EXAMPLES["tree_lstm"][0], 0)
+    adapter = prepared(EXAMPLES["tree_lstm"][0], weights, ON, policy=policy)
+    counters = run(adapter, [PAIR]).counters
     assert (counters.n_batches, counters.lower_bound) == (n_batches, 2)
 
 

@@ -11,11 +11,11 @@ from harness.engine.backends.compiled.backend import Backend
 from harness.engine.backends.compiled.places import Places
 from harness.engine.cpu_kernels.own_products import SMALL
 from harness.engine.lowering.lower import lower
-from harness.engine.lowering.plan import BufferName, GatherStep, Memory, Plan, Role
+from harness.engine.lowering.plan import BufferName, GatherStep, Memory, Plan, Role, state_buffer
 from harness.engine.switches import Switches
 from harness.models.mv_rnn import MVRNN
 from tests.support.engine_models import EXAMPLES, tree
-from tests.support.engine_runs import interpreted_kernels, prepared, run
+from tests.support.engine_runs import prepared, run
 
 ON, CROSSED = Switches(), tree([1, 2, -1], [-1, -1, 1], [-1, -1, 0])
 T, WORDS = BufferName(Role.GATHER, "T"), {"words": 7, "classes": 3}
@@ -58,12 +58,14 @@ def test_a_library_multiplies_all_rows_at_once(library: dict[str, str]) -> None:
     assert gathered(plan) == {"v", "T"}
 
 
-@pytest.mark.parametrize("read", ["place", "rows_of"])
-def test_what_has_no_memory_is_read_row_by_row_only(read: str) -> None:
+def test_what_has_no_memory_is_read_row_by_row_only() -> None:
     plan = plan_of(MVRNN(ModelSizes(4, WORDS)), "internal", train=False)
-    (i,) = [k for k, ref in plan.refs.items() if ref.buffer == T and ref.start == 0]
+    (ref,) = {ref for ref in plan.refs.values() if ref.buffer == T and ref.start == 0}
+    places = Places(1, plan, {})
     with pytest.raises(ValueError, match="has no memory"):
-        getattr(Places(1, plan, []), read)(plan.refs[i])
+        places.operand(ref)
+    states, index = places.row_operands(ref)
+    assert (states.array, index) == (places.array(state_buffer("T")), places.index_operand((0, 1)))
 
 
 def test_matrices_of_any_number_of_children_are_copied() -> None:
@@ -76,7 +78,6 @@ def test_a_crossed_pair_copies_vectors_only() -> None:
     kept_order, h = replace(ON, layout="policy"), model.sizes.hidden_size
     copied = []
     for switches in (kept_order, replace(kept_order, gather_fusion=False)):
-        with interpreted_kernels():
-            adapter = prepared(model, initial_weights(model, 0), switches, mode="infer")
-            copied.append(run(adapter, [CROSSED]).counters.bytes_copied)
+        adapter = prepared(model, initial_weights(model, 0), switches, mode="infer")
+        copied.append(run(adapter, [CROSSED]).counters.bytes_copied)
     assert copied == [4 * 2 * h, 4 * 2 * (h + h * h)]

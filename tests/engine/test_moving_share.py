@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import pytest
 
 from harness.contracts.model import initial_weights
-from harness.engine.backends.compiled.backend import Backend
-from harness.engine.backends.compiled.source import write_loop
 from harness.engine.cpu_kernels import cycles
-from harness.engine.lowering.lower import lower
-from harness.engine.lowering.plan import STAGES
 from harness.engine.switches import Switches
 from harness.oracle import run_reference
 from tests.support.engine_models import EXAMPLES
-from tests.support.engine_runs import disagreements, interpreted_kernels, prepared, run
+from tests.support.engine_runs import ONE_BY_ONE, disagreements, prepared, run
+from tests.support.stage_instructions import instructions_of
 
-NAME = "tree_lstm"
-MOVES = ("gather_rows(", "look_up(", "scatter_add(", "copy_block(")
+# Kernels by their names, of which a model's plans hold some.
+MOVES = {"gather", "look_up", "scatter_add", "copy", "pack", "spread", "fill"}
 pytestmark = pytest.mark.skipif(not cycles.READABLE, reason="the counter needs an x86 processor")
 
 
-@pytest.mark.slow  # compiles
 def test_a_share_is_told_of_the_runs_since_it_was_last_asked() -> None:
     model, instances = EXAMPLES["tree_fc_fold"]
     weights = initial_weights(model, seed=0)
@@ -40,9 +36,8 @@ def test_a_share_is_told_of_the_runs_since_it_was_last_asked() -> None:
 
 def test_nothing_is_told_where_it_was_not_asked_for() -> None:
     model, instances = EXAMPLES["tree_fc_fold"]
-    with interpreted_kernels():
-        adapter = prepared(model, initial_weights(model, seed=0), Switches(), mode="infer")
-        run(adapter, instances)
+    adapter = prepared(model, initial_weights(model, seed=0), Switches(), mode="infer")
+    run(adapter, instances)
     assert adapter.moving_share() is None
 
 
@@ -50,26 +45,25 @@ def test_the_share_is_of_forward_and_backward_whole(monkeypatch: pytest.MonkeyPa
     """Python between stages takes its part: the share is multiplied by times that include it."""
     model, instances = EXAMPLES["tree_fc_fold"]
     clock = {"ticks": 0, "inside": 0}
-    with interpreted_kernels():
-        adapter = prepared(model, initial_weights(model, seed=0), Switches())
-        backend = adapter.engine.backend
+    adapter = prepared(model, initial_weights(model, seed=0), Switches())
+    backend = adapter.engine.backend
 
-        def counted(name: str) -> None:
-            """Whatever the engine asks of its backend takes ten ticks."""
-            real = getattr(backend, name)
+    def counted(name: str) -> None:
+        """Whatever the engine asks of its backend takes ten ticks."""
+        real = getattr(backend, name)
 
-            def called(*arguments: Any) -> Any:
-                clock["ticks"] += 10
-                clock["inside"] += 10
-                return real(*arguments)
+        def called(*arguments: Any) -> Any:
+            clock["ticks"] += 10
+            clock["inside"] += 10
+            return real(*arguments)
 
-            monkeypatch.setattr(backend, name, called)
+        monkeypatch.setattr(backend, name, called)
 
-        for name in ("run_together", "total", "clear_gradients"):
-            counted(name)
-        monkeypatch.setattr(backend, "ticks", lambda: clock["ticks"])
-        adapter.load(instances)
-        adapter.run(Ignored(clock))
+    for name in ("run_together", "total", "clear_gradients"):
+        counted(name)
+    monkeypatch.setattr(backend, "ticks", lambda: clock["ticks"])
+    adapter.load(instances)
+    adapter.run(Ignored(clock))
     assert clock["inside"] >= 40
     assert backend.tally.n_cycles == clock["inside"]
     backend.tally.n_moving_cycles = clock["inside"] // 2
@@ -96,32 +90,10 @@ def test_the_counter_goes_on() -> None:
 
 
 def test_ticks_are_counted_around_what_moves_alone() -> None:
-    """Every step that moves data is between two readings; without the switch nothing is read."""
-    model, _ = EXAMPLES[NAME]
-    function = prepared(model, initial_weights(model, 0), Switches()).model.functions
-    plans = {
-        t: lower(one, Switches(), Backend.abilities, train=True) for t, one in function.items()
-    }
-    moved: set[str] = set()
-    for stage in STAGES:
-        source = write_loop(plans, stage)
-        plain = source.head + source.body
-        assert "cycles" not in plain
-        source = write_loop(plans, stage, profile=True)
-        telling = source.head + source.body
-        ast.parse(telling)
-        inside = False
-        for line in telling.splitlines():
-            if line.endswith("moving = cycles()"):
-                assert not inside
-                inside = True
-            elif line.strip().startswith("tally[2] +="):
-                assert inside
-                inside = False
-            elif inside:
-                assert "multiply(" not in line
-                assert "add_outer(" not in line
-                moved.add(line.strip().removeprefix("n_bytes += ").partition("(")[0])
-            else:
-                assert not any(word in line for word in MOVES), line
-    assert {"gather_rows", "look_up"} <= moved
+    """Every step that only moves data, and no other one."""
+    moved = set[str]()
+    for (model, _), chosen in product(EXAMPLES.values(), ("all", "none", "packs")):
+        for _, one in instructions_of(model, Switches(**ONE_BY_ONE[chosen])):
+            assert one.moves == (one.name in MOVES), one.name
+            moved |= {one.name} & MOVES
+    assert moved == MOVES

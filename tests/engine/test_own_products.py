@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from itertools import product
-from typing import Any
 
-import numba
 import numpy as np
 import pytest
+from llvmlite import ir
 from numpy.typing import NDArray
 
-from harness.engine.cpu_kernels.blas import OWN, Scratch, add_outer, multiply, multiplying
+from harness.compiler.object_code import Loaded, load_ir
+from harness.compiler.pointers import address_of, call
+from harness.engine.cpu_kernels.blas import OWN, Scratch, multiplying
 from harness.engine.cpu_kernels.libraries import LIBRARY
 from harness.engine.cpu_kernels.own_products import (
     BLOCK,
@@ -26,9 +26,12 @@ from harness.engine.cpu_kernels.vectors import (
     DOTS,
     LANES,
     MOST_ROWS,
+    WIDE_ROWS,
+    load_products,
     write_sums_of_dots,
     write_sums_of_rows,
 )
+from tests.support.compiled_products import add_outer, multiply
 
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason="no library shows an sgemm")
 Matrix = NDArray[np.float32]
@@ -63,8 +66,8 @@ def test_few_rows_are_multiplied_as_numpy_does(
         expected, w = found.copy(), weight.T if transposed else weight
         rows = expected[2:, 6 : 6 + m]
         rows[:] = x[1 : n + 1, 2 : 2 + k] @ w + (rows if accumulate else 0)
-        at = 2 * (m + 7) + 6
-        multiply(x, k + 5 + 2, k + 5, n, weight, transposed, accumulate, found, at, m + 7, *scratch)
+        own, to = x[1 : n + 1, 2 : 2 + k], found[2:, 6:]
+        multiply(own, weight, to, scratch, transposed=transposed, adds=accumulate)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -72,12 +75,10 @@ def test_few_rows_are_multiplied_as_numpy_does(
 @pytest.mark.parametrize("is_first", BOTH)
 def test_an_outer_product_is_numpys(columns: int, is_first: bool, scratch: Scratch) -> None:
     for n, k in ((0, 5), (1, 1), (3, 64), (14, 13)):
-        x, dy, found = drawn(n + 3, k + 5), drawn(n + 2, columns + 7), drawn(k, columns)
-        expected = x[1 : n + 1, 2 : 2 + k].T @ dy[2:, 6 : 6 + columns] + (0 if is_first else found)
-        written = np.array([int(not is_first)])
-        places = (x, k + 5 + 2, k + 5, dy, 2 * (columns + 7) + 6, columns + 7, n)
-        add_outer(*places, found, written, *scratch)
-        assert written[0] == 1
+        x, dy = drawn(n + 3, k + 5)[1 : n + 1, 2 : 2 + k], drawn(n + 2, columns + 7)[2:, 6:-1]
+        found = drawn(k, columns)
+        expected = x.T @ dy + (0 if is_first else found)
+        add_outer(x, dy, found, scratch, adds=not is_first)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -85,11 +86,10 @@ def multiply_shares(
     x: Matrix, weight: Matrix, transposed: bool, n_rows: int, scratch: Scratch
 ) -> Matrix:
     """Return x W or x W^T, computed n_rows rows at a time."""
-    (n, k), m = x.shape, weight.shape[0 if transposed else 1]
+    n, m = len(x), weight.shape[0 if transposed else 1]
     out = np.empty((n, m), np.float32)
     for i in range(0, n, n_rows):
-        rows = min(n_rows, n - i)
-        multiply(x, i * k, k, rows, weight, transposed, False, out, i * m, m, *scratch)
+        multiply(x[i : i + n_rows], weight, out[i:], scratch, transposed=transposed)
     return out
 
 
@@ -130,48 +130,50 @@ def test_any_share_of_a_gradients_rows_gives_the_same_bits(scratch: Scratch) -> 
     assert is_our_outer(n, m)
     x, dy = drawn(n, k), drawn(n, m)
     together, apart = np.empty((k, m), np.float32), np.empty((k, m), np.float32)
-    add_outer(x, 0, k, dy, 0, m, n, together, np.zeros(1, np.int64), *scratch)
+    add_outer(x, dy, together, scratch, adds=False)
     for i in range(k):
-        row = np.ascontiguousarray(x[:, i : i + 1])
-        add_outer(row, 0, 1, dy, 0, m, n, apart[i : i + 1], np.zeros(1, np.int64), *scratch)
+        add_outer(x[:, i : i + 1], dy, apart[i : i + 1], scratch, adds=False)
     np.testing.assert_array_equal(together, apart)
 
 
 @cache
-def kernel_of(n_rows: int, n_vectors: int, lanes: int) -> Callable[..., None]:
+def kernel_of(n_rows: int, n_vectors: int, lanes: int) -> Loaded:
     """Compile out = x w for n_rows rows by n_vectors of columns, or x w^T by DOTS rows for none."""
-    write: Any = write_sums_of_dots(n_rows, lanes)
+    module = ir.Module()
     if n_vectors:
-        write = write_sums_of_rows(n_rows, n_vectors, lanes)
+        write_sums_of_rows(module, "kernel", n_rows, n_vectors, lanes)
+    else:
+        write_sums_of_dots(module, "kernel", n_rows, lanes)
+    return load_ir(str(module))
 
-    @numba.njit
-    def by_rows(x: Matrix, w: Matrix, out: Matrix, adds: int) -> None:  # pragma: no cover
-        k = x.shape[1]
-        m = out.shape[1]
-        write(x.ctypes.data, 4 * k, 4, w.ctypes.data, 4 * m, out.ctypes.data, 4 * m, k, adds)
 
-    @numba.njit
-    def by_dots(x: Matrix, w: Matrix, out: Matrix, adds: int) -> None:  # pragma: no cover
-        k, m = x.shape[1], out.shape[1]
-        x_data, w_data, out_data = x.ctypes.data, w.ctypes.data, out.ctypes.data
-        write(x_data, 4 * k, w_data, 4 * k, out_data, 4 * m, k // lanes, adds)
-
-    return by_rows if n_vectors else by_dots
+def run_kernel(n_vectors: int, lanes: int, x: Matrix, w: Matrix, out: Matrix, adds: int) -> None:
+    """Run the kernel of as many rows as there are."""
+    address = kernel_of(len(x), n_vectors, lanes).address("kernel")
+    k, from_w = x.shape[1], (address_of(w), w.strides[0])
+    to_out = address_of(out), out.strides[0]
+    if n_vectors:
+        from_x: tuple[int, ...] = address_of(x), x.strides[0], x.itemsize
+        call(address, (*from_x, *from_w, *to_out, k, adds))
+    else:
+        call(address, (address_of(x), x.strides[0], *from_w, *to_out, k // lanes, adds))
 
 
 @pytest.mark.parametrize("lanes", [8, 16])
-@pytest.mark.parametrize("blocks", ["dots", "vector", "block"])
+@pytest.mark.parametrize("blocks", ["dots", "vector", "block", "wide"])
 def test_a_kernel_of_any_lanes_gives_the_same_bits_for_any_rows(blocks: str, lanes: int) -> None:
     """Runs both numbers of lanes on any CPU, whichever its products use."""
-    transposed, n_vectors = blocks == "dots", {"dots": 0, "vector": 1, "block": lanes // 4}[blocks]
+    transposed = blocks == "dots"
+    n_vectors = {"dots": 0, "vector": 1, "block": lanes // 4, "wide": lanes // 2}[blocks]
     k, m = 3 * lanes, n_vectors * lanes or DOTS
     weight, before = drawn(*shape_of(k, m, transposed)), drawn(MOST_ROWS, m)
-    for n, adds in product(range(1, MOST_ROWS + 1), (0, 1)):
+    most_rows = WIDE_ROWS if blocks == "wide" else MOST_ROWS
+    for n, adds in product(range(1, most_rows + 1), (0, 1)):
         x, together, apart = drawn(n, k), before[:n].copy(), before[:n].copy()
-        kernel_of(n, n_vectors, lanes)(x, weight, together, adds)
+        run_kernel(n_vectors, lanes, x, weight, together, adds)
         for i in range(n):
             rows = slice(i, i + 1)
-            kernel_of(1, n_vectors, lanes)(x[rows], weight, apart[rows], adds)
+            run_kernel(n_vectors, lanes, x[rows], weight, apart[rows], adds)
         np.testing.assert_array_equal(together, apart)
         exact = x.astype(np.float64) @ (weight.T if transposed else weight) + adds * before[:n]
         np.testing.assert_allclose(together, exact, rtol=1e-5, atol=1e-5)
@@ -188,5 +190,5 @@ def test_what_is_no_whole_vector_or_has_many_rows_is_a_librarys() -> None:
 
 
 def test_a_library_that_is_asked_for_multiplies_all() -> None:
-    assert multiplying("auto", 1).scratch[0][OWN] == 1
+    assert multiplying("auto", 1).scratch[0][OWN] == address_of(load_products()[1])
     assert multiplying("openblas", 1).scratch[0][OWN] == 0

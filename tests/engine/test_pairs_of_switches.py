@@ -10,7 +10,7 @@ import pytest
 from harness.engine.switches import Switches
 from harness.oracle import run_reference
 from tests.support.engine_models import example
-from tests.support.engine_runs import disagreements, interpreted_kernels, prepared, run
+from tests.support.engine_runs import disagreements, prepared, run
 from tests.support.switch_values import SWITCHES
 
 SETTINGS: dict[str, tuple[Any, ...]] = {
@@ -61,13 +61,12 @@ def test_every_pair_is_there() -> None:
 def test_every_pair_computes_what_the_oracle_does(name: str) -> None:
     model, instances, weights = example(name)
     oracle = run_reference(model, weights, instances, "train")
-    with interpreted_kernels():
-        for choice in CHOICES:
-            asked = dict(choice)
-            threads, mode = asked.pop("threads"), asked.pop("mode")
-            adapter = prepared(model, weights, Switches(**asked), mode=mode, threads=threads)
-            found = run(adapter, instances)
-            wrong = disagreements(found, oracle)
-            if mode == "infer":
-                wrong = [what for what in wrong if what in ("loss", "outputs")]
-            assert wrong == [], choice
+    for choice in CHOICES:
+        asked = dict(choice)
+        threads, mode = asked.pop("threads"), asked.pop("mode")
+        adapter = prepared(model, weights, Switches(**asked), mode=mode, threads=threads)
+        found = run(adapter, instances)
+        wrong = disagreements(found, oracle)
+        if mode == "infer":
+            wrong = [what for what in wrong if what in ("loss", "outputs")]
+        assert wrong == [], choice

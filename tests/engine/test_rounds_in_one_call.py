@@ -19,7 +19,7 @@ from harness.engine.switches import Switches
 from harness.values.instances import int_array
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES
-from tests.support.engine_runs import interpreted_kernels, prepared, run
+from tests.support.engine_runs import prepared, run
 
 
 def ran(name: str, **switches: Any) -> Adapter:
@@ -34,15 +34,14 @@ def ran(name: str, **switches: Any) -> Adapter:
 def test_every_round_is_whole_before_the_next_one(
     name: str, switches: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with interpreted_kernels():
-        adapter = ran(name, **switches)
-        backend, made = adapter.engine.backend, list[Calls]()
-        team = type(backend._team)
-        run_all = team.run_all
-        monkeypatch.setattr(
-            team, "run_all", lambda self, calls: (made.append(calls), run_all(self, calls))
-        )
-        adapter.engine.forward()
+    adapter = ran(name, **switches)
+    backend, made = adapter.engine.backend, list[Calls]()
+    team = type(backend._team)
+    run_all = team.run_all
+    monkeypatch.setattr(
+        team, "run_all", lambda self, calls: (made.append(calls), run_all(self, calls))
+    )
+    adapter.engine.forward()
     (calls,) = made
     rounds, found = adapter.engine.laid_out.rounds, list[Any]()
     for which, first, n in calls.order.tolist():
@@ -65,19 +64,17 @@ def test_every_round_is_whole_before_the_next_one(
 
 @pytest.mark.parametrize("name", ["seq2seq", "parser"])
 def test_losses_are_those_of_round_after_round(name: str) -> None:
-    with interpreted_kernels():
-        adapter = ran(name)
-        together = adapter.engine.loss()
-        rounds = adapter.engine.laid_out.rounds
-        assert isinstance(rounds, Rounds)
-        one_by_one = adapter.engine.backend.run_rounds(list(rounds))()
+    adapter = ran(name)
+    together = adapter.engine.loss()
+    rounds = adapter.engine.laid_out.rounds
+    assert isinstance(rounds, Rounds)
+    one_by_one = adapter.engine.backend.run_rounds(list(rounds))()
     assert together == pytest.approx(one_by_one, rel=1e-6)
     assert together != 0
 
 
 def test_rounds_are_seen_one_by_one() -> None:
-    with interpreted_kernels():
-        rounds = ran("seq2seq").engine.laid_out.rounds
+    rounds = ran("seq2seq").engine.laid_out.rounds
     assert isinstance(rounds, Rounds)
     assert len(rounds[1:]) == len(rounds) - 1
     np.testing.assert_array_equal(rounds[-1].batches, list(rounds)[-1].batches)

@@ -1,28 +1,33 @@
-"""Kernels of rows: what they compute, and that their loops are vectorised."""
+"""Kernels of rows: what they compute, and that their loops take several elements at once."""
 
 from __future__ import annotations
 
-import itertools
 import platform
 import re
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.contracts.model import ModelSizes, traced_functions
-from harness.engine.backends.compiled.backend import Backend
-from harness.engine.backends.compiled.source import write_loop
-from harness.engine.cpu_kernels import loss_kernels, memory_kernels, row_kernels
-from harness.engine.lowering.lower import lower
-from harness.engine.switches import Switches
-from harness.models.berxit import Berxit
-from tests.support.engine_models import EXAMPLES
+from harness.compiler.compiled import Compiled, compiled, write_module
+from harness.compiler.object_code import host_target, optimize
+from harness.compiler.pointers import address_of, floats_at
+from harness.engine.cpu_kernels import (
+    attention_kernels,
+    loss_kernels,
+    memory_kernels,
+    moving_kernels,
+    summing_kernels,
+)
+from harness.engine.cpu_kernels.context import BYTES_COPIED
+from harness.engine.cpu_kernels.halves import round_parameter
+from harness.engine.cpu_kernels.loss_kernels import N_LANES, logits_of
+from tests.support.kernel_calls import Told, run_kernel
 
 Floats = NDArray[np.float32]
 X86 = platform.machine() in ("x86_64", "AMD64")
+WIDTHS = (1, 9, 37, 300)
 rng = np.random.default_rng(0)
 
 
@@ -30,108 +35,274 @@ def _rows(n: int, width: int) -> Floats:
     return rng.standard_normal((n, width), dtype=np.float32)
 
 
+def _in_wider(n: int, width: int, columns: int = 2) -> Floats:
+    """Return rows among wider ones, not a number where nothing may be read or left."""
+    whole = np.full((n, width + columns), np.nan, np.float32)
+    rows = whole[:, 1 : 1 + width]
+    rows[:] = _rows(n, width)
+    return rows
+
+
+def _is_alone(rows: Floats) -> bool:
+    """Return whether nothing beside the rows of `_in_wider` was written."""
+    whole = rows.base
+    assert whole is not None
+    return int(np.isnan(whole).sum()) == whole.size - rows.size
+
+
+def _counted(*counts: int) -> NDArray[np.int64]:
+    """Return where the edges of each vertex begin, which are not the first ones of all."""
+    return np.cumsum([4, *counts]).astype(np.int64)
+
+
+# --- sums ---
+
+
 @pytest.mark.parametrize("n", [0, 1, 3, 4, 9])
 def test_rows_are_added_up_from_anywhere_in_wider_ones(n: int) -> None:
     x, out, written = _rows(12, 7), np.full(3, 5.0, np.float32), np.zeros(1, np.int64)
-    row_kernels.add_up_rows(x, 2 * 7 + 1, 7, n, out, written)
+    run_kernel(summing_kernels.add_up_rows, (x[2:, 1:], out, written), (3, 1), n)
+    assert written[0] == 1
     np.testing.assert_allclose(out, x[2 : 2 + n, 1:4].sum(axis=0), rtol=1e-5, atol=1e-6)
-    row_kernels.add_up_rows(x, 0, 7, n, out, written)
+    run_kernel(summing_kernels.add_up_rows, (x, out, written), (3, 1), n)
     both = x[2 : 2 + n, 1:4].sum(axis=0) + x[:n, :3].sum(axis=0)
     np.testing.assert_allclose(out, both, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("bias", [None, _rows(1, 6)[0]])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("per_vertex", [1, 3])
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
+def test_threads_add_up_columns_of_their_own(n_threads: int, per_vertex: int, width: int) -> None:
+    x, written = _in_wider(6, per_vertex * width), np.zeros(n_threads, np.int64)
+    out = np.full(2 * width, np.nan, np.float32)
+    for thread in range(n_threads):
+        told = Told(thread, n_threads)
+        run_kernel(summing_kernels.add_up_rows, (x, out, written), (width, per_vertex), 6, told)
+    expected = x.reshape(-1, width).sum(axis=0)
+    np.testing.assert_allclose(out[:width], expected, rtol=1e-5, atol=1e-5)
+    assert np.isnan(out[width:]).all()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_edges_are_summed_and_spread(width: int) -> None:
+    edges, counts = _counted(2, 0, 3), (2, 0, 3)
+    of_edges, out = _in_wider(5, width), _in_wider(3, width)
+    run_kernel(summing_kernels.sum_edges, (of_edges, edges, out), (width,), 3)
+    rows = [of_edges[:2].sum(axis=0), np.zeros(width), of_edges[2:].sum(axis=0)]
+    np.testing.assert_allclose(out, rows, rtol=1e-6, atol=1e-6)
+    states, index = _in_wider(7, width), np.array([9, 9, 9, 9, 6, 0, 1, 1, 5], np.int64)
+    run_kernel(summing_kernels.sum_children, (states, index, edges, out), (width,), 3)
+    rows = [states[[6, 0]].sum(axis=0), np.zeros(width), states[[1, 1, 5]].sum(axis=0)]
+    np.testing.assert_allclose(out, rows, rtol=1e-6, atol=1e-6)
+    run_kernel(moving_kernels.spread, (out, edges, of_edges), (4 * width,), 3)
+    np.testing.assert_array_equal(of_edges, np.repeat(out, counts, axis=0))
+    assert _is_alone(out)
+    assert _is_alone(of_edges)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_elements_are_summed_and_one_is_repeated(width: int) -> None:
+    x, total = _in_wider(4, width), _in_wider(4, 1)
+    run_kernel(summing_kernels.sum_elements, (x, total), (width,), 4)
+    np.testing.assert_allclose(total[:, 0], x.sum(axis=1), rtol=1e-5, atol=1e-5)
+    run_kernel(summing_kernels.expand, (total, x), (width,), 4)
+    np.testing.assert_array_equal(x, np.repeat(total, width, axis=1))
+    assert _is_alone(x)
+    assert _is_alone(total)
+
+
+@pytest.mark.parametrize(("k", "width"), [(1, 1), (3, 9), (37, 5), (16, 32)])
+def test_a_row_meets_a_matrix_of_its_own(k: int, width: int) -> None:
+    x, y = _in_wider(3, k), _in_wider(3, width)
+    matrix = _in_wider(3, k * width)
+    run_kernel(summing_kernels.outer, (x, y, matrix), (k, width), 3)
+    np.testing.assert_allclose(matrix.reshape(3, k, width), x[:, :, None] * y[:, None, :])
+    whole = matrix.reshape(3, k, width).astype(np.float64)
+    run_kernel(summing_kernels.apply, (x, matrix, y), (k, width), 3)
+    np.testing.assert_allclose(y, np.einsum("nk,nkm->nm", x, whole), rtol=1e-5, atol=1e-5)
+    run_kernel(summing_kernels.apply_transposed, (y, matrix, x), (width, k), 3)
+    np.testing.assert_allclose(x, np.einsum("nm,nkm->nk", y, whole), rtol=1e-4, atol=1e-4)
+    assert all(map(_is_alone, (x, y, matrix)))
+
+
+# --- moving ---
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_rows_are_brought_looked_up_and_copied(width: int) -> None:
+    states, index = _rows(9, width), np.array([[8, 0], [3, 3], [1, 8]], np.int64)
+    copies, out = np.full((4, 2 * width), np.nan, np.float32), _in_wider(3, width)
+    run_kernel(moving_kernels.gather, (states, index, copies), (2, 4 * width), 3)
+    np.testing.assert_array_equal(copies[:3], states[index].reshape(3, -1))
+    assert np.isnan(copies[3]).all()
+    run_kernel(moving_kernels.look_up, (states, index[:, 0].copy(), out), (4 * width,), 3)
+    np.testing.assert_array_equal(out, states[index[:, 0]])
+    run_kernel(moving_kernels.copy, (copies[:, width:], out), (4 * width,), 3)
+    np.testing.assert_array_equal(out, states[index[:, 1]])
+    run_kernel(moving_kernels.fill, (out,), (width, 1), 3)
+    np.testing.assert_array_equal(out, 1.0)
+    assert _is_alone(out)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_gradients_are_added_to_rows_that_are_named_twice(width: int) -> None:
+    target, index = _rows(5, width), np.array([[4, 0], [4, 4], [1, 0]], np.int64)
+    source, expected = _in_wider(3, 2 * width), target.copy()
+    np.add.at(expected, index, source.reshape(3, 2, width))
+    run_kernel(moving_kernels.scatter_add, (target, index, source), (2, width), 3)
+    np.testing.assert_allclose(target, expected, rtol=1e-5, atol=1e-6)
+    run_kernel(moving_kernels.scatter_add, (target, index[:, 1:], source), (1, width), 3)
+    np.add.at(expected, index[:, 1], source[:, :width])
+    np.testing.assert_allclose(target, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_parameter_is_packed_by_one_thread() -> None:
+    source, packed = _rows(5, 7), _rows(5, 9)
+    before = packed.copy()
+    for thread in (1, 0):
+        told = Told(thread, 2)
+        run_kernel(moving_kernels.pack, (source[:, 2:], packed[:, 4:]), (4 * 3, 5), 0, told)
+        assert told.tally[BYTES_COPIED] == (4 * 3 * 5 if thread == 0 else 0)
+        if thread == 1:
+            np.testing.assert_array_equal(packed, before)
+    before[:, 4:7] = source[:, 2:5]
+    np.testing.assert_array_equal(packed, before)
+
+
+def test_children_that_batches_read_in_place_are_copied_once() -> None:
+    states, index = _rows(40, 3), np.arange(40).reshape(20, 2)[::-1].astype(np.int64)
+    bounds, runs = np.array([0, 9, 12, 20], np.int64), np.array([7, -1, 3, -1], np.int64)
+    copies, done = np.full((20, 6), np.nan, np.float32), np.zeros(3, np.int64)
+    operands = (states, index.copy(), runs, bounds, copies, done)
+    for thread in range(3):
+        run_kernel(moving_kernels.fill_viewed, operands, (2, 12), 3, Told(thread, 3))
+    expected = states[index].reshape(20, 6)
+    np.testing.assert_array_equal(copies[:9], expected[:9])
+    np.testing.assert_array_equal(copies[12:], expected[12:])
+    assert np.isnan(copies[9:12]).all(), "a batch that had copies already"
+    assert done.all()
+    copies[:] = np.nan
+    run_kernel(moving_kernels.fill_viewed, operands, (2, 12), 3, Told(1, 3))
+    assert np.isnan(copies).all()
+
+
+# --- softmax ---
+
+
+@compiled
+def _largest(x: int, n: int, out: int) -> None:
+    floats_at(out)[0] = loss_kernels.largest(floats_at(x), n)
+
+
+@pytest.mark.parametrize("n", [1, 5, N_LANES - 1, N_LANES, N_LANES + 1, 300, 10_000])
+def test_the_largest_is_found_wherever_it_is(n: int) -> None:
+    out, x = np.empty(1, np.float32), -1.0 - np.abs(_rows(1, n)[0])
+    for k in {0, n // 2, n - 1, max(0, n - n % N_LANES - 1)}:
+        one = x.copy()
+        one[k] = -0.5
+        _largest(address_of(one), n, address_of(out))
+        assert out[0] == -0.5
+
+
+def _softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    chances: NDArray[np.float64] = powers / powers.sum(axis=1, keepdims=True)
+    return chances
+
+
+@pytest.mark.parametrize("n_classes", [1, 6, 300])
+@pytest.mark.parametrize("has_bias", [True, False])
 @pytest.mark.parametrize("leaves_gradient", [True, False])
-def test_a_loss_and_what_it_leaves(bias: Floats | None, leaves_gradient: bool) -> None:
-    given, label = 3.0 * _rows(5, 6), np.array([0, 5, 2, 2, 1])
-    logits = given.astype(np.float64) + (0.0 if bias is None else bias)
-    chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    rows = np.arange(5)
-    left, loss, log_sum = given.copy(), np.empty((5, 1), np.float32), np.empty((5, 1), np.float32)
-    own = loss_kernels.NO_BIAS if bias is None else bias
-    loss_kernels.softmax_loss(left, own, label, loss, log_sum, leaves_gradient)
-    np.testing.assert_allclose(loss[:, 0], -np.log(chances[rows, label]), rtol=1e-5, atol=1e-6)
+def test_a_loss_and_what_it_leaves(has_bias: bool, leaves_gradient: bool, n_classes: int) -> None:
+    left, bias, rows = _in_wider(5, n_classes), _rows(1, n_classes)[0], np.arange(5)
+    left *= 3
+    label = np.array([0, 5, 2, 2, 1], np.int64) % n_classes
+    logits = left + (bias.astype(np.float64) if has_bias else 0.0)
+    chances = _softmax(logits)
+    loss, log_sum = np.empty((5, 1), np.float32), np.empty((5, 1), np.float32)
+    constants = n_classes, int(has_bias), int(leaves_gradient)
+    run_kernel(loss_kernels.softmax_loss, (left, bias, label, loss, log_sum), constants, 5)
+    assert _is_alone(left)
+    np.testing.assert_allclose(loss[:, 0], -np.log(chances[rows, label]), rtol=1e-5, atol=2e-6)
     if not leaves_gradient:
-        np.testing.assert_allclose(left, logits, rtol=1e-6)
+        np.testing.assert_allclose(left, logits, rtol=1e-5, atol=1e-6)
         return
-    expected = chances.copy()
-    expected[rows, label] -= 1.0
-    np.testing.assert_allclose(left, expected, atol=1e-6)
-    recovered = loss_kernels.logits_of(left, label, loss, log_sum)
-    np.testing.assert_allclose(recovered, logits, rtol=1e-5, atol=1e-5)
+    gradient = chances.copy()
+    gradient[rows, label] -= 1.0
+    np.testing.assert_allclose(left, gradient, atol=1e-6)
+    recovered = logits_of(left.copy(), label, loss, log_sum)
+    np.testing.assert_allclose(recovered, logits, rtol=1e-4, atol=1e-4)
 
 
 def test_logits_far_below_the_largest_are_recovered_as_far_as_float32_goes() -> None:
     given = np.array([[0.0, -200.0, 1.0]], np.float32)
     left, loss, log_sum = given.copy(), np.empty((1, 1), np.float32), np.empty((1, 1), np.float32)
     label = np.array([0])
-    loss_kernels.softmax_loss(left, loss_kernels.NO_BIAS, label, loss, log_sum, True)
-    recovered = loss_kernels.logits_of(left, label, loss, log_sum)
+    run_kernel(loss_kernels.softmax_loss, (left, left, label, loss, log_sum), (3, 0, 1), 1)
+    recovered = logits_of(left, label, loss, log_sum)
     np.testing.assert_allclose(recovered[0, [0, 2]], given[0, [0, 2]], atol=1e-6)
     assert recovered[0, 1] < -80.0
 
 
-VECTORISED = {
-    "add_up_rows": (
-        row_kernels.add_up_rows,
-        lambda x: (x, 0, 64, 8, np.zeros(64, np.float32), np.zeros(1, np.int64)),
-    ),
-    "scatter_add_slot": (
-        memory_kernels.scatter_add_slot,
-        lambda x: (x.copy(), np.arange(8), 0, 1, x, 0, 0, 8),
-    ),
-    "largest": (
-        loss_kernels.largest,
-        lambda x: (x.reshape(-1), np.zeros(loss_kernels.N_LANES, np.float32)),
-    ),
+@pytest.mark.parametrize("n_classes", [1, 9, 300])
+def test_losses_and_gradients_apart(n_classes: int) -> None:
+    x, label, dy = _in_wider(4, n_classes), np.array([0, 8, 3, 8]) % n_classes, _rows(4, 1)
+    chances, rows = _softmax(x.astype(np.float64)), np.arange(4)
+    loss, gradient = _in_wider(4, 1), _in_wider(4, n_classes)
+    run_kernel(loss_kernels.pick_neg_log_softmax, (x, label, loss), (n_classes,), 4)
+    np.testing.assert_allclose(loss[:, 0], -np.log(chances[rows, label]), rtol=1e-5, atol=1e-6)
+    run_kernel(loss_kernels.softmax_minus_one_hot, (x, label, dy, gradient), (n_classes,), 4)
+    chances[rows, label] -= 1.0
+    np.testing.assert_allclose(gradient, chances * dy, atol=1e-6)
+    assert _is_alone(loss)
+    assert _is_alone(gradient)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_parts_of_rows_are_normalized_by_themselves(width: int) -> None:
+    x, out, gain = _in_wider(4, 3 * width), _in_wider(4, 3 * width), _rows(1, width)[0]
+    parts = x.reshape(12, width).astype(np.float64)
+    run_kernel(attention_kernels.softmax, (x, out), (width, 3), 4)
+    np.testing.assert_allclose(out.reshape(12, width), _softmax(parts), rtol=1e-5, atol=1e-7)
+    run_kernel(attention_kernels.layer_norm, (x, gain, out), (width, 3), 4)
+    centered = parts - parts.mean(axis=1, keepdims=True)
+    deviation = np.sqrt(parts.var(axis=1, keepdims=True) + attention_kernels.EPSILON)
+    np.testing.assert_allclose(
+        out.reshape(12, width), gain * centered / deviation, rtol=1e-4, atol=1e-5
+    )
+    assert _is_alone(out)
+
+
+# --- several elements at once ---
+
+ADDS, MAXIMUM, PRODUCTS = r"v?addps", r"v?(max|cmp\w*)ps", r"v?(mulps|fn?m\w+ps)"
+VECTORIZED: dict[Any, str] = {
+    summing_kernels.add_up_rows: ADDS,
+    summing_kernels.sum_edges: ADDS,
+    summing_kernels.sum_children: ADDS,
+    summing_kernels.sum_elements: ADDS,
+    summing_kernels.apply: PRODUCTS,
+    summing_kernels.apply_transposed: PRODUCTS,
+    summing_kernels.outer: PRODUCTS,
+    moving_kernels.scatter_add: ADDS,
+    loss_kernels.softmax_loss: MAXIMUM,
+    loss_kernels.pick_neg_log_softmax: PRODUCTS,
+    loss_kernels.softmax_minus_one_hot: PRODUCTS,
+    attention_kernels.softmax: PRODUCTS,
+    attention_kernels.layer_norm: PRODUCTS,
+    memory_kernels.descend: PRODUCTS,
+    memory_kernels.update_rows: r"v?(subps|fn?m\w+ps)",
+    round_parameter: r"v?padd[dq]",
 }
 
 
+def assembly_of(kernel: Compiled[..., Any]) -> str:
+    module, machine = optimize(str(write_module([kernel])), host_target())
+    text: str = machine.emit_assembly(module)
+    return text
+
+
 @pytest.mark.skipif(not X86, reason="names of instructions are those of x86")
-@pytest.mark.parametrize("name", VECTORISED)
-def test_a_loop_over_a_row_takes_several_elements_at_once(name: str) -> None:
-    kernel, arguments = VECTORISED[name]
-    options = kernel.targetoptions
-    anew: Any = numba.njit(  # of what was compiled before, the text is not kept
-        fastmath=options.get("fastmath", False), error_model=options["error_model"]
-    )(kernel.py_func)
-    anew(*arguments(_rows(8, 64)))
-    several = re.compile(r"(max|cmp\w*)ps" if name == "largest" else "addps")
-    assert any(several.search(text) for text in anew.inspect_asm().values())
-
-
-def test_rows_of_whole_buffers_are_not_cut_into_columns() -> None:
-    # A matrix of cut rows is one of unknown strides, over which no loop is vectorised.
-    plan = lower(
-        traced_functions(EXAMPLES["var_lstm"][0])["output"], Switches(), Backend.abilities, True
-    )
-    lines = write_loop({-1: plan}, "lazy").body.splitlines()
-    (call,) = (line for line in lines if "softmax_loss(" in line)
-    assert ", 0:" not in call
-
-
-def test_rows_of_matrices_are_gone_through_part_by_part() -> None:
-    # An index q * width + k could be negative for all that the compiler knows, so that no loop over
-    # it is vectorised.
-    model = Berxit(ModelSizes(4, {"words": 7, "classes": 3}), tokens=3)
-    plan = lower(traced_functions(model)["layer"], Switches(), Backend.abilities, train=False)
-    lines = write_loop({1: plan}, "batch").body.splitlines()
-    inner = [k for k, line in enumerate(lines) if "for k in range(" in line]
-    assert len(inner) >= 5
-    for first in inner:
-        indent = len(lines[first]) - len(lines[first].lstrip())
-        deeper = " " * (indent + 1)
-        body = [*itertools.takewhile(lambda line: line.startswith(deeper), lines[first + 1 :])]  # noqa: B023
-        assert body
-        assert all(re.findall(r"\[(.*?)\]", line) in ([], ["k"]) for line in body)
-
-
-def test_what_exceeds_its_room() -> None:
-    wanted = np.arange(24, dtype=np.int64).reshape(4, 6)[:, :3]
-    assert not memory_kernels.exceeds(wanted, wanted.copy())
-    assert not memory_kernels.exceeds(wanted[:0], wanted[:0])
-    for i, j in ((0, 0), (2, 1), (3, 2)):
-        room = wanted.copy()
-        room[i, j] -= 1
-        assert memory_kernels.exceeds(wanted, room)
-        assert not memory_kernels.exceeds(room, wanted)
+@pytest.mark.parametrize("kernel", VECTORIZED, ids=lambda kernel: kernel.__name__)
+def test_a_loop_over_a_row_takes_several_elements_at_once(kernel: Compiled[..., Any]) -> None:
+    assert re.search(rf"\t{VECTORIZED[kernel]}\t", assembly_of(kernel))

@@ -1,24 +1,29 @@
 """Once a mini-batch of its size was seen, forward and backward allocate nothing that grows.
 
-Nor do threads allocate at all: while tracemalloc looks on, that would wait for Python's lock.
+Nor do kernels allocate at all.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import gc
+import importlib
+import pkgutil
 import re
 import tracemalloc
+from types import ModuleType
 from typing import Any
 
 import pytest
-from numba.core.runtime import _nrt_python, rtsys
 
-from harness.engine.backends.compiled.source import write_loop
-from harness.engine.cpu_kernels import team as teams
-from harness.engine.switches import Switches
+from harness.compiler.compiled import Compiled, write_module
+from harness.compiler.kinds import INT
+from harness.engine import cpu_kernels
+from harness.engine.backends.compiled import found, interpreter
+from harness.engine.cpu_kernels.elementwise_code import Group
+from tests.support.elementwise_groups import text_of
 from tests.support.engine_models import EXAMPLES, example
-from tests.support.engine_runs import ONE_BY_ONE, prepared, run
+from tests.support.engine_runs import prepared, run
 
 # Python's own: boxed numbers, tuples of a call, views of a few losses.
 PYTHONS_BYTES = 16 * 2**10
@@ -57,47 +62,45 @@ def test_forward_and_backward_work_in_memory_that_is_there(threads: int) -> None
     assert {key: id(array) for key, array in memory.buffers.items()} == buffers
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("threads", [1, 2])
-def test_machine_code_allocates_nothing(threads: int) -> None:
-    model, instances, weights = example("tree_lstm")
-    adapter = prepared(model, weights, threads=threads)
-    for _ in range(2):
-        run(adapter, instances)
-    team, counted, made = adapter.engine.backend._team, _nrt_python, []
-    call, n_calls = teams._run, []
-
-    def count(*arguments: Any) -> None:
-        before = rtsys.get_allocation_stats().alloc
-        call(*arguments)
-        made.append(rtsys.get_allocation_stats().alloc - before)
-        n_calls.append(arguments[2])
-
-    counted.memsys_enable_stats()
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(teams, "_run", count)
-            adapter.engine.forward()
-            adapter.engine.backward()
-    finally:
-        counted.memsys_disable_stats()
-    assert team.n == threads
-    assert sum(n_calls) >= 4, "stages ran"
-    assert made == [1, 1], "numba's own note of the one array that Python hands over"
+def kernels_in(module: ModuleType) -> list[Compiled[..., Any]]:
+    """Return a module's own functions that threads may run: those of numbers alone."""
+    own = [one for one in vars(module).values() if isinstance(one, Compiled)]
+    return [
+        one
+        for one in own
+        if one.__module__ == module.__name__ and all(kind == INT for kind in one.kinds)
+    ]
 
 
-STAGES = ("eager", "batch", "lazy", "backward", "backward_lazy")
+MODULES = [
+    *(f"{cpu_kernels.__name__}.{one.name}" for one in pkgutil.iter_modules(cpu_kernels.__path__)),
+    *(interpreter.__name__, found.__name__),
+]
+
+
+def declared_in(text: str) -> set[str]:
+    """Return which functions of others LLVM IR calls, but for LLVM's own and Python's."""
+    names = set(re.findall(r'^declare .*?@"([^"]+)"', text, re.MULTILINE))
+    return {name for name in names if not name.startswith(("llvm.", "Py"))}
+
+
+def test_no_kernel_asks_for_memory() -> None:
+    """Arrays of a kernel's own would lie in memory of its module, which is for one thread alone."""
+    modules = [kernels_in(importlib.import_module(name)) for name in MODULES]
+    texts = [str(write_module(functions)) for functions in modules if functions]
+    assert len(texts) > 10
+    for text in texts:
+        assert '@"arena"' not in text
+        assert declared_in(text) <= {"memcpy", "syscall"}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_no_line_of_a_loop_makes_an_array(name: str) -> None:
-    """It could not be compiled: memory is taken by kernels' callers (source.NATIVE)."""
-    model, _, weights = example(name)
-    for chosen in (one for one in ONE_BY_ONE.values() if "outputs" not in one):
-        switches = Switches(**chosen)
-        adapter = prepared(model, weights, switches)
-        plans = {**adapter.engine.plans}
-        for stage in STAGES:
-            having = {t: plan for t, plan in plans.items() if plan.steps(stage)}
-            body = write_loop(having, stage).body
-            assert not re.findall(r"\ba\d+\[a\d+\]|np\.\w+\(", body), (chosen, stage)
+def test_no_group_calls_anything(name: str) -> None:
+    model, instances, weights = example(name)
+    adapter = prepared(model, weights)
+    run(adapter, instances)
+    programs = adapter.engine.backend._loops.values()
+    steps = [one for program in programs for own in program.instructions.values() for one in own]
+    groups = [one.kernel for one in steps if isinstance(one.kernel, Group)]
+    assert groups
+    assert not any(declared_in(text_of(group)) for group in groups)

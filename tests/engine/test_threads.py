@@ -11,40 +11,40 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.compiler.compiled import compiled
+from harness.compiler.pointers import add_to_word, address_of, put_word, word
 from harness.engine.backends.compiled.backend import Backend
-from harness.engine.backends.compiled.places import MEET
-from harness.engine.backends.compiled.source import write_loop
-from harness.engine.cpu_kernels import addresses, meeting
+from harness.engine.backends.compiled.instructions import Taken
 from harness.engine.cpu_kernels import team as teams
 from harness.engine.cpu_kernels.blas import multiplying
-from harness.engine.cpu_kernels.meeting import HAS_FUTEX, SPINS
+from harness.engine.cpu_kernels.context import N_THREADS, TALLY, THREAD
+from harness.engine.cpu_kernels.elementwise_code import Group
+from harness.engine.cpu_kernels.meeting import HAS_FUTEX, HELD, SPINS, WITHIN, meet
 from harness.engine.cpu_kernels.shares import all_apart, share
 from harness.engine.cpu_kernels.team import Call, Team
-from harness.engine.lowering.lower import lower
 from harness.engine.switches import Switches
-from harness.machine.native import native
 from harness.oracle import run_reference
+from systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES, example
-from tests.support.engine_runs import ONE_BY_ONE, disagreements, interpreted_kernels, prepared, run
+from tests.support.engine_runs import ONE_BY_ONE, disagreements, prepared, run
+from tests.support.stage_instructions import instructions_of
 
 needs_futex = pytest.mark.skipif(not HAS_FUTEX, reason="there is nothing to park threads with")
+MISSED, MEETINGS = 0, 1  # what _visit counts
 
 
-@native("void(int64, int64, int64, int64)", error_model="numpy")
-def _visit(context: int, places: int, batches: int, n: int) -> None:  # pragma: no cover - compiled
-    """Every thread adds up, meeting after meeting, what all wrote before the last one."""
-    thread, n_threads = addresses.thread_of(context)
-    seen = addresses.float_matrix(places, 0, 2)
+@compiled
+def _visit(context: int, seen: int, batches: int, n: int) -> None:
+    """Every thread looks, meeting after meeting, for what all wrote before the last one."""
+    thread, n_threads, tally = word(context, THREAD), word(context, N_THREADS), word(context, TALLY)
     for i in range(n):
-        seen[thread, i % 2] = i
-        if not meeting.meet(context):
-            return
+        put_word(seen, 2 * thread + i % 2, i)
+        meet(context)
         for other in range(n_threads):
-            if seen[other, i % 2] != i:
-                addresses.tally_of(context)[0] += 1
-        if not meeting.meet(context):
-            return
-        addresses.tally_of(context)[1] += 1
+            if word(seen, 2 * other + i % 2) != i:
+                add_to_word(tally, MISSED, 1)
+        meet(context)
+        add_to_word(tally, MEETINGS, 1)
 
 
 def _team(n: int) -> Team:
@@ -56,10 +56,8 @@ class Visits:
     """A call of _visit on an array."""
 
     def __init__(self, n_threads: int) -> None:
-        self.function = _visit
-        self.arrays = [np.zeros((n_threads, 2), np.float32)]
-        self._places = np.array([addresses.address_of(self.arrays[0]), n_threads], np.int64)
-        self.places_address = addresses.address_of(self._places)
+        self._seen = np.zeros((n_threads, 2), np.int64)
+        self.function, self.argument = _visit.address, address_of(self._seen)
 
 
 def _visits(n_threads: int, n: int) -> Call:
@@ -85,7 +83,7 @@ def _own_threads_at_rest() -> int:
 @settings(deadline=None)
 @given(st.integers(0, 300), st.sampled_from([1, 8, 16]), st.integers(1, 17))
 def test_shares_are_whole_units_that_cover_all_once(n: int, unit: int, n_threads: int) -> None:
-    shares = [share.py_func(n, unit, thread, n_threads) for thread in range(n_threads)]
+    shares = [share(n, unit, thread, n_threads) for thread in range(n_threads)]
     covered = [k for first, count in shares for k in range(first, first + count)]
     assert covered == list(range(n))
     counts = [count for _, count in shares]
@@ -93,11 +91,11 @@ def test_shares_are_whole_units_that_cover_all_once(n: int, unit: int, n_threads
     assert sum(count % unit != 0 for count in counts) <= 1
 
 
-@settings(deadline=None)  # the first call compiles
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=5), st.integers(1, 3))
 def test_what_batches_have_in_common_is_found(drawn: list[list[int]], n_parts: int) -> None:
     runs = [run_[: len(run_) // n_parts * n_parts] for run_ in drawn]
-    bounds = np.cumsum([0, *(len(run_) // n_parts for run_ in runs)]).astype(np.int32)
+    bounds = np.cumsum([0, *(len(run_) // n_parts for run_ in runs)]).astype(np.int64)
     index = np.array([k for run_ in runs for k in run_], np.int64)
     expected = [len(set(run_)) == len(run_) for run_ in [*runs, index.tolist()]]
     assert all_apart(index, bounds, n_parts).tolist() == [int(apart) for apart in expected]
@@ -109,10 +107,10 @@ def test_nobody_leaves_a_meeting_before_all_are_there(n_threads: int) -> None:
     team = _team(n_threads)
     for n in (300, 0, 1, 200):
         call = _visits(n_threads, n)
-        before = [tally[1] for tally in team.tallies]
+        before = [tally[MEETINGS] for tally in team.tallies]
         team.run([call, call])
-        assert [tally[1] for tally in team.tallies] == [had + 2 * n for had in before]
-    assert [tally[0] for tally in team.tallies] == [0] * n_threads
+        assert [tally[MEETINGS] for tally in team.tallies] == [had + 2 * n for had in before]
+    assert [tally[MISSED] for tally in team.tallies] == [0] * n_threads
     team.run([])
 
 
@@ -169,13 +167,12 @@ def test_rows_shared_among_threads_give_what_the_oracle_says(
 ) -> None:
     model, instances, weights = example(name)
     oracle = run_reference(model, weights, instances, "train")
-    with interpreted_kernels():
-        for chosen in (ONE_BY_ONE[word] for word in switches):
-            adapter = prepared(model, weights, Switches(**chosen), threads=threads)
-            found = run(adapter, instances)
-            assert disagreements(found, oracle) == [], chosen
-            alone = run(prepared(model, weights, Switches(**chosen)), instances)
-            assert found.counters == alone.counters, chosen
+    for chosen in (ONE_BY_ONE[key] for key in switches):
+        adapter = prepared(model, weights, Switches(**chosen), threads=threads)
+        found = run(adapter, instances)
+        assert disagreements(found, oracle) == [], chosen
+        alone = run(prepared(model, weights, Switches(**chosen)), instances)
+        assert found.counters == alone.counters, chosen
 
 
 @needs_futex
@@ -196,18 +193,38 @@ def test_machine_code_of_several_threads_repeats_itself_to_the_last_bit(name: st
                 np.testing.assert_array_equal(other.gradients[key], gradient)
 
 
-def test_who_adds_to_children_meets_the_others_only_where_children_are_shared() -> None:
+def _meetings(adapter: Adapter, stage: str) -> tuple[int, int]:
+    """Run a stage; returns how often threads met within it, and how many batches it has."""
+    backend, arranged = adapter.engine.backend, adapter.engine.laid_out.arrangement
+    held = WITHIN + HELD
+    before = int(backend._team._words[held])
+    (batches,) = (found for name, found in arranged.backward if name == stage)
+    backend.run(stage, batches)
+    return int(backend._team._words[held]) - before, len(batches)
+
+
+@needs_futex
+@pytest.mark.parametrize(
+    ("name", "shares_children"), [("tree_lstm", False), ("shared_children", True)]
+)
+def test_who_adds_to_children_meets_the_others_only_where_children_are_shared(
+    name: str, shares_children: bool
+) -> None:
     """A tree's batches go through the backward stage with one meeting each, at their end."""
-    model, _ = EXAMPLES["tree_lstm"]
-    adapter = prepared(model, example("tree_lstm")[2])
-    plans = {
-        t: lower(f, Switches(), Backend.abilities, train=True)
-        for t, f in adapter.model.functions.items()
-    }
-    lines = write_loop(plans, "backward").body.splitlines()
-    met = [k for k, line in enumerate(lines) if line.strip() == MEET]
-    behind = lines[met[-1] + 1 :]  # outside the loop over batches
-    assert [line.split(" +=")[0] for line in behind] == ["    tally[0]", "    tally[1]"]
-    for k in met[:-1]:
-        condition = lines[k - 1].strip()
-        assert condition.startswith(("if n_threads > 1 and not (", "if alone:")), condition
+    model, instances, weights = example(name)
+    adapter = prepared(model, weights, threads=2)
+    run(adapter, instances)
+    n_meetings, n_batches = _meetings(adapter, "backward")
+    assert n_batches > 2
+    assert (n_meetings > n_batches) == shares_children
+    assert n_meetings >= n_batches
+
+
+def test_steps_say_which_children_they_add_to() -> None:
+    for name in EXAMPLES:
+        for stage, one in instructions_of(EXAMPLES[name][0]):
+            adds = one.name == "scatter_add" or (
+                isinstance(one.kernel, Group) and any(to.adds for to in one.kernel.stores)
+            )
+            assert (one.taken is Taken.UNLESS_APART) == adds, (name, stage, one.name)
+            assert adds or not one.apart

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from numba.core.registry import cpu_target
 
+from harness.compiler.object_code import host_target
 from harness.engine.cpu_kernels.blas import multiplying
 from harness.engine.cpu_kernels.libraries import LIBRARY, ONEDNN
 from harness.engine.cpu_kernels.vectors import LANES
@@ -38,8 +38,8 @@ def test_the_plugin_leaves_no_wider_instructions(request: pytest.FixtureRequest)
         pytest.skip(f"{PLUGIN} is not loaded")
     from tests.support import avx2_cpu
 
-    _, cpu, features = cpu_target.target_context.codegen().magic_tuple()
-    assert (cpu, "avx512" in features, LANES) == ("x86-64-v3", False, 8)
+    target = host_target()
+    assert (target.cpu, "avx512" in target.features, LANES) == ("x86-64-v3", False, 8)
     assert torch.backends.cpu.get_cpu_capability() == "AVX2"
     assert avx2_cpu.VARIABLES.items() <= os.environ.items()
     assert set(avx2_cpu.VARIABLES) <= set(launch._KERNEL_VARIABLES), "workers would keep others"

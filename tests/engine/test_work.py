@@ -20,15 +20,14 @@ from harness.models.berxit import Berxit
 from systems import products
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES, example
-from tests.support.engine_runs import interpreted_kernels, prepared
+from tests.support.engine_runs import prepared
 
 
 def scheduled(name: str, policy: str, mode: str = "train", **switches: Any) -> Adapter:
     model, instances, weights = example(name)
-    with interpreted_kernels():
-        adapter = prepared(model, weights, Switches(**switches), policy, mode=mode)
-        adapter.load(instances)
-        adapter.compile_for(instances)
+    adapter = prepared(model, weights, Switches(**switches), policy, mode=mode)
+    adapter.load(instances)
+    adapter.compile_for(instances)
     return adapter
 
 

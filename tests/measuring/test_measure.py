@@ -181,7 +181,7 @@ def test_wrong_input_is_one_line_and_no_record(
 
 
 FOREIGN = (
-    *("torch", "tensorflow", "numba", "dynet", "_dynet", "hydra"),
+    *("torch", "tensorflow", "jax", "dynet", "_dynet", "hydra"),
     *("pandas", "matplotlib", "plots"),
 )
 

@@ -13,6 +13,8 @@ FOLDERS = ("harness", "systems", "datasets")
 ALLOWED = {
     "datasets/fetch.py": "a server that sends too slowly",
     "datasets/impatient.py": "a server that sends too slowly, and nothing whole",
+    "harness/commands/compile_ahead.py": "how long compiling ahead took, which is printed",
+    "harness/compiler/pointers.py": "ticks, where compiled functions run as plain Python",
     "harness/counts/in_turn.py": "the time limit of a count",
     "harness/engine/cpu_kernels/team.py": "sleeps while threads end",
     "harness/machine/disturbance.py": "how much others ran while a trial was timed, from outside",

@@ -1,10 +1,9 @@
-"""Graphs of trees: machine code and NumPy make the same, and neither takes a tree that is none."""
+"""Graphs of trees: machine code makes those that NumPy would, and of no tree that is none."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +11,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import ScheduleError
-from harness.machine import compiled_beside
-from harness.models.parts import compiled_trees, trees
+from harness.models.parts import trees
+from harness.models.parts.compiled_trees import INTERNAL, LEAF, join
 from harness.values.graph import Graph
 from harness.values.instances import Tree
 from tests.support.random_trees import trees as drawn
 
-FIELDS = ("types", "arg_start", "args", "follows", "cheap")
+FIELDS = ("types", "arg_start", "args")
+
+
+def joined_by_numpy(instances: Sequence[Tree], outputs: str) -> tuple[list[Any], list[int]]:
+    """Types, where each vertex's arguments begin, and these; and what is read."""
+    sizes = np.array([tree.n_vertices for tree in instances])
+    ends = np.cumsum(sizes)
+    children = np.concatenate([tree.table for tree in instances], axis=1)[trees.LEFT :]
+    internal = children[0] >= 0
+    moved = children + (ends - sizes).repeat(sizes)  # of no meaning at leaves
+    arg_start = [0, *(2 * np.cumsum(internal)).tolist()]
+    types = np.where(internal, INTERNAL, LEAF).tolist()
+    read = range(len(internal)) if outputs == "all" else ends - 1
+    return [types, arg_start, moved.T[internal].ravel().tolist()], list(map(int, read))
 
 
 @settings(deadline=None)  # compiled by the first
@@ -26,27 +38,21 @@ FIELDS = ("types", "arg_start", "args", "follows", "cheap")
 def test_machine_code_makes_the_graph_that_numpy_makes(
     instances: Sequence[Tree], outputs: str
 ) -> None:
-    compiled = trees.tree_mini_batch(instances, outputs)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled_beside, "COMPILER", "none such")
-        plain = trees.tree_mini_batch(instances, outputs)
-    for name in FIELDS:
-        one, other = (getattr(found.graph, name) for found in (compiled, plain))
-        assert (one.dtype, one.tolist()) == (other.dtype, other.tolist()), name
-        assert (one.flags.c_contiguous, one.flags.writeable) == (True, False), name
-    assert compiled.outputs.tolist() == plain.outputs.tolist()
-    assert compiled.outputs.dtype == plain.outputs.dtype
-    assert {k: v.tolist() for k, v in compiled.pulls.items()} == {
-        k: v.tolist() for k, v in plain.pulls.items()
-    }
+    found = trees.tree_mini_batch(instances, outputs)
+    arrays = [getattr(found.graph, name) for name in FIELDS]
+    assert ([one.tolist() for one in arrays], found.outputs.tolist()) == joined_by_numpy(
+        instances, outputs
+    )
+    for one in (*arrays, found.outputs):
+        assert (one.dtype, one.flags.c_contiguous) == (np.int32, True)
+    assert not any(one.flags.writeable for one in arrays)
+    for name, row in (("word", "words"), ("label", "labels")):
+        values = [value for tree in instances for value in getattr(tree, row).tolist()]
+        assert found.pulls[name].tolist() == values
 
 
-@pytest.mark.parametrize("compiler", ["numba", "none such"])
 @pytest.mark.parametrize("children", [(2, 0), (0, 3), (-1, 0), (0, -2)])
-def test_a_child_that_does_not_come_first_is_refused(
-    compiler: str, children: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compiled_beside, "COMPILER", compiler)
+def test_a_child_that_does_not_come_first_is_refused(children: tuple[int, int]) -> None:
     tree = object.__new__(Tree)  # a Tree would refuse it by itself
     left, right = children
     table = np.array([[1, 2, -1], [0, 0, 0], [-1, -1, left], [-1, -1, right]], dtype=np.int32)
@@ -62,20 +68,8 @@ def test_what_was_proved_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch)
     looked: list[Graph] = []
     monkeypatch.setattr(Graph, "_check", looked.append)
     table = np.array([[1, 2, -1], [0, 0, 0], [-1, -1, 0], [-1, -1, 1]], dtype=np.int32)
-    children, sizes = table[trees.LEFT :], np.array([3], dtype=np.int32)
-    *arrays, _, is_right = compiled_trees.join(children, sizes, True)
+    sizes = np.array([3], dtype=np.int32)
+    types, arg_start, args, _, is_right = join(table[trees.LEFT :], sizes, True)
     assert is_right
-    Graph.proved(*arrays, trees.TYPE_NAMES)
+    Graph.proved(types, arg_start, args, trees.TYPE_NAMES)
     assert not looked
-    assert trees.join(children, sizes, True)[-1] is False  # NumPy leaves the proof to Graph
-
-
-def test_making_graphs_loads_no_compiler() -> None:
-    lines = (
-        "import sys, numpy as np",
-        "from harness.models.parts import trees",
-        "from harness.values.instances import Tree, int_array",
-        "trees.tree_mini_batch([Tree(*map(int_array, ([1], [0], [-1], [-1])))], 'all')",
-        "sys.exit('numba' in sys.modules)",
-    )
-    assert subprocess.run([sys.executable, "-c", "\n".join(lines)], check=False).returncode == 0

@@ -7,12 +7,40 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from harness.compiler.compiled import compiled
 from harness.policies import agenda
-from harness.policies.parts.alignment import FEWER, MOVED, SAME, aligned, as_early, n_sources
-from harness.policies.parts.ready import in_used_batches
+from harness.policies.parts import alignment, ready
+from harness.policies.parts.alignment import FEWER, MOVED, SAME
+from harness.values.arrays import Ints
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule, check_schedule
 from tests.support.random_graphs import graph_of, graphs
+
+
+@compiled
+def as_early(
+    late: Ints, type_of: Ints, n_types: int, types: Ints, arg_start: Ints, args: Ints
+) -> tuple[Ints, int]:
+    return alignment.as_early(late, type_of, n_types, types, arg_start, args)
+
+
+@compiled
+def aligned(
+    early: Ints, late: Ints, change: int, n_batches: int, arg_start: Ints, args: Ints
+) -> Ints:
+    return alignment.aligned(early, late, change, n_batches, arg_start, args)
+
+
+@compiled
+def n_sources(
+    one: Ints, other: Ints, n_batches: int, arg_start: Ints, args: Ints
+) -> tuple[int, int]:
+    return alignment.n_sources(one, other, n_batches, arg_start, args)
+
+
+@compiled
+def in_used_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
+    return ready.in_used_batches(batch_of, n_batches)
 
 
 def _plain(graph: Graph) -> Graph:

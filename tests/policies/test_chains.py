@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from harness.machine.lanes import MOST_SHORT, N_LANES
-from harness.policies.parts.chains import chains_of
+from harness.compiler.compiled import compiled
+from harness.compiler.lanes import MOST_SHORT, N_LANES
+from harness.policies.parts.chains import Chains, chains_of
+from harness.values.arrays import Ints
 from harness.values.graph import UNBATCHABLE, Graph
 from tests.support.random_graphs import graph_of, graphs
+
+
+@compiled
+def found(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> tuple[Ints, Ints, Chains]:
+    return chains_of(types, arg_start, args, n_types)
 
 
 def plain_levels(graph: Graph) -> np.ndarray:
@@ -24,7 +31,7 @@ def plain_levels(graph: Graph) -> np.ndarray:
 
 def check_levels(graph: Graph) -> bool:
     """Compare with plain counts; return whether 8 bits were too few."""
-    n_users, n_of_type, chained, short, long = chains_of(
+    n_users, n_of_type, (chained, short, long) = found(
         graph.types, graph.arg_start, graph.args, graph.n_types
     )
     plain = plain_levels(graph)

@@ -59,7 +59,7 @@ def test_random_programs_record_what_python_does(source: str, seed: int, n: int)
 
 
 def test_a_program_of_everything_is_compiled() -> None:
-    """What numba makes of the types, of which a text that Python runs says nothing."""
+    """What the compiler makes of the types, of which a text that Python runs says nothing."""
     of_all = [*CALLS, *OF_PROGRAM, *ALONE, *TOGETHER]
     loops = [f"{loop}\n    v = p.unary_a(v)" for loop in LOOPS]
     body = "\n".join(

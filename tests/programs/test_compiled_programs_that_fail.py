@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from numba.core.errors import TypingError
 
-from harness.errors import ProgramError
+from harness.errors import CompileError, ProgramError
 from harness.programs import fibers, recorder
 from harness.programs.compiling import programs as compiled_programs
 from harness.programs.model import ProgramModel
 from harness.programs.quick import QuickRecorders, programs_run_by, record_quickly
 from harness.values.graph import MiniBatch
-from tests.support.engine_runs import NoClock, interpreted_kernels
+from tests.support.engine_runs import NoClock
 from tests.support.live_programs import live_adapter
 from tests.support.program_models import DECIDED, SENTENCES
 from tests.support.scripted_programs import ScriptedModel
@@ -44,12 +42,6 @@ TAIL = """
 def _endless(self, p, v):
     yield p.fork(self._endless(p, v), self._endless(p, v))
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kernels() -> Iterator[None]:
-    with interpreted_kernels():
-        yield
 
 
 def written(body: str) -> ScriptedModel:
@@ -118,18 +110,18 @@ def test_numbers_of_many_bits_are_left_to_python_which_is_told() -> None:
     assert programs_run_by(model) == {"programs run by": told}
 
 
-def test_what_numba_does_not_compile_is_left_to_python_which_is_told(
+def test_what_the_compiler_refuses_is_left_to_python_which_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*_: Any) -> int:
-        raise TypingError("no such thing")
+        raise CompileError("no such thing")
 
     model, plain = written("v = p.unary_a(v)"), written("v = p.unary_a(v)")
     quick = quick_of(model)
     assert quick.programs is not None
     monkeypatch.setattr(quick.programs, "_go_on", refuse)
     assert graphs(model.mini_batch(SENTENCES)) == graphs(plain.mini_batch(SENTENCES))
-    assert quick.run_by.endswith("met ProgramError: numba does not compile it (TypingError)")
+    assert quick.run_by.endswith("met ProgramError: the compiler refuses it: no such thing")
 
 
 def test_live_rounds_go_on_by_python_too() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields
 from itertools import combinations, product
 from typing import Any
@@ -18,7 +17,7 @@ from harness.interpreter import interpret
 from harness.programs.model import recorded
 from harness.programs.recorder import RecordingOptions
 from harness.values.schedule import check_schedule
-from tests.support.engine_runs import interpreted_kernels, prepared, run
+from tests.support.engine_runs import prepared, run
 from tests.support.learned import schedule_by
 from tests.support.pairwise import pairwise_choices
 from tests.support.scripted_programs import (
@@ -70,12 +69,6 @@ PLAIN: Script = (
 BATCH = [Scripted(NESTED, 0), Scripted(PLAIN, 1), Scripted(NESTED, 2), Scripted((), 3)]
 
 
-@pytest.fixture(scope="module")
-def kernels() -> Iterator[None]:
-    with interpreted_kernels():
-        yield
-
-
 def test_every_switch_and_every_pair_is_there() -> None:
     assert {field.name for field in fields(Switches)} == {*SWITCHES, *OF_OTHERS}
     for a, b in combinations(SETTINGS, 2):
@@ -88,9 +81,7 @@ def test_every_switch_and_every_pair_is_there() -> None:
 @FEW
 @example(BATCH)
 @given(instances())
-def test_the_engine_computes_what_programs_do(
-    kernels: None, place: int, batch: list[Scripted]
-) -> None:
+def test_the_engine_computes_what_programs_do(place: int, batch: list[Scripted]) -> None:
     chosen = dict(CHOICES[place])
     how = RecordingOptions(**{name: chosen.pop(f"recording_{name}") for name in RECORDING})
     policy, threads = chosen.pop("policy"), chosen.pop("threads")

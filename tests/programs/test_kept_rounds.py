@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 from harness.contracts.model import Model, initial_weights
 from harness.engine.backends.compiled import live as compiled_live
 from harness.engine.backends.compiled.backend import Backend
+from harness.engine.backends.compiled.live import CompiledRounds
+from harness.engine.cpu_kernels.team import Team
 from harness.engine.rows import next_round as arrays
 from harness.errors import ProgramError, ScheduleError
 from harness.interpreter import interpret
 from harness.policies import inline_depth
 from harness.programs.recorder import RecordingOptions
 from harness.programs.writer import Body, Writer
-from tests.support.engine_runs import ONE_BY_ONE, NoClock, interpreted_kernels
-from tests.support.interpreted_team import InterpretedTeam
-from tests.support.kept_rounds import check_same
+from tests.support.engine_runs import ONE_BY_ONE, NoClock
+from tests.support.kept_rounds import check_same, made_by_python
 from tests.support.live_programs import SEED, Decides, live_adapter
 from tests.support.program_models import DECIDED, SENTENCES, WITH_ARRAYS
 from tests.support.scripted_programs import (
@@ -52,12 +53,6 @@ FORKED = [
 ]
 
 
-@pytest.fixture(scope="module")
-def kernels() -> Iterator[None]:
-    with interpreted_kernels():
-        yield
-
-
 @EVERY
 @given(
     instances(),
@@ -66,7 +61,7 @@ def kernels() -> Iterator[None]:
     st.sampled_from([SMALL, LARGE, FORKED]),
 )
 def test_compiled_code_plans_what_the_policy_and_the_layout_do(
-    kernels: None, batch: list[Scripted], how: RecordingOptions, layout: str, other: list[Scripted]
+    batch: list[Scripted], how: RecordingOptions, layout: str, other: list[Scripted]
 ) -> None:
     adapter = live_adapter(ScriptedModel(), how, layout=layout)
     for one in (batch, other, batch[::-1]):
@@ -83,9 +78,7 @@ def test_compiled_code_plans_what_the_policy_and_the_layout_do(
     [one for one in ONE_BY_ONE.values() if "outputs" not in one] + [{"fold_tables": True}],
     ids=str,
 )
-def test_switches_and_threads_change_nothing(
-    kernels: None, switches: dict[str, Any], threads: int
-) -> None:
+def test_switches_and_threads_change_nothing(switches: dict[str, Any], threads: int) -> None:
     adapter = live_adapter(ScriptedModel(), threads=threads, **switches)
     for batch in (SMALL, LARGE, FORKED):
         check_same(adapter, batch)
@@ -96,14 +89,14 @@ def test_switches_and_threads_change_nothing(
     [*((model, SENTENCES) for model in DECIDED), *WITH_ARRAYS],
     ids=lambda one: getattr(one, "name", ""),
 )
-def test_models_are_planned_the_same(kernels: None, model: Model, batch: Sequence[Any]) -> None:
+def test_models_are_planned_the_same(model: Model, batch: Sequence[Any]) -> None:
     adapter = live_adapter(model)
     for one in (batch[:1], batch, batch[::-1]):
         check_same(adapter, one)
 
 
 def test_functions_whose_states_do_not_follow_on_are_run_batch_by_batch(
-    kernels: None, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Before all batches, too, if they read or write states there; here they are said to."""
     kind_of = Backend._kind_of
@@ -119,7 +112,7 @@ def test_functions_whose_states_do_not_follow_on_are_run_batch_by_batch(
     assert adapter.engine.plans[function].steps("eager")
 
 
-def test_layouts_are_those_of_the_moment(kernels: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layouts_are_those_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not only those that are made anew when one asks: what addresses are found in."""
     adapter, met = live_adapter(ScriptedModel()), list[Any]()
     adapter.load(LARGE)
@@ -142,7 +135,7 @@ def test_layouts_are_those_of_the_moment(kernels: None, monkeypatch: pytest.Monk
             np.testing.assert_array_equal(found, getattr(theirs, name))
 
 
-def test_another_policy_schedules_itself(kernels: None) -> None:
+def test_another_policy_schedules_itself() -> None:
     adapter = live_adapter(ScriptedModel(), policy="frontier")
     adapter.load(LARGE)
     adapter.run(NoClock())
@@ -153,9 +146,7 @@ def test_another_policy_schedules_itself(kernels: None) -> None:
 
 
 @pytest.mark.parametrize("options", [{"loop": "python"}, {"backend": "stepwise"}])
-def test_where_python_runs_every_batch_it_plans_them_too(
-    kernels: None, options: dict[str, Any]
-) -> None:
+def test_where_python_runs_every_batch_it_plans_them_too(options: dict[str, Any]) -> None:
     adapter = live_adapter(ScriptedModel(), **options)
     adapter.load(LARGE)
     adapter.run(NoClock())
@@ -164,9 +155,7 @@ def test_where_python_runs_every_batch_it_plans_them_too(
     assert adapter.result().outputs.shape[0] > 0
 
 
-def test_a_round_is_three_calls_of_compiled_code(
-    kernels: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_round_is_three_calls_of_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """Decode, plan and run; nothing of it in Python, but for what is done once a mini-batch."""
     adapter = live_adapter(ScriptedModel())
     for _ in range(2):
@@ -191,7 +180,8 @@ def test_a_round_is_three_calls_of_compiled_code(
         monkeypatch.setattr(module, attribute, counted(name, getattr(module, attribute)))
     monkeypatch.setattr(inline_depth, "schedule", counted("policy", inline_depth.schedule))
     monkeypatch.setattr(adapter, "policy", counted("policy", adapter.policy))
-    monkeypatch.setattr(InterpretedTeam, "run_table", counted("run", InterpretedTeam.run_table))
+    monkeypatch.setattr(Team, "run_table", counted("run", Team.run_table))
+    monkeypatch.setattr(CompiledRounds, "by_itself", made_by_python)
     adapter.load(LARGE)
     adapter.run(NoClock())
     of_run = dict(counts)
@@ -204,9 +194,7 @@ def test_a_round_is_three_calls_of_compiled_code(
     assert (of_run["layout"], of_run["policy"], of_run["graph"]) == (1, 0, 0), "of the outputs"
 
 
-def test_memory_is_kept_from_round_to_round_and_from_one_mini_batch_to_the_next(
-    kernels: None,
-) -> None:
+def test_memory_is_kept_from_round_to_round_and_from_one_mini_batch_to_the_next() -> None:
     adapter = live_adapter(ScriptedModel())
     assert adapter.live is not None
     for batch in (LARGE, SMALL):
@@ -236,7 +224,7 @@ class Faulty(ScriptedModel):
         return p.unary_b(value, label=1)
 
 
-def test_what_is_wrong_is_told_and_leaves_nothing_behind(kernels: None) -> None:
+def test_what_is_wrong_is_told_and_leaves_nothing_behind() -> None:
     adapter = live_adapter(Faulty())
     good = [Scripted((), k) for k in range(4)]
     adapter.load(good)
@@ -255,7 +243,7 @@ def test_what_is_wrong_is_told_and_leaves_nothing_behind(kernels: None) -> None:
         assert again.counters == first.counters
 
 
-def test_a_schedule_that_ran_is_what_is_proved(kernels: None) -> None:
+def test_a_schedule_that_ran_is_what_is_proved() -> None:
     """And not what another pass over the same graph would find."""
     adapter = live_adapter(ScriptedModel())
     assert adapter.live is not None
@@ -271,7 +259,7 @@ def test_a_schedule_that_ran_is_what_is_proved(kernels: None) -> None:
             adapter.result()
 
 
-def test_numbers_of_states_are_read_between_rounds(kernels: None) -> None:
+def test_numbers_of_states_are_read_between_rounds() -> None:
     adapter, batch = live_adapter(Decides()), [Scripted((), k) for k in range(5)]
     for one in (batch, batch[:2], batch):
         check_same(adapter, one)

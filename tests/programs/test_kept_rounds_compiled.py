@@ -10,19 +10,18 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from numba.core.runtime import _nrt_python, rtsys
 
+from harness.compiler.compiled import compiled
 from harness.contracts.model import Model, ModelSizes, initial_weights
 from harness.contracts.system import RunSettings
+from harness.engine.backends.compiled import live
 from harness.engine.backends.compiled.live import CompiledRounds, divide_ticks
 from harness.engine.cpu_kernels import cycles
-from harness.engine.cpu_kernels import team as teams
+from harness.engine.cpu_kernels.team import Team
 from harness.engine.kept_rounds import KeptRounds
 from harness.engine.live import LiveEngine
 from harness.engine.rows import next_round as codes
 from harness.interpreter import interpret
-from harness.machine.compiled import compiled
-from harness.machine.native import address_for_numbers
 from harness.measuring.clock import check_shares
 from harness.models.drnn import DRNN
 from harness.models.stack_rnn import StackRNN
@@ -30,6 +29,7 @@ from harness.programs.compiling import written as writing
 from harness.programs.compiling.programs import CompiledPrograms
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_runs import NoClock
+from tests.support.given_out import count_given_out
 from tests.support.live_programs import Decides, OwnArrays
 from tests.support.scripted_programs import Scripted
 from tests.support.sentences import random_sentences
@@ -129,7 +129,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]
 def test_all_rounds_are_one_call(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     adapter = warm(model)
     programs = counted(monkeypatch, CompiledPrograms, "_called")
-    plans, runs = counted(monkeypatch, CompiledRounds, "plan"), counted(monkeypatch, teams, "_run")
+    plans, runs = counted(monkeypatch, CompiledRounds, "plan"), counted(monkeypatch, Team, "_make")
     adapter.run(NoClock())
     assert adapter.live is not None
     assert len(adapter.live.engine.seen) > 5
@@ -145,7 +145,7 @@ def test_a_round_that_python_makes_is_run_by_one_call(
 ) -> None:
     adapter = warm(model)
     by_python(monkeypatch)
-    runs = counted(monkeypatch, teams, "_run")
+    runs = counted(monkeypatch, Team, "_make")
     adapter.run(NoClock())
     assert adapter.live is not None
     n_rounds = len(adapter.live.engine.seen)
@@ -221,27 +221,26 @@ def test_python_comes_by_after_many_rounds(monkeypatch: pytest.MonkeyPatch) -> N
 @needs_cycles
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
-def test_an_error_of_a_round_by_itself_is_raised(threads: int) -> None:
+def test_an_error_of_a_round_by_itself_is_raised(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And the next mini-batch is as if there had been none."""
     adapter = warm(MODELS[0], threads)
-    assert adapter.live is not None
-    rounds, truth = adapter.live.engine._current, adapter.result()
-    assert isinstance(rounds, CompiledRounds)
-    team_at, broken = rounds._team.callable_at(), address_for_numbers(fails, 3)
-    rounds._team.callable_at = lambda: (broken, team_at[1])  # type: ignore[method-assign]
-    with pytest.raises(RuntimeError, match="a round fails"):
+    truth = adapter.result()
+    monkeypatch.setattr(live, "plan_next", fails)
+    with pytest.raises(RuntimeError, match="a round is not planned"):
         adapter.run(NoClock())
-    rounds._team.callable_at = lambda: team_at  # type: ignore[method-assign]
+    monkeypatch.undo()
     adapter.run(NoClock())
     assert adapter.result().outputs.tobytes() == truth.outputs.tobytes()
 
 
 @compiled
-def fails(context: int, calls: int, n: int) -> int:
-    """In place of what runs the calls of a round."""
-    if n > 0:
-        raise RuntimeError("a round fails")
-    return 0
+def fails(table: int, reorder: int) -> int:
+    """In place of what plans a round."""
+    if table != 0:
+        raise RuntimeError("a round is not planned")
+    return reorder
 
 
 @pytest.mark.slow
@@ -253,22 +252,20 @@ def test_many_mini_batches_leave_nothing_behind(model: Model) -> None:
     assert rounds is not None
     tables, n_grown = rounds.kept.table.copy(), memory.n_grown
     buffers = {key: id(array) for key, array in memory.buffers.items()}
-    _nrt_python.memsys_enable_stats()
     gc.collect()
     tracemalloc.start()
     try:
         adapter.run(NoClock())
         gc.collect()  # a recorder's functions hold one another
-        (before, _), stats = tracemalloc.get_traced_memory(), rtsys.get_allocation_stats()
+        (before, _), given_out = tracemalloc.get_traced_memory(), count_given_out()
         tracemalloc.reset_peak()
         for _ in range(20):
             adapter.run(NoClock())
             gc.collect()
-        (after, peak), now = tracemalloc.get_traced_memory(), rtsys.get_allocation_stats()
+        (after, peak), n_more = tracemalloc.get_traced_memory(), count_given_out() - given_out
     finally:
         tracemalloc.stop()
-        _nrt_python.memsys_disable_stats()
-    assert now.alloc - stats.alloc == now.free - stats.free
+    assert n_more < PYTHONS_BYTES, "compiled code gives back what it takes"
     assert after - before < PYTHONS_BYTES / 16
     assert peak - before < PYTHONS_BYTES
     assert memory.n_grown == n_grown

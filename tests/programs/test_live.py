@@ -20,23 +20,17 @@ from harness.models.tree_fc import TreeFC
 from harness.programs.recorder import RecordingOptions
 from harness.programs.writer import Body, Writer
 from systems.on_core.acrobat import Adapter
-from tests.support.engine_runs import NoClock, interpreted_kernels
+from tests.support.engine_runs import NoClock
 from tests.support.live_programs import SEED, Decides, live_adapter
 from tests.support.scripted_programs import OPTIONS, Choose, Scripted, ScriptedModel, instances
 
 WEIGHTS = initial_weights(ScriptedModel(), SEED)
 
 
-@pytest.fixture(scope="module")
-def kernels() -> Iterator[None]:
-    with interpreted_kernels():
-        yield
-
-
 @settings(deadline=None, max_examples=25)
 @given(instances(), st.sampled_from(OPTIONS), st.sampled_from(("compiled", "stepwise")))
 def test_rounds_that_run_live_compute_what_programs_do(
-    kernels: None, batch: list[Scripted], how: RecordingOptions, backend: str
+    batch: list[Scripted], how: RecordingOptions, backend: str
 ) -> None:
     adapter = live_adapter(ScriptedModel(), how, backend=backend)
     for instances_of_one in (batch, batch[::-1]):
@@ -48,7 +42,7 @@ def test_rounds_that_run_live_compute_what_programs_do(
         assert found.loss == pytest.approx(truth.loss, rel=1e-4)
 
 
-def test_numbers_themselves_decide_where_rounds_are_live(kernels: None) -> None:
+def test_numbers_themselves_decide_where_rounds_are_live() -> None:
     model, batch = Decides(), [Scripted((), k) for k in range(5)]
     truth = interpret(model, WEIGHTS, batch)
     adapter = live_adapter(model)
@@ -61,7 +55,7 @@ def test_numbers_themselves_decide_where_rounds_are_live(kernels: None) -> None:
     assert len(truth.outputs) < 6 * len(batch)
 
 
-def test_live_rounds_that_are_wrong_name_the_line(kernels: None) -> None:
+def test_live_rounds_that_are_wrong_name_the_line() -> None:
     class Wrong(ScriptedModel):
         def program(self, p: Writer, instance: Scripted) -> Body:
             value = p.leaf(word=0)
@@ -101,7 +95,7 @@ def test_a_model_without_a_program_is_told(options: dict[str, Any]) -> None:
     assert reason_of() is None
 
 
-def test_live_rounds_count_the_work_of_those_that_are_recorded_ahead(kernels: None) -> None:
+def test_live_rounds_count_the_work_of_those_that_are_recorded_ahead() -> None:
     """Outputs of all rounds are computed at once, so that bytes of weights are read less often."""
     batch = [Scripted((Choose(0, k, (1, 2)), Choose(1, k, (0, 3))), k) for k in range(4)]
     found = {}
@@ -117,7 +111,7 @@ def test_live_rounds_count_the_work_of_those_that_are_recorded_ahead(kernels: No
     assert 0 < found["live"].bytes_touched <= found["ahead"].bytes_touched
 
 
-def test_a_timeline_shows_every_batch_of_live_rounds(kernels: None) -> None:
+def test_a_timeline_shows_every_batch_of_live_rounds() -> None:
     batch = [Scripted((Choose(0, k, (1, 2)),), k) for k in range(4)]
     adapter = live_adapter(ScriptedModel())
     adapter.load(batch)

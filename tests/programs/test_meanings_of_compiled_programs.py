@@ -112,7 +112,7 @@ def test_what_python_means_is_recorded_or_left_to_it(text: str) -> None:
     if quick.programs is None:
         assert re.match(r"Python, since <written program \d+>:\d+ ", quick.run_by), quick.run_by
         return
-    programs = translated(model, interpreted=True)
+    programs = translated(model)
     with suppress(*FAULTS):  # then Python does it
         found = by_compiled_code(programs, model.recording, SENTENCES)
         try:

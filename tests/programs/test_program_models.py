@@ -28,7 +28,7 @@ from harness.values.graph import Graph, MiniBatch
 from harness.values.instances import Chain
 from harness.vertex.operators import OPERATORS
 from systems.on_core import acrobat, reference, vertex
-from tests.support.engine_runs import interpreted_kernels, prepared, run
+from tests.support.engine_runs import prepared, run
 from tests.support.program_models import (
     BERXIT,
     DECIDED,
@@ -54,8 +54,7 @@ def test_a_graph_computes_what_its_program_does(model: ProgramModel) -> None:
 def test_the_engine_trains_them(model: ProgramModel, policy: str) -> None:
     weights = initial_weights(model, 3)
     truth = run_reference(model, weights, SENTENCES, "train")
-    with interpreted_kernels():
-        found = run(prepared(model, weights, Switches(), policy), SENTENCES)
+    found = run(prepared(model, weights, Switches(), policy), SENTENCES)
     np.testing.assert_allclose(found.outputs, truth.outputs, rtol=1e-4, atol=1e-5)
     for name, gradient in truth.gradients.items():
         scale = float(np.abs(gradient).max())
@@ -76,8 +75,7 @@ def test_the_engine_runs_an_encoder(how: str, policy: str) -> None:
     }[how]
     weights = initial_weights(BERXIT, 3)
     truth = interpret(BERXIT, weights, SENTENCES)
-    with interpreted_kernels():
-        found = run(prepared(BERXIT, weights, switches, policy, mode="infer"), SENTENCES)
+    found = run(prepared(BERXIT, weights, switches, policy, mode="infer"), SENTENCES)
     np.testing.assert_allclose(found.outputs, truth.outputs, rtol=1e-4, atol=1e-5)
     assert found.loss == pytest.approx(truth.loss, rel=1e-5)
 

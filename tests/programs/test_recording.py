@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from harness.programs.quick import record_quickly
 from harness.programs.recorder import RecordingOptions
 from harness.values.graph import MiniBatch
 from harness.values.schedule import check_schedule
-from tests.support.engine_runs import interpreted_kernels, prepared, run
+from tests.support.engine_runs import prepared, run
 from tests.support.learned import schedule_by
 from tests.support.scripted_programs import (
     OPTIONS,
@@ -149,12 +148,6 @@ def test_no_operand_is_of_a_later_round_phase_or_depth(
         assert all(place[a] < place[v] for a in graph.args_of(v).tolist())
 
 
-@pytest.fixture(scope="module")
-def kernels() -> Iterator[None]:
-    with interpreted_kernels():
-        yield
-
-
 SWITCHES = (
     {},
     {"hoisting": False, "fusion": False, "lazy_batching": False},
@@ -167,7 +160,7 @@ SWITCHES = (
 @settings(deadline=None, max_examples=20)
 @given(instances(), st.sampled_from(MODELS), st.sampled_from(SWITCHES), st.data())
 def test_the_engine_computes_what_programs_do(
-    kernels: None, batch: list[Scripted], model: ScriptedModel, switches: Any, data: st.DataObject
+    batch: list[Scripted], model: ScriptedModel, switches: Any, data: st.DataObject
 ) -> None:
     policy = data.draw(st.sampled_from(POLICIES))
     truth = interpret(model, WEIGHTS, batch)

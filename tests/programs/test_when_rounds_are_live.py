@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from harness.programs.model import ProgramModel, makes_arrays
 from systems.on_core import vertex
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_models import TREES
-from tests.support.engine_runs import NoClock, interpreted_kernels
+from tests.support.engine_runs import NoClock
 from tests.support.live_programs import Decides, OwnArrays
 from tests.support.program_models import DECIDED, SENTENCES, SIZES, TRAINED, WITH_ARRAYS
 from tests.support.scripted_programs import Scripted, ScriptedModel
@@ -30,12 +30,6 @@ SINCE = "rounds ahead since"
 BY = "rounds planned by"
 RUN_BY = "programs run by"
 DRNN_MODEL = TRAINED[2]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kernels() -> Iterator[None]:
-    with interpreted_kernels():
-        yield
 
 
 @pytest.fixture

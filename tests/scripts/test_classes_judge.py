@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
-import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from harness.compiler.object_code import Loaded, compile_ir, host_target
 from harness.contracts.system import Counters, Result, System
-from harness.machine.kept import kept
+from harness.machine.kept import keep, kept
 from scripts.campaign_parts import steps
 from scripts.campaign_parts.case import Case
 from scripts.campaign_parts.classes import adapters, caches, determinism, full_disks, kills
@@ -20,7 +21,13 @@ from scripts.campaign_parts.misbehaving import DOINGS, Adapter, do, wrong_result
 from scripts.campaign_parts.place import Place
 
 # Only of what learns or chooses, for a timeline, or of the class itself.
-NOT_CALLED_HERE = {"learn", "choose", "run_in_parts", "options_of", "option_type"}
+NOT_CALLED_HERE = {"learn", "choose", "run_in_parts", "listing", "options_of", "option_type"}
+TWO_FUNCTIONS = """
+declare i64 @labs(i64)
+define internal i64 @add(i64 %x) noinline { %y = add i64 %x, %x ret i64 %y }
+define i64 @double(i64 %x) { %y = call i64 @add(i64 %x) ret i64 %y }
+define i64 @triple.python(i64 %x) { %y = call i64 @labs(i64 %x) ret i64 %y }
+"""
 STEPS: dict[str, Any] = {
     "n_steps": 3200,
     "losses": "a",
@@ -147,7 +154,7 @@ def test_an_entry_of_each_kind_is_damaged(warm: Path, kind: str, what: str) -> N
 
 
 def test_a_kind_that_is_not_there_is_told(tmp_path: Path) -> None:
-    does = {"kind": "machine_code", "damage": "emptied", "pick": 0.5, "at": 0.5}
+    does = {"kind": "object_code", "damage": "emptied", "pick": 0.5, "at": 0.5}
     outcome = caches.damage(Case("caches", 0, 0, does), tmp_path)
     assert outcome is not None
     assert outcome.verdict == "other"
@@ -155,12 +162,16 @@ def test_a_kind_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 def test_what_is_poisoned_would_leave_its_mark(warm: Path) -> None:
     """Else nothing could be told from a mark that is missing."""
+    (entry,) = warm.glob(caches.KINDS["object_code"].pattern)
+    keep(entry, compile_ir(TWO_FUNCTIONS, host_target()))
     assert caches.poison(warm) == 1
-    (entry,) = warm.glob(caches.KINDS["machine_code"].pattern)
     content = kept(entry)
     assert content is not None
-    pickle.loads(content)
-    assert (warm / caches.MARKER).exists()
+    loaded = Loaded(content)
+    for name in ("double", "triple.python"):
+        assert not (warm / caches.MARKER).exists()
+        ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.address(name))()
+        (warm / caches.MARKER).unlink()
 
 
 def test_a_campaign_damages_every_kind_in_every_way() -> None:

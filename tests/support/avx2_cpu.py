@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 VARIABLES = {
-    "NUMBA_CPU_NAME": "x86-64-v3",
-    "NUMBA_CPU_FEATURES": "+avx2,+fma",
+    "BENCH_CPU_NAME": "x86-64-v3",
+    "BENCH_CPU_FEATURES": "+avx2,+fma",
     "ONEDNN_MAX_CPU_ISA": "AVX2",  # of the engine's oneDNN and of PyTorch's
     "OPENBLAS_CORETYPE": "Haswell",
     "ATEN_CPU_CAPABILITY": "avx2",

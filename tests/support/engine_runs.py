@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
-import pytest
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Result, RunSettings
-from harness.engine.backends.compiled import backend as compiled_backend
-from harness.engine.cpu_kernels import (
-    attention_kernels,
-    loss_kernels,
-    memory_kernels,
-    row_kernels,
-    shares,
-)
 from harness.engine.switches import Switches
 from harness.oracle import ReferenceResult
 from systems.on_core.vertex import Adapter
-from tests.support.interpreted_team import CONTEXT_NAMES, InterpretedTeam
-from tests.support.plain_product import add_outer_arrays, multiply_arrays
 
 POLICIES = ("frontier", "depth", "agenda", "sufficient", "unbatched")
 
@@ -79,47 +66,6 @@ def all_switches(granularity: str) -> Iterator[Switches]:
                 continue
             chosen: dict[str, Any] = dict(zip(flags, values, strict=True))
             yield Switches(granularity=granularity, layout=layout, loop=loop, **chosen)
-
-
-@contextmanager
-def interpreted_kernels() -> Iterator[None]:
-    """Run generated code as plain Python, since compiling it takes seconds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled_backend, "Team", InterpretedTeam)
-        patch.setattr(compiled_backend, "load_all_generated", _all_interpreted)
-        yield
-
-
-def _all_interpreted(sources: Sequence[str], entry: str) -> list[Callable[..., None]]:
-    return [_interpreted(source, entry) for source in sources]
-
-
-def _interpreted(source: str, entry: str) -> Callable[..., None]:
-    lines = source.split("@native", 1)[1].splitlines()[1:]
-    one, half = np.float32(1.0), np.float32(0.5)
-    names: dict[str, Any] = {
-        "math": math,
-        "np": np,
-        "F": np.float32,
-        "NO_BIAS": loss_kernels.NO_BIAS,
-        "fast_exp": np.exp,
-        "fast_tanh": np.tanh,
-        "fast_sigmoid": lambda x: half * (one + np.tanh(half * x)),
-        "multiply": multiply_arrays,
-        "add_outer": add_outer_arrays,
-        "ROWS": 1,  # so that threads also share what is small
-        "FLOATS": 1,
-        "share": shares.share.py_func,
-        **CONTEXT_NAMES,
-    }
-    for module in (row_kernels, memory_kernels, loss_kernels, attention_kernels):
-        compiled = {k: f for k, f in vars(module).items() if hasattr(f, "py_func")}
-        # Those of losses and of attention call others; they are compiled once and for all.
-        is_plain = module in (row_kernels, memory_kernels)
-        names |= {k: f.py_func if is_plain else f for k, f in compiled.items()}
-    exec("\n".join(lines), names)
-    function: Callable[..., None] = names[entry]
-    return function
 
 
 def prepared(

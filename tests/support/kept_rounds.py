@@ -8,23 +8,26 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.compiler.pointers import array_at
 from harness.contracts.policy import load_policy
 from harness.contracts.system import Result
+from harness.engine.backends.compiled.live import CompiledRounds
+from harness.engine.cpu_kernels.team import Table, Team
 from harness.engine.live import LiveEngine, Seen
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_runs import NoClock
-from tests.support.interpreted_team import InterpretedTeam
 
 
 def run_both(adapter: Adapter, batch: Sequence[Any]) -> list[tuple[Result, list[Seen], Any]]:
-    """By compiled code, and by the policy as if no code could."""
+    """By compiled code, and by the policy as if no code could; Python makes every round."""
     live, found = adapter.live, []
     assert live is not None
     for is_kept in (True, False):
         calls = list[Any]()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(LiveEngine, "can_keep", LiveEngine.can_keep if is_kept else _cannot)
-            patch.setattr(InterpretedTeam, "run", _noted(InterpretedTeam.run, calls))
+            patch.setattr(CompiledRounds, "by_itself", made_by_python)
+            patch.setattr(Team, "_make", _noted(Team._make, calls))
             adapter.load(batch)
             adapter.run(NoClock())
         assert (live.engine._current is not None) == is_kept
@@ -32,16 +35,26 @@ def run_both(adapter: Adapter, batch: Sequence[Any]) -> list[tuple[Result, list[
     return found
 
 
+def made_by_python(_: CompiledRounds) -> tuple[int, int]:
+    """In place of `by_itself`: Python asks compiled code to decode, to plan and to run a round."""
+    return 0, 0
+
+
 def _cannot(_: LiveEngine) -> bool:
     return False
 
 
-def _noted(run: Any, calls: list[Any]) -> Any:
-    """Which batches each stage's loop is called with, one run behind the other."""
+def _noted(make: Any, calls: list[Any]) -> Any:
+    """Which batches each stage's function is called with, one run behind the other."""
 
-    def noted(self: InterpretedTeam, made: Any) -> None:
-        calls.append([(id(callee), batches.tolist()) for callee, batches in made])
-        run(self, made)
+    def noted(self: Team, table: Table, n: int) -> None:
+        calls.append(
+            [
+                (function, argument, array_at(batches, (n_batches, 2), np.int32).tolist())
+                for function, argument, batches, n_batches in table[:n].tolist()
+            ]
+        )
+        make(self, table, n)
 
     return noted
 

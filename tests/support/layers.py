@@ -16,6 +16,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("harness.errors", "harness", "systems", "datasets", "plots", "conf"),  # bare packages: empty
     ("harness.values.",),
     ("harness.machine.",),
+    ("harness.compiler.",),
     ("harness.vertex.",),
     ("harness.contracts.",),
     ("harness.programs.",),

@@ -27,7 +27,7 @@ from harness.vertex import (
 )
 from tests.support.sketches import Sketch, join_sketches
 
-WIDTHS = (2, 4)
+WIDTHS = (2, 4)  # of values, unless a model is given others: the second is twice the first
 Step = tuple[int, int, int]  # operator, first and second operand, each modulo what there is
 Recipe = Sequence[Step]
 SIZES = ModelSizes(4, {"words": 7, "classes": 3})
@@ -58,92 +58,102 @@ class RandomModel(Model):
     instance_kind = "sketch"
     vertex_types = ("leaf", "unary", "binary", "many")
 
-    def __init__(self, recipes: Mapping[str, Recipe]) -> None:
+    def __init__(self, recipes: Mapping[str, Recipe], width: int = WIDTHS[0]) -> None:
         super().__init__(SIZES)
-        self.recipes = recipes
+        self.recipes, self.widths = recipes, (width, 2 * width)
 
     @property
     def state(self) -> Mapping[str, int]:
-        return {"a": 2, "c": 4, "h": 4}
+        narrow, wide = self.widths
+        return {"a": narrow, "c": wide, "h": wide}
 
     @property
     def parameters(self) -> Mapping[str, ParameterSpec]:
         shapes: dict[str, tuple[int, ...]] = {
-            f"{name}{m}{n}": (m, n) for name in "WU" for m in WIDTHS for n in WIDTHS
+            f"{name}{m}x{n}": (m, n) for name in "WU" for m in self.widths for n in self.widths
         }
-        shapes |= {f"{name}{n}": (n,) for name in "bd" for n in WIDTHS} | {
-            f"E{n}": (7, n) for n in WIDTHS
+        shapes |= {"W_out": (self.widths[1], 3)}
+        # Sums of many products are no larger than those of four.
+        found = {
+            name: ParameterSpec(shape, 0.6 * min(1.0, (4 / shape[0]) ** 0.5))
+            for name, shape in shapes.items()
         }
-        return {name: ParameterSpec(shape, 0.6) for name, shape in shapes.items()} | {
-            "W_out": ParameterSpec((4, 3), 0.6)
-        }
+        for n in self.widths:
+            found |= {f"{name}{n}": ParameterSpec((n,), 0.6) for name in "bd"}
+            found |= {f"E{n}": ParameterSpec((7, n), 0.6)}
+        return found
 
     def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
         return join_sketches(instances, self.vertex_types, 3, 7)
 
     def leaf(self, v: VertexTracer) -> None:
-        self._scatter(v, _grow(v, self.recipes["leaf"], _looked_up(v, "word")))
+        self._scatter(v, _grow(v, self.widths, self.recipes["leaf"], self._looked_up(v, "word")))
 
     def unary(self, v: VertexTracer) -> None:
         child = v.gather(0)
-        values = [child.h, child.c, child.a, *_looked_up(v, "tag")]
-        self._scatter(v, _grow(v, self.recipes["unary"], values))
+        values = [child.h, child.c, child.a, *self._looked_up(v, "tag")]
+        self._scatter(v, _grow(v, self.widths, self.recipes["unary"], values))
 
     def binary(self, v: VertexTracer) -> None:
         left, right = v.gather(0), v.gather(1)
-        values = [left.h, right.h, left.c, left.a, right.a, *_looked_up(v, "tag")]
-        self._scatter(v, _grow(v, self.recipes["binary"], values))
+        values = [left.h, right.h, left.c, left.a, right.a, *self._looked_up(v, "tag")]
+        self._scatter(v, _grow(v, self.widths, self.recipes["binary"], values))
 
     def many(self, v: VertexTracer) -> None:
-        each, own = v.gather_each(), _looked_up(v, "word")
-        edges = _grow(v, self.recipes["edges"], [each.h, each.c, each.a, *map(spread, own)])
+        each, own = v.gather_each(), self._looked_up(v, "word")
+        edges = _grow(
+            v, self.widths, self.recipes["edges"], [each.h, each.c, each.a, *map(spread, own)]
+        )
         values = [*own, *map(sum_edges, edges[-4:])]
-        self._scatter(v, _grow(v, self.recipes["many"], values))
+        self._scatter(v, _grow(v, self.widths, self.recipes["many"], values))
 
     def output(self, v: VertexTracer) -> None:
         state = v.gather(0)
-        values = _grow(v, self.recipes["output"], [state.h, state.a])
-        logits = _last(values, 4) @ v.parameter("W_out")
+        values = _grow(v, self.widths, self.recipes["output"], [state.h, state.a])
+        logits = _last(values, self.widths[1]) @ v.parameter("W_out")
         loss = pick_neg_log_softmax(logits, v.pull("label"))
-        v.push(values[len(values) // 2], loss=loss + sum_elements(tanh(values[-1])))
+        v.push(values[len(values) // 2], loss=loss + _total(tanh(values[-1])))
 
     def _scatter(self, v: VertexTracer, values: list[Symbol]) -> None:
-        wide = [x for x in values if x.shape == (4,)]
-        v.scatter(a=_last(values, 2), h=wide[-1], c=wide[len(wide) // 2])
+        wide = [x for x in values if x.shape == self.widths[1:]]
+        v.scatter(a=_last(values, self.widths[0]), h=wide[-1], c=wide[len(wide) // 2])
 
-
-def _looked_up(v: VertexTracer, pull: str) -> list[Symbol]:
-    return [v.lookup(f"E{n}", v.pull(pull)) for n in WIDTHS]
+    def _looked_up(self, v: VertexTracer, pull: str) -> list[Symbol]:
+        return [v.lookup(f"E{n}", v.pull(pull)) for n in self.widths]
 
 
 def _last(values: Sequence[Symbol], width: int) -> Symbol:
     return [x for x in values if x.shape == (width,)][-1]
 
 
-def _grow(v: VertexTracer, recipe: Recipe, values: list[Symbol]) -> list[Symbol]:
+def _grow(
+    v: VertexTracer, widths: tuple[int, int], recipe: Recipe, values: list[Symbol]
+) -> list[Symbol]:
     for step in recipe:
-        values = values + _results(v, step, values)
+        values = values + _results(v, widths, step, values)
     return values
 
 
-def _results(v: VertexTracer, step: Step, values: Sequence[Symbol]) -> list[Symbol]:
+def _results(
+    v: VertexTracer, widths: tuple[int, int], step: Step, values: Sequence[Symbol]
+) -> list[Symbol]:
     kind, first, second = step
     x = values[first % len(values)]
     like = [y for y in values if y.shape == x.shape]
     y = like[second % len(like)]
     (n,) = x.shape
-    other = WIDTHS[second % 2]
+    other = widths[second % 2]
     if kind % 6 == 0:
-        return [x @ v.parameter(f"{'WU'[first % 2]}{n}{other}")]
+        return [x @ v.parameter(f"{'WU'[first % 2]}{n}x{other}")]
     if kind % 6 == 1:
-        return [y + x @ v.parameter(f"{'WU'[first % 2]}{n}{n}")]
+        return [y + x @ v.parameter(f"{'WU'[first % 2]}{n}x{n}")]
     if kind % 6 == 2:
         return [PAIRWISE[kind // 6 % len(PAIRWISE)](x, y)]
     if kind % 6 == 3:
-        return [_biased(v, x) if second % 3 else expand(sum_elements(x), other)]
+        return [_biased(v, x) if second % 3 else expand(_total(x), other)]
     if kind % 6 == 4:
         return _gates(v, x, y, first)
-    if n == 2:
+    if n == widths[0]:
         return [v.concat(x, y)]
     return _pieces(v, x, second)
 
@@ -151,16 +161,22 @@ def _results(v: VertexTracer, step: Step, values: Sequence[Symbol]) -> list[Symb
 def _gates(v: VertexTracer, x: Symbol, y: Symbol, how: int) -> list[Symbol]:
     """Products of one value with several matrices, alone or in sums, with biases or some."""
     (n,) = x.shape
-    gates = [x @ v.parameter(f"{name}{n}{n}") for name in "WU"]
+    gates = [x @ v.parameter(f"{name}{n}x{n}") for name in "WU"]
     if how % 3 == 1:
         gates = [
-            gate + y @ v.parameter(f"{name}{n}{n}") for gate, name in zip(gates, "UW", strict=True)
+            gate + y @ v.parameter(f"{name}{n}x{n}") for gate, name in zip(gates, "UW", strict=True)
         ]
     if how % 3 == 2:
         gates[0] = tanh(y) + gates[0]
     if how % 4:
         gates = [gate + v.parameter(f"{name}{n}") for gate, name in zip(gates, "bd", strict=True)]
     return gates if how % 5 else [gates[0] * sigmoid(gates[1])]
+
+
+def _total(x: Symbol) -> Symbol:
+    """Return the sum of all elements, or four times their mean."""
+    (n,) = x.shape
+    return sum_elements(x) if n <= 4 else sum_elements(x) * (4 / n)
 
 
 def _biased(v: VertexTracer, x: Symbol) -> Symbol:
@@ -173,13 +189,15 @@ def _pieces(v: VertexTracer, x: Symbol, how: int) -> list[Symbol]:
     if how % 3 == 0:
         return [low, high]
     if how % 3 == 1:
-        middle = Symbol(x.builder, x.builder.slice(x.node, 1, 2))
+        (n,) = low.shape
+        middle = Symbol(x.builder, x.builder.slice(x.node, (n + 1) // 2, n))
         return [low, middle]
     return [v.concat(high, low)]
 
 
 RECIPES = ("leaf", "unary", "binary", "edges", "many", "output")
-models = st.fixed_dictionaries({name: STEPS for name in RECIPES}).map(RandomModel)
+recipes = st.fixed_dictionaries({name: STEPS for name in RECIPES})
+models = recipes.map(RandomModel)
 
 
 @st.composite

@@ -10,7 +10,6 @@ import importlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,9 +44,6 @@ from harness.oracle import ReferenceResult
 from harness.values.instances import Lattice, Tree
 from tests.support.sentences import random_sentences
 
-ENGINES = ("systems.on_core.vertex", "systems.on_core.acrobat")
-# Compiling takes seconds a model; tests/engine/test_engine.py runs all of them with every switch.
-COMPILED = {"vertex": ("lattice_lstm", "tree_lstm_large", "var_lstm_large")}
 # torch.compile takes seconds for every hidden size: cases of one; XLA for all lengths and batches;
 # steps that are unrolled are traced for seconds, workers start for every case, and gradients of all
 # weights for every vertex are slow.
@@ -85,7 +81,7 @@ SMALL = {
     "tf_dynamic_xla": {"round_up_to": 4, "buckets": 2},
     "tf_static_xla": {"round_up_to": 4},
 }
-FRAMEWORKS = ("torch", "dynet", "tensorflow", "jax", "numba")
+FRAMEWORKS = ("torch", "dynet", "tensorflow", "jax")
 
 
 @dataclass(frozen=True)
@@ -271,16 +267,6 @@ def prepared(adapter: type[System], case: Case, own: RunSettings) -> System:
     return system
 
 
-def kernels_of(values: dict[str, Any], name: str) -> AbstractContextManager[None]:
-    """Compile the engine's code for a few cases only; elsewhere it runs as plain Python."""
-    if values["adapter"] not in ENGINES or name in COMPILED.get(values["name"], ()):
-        return nullcontext()
-    context: AbstractContextManager[None] = importlib.import_module(
-        "tests.support.engine_runs"
-    ).interpreted_kernels()
-    return context
-
-
 def is_large_elsewhere(values: dict[str, Any], name: str) -> bool:
     """Whether a case is one of large arrays, which other systems run."""
     of_dynet = values["adapter"].startswith("systems.on_dynet.")
@@ -295,10 +281,7 @@ def run_all(values: dict[str, Any], device: str, overrides: dict[str, Any]) -> d
             found[f"{name}/skip"] = "it would take seconds"
             continue
         options = (values.get("options") or {}) | SMALL.get(values["name"], {}) | overrides
-        if name.endswith("_large") and values["adapter"] in ENGINES and values["name"] != "vertex":
-            options |= {"backend": "stepwise"}  # as plain Python it would take minutes
-        with kernels_of(values, name):
-            results = run_case(adapter, case, device, options)
+        results = run_case(adapter, case, device, options)
         found |= {f"{name}/{key}": value for key, value in results.items()}
     return found
 

@@ -11,8 +11,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
 
+from harness.compiler.generated import load_generated
 from harness.engine.backends.cuda.kernel_cache import use_own_kernel_cache
-from harness.machine.generated import load_generated
 
 SOURCE = """
 import triton

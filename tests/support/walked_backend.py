@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from harness.contracts.model import Weights
 from harness.engine.backends.cuda import backend as cuda
 from harness.engine.backends.cuda.arrays import FloatArray, WordArray, Words
+from harness.engine.backends.cuda.expressions import write_expression
 from harness.engine.backends.cuda.kinds import (
     Base,
     Columns,
@@ -234,8 +235,8 @@ class Walk:
             values[p.into] = values[p.into] + x @ (block.T if p.transposed else block)
         for name, one in kind.loads:
             values[name] = self.operand(one, rows, kind.width, part)
-        for line in kind.lines:
-            values[line.name] = eval(line.expression, NAMES, values)
+        for one in kind.operations:
+            values[one.name] = eval(write_expression(one), NAMES, values)
         for store in kind.stores:
             self.store(store.columns, rows, values[store.name], kind.width, part)
 

@@ -23,7 +23,6 @@ from systems.on_core.choosing import MOST_TRIED, Batches, candidates_of, choose
 from systems.on_core.racing import EQUAL, LEAST_ROUNDS
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import example
-from tests.support.engine_runs import interpreted_kernels
 from tests.support.fake_time import FakeTime
 from tests.support.plain_records import plain_record
 
@@ -248,9 +247,8 @@ def chosen_on_engine() -> tuple[Adapter, Choice]:
 
     system = Adapter(RunSettings("train", "cpu", 1, 2, 0.1, 0, "auto"))
     system.prepare(model, weights)
-    with interpreted_kernels():
-        choice = system.choose([instances, instances[:1]], stopwatch_of(system.synchronize, now_ns))
-        system.compile_for(instances)
+    choice = system.choose([instances, instances[:1]], stopwatch_of(system.synchronize, now_ns))
+    system.compile_for(instances)
     for name, value in system.parameters().items():
         np.testing.assert_array_equal(value, weights[name])
     return system, choice

@@ -115,13 +115,14 @@ def test_before_anything_is_loaded_it_multiplied_nothing() -> None:
 @pytest.mark.parametrize("at_once", [1, 5, products.EVERY_ROW])
 def test_pieces_add_up(at_once: int) -> None:
     random, scratch = np.random.default_rng(0), multiplying("auto", 1).scratch
+    how = at_once, products.context_of(scratch)
     x, weight, y = (
         random.standard_normal(shape, dtype=np.float32) for shape in ((12, 3), (3, 4), (12, 4))
     )
     dx, dy, gradient = x.copy(), y.copy(), np.empty_like(weight)
-    products.forward(x, weight, y, 12, at_once, *scratch)
+    products.forward(x, weight, y, 12, *how)
     np.testing.assert_allclose(y, x @ weight, rtol=1e-5, atol=1e-5)
-    products.backward(dx, weight, dy, gradient, 12, True, at_once, *scratch)
+    products.backward(dx, weight, dy, gradient, 12, True, *how)
     np.testing.assert_allclose(gradient, x.T @ dy, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(dx, dy @ weight.T, rtol=1e-4, atol=1e-5)
 

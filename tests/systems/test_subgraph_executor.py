@@ -132,9 +132,8 @@ def test_every_preset_is_a_choice_of_its_own() -> None:
 def test_the_engine_trains_cells(cell: str) -> None:
     """Save the join of matrices, which only blocks and the oracle know."""
     _, model, weights = prepared(cell)
-    with engine_runs.interpreted_kernels():  # compiling takes 10 s a cell
-        adapter = engine_runs.prepared(model, weights, Switches(fusion=False))
-        result = engine_runs.run(adapter, PAIRS)
+    adapter = engine_runs.prepared(model, weights, Switches(fusion=False))
+    result = engine_runs.run(adapter, PAIRS)
     oracle = run_reference(model, weights, PAIRS, "train")
     assert engine_runs.disagreements(result, oracle) == []
 

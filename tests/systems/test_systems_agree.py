@@ -30,11 +30,10 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 OWN_FRAMEWORKS = {
     "dynet": {"dynet"},
     "torch": {"torch"},
-    "core": {"torch", "numba"},
+    "core": {"torch"},
     "tensorflow": {"tensorflow"},
-    "jax": {"jax", "numba"},
+    "jax": {"jax"},
 }
-COMPILERS = {"systems.on_tensorflow.fold": {"numba"}}  # for the weaver, as Fold's is C++
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 ON_CUDA = (pytest.mark.gpu, NEEDS_CUDA)
 LEFT_OPEN = ("build", "workers")  # options with a value, auto or 0, that leaves the choice
@@ -317,5 +316,5 @@ def test_a_process_loads_one_framework(results: Found, variant: Variant) -> None
         (ROOT / f"conf/system/{variant.system}.yaml").read_text(encoding="utf-8")
     )
     family = config["adapter"].split(".")[1].removeprefix("on_")
-    own = OWN_FRAMEWORKS.get(family, set()) | COMPILERS.get(config["adapter"], set())
+    own = OWN_FRAMEWORKS.get(family, set())
     assert set(results["loaded"].tolist()) <= own < set(FRAMEWORKS)

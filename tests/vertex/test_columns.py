@@ -26,7 +26,7 @@ from harness.vertex.operators import Node
 from harness.vertex.subgraph.columns import LaidOut, lay_out
 from harness.vertex.subgraph.unjoin import unjoin
 from tests.support.engine_models import EXAMPLES
-from tests.support.engine_runs import NoClock, disagreements, interpreted_kernels, prepared, run
+from tests.support.engine_runs import NoClock, disagreements, prepared, run
 from tests.support.pairs import PAIRS
 from tests.support.random_programs import RandomModel, models, sketches
 from tests.support.sketches import Sketch
@@ -53,8 +53,7 @@ def test_training_agrees_with_the_oracle(name: str) -> None:
             pre_gather_parameters=(hoisting + k) % 2 == 0,
             backend=("stepwise", "compiled")[(lazy + k) % 2],
         )
-        with interpreted_kernels():
-            result = run(prepared(model, weights, switches), instances)
+        result = run(prepared(model, weights, switches), instances)
         assert disagreements(result, oracle) == [], switches
 
 
@@ -143,9 +142,8 @@ def test_any_function_computes_what_it_did(
     oracle = run_reference(model, weights, instances, "train")
     values = [oracle.outputs, *oracle.gradients.values()]
     assume(max(float(np.abs(value).max()) for value in values) < 1e3)
-    with interpreted_kernels():
-        result = run(prepared(model, weights, switches), instances)
-        inferred = run(prepared(model, weights, switches, mode="infer"), instances)
+    result = run(prepared(model, weights, switches), instances)
+    inferred = run(prepared(model, weights, switches, mode="infer"), instances)
     assert disagreements(result, oracle, 2e-4) == []
     assert abs(inferred.loss - oracle.loss) <= 2e-4 * max(1.0, abs(oracle.loss))
 
@@ -183,8 +181,7 @@ def test_each_switch_shows_in_launches_and_bytes(name: str) -> None:
 
 def test_counters_do_not_depend_on_how_batches_are_run() -> None:
     for switches in (ED_BATCH, replace(ED_BATCH, layout="dynet", pre_gather_parameters=False)):
-        with interpreted_kernels():
-            compiled = counters("lattice_lstm", switches)
+        compiled = counters("lattice_lstm", switches)
         assert compiled == counters("lattice_lstm", replace(switches, backend="stepwise"))
 
 

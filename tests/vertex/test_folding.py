@@ -10,7 +10,7 @@ from harness.engine.switches import Switches
 from harness.oracle import run_reference
 from harness.vertex.folding import FoldedTable, fold_tables
 from tests.support.engine_models import EXAMPLES
-from tests.support.engine_runs import disagreements, interpreted_kernels, prepared, run
+from tests.support.engine_runs import disagreements, prepared, run
 
 
 @pytest.mark.parametrize("granularity", ["vertex", "operator"])
@@ -19,11 +19,10 @@ def test_results_stay_as_they_are(name: str, granularity: str) -> None:
     model, instances = EXAMPLES[name]
     weights = {k: np.float32(2.0) * w for k, w in initial_weights(model, 3).items()}
     oracle = run_reference(model, weights, instances, "infer")
-    with interpreted_kernels():
-        for fusion in (True, False):
-            switches = Switches(granularity=granularity, fusion=fusion, fold_tables=True)
-            adapter = prepared(model, weights, switches, "agenda", mode="infer")
-            assert disagreements(run(adapter, instances), oracle) == []
+    for fusion in (True, False):
+        switches = Switches(granularity=granularity, fusion=fusion, fold_tables=True)
+        adapter = prepared(model, weights, switches, "agenda", mode="infer")
+        assert disagreements(run(adapter, instances), oracle) == []
 
 
 def test_a_product_of_a_look_up_is_a_look_up() -> None:

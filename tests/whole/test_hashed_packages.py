@@ -109,10 +109,12 @@ def make(*words: str) -> list[str]:
 
 
 def test_make_installs_by_hashes_only_where_they_are_given() -> None:
-    (plain,) = make("install")
+    plain, compiled = make("install")
+    assert compiled.endswith("-m harness.commands.compile_ahead")
     assert "-m pip install --quiet -c constraints.txt --editable" in plain
     assert "hash" not in plain
-    (hashed,) = make("install", "HASHES=a.txt")
+    hashed, compiled = make("install", "HASHES=a.txt")
+    assert compiled.endswith("-m harness.commands.compile_ahead")
     assert hashed.endswith("-m scripts.hashed_packages install a.txt")
     (written,) = make("hashes", "HASHES=a.txt")
     assert "-m scripts.hashed_packages write a.txt --extras torch,gpu," in written

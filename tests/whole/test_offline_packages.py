@@ -70,7 +70,7 @@ def test_all_that_is_missing_is_in_one_line(
     assert main(["install", str(tmp_path)]) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert all(name in said for name in ("hydra-core", "numba", "torch", "make wheelhouse"))
+    assert all(name in said for name in ("hydra-core", "llvmlite", "torch", "make wheelhouse"))
 
 
 def test_pip_is_asked_when_nothing_is_missing(
@@ -114,12 +114,12 @@ def collected(folder: Path) -> set[str]:
 def test_what_the_machine_has_is_not_collected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pip = Downloads({"numba": 100, "numpy": 1000})
+    pip = Downloads({"llvmlite": 100, "numpy": 1000})
     monkeypatch.setattr(subprocess, "run", pip)
-    wheel(tmp_path, "numba", "1.0")  # of an earlier time
+    wheel(tmp_path, "llvmlite", "1.0")  # of an earlier time
     assert "1 wheels" in collect(tmp_path, "3.12", read_box(None))
-    assert collected(tmp_path) == {"numba"}
-    assert "numba==" in pip.pinned
+    assert collected(tmp_path) == {"llvmlite"}
+    assert "llvmlite==" in pip.pinned
     assert "numpy==" not in pip.pinned
     assert not any("onednn" in word for word in pip.asked)
 
@@ -128,8 +128,10 @@ def test_what_pip_freeze_says_there_is_not_collected_where_it_will_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = tmp_path / "packages.txt"
-    said.write_text("numba==0.70.1\nrich==1.0 # old\nPyYAML\nsix==1.0\nwrapt @ file:///x\n-e .\n")
-    sizes = dict.fromkeys(("numba", "rich", "pyyaml", "six", "wrapt", "pydantic"), 10)
+    said.write_text(
+        "llvmlite==0.70.1\nrich==1.0 # old\nPyYAML\nsix==1.0\nwrapt @ file:///x\n-e .\n"
+    )
+    sizes = dict.fromkeys(("llvmlite", "rich", "pyyaml", "six", "wrapt", "pydantic"), 10)
     pip = Downloads(sizes, needs={"pydantic": "six>=1.5 wrapt>=9"})
     monkeypatch.setattr(subprocess, "run", pip)
     collect(tmp_path / "wheels", "3.12", read_box(said))
@@ -137,10 +139,10 @@ def test_what_pip_freeze_says_there_is_not_collected_where_it_will_do(
     assert collected(tmp_path / "wheels") == {"rich", "six", "pydantic"}
     asked = {re.split("[<>=]", word)[0] for word in pip.asked}
     assert {"rich", "pydantic"} <= asked
-    assert not {"numba", "pyyaml"} & asked
+    assert not {"llvmlite", "pyyaml"} & asked
 
 
-@pytest.mark.parametrize("content", ["numba==1\nsome words here\n", "=1\n", None])
+@pytest.mark.parametrize("content", ["llvmlite==1\nsome words here\n", "=1\n", None])
 def test_a_list_that_is_none_is_told(tmp_path: Path, content: str | None) -> None:
     said = tmp_path / "packages.txt"
     if content is not None:
@@ -153,9 +155,9 @@ def test_a_folder_that_is_too_large_is_told_and_left_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offline_packages, "MOST_BYTES", 99)
-    monkeypatch.setattr(subprocess, "run", Downloads({"numba": 100}))
+    monkeypatch.setattr(subprocess, "run", Downloads({"llvmlite": 100}))
     wheel(tmp_path, "rich", "1.0")
-    with pytest.raises(ConfigError, match=r"more than .*numba-2.0.* BOX_PACKAGES=FILE"):
+    with pytest.raises(ConfigError, match=r"more than .*llvmlite-2.0.* BOX_PACKAGES=FILE"):
         collect(tmp_path, "3.12", read_box(None))
     assert collected(tmp_path) == {"rich"}
 

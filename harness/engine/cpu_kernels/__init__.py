@@ -1,1 +1,1 @@
-"""Kernels in numba and BLAS, called by backends on the CPU."""
+"""Compiled kernels and BLAS, called by backends on the CPU."""

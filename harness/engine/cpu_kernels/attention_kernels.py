@@ -7,87 +7,91 @@ The products of a head are of values on both sides, columns of wider rows, and s
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from harness.engine.cpu_kernels.blas import multiply_strided
+from harness.compiler.compiled import compiled
+from harness.compiler.pointers import floats_at, word
+from harness.engine.cpu_kernels.blas import multiply_values
+from harness.engine.cpu_kernels.context import begin, pitch, row
 from harness.engine.cpu_kernels.fast_math import FAST, fast_exp
-from harness.engine.cpu_kernels.loss_kernels import N_LANES, largest
-from harness.machine.compiled import compiled_with
+from harness.engine.cpu_kernels.loss_kernels import largest
 from harness.vertex.operators import LAYER_NORM_EPSILON
 
 EPSILON = np.float32(LAYER_NORM_EPSILON)
 
 
-@compiled_with(constants=False, error_model="numpy")
-def score_heads(
-    q: Any, q_at: int, q_stride: int, k: Any, k_at: int, k_stride: int,
-    out: Any, out_at: int, out_stride: int, n: int, n_heads: int, n_rows: int, n_weights: int,
-    width: int, sizes: Any, letters: Any, factors: Any,
-) -> None:  # fmt: skip  # pragma: no cover - compiled
-    """q k^T of every head of n vertices: q (n_rows, width), k (n_weights, width)."""
+@compiled
+def score_heads(context: int, operands: int, constants: int, n: int) -> None:
+    """q k^T of every head: q, k, out; heads, rows of q, rows of k, width of both."""
+    n_heads, n_rows = word(constants, 0), word(constants, 1)
+    n_weights, width = word(constants, 2), word(constants, 3)
     columns = width // n_heads
     for m in range(n):
         for head in range(n_heads):
-            multiply_strided(
-                q, q_at + m * q_stride + head * columns, width, n_rows, columns,
-                k, k_at + m * k_stride + head * columns, width, n_weights, True,
-                out, out_at + m * out_stride + head * n_rows * n_weights, n_weights,
-                sizes, letters, factors,
+            multiply_values(
+                context, begin(operands, 0) + m * pitch(operands, 0) + 4 * head * columns,
+                4 * width, n_rows, columns,
+                begin(operands, 1) + m * pitch(operands, 1) + 4 * head * columns, 4 * width,
+                n_weights, 1,
+                begin(operands, 2) + m * pitch(operands, 2) + 4 * head * n_rows * n_weights,
+                4 * n_weights,
             )  # fmt: skip
 
 
-@compiled_with(constants=False, error_model="numpy")
-def mix_heads(
-    p: Any, p_at: int, p_stride: int, v: Any, v_at: int, v_stride: int,
-    out: Any, out_at: int, out_stride: int, n: int, n_heads: int, n_rows: int, n_weights: int,
-    width: int, sizes: Any, letters: Any, factors: Any,
-) -> None:  # fmt: skip  # pragma: no cover - compiled
-    """p v of every head of n vertices: p (n_heads * n_rows, n_weights), v (n_weights, width)."""
+@compiled
+def mix_heads(context: int, operands: int, constants: int, n: int) -> None:
+    """p v of every head: p (heads * rows, weights), v, out; heads, rows, weights, width of v."""
+    n_heads, n_rows = word(constants, 0), word(constants, 1)
+    n_weights, width = word(constants, 2), word(constants, 3)
     columns = width // n_heads
     for m in range(n):
         for head in range(n_heads):
-            multiply_strided(
-                p, p_at + m * p_stride + head * n_rows * n_weights, n_weights, n_rows, n_weights,
-                v, v_at + m * v_stride + head * columns, width, columns, False,
-                out, out_at + m * out_stride + head * columns, width,
-                sizes, letters, factors,
+            multiply_values(
+                context,
+                begin(operands, 0) + m * pitch(operands, 0) + 4 * head * n_rows * n_weights,
+                4 * n_weights, n_rows, n_weights,
+                begin(operands, 1) + m * pitch(operands, 1) + 4 * head * columns, 4 * width,
+                columns, 0, begin(operands, 2) + m * pitch(operands, 2) + 4 * head * columns,
+                4 * width,
             )  # fmt: skip
 
 
-@compiled_with(fastmath=FAST, error_model="numpy")
-def softmax(x: Any, width: int, out: Any) -> None:  # pragma: no cover - compiled
-    """Softmax of every `width` columns."""
-    lanes = np.empty(N_LANES, np.float32)
-    for m in range(len(x)):
-        for start in range(0, x.shape[1], width):
-            row, to = x[m, start : start + width], out[m, start : start + width]
-            top = largest(row, lanes)
+@compiled(fast=FAST)
+def softmax(context: int, operands: int, constants: int, n: int) -> None:
+    """Softmax of every `width` columns: x, out; width, and how many of them a row has."""
+    width, n_parts = word(constants, 0), word(constants, 1)
+    for m in range(n):
+        for part in range(n_parts):
+            x = floats_at(begin(operands, 0) + m * pitch(operands, 0) + 4 * part * width)
+            to = floats_at(begin(operands, 1) + m * pitch(operands, 1) + 4 * part * width)
+            top = largest(x, width)
             total = np.float32(0.0)
-            for j in range(len(row)):
-                e = fast_exp(row[j] - top)
+            for j in range(width):
+                e = fast_exp(x[j] - top)
                 to[j] = e
                 total += e
             scale = np.float32(1.0) / total
-            for j in range(len(to)):
+            for j in range(width):
                 to[j] *= scale
 
 
-@compiled_with(fastmath=FAST, error_model="numpy")
-def layer_norm(x: Any, gain: Any, out: Any) -> None:  # pragma: no cover - compiled
-    """Every row of len(gain) columns, normalised, times gain."""
-    width = len(gain)
-    for m in range(len(x)):
-        for start in range(0, x.shape[1], width):
-            row, to = x[m, start : start + width], out[m, start : start + width]
+@compiled(fast=FAST)
+def layer_norm(context: int, operands: int, constants: int, n: int) -> None:
+    """Every `width` columns normalised, times gain: x, gain, out; width, and how many of a row."""
+    width, n_parts = word(constants, 0), word(constants, 1)
+    gain = row(operands, 1, 0)
+    for m in range(n):
+        for part in range(n_parts):
+            x = floats_at(begin(operands, 0) + m * pitch(operands, 0) + 4 * part * width)
+            to = floats_at(begin(operands, 2) + m * pitch(operands, 2) + 4 * part * width)
             total = np.float32(0.0)
-            for j in range(len(row)):
-                total += row[j]
+            for j in range(width):
+                total += x[j]
             mean = total / np.float32(width)
             squares = np.float32(0.0)
-            for j in range(len(row)):
-                squares += (row[j] - mean) * (row[j] - mean)
+            for j in range(width):
+                squares += (x[j] - mean) * (x[j] - mean)
             scale = np.float32(1.0 / math.sqrt(squares / np.float32(width) + EPSILON))
-            for j in range(len(to)):
-                to[j] = gain[j] * (row[j] - mean) * scale
+            for j in range(width):
+                to[j] = gain[j] * (x[j] - mean) * scale

@@ -21,12 +21,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.engine.cpu_kernels.foreign import call
+from harness.compiler.pointers import call, put_word, word
+from harness.compiler.registry import helper
+from harness.engine.cpu_kernels.context import FACTORS, LETTERS, SIZES
 from harness.engine.cpu_kernels.libraries import (
     LIBRARY,
     ONEDNN,
@@ -43,15 +44,14 @@ from harness.engine.cpu_kernels.own_products import (
     rows_times,
     rows_times_transposed,
 )
-from harness.engine.cpu_kernels.vectors import LANES
+from harness.engine.cpu_kernels.vectors import LANES, load_products
 from harness.errors import UnsupportedTrial
-from harness.machine.compiled import compiled_with
 
 ONEDNN_ROWS, ONEDNN_ROWS_TRANSPOSED, WHOLE_ROWS, MANY_ROWS = 6, 3, 96, 256
 NEVER = 2**30
 # sizes[LIMIT]: the largest product that is not cut, 0 where none is; sizes[ONEDNN_FROM]: from how
-# many rows on oneDNN multiplies; sizes[SGEMM] and the next two: addresses; sizes[OWN]: whether
-# products of few rows are our own.
+# many rows on oneDNN multiplies; sizes[SGEMM] and the next two: addresses; sizes[OWN]: where the
+# table of our own kernels is (vectors.load_products), 0 where products of few rows are not ours.
 N_SIZES, LIMIT, ONEDNN_FROM, SGEMM, ONEDNN_SGEMM, ONEDNN_HALF, OWN = 12, 6, 7, 8, 9, 10, 11
 N_FACTORS = 2
 N_HALVES = 2**18  # bfloat16 that are rounded at a time: 512 KiB, half of a Zen 4 core's L2
@@ -67,14 +67,14 @@ def blas_scratch(
 
     Fortran takes every argument by address; these hold sizes, letters (not transposed,
     transposed) and factors (0, 1, and room for N_HALVES of bfloat16). A library with sizes of 32
-    bits reads the lower half of one, which is the first on all machines that numba compiles for.
+    bits reads the lower half of one, which is the first on little-endian machines.
     """
     sizes = np.zeros(N_SIZES, dtype=np.int64)
     sizes[LIMIT], sizes[SGEMM] = library.limit, library.address
     sizes[ONEDNN_FROM] = NEVER if onednn is None else onednn_from
     sizes[ONEDNN_SGEMM] = 0 if onednn is None else onednn.address
     sizes[ONEDNN_HALF] = 0 if onednn is None else onednn.half_address
-    sizes[OWN] = own
+    sizes[OWN] = load_products()[1].ctypes.data if own else 0
     letters = np.frombuffer(b"NT", dtype=np.uint8).copy()
     factors = np.zeros(N_FACTORS + N_HALVES // 2, dtype=np.float32)
     factors[1] = 1.0
@@ -158,138 +158,133 @@ def library_of(blas: str) -> Library:
     return found
 
 
-@compiled_with(constants=False, error_model="numpy")
+@helper
 def multiply(
-    x: Any, x_at: int, x_stride: int, n: int, weight: Any, transposed: bool, accumulate: bool,
-    out: Any, out_at: int, out_stride: int, sizes: Any, letters: Any, factors: Any,
+    context: int, x: int, x_row: int, n: int, w: int, rows: int, columns: int, transposed: int,
+    adds: int, out: int, out_row: int,
 ) -> None:  # fmt: skip  # pragma: no cover - compiled
-    """out = x W (or x W^T), or out += it, for n rows.
+    """Compute out = x W, or x W^T where `transposed`, or out += it where `adds`, for n rows.
 
-    x_at, out_at: element at which the first row begins. x_stride, out_stride: elements from one row
-    to the next. All arrays are C-contiguous float32.
+    x, w, out are addresses; x_row and out_row bytes from one row to the next; W is
+    (rows, columns). context: what this thread is told, its scratch for libraries among it.
     """
-    rows, columns = weight.shape
-    x_data, out_data = x.ctypes.data + 4 * x_at, out.ctypes.data + 4 * out_at
-    k, m = (columns, rows) if transposed else (rows, columns)
-    if sizes[OWN] != 0 and is_ours(n, k, m, transposed):
-        w_data, adds = weight.ctypes.data, 1 if accumulate else 0
-        if transposed:
-            rows_times_transposed(
-                x_data, 4 * x_stride, n, w_data, 4 * columns, k, m, out_data, 4 * out_stride, adds
-            )
+    sizes = word(context, SIZES)
+    k, m = (columns, rows) if transposed != 0 else (rows, columns)
+    kernels = word(sizes, OWN)
+    if kernels != 0 and is_ours(n, k, m, transposed != 0):
+        if transposed != 0:
+            rows_times_transposed(kernels, x, x_row, n, w, 4 * columns, k, m, out, out_row, adds)
         else:
-            rows_times(
-                x_data, 4 * x_stride, 4, n, w_data, 4 * columns, k, m, out_data, 4 * out_stride,
-                adds,
-            )  # fmt: skip
+            rows_times(kernels, x, x_row, 4, n, w, 4 * columns, k, m, out, out_row, adds)
         return
-    onednn_from = sizes[ONEDNN_FROM]
-    if transposed and sizes[ONEDNN_SGEMM] != 0:
+    onednn_from = word(sizes, ONEDNN_FROM)
+    if transposed != 0 and word(sizes, ONEDNN_SGEMM) != 0:
         onednn_from = min(onednn_from, ONEDNN_ROWS_TRANSPOSED)
-    if n >= onednn_from and not (transposed and n >= MANY_ROWS):
-        call(sizes[ONEDNN_SGEMM], (
-            np.int32(PLAIN), np.int32(TRANSPOSED if transposed else PLAIN), n, m, k,
-            np.float32(1.0), x_data, x_stride, weight.ctypes.data, columns,
-            np.float32(1.0 if accumulate else 0.0), out_data, out_stride,
-        ))  # fmt: skip
+    if n >= onednn_from and not (transposed != 0 and n >= MANY_ROWS):
+        by_onednn(
+            word(sizes, ONEDNN_SGEMM), PLAIN, TRANSPOSED if transposed != 0 else PLAIN, n, m, k,
+            x, x_row // 4, w, columns, adds, out, out_row // 4,
+        )  # fmt: skip
         return
-    n_columns, n_rows = _tile(n, k, m, 0 if transposed or n >= WHOLE_ROWS else sizes[LIMIT])
+    limit = 0 if transposed != 0 or n >= WHOLE_ROWS else word(sizes, LIMIT)
+    n_columns, n_rows = _tile(n, k, m, limit)
     # Row-major out = x W is column-major out^T = W^T x^T.
-    sizes[2], sizes[3], sizes[4], sizes[5] = k, columns, x_stride, out_stride
-    step, size = sizes.itemsize, sizes.ctypes.data
-    letter, factor = letters.ctypes.data, factors.ctypes.data
     for column in range(0, m, n_columns):
-        sizes[0] = min(n_columns, m - column)
-        w_at = column * columns if transposed else column
+        w_at = column * columns if transposed != 0 else column
         for row in range(0, n, n_rows):
-            sizes[1] = min(n_rows, n - row)
-            call(sizes[SGEMM], (
-                letter + (1 if transposed else 0), letter, size, size + step, size + 2 * step,
-                factor + 4, weight.ctypes.data + 4 * w_at, size + 3 * step,
-                x_data + 4 * row * x_stride, size + 4 * step,
-                factor + (4 if accumulate else 0),
-                out_data + 4 * (row * out_stride + column), size + 5 * step,
-            ))  # fmt: skip
+            by_blas(
+                context, transposed, 0, min(n_columns, m - column), min(n_rows, n - row), k,
+                w + 4 * w_at, columns, x + row * x_row, x_row // 4, adds,
+                out + row * out_row + 4 * column, out_row // 4,
+            )  # fmt: skip
 
 
-@compiled_with(constants=False, error_model="numpy")
-def multiply_strided(
-    x: Any, x_at: int, x_stride: int, n: int, k: int,
-    y: Any, y_at: int, y_stride: int, m: int, transposed: bool,
-    out: Any, out_at: int, out_stride: int, sizes: Any, letters: Any, factors: Any,
+@helper
+def multiply_values(
+    context: int, x: int, x_row: int, n: int, k: int, y: int, y_row: int, m: int, transposed: int,
+    out: int, out_row: int,
 ) -> None:  # fmt: skip  # pragma: no cover - compiled
-    """out = x y, or x y^T, of columns of wider rows on both sides: x (n, k), out (n, m)."""
-    x_data, y_data = x.ctypes.data + 4 * x_at, y.ctypes.data + 4 * y_at
-    out_data = out.ctypes.data + 4 * out_at
-    if n >= sizes[ONEDNN_FROM]:
-        call(sizes[ONEDNN_SGEMM], (
-            np.int32(PLAIN), np.int32(TRANSPOSED if transposed else PLAIN), n, m, k,
-            np.float32(1.0), x_data, x_stride, y_data, y_stride,
-            np.float32(0.0), out_data, out_stride,
-        ))  # fmt: skip
-        return
-    sizes[0], sizes[1], sizes[2] = m, n, k
-    sizes[3], sizes[4], sizes[5] = y_stride, x_stride, out_stride
-    step, size = sizes.itemsize, sizes.ctypes.data
-    letter, factor = letters.ctypes.data, factors.ctypes.data
-    call(sizes[SGEMM], (
-        letter + (1 if transposed else 0), letter, size, size + step, size + 2 * step,
-        factor + 4, y_data, size + 3 * step, x_data, size + 4 * step,
-        factor, out_data, size + 5 * step,
-    ))  # fmt: skip
+    """Compute out = x y, or x y^T, of columns of wider rows on both sides: x (n, k), out (n, m)."""
+    sizes = word(context, SIZES)
+    if n >= word(sizes, ONEDNN_FROM):
+        by_onednn(
+            word(sizes, ONEDNN_SGEMM), PLAIN, TRANSPOSED if transposed != 0 else PLAIN, n, m, k,
+            x, x_row // 4, y, y_row // 4, 0, out, out_row // 4,
+        )  # fmt: skip
+    else:
+        by_blas(context, transposed, 0, m, n, k, y, y_row // 4, x, x_row // 4, 0, out, out_row // 4)
 
 
-@compiled_with(constants=False, error_model="numpy")
+@helper
 def add_outer(
-    x: Any, x_at: int, x_stride: int, dy: Any, dy_at: int, dy_stride: int, n: int,
-    out: Any, written: Any, sizes: Any, letters: Any, factors: Any,
+    context: int, x: int, x_row: int, k: int, dy: int, dy_row: int, m: int, n: int, out: int,
+    adds: int,
 ) -> None:  # fmt: skip  # pragma: no cover - compiled
-    """out += x^T dy, summed over n rows, or out = it where nothing was written yet; out (k, m).
+    """Compute out = x^T dy, or out += it where `adds`: x (n, k), dy (n, m), out (k, m).
 
     Cut into pieces of 128 x 32 x 128 where small products are fast.
     """
-    k, m = out.shape
-    if k == 0:  # a thread that has no part in it
+    sizes = word(context, SIZES)
+    kernels = word(sizes, OWN)
+    if kernels != 0 and is_our_outer(n, m):
+        rows_times(kernels, x, 4, x_row, k, dy, dy_row, n, m, out, 4 * m, adds)
         return
-    x_data, dy_data = x.ctypes.data + 4 * x_at, dy.ctypes.data + 4 * dy_at
-    if sizes[OWN] != 0 and is_our_outer(n, m):
-        adds = 0 if written[0] == 0 else 1
-        rows_times(
-            x_data, 4, 4 * x_stride, k, dy_data, 4 * dy_stride, n, m, out.ctypes.data, 4 * m, adds
-        )
-        written[0] = 1
+    if n >= word(sizes, ONEDNN_FROM):
+        by_onednn(
+            word(sizes, ONEDNN_SGEMM), TRANSPOSED, PLAIN, k, m, n, x, x_row // 4, dy, dy_row // 4,
+            adds, out, m,
+        )  # fmt: skip
         return
-    if n >= sizes[ONEDNN_FROM]:
-        call(sizes[ONEDNN_SGEMM], (
-            np.int32(TRANSPOSED), np.int32(PLAIN), k, m, n, np.float32(1.0), x_data, x_stride,
-            dy_data, dy_stride, np.float32(0.0 if written[0] == 0 else 1.0), out.ctypes.data, m,
-        ))  # fmt: skip
-        written[0] = 1
-        return
-    if written[0] == 0:
-        out[:] = 0.0
-        written[0] = 1
     n_rows, n_columns, n_inner = 128, 32, 128
-    if sizes[LIMIT] == 0:
+    if word(sizes, LIMIT) == 0:
         n_rows, n_columns, n_inner = max(m, 1), max(k, 1), max(n, 1)
-    sizes[3], sizes[4], sizes[5] = dy_stride, x_stride, m
-    step, size = sizes.itemsize, sizes.ctypes.data
-    letter, factor = letters.ctypes.data, factors.ctypes.data
+    if n == 0 and adds == 0:  # no piece would write anything
+        n_inner = 1
+        by_blas(context, 0, 1, m, k, 0, dy, dy_row // 4, x, x_row // 4, 0, out, m)
     for row in range(0, n, n_inner):
-        sizes[2] = min(n_inner, n - row)
         for column in range(0, m, n_rows):
-            sizes[0] = min(n_rows, m - column)
             for i in range(0, k, n_columns):
-                sizes[1] = min(n_columns, k - i)
-                call(sizes[SGEMM], (
-                    letter, letter + 1, size, size + step, size + 2 * step, factor + 4,
-                    dy_data + 4 * (row * dy_stride + column), size + 3 * step,
-                    x_data + 4 * (row * x_stride + i), size + 4 * step, factor + 4,
-                    out.ctypes.data + 4 * (i * m + column), size + 5 * step,
-                ))  # fmt: skip
+                by_blas(
+                    context, 0, 1, min(n_rows, m - column), min(n_columns, k - i),
+                    min(n_inner, n - row), dy + row * dy_row + 4 * column, dy_row // 4,
+                    x + row * x_row + 4 * i, x_row // 4, 1 if row > 0 else adds,
+                    out + 4 * (i * m + column), m,
+                )  # fmt: skip
 
 
-@compiled_with(constants=False, error_model="numpy")
+@helper
+def by_onednn(
+    address: int, form_x: int, form_y: int, n: int, m: int, k: int, x: int, x_stride: int, y: int,
+    y_stride: int, adds: int, out: int, out_stride: int,
+) -> None:  # fmt: skip  # pragma: no cover - compiled
+    """Call oneDNN's product of row-major matrices; strides are in elements."""
+    call(address, (
+        np.int32(form_x), np.int32(form_y), n, m, k, np.float32(1.0), x, x_stride, y, y_stride,
+        np.float32(adds), out, out_stride,
+    ))  # fmt: skip
+
+
+@helper
+def by_blas(
+    context: int, form_x: int, form_y: int, n: int, m: int, k: int, x: int, x_stride: int, y: int,
+    y_stride: int, adds: int, out: int, out_stride: int,
+) -> None:  # fmt: skip  # pragma: no cover - compiled
+    """Call sgemm of column-major matrices, each plain (0) or transposed (1); n columns of out."""
+    sizes, letters = word(context, SIZES), word(context, LETTERS)
+    factors = word(context, FACTORS)
+    put_word(sizes, 0, n)
+    put_word(sizes, 1, m)
+    put_word(sizes, 2, k)
+    put_word(sizes, 3, x_stride)
+    put_word(sizes, 4, y_stride)
+    put_word(sizes, 5, out_stride)
+    call(word(sizes, SGEMM), (
+        letters + form_x, letters + form_y, sizes, sizes + 8, sizes + 16, factors + 4, x,
+        sizes + 24, y, sizes + 32, factors + (4 if adds != 0 else 0), out, sizes + 40,
+    ))  # fmt: skip
+
+
+@helper
 def _tile(n: int, k: int, m: int, limit: int) -> tuple[int, int]:  # pragma: no cover - compiled
     """Columns and rows of the pieces that a product is cut into."""
     if limit == 0 or n * k * m <= limit:

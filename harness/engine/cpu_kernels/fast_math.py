@@ -14,52 +14,35 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.machine.compiled import compiled_with
+from harness.compiler.registry import helper
 
 F = np.float32
 LIMIT = F(8.0)
-P0, P1, P2, P3 = (
-    F(0.9999999982248846),
-    F(0.1312434943208993),
-    F(3.1493643471602792e-3),
-    F(1.1642439822295911e-5),
+P = (
+    *(F(0.9999999982248846), F(0.1312434943208993), F(3.1493643471602792e-3)),
+    *(F(1.1642439822295911e-5), F(-2.231464612930298e-8), F(6.365524581083284e-11)),
+    F(-1.156428313665701e-13),
 )
-P4, P5, P6 = F(-2.231464612930298e-8), F(6.365524581083284e-11), F(-1.156428313665701e-13)
-Q1, Q2, Q3 = F(0.46457680935241213), F(0.024674998906289915), F(2.612973711282404e-4)
+Q = (F(1.0), F(0.46457680935241213), F(0.024674998906289915), F(2.612973711282404e-4))
 HALF, ONE = F(0.5), F(1.0)
 LOWEST, HIGHEST = F(-87.0), F(88.0)
 # log 2 in two parts, the first exact in few bits, so that n times it is exact too.
 LOG2_E, LOG_2_HIGH, LOG_2_LOW = F(1.4426950408889634), F(0.693359375), F(-2.12194440e-4)
-E2, E3, E4, E5, E6 = F(1 / 2), F(1 / 6), F(1 / 24), F(1 / 120), F(1 / 720)
+E = (ONE, ONE, F(1 / 2), F(1 / 6), F(1 / 24), F(1 / 120), F(1 / 720))
+_E2, _E3, _E4, _E5, _E6 = E[2:]
 EXPONENT_BIAS, MANTISSA_BITS = np.int32(127), np.int32(23)
 
 # Contraction and reassociation let the loop vectorise; NaN and infinity keep their meaning.
-FAST = {"contract", "reassoc", "nsz", "arcp"}
+FAST = ("contract", "reassoc", "nsz", "arcp")
 
 
-@compiled_with(forceinline=True, fastmath=FAST, error_model="numpy")
-def fast_tanh(x: np.float32) -> np.float32:  # pragma: no cover - compiled
-    """tanh x in float32."""
-    x = min(max(x, -LIMIT), LIMIT)
-    s = x * x
-    p = P0 + s * (P1 + s * (P2 + s * (P3 + s * (P4 + s * (P5 + s * P6)))))
-    q = ONE + s * (Q1 + s * (Q2 + s * Q3))
-    return x * p / q
-
-
-@compiled_with(forceinline=True, fastmath=FAST, error_model="numpy")
-def fast_sigmoid(x: np.float32) -> np.float32:  # pragma: no cover - compiled
-    """1 / (1 + exp(-x)) in float32."""
-    return HALF * fast_tanh(HALF * x) + HALF
-
-
-@compiled_with(forceinline=True, fastmath=FAST, error_model="numpy")
+@helper(fast=FAST)
 def fast_exp(x: np.float32) -> np.float32:  # pragma: no cover - compiled
     """e^x in float32; the power of two is written into the exponent's bits."""
     x = min(max(x, LOWEST), HIGHEST)
     n = np.floor(x * LOG2_E + HALF)
     r = x - n * LOG_2_HIGH
     r = r - n * LOG_2_LOW
-    p = ONE + r * (ONE + r * (E2 + r * (E3 + r * (E4 + r * (E5 + r * E6)))))
+    p = ONE + r * (ONE + r * (_E2 + r * (_E3 + r * (_E4 + r * (_E5 + r * _E6)))))
     power = (np.int32(n) + EXPONENT_BIAS) << MANTISSA_BITS
     return np.float32(p * np.int32(power).view(np.float32))

@@ -14,156 +14,82 @@ and of the better of oneDNN and OpenBLAS, by the rows of x:
 
 from __future__ import annotations
 
+from harness.compiler.pointers import call, word
+from harness.compiler.registry import helper
 from harness.engine.cpu_kernels.vectors import (
+    BY_DOTS,
+    BY_VECTOR,
+    BY_VECTORS,
     DOTS,
     LANES,
     MOST_ROWS,
     MOST_ROWS_OF_DOTS,
     MOST_VECTORS,
-    ROWS_BY_DOTS,
-    ROWS_BY_MORE_VECTORS,
-    ROWS_BY_VECTOR,
-    ROWS_BY_VECTORS,
     VECTOR_BYTES,
+    WIDE,
+    WIDE_ROWS,
 )
-from harness.machine.compiled import compiled_with
 
 # With vectors of half the size (AVX2) oneDNN is ahead for all but small matrices and few rows.
 OWN_ROWS, OWN_ROWS_TRANSPOSED, OWN_ROWS_OUTER = (24, 40, 512) if LANES == 16 else (0, 12, 12)
 SMALL = 2**14  # a matrix that stays in the fastest cache, or nearly so
 BLOCK = LANES * MOST_VECTORS  # columns
-WIDE_ROWS = len(ROWS_BY_MORE_VECTORS)
 _BYTES = 4
-_ONE, _TWO, _THREE, _FOUR, _FIVE, _SIX = ROWS_BY_VECTORS
-_ONE_WIDE, _TWO_WIDE = ROWS_BY_MORE_VECTORS
-_ONE_1, _TWO_1, _THREE_1, _FOUR_1, _FIVE_1, _SIX_1 = ROWS_BY_VECTOR
-_DOTS_1, _DOTS_2, _DOTS_3, _DOTS_4, _DOTS_5 = [*ROWS_BY_DOTS, *[ROWS_BY_DOTS[-1]] * 5][:5]
 
 
-@compiled_with(constants=False, error_model="numpy")
+@helper
 def rows_times(
-    x: int, x_row: int, x_next: int, n: int, w: int, w_row: int, k: int, m: int,
+    kernels: int, x: int, x_row: int, x_next: int, n: int, w: int, w_row: int, k: int, m: int,
     out: int, out_row: int, adds: int,
 ) -> None:  # fmt: skip  # pragma: no cover - compiled
-    """out = x w for n rows, or out += it; x (n, k), w (k, m), m a multiple of LANES.
+    """Compute out = x w for n rows, or out += it; x (n, k), w (k, m), m a multiple of LANES.
 
     Addresses, and behind each the bytes from one row to the next; x_next: from one element of a row
-    of x to the next.
+    of x to the next. kernels: the table of vectors.load_products.
+
+    One or two rows leave registers free: half as many passes over the rows of w. Where these are
+    4 KiB apart, a pass finds no line of the next one in the fastest cache: one row by 256 x 1 024
+    runs at 51 GFLOP/s so, and at 26 by blocks of half the width.
     """
     first = 0
     if n <= WIDE_ROWS:
         first = m - m % (2 * BLOCK)
-        for column in range(0, first, 2 * BLOCK):
-            _by_wide_block(
-                n, x, x_row, x_next, w + _BYTES * column, w_row, out + _BYTES * column, out_row, k,
+        for column in range(0, first if n > 0 else 0, 2 * BLOCK):
+            call(word(kernels, WIDE + n - 1), (
+                x, x_row, x_next, w + _BYTES * column, w_row, out + _BYTES * column, out_row, k,
                 adds,
-            )  # fmt: skip
+            ))  # fmt: skip
     for column in range(first, m, BLOCK):
-        if column + BLOCK <= m:
+        is_whole = column + BLOCK <= m
+        step = BLOCK if is_whole else LANES
+        for j in range(column, min(column + BLOCK, m), step):
             for i in range(0, n, MOST_ROWS):
-                _by_block(
-                    min(MOST_ROWS, n - i), x + i * x_row, x_row, x_next, w + _BYTES * column, w_row,
-                    out + i * out_row + _BYTES * column, out_row, k, adds,
-                )  # fmt: skip
-        else:
-            for j in range(column, m, LANES):
-                for i in range(0, n, MOST_ROWS):
-                    _by_vector(
-                        min(MOST_ROWS, n - i), x + i * x_row, x_row, x_next, w + _BYTES * j, w_row,
-                        out + i * out_row + _BYTES * j, out_row, k, adds,
-                    )  # fmt: skip
+                table = BY_VECTORS if is_whole else BY_VECTOR
+                call(word(kernels, table + min(MOST_ROWS, n - i) - 1), (
+                    x + i * x_row, x_row, x_next, w + _BYTES * j, w_row,
+                    out + i * out_row + _BYTES * j, out_row, k, adds,
+                ))  # fmt: skip
 
 
-@compiled_with(constants=False, error_model="numpy")
-def _by_wide_block(
-    n: int, x: int, x_row: int, x_next: int, w: int, w_row: int, out: int, out_row: int, k: int,
-    adds: int,
-) -> None:  # fmt: skip  # pragma: no cover - compiled
-    """One or two rows, which leave registers free: half as many passes over the rows of w.
-
-    Where these are 4 KiB apart, a pass finds no line of the next one in the fastest cache: one row
-    by 256 x 1 024 runs at 51 GFLOP/s so, and at 26 by blocks of half the width.
-    """
-    if n == 2:
-        _TWO_WIDE(x, x_row, x_next, w, w_row, out, out_row, k, adds)
-    elif n == 1:
-        _ONE_WIDE(x, x_row, x_next, w, w_row, out, out_row, k, adds)
-
-
-@compiled_with(constants=False, error_model="numpy")
-def _by_block(
-    n: int, x: int, x_row: int, x_next: int, w: int, w_row: int, out: int, out_row: int, k: int,
-    adds: int,
-) -> None:  # fmt: skip  # pragma: no cover - compiled
-    if n == 6:
-        _SIX(x, x_row, x_next, w, w_row, out, out_row, k, adds)
-    elif n == 5:
-        _FIVE(x, x_row, x_next, w, w_row, out, out_row, k, adds)
-    elif n == 4:
-        _FOUR(x, x_row, x_next, w, w_row, out, out_row, k, adds)
-    elif n == 3:
-        _THREE(x, x_row, x_next, w, w_row, out, out_row, k, adds)
-    elif n == 2:
-        _TWO(x, x_row, x_next, w, w_row, out, out_row, k, adds)
-    else:
-        _ONE(x, x_row, x_next, w, w_row, out, out_row, k, adds)
-
-
-@compiled_with(constants=False, error_model="numpy")
-def _by_vector(
-    n: int, x: int, x_row: int, x_next: int, w: int, w_row: int, out: int, out_row: int, k: int,
-    adds: int,
-) -> None:  # fmt: skip  # pragma: no cover - compiled
-    if n == 6:
-        _SIX_1(x, x_row, x_next, w, w_row, out, out_row, k, adds)
-    elif n == 5:
-        _FIVE_1(x, x_row, x_next, w, w_row, out, out_row, k, adds)
-    elif n == 4:
-        _FOUR_1(x, x_row, x_next, w, w_row, out, out_row, k, adds)
-    elif n == 3:
-        _THREE_1(x, x_row, x_next, w, w_row, out, out_row, k, adds)
-    elif n == 2:
-        _TWO_1(x, x_row, x_next, w, w_row, out, out_row, k, adds)
-    else:
-        _ONE_1(x, x_row, x_next, w, w_row, out, out_row, k, adds)
-
-
-@compiled_with(constants=False, error_model="numpy")
+@helper
 def rows_times_transposed(
-    x: int, x_row: int, n: int, w: int, w_row: int, k: int, m: int,
-    out: int, out_row: int, adds: int,
+    kernels: int, x: int, x_row: int, n: int, w: int, w_row: int, k: int, m: int, out: int,
+    out_row: int, adds: int,
 ) -> None:  # fmt: skip  # pragma: no cover - compiled
-    """out = x w^T for n rows, or out += it; x (n, k), w (m, k).
+    """Compute out = x w^T for n rows, or out += it; x (n, k), w (m, k).
 
     k is a multiple of LANES, m of DOTS.
     """
     for i in range(0, n, MOST_ROWS_OF_DOTS):
-        own = min(MOST_ROWS_OF_DOTS, n - i)
-        from_x, to = x + i * x_row, out + i * out_row
+        kernel = word(kernels, BY_DOTS + min(MOST_ROWS_OF_DOTS, n - i) - 1)
         for j in range(0, m, DOTS):
-            _by_dots(
-                own, from_x, x_row, w + j * w_row, w_row, to + _BYTES * j, out_row,
+            call(kernel, (
+                x + i * x_row, x_row, w + j * w_row, w_row, out + i * out_row + _BYTES * j, out_row,
                 _BYTES * k // VECTOR_BYTES, adds,
-            )  # fmt: skip
+            ))  # fmt: skip
 
 
-@compiled_with(constants=False, error_model="numpy")
-def _by_dots(
-    n: int, x: int, x_row: int, w: int, w_row: int, out: int, out_row: int, k: int, adds: int
-) -> None:  # pragma: no cover - compiled
-    if n == 1:
-        _DOTS_1(x, x_row, w, w_row, out, out_row, k, adds)
-    elif n == 2:
-        _DOTS_2(x, x_row, w, w_row, out, out_row, k, adds)
-    elif n == 3:
-        _DOTS_3(x, x_row, w, w_row, out, out_row, k, adds)
-    elif n == 4:
-        _DOTS_4(x, x_row, w, w_row, out, out_row, k, adds)
-    else:
-        _DOTS_5(x, x_row, w, w_row, out, out_row, k, adds)
-
-
-@compiled_with(constants=False, error_model="numpy")
+@helper
 def is_ours(n: int, k: int, m: int, transposed: bool) -> bool:  # pragma: no cover - compiled
     """Whether n rows are multiplied here, by W (k, m) or by W^T of W (m, k)."""
     if transposed:
@@ -171,7 +97,7 @@ def is_ours(n: int, k: int, m: int, transposed: bool) -> bool:  # pragma: no cov
     return m % LANES == 0 and (n <= OWN_ROWS or k * m <= SMALL)
 
 
-@compiled_with(constants=False, error_model="numpy")
+@helper
 def is_our_outer(n: int, m: int) -> bool:  # pragma: no cover - compiled
     """Whether x^T dy of n rows is made here; dy (n, m)."""
     return n <= OWN_ROWS_OUTER and m % LANES == 0

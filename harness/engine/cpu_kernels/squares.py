@@ -9,50 +9,34 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
+
+from harness.engine.cpu_kernels.code import FLOAT, FLOAT_BYTES, INT32, begin_function
 
 SIDE = 8
-_FLOAT_BYTES = 4
 # How two rows become two that hold pairs, quadruples and then columns: places of both, one by one.
 _PAIRS = ((0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15))
 _QUADS = ((0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15))
 _HALVES = ((0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
 
 
-def _transpose_square(_typing: Any, *_: Any) -> Any:
-    """Transpose 8 x 8 float32 from one address to another; strides in elements."""
+def write_transpose(module: ir.Module, name: str) -> None:
+    """Write what transposes 8 x 8 float32: from an address to another, each with bytes a row."""
+    builder, (source, source_row, out, out_row) = begin_function(module, name, 4)
+    kind = ir.VectorType(FLOAT, SIDE).as_pointer()
 
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        source, source_stride, out, out_stride = arguments
-        rows = [_load(builder, _row(builder, source, source_stride, k)) for k in range(SIDE)]
-        columns = _transposed(builder, rows)
-        for k, column in enumerate(columns):
-            pointer = _pointer(builder, _row(builder, out, out_stride, k))
-            builder.store(column, pointer, align=_FLOAT_BYTES)
-        return context.get_dummy_value()
+    def row(address: Any, n_bytes: Any, k: int) -> Any:
+        offset = builder.mul(n_bytes, ir.Constant(address.type, k))
+        return builder.inttoptr(builder.add(address, offset), kind)
 
-    return types.void(types.intp, types.intp, types.intp, types.intp), generate
-
-
-def _row(builder: Any, address: Any, stride: Any, k: int) -> Any:
-    integer = address.type
-    n_bytes = builder.mul(stride, ir.Constant(integer, _FLOAT_BYTES * k))
-    return builder.add(address, n_bytes)
+    rows = [builder.load(row(source, source_row, k), align=FLOAT_BYTES) for k in range(SIDE)]
+    for k, column in enumerate(_transposed(builder, rows)):
+        builder.store(column, row(out, out_row, k), align=FLOAT_BYTES)
+    builder.ret_void()
 
 
-def _pointer(builder: Any, address: Any) -> Any:
-    return builder.inttoptr(address, ir.VectorType(ir.FloatType(), SIDE).as_pointer())
-
-
-def _load(builder: Any, address: Any) -> Any:
-    return builder.load(_pointer(builder, address), align=_FLOAT_BYTES)
-
-
-def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
+def _transposed(builder: ir.IRBuilder, rows: list[Any]) -> list[Any]:
     def mixed(a: Any, b: Any, places: tuple[tuple[int, ...], ...]) -> tuple[Any, ...]:
-        lanes = ir.VectorType(ir.IntType(32), SIDE)
-        masks = [ir.Constant(lanes, list(place)) for place in places]
+        masks = [ir.Constant(ir.VectorType(INT32, SIDE), list(place)) for place in places]
         return tuple(builder.shuffle_vector(a, b, mask) for mask in masks)
 
     pairs = [mixed(rows[k], rows[k + 1], _PAIRS) for k in range(0, SIDE, 2)]
@@ -61,8 +45,3 @@ def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
     )
     both = [mixed(a, b, _HALVES) for a, b in zip(low, high, strict=True)]
     return [first for first, _ in both] + [second for _, second in both]
-
-
-transpose_square: Any = intrinsic(
-    lambda typing, source, source_stride, out, out_stride: _transpose_square(typing)
-)

@@ -8,6 +8,7 @@ of one.
 from __future__ import annotations
 
 import os
+import struct
 import threading
 import time
 import weakref
@@ -17,28 +18,38 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.engine.cpu_kernels import atomics
-from harness.engine.cpu_kernels.addresses import (
-    ERROR,
+from harness.compiler.addresses import address_of
+from harness.compiler.compiled import compiled
+from harness.compiler.pointers import (
+    add_atomic,
+    call,
+    load_atomic,
+    put_word,
+    store_atomic,
+    word,
+)
+from harness.compiler.registry import helper
+from harness.engine.cpu_kernels import aligned
+from harness.engine.cpu_kernels.blas import Scratch
+from harness.engine.cpu_kernels.context import (
     FACTORS,
-    INLINE,
     LETTERS,
+    MOST_OPERANDS,
+    N_REGISTERS,
     N_TALLY,
     N_THREADS,
     N_WORDS,
+    ONE,
+    OPERANDS,
+    PLACES,
+    REGISTERS,
     SIZES,
     TALLY,
     TEAM,
     THREAD,
-    Table,
-    address_of,
-    word,
 )
-from harness.engine.cpu_kernels.blas import Scratch
 from harness.engine.cpu_kernels.meeting import (
     CALLS,
-    FAILED,
-    FIRST,
     HAS_FUTEX,
     JOB,
     N_CALLS,
@@ -46,34 +57,30 @@ from harness.engine.cpu_kernels.meeting import (
     PARKED,
     READY,
     STOP,
-    begin_anew,
-    fail,
     meet_at_end,
     tell,
     wait_while,
 )
 from harness.errors import UnsupportedTrial
-from harness.machine.compiled import compiled_with
-from harness.machine.native import DONE, address_for_numbers, call_native, raise_again
 
+Table = NDArray[np.int64]
 _BYTES = 8
 _CALL_WORDS = 4
+_CALL = struct.Struct(f"{_CALL_WORDS}q")
 _BATCH_BYTES = 8  # type id and position, int32
 NAME = "engine"  # of the threads
 
 
 class Callee(Protocol):
-    """What compiled code can call: function (context, places, batches, n), and its arguments.
+    """What threads can call: function (context, argument, batches, n), by its address.
 
-    places_address: of the table that says where the arrays are.
+    argument: an address that is handed on, of a program or of a table.
     """
 
     @property
-    def function(self) -> Any: ...
+    def function(self) -> int: ...
     @property
-    def arrays(self) -> Sequence[NDArray[Any]]: ...
-    @property
-    def places_address(self) -> int: ...
+    def argument(self) -> int: ...
 
 
 class Call(NamedTuple):
@@ -106,6 +113,9 @@ class Team:
         self._words: Table = np.zeros(N_TEAM_WORDS, dtype=np.int64)
         self._scratch = [scratch() for _ in range(self.n)]
         self.tallies = [np.zeros(64 // _BYTES * 2, np.int64)[:N_TALLY] for _ in range(self.n)]
+        self._rooms = [
+            aligned.empty((N_REGISTERS + 2 * MOST_OPERANDS,), np.int64) for _ in self._scratch
+        ]
         self._contexts = [self._context(thread) for thread in range(self.n)]
         self._table: Table = np.zeros((8, _CALL_WORDS), dtype=np.int64)
         self._process = os.getpid()
@@ -116,44 +126,45 @@ class Team:
     def run(self, calls: Sequence[Call]) -> None:
         """Let every thread make all calls; they return when all are done.
 
-        An error of any thread ends the calls of all, and is raised here. So is Ctrl-C, when all are
-        done.
+        Ctrl-C is raised when all are done.
         """
         if len(calls) > len(self._table):
             self._table = np.zeros((len(calls), _CALL_WORDS), dtype=np.int64)
         for k, (callee, batches) in enumerate(calls):
-            _put(self._table, k, callee.function.address, callee.places_address, batches)
+            _CALL.pack_into(
+                self._table.data, 8 * _CALL_WORDS * k, callee.function, callee.argument,
+                address_of(batches), len(batches),
+            )  # fmt: skip
         self._make(self._table, len(calls))
 
     def run_all(self, calls: Calls) -> None:
         """As `run`, without Python for each of them."""
         which, first, n = calls.order.T
-        functions = np.array([callee.function.address for callee in calls.callees], dtype=np.int64)
-        places = np.array([callee.places_address for callee in calls.callees], dtype=np.int64)
+        functions = np.array([callee.function for callee in calls.callees], dtype=np.int64)
+        places = np.array([callee.argument for callee in calls.callees], dtype=np.int64)
         batches = np.array([address_of(batches) for batches in calls.batches], dtype=np.int64)
         table = np.empty((len(which), _CALL_WORDS), dtype=np.int64)
         table[:, 0], table[:, 1] = functions[which], places[which]
         table[:, 2], table[:, 3] = batches[which] + first * _BATCH_BYTES, n
         self._make(table, len(table))
 
-    def run_table(self, table: Table, n: int, callees: Sequence[Callee]) -> None:
-        """As `run`, calls that compiled code has written down: see `_put`.
-
-        callees: all that may be called.
-        """
+    def run_table(self, table: Table, n: int) -> None:
+        """Run as many calls that compiled code has written down, as `run` does."""
         self._make(table, n)
 
-    def callable_at(self) -> tuple[int, int]:
-        """The address of `run_at`, for compiled code that makes calls itself, and its context.
+    def take_places(self, address: int) -> None:
+        """Tell all threads where the table of arrays is."""
+        for context in self._contexts:
+            context[PLACES] = address
 
-        Zeros where calls are interpreted.
-        """
+    def callable_at(self) -> tuple[int, int]:
+        """Return the address of `run_at`, for compiled code that calls it, and its context."""
         self._check_process()
-        return address_for_numbers(run_at, 3), self._own_context
+        return run_at.address, self._own_context
 
     def _make(self, table: Table, n: int) -> None:
         self._check_process()
-        _run(self._own_context, table, n)
+        run_at(self._own_context, address_of(table), n)
 
     def _check_process(self) -> None:
         if self.n > 1 and os.getpid() != self._process:
@@ -176,6 +187,10 @@ class Team:
         context[TEAM], context[TALLY] = address_of(self._words), address_of(self.tallies[thread])
         context[SIZES], context[LETTERS] = address_of(sizes), address_of(letters)
         context[FACTORS] = address_of(factors)
+        room = self._rooms[thread]
+        room[:N_REGISTERS] = 0
+        room[ONE] = 1
+        context[REGISTERS], context[OPERANDS] = address_of(room), address_of(room[N_REGISTERS:])
         return context
 
     def _start(self, enter: Callable[[], object]) -> None:
@@ -183,11 +198,9 @@ class Team:
 
         The caller holds Python's lock while it waits for them in `meet`.
         """
-        self._words[STOP] = self._words[JOB] = 1
-        _serve(self._own_context)  # compiled here, and over at once
-        self._words[STOP] = self._words[JOB] = self._words[READY] = 0
+        assert serve.address  # compiled before any thread asks for it
         self.close = weakref.finalize(self, _stop, self._words)
-        kept = (self._words, self._scratch, self.tallies, self._contexts)
+        kept = (self._words, self._scratch, self.tallies, self._rooms, self._contexts)
         failed: list[Exception] = []
         n_running = 1
         try:
@@ -215,70 +228,50 @@ def _enter(context: int, enter: Callable[[], object], failed: list[Exception], k
     except Exception as error:
         failed.append(error)
     else:
-        _serve(context)
+        serve(context)
 
 
 def _stop(words: Table) -> None:
     """Let the threads of a team end."""
-    words[STOP] = 1
-    _tell(address_of(words) + _BYTES * JOB, int(words[JOB]) + 1)
+    end_team(address_of(words))
 
 
-@compiled_with(**INLINE)
-def _tell(address: int, value: int) -> None:  # pragma: no cover - compiled
-    tell(address, value)
-
-
-@compiled_with(**INLINE)
-def _put(table: Any, k: int, function: int, places: int, batches: Any) -> None:  # pragma: no cover
-    table[k, 0], table[k, 1] = function, places
-    table[k, 2], table[k, 3] = batches.ctypes.data, len(batches)
-
-
-@compiled_with(**INLINE)
-def _run(context: int, table: Any, n: int) -> None:  # pragma: no cover - compiled
-    run_at(context, table.ctypes.data, n)
-
-
-@compiled_with(**INLINE)
-def run_at(context: int, calls: int, n: int) -> int:  # pragma: no cover - compiled
-    """Make calls, the others at the same time; raises the error of whichever thread had one."""
+@compiled
+def run_at(context: int, calls: int, n: int) -> None:
+    """Make calls, the others at the same time."""
     team = word(context, TEAM)
     if word(context, N_THREADS) > 1:
-        atomics.store(team + _BYTES * CALLS, calls)
-        atomics.store(team + _BYTES * N_CALLS, n)
-        tell(team + _BYTES * JOB, atomics.load(team + _BYTES * JOB) + 1)
+        store_atomic(team + _BYTES * CALLS, calls)
+        store_atomic(team + _BYTES * N_CALLS, n)
+        tell(team + _BYTES * JOB, load_atomic(team + _BYTES * JOB) + 1)
     _make(context, calls, n)
-    if atomics.load(team + _BYTES * FAILED) != 0:
-        begin_anew(context)
-        failed = atomics.load(team + _BYTES * FIRST)
-        raise_again(word(failed, ERROR), word(failed, ERROR + 1))
-    return DONE
 
 
-@compiled_with(**INLINE)
-def _make(context: int, calls: int, n: int) -> None:  # pragma: no cover - compiled
-    """Make calls until one of them fails, here or elsewhere; never raises."""
-    team = word(context, TEAM)
+@helper
+def _make(context: int, calls: int, n: int) -> None:
+    """Make calls."""
     for k in range(n):
         at = calls + _BYTES * _CALL_WORDS * k
-        arguments = (context, word(at, 1), word(at, 2), word(at, 3))
-        if call_native(word(at, 0), context + _BYTES * ERROR, arguments) != DONE:
-            fail(context)
-        if atomics.load(team + _BYTES * FAILED) != 0:
-            break
+        call(word(at, 0), (context, word(at, 1), word(at, 2), word(at, 3)))
     meet_at_end(context)
 
 
-@compiled_with(nogil=True, **INLINE)
-def _serve(context: int) -> None:  # pragma: no cover - compiled
+@compiled(without_lock=True)
+def serve(context: int) -> None:
     """What the others do: wait for a job, do their share, until the team is gone."""
     team, seen = word(context, TEAM), 0
-    atomics.add(team + _BYTES * READY, np.int64(1))
+    add_atomic(team + _BYTES * READY, 1)
     while True:
         wait_while(team + _BYTES * JOB, seen)
         seen += 1
-        if atomics.load(team + _BYTES * STOP) != 0:
+        if load_atomic(team + _BYTES * STOP) != 0:
             return
-        calls = atomics.load(team + _BYTES * CALLS)
-        _make(context, calls, atomics.load(team + _BYTES * N_CALLS))
+        calls = load_atomic(team + _BYTES * CALLS)
+        _make(context, calls, load_atomic(team + _BYTES * N_CALLS))
+
+
+@compiled
+def end_team(team: int) -> None:
+    """Let the threads of a team end."""
+    put_word(team, STOP, 1)
+    tell(team + _BYTES * JOB, load_atomic(team + _BYTES * JOB) + 1)

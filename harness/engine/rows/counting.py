@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.compiler.registry import helper
 from harness.engine.rows.fields import (
     EDGE_BOUNDS,
     EDGE_START,
@@ -20,8 +21,7 @@ from harness.engine.rows.fields import (
     VERTICES,
 )
 from harness.engine.rows.geometry import Index
-from harness.machine.compiled import compiled
-from harness.values.instances import IntArray
+from harness.values.arrays import IntArray, IntTable, LongTable
 
 # What is counted of each function. AT_ONCE: the most rows that a stage takes which runs batch by
 # batch; FOLLOWS: whether its batches follow one another among the rows of states.
@@ -29,18 +29,19 @@ N, AT_ONCE, N_EDGES, N_BATCHES, LARGEST, FOLLOWS = range(6)
 N_COUNTS = 6
 
 
-@compiled
+@helper
 def count(
     order: IntArray,
     starts: IntArray,
-    batches: IntArray,
+    batches: IntTable,
     first_row: IntArray,
     arg_start: IntArray,
-    counts: Index,
-) -> None:  # pragma: no cover - compiled
-    """Of every vertex function; see N, N_BATCHES, ..."""
+    counts: LongTable,
+) -> None:
+    """Count what every vertex function has; see N, N_BATCHES, ..."""
     shift = np.zeros(len(counts), dtype=np.int64)
-    counts[:, FOLLOWS] = 1  # as those do that have no batch
+    for f in range(len(counts)):
+        counts[f, FOLLOWS] = 1  # as those do that have no batch
     for b in range(len(batches)):
         t, size = batches[b, 0], starts[b + 1] - starts[b]
         own = counts[t]
@@ -55,11 +56,9 @@ def count(
             own[N_EDGES] += arg_start[order[k] + 1] - arg_start[order[k]]
 
 
-@compiled
-def count_outputs(
-    mine: IntArray, outputs: IntArray, rounds: IntArray, own: Index
-) -> None:  # pragma: no cover - compiled
-    """Of one function of outputs: a batch for each round in which it reads anything."""
+@helper
+def count_outputs(mine: IntArray, outputs: IntArray, rounds: IntArray, own: Index) -> None:
+    """Count what one function of outputs has: a batch a round in which it reads anything."""
     size = 0
     for k in range(len(mine)):
         of, before = outputs[mine[k]], outputs[mine[max(k - 1, 0)]]
@@ -71,35 +70,32 @@ def count_outputs(
     own[N] = own[AT_ONCE] = len(mine)
 
 
-@compiled
-def place(
-    counts: Index, n_types: int, gathers: IntArray, pulls: IntArray
-) -> Index:  # pragma: no cover - compiled
-    """Where each field begins, and its length (n_fields + 1, 2); the last one is empty."""
+@helper
+def place(counts: LongTable, n_types: int, gathers: IntTable, pulls: IntTable) -> LongTable:
+    """Return where each field begins, and its length (n_fields + 1, 2); the last one is empty."""
     n_functions = len(counts)
     n_fields = N_OF_FUNCTION * n_functions + N_OF_GATHER * len(gathers) + len(pulls)
     bounds = np.zeros((n_fields + 1, 2), dtype=np.int64)
-    lengths = bounds[:, 1]
     for f in range(n_functions):
         n, n_batches, at = counts[f, N], counts[f, N_BATCHES], N_OF_FUNCTION * f
-        lengths[at + ROWS] = 1
+        bounds[at + ROWS, 1] = 1
         if n > 0:
-            lengths[at + VERTICES], lengths[at + STARTS] = n, n_batches + 1
-            lengths[at + FIRST_ROW] = n_batches
+            bounds[at + VERTICES, 1], bounds[at + STARTS, 1] = n, n_batches + 1
+            bounds[at + FIRST_ROW, 1] = n_batches
             if f >= n_types:
-                lengths[at + ORDER], lengths[at + ROUNDS] = n, n_batches
+                bounds[at + ORDER, 1], bounds[at + ROUNDS, 1] = n, n_batches
     first = N_OF_FUNCTION * n_functions
     for g in range(len(gathers)):
         f, n_slots, at = gathers[g, 0], gathers[g, 2], first + N_OF_GATHER * g
         n, n_batches = counts[f, N], counts[f, N_BATCHES]
         if n > 0:
-            lengths[at + RUNS] = n_batches + 1
-            lengths[at + INDEX] = counts[f, N_EDGES] if n_slots == EVERY_CHILD else n * n_slots
+            bounds[at + RUNS, 1] = n_batches + 1
+            bounds[at + INDEX, 1] = counts[f, N_EDGES] if n_slots == EVERY_CHILD else n * n_slots
             if n_slots == EVERY_CHILD:
-                lengths[at + EDGE_START], lengths[at + EDGE_BOUNDS] = n + 1, n_batches + 1
+                bounds[at + EDGE_START, 1], bounds[at + EDGE_BOUNDS, 1] = n + 1, n_batches + 1
     first += N_OF_GATHER * len(gathers)
     for p in range(len(pulls)):
-        lengths[first + p] = counts[pulls[p, 0], N]
+        bounds[first + p, 1] = counts[pulls[p, 0], N]
     for k in range(n_fields):
         bounds[k + 1, 0] = bounds[k, 0] + bounds[k, 1]
     return bounds

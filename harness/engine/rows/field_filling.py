@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from harness.compiler.registry import helper
 from harness.engine.rows.counting import N
 from harness.engine.rows.fields import (
     EDGE_BOUNDS,
@@ -23,47 +22,43 @@ from harness.engine.rows.fields import (
     VERTICES,
 )
 from harness.engine.rows.geometry import NOT_CONTIGUOUS, Index
-from harness.machine.compiled import compiled
-from harness.values.instances import IntArray
+from harness.values.arrays import IntArray, IntTable, LongTable
 
 FILLED = -1
 
 
-@compiled
+@helper
 def fill_in(
     values: Index,
-    bounds: Index,
-    counts: Index,
+    bounds: LongTable,
+    counts: LongTable,
     n_types: int,
     order: IntArray,
     starts: IntArray,
-    batches: IntArray,
+    batches: IntTable,
     first_row: IntArray,
-    gathers: IntArray,
+    gathers: IntTable,
     slots: IntArray,
     arg_start: IntArray,
     args: IntArray,
     row: IntArray,
-) -> int:  # pragma: no cover - compiled
-    """Fill what says where vertices are, and what they gather; see `fill`."""
+) -> int:
+    """Fill what says where vertices are, and what they gather; returns as `fill` does."""
     _fill_functions(values, bounds, counts, order, starts, batches, first_row)
     first = N_OF_FUNCTION * len(counts)
-    lacking: int = _fill_gathers(
-        values, bounds, first, gathers, slots, n_types, arg_start, args, row
-    )
-    return lacking
+    return _fill_gathers(values, bounds, first, gathers, slots, n_types, arg_start, args, row)
 
 
-@compiled
+@helper
 def fill_pulls(
     values: Index,
-    bounds: Index,
+    bounds: LongTable,
     first: int,
-    pulls: IntArray,
+    pulls: IntTable,
     pulled: IntArray,
     stride: int,
     base: int,
-) -> None:  # pragma: no cover - compiled
+) -> None:
     """Fill what vertices pull, no outputs among them.
 
     first: field of the first. pulled: of each name that pulls count `stride` numbers, of which
@@ -75,25 +70,29 @@ def fill_pulls(
         pull(field(values, bounds, first + p), pulled, name * stride + base, rows)
 
 
-@compiled
-def pull(found: Index, numbers: IntArray, first: int, rows: Index) -> None:  # pragma: no cover
+@helper
+def pull(found: Index, numbers: IntArray, first: int, rows: Index) -> None:
+    """Fill one number a row."""
     for k in range(len(found)):
         found[k] = numbers[first + rows[k]]
 
 
-@compiled
+@helper
 def _fill_gathers(
     values: Index,
-    bounds: Index,
+    bounds: LongTable,
     first: int,
-    gathers: IntArray,
+    gathers: IntTable,
     slots: IntArray,
     n_types: int,
     arg_start: IntArray,
     args: IntArray,
     row: IntArray,
-) -> Any:  # pragma: no cover - compiled
-    """Rows of children; returns a vertex that lacks one, or FILLED. first: field of the first."""
+) -> int:
+    """Fill rows of children; returns a vertex that lacks one, or FILLED.
+
+    first: field of the first.
+    """
     for g in range(len(gathers)):
         function, slot, n_slots = gathers[g, 0], gathers[g, 1], gathers[g, 2]
         at, of = first + N_OF_GATHER * g, N_OF_FUNCTION * function
@@ -114,23 +113,23 @@ def _fill_gathers(
     return FILLED
 
 
-@compiled
-def field(values: Index, bounds: Index, k: int) -> Index:  # pragma: no cover - compiled
-    """One array."""
+@helper
+def field(values: Index, bounds: LongTable, k: int) -> Index:
+    """Return one array."""
     return values[bounds[k, 0] : bounds[k, 0] + bounds[k, 1]]
 
 
-@compiled
+@helper
 def _fill_functions(
     values: Index,
-    bounds: Index,
-    counts: Index,
+    bounds: LongTable,
+    counts: LongTable,
     order: IntArray,
     starts: IntArray,
-    batches: IntArray,
+    batches: IntTable,
     first_row: IntArray,
-) -> None:  # pragma: no cover - compiled
-    """Vertices of every function in order of execution, and where its batches begin."""
+) -> None:
+    """Fill vertices of every function in order of execution, and where its batches begin."""
     used = np.zeros(len(counts), dtype=np.int64)
     for f in range(len(counts)):
         values[bounds[N_OF_FUNCTION * f + ROWS, 0]] = counts[f, N]
@@ -147,17 +146,18 @@ def _fill_functions(
         values[bounds[at + FIRST_ROW, 0] + position] = first_row[b]
 
 
-@compiled
+@helper
 def fill_outputs(
     values: Index,
-    bounds: Index,
+    bounds: LongTable,
     function: int,
     mine: IntArray,
     outputs: IntArray,
     rounds: IntArray,
-) -> None:  # pragma: no cover - compiled
-    """The same for a function of outputs: in the order of the rows that are read, in which one
-    round comes after the other.
+) -> None:
+    """Fill the same for a function of outputs, in the order of the rows that are read.
+
+    In it one round comes after the other.
     """
     at = N_OF_FUNCTION * function
     vertices, order = field(values, bounds, at + VERTICES), field(values, bounds, at + ORDER)
@@ -176,7 +176,7 @@ def fill_outputs(
         starts[b] = len(mine)
 
 
-@compiled
+@helper
 def _fill_slots(
     index: Index,
     vertices: Index,
@@ -184,30 +184,30 @@ def _fill_slots(
     arg_start: IntArray,
     args: IntArray,
     row: IntArray,
-) -> Any:  # pragma: no cover - compiled
-    """Rows of the children in each slot; returns a vertex that lacks one of these, or FILLED."""
+) -> int:
+    """Fill rows of the children in each slot; returns a vertex that lacks one, or FILLED."""
     at = 0
     for vertex in vertices:
         for slot in slots:
             if arg_start[vertex] + slot >= arg_start[vertex + 1]:
-                return vertex
+                return int(vertex)
             index[at] = row[args[arg_start[vertex] + slot]]
             at += 1
     return FILLED
 
 
-@compiled
+@helper
 def _fill_each(
     values: Index,
-    bounds: Index,
+    bounds: LongTable,
     at: int,
     vertices: Index,
     begins: Index,
     arg_start: IntArray,
     args: IntArray,
     row: IntArray,
-) -> None:  # pragma: no cover - compiled
-    """Rows of all children, edge by edge, and where the edges of vertices and of batches begin."""
+) -> None:
+    """Fill rows of all children, edge by edge, and where edges of vertices and batches begin."""
     index, edge_start = field(values, bounds, at + INDEX), field(values, bounds, at + EDGE_START)
     edge_bounds = field(values, bounds, at + EDGE_BOUNDS)
     n_edges = 0
@@ -222,11 +222,9 @@ def _fill_each(
         edge_bounds[b] = edge_start[begins[b]]
 
 
-@compiled
-def _find_runs(
-    index: Index, bounds: Index, n_parts: int, runs: Index
-) -> None:  # pragma: no cover - compiled
-    """First index of each run where it counts up by one (else NOT_CONTIGUOUS), last of all runs."""
+@helper
+def _find_runs(index: Index, bounds: Index, n_parts: int, runs: Index) -> None:
+    """Fill the first index of each run that counts up by one, else NOT_CONTIGUOUS; last of all."""
     if len(runs) == 0:
         return
     runs[-1] = index[0] if len(index) else 0

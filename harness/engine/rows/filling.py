@@ -6,15 +6,15 @@ Python and NumPy took longer to make them one by one than a small mini-batch tak
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from harness.compiler.compiled import compiled
+from harness.compiler.registry import helper
 from harness.engine.rows.counting import N_COUNTS, N, count, count_outputs, place
 from harness.engine.rows.field_filling import field, fill_in, fill_outputs, pull
 from harness.engine.rows.fields import N_OF_FUNCTION, N_OF_GATHER, ORDER, VERTICES
 from harness.engine.rows.geometry import Index
 from harness.engine.rows.row_order import assign_rows, order_as_read, sort_outputs
-from harness.machine.compiled import compiled
-from harness.values.instances import IntArray
+from harness.values.arrays import Flags, IntArray, IntTable, LongTable
 
 NO_VERTEX = -2
 
@@ -31,17 +31,17 @@ def fill(
     row: IntArray,
     used: Index,
     space_of_type: IntArray,
-    gathers: IntArray,
+    gathers: IntTable,
     slots: IntArray,
-    pulls: IntArray,
+    pulls: IntTable,
     pulled: IntArray,
     outputs: IntArray,
     output_ids: IntArray,
     output_pulled: IntArray,
     n_outputs: int,
     reorder: bool,
-) -> tuple[Index, Index, Index, NDArray[np.bool_], IntArray, int]:  # pragma: no cover - compiled
-    """Rows of a mini-batch's vertices, into row[base:], and all arrays of its layout.
+) -> tuple[Index, LongTable, LongTable, Flags, IntTable, int]:
+    """Choose rows of a mini-batch's vertices, into row[base:], and fill all arrays of its layout.
 
     Returns the arrays one behind the other; of each field where it begins, and its length; counts
     (n_functions, N_COUNTS); which functions have rows; batches in order (see Layout); and FILLED,
@@ -58,8 +58,8 @@ def fill(
         if vertex < 0 or vertex >= base + n:
             nothing = np.empty((0, N_COUNTS), dtype=np.int64)
             absent = np.zeros(0, dtype=np.bool_)
-            none = np.empty((0, 2), np.int32)
-            return nothing[:, 0].copy(), nothing, nothing, absent, none, NO_VERTEX
+            none = np.empty((0, 2), dtype=np.int32)
+            return np.empty(0, dtype=np.int64), nothing, nothing, absent, none, NO_VERTEX
     if reorder:
         order = order_as_read(order, starts, arg_start, args, rounds, base)
     batches, first_row = assign_rows(order, starts, functions, space_of_type, used, row[base:])
@@ -91,11 +91,9 @@ def fill(
     return values, bounds, counts, present, in_order, lacking
 
 
-@compiled
-def _in_order(
-    counts: Index, n_types: int, batches: IntArray
-) -> tuple[NDArray[np.bool_], IntArray]:  # pragma: no cover - compiled
-    """Which functions have rows, and Layout.in_order."""
+@helper
+def _in_order(counts: LongTable, n_types: int, batches: IntTable) -> tuple[Flags, IntTable]:
+    """Return which functions have rows, and Layout.in_order."""
     present = np.empty(len(counts), dtype=np.bool_)
     n_read = 0
     for f in range(len(counts)):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.compiler.registry import helper
 from harness.engine.rows.geometry import Index
-from harness.machine.compiled import compiled
-from harness.values.instances import IntArray
+from harness.values.arrays import IntArray, IntTable
 
 
-@compiled
+@helper
 def order_as_read(
     order: IntArray,
     starts: IntArray,
@@ -17,7 +17,7 @@ def order_as_read(
     args: IntArray,
     rounds: IntArray,
     base: int,
-) -> IntArray:  # pragma: no cover - compiled
+) -> IntArray:
     """Order each batch by the place (position, slot) of its first reader; unread vertices go last.
 
     Batches are settled from the last to the first, since a reader's place must be known first. Each
@@ -61,7 +61,7 @@ def order_as_read(
     return result
 
 
-@compiled
+@helper
 def assign_rows(
     order: IntArray,
     starts: IntArray,
@@ -69,7 +69,7 @@ def assign_rows(
     space_of_type: IntArray,
     used: Index,
     row: IntArray,
-) -> tuple[IntArray, IntArray]:  # pragma: no cover - compiled
+) -> tuple[IntTable, IntArray]:
     """Give every vertex its row, into `row` (n,), behind those that are used of its space.
 
     used (n_spaces,): rows of each, which is brought up to date. Returns batches (type id, position)
@@ -90,11 +90,18 @@ def assign_rows(
     return batches, first_row
 
 
-@compiled
+@helper
+def add_up(numbers: IntArray) -> None:
+    """Let each number be the sum of those up to it."""
+    for k in range(1, len(numbers)):
+        numbers[k] += numbers[k - 1]
+
+
+@helper
 def sort_outputs(
     outputs: IntArray, output_ids: IntArray, n_functions: int, row: IntArray
-) -> tuple[IntArray, IntArray]:  # pragma: no cover - compiled
-    """Outputs of one function after the other, each in the order of the rows that it reads.
+) -> tuple[IntArray, IntArray]:
+    """Sort outputs by function, and those of each in the order of the rows that they read.
 
     By counting; a row may be read more than once. output_ids: empty where the first function reads
     all. Returns which outputs these are, and where those of each function begin.
@@ -106,7 +113,7 @@ def sort_outputs(
     next_at = np.zeros(highest + 2, dtype=np.int32)
     for k in range(n):
         next_at[row[outputs[k]] + 1] += 1
-    next_at = np.cumsum(next_at).astype(np.int32)
+    add_up(next_at)
     by_row = np.empty(n, dtype=np.int32)
     for k in range(n):
         r = row[outputs[k]]
@@ -119,7 +126,7 @@ def sort_outputs(
     for k in range(n):
         if output_ids[k] < n_functions:
             first[output_ids[k] + 1] += 1
-    first = np.cumsum(first).astype(np.int32)
+    add_up(first)
     free = first.copy()
     found = np.empty(first[n_functions], dtype=np.int32)
     for output in by_row:

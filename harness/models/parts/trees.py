@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.machine.compiled_beside import beside_a_compiler
+from harness.models.parts.compiled_trees import INTERNAL, join
 from harness.programs.writer import Writer
 from harness.values.graph import Graph, MiniBatch
 from harness.values.instances import TREE_ROWS, IntArray, Tree
 
-LEAF, INTERNAL = 1, 2
 WORDS, LABELS, LEFT = (TREE_ROWS.index(name) for name in ("words", "labels", "left"))
 TYPE_NAMES = ("unbatchable", "leaf", "internal")
 
@@ -64,8 +63,7 @@ def tree_mini_batch(
     tables = [tree.table for tree in instances]
     sizes = np.array([table.shape[1] for table in tables], dtype=np.int32)
     table = np.concatenate(tables, axis=1) if len(tables) > 1 else tables[0]
-    join_them = beside_a_compiler(join, "harness.models.parts.compiled_trees")
-    types, arg_start, args, read, is_right = join_them(table[LEFT:], sizes, outputs == "all")
+    types, arg_start, args, read, is_right = join(table[LEFT:], sizes, outputs == "all")
     if internal_kinds is not None:
         kinds = internal_kinds(table, sizes)
         np.add(types, kinds, out=types, where=types == INTERNAL)
@@ -76,23 +74,3 @@ def tree_mini_batch(
         outputs=read,
         n_instances=len(instances),
     )
-
-
-def join(
-    children: IntArray, sizes: IntArray, of_all: bool
-) -> tuple[IntArray, IntArray, IntArray, IntArray, bool]:
-    """Types and arguments of all vertices, what is read, and whether arguments are proved to fit.
-
-    children (2, n): of each vertex in its own tree, -1 of a leaf. sizes (k,): of the trees. of_all:
-    every vertex is read, else the last one of each tree. Few calls of NumPy, since this is timed
-    for every mini-batch; nothing is proved here.
-    """
-    ends = np.cumsum(sizes, dtype=np.int32)
-    internal = children[0] >= 0
-    types = np.add(internal, LEAF, dtype=np.int32)  # INTERNAL is LEAF + 1
-    arg_start = np.zeros(len(internal) + 1, dtype=np.int32)
-    np.cumsum(internal, out=arg_start[1:])
-    arg_start *= 2
-    moved = children + (ends - sizes).repeat(sizes)  # meaningless at leaves, which are left out
-    read = np.arange(len(internal), dtype=np.int32) if of_all else ends - 1
-    return types, arg_start, moved.T[internal].ravel(), read, False

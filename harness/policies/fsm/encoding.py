@@ -9,18 +9,19 @@ Source: Chen et al., ICML 2023, Sec. 2.2, and their release, dynet/ooc-scheduler
 
 from __future__ import annotations
 
-from harness.machine.compiled import compiled
-from harness.policies.parts.ready import Ints, Ready
+from harness.compiler.registry import helper
+from harness.policies.parts.ready import Ready
+from harness.values.arrays import Ints
 from harness.values.graph import UNBATCHABLE
 
 ENCODINGS = ("base", "max", "sort")
 BASE, MAX, SORT = range(3)
 
 
-@compiled
+@helper
 def encode(ready: Ready, encoding: int, key: Ints) -> int:
     """Write the state into `key` (n_types + 1,) and return its length."""
-    head, tail = ready.head, ready.tail  # every read of an array in a tuple counts a reference
+    head, tail = ready.head, ready.tail
     length = 0
     modal, most = UNBATCHABLE, 0
     for t in range(UNBATCHABLE + 1, len(head)):
@@ -42,7 +43,7 @@ def encode(ready: Ready, encoding: int, key: Ints) -> int:
     return length
 
 
-@compiled
+@helper
 def n_actions(encoding: int, length: int) -> int:
     """Return how many types a state of that length offers; the first entries of its tuple."""
     return length - 1 if encoding == MAX else length

@@ -20,7 +20,8 @@ from harness.policies.fsm.run import run
 from harness.policies.fsm.trials import Table, Visits, choices_of, empty_table, trial, update
 from harness.policies.fsm.types_of import TypedArrays, all_types, in_types_of
 from harness.policies.parts.bound import lower_bound
-from harness.policies.parts.ready import Ints, Ready, start
+from harness.policies.parts.ready import Ready, start
+from harness.values.arrays import Ints
 from harness.values.graph import Graph
 
 FIRST_EPSILON, LAST_EPSILON, EPSILON_DECAY = 0.5, 0.05, 0.9

@@ -19,7 +19,6 @@ from harness.policies.fsm.encoding import ENCODINGS
 from harness.policies.fsm.run import run
 from harness.policies.fsm.states import UNSEEN, States, states_of
 from harness.policies.fsm.types_of import in_types_of
-from harness.policies.parts.ready import without_sign
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.instances import IntArray, int_array
 from harness.values.schedule import Schedule
@@ -105,7 +104,7 @@ class StateMachine:
         """Order and starts of a schedule, and the state of every decision."""
         types, follows, cheap = in_types_of(graph, self.type_names, self.follows)
         found: tuple[IntArray, IntArray, IntArray] = run(
-            without_sign(types), graph.arg_start, without_sign(graph.args), follows, cheap,
+            types, graph.arg_start, graph.args, follows, cheap,
             self._table, self._choices,
             ENCODINGS.index(self.encoding), FALLBACKS.index(self.fallback),
         )  # fmt: skip

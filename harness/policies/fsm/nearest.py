@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.machine.compiled import compiled
-from harness.policies.parts.ready import Ints, users_of
+from harness.compiler.compiled import compiled
+from harness.compiler.registry import helper
+from harness.policies.parts.ready import users_of
+from harness.values.arrays import FlagTable, Ints
 
 
 class Nearest(NamedTuple):
@@ -38,7 +40,7 @@ def nearest(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> Nearest:
     start = np.zeros(n + 1, np.int32)
     below = np.empty(max(16, 2 * n), np.int32)
     n_above = np.zeros(n, np.int32)
-    seen_from = np.full(n, np.int32(-1))
+    seen_from = np.full(n, -1, np.int32)
     stack = np.empty(n, np.int32)
     n_below = 0
     for u in range(n):
@@ -65,11 +67,11 @@ def nearest(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> Nearest:
     for v in range(n):
         if n_above[v] == 0:
             n_frontier[types[v]] += 1
-    return Nearest(start, below[:n_below].copy(), n_above, n_frontier)
+    return Nearest(start, below[:n_below], n_above, n_frontier)
 
 
-@compiled
-def _leads_to(types: Ints, user_start: Ints, users: Ints, n_types: int) -> np.ndarray:
+@helper
+def _leads_to(types: Ints, user_start: Ints, users: Ints, n_types: int) -> FlagTable:
     """Return which types each vertex has among its descendants (n, n_types)."""
     n = len(types)
     leads_to = np.zeros((n, n_types), np.bool_)
@@ -81,13 +83,13 @@ def _leads_to(types: Ints, user_start: Ints, users: Ints, n_types: int) -> np.nd
     return leads_to
 
 
-@compiled
+@helper
 def fresh(near: Nearest) -> Nearest:
     """Return a copy whose counts may be changed."""
     return Nearest(near.start, near.below, near.n_above.copy(), near.n_frontier.copy())
 
 
-@compiled
+@helper
 def take(near: Nearest, v: int, t: int) -> None:
     """Take a vertex of type t without remaining arguments out of the graph."""
     near.n_frontier[t] -= 1

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.machine.compiled import compiled
+from harness.compiler.compiled import compiled
+from harness.compiler.registry import helper
 from harness.policies.agenda import average_depths, shallowest
 from harness.policies.fsm.encoding import encode
 from harness.policies.fsm.states import UNSEEN, States, find
 from harness.policies.parts.extracted import Extracted, extract, remove
-from harness.policies.parts.ready import N_EXECUTED, Ints, Ready, commit, finish, n_ready, start
+from harness.policies.parts.ready import N_EXECUTED, Ready, commit, finish, n_ready, start
 from harness.policies.sufficient import safest
+from harness.values.arrays import Flags, Ints
 from harness.values.graph import UNBATCHABLE
 
 LAST, AGENDA, SUFFICIENT = range(3)  # as harness.contracts.policy.FALLBACKS
@@ -21,7 +23,7 @@ LAST, AGENDA, SUFFICIENT = range(3)  # as harness.contracts.policy.FALLBACKS
 
 @compiled
 def run(
-    types: Ints, arg_start: Ints, args: Ints, follows: Ints, cheap: np.ndarray,
+    types: Ints, arg_start: Ints, args: Ints, follows: Ints, cheap: Flags,
     states: States, choices: Ints, encoding: int, fallback: int,
 ) -> tuple[Ints, Ints, Ints]:  # fmt: skip
     """Return order and starts of the schedule, and the state of every decision.
@@ -49,11 +51,11 @@ def run(
         elif fallback == AGENDA:
             if len(average) == 0:
                 average = average_depths(types, arg_start, args, follows)
-            t = np.int32(shallowest(ready, average, cheap))
+            t = shallowest(ready, average, cheap)
         elif fallback == SUFFICIENT:
             if len(extracted.stack) == 0:
                 extracted = _remaining(ready, arg_start, args)
-            t = np.int32(safest(ready, extracted, False))
+            t = safest(ready, extracted, False)
         else:
             t = key[length - 1]
         if len(extracted.stack) > 0:
@@ -61,10 +63,10 @@ def run(
                 remove(extracted, ready, v)
         commit(ready, t)
     order, starts = finish(ready)
-    return order, starts, decided[:n_decided].copy()
+    return order, starts, decided[:n_decided]
 
 
-@compiled
+@helper
 def _remaining(ready: Ready, arg_start: Ints, args: Ints) -> Extracted:
     """Return the counts of what is not executed; what is carries no type, as if unbatchable."""
     types = ready.types.copy()

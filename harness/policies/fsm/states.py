@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.machine.compiled import compiled
-from harness.policies.parts.ready import Ints
+from harness.compiler.compiled import compiled
+from harness.compiler.registry import helper
+from harness.values.arrays import Ints
 
 UNSEEN = -1
 _HASH_START, _HASH_FACTOR = 1469598103934665603, 1099511628211  # FNV-1a
@@ -27,18 +28,18 @@ class States(NamedTuple):
     total: Ints
 
 
-@compiled
+@helper
 def no_states() -> States:
     """Return an empty table."""
     return States(
         np.empty(4 * _FIRST_SLOTS, np.int32),
         np.zeros(_FIRST_SLOTS, np.int32),
-        np.full(_FIRST_SLOTS, np.int32(UNSEEN)),
+        np.full(_FIRST_SLOTS, UNSEEN, np.int32),
         np.zeros(1, np.int32),
     )
 
 
-@compiled
+@helper
 def _hash(key: Ints, length: int) -> int:
     code = _HASH_START
     for position in range(length):
@@ -46,7 +47,7 @@ def _hash(key: Ints, length: int) -> int:
     return code ^ (code >> 32)
 
 
-@compiled
+@helper
 def find(states: States, key: Ints, length: int) -> int:
     """Return the number of the state key[:length], or UNSEEN."""
     keys, starts, slots = states.keys, states.starts, states.slots
@@ -63,7 +64,7 @@ def find(states: States, key: Ints, length: int) -> int:
     return int(slots[slot])
 
 
-@compiled
+@helper
 def _free_slot(slots: Ints, key: Ints, length: int) -> int:
     """Return the slot of a state that is not in the table."""
     slot = _hash(key, length) & (len(slots) - 1)
@@ -72,7 +73,7 @@ def _free_slot(slots: Ints, key: Ints, length: int) -> int:
     return slot
 
 
-@compiled
+@helper
 def add(states: States, key: Ints, length: int) -> tuple[States, int]:
     """Return the table with a state that it does not hold, and the state's number."""
     state = states.total[0]
@@ -90,12 +91,12 @@ def add(states: States, key: Ints, length: int) -> tuple[States, int]:
     return states, state
 
 
-@compiled
+@helper
 def _with_more_slots(states: States) -> States:
     n_slots, n = 2 * len(states.slots), states.total[0]
     starts = np.zeros(n_slots, np.int32)
     starts[: n + 1] = states.starts[: n + 1]
-    slots = np.full(n_slots, np.int32(UNSEEN))
+    slots = np.full(n_slots, UNSEEN, np.int32)
     for state in range(n):
         begin, end = starts[state], starts[state + 1]
         slots[_free_slot(slots, states.keys[begin:end], end - begin)] = state

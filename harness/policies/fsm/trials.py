@@ -8,16 +8,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from harness.machine.compiled import compiled
+from harness.compiler.compiled import compiled
+from harness.compiler.registry import helper
 from harness.policies.fsm.encoding import encode, n_actions
 from harness.policies.fsm.nearest import Nearest, fresh, take
 from harness.policies.fsm.states import UNSEEN, States, add, find, no_states
-from harness.policies.parts.ready import N_EXECUTED, Ints, Ready, commit, n_ready
+from harness.policies.parts.ready import N_EXECUTED, Ready, commit, n_ready
+from harness.values.arrays import Floats, Ints, UnsignedLongs
 from harness.values.graph import UNBATCHABLE
 
-Floats = NDArray[np.float64]
 LEARNING_RATE = 0.4
 N_STEPS = 10
 _STEP, _MIX_1, _MIX_2 = (
@@ -47,8 +47,8 @@ def empty_table() -> Table:
     return Table(states, np.zeros(len(states.keys)))
 
 
-@compiled
-def random_unit(generator: NDArray[np.uint64]) -> float:
+@helper
+def random_unit(generator: UnsignedLongs) -> float:
     """Return a number in [0, 1) and step the generator (1,): splitmix64."""
     generator[0] += _STEP
     bits = generator[0]
@@ -61,7 +61,7 @@ def random_unit(generator: NDArray[np.uint64]) -> float:
 @compiled
 def trial(
     begin: Ready, near: Nearest, table: Table, visits: Visits, encoding: int, epsilon: float,
-    generator: NDArray[np.uint64],
+    generator: UnsignedLongs,
 ) -> tuple[Table, int]:  # fmt: skip
     """Make one schedule and note it in `visits`; return the table with the states it met, and the
     number of decisions.
@@ -98,7 +98,7 @@ def trial(
     return table, n_visits
 
 
-@compiled
+@helper
 def _fresh_ready(begin: Ready) -> Ready:
     return Ready(
         begin.types, begin.user_start, begin.users, begin.missing.copy(), begin.queue.copy(),
@@ -107,7 +107,7 @@ def _fresh_ready(begin: Ready) -> Ready:
     )  # fmt: skip
 
 
-@compiled
+@helper
 def _with_state(table: Table, key: Ints, length: int) -> tuple[Table, int]:
     states, state = add(table.states, key, length)
     values = table.values
@@ -117,7 +117,7 @@ def _with_state(table: Table, key: Ints, length: int) -> tuple[Table, int]:
     return Table(states, values), state
 
 
-@compiled
+@helper
 def best_place(table: Table, state: int, encoding: int) -> int:
     """Return where the largest value of a state lies."""
     begin = table.states.starts[state]

@@ -11,16 +11,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.machine.compiled import compiled
+from harness.compiler.registry import helper
 from harness.policies.parts.dispensable import earliest_in, find_bound, use_others
-from harness.policies.parts.ready import Ints
+from harness.values.arrays import Ints
 
 MOST_PAIRS = 2**20  # of batches, whose bits stay in a CPU's second cache; a power of two
 WORD = 64
 SAME, MOVED, FEWER = range(3)  # early batches: the late ones, as many of them, or fewer
 
 
-@compiled
+@helper
 def aligned(
     early: Ints, late: Ints, change: int, n_batches: int, arg_start: Ints, args: Ints
 ) -> Ints:
@@ -36,7 +36,7 @@ def aligned(
     return early if is_early else late
 
 
-@compiled
+@helper
 def as_early(
     late: Ints, type_of: Ints, n_types: int, types: Ints, arg_start: Ints, args: Ints
 ) -> tuple[Ints, int]:
@@ -58,7 +58,7 @@ def as_early(
     return early, FEWER
 
 
-@compiled
+@helper
 def n_sources(
     one: Ints, other: Ints, n_batches: int, arg_start: Ints, args: Ints
 ) -> tuple[int, int]:
@@ -78,7 +78,7 @@ def n_sources(
     return n_of_one, n_of_other
 
 
-@compiled
+@helper
 def _is_new(met: NDArray[np.uint64], pair: int) -> int:
     """Whether a bit is not set yet; it is then."""
     place = np.uint64(pair & (MOST_PAIRS - 1))

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.machine.compiled import compiled, inlined
-from harness.policies.parts.ready import Ids, Ints
+from harness.compiler.registry import helper
+from harness.values.arrays import Ints
 from harness.values.graph import UNBATCHABLE
 
 
@@ -24,13 +24,13 @@ class Placing(NamedTuple):
     """
 
     n_users: Ints
-    queue: Ids
+    queue: Ints
     first: Ints
     head: Ints
     tail: Ints
 
 
-@compiled
+@helper
 def start_placing(types: Ints, n_users: Ints, n_of_type: Ints) -> Placing:
     """Return the state before the last batch.
 
@@ -41,7 +41,7 @@ def start_placing(types: Ints, n_users: Ints, n_of_type: Ints) -> Placing:
     for t in range(n_types):
         first[t + 1] = first[t] + n_of_type[t]
     head, tail = first[:n_types].copy(), first[:n_types].copy()
-    queue = np.empty(len(types), np.uint32)
+    queue = np.empty(len(types), np.int32)
     for v in range(len(types)):
         if n_users[v] == 0:
             queue[tail[types[v]]] = v
@@ -49,15 +49,13 @@ def start_placing(types: Ints, n_users: Ints, n_of_type: Ints) -> Placing:
     return Placing(n_users, queue, first, head, tail)
 
 
-@inlined
-def place(
-    n_users: Ints, queue: Ids, head: Ints, tail: Ints, t: int,
-    types: Ints, arg_start: Ints, args: Ints,
-) -> int:  # fmt: skip
+@helper
+def place(placing: Placing, t: int, types: Ints, arg_start: Ints, args: Ints) -> int:
     """Place all ready vertices of type t, of the unbatchable one the oldest; return how many.
 
     Arguments that no other vertex waits for become ready.
     """
+    n_users, queue, _, head, tail = placing
     begin = head[t]
     end = head[t] = begin + 1 if t == UNBATCHABLE else tail[t]
     for position in range(begin, end):
@@ -72,17 +70,18 @@ def place(
     return int(end - begin)
 
 
-@compiled
-def batch_of_placed(queue: Ids, first: Ints, sequence: Ints, sizes: Ints) -> Ints:
-    """Return the batch (n,) of every vertex, counted from the first one.
+@helper
+def batch_of_placed(placing: Placing, sequence: Ints, sizes: Ints) -> tuple[Ints, Ints]:
+    """Return the batch (n,) of every vertex, counted from the first one, and types of batches.
 
     sequence, sizes (n_batches,): type of each batch, and how many vertices, from the last one on.
     """
-    batch_of = np.empty(len(queue), np.int32)
-    begin = first[:-1].copy()
-    for b in range(len(sequence)):
-        t = sequence[b]
-        for position in range(begin[t], begin[t] + sizes[b]):
-            batch_of[queue[position]] = len(sequence) - 1 - b
-        begin[t] += sizes[b]
-    return batch_of
+    batch_of, type_of = np.empty(len(placing.queue), np.int32), np.empty_like(sequence)
+    begin = placing.first[:-1].copy()
+    for k in range(len(sequence)):
+        t, b = sequence[k], len(sequence) - 1 - k
+        type_of[b] = t
+        for position in range(begin[t], begin[t] + sizes[k]):
+            batch_of[placing.queue[position]] = b
+        begin[t] += sizes[k]
+    return batch_of, type_of

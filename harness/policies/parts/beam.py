@@ -5,53 +5,72 @@ What it costs makes it no policy for run time: it tells how much a better choice
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from harness.machine.compiled import compiled
-from harness.machine.lanes import Rows, ShortRows
+from harness.compiler.compiled import compiled
+from harness.compiler.registry import helper
 from harness.policies.parts.alignment import FEWER, as_early
 from harness.policies.parts.backwards import Placing, batch_of_placed, place, start_placing
-from harness.policies.parts.blocks import block_of, graph_of_blocks, with_followers
-from harness.policies.parts.chains import chains_of
-from harness.policies.parts.ready import Flags, Ids, Ints, without_sign
-from harness.policies.parts.urgency import N_COUNTS, NONE, choice, costs, is_progress
+from harness.policies.parts.blocks import block_of, graph_of_blocks, of_all_vertices, with_followers
+from harness.policies.parts.chains import Chains, chains_of
+from harness.policies.parts.urgency import (
+    NONE,
+    Known,
+    Scratch,
+    choice,
+    costs,
+    is_progress,
+    start_choosing,
+)
+from harness.values.arrays import Flags, Floats, FloatTable, Ints, IntTable, UnsignedLongs
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
 
 REGRET = 1.0  # batches that a unit of score passed over counts as; found as those of urgency.py
 
 
-class Chains(NamedTuple):
-    """Chained types (k,), whether each type is one (n_types,), and levels as in chains.py."""
+class Setting(NamedTuple):
+    """What all states share: the graph of blocks, its chains, whether types (n_types,) are chained,
+    their costs, and scratch of a choice. See urgency.py.
+    """
 
-    chained: Ids
+    types: Ints
+    arg_start: Ints
+    args: Ints
+    chains: Chains
     is_chained: Flags
-    short: ShortRows
-    long: Rows
+    cost: Floats
+    scratch: Scratch
 
 
 class State(NamedTuple):
-    """A schedule begun from the outputs; see urgency.py for reach, seen, wait and score.
+    """A schedule begun from the outputs.
 
-    active (n_types,), counts (N_COUNTS, columns), held (n_types, columns), worth (k,): scratch of
-        a choice.
     spent (2,): batches beyond the lower bound so far, and the regret over scores passed over.
     placed (1,): hash of the set of vertices that are placed.
     """
 
     placing: Placing
-    reach: Rows
-    seen: Ints
-    wait: Ints
-    score: np.ndarray
-    active: Ids
-    counts: Rows
-    held: Rows
-    worth: np.ndarray
-    spent: np.ndarray
-    placed: np.ndarray
+    known: Known
+    spent: Floats
+    placed: UnsignedLongs
+
+
+class Beam(NamedTuple):
+    """Room for some states: what State has, with one more dimension in front."""
+
+    n_users: IntTable
+    queue: IntTable
+    head: IntTable
+    tail: IntTable
+    seen: IntTable
+    wait: IntTable
+    reach: Annotated[NDArray[np.uint16], 3]
+    spent: FloatTable
+    placed: UnsignedLongs
 
 
 class Children(NamedTuple):
@@ -59,15 +78,15 @@ class Children(NamedTuple):
 
     parent: Ints
     t: Ints
-    key: np.ndarray
-    spent: np.ndarray
-    placed: np.ndarray
+    key: Floats
+    spent: FloatTable
+    placed: UnsignedLongs
 
 
 def search(graph: Graph, width: int, greedy: Schedule) -> Schedule:
     """Return the better of what a beam of that width finds and `greedy`, critical_share's."""
-    types, args = without_sign(graph.types), without_sign(graph.args)
-    found = Schedule.proved(*_batches(types, graph.arg_start, args, graph.follows, width))
+    arrays = graph.types, graph.arg_start, graph.args, graph.follows
+    found = Schedule.proved(*_batches(*arrays, width))
     return found if found.n_batches < greedy.n_batches else greedy
 
 
@@ -81,61 +100,61 @@ def _batches(
     sequence = _best_sequence(block_types, block_start, block_args, cost, width)
     late, type_of = _placed(block_types, block_start, block_args, sequence, len(follows))
     early, change = as_early(late, type_of, len(follows), block_types, block_start, block_args)
-    batch_of = np.empty(len(types), np.int32)
-    batch_of[old_id] = early if change == FEWER else late
-    return with_followers(types, follows, block, batch_of[block], len(sequence))
+    batch_of = of_all_vertices(early if change == FEWER else late, old_id, block)
+    return with_followers(types, follows, block, batch_of, len(sequence))
 
 
-@compiled
+@helper
 def _placed(
     types: Ints, arg_start: Ints, args: Ints, sequence: Ints, n_types: int
 ) -> tuple[Ints, Ints]:
     """Return the batch (n,) of every vertex if types are placed so, and the types of batches."""
-    n_users, n_of_type, _, _, _ = chains_of(types, arg_start, args, n_types)
-    _, queue, first, head, tail = start_placing(types, n_users, n_of_type)
+    n_users, n_of_type, _ = chains_of(types, arg_start, args, n_types)
+    placing = start_placing(types, n_users, n_of_type)
     sizes = np.empty_like(sequence)
     for b in range(len(sequence)):
-        sizes[b] = place(n_users, queue, head, tail, sequence[b], types, arg_start, args)
-    return batch_of_placed(queue, first, sequence, sizes), sequence[::-1].copy()
+        sizes[b] = place(placing, sequence[b], types, arg_start, args)
+    return batch_of_placed(placing, sequence, sizes)
 
 
-@compiled
-def _best_sequence(types: Ints, arg_start: Ints, args: Ints, cost: np.ndarray, width: int) -> Ints:
+@helper
+def _best_sequence(types: Ints, arg_start: Ints, args: Ints, cost: Floats, width: int) -> Ints:
     """Return the types of the batches, from the last to the first, of the first state to finish."""
     n, n_types = len(types), len(cost)
-    n_users, n_of_type, chained, short, long = chains_of(types, arg_start, args, n_types)
+    n_users, n_of_type, chains = chains_of(types, arg_start, args, n_types)
     placing = start_placing(types, n_users, n_of_type)
+    known, scratch = start_choosing(placing, chains)
     is_chained = np.zeros(n_types, np.bool_)
-    for t in chained:
+    for t in chains.chained:
         is_chained[t] = True
-    chains = Chains(chained, is_chained, short, long)
-    beam = [_first_state(placing, chains, n_types)]
-    parents = np.empty((n, width), np.int32)
-    chosen = np.empty((n, width), np.int32)
-    children = Children(
-        np.empty(width * n_types, np.int32), np.empty(width * n_types, np.int32),
-        np.empty(width * n_types), np.empty((width * n_types, 2)),
-        np.empty(width * n_types, np.uint64),
-    )  # fmt: skip
-    depth = 0
+    setting = Setting(types, arg_start, args, chains, is_chained, cost, scratch)
+    beam, following = _room(width, placing, known), _room(width, placing, known)
+    first = placing.first
+    _copy(State(placing, known, np.zeros(2), np.zeros(1, np.uint64)), _state(beam, 0, first))
+    children, kept = _no_children(width * n_types), np.empty(width, np.int32)
+    parents, chosen = np.empty((n, width), np.int32), np.empty((n, width), np.int32)
+    depth, n_states = 0, 1
     finished = NONE if n > 0 else 0
     while finished == NONE:
         n_children = 0
-        for parent in range(len(beam)):
-            n_children = _expand(beam[parent], parent, chains, cost, children, n_children)
-        kept = _best_children(children, n_children, width)
-        beam = [_child(beam, children, child, types, arg_start, args) for child in kept]
-        for rank in range(len(kept) - 1, -1, -1):
-            parents[depth, rank] = children.parent[kept[rank]]
-            chosen[depth, rank] = children.t[kept[rank]]
-            if _n_placed(beam[rank].placing) == n:
+        for parent in range(n_states):
+            n_children = _expand(_state(beam, parent, first), parent, setting, children, n_children)
+        n_states = _best_children(children, n_children, kept)
+        for rank in range(n_states - 1, -1, -1):
+            parent, t = children.parent[kept[rank]], children.t[kept[rank]]
+            state = _state(following, rank, first)
+            _copy(_state(beam, parent, first), state)
+            _go_on(state, children, kept[rank], setting)
+            parents[depth, rank], chosen[depth, rank] = parent, t
+            if _n_placed(state.placing) == n:
                 finished = rank
+        beam, following = following, beam
         depth += 1
     return _trace(parents, chosen, depth, finished)
 
 
-@compiled
-def _trace(parents: Ints, chosen: Ints, depth: int, rank: int) -> Ints:
+@helper
+def _trace(parents: IntTable, chosen: IntTable, depth: int, rank: int) -> Ints:
     """Return the choices that led to a place in the last beam."""
     sequence = np.empty(depth, np.int32)
     for step in range(depth - 1, -1, -1):
@@ -144,45 +163,61 @@ def _trace(parents: Ints, chosen: Ints, depth: int, rank: int) -> Ints:
     return sequence
 
 
-@compiled
-def _first_state(placing: Placing, chains: Chains, n_types: int) -> State:
-    n_columns = chains.short.shape[1]
-    return State(
-        placing, np.zeros((n_types, n_columns), np.uint16), placing.head.copy(),
-        np.zeros(n_types, np.int32), np.zeros(n_types), np.empty(n_types, np.uint32),
-        np.empty((N_COUNTS, n_columns), np.uint16), np.empty((n_types, n_columns), np.uint16),
-        np.empty(len(chains.chained)), np.zeros(2), np.zeros(1, np.uint64),
+@helper
+def _room(width: int, placing: Placing, known: Known) -> Beam:
+    n, n_types = len(placing.queue), len(placing.head)
+    return Beam(
+        np.empty((width, n), np.int32), np.empty((width, n), np.int32),
+        np.empty((width, n_types), np.int32), np.empty((width, n_types), np.int32),
+        np.empty((width, n_types), np.int32), np.empty((width, n_types), np.int32),
+        np.empty((width, n_types, known.reach.shape[1]), np.uint16),
+        np.empty((width, 2)), np.empty(width, np.uint64),
     )  # fmt: skip
 
 
-@compiled
-def _child(
-    beam: list[State], children: Children, child: int, types: Ints, arg_start: Ints, args: Ints
-) -> State:
-    """Return what becomes of the parent's state when all ready vertices of a type are placed."""
-    state = _copy(beam[children.parent[child]])
-    t, placing = children.t[child], state.placing
+@helper
+def _no_children(most: int) -> Children:
+    return Children(
+        np.empty(most, np.int32), np.empty(most, np.int32),
+        np.empty(most), np.empty((most, 2)), np.empty(most, np.uint64),
+    )  # fmt: skip
+
+
+@helper
+def _state(beam: Beam, k: int, first: Ints) -> State:
+    """Return the k-th state, to be read and changed in its place."""
+    return State(
+        Placing(beam.n_users[k], beam.queue[k], first, beam.head[k], beam.tail[k]),
+        Known(beam.seen[k], beam.wait[k], beam.reach[k]),
+        beam.spent[k],
+        beam.placed[k : k + 1],
+    )
+
+
+@helper
+def _copy(source: State, to: State) -> None:
+    to.placing.n_users[:] = source.placing.n_users
+    to.placing.queue[:] = source.placing.queue
+    to.placing.head[:] = source.placing.head
+    to.placing.tail[:] = source.placing.tail
+    to.known.seen[:] = source.known.seen
+    to.known.wait[:] = source.known.wait
+    to.known.reach[:] = source.known.reach
+    to.spent[:] = source.spent
+    to.placed[:] = source.placed
+
+
+@helper
+def _go_on(state: State, children: Children, child: int, setting: Setting) -> None:
+    """Place all ready vertices of a child's type; the state is a copy of the parent's."""
+    t = children.t[child]
     state.spent[:] = children.spent[child]
     state.placed[0] = children.placed[child]
-    state.reach[t] = 0
-    place(
-        placing.n_users, placing.queue, placing.head, placing.tail, t, types, arg_start, args
-    )  # fmt: skip
-    return state
+    state.known.reach[t] = 0
+    place(state.placing, t, setting.types, setting.arg_start, setting.args)
 
 
-@compiled
-def _copy(state: State) -> State:
-    p = state.placing
-    placing = Placing(p.n_users.copy(), p.queue.copy(), p.first, p.head.copy(), p.tail.copy())
-    return State(
-        placing, state.reach.copy(), state.seen.copy(), state.wait.copy(), state.score,
-        state.active, state.counts, state.held, state.worth, state.spent.copy(),
-        state.placed.copy(),
-    )  # fmt: skip
-
-
-@compiled
+@helper
 def _n_placed(placing: Placing) -> int:
     n_placed = 0
     for t in range(len(placing.head)):
@@ -190,13 +225,11 @@ def _n_placed(placing: Placing) -> int:
     return n_placed
 
 
-@compiled
-def _expand(
-    state: State, parent: int, chains: Chains, cost: np.ndarray, children: Children, n: int
-) -> int:
+@helper
+def _expand(state: State, parent: int, setting: Setting, children: Children, n: int) -> int:
     """Append the children of a state; return the number of children so far."""
-    placing, score = state.placing, state.score
-    best = _best_type(state, chains, cost)
+    placing, cost, score = state.placing, setting.cost, setting.scratch.score
+    best = _best_type(state, setting)
     for t in range(len(cost)):
         size = placing.tail[t] - placing.head[t]
         if size == 0 or (t != best and score[best] == np.inf):
@@ -205,7 +238,7 @@ def _expand(
         children.spent[n] = state.spent
         if t != best:
             children.spent[n, 1] += score[best] - score[t]
-        if t != UNBATCHABLE and not _progress(state, t, chains):
+        if t != UNBATCHABLE and not _progress(state, t, setting.is_chained):
             children.spent[n, 0] += cost[t]
         children.key[n] = children.spent[n, 0] + REGRET * children.spent[n, 1]
         children.placed[n] = state.placed[0]
@@ -216,29 +249,25 @@ def _expand(
     return n
 
 
-@compiled
-def _best_type(state: State, chains: Chains, cost: np.ndarray) -> int:
+@helper
+def _best_type(state: State, setting: Setting) -> int:
     """Return what `critical_share` takes, its score infinite if nothing else need be tried."""
-    _, queue, first, head, tail = state.placing
-    if tail[UNBATCHABLE] > head[UNBATCHABLE]:
-        state.score[UNBATCHABLE] = np.inf
+    placing, scratch = state.placing, setting.scratch
+    if placing.tail[UNBATCHABLE] > placing.head[UNBATCHABLE]:
+        scratch.score[UNBATCHABLE] = np.inf
         return UNBATCHABLE
-    return choice(
-        chains.chained, chains.short, chains.long, queue, head, tail, first[1:], state.seen,
-        state.wait, state.reach, cost, state.active, state.counts, state.held, state.worth,
-        state.score,
-    )  # fmt: skip
+    return choice(placing, setting.chains, setting.cost, state.known, scratch)
 
 
-@compiled
-def _progress(state: State, t: int, chains: Chains) -> bool:
+@helper
+def _progress(state: State, t: int, is_chained: Flags) -> bool:
     """Whether a batch of a type lowers the bound of what remains."""
-    if not chains.is_chained[t]:
+    if not is_chained[t]:
         return bool(state.placing.tail[t] == state.placing.first[t + 1])
-    return is_progress(t, state.reach)
+    return is_progress(t, state.known.reach)
 
 
-@compiled
+@helper
 def _hash(v: int) -> np.uint64:
     """Mix the bits of a vertex id (splitmix64, Steele, Lea and Flood, OOPSLA 2014)."""
     x = (np.uint64(v) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
@@ -247,18 +276,23 @@ def _hash(v: int) -> np.uint64:
     return x ^ (x >> np.uint64(31))
 
 
-@compiled
-def _best_children(children: Children, n: int, width: int) -> Ints:
-    """Return the children of least key, of those with equal vertices placed only the first."""
-    kept = np.empty(min(n, width), np.int32)
+@helper
+def _best_children(children: Children, n: int, kept: Ints) -> int:
+    """Write the children of least key, of those with equal vertices placed only the first.
+
+    kept (width,): the least key first; of equal ones the first child is. Return how many.
+    """
     n_kept = 0
-    for child in np.argsort(children.key[:n], kind="mergesort"):
-        seen = False
-        for other in kept[:n_kept]:
-            seen = seen or children.placed[other] == children.placed[child]
-        if not seen:
-            kept[n_kept] = child
-            n_kept += 1
-            if n_kept == width:
-                break
-    return kept[:n_kept]
+    for child in range(n):
+        rank = 0
+        while rank < n_kept and children.placed[kept[rank]] != children.placed[child]:
+            rank += 1
+        rank = min(rank, len(kept) - 1)  # where no other has the same vertices: the last one leaves
+        if rank < n_kept and children.key[kept[rank]] <= children.key[child]:
+            continue
+        n_kept = max(n_kept, rank + 1)
+        while rank > 0 and children.key[kept[rank - 1]] > children.key[child]:
+            kept[rank] = kept[rank - 1]
+            rank -= 1
+        kept[rank] = child
+    return n_kept

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.machine.compiled import compiled
-from harness.policies.parts.ready import Ints, followers_of, in_batches
+from harness.compiler.registry import helper
+from harness.policies.parts.ready import followers_of, in_batches
+from harness.values.arrays import Ints
 from harness.values.graph import NO_TYPE
 
 
-@compiled
+@helper
 def block_of(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ints:
     """Return the block of a vertex that follows one, and every other vertex itself."""
     block = np.empty(len(types), np.int32)
@@ -22,7 +23,7 @@ def block_of(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ints:
     return block
 
 
-@compiled
+@helper
 def graph_of_blocks(
     types: Ints, arg_start: Ints, args: Ints, block: Ints
 ) -> tuple[Ints, Ints, Ints, Ints]:
@@ -45,7 +46,21 @@ def graph_of_blocks(
     return types[old_id[:n]], new_start[: n + 1], new_args[:n_edges], old_id[:n]
 
 
-@compiled
+@helper
+def of_all_vertices(of_blocks: Ints, old_id: Ints, block: Ints) -> Ints:
+    """Return the batch (n,) of every vertex, a follower's being its block's, from those of blocks.
+
+    old_id, block: of graph_of_blocks, of block_of.
+    """
+    batch_of = np.empty(len(block), np.int32)
+    for k in range(len(old_id)):
+        batch_of[old_id[k]] = of_blocks[k]
+    for v in range(len(block)):
+        batch_of[v] = batch_of[block[v]]
+    return batch_of
+
+
+@helper
 def with_followers(
     types: Ints, follows: Ints, block: Ints, batch_of: Ints, n_batches: int
 ) -> tuple[Ints, Ints]:

@@ -6,10 +6,10 @@ import heapq
 
 import numpy as np
 
+from harness.compiler.compiled import compiled
 from harness.errors import ScheduleError
-from harness.machine.compiled import compiled
-from harness.policies.parts.ready import Ints
 from harness.policies.parts.rounds import cut_in_rounds
+from harness.values.arrays import Ints
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 
 MAX_EXACT_VERTICES = 24

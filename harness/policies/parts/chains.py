@@ -6,10 +6,11 @@ asks for one batch, whatever the order.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from harness.machine.compiled import compiled, inlined
-from harness.machine.lanes import (
+from harness.compiler.lanes import (
     MOST_SHORT,
     N_LANES,
     Rows,
@@ -21,16 +22,13 @@ from harness.machine.lanes import (
     store,
     wide,
 )
-from harness.policies.parts.ready import Ids, Ints
+from harness.compiler.registry import helper
+from harness.values.arrays import Ints
 from harness.values.graph import UNBATCHABLE
 
 
-@compiled
-def chains_of(
-    types: Ints, arg_start: Ints, args: Ints, n_types: int
-) -> tuple[Ints, Ints, Ids, ShortRows, Rows]:
-    """Return the users of each vertex (n,), the vertices of each type (n_types,), the chained types
-    (k,), in increasing order, and the levels (n, columns) of all vertices.
+class Chains(NamedTuple):
+    """The chained types (k,), in increasing order, and the levels (n, columns) of all vertices.
 
     A vertex is on level l of a type if at most l vertices of that type are on a path from a source
     to it, itself included. Column t is of type t, 0 of the unbatchable one and of columns that
@@ -40,6 +38,15 @@ def chains_of(
     bits has no rows then. Its levels end at MOST: a path may be longer, and only what is above that
     is not told apart.
     """
+
+    chained: Ints
+    short: ShortRows
+    long: Rows
+
+
+@helper
+def chains_of(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> tuple[Ints, Ints, Chains]:
+    """Return the users of each vertex (n,), the vertices of each type (n_types,), and chains."""
     n_columns = -(-n_types // N_LANES) * N_LANES
     own = np.zeros((n_types, n_columns), np.uint8)
     for t in range(UNBATCHABLE + 1, n_types):
@@ -47,26 +54,30 @@ def chains_of(
     n_users, n_of_type = np.zeros(len(types), np.int32), np.zeros(n_types, np.int32)
     short = np.empty((len(types), n_columns), np.uint8)
     top = _set_levels(types, arg_start, args, own, short, n_users, n_of_type)
-    is_long = (top == MOST_SHORT).any()
+    is_long = top.max() == MOST_SHORT
     long = np.empty((len(types) if is_long else 0, n_columns), np.uint16)
     if is_long:
-        counted = np.zeros_like(n_users), np.zeros_like(n_of_type)
-        _set_levels(types, arg_start, args, own.astype(np.uint16), long, *counted)
-    chained = np.flatnonzero(top > 1).astype(np.uint32)
-    return n_users, n_of_type, chained, short, long
+        n_users, n_of_type = np.zeros_like(n_users), np.zeros_like(n_of_type)
+        _set_levels(types, arg_start, args, own.astype(np.uint16), long, n_users, n_of_type)
+    chained, n_chained = np.empty(n_types, np.int32), 0
+    for t in range(n_types):
+        if top[t] > 1:
+            chained[n_chained] = t
+            n_chained += 1
+    return n_users, n_of_type, Chains(chained[:n_chained], short, long)
 
 
-@inlined
-def raise_reach(reach: Rows, t: int, short: ShortRows, long: Rows, vertices: Ids) -> None:
+@helper
+def raise_reach(reach: Rows, t: int, chains: Chains, vertices: Ints) -> None:
     """Take vertices that became ready into the highest levels of their type, reach[t]."""
-    if len(long):
-        _raise(reach, t, long, vertices)
+    if len(chains.long):
+        _raise(reach, t, chains.long, vertices)
     else:
-        _raise(reach, t, short, vertices)
+        _raise(reach, t, chains.short, vertices)
 
 
-@inlined
-def _raise(reach: Rows, t: int, level: Rows | ShortRows, vertices: Ids) -> None:
+@helper
+def _raise(reach: Rows, t: int, level: Rows | ShortRows, vertices: Ints) -> None:
     last = reach.shape[1] - N_LANES
     for left in range(0, reach.shape[1], 2 * N_LANES):
         right = min(left + N_LANES, last)
@@ -78,7 +89,7 @@ def _raise(reach: Rows, t: int, level: Rows | ShortRows, vertices: Ids) -> None:
         store(reach, t, right, higher(load(reach, t, right), wide(of_right)))
 
 
-@compiled
+@helper
 def _set_levels(
     types: Ints, arg_start: Ints, args: Ints, own: ShortRows | Rows, level: ShortRows | Rows,
     n_users: Ints, n_of_type: Ints,

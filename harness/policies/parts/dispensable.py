@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.machine.compiled import compiled
-from harness.policies.parts.ready import Flags, Ints
+from harness.compiler.registry import helper
+from harness.values.arrays import Flags, Ints, IntTable
 from harness.values.graph import UNBATCHABLE
 
 
-@compiled
+@helper
 def find_bound(early: Ints, late: Ints, bound: Flags) -> tuple[int, int]:
     """Set which batches (n_batches,) have a vertex whose earliest one (n,) is its latest one (n,).
 
@@ -30,7 +30,7 @@ def find_bound(early: Ints, late: Ints, bound: Flags) -> tuple[int, int]:
     return int(bound.sum()), n_vertices
 
 
-@compiled
+@helper
 def use_others(batch_of: Ints, kept: Flags) -> bool:
     """Whether a vertex is in a batch (n,) that is not among those kept (n_batches,)."""
     n_others = 0
@@ -39,7 +39,7 @@ def use_others(batch_of: Ints, kept: Flags) -> bool:
     return n_others > 0
 
 
-@compiled
+@helper
 def earliest_in(
     kept: Flags, type_of: Ints, n_types: int, late: Ints, types: Ints, arg_start: Ints, args: Ints
 ) -> Ints:
@@ -66,8 +66,8 @@ def earliest_in(
     return early
 
 
-@compiled
-def _next_of(kept: Flags, type_of: Ints, n_types: int) -> Ints:
+@helper
+def _next_of(kept: Flags, type_of: Ints, n_types: int) -> IntTable:
     """Return the first batch from b on that is kept and of type t, at [t, b]; n_batches: none.
 
     A row a type: where a vertex goes is waited for by the next one, and its type is known before.

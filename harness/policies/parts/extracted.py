@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.machine.compiled import compiled
-from harness.policies.parts.ready import Ints, Ready
+from harness.compiler.registry import helper
+from harness.policies.parts.ready import Ready
+from harness.values.arrays import Ints, IntTable
 
 
 class Extracted(NamedTuple):
@@ -26,12 +27,12 @@ class Extracted(NamedTuple):
     stack (n,): scratch.
     """
 
-    carrying: Ints
+    carrying: IntTable
     n_frontier: Ints
     stack: Ints
 
 
-@compiled
+@helper
 def extract(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> Extracted:
     """Return the counts before the first batch."""
     n = len(types)
@@ -48,7 +49,7 @@ def extract(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> Extracted
     return Extracted(carrying, n_frontier, np.empty(n, np.int32))
 
 
-@compiled
+@helper
 def remove(extracted: Extracted, ready: Ready, v: int) -> None:
     """Take a ready vertex out of the graph, before it is executed."""
     t = ready.types[v]

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.machine.compiled import compiled
+from harness.compiler.compiled import compiled
+from harness.compiler.registry import helper
 from harness.policies.parts.levels import by_level
-from harness.policies.parts.ready import Ints
+from harness.values.arrays import Ints
 from harness.values.graph import NO_TYPE
 
 
-@compiled
+@helper
 def phases_and_depths(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
     """Return both (n,); a vertex that follows another has the phase and the depth of that one."""
     phase_of_type = _phases_of_types(types, arg_start, args, follows)
@@ -29,7 +30,7 @@ def phases_and_depths(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -
     return phases, depths
 
 
-@compiled
+@helper
 def _phases_of_types(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ints:
     """Return the longest path to each type's group, through groups of types that feed each other.
 
@@ -63,7 +64,7 @@ def _phases_of_types(types: Ints, arg_start: Ints, args: Ints, follows: Ints) ->
     return phases
 
 
-@compiled
+@helper
 def levels_in_order(phases: Ints, depths: Ints) -> Ints:
     """Return one number for each (phase, depth) that orders them, without gaps between phases."""
     n_phases = 1 + (phases.max() if len(phases) else 0)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.machine.compiled import compiled
-from harness.policies.parts.ready import Ints, followers_of, in_batches
+from harness.compiler.registry import helper
+from harness.policies.parts.ready import followers_of, in_batches
+from harness.values.arrays import Ints
 from harness.values.graph import NO_TYPE, UNBATCHABLE
 
 
-@compiled
+@helper
 def levels_of(
     types: Ints, arg_start: Ints, args: Ints, follows: Ints, count_followers: bool
 ) -> Ints:
@@ -28,7 +29,7 @@ def levels_of(
     return level
 
 
-@compiled
+@helper
 def by_level(types: Ints, follows: Ints, level: Ints, follower_step: int) -> tuple[Ints, Ints]:
     """Return order and starts of one batch per (level, type), levels and types increasing.
 

@@ -6,17 +6,15 @@ one batch (one vertex, where the type is unbatchable), and then those that must 
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from harness.machine.compiled import compiled, inlined
+from harness.compiler.compiled import compiled
+from harness.compiler.registry import helper
+from harness.values.arrays import Ints
 from harness.values.graph import NO_TYPE, UNBATCHABLE
 
-Ints = NDArray[np.int32]
-Ids = NDArray[np.uint32]  # of vertices, as indices
-Flags = NDArray[np.bool_]
 N_EXECUTED, N_BATCHES, N_ACTIVATIONS = 0, 1, 2
 
 
@@ -48,15 +46,7 @@ class Ready(NamedTuple):
     counts: Ints
 
 
-def without_sign(numbers: Ints) -> Ints:
-    """Return the same numbers, none below 0, so that compiled code need not look whether one is.
-
-    A negative index counts from the end of an array; to look for one takes a tenth of the time.
-    """
-    return cast(Ints, numbers.view(np.uint32))  # none is different
-
-
-@compiled
+@helper
 def users_of(n: int, arg_start: Ints, args: Ints) -> tuple[Ints, Ints]:
     """Return the reversed edges: users[user_start[v]:user_start[v + 1]] use vertex v."""
     user_start = np.zeros(n + 1, np.int32)
@@ -73,7 +63,7 @@ def users_of(n: int, arg_start: Ints, args: Ints) -> tuple[Ints, Ints]:
     return user_start, users
 
 
-@compiled
+@helper
 def followers_of(follows: Ints) -> Ints:
     """Return the types that follow another, in increasing order."""
     followers = np.empty(len(follows), np.int32)
@@ -97,17 +87,18 @@ def start(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ready:
         first[t + 1] += first[t]
     head, tail = first[:n_types].copy(), first[:n_types].copy()
     ready = Ready(
-        types, user_start, users, arg_start[1:] - arg_start[:-1], np.empty(n, np.int32),
+        types, user_start, users, np.empty(n, np.int32), np.empty(n, np.int32),
         first, head, tail, np.zeros(n_types, np.int32), follows, followers_of(follows),
         np.empty(n, np.int32), np.zeros(3, np.int32),
     )  # fmt: skip
     for v in range(n):
+        ready.missing[v] = arg_start[v + 1] - arg_start[v]
         if ready.missing[v] == 0:
             append(ready, v)
     return ready
 
 
-@inlined
+@helper
 def append(ready: Ready, v: int) -> None:
     """Put a vertex that became ready at the end of its type's list."""
     t = ready.types[v]
@@ -118,7 +109,7 @@ def append(ready: Ready, v: int) -> None:
     ready.tail[t] += 1
 
 
-@inlined
+@helper
 def execute(ready: Ready, t: int, size: int) -> None:
     """Execute the `size` oldest ready vertices of type t as one batch."""
     begin = ready.head[t]
@@ -135,7 +126,7 @@ def execute(ready: Ready, t: int, size: int) -> None:
     ready.counts[N_BATCHES] += 1
 
 
-@inlined
+@helper
 def commit(ready: Ready, t: int) -> None:
     """Execute all ready vertices of type t, then those that must follow; type 0: the oldest one."""
     execute(ready, t, 1 if t == UNBATCHABLE else ready.tail[t] - ready.head[t])
@@ -144,14 +135,14 @@ def commit(ready: Ready, t: int) -> None:
             execute(ready, follower, ready.tail[follower] - ready.head[follower])
 
 
-@inlined
+@helper
 def n_ready(ready: Ready, t: int) -> int:
     """Return |F_t|, the number of ready vertices of type t."""
     size: int = ready.tail[t] - ready.head[t]
     return size
 
 
-@compiled
+@helper
 def in_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
     """Return order and starts of a schedule, vertices of a batch by increasing id."""
     starts = np.zeros(n_batches + 1, np.int32)
@@ -167,7 +158,7 @@ def in_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
     return order, starts
 
 
-@compiled
+@helper
 def in_used_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
     """Return the same without batches that are empty."""
     order, starts = in_batches(batch_of, n_batches)
@@ -179,7 +170,7 @@ def in_used_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
     return order, starts[: n_used + 1]
 
 
-@compiled
+@helper
 def finish(ready: Ready) -> tuple[Ints, Ints]:
     """Return order and starts once every vertex is executed."""
     return in_batches(ready.batch_of, ready.counts[N_BATCHES])

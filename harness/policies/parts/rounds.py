@@ -13,11 +13,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from harness.compiler.compiled import compiled
 from harness.contracts.policy import LearnedPolicy, LearnedRun, Policy
 from harness.errors import ScheduleError
-from harness.machine.compiled import compiled
-from harness.policies.parts.ready import Ints
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import IntArray, Ints, int_array
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
 
@@ -112,7 +111,7 @@ def _joined(cut: CutInRounds, schedules: Sequence[Schedule]) -> Schedule:
 @compiled
 def _cut(
     rounds: Ints, types: Ints, arg_start: Ints, args: Ints
-) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:  # pragma: no cover - compiled
+) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
     """Vertices round by round and where each round begins; their types; where the arguments of each
     begin, with one entry more a round; arguments as numbers within the round, and where each
     round's begin.

@@ -12,19 +12,18 @@ Types that reach less high hold less of it. A type's score is
     - COST * cost of the type  +  WAIT * batches that it has been ready for, at most MOST_WAIT
 
 where a type costs the batches that one choice of it makes, over the cost of the dearest type. A
-decision is O(types * ready types), and a vertex O(types). The functions get the arrays that they
-use and no tuple of the whole state, which numba would copy, and count references of, at every call.
+decision is O(types * ready types), and a vertex O(types).
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from harness.machine.compiled import compiled, inlined
-from harness.machine.lanes import (
+from harness.compiler.lanes import (
     N_LANES,
     Rows,
-    ShortRows,
     every,
     halved,
     higher,
@@ -35,8 +34,10 @@ from harness.machine.lanes import (
     store,
     times,
 )
-from harness.policies.parts.chains import raise_reach
-from harness.policies.parts.ready import Ids, Ints
+from harness.compiler.registry import helper
+from harness.policies.parts.backwards import Placing
+from harness.policies.parts.chains import Chains, raise_reach
+from harness.values.arrays import Floats, Ints
 from harness.values.graph import NO_TYPE, UNBATCHABLE
 
 # Round numbers near the best of a random search on graphs of training files (docs).
@@ -46,7 +47,51 @@ LONGEST, N_ABOVE, N_LONGEST, HELD, N_COUNTS = range(5)  # what is counted of eve
 WHOLE = 8  # of what is held, in eighths
 
 
-@compiled
+class Known(NamedTuple):
+    """What choices know of ready vertices, and bring up to date.
+
+    seen (n_types,): queue[head[t]:seen[t]] were ready at the last choice. wait (n_types,): choices
+        that each type has been ready for. reach (n_types, columns): the highest levels that ready
+        vertices of every type are on, 0 where there are none.
+    """
+
+    seen: Ints
+    wait: Ints
+    reach: Rows
+
+
+class Scratch(NamedTuple):
+    """Of a choice: active (n_types,), counts (N_COUNTS, columns), held (n_types, columns),
+    worth (k,), and score (n_types,), which is that of ready types, infinity for a safe one.
+    """
+
+    active: Ints
+    counts: Rows
+    held: Rows
+    worth: Floats
+    score: Floats
+
+
+@helper
+def start_choosing(placing: Placing, chains: Chains) -> tuple[Known, Scratch]:
+    """Return what is known before the first choice, and scratch for all of them."""
+    n_types, n_columns = len(placing.head), chains.short.shape[1]
+    known = Known(
+        placing.head.copy(),
+        np.zeros(n_types, np.int32),
+        np.zeros((n_types, n_columns), np.uint16),
+    )
+    scratch = Scratch(
+        np.empty(n_types, np.int32),
+        np.empty((N_COUNTS, n_columns), np.uint16),
+        np.empty((n_types, n_columns), np.uint16),
+        np.empty(len(chains.chained)),
+        np.zeros(n_types),
+    )
+    return known, scratch
+
+
+@helper
 def is_progress(own: int, reach: Rows) -> bool:
     """Whether a chained type alone holds its longest remaining chain."""
     highest = reach[own, own]
@@ -56,28 +101,19 @@ def is_progress(own: int, reach: Rows) -> bool:
     return bool(highest > 0)
 
 
-@inlined
-def choice(
-    chained: Ids, short: ShortRows, long: Rows, queue: Ids, head: Ints, tail: Ints, end: Ints,
-    seen: Ints, wait: Ints, reach: Rows, cost: np.ndarray,
-    active: Ids, counts: Rows, held: Rows, worth: np.ndarray,
-    score: np.ndarray,
-) -> int:  # fmt: skip
+@helper
+def choice(placing: Placing, chains: Chains, cost: Floats, known: Known, scratch: Scratch) -> int:
     """Return a type that is safe, or else the ready type of the highest score.
 
     Safe if all that remain are ready, or by the sufficient condition of Chen et al., ICML 2023,
     Sec. 2.3: no ready vertex of another type has one of the type behind it, so that all of them are
     behind ready ones of their own.
 
-    chained, short, long: see chains.py. queue, head, tail, end: see backwards.py; a type has
-        tail - head ready vertices, and end - head remaining.
-    seen (n_types,): queue[head[t]:seen[t]] were ready at the last choice. wait (n_types,): choices
-        that each type has been ready for. reach (n_types, columns): the highest levels that ready
-        vertices of every type are on, 0 where there are none. All three are brought up to date.
     cost (n_types,): see above.
-    active (n_types,), counts (N_COUNTS, columns), held (n_types, columns), worth (k,): scratch.
-    score (n_types,): set to the scores of ready types, infinity for a safe one.
     """
+    _, queue, first, head, tail = placing
+    seen, wait, reach = known
+    active, counts, held, score = scratch.active, scratch.counts, scratch.held, scratch.score
     safe, n_ready = NONE, 0
     for t in range(UNBATCHABLE + 1, len(head)):
         if tail[t] == head[t]:
@@ -86,21 +122,21 @@ def choice(
         n_ready += 1
         wait[t] = wait[t] + 1 if seen[t] > head[t] else 0
         if tail[t] > seen[t]:
-            raise_reach(reach, t, short, long, queue[seen[t] : tail[t]])
+            raise_reach(reach, t, chains, queue[seen[t] : tail[t]])
             seen[t] = tail[t]
-        if safe == NONE and tail[t] == end[t]:
+        if safe == NONE and tail[t] == first[t + 1]:
             safe = t
     ready = active[:n_ready]
     if safe == NONE:
         _count_reach(reach, ready, counts, held)
-        safe = _behind_none(chained, reach, counts)
+        safe = _behind_none(chains.chained, reach, counts)
     if safe != NONE:
         score[safe] = np.inf
         return safe
     for t in ready:
-        ready_part = (tail[t] - head[t]) / (end[t] - head[t])
+        ready_part = (tail[t] - head[t]) / (first[t + 1] - head[t])
         score[t] = READY * ready_part - COST * cost[t] + WAIT * min(wait[t], MOST_WAIT)
-    _add_parts(chained, reach, ready, cost, counts, held, worth, score)
+    _add_parts(chains.chained, reach, ready, cost, scratch)
     best = ready[0]
     for t in ready:
         if score[t] > score[best]:
@@ -108,8 +144,8 @@ def choice(
     return int(best)
 
 
-@inlined
-def _behind_none(chained: Ids, reach: Rows, counts: Rows) -> int:
+@helper
+def _behind_none(chained: Ints, reach: Rows, counts: Rows) -> int:
     """Return the first ready type that no other ready type has behind it; NONE: there is none."""
     for t in chained:
         if counts[N_ABOVE, t] == 1 and reach[t, t] > 0:
@@ -117,12 +153,10 @@ def _behind_none(chained: Ids, reach: Rows, counts: Rows) -> int:
     return NONE
 
 
-@inlined
-def _add_parts(
-    chained: Ids, reach: Rows, ready: Ids, cost: np.ndarray, counts: Rows, held: Rows,
-    worth: np.ndarray, score: np.ndarray,
-) -> None:  # fmt: skip
+@helper
+def _add_parts(chained: Ints, reach: Rows, ready: Ints, cost: Floats, scratch: Scratch) -> None:
     """Add to the scores of ready types what they are worth to chains, and make progress."""
+    _, counts, held, worth, score = scratch
     n_chains = 0
     for k in range(len(chained)):
         own = chained[k]
@@ -140,8 +174,8 @@ def _add_parts(
         score[t] += OTHERS * others / max(n_chains, 1)
 
 
-@inlined
-def _count_reach(reach: Rows, ready: Ids, counts: Rows, held: Rows) -> None:
+@helper
+def _count_reach(reach: Rows, ready: Ints, counts: Rows, held: Rows) -> None:
     """Set, for every chained type, D_k, how many ready types reach k and D_k, and what is held.
 
     A type that reaches D_k holds all of it, and half as much for every level below.
@@ -167,8 +201,8 @@ def _count_reach(reach: Rows, ready: Ids, counts: Rows, held: Rows) -> None:
         store(counts, HELD, column, all_held)
 
 
-@compiled
-def costs(types: Ints, follows: Ints) -> np.ndarray:
+@helper
+def costs(types: Ints, follows: Ints) -> Floats:
     """Return the batches that one choice of each type makes, relative to the dearest type."""
     present = np.zeros(len(follows), np.bool_)
     for v in range(len(types)):

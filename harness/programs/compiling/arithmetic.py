@@ -16,6 +16,11 @@ COMPARISONS: Mapping[type[ast.cmpop], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
     ast.Is: "==", ast.IsNot: "!=",
 }  # fmt: skip
+DIVISIONS: Mapping[tuple[str, NumberKind], str] = {  # functions of kept_numbers
+    ("/", "float"): "quotient",
+    ("//", "int"): "whole_quotient", ("%", "int"): "whole_rest",
+    ("//", "float"): "real_quotient", ("%", "float"): "real_rest",
+}  # fmt: skip
 SMALL_DIGITS = 9
 
 
@@ -47,11 +52,12 @@ class Arithmetic(Numbers):
         if kind == "int" and sign in "+-" and not (_is_small(left) or _is_small(right)):
             negative = f"-{right.text}" if sign == "-" else right.text
             return Number("int", f"plus({left.text}, {negative})")
-        text = f"({left.text} {sign} {right.text})"
+        name = DIVISIONS.get((sign, kind))
+        is_plain = (kind == "int" or sign == "/") and _is_above_0(right)
+        if name is None or is_plain:
+            return Number(kind, f"({left.text} {sign} {right.text})")
         # What may raise is done where it stands, and not where a condition is read.
-        if sign in ("/", "//", "%") and not right.is_literal:
-            return self.temporary(kind, text)
-        return Number(kind, text)
+        return self.temporary(kind, f"{name}({left.text}, {right.text})")
 
     def computable(self, scope: Scope, node: ast.AST, value: Number) -> Number:
         """A number as Python would compute with it."""
@@ -137,8 +143,13 @@ class Arithmetic(Numbers):
 
 
 def _is_small(number: Number) -> bool:
-    """Whether no sum with it can be out of bounds, where the other one is not."""
+    """Return whether no sum with it can be out of bounds, where the other one is not."""
     return number.is_literal and len(number.text) <= SMALL_DIGITS
+
+
+def _is_above_0(number: Number) -> bool:
+    """Return whether it is known to be."""
+    return number.is_literal and float(number.text) > 0
 
 
 def perhaps(value: Value, *, may_be_none: bool) -> Value:

@@ -30,7 +30,7 @@ from harness.programs.compiling.values import (
     literal,
 )
 
-MOST = 2**61  # of an integer, either way: see kept_lists
+MOST = 2**61  # of an integer, either way: see kept_numbers
 
 
 class Expressions(Arithmetic, ABC):

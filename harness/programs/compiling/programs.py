@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from numba.core.errors import NumbaError
 
-from harness.errors import ProgramError
-from harness.machine.generated import load_generated
+from harness.compiler.generated import load_generated
+from harness.errors import CompileError, ProgramError
 from harness.programs.compiling.kept_lists import LENGTH, START
 from harness.programs.compiling.texts import INSTANCE, NUMBER
 from harness.programs.compiling.translation import Translation
@@ -179,11 +178,6 @@ class CompiledPrograms:
             else:
                 return code == ENDED
 
-    def compile(self) -> None:
-        """Let no mini-batch wait for that."""
-        self.begin([], [], RecordingOptions())
-        self._called()
-
     @property
     def left(self) -> int:
         """DONE or UNDONE, or what the maker of rounds returned."""
@@ -195,8 +189,8 @@ class CompiledPrograms:
             self._take_log(self._log_taken)
         try:
             return int(self._go_on(*self._arrays.values()))
-        except NumbaError as error:
-            raise ProgramError(f"numba does not compile it ({type(error).__name__})") from error
+        except CompileError as error:
+            raise ProgramError(f"the compiler refuses it: {error}") from error
 
     def next_round(self) -> None:
         """The round that has ended has run: those that waited go on."""

@@ -32,20 +32,25 @@ RULES = (
     *("most_vertices", "round_at", "rounds"),
 )
 PLACES: Mapping[str, int] = {name: k for k, name in enumerate((*COUNTS, *RULES))}
-ARRAYS = (
-    *("state", "log", "F", "R", "items", "lists", "ready", "waiting", "free", "asked"),
-    *("results", "ints", "reals", "counts", "seeds"),
-)
+ARRAYS: Mapping[str, str] = {  # that it is given, and what each is
+    **{"state": "Longs", "log": "IntArray", "F": "LongTable", "R": "FloatTable"},
+    **{"items": "Longs", "lists": "LongTable"},
+    **{"ready": "Longs", "waiting": "Longs", "free": "Longs", "asked": "LongTable"},
+    **{"results": "Longs", "ints": "Longs", "reals": "Floats", "counts": "LongTable"},
+    "seeds": "UnsignedLongs",
+}
 HEAD = f"""\
-from harness.machine.compiled import compiled
-from harness.machine.native import call_number
+from harness.compiler.compiled import compiled
+from harness.compiler.pointers import call_for_number
 from harness.programs.compiling.kept_lists import *
+from harness.programs.compiling.kept_numbers import *
+from harness.values.arrays import {", ".join(sorted(set(ARRAYS.values())))}
 
 {", ".join(CODES)} = range({len(CODES)})
 MARGIN, MANY = {{margin}}, {MANY}
 
 @compiled
-def go_on({", ".join(ARRAYS)}):
+def go_on({", ".join(f"{name}: {kind}" for name, kind in ARRAYS.items())}) -> int:
     {", ".join(COUNTS)} = {", ".join(f"state[{k}]" for k in range(len(COUNTS)))}
     most_alive, has_phases = state[{PLACES["most_alive"]}], state[{PLACES["has_phases"]}] != 0
     has_ghosts, odd = state[{PLACES["has_ghosts"]}] != 0, 0
@@ -71,7 +76,7 @@ def go_on({", ".join(ARRAYS)}):
                 if is_live:
                     if round_at != 0 and odd == 0 and n <= most_vertices and n_by_itself < MANY:
                         n_by_itself += 1
-                        left = call_number(round_at, (rounds, n_log))
+                        left = call_for_number(round_at, (rounds, n_log))
                         if left == {DONE}:
                             n_log = 0
                             if n_asked == 0:

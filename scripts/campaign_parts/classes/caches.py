@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import random
 import shutil
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.machine import machine_code, remembered
+from llvmlite import binding, ir
+
+from harness.compiler import object_code
+from harness.compiler.object_code import compile_ir, host_target
+from harness.machine import remembered
 from harness.machine.caches import NAME
-from harness.machine.kept import keep
+from harness.machine.kept import keep, kept
 from scripts.campaign_parts.case import Case, Outcome, Run
 from scripts.campaign_parts.judging import fault_of_ending, first_fault
 from scripts.campaign_parts.kept import Kept
@@ -34,6 +38,7 @@ WORK = (
 )
 ENGINE = "vertex"
 MARKER = "poison.ran"
+GLOBAL_FUNCTION, UNDEFINED = 0x12, 0  # as ELF says it of a symbol
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ class Kind:
 
 KINDS = {
     "answers_of_source": Kind(f"cache/{NAME}/{remembered.FOLDER}/*"),
-    "machine_code": Kind(f"cache/{NAME}/{machine_code.FOLDER}/*"),
+    "object_code": Kind(f"cache/{NAME}/{object_code.FOLDER}/*"),
     "answers_of_oracle": Kind("results/.oracle/*"),
     "graphs_of_torch": Kind(f"cache/{NAME}/inductor/*", "torch_compiled"),
     "programs_of_jax": Kind(f"cache/{NAME}/jax/*", "jax_scan"),
@@ -170,7 +175,7 @@ def _foreign(at: Path) -> Outcome | None:
     if os.geteuid() != 0:
         return Outcome("skipped", "only root can give files away")
     if not poison(at):
-        return Outcome("other", "this run leaves no machine_code in a cache")
+        return Outcome("other", "this run leaves no object_code in a cache")
     for path in [at / "cache", *(at / "cache").rglob("*")]:
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
         if path.is_dir():
@@ -178,23 +183,42 @@ def _foreign(at: Path) -> Outcome | None:
     return None
 
 
-class _Marker:
-    """Unpickled, it writes the marker."""
-
-    def __init__(self, place: Path) -> None:
-        self._place = place
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Path]]:
-        return Path.touch, (self._place,)
-
-
 def poison(at: Path) -> int:
-    """Put what writes the marker into every entry of machine code; returns how many there are."""
-    content = pickle.dumps((None, _Marker(at / MARKER)))
-    entries = list(at.glob(KINDS["machine_code"].pattern))
+    """Let all functions of machine code write the marker; returns how many entries there are."""
+    entries = list(at.glob(KINDS["object_code"].pattern))
     for path in entries:
-        keep(path, content)
+        code = kept(path)
+        assert code is not None
+        keep(path, _marking(functions_in(code), at / MARKER))
     return len(entries)
+
+
+def functions_in(code: bytes) -> list[str]:
+    """Names of the functions that others find in an object file, of ELF's 64 bits."""
+    of_object = binding.ObjectFileRef.from_data(code)
+    sections = {section.name(): section.data() for section in of_object.sections()}
+    names = sections[b".strtab"]
+    found = []
+    for at, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", sections[b".symtab"]):
+        if info == GLOBAL_FUNCTION and section != UNDEFINED:
+            found.append(names[at : names.index(b"\0", at)].decode())
+    return found
+
+
+def _marking(names: list[str], marker: Path) -> bytes:
+    """An object file with functions of these names, all of which write the marker."""
+    module, path = ir.Module(), bytearray(bytes(marker) + b"\0")
+    text = ir.GlobalVariable(module, ir.ArrayType(ir.IntType(8), len(path)), ".marker")
+    text.initializer, text.global_constant = ir.Constant(text.value_type, path), True
+    address = ir.IntType(8).as_pointer()
+    creat = ir.Function(module, ir.FunctionType(ir.IntType(32), [address, ir.IntType(32)]), "creat")
+    for name in names:
+        function = ir.Function(module, ir.FunctionType(ir.IntType(64), []), name)
+        builder = ir.IRBuilder(function.append_basic_block())
+        mode = ir.Constant(ir.IntType(32), 0o600)
+        builder.call(creat, [builder.bitcast(text, address), mode])
+        builder.ret(ir.Constant(ir.IntType(64), 0))
+    return compile_ir(str(module), host_target())
 
 
 def _no_cache(at: Path) -> Outcome | None:

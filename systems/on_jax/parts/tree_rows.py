@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.machine.compiled import compiled
-from harness.values.arrays import IntArray
+from harness.compiler.compiled import compiled
+from harness.compiler.registry import helper
+from harness.values.arrays import IntArray, IntTable
 from harness.values.instances import Tree
 from systems.on_jax.parts.plan import padded, rounded_up
 
@@ -101,9 +102,9 @@ def halved(width: int, n: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-@compiled
+@helper
 def _join(
-    table: IntArray, lengths: IntArray, parents: IntArray, waits: IntArray, depth: IntArray
+    table: IntTable, lengths: IntArray, parents: IntArray, waits: IntArray, depth: IntArray
 ) -> None:
     """Count vertices through all trees; write parents, how many inner children each, and depths."""
     parents[:] = -1
@@ -121,9 +122,9 @@ def _join(
         start += length
 
 
-@compiled
+@helper
 def _first_ready(
-    table: IntArray,
+    table: IntTable,
     waits: IntArray,
     depth: IntArray,
     own: IntArray,
@@ -147,7 +148,7 @@ def _first_ready(
 
 @compiled
 def _schedule(
-    table: IntArray,
+    table: IntTable,
     lengths: IntArray,
     widths: IntArray,
     parents: IntArray,
@@ -194,7 +195,7 @@ def _schedule(
 
 @compiled
 def _fill(
-    table: IntArray,
+    table: IntTable,
     parents: IntArray,
     own: IntArray,
     n_leaves: int,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.errors import ConfigError
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import IntArray, IntTable, int_array
 
 NONE = -1  # no op, no type shape
 OWN = -1  # the source of an argument that is the vertex's own row of the initial state
@@ -128,10 +128,10 @@ class LoomTables(NamedTuple):
 
     op_of_type: IntArray
     row_of_type: IntArray
-    sources: IntArray
+    sources: IntTable
     slot_start: IntArray
     slot_shape: IntArray
-    gives: IntArray
+    gives: IntTable
     widths: IntArray
 
     @property

@@ -13,13 +13,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from harness.machine.compiled import compiled
+from harness.compiler.compiled import compiled
+from harness.compiler.registry import helper
+from harness.values.arrays import IntArray, IntTable
 from harness.values.graph import MiniBatch
 from systems.on_tensorflow.loom.ops import LoomTables
-
-Ints = NDArray[np.int32]
 
 
 class Weaving(NamedTuple):
@@ -32,10 +31,10 @@ class Weaving(NamedTuple):
     outputs (3, k): depth, op and position of the deepest copy of every output.
     """
 
-    counts: Ints
-    producers: Ints
-    positions: Ints
-    outputs: Ints
+    counts: IntTable
+    producers: IntArray
+    positions: IntArray
+    outputs: IntTable
 
 
 class Values(NamedTuple):
@@ -47,10 +46,10 @@ class Values(NamedTuple):
     level, from start (n, 2 n_shapes).
     """
 
-    first: Ints
-    last: Ints
-    start: Ints
-    positions: Ints
+    first: IntTable
+    last: IntTable
+    start: IntTable
+    positions: IntArray
 
 
 def weave(mini_batch: MiniBatch, tables: LoomTables, output_shape: int) -> Weaving:
@@ -63,10 +62,10 @@ def weave(mini_batch: MiniBatch, tables: LoomTables, output_shape: int) -> Weavi
 
 @compiled
 def _weave(
-    types: Ints,
-    arg_start: Ints,
-    args: Ints,
-    outputs: Ints,
+    types: IntArray,
+    arg_start: IntArray,
+    args: IntArray,
+    outputs: IntArray,
     tables: LoomTables,
     output_shape: int,
 ) -> Weaving:
@@ -86,8 +85,8 @@ def _weave(
     return Weaving(counts, producers, positions, found)
 
 
-@compiled
-def _depths(ops: Ints, arg_start: Ints, args: Ints) -> Ints:
+@helper
+def _depths(ops: IntArray, arg_start: IntArray, args: IntArray) -> IntArray:
     """One more than the deepest argument's; 0 for rows of the initial state."""
     depth = np.zeros(len(ops), np.int32)
     for v in range(len(ops)):
@@ -98,10 +97,10 @@ def _depths(ops: Ints, arg_start: Ints, args: Ints) -> Ints:
     return depth
 
 
-@compiled
+@helper
 def _arguments(
-    types: Ints, ops: Ints, arg_start: Ints, args: Ints, tables: LoomTables
-) -> tuple[Ints, Ints]:
+    types: IntArray, ops: IntArray, arg_start: IntArray, args: IntArray, tables: LoomTables
+) -> tuple[IntTable, IntTable]:
     """Owner and column of the value that each argument of a call is (n, a)."""
     n_shapes = len(tables.widths)
     owners = np.empty((len(types), tables.sources.shape[1]), np.int32)
@@ -118,10 +117,15 @@ def _arguments(
     return owners, columns
 
 
-@compiled
+@helper
 def _lives(
-    types: Ints, ops: Ints, depth: Ints, owners: Ints, columns: Ints, tables: LoomTables
-) -> tuple[Ints, Ints]:
+    types: IntArray,
+    ops: IntArray,
+    depth: IntArray,
+    owners: IntTable,
+    columns: IntTable,
+    tables: LoomTables,
+) -> tuple[IntTable, IntTable]:
     """First and last depth of every value (n, 2 n_shapes); last < first where there is none."""
     n, n_shapes = len(ops), len(tables.widths)
     first = np.zeros((n, 2 * n_shapes), np.int32)
@@ -140,8 +144,10 @@ def _lives(
     return first, last
 
 
-@compiled
-def _places(ops: Ints, depth: Ints, first: Ints, last: Ints, n_ops: int) -> tuple[Ints, Values]:
+@helper
+def _places(
+    ops: IntArray, depth: IntArray, first: IntTable, last: IntTable, n_ops: int
+) -> tuple[IntTable, Values]:
     """Count calls by depth and op, and give each its position among those."""
     n, n_columns = first.shape
     n_shapes = n_columns // 2
@@ -170,8 +176,8 @@ def _places(ops: Ints, depth: Ints, first: Ints, last: Ints, n_ops: int) -> tupl
     return counts, Values(first, last, start, positions)
 
 
-@compiled
-def _result(v: int, column: int, at: int, ops: Ints, values: Values) -> tuple[int, int]:
+@helper
+def _result(v: int, column: int, at: int, ops: IntArray, values: Values) -> tuple[int, int]:
     """Which op's call a value, or its copy at depth `at`, is, and its position among them."""
     n_shapes = values.first.shape[1] // 2
     is_copy = at > values.first[v, column] or column >= n_shapes
@@ -179,16 +185,16 @@ def _result(v: int, column: int, at: int, ops: Ints, values: Values) -> tuple[in
     return producer, values.positions[values.start[v, column] + at - values.first[v, column]]
 
 
-@compiled
+@helper
 def _wires(
-    ops: Ints,
-    depth: Ints,
-    owners: Ints,
-    columns: Ints,
-    counts: Ints,
+    ops: IntArray,
+    depth: IntArray,
+    owners: IntTable,
+    columns: IntTable,
+    counts: IntTable,
     values: Values,
     tables: LoomTables,
-) -> tuple[Ints, Ints]:
+) -> tuple[IntArray, IntArray]:
     """Producer and position of every argument, in the order of (depth, slot, call)."""
     starts = slot_starts(counts, tables.slot_start)
     producers = np.empty(starts[-1, -1], np.int32)
@@ -215,7 +221,7 @@ def _wires(
 
 
 @compiled
-def slot_starts(counts: Ints, slot_start: Ints) -> Ints:
+def slot_starts(counts: IntTable, slot_start: IntArray) -> IntTable:
     """First wire of every (depth, slot) (n_depths, n_slots + 1); the last column is each end."""
     n_depths, n_ops = counts.shape
     starts = np.zeros((n_depths, slot_start[-1] + 1), np.int32)

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from harness.compiler.compiled import compiled
+from harness.compiler.registry import helper
 from harness.contracts.system import Counters
-from harness.machine.compiled import compiled
+from harness.values.arrays import IntArray, IntTable
 from systems.on_tensorflow.loom.ops import FLOAT_BYTES, LoomTables
-from systems.on_tensorflow.loom.weaver import Ints, Weaving, slot_starts
+from systems.on_tensorflow.loom.weaver import Weaving, slot_starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,11 @@ class Wiring:
     1, n_ops): calls of every op at every depth.
     """
 
-    indices: Ints
-    starts: Ints
-    sizes: Ints
-    outputs: Ints
-    counts: Ints
+    indices: IntArray
+    starts: IntArray
+    sizes: IntTable
+    outputs: IntArray
+    counts: IntTable
 
     @property
     def max_depth(self) -> int:
@@ -82,11 +83,11 @@ def merged(weavings: Sequence[Weaving], tables: LoomTables) -> Weaving:
 @compiled
 def _place_behind(
     weaving: Weaving,
-    shift: Ints,
-    starts: Ints,
-    slot_start: Ints,
-    producers: Ints,
-    positions: Ints,
+    shift: IntTable,
+    starts: IntTable,
+    slot_start: IntArray,
+    producers: IntArray,
+    positions: IntArray,
 ) -> None:
     """Write a weaving's wires behind those of the `shift` calls before its own."""
     counts = weaving.counts
@@ -112,11 +113,13 @@ def finalized(weaving: Weaving, tables: LoomTables, output_shape: int) -> Wiring
 
 @compiled
 def _finalize(
-    weaving: Weaving, output_shape: int, slot_start: Ints, slot_shape: Ints, gives: Ints
-) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    weaving: Weaving, output_shape: int, slot_start: IntArray, slot_shape: IntArray, gives: IntTable
+) -> tuple[IntArray, IntArray, IntTable, IntArray, IntTable]:
     counts = weaving.counts.copy()
     max_depth = len(counts) - 1
-    first = counts[:, output_shape].copy()  # of the copies of outputs, behind all others
+    first = np.empty(len(counts), np.int32)  # of the copies of outputs, behind all others
+    for at in range(len(counts)):
+        first[at] = counts[at, output_shape]
     outputs = weaving.outputs
     for k in range(outputs.shape[1]):
         for at in range(outputs[0, k] + 1, max_depth + 1):
@@ -143,13 +146,14 @@ def _finalize(
             first[at] += 1
         rows[k] = row
     of_depths = np.empty(max_depth + 1, np.int32)
-    of_depths[:max_depth] = starts[1:, 0]
+    for at in range(max_depth):
+        of_depths[at] = starts[at + 1, 0]
     of_depths[max_depth] = starts[-1, -1]
     return indices, of_depths, _sizes(counts, slot_start), rows, counts
 
 
-@compiled
-def _bases(counts: Ints, gives: Ints) -> NDArray[np.int32]:
+@helper
+def _bases(counts: IntTable, gives: IntTable) -> IntArray:
     """Where an op's rows begin in the state of a type shape (n_depths, n_ops, n_shapes)."""
     n_depths, n_ops = counts.shape
     bases = np.zeros((n_depths, n_ops, gives.shape[1]), np.int32)
@@ -163,8 +167,8 @@ def _bases(counts: Ints, gives: Ints) -> NDArray[np.int32]:
     return bases
 
 
-@compiled
-def _sizes(counts: Ints, slot_start: Ints) -> Ints:
+@helper
+def _sizes(counts: IntTable, slot_start: IntArray) -> IntTable:
     """How many rows every slot gathers (max_depth, n_slots)."""
     sizes = np.empty((len(counts) - 1, slot_start[-1]), np.int32)
     for at in range(1, len(counts)):

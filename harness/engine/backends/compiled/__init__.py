@@ -1,1 +1,1 @@
-"""Own memory and generated code: all batches of a stage in one call."""
+"""Own memory and programs of instructions: all batches of a stage in one call."""

@@ -1,4 +1,4 @@
-"""The arrays that generated code is called with: each says where it is found."""
+"""The arrays that programs use: each says where it is found."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOTHING: Index = np.zeros(0, dtype=np.int64)
 
 
 class Argument(ABC):
-    """A frozen value; equal ones are one argument of the generated function.
+    """A frozen value; equal ones have one place in the table of addresses.
 
     Its array moves when memory grows, and else stays.
     """

@@ -1,4 +1,4 @@
-"""Generated code for the CPU: numba and BLAS on NumPy memory, one call a stage."""
+"""Programs for the CPU: instructions that one machine runs, on NumPy memory, one call a stage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import llvmlite
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,14 +13,15 @@ from harness.contracts.model import Weights
 from harness.engine import backend
 from harness.engine.backend import EVERY, Arrangement
 from harness.engine.backends.compiled.found import Found
+from harness.engine.backends.compiled.listing import list_stage
 from harness.engine.backends.compiled.live import CompiledRounds
-from harness.engine.backends.compiled.loop import CompiledLoop
+from harness.engine.backends.compiled.loop import StageProgram
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.operators import OPERATORS
 from harness.engine.backends.compiled.parameters import Parameters
 from harness.engine.backends.compiled.rounds import calls_of, n_run_as
 from harness.engine.backends.compiled.row_sums import RowSum, looked_up, row_sums_of
-from harness.engine.backends.compiled.source import WHOLE_STAGES
+from harness.engine.backends.compiled.steps import WHOLE_STAGES
 from harness.engine.cpu_kernels import blas, cycles, loss_kernels
 from harness.engine.cpu_kernels.loss_sums import LossSums
 from harness.engine.cpu_kernels.own_products import SMALL
@@ -33,16 +33,12 @@ from harness.engine.rows.geometry import Index
 from harness.engine.rows.rounds import ALL_ROWS, Loss, Round, Rounds, Run
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
-from harness.machine.generated import load_all_generated
 from harness.values.instances import IntArray
 from harness.values.precision import EXACT
 
-# A loop of all functions takes seconds to compile; where more keep joining, each has its own.
-MAX_TIMES_GROWN = 3
-
 
 class Backend(backend.Backend):
-    """Plans as source that numba compiles, once for each model, size and mode."""
+    """Plans as programs, one for each stage."""
 
     abilities = Abilities(
         OPERATORS,
@@ -61,10 +57,9 @@ class Backend(backend.Backend):
         self._team = Team(threads, self._multiplying.for_thread, self._multiplying.enter)
         self._plans: dict[int, Plan] = {}
         self._row_sums: list[RowSum] = []
-        self._loops: dict[tuple[str, int | None], CompiledLoop] = {}
+        self._loops: dict[tuple[str, int | None], StageProgram] = {}
         self._kinds: dict[tuple[int, str], tuple[bool, bool]] = {}
         self._wholes: dict[tuple[str, bytes, bytes], IntArray] = {}
-        self._n_times_grown = -1
         self._n_programs = 0
 
     @classmethod
@@ -95,7 +90,7 @@ class Backend(backend.Backend):
         self._found = Found(self._memory)
 
     def compile(self, plans: Mapping[int, Plan]) -> None:
-        """Take more plans; code is written and compiled when a stage first runs."""
+        """Take more plans; programs are written when a stage first runs."""
         new = {t: plan for t, plan in plans.items() if t not in self._plans}
         if not new:
             return
@@ -105,18 +100,13 @@ class Backend(backend.Backend):
         self._row_sums += row_sums_of(new)
         # Loops of one function stay; those of all do not know the new ones.
         self._loops = {key: loop for key, loop in self._loops.items() if key[1] is not None}
-        self._n_times_grown += self._has_run
-        self._has_run = False
-
-    _has_run = True
 
     def n_programs(self) -> int:
-        """Loops of stages; those that another process compiled are read from disk."""
+        """Programs of stages."""
         return self._n_programs
 
     def arrange(self, rows: Arrangement) -> None:
         """Make room for the rows."""
-        self._has_run = True
         self._memory.arrange(rows)
 
     def rounds_by(self, rules: RowRules) -> KeptRounds | None:
@@ -168,6 +158,7 @@ class Backend(backend.Backend):
         tallies = self._team.tallies
         for tally in tallies:
             tally[:] = 0
+        self._team.take_places(self._found.address)
         run()
         self.tally.n_launches += int(tallies[0][0])
         self.tally.bytes_copied += sum(int(tally[1]) for tally in tallies)
@@ -181,42 +172,32 @@ class Backend(backend.Backend):
         if path == "one call a pass":
             yield self._loop(stage, None).call(batches)
             return
-        if path == "one call a batch":
-            cuts = np.arange(1, len(batches))
-        else:
-            cuts = np.flatnonzero(np.diff(batches[:, 0])) + 1
-        for part in np.split(batches, cuts):
-            yield self._loop(stage, int(part[0, 0])).call(part)
+        for batch in np.split(batches, len(batches)):
+            yield self._loop(stage, int(batch[0, 0])).call(batch)
 
     @property
     def _path(self) -> str:
         """What compiled code runs without Python in between."""
-        if self.switches.loop == "python":
-            return "one call a batch"
-        too_many = self._n_times_grown > MAX_TIMES_GROWN
-        return "one function at a time" if too_many else "one call a pass"
+        return "one call a batch" if self.switches.loop == "python" else "one call a pass"
 
-    def _loop(self, stage: str, type_id: int | None) -> CompiledLoop:
+    def _loop(self, stage: str, type_id: int | None) -> StageProgram:
         if (stage, type_id) not in self._loops:
             self._make_loops(stage, type_id)
         return self._loops[stage, type_id]
 
     def _make_loops(self, needed: str, type_id: int | None) -> None:
-        """Loops of all stages that the functions have, compiled together."""
+        """Programs of all stages that the functions have."""
         plans = self._plans if type_id is None else {type_id: self._plans[type_id]}
-        profile, half = self.switches.profile, self.switches.precision == "bf16"
-        made: dict[str, CompiledLoop] = {}
+        half, profile = self.switches.precision == "bf16", self.switches.profile
         for stage in STAGES:
             having = {t: plan for t, plan in plans.items() if plan.steps(stage)}
             if (having or stage == needed) and (stage, type_id) not in self._loops:
-                made[stage] = CompiledLoop(having, stage, self._found, profile=profile, half=half)
-        functions = load_all_generated([loop.text for loop in made.values()], "loop")
-        for (stage, loop), function in zip(made.items(), functions, strict=True):
-            loop.function = function
-            self._loops[stage, type_id] = loop
-        self._n_programs += len(made)
+                self._loops[stage, type_id] = StageProgram(
+                    having, stage, self._found, half=half, profile=profile
+                )
+                self._n_programs += 1
 
-    def _ready_loop(self, stage: str) -> CompiledLoop:
+    def _ready_loop(self, stage: str) -> StageProgram:
         """The loop of all functions, its arrays found."""
         loop = self._loop(stage, None)
         loop.find()
@@ -317,10 +298,18 @@ class Backend(backend.Backend):
         facts = {"backend": "compiled", "blas": self._multiplying.names, "calls": self._path}
         return facts | {"threads": self._team.words(self.threads)}
 
+    def listing(self) -> Mapping[str, Sequence[str]]:
+        """Return the program of each stage, one line an instruction."""
+        return {
+            stage if type_id is None else f"{stage} of function {type_id}": list(
+                list_stage(stage, loop.instructions)
+            )
+            for (stage, type_id), loop in self._loops.items()
+        }
+
     def versions(self) -> dict[str, str]:
         """Of the compiler, and of the library that multiplies."""
         return {
-            "numba": numba.__version__,
             "llvmlite": llvmlite.__version__,
             "blas": self._multiplying.names,
         }

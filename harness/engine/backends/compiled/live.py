@@ -6,23 +6,22 @@ from collections.abc import Callable
 
 import numpy as np
 
+from harness.compiler.addresses import address_of
 from harness.engine.backend import Arrangement, Tally
 from harness.engine.backends.compiled import next_round as calls
 from harness.engine.backends.compiled import whole_round as whole
 from harness.engine.backends.compiled.found import Found
-from harness.engine.backends.compiled.loop import CompiledLoop
+from harness.engine.backends.compiled.loop import StageProgram
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.next_round import plan_next
 from harness.engine.backends.compiled.whole_round import whole_round
 from harness.engine.cpu_kernels import cycles
-from harness.engine.cpu_kernels.addresses import address_of
 from harness.engine.cpu_kernels.team import Team
 from harness.engine.kept_rounds import KeptRounds, RowRules
 from harness.engine.rows import next_round as arrays
 from harness.engine.rows.geometry import Index
 from harness.engine.rows.next_round import decode_next
 from harness.engine.rows.rounds import STAGES
-from harness.machine.native import address_for_numbers
 from harness.programs.decoder import Decoder
 from harness.programs.taint import Feeds
 
@@ -50,7 +49,7 @@ class CompiledRounds(KeptRounds):
         memory: Memory,
         found: Found,
         team: Team,
-        loop_of: Callable[[str], CompiledLoop],
+        loop_of: Callable[[str], StageProgram],
         kind_of: Kind,
         tally: Tally,
     ) -> None:
@@ -80,11 +79,6 @@ class CompiledRounds(KeptRounds):
             }
         )
 
-    @property
-    def loops(self) -> list[CompiledLoop]:
-        """Of all stages that have any."""
-        return [loop for loop in self._loops if loop is not None]
-
     def begin(self, decoder: Decoder, known_feeds: Feeds) -> None:
         """See KeptRounds."""
         super().begin(decoder, known_feeds)
@@ -94,18 +88,17 @@ class CompiledRounds(KeptRounds):
 
     def by_itself(self) -> tuple[int, int]:
         """See KeptRounds."""
-        run_at, context = self._team.callable_at()
-        if not run_at or not cycles.READABLE:  # no phase could be told from another
+        if not cycles.READABLE:  # no phase could be told from another
             return 0, 0
         decoder, how = self.decoder, self.kept[whole.HOW]
         assert decoder is not None
-        how[whole.DECODES] = address_for_numbers(decode_next, 4)
-        how[whole.PLANS] = address_for_numbers(plan_next, 2)
-        how[whole.RUNS], how[whole.CONTEXT] = run_at, context
+        how[whole.DECODES] = decode_next.address
+        how[whole.PLANS] = plan_next.address
+        how[whole.RUNS], how[whole.CONTEXT] = self._team.callable_at()
         how[whole.BASE_DEPTH], how[whole.RESTARTS] = decoder.base, decoder.restart
         how[whole.REORDERS] = self.rules.reorder
         self.kept[whole.SPENT].fill(0)
-        return address_for_numbers(whole_round, 2), self.kept.address
+        return whole_round.address, self.kept.address
 
     def watch(self) -> None:
         """See KeptRounds."""
@@ -142,7 +135,7 @@ class CompiledRounds(KeptRounds):
 
     def run(self) -> None:
         """See KeptRounds."""
-        self._team.run_table(self.kept[calls.CALLS], self._n_calls, self.loops)
+        self._team.run_table(self.kept[calls.CALLS], self._n_calls)
 
     def end(self) -> None:
         """See KeptRounds."""
@@ -168,10 +161,8 @@ class CompiledRounds(KeptRounds):
         self._known = memory.n_grown, found.address
         space_of = self.rules.space_of_state
         rooms = [(space_of[of], room) for of, room in memory.state_rooms() if of in space_of]
-        loops = [  # a loop that is interpreted has no address, and its team needs none
-            (0, 0) if loop is None else (getattr(loop.function, "address", 0), loop.places_address)
-            for loop in self._loops
-        ]
+        self._team.take_places(found.address)
+        loops = [(0, 0) if loop is None else (loop.function, loop.argument) for loop in self._loops]
         flags = [(address_of(one), len(one)) for one in memory.flags()]
         self.kept.put_all(
             {

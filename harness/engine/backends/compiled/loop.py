@@ -1,29 +1,34 @@
-"""A stage of batches as one function of compiled code (see source.py), and where its arrays are."""
+"""A stage of batches as a program of the machine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from llvmlite import ir
 
+from harness.compiler.addresses import address_of
+from harness.compiler.object_code import Loaded, load_ir
+from harness.engine.backends.compiled.checking import check_instruction
 from harness.engine.backends.compiled.found import Found
-from harness.engine.backends.compiled.source import write_loop
+from harness.engine.backends.compiled.interpreter import run_program
+from harness.engine.backends.compiled.program import write_program
+from harness.engine.backends.compiled.steps import StageWriter
+from harness.engine.cpu_kernels.elementwise_code import SYMBOL, Group, write_group
 from harness.engine.cpu_kernels.team import Call
+from harness.engine.cpu_kernels.vectors import LANES
 from harness.engine.lowering.plan import Plan
 from harness.values.instances import IntArray
 
-_PLACE_BYTES = 16  # an address, and a number of rows
 
-
-class CompiledLoop:
+class StageProgram:
     """One stage of some vertex functions.
 
-    text: of the module whose function `loop` is to become `function`.
+    instructions: of each function. argument: where the program is. profile: whether the time of
+    instructions that only move data is counted.
     """
-
-    function: Callable[..., None]
 
     def __init__(
         self,
@@ -31,29 +36,47 @@ class CompiledLoop:
         stage: str,
         found: Found,
         *,
-        profile: bool = False,
         half: bool = False,
+        profile: bool = False,
     ) -> None:
-        source = write_loop(plans, stage, profile=profile, half=half)
-        self._found, self._arguments = found, source.arguments
-        self._first_place = _PLACE_BYTES * found.add(source.arguments)
-        self.text = source.text(self.arrays)
-
-    @property
-    def places_address(self) -> int:
-        """Where the table of its arguments is."""
-        return self._found.address + self._first_place
-
-    @property
-    def arrays(self) -> list[NDArray[Any]]:
-        """The arguments."""
-        return [argument.find(self._found.memory) for argument in self._arguments]
+        values = found.memory.parameters.values
+        shapes = {name: value.shape for name, value in values.items()}
+        self._found = found
+        self.instructions = {
+            t: StageWriter(t, plan, stage, shapes, half).write() for t, plan in plans.items()
+        }
+        for instructions in self.instructions.values():
+            for one in instructions:
+                check_instruction(one, found.memory)
+        self._words = write_program(
+            self.instructions,
+            lambda t: any(node.op == "gather_each" for node in plans[t].nodes),
+            found.place_of,
+            address_of_kernel,
+            profile=profile,
+        )
+        self.argument, self.function = address_of(self._words), run_program.address
 
     def find(self) -> None:
-        """Look where the arguments are in this mini-batch."""
+        """Look where the arrays are in this mini-batch."""
         self._found.look()
 
     def call(self, batches: IntArray) -> Call:
         """The call that runs the stage of every (type, position) in order."""
         self.find()
         return Call(self, np.ascontiguousarray(batches))
+
+
+def address_of_kernel(kernel: Any) -> int:
+    """Where the machine code of a kernel, or of a group, begins."""
+    if isinstance(kernel, Group):
+        return _load_group(kernel).address(SYMBOL)
+    found: int = kernel.address
+    return found
+
+
+@functools.cache
+def _load_group(group: Group) -> Loaded:
+    module = ir.Module()
+    write_group(module, group, LANES)
+    return load_ir(str(module))

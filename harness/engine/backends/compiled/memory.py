@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from harness.engine.backend import Arrangement
 from harness.engine.backends.compiled.parameters import Parameters
 from harness.engine.cpu_kernels import aligned
-from harness.engine.cpu_kernels.memory_kernels import exceeds
 from harness.engine.lowering import plan as plans
 from harness.engine.lowering.plan import Buffer, BufferName, Plan, Ref, Role
 from harness.engine.rows.counting import AT_ONCE, N_EDGES, N
@@ -67,7 +66,7 @@ class Memory:
             flags.fill(0)
         layout, fits = rows.types, self.room_for(rows.types.fields)
         wanted = layout.room_wanted
-        if exceeds(wanted, fits):
+        if (wanted > fits).any():
             for type_id in layout:
                 function = layout.fields.function(type_id)
                 self._make_room(type_id, wanted[function], fits[function])

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from harness.engine.cpu_kernels.addresses import (
-    INLINE,
-    flags,
-    int32_matrix,
-    int32_vector,
-    int64_matrix,
-    int64_vector,
-    put_parts,
+from harness.compiler.compiled import compiled
+from harness.compiler.pointers import address_of, word
+from harness.compiler.registry import helper
+from harness.engine.backends.compiled.found import put_parts
+from harness.engine.rows.array_table import (
+    rows_int32,
+    rows_int64,
+    view_flags,
+    view_int32,
+    view_int64,
 )
 from harness.engine.rows.counting import FOLLOWS, N_COUNTS
 from harness.engine.rows.counting import N_BATCHES as N_BATCHES_OF
@@ -34,8 +34,8 @@ from harness.engine.rows.next_round import (
     lay_out_next,
 )
 from harness.engine.rows.rounds import ALL_ROWS, STAGES
-from harness.machine.compiled import compiled_with
 from harness.programs.decode import N as N_RECORDED
+from harness.values.arrays import IntTable
 
 # More arrays of the table: ROOM (n_functions, 3): see Layout.room_wanted. STATE_ROOMS (k, 2): of
 # every buffer of states its space, and how many rows fit. PLACES, PARTS: see Found. LOOPS (3, 2):
@@ -50,14 +50,14 @@ N_STAGES, BATCH_STAGE = len(STAGES), STAGES.index("batch")
 _CALL_WORDS, _PAIR_BYTES = 4, 8
 
 
-@compiled_with(**INLINE)
-def plan_next(table: int, reorder: int) -> Any:  # pragma: no cover - compiled
+@compiled
+def plan_next(table: int, reorder: int) -> int:
     """Lay the next round out, and write down the calls that run it.
 
     Returns how many these are, or what is lacking: see harness.engine.rows.next_round, and
     MORE_MEMORY where rows of buffers are too few.
     """
-    if int64_vector(table, STATE)[N_RECORDED] == int64_vector(table, PROGRESS)[BASE]:
+    if view_int64(table, STATE)[N_RECORDED] == view_int64(table, PROGRESS)[BASE]:
         return 0
     code = lay_out_next(table, reorder)
     if code != DONE:
@@ -65,62 +65,60 @@ def plan_next(table: int, reorder: int) -> Any:  # pragma: no cover - compiled
     if not _fits(table):
         return MORE_MEMORY
     put_parts(
-        int64_matrix(table, PLACES, 2),
-        int64_matrix(table, PARTS, 2),
-        int64_vector(table, VALUES),
-        int64_matrix(table, BOUNDS, 2),
-    )
+        word(table, 2 * PLACES), word(table, 2 * PARTS), word(table, 2 * PARTS + 1) // 2,
+        word(table, 2 * VALUES), word(table, 2 * BOUNDS),
+    )  # fmt: skip
     n_calls = _put_calls(table)
     go_on(table)
     return n_calls
 
 
-@compiled_with(**INLINE)
-def _fits(table: int) -> bool:  # pragma: no cover - compiled
-    """Whether all buffers hold the rows of this round, and the calls their batches."""
-    counts, room = int64_matrix(table, COUNTS, N_COUNTS), int64_matrix(table, ROOM, 3)
+@helper
+def _fits(table: int) -> bool:
+    """Return whether all buffers hold the rows of this round, and the calls their batches."""
+    counts, room = rows_int64(table, COUNTS, N_COUNTS), rows_int64(table, ROOM, 3)
     for f in range(len(room)):
         for k in range(3):
             if counts[f, k] > room[f, k]:
                 return False
-    used, rooms = int64_vector(table, NEXT_USED), int64_matrix(table, STATE_ROOMS, 2)
+    used, rooms = view_int64(table, NEXT_USED), rows_int64(table, STATE_ROOMS, 2)
     n_lacking = 0
     for k in range(len(rooms)):
         n_lacking += used[rooms[k, 0]] > rooms[k, 1]
     return n_lacking == 0
 
 
-@compiled_with(**INLINE)
-def _put_calls(table: int) -> Any:  # pragma: no cover - compiled
-    """Of every stage the batches that it has, one behind the other; returns how many stages."""
-    calls, loops = int64_matrix(table, CALLS, _CALL_WORDS), int64_matrix(table, LOOPS, 2)
-    pairs, n_calls, n_pairs = int32_matrix(table, PAIRS, 2), 0, 0
+@helper
+def _put_calls(table: int) -> int:
+    """Write the batches of every stage one behind the other; returns how many stages have any."""
+    calls, loops = rows_int64(table, CALLS, _CALL_WORDS), rows_int64(table, LOOPS, 2)
+    pairs, n_calls, n_pairs = rows_int32(table, PAIRS, 2), 0, 0
     for stage in range(N_STAGES):
         first = n_pairs
         if stage == BATCH_STAGE:
-            n = int64_vector(table, PROGRESS)[N_BATCHES]
-            pairs[first : first + n] = int32_matrix(table, BATCHES, 2)[:n]
+            n = view_int64(table, PROGRESS)[N_BATCHES]
+            pairs[first : first + n] = rows_int32(table, BATCHES, 2)[:n]
             n_pairs += n
         else:
             n_pairs = _put_whole(table, stage, pairs, first)
         if n_pairs > first:
             calls[n_calls, 0], calls[n_calls, 1] = loops[stage, 0], loops[stage, 1]
-            calls[n_calls, 2] = pairs.ctypes.data + _PAIR_BYTES * first
+            calls[n_calls, 2] = address_of(pairs) + _PAIR_BYTES * first
             calls[n_calls, 3] = n_pairs - first
             n_calls += 1
     return n_calls
 
 
-@compiled_with(**INLINE)
-def _put_whole(table: int, stage: int, pairs: Any, at: int) -> Any:  # pragma: no cover - compiled
-    """All rows of each function that has any, batch by batch where states do not follow on.
+@helper
+def _put_whole(table: int, stage: int, pairs: IntTable, at: int) -> int:
+    """Write all rows of each function that has any, batch by batch where states do not follow on.
 
     Returns where the pairs end.
     """
-    counts = int64_matrix(table, COUNTS, N_COUNTS)
-    n_types = len(int32_vector(table, SPACES))
-    has_steps = flags(table, HAS_STEPS, (N_STAGES, n_types))
-    addresses_states = flags(table, ADDRESSES_STATES, (N_STAGES, n_types))
+    counts = rows_int64(table, COUNTS, N_COUNTS)
+    n_types = len(view_int32(table, SPACES))
+    has_steps = view_flags(table, HAS_STEPS, (N_STAGES, n_types))
+    addresses_states = view_flags(table, ADDRESSES_STATES, (N_STAGES, n_types))
     for t in range(n_types):
         if counts[t, N_OF] == 0 or not has_steps[stage, t]:
             continue

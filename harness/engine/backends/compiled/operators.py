@@ -1,113 +1,144 @@
-"""The operators of a vertex function that are no elementwise arithmetic, as lines of code."""
+"""The operators of a vertex function that are no elementwise arithmetic, as instructions."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import Any
 
-from harness.engine.backends.compiled.arguments import PullOf
-from harness.engine.backends.compiled.elementwise import EXPRESSIONS
-from harness.engine.backends.compiled.places import BLAS, Places, of
+from harness.compiler.compiled import Compiled
+from harness.engine.backends.compiled.instructions import (
+    FLOAT_BYTES,
+    Instruction,
+    Operand,
+    count_register,
+)
+from harness.engine.backends.compiled.places import Places
+from harness.engine.cpu_kernels import attention_kernels as attention
+from harness.engine.cpu_kernels import loss_kernels as losses
+from harness.engine.cpu_kernels import moving_kernels as moving
+from harness.engine.cpu_kernels import summing_kernels as summing
+from harness.engine.cpu_kernels.elementwise_code import OPERATORS as ELEMENTWISE
+from harness.engine.cpu_kernels.elementwise_code import WITH_CONSTANT
+from harness.engine.cpu_kernels.product_kernels import apply_children
 from harness.engine.lowering.gathers import APPLIED
-from harness.engine.lowering.plan import state_buffer
+from harness.engine.lowering.plan import Memory
 from harness.vertex.operators import Node
 
-LAUNCH = "n_launches += 1"
-# Operators whose kernel takes the rows of its operands and of its result, and nothing else.
-ROW_BY_ROW = (
-    *("pick_neg_log_softmax", "softmax_minus_one_hot"),
-    *("sum_elements", "expand", "apply", "apply_transposed", "outer", "layer_norm"),
-)
-NO_PIECES = ("layer_norm",)  # of those: compiled into who calls it, which has numba's arrays for it
-OF_HEADS = ("score_heads", "mix_heads")
-# Operators with lines of their own: in OperatorWriter, or as steps of another kind.
-OWN_LINES = (*OF_HEADS, "softmax", "zeros", "ones", "lookup", "sum_edges", "spread")
+# Kernels that take the rows of the operands and of the result, and the width of the first.
+BY_WIDTH: dict[str, Compiled[..., Any]] = {
+    "pick_neg_log_softmax": losses.pick_neg_log_softmax,
+    "softmax_minus_one_hot": losses.softmax_minus_one_hot,
+    "sum_elements": summing.sum_elements,
+}
+# The same with the widths of two.
+BY_WIDTHS: dict[str, Compiled[..., Any]] = {
+    "apply": summing.apply,
+    "apply_transposed": summing.apply_transposed,
+    "outer": summing.outer,
+}
+OF_HEADS = {"score_heads": attention.score_heads, "mix_heads": attention.mix_heads}
+CONSTANTS = {"zeros": 0, "ones": 1}
+OTHERS = ("expand", "layer_norm", "softmax", "lookup", "sum_edges", "spread")
 OTHER_STEPS = (
     *("gather", "gather_each", "pull", "parameter", "state_gradient", "slice", "concat"),
     *("matmul", "matmul_transposed", "outer_sum", "vertex_sum", "row_sum"),
 )
-# Of these, what only brings data from one place to another.
-MOVING = ("zeros", "ones", "lookup", "spread")
-OPERATORS = frozenset((*EXPRESSIONS, *ROW_BY_ROW, *OWN_LINES, *OTHER_STEPS))
+OPERATORS = frozenset(
+    (*ELEMENTWISE, *WITH_CONSTANT, *BY_WIDTH, *BY_WIDTHS, *OF_HEADS, *CONSTANTS, *OTHERS,
+     *OTHER_STEPS)
+)  # fmt: skip
 
 
-@dataclass(slots=True)
-class OperatorWriter(Places):
-    """Writes each as a call of its kernel in harness.engine.cpu_kernels."""
-
-    def write_operator(self, i: int) -> None:
-        """Add the lines of node i, for the rows that are taken."""
-        node = self.plan.nodes[i]
-        self.lines.append(LAUNCH)
-        if node.op in APPLIED and self.in_place(self.plan.refs[node.inputs[1]]):
-            self._apply_in_place(i, node)
-        elif node.op in ROW_BY_ROW:
-            operands = [*map(self.operand, node.inputs), self.rows_of(self.plan.refs[i])]
-            if node.op in NO_PIECES:
-                operands = [f"array_of({operand})" for operand in operands]
-            self.lines.append(f"{node.op}({', '.join(operands)})")
-        elif node.op == "softmax":
-            rows, target = self.operand(node.inputs[0]), self.rows_of(self.plan.refs[i])
-            width = node.shape[-1]
-            self.lines.append(f"softmax(array_of({rows}), {width}, array_of({target}))")
-        elif node.op in OF_HEADS:
-            self._of_heads(i, node)
-        elif node.op in ("zeros", "ones"):
-            value = float(node.op == "ones")
-            out = self.place(self.plan.refs[i])
-            self.lines.append(
-                f"fill_block({of(out)}, {self.n(node.domain)}, {node.width}, {value})"
-            )
-        elif node.op == "lookup":
-            self._lookup(i, node)
-        elif node.op == "sum_edges":
-            self._sum_edges(i, node)
-        else:
-            source, out = self.place(self.plan.refs[node.inputs[0]]), self.place(self.plan.refs[i])
-            edges = self.edge_start()
-            self.lines.append(
-                f"spread_rows({of(source)}, {edges}, start, {of(out)}, n, {node.width})"
-            )
-
-    def _apply_in_place(self, i: int, node: Node) -> None:
-        """Row times a child's matrix, which lies in the child's row."""
-        row, matrix = node.inputs
-        x, out = self.place_of_one(self.plan.refs[row]), self.place_of_one(self.plan.refs[i])
-        child, _ = self.child_row(self.plan.refs[matrix])
-        states = self.array_of(state_buffer(self.plan.nodes[matrix].name))
-        k, width = self.plan.nodes[matrix].shape
-        weight = f"reshaped(part({states}, {child}, 1), {k}, {width})"
-        transposed = node.op == "apply_transposed"
-        self.lines += [
-            f"for m in range({self.n(node.domain)}):",
-            f"    multiply({of(x)}, 1, {weight}, {transposed}, False, {of(out)}, {BLAS})",
-        ]
-
-    def _of_heads(self, i: int, node: Node) -> None:
-        """Products of two values; see cpu_kernels.attention_kernels."""
+def write_operator(places: Places, i: int) -> Instruction:
+    """Return the instruction of node i."""
+    node, nodes = places.plan.nodes[i], places.plan.nodes
+    out = places.operand(places.plan.refs[i])
+    count = count_register(node.domain)
+    if node.op in APPLIED and _is_in_place(places, node.inputs[1]):
+        return _apply_in_place(places, node, out)
+    if node.op in CONSTANTS:
+        constants = node.width, CONSTANTS[node.op]
+        return Instruction(moving.fill, (out,), constants, count, moves=True)
+    if node.op in BY_WIDTH:
+        operands = *(_operand(places, k) for k in node.inputs), out
+        return Instruction(BY_WIDTH[node.op], operands, (nodes[node.inputs[0]].width,), count)
+    if node.op in BY_WIDTHS:
         left, right = node.inputs
-        found = [self.place(self.plan.refs[k]) for k in (left, right, i)]
-        places = ", ".join(of(replace(one, array=f"array_of({one.array})")) for one in found)
-        scratch = ", ".join(f"array_of({name})" for name in BLAS.split(", "))
-        scores, rows = (i, left) if node.op == "score_heads" else (left, i)
-        n_weights = self.plan.nodes[scores].shape[1]
-        n_rows, width = self.plan.nodes[rows].shape
-        shape = f"{self.n(node.domain)}, {node.index}, {n_rows}, {n_weights}, {width}"
-        self.lines.append(f"{node.op}({places}, {shape}, {scratch})")
+        second = nodes[right].width if node.op == "outer" else node.width
+        operands = _operand(places, left), _operand(places, right), out
+        constants = nodes[left].width, second
+        return Instruction(BY_WIDTHS[node.op], operands, constants, count)
+    if node.op in OF_HEADS:
+        return _of_heads(places, i, out)
+    if node.op == "lookup":
+        table, rows = (nodes[k].name for k in node.inputs)
+        width = FLOAT_BYTES * node.width
+        operands = places.parameter(table), places.pulled(rows), out
+        return Instruction(moving.look_up, operands, (width,), count, moves=True)
+    if node.op == "sum_edges":
+        return _sum_edges(places, node, out)
+    return _other(places, node, out)
 
-    def _lookup(self, i: int, node: Node) -> None:
-        table, rows = (self.plan.nodes[k].name for k in node.inputs)
-        out, pull = self.place(self.plan.refs[i]), self.name_of(PullOf(self.type_id, rows))
-        self.lines.append(f"look_up({self.parameter(table)}, {pull}, start, {of(out)}, n)")
 
-    def _sum_edges(self, i: int, node: Node) -> None:
-        (operand,) = node.inputs
-        out, edges = self.place(self.plan.refs[i]), self.edge_start()
-        if operand in self.plan.refs:
-            rows = self.place(self.plan.refs[operand])
-            self.lines.append(
-                f"sum_edge_rows({of(rows)}, {edges}, start, {of(out)}, n, {node.width})"
-            )
-            return
-        states = self.array_of(state_buffer(self.plan.nodes[operand].name))
-        target = self.rows_of(self.plan.refs[i])
-        self.lines.append(f"sum_child_rows({states}, {self.index(None)}, {edges}, start, {target})")
+def _other(places: Places, node: Node, out: Operand) -> Instruction:
+    count = count_register(node.domain)
+    x = _operand(places, node.inputs[0])
+    if node.op == "expand":
+        return Instruction(summing.expand, (x, out), (node.width,), count)
+    if node.op == "softmax":
+        width = node.shape[-1]
+        return Instruction(attention.softmax, (x, out), (width, node.width // width), count)
+    if node.op == "layer_norm":
+        gain = node.inputs[1]
+        width = places.plan.nodes[gain].width
+        operands = x, _operand(places, gain), out
+        return Instruction(attention.layer_norm, operands, (width, node.width // width), count)
+    if node.op == "spread":  # the rows of vertices to those of edges
+        operands = x, places.edges(), out
+        return Instruction(moving.spread, operands, (FLOAT_BYTES * node.width,), moves=True)
+    raise TypeError(f"{node.op} is no operator of a step")
+
+
+def _operand(places: Places, i: int) -> Operand:
+    """The rows of a node, what is pulled for them, or a parameter."""
+    node = places.plan.nodes[i]
+    if node.op == "parameter":
+        return places.parameter(node.name)
+    if node.op == "pull":
+        return places.pulled(node.name)
+    return places.operand(places.plan.refs[i])
+
+
+def _is_in_place(places: Places, i: int) -> bool:
+    ref = places.plan.refs.get(i)
+    return ref is not None and places.buffer(ref).memory is Memory.CHILDREN
+
+
+def _apply_in_place(places: Places, node: Node, out: Operand) -> Instruction:
+    """Row times a child's matrix, which lies in the child's row."""
+    row, matrix = node.inputs
+    states, index = places.row_operands(places.plan.refs[matrix])
+    rows, columns = places.plan.nodes[matrix].shape
+    operands = places.operand(places.plan.refs[row]), states, index, out
+    constants = rows, columns, int(node.op == "apply_transposed")
+    return Instruction(apply_children, operands, constants, count_register(node.domain))
+
+
+def _of_heads(places: Places, i: int, out: Operand) -> Instruction:
+    """Products of two values; see cpu_kernels.attention_kernels."""
+    node, nodes = places.plan.nodes[i], places.plan.nodes
+    left, right = node.inputs
+    scores, rows = (i, left) if node.op == "score_heads" else (left, i)
+    n_rows, width = nodes[rows].shape
+    constants = node.index, n_rows, nodes[scores].shape[1], width
+    operands = _operand(places, left), _operand(places, right), out
+    return Instruction(OF_HEADS[node.op], operands, constants, count_register(node.domain))
+
+
+def _sum_edges(places: Places, node: Node, out: Operand) -> Instruction:
+    (operand,) = node.inputs
+    if operand in places.plan.refs:
+        values = places.operand(places.plan.refs[operand])
+        return Instruction(summing.sum_edges, (values, places.edges(), out), (node.width,))
+    states, _ = places.child(places.plan.nodes[operand].name, None, 0)
+    operands = states, Operand(places.index(None)), places.edges(), out
+    return Instruction(summing.sum_children, operands, (node.width,))

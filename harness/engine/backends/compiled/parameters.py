@@ -7,17 +7,19 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.compiler.addresses import address_of
 from harness.contracts.model import Weights
 from harness.engine.cpu_kernels import aligned
-from harness.engine.cpu_kernels.addresses import Table, address_of
 from harness.engine.cpu_kernels.blas import N_HALVES
-from harness.engine.cpu_kernels.halves import round_rows
+from harness.engine.cpu_kernels.halves import round_parameter
 from harness.engine.cpu_kernels.memory_kernels import (
     N_OF_STEP,
     descend,
     transpose,
     update_rows,
 )
+from harness.engine.cpu_kernels.team import Table
+from harness.engine.cpu_kernels.vectors import NAMES, load_products
 from harness.engine.rows.geometry import Index
 from harness.errors import UnsupportedTrial
 from harness.vertex.folding import FoldedTable
@@ -81,7 +83,10 @@ class Parameters:
             self._transposed[name] = aligned.empty(value.shape[::-1])
             self._stale.add(name)
         if up_to_date and name in self._stale:
-            transpose(value, self._transposed[name])
+            square = int(load_products()[1][NAMES.index("transpose_square")])
+            n_rows, n_columns = value.shape
+            out = address_of(self._transposed[name])
+            transpose(square, address_of(value), n_rows, n_columns, out)
             self._stale.discard(name)
         return self._transposed[name]
 
@@ -98,7 +103,9 @@ class Parameters:
             self._stale_halves.add(name)
         if name in self._stale_halves:
             rows, width = value.shape
-            round_rows(value, 0, width, rows, width, self._halves[name].reshape(-1), 0)
+            round_parameter(
+                address_of(value), 4 * width, rows, width, address_of(self._halves[name])
+            )
             self._stale_halves.discard(name)
         return self._halves[name]
 
@@ -123,7 +130,9 @@ class Parameters:
         self._stale_halves.update(self._halves)
         plain = [name for name in self._written if name not in self.packs]
         if len(self._steps) != len(plain):
-            self._steps = np.array([self._step_of(name) for name in plain], dtype=np.int64)
+            self._steps = np.array([self._step_of(name) for name in plain], dtype=np.int64).reshape(
+                -1, N_OF_STEP
+            )
         descend(self._steps, step)
         for name in self.packs:
             if name in self._written and self._written[name][0]:
@@ -136,7 +145,7 @@ class Parameters:
                 value = self.values[part.parameter][..., part.start : part.start + part.width]
                 self.values[name][..., at : at + part.width] = value
         for table, rows, dy in looked_up:
-            update_rows(self.values[table], rows, dy, step)
+            update_rows(self.values[table], rows, address_of(dy), dy.strides[0], step)
 
     def _step_of(self, name: str) -> tuple[int, ...]:
         """See harness.engine.cpu_kernels.memory_kernels.descend; none of these arrays moves."""

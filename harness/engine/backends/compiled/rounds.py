@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.engine.backends.compiled.source import WHOLE_STAGES
+from harness.engine.backends.compiled.steps import WHOLE_STAGES
 from harness.engine.cpu_kernels.loss_sums import LossSums
 from harness.engine.cpu_kernels.team import Callee, Calls
 from harness.engine.rows.rounds import ALL_ROWS, STAGES, Rounds

@@ -1,31 +1,51 @@
-"""Every step of a plan as a few lines of generated code."""
+"""From the steps of a plan to instructions: which kernel, and where its operands are."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 
 from harness.engine.backends.compiled.arguments import (
     COPIES_FROM,
+    ApartOf,
+    Argument,
+    BufferOf,
     CountOf,
+    EdgeBoundsOf,
+    FilledOf,
     GradientOf,
     HalfOf,
     ParameterOf,
-    PullOf,
+    RunsOf,
+    StartsOf,
     TransposedOf,
     WrittenOf,
 )
-from harness.engine.backends.compiled.elementwise import group_lines
-from harness.engine.backends.compiled.operators import LAUNCH, MOVING, OperatorWriter
-from harness.engine.backends.compiled.places import BLAS, Place, Rows, of, of_one
+from harness.engine.backends.compiled.elementwise import write_group
+from harness.engine.backends.compiled.instructions import (
+    FLOAT_BYTES,
+    Instruction,
+    Operand,
+    Register,
+    Taken,
+    count_register,
+)
+from harness.engine.backends.compiled.operators import write_operator
+from harness.engine.backends.compiled.places import Places
+from harness.engine.cpu_kernels import moving_kernels as moving
+from harness.engine.cpu_kernels import product_kernels as products
+from harness.engine.cpu_kernels.loss_kernels import softmax_loss
+from harness.engine.cpu_kernels.summing_kernels import add_up_rows
 from harness.engine.lowering.plan import (
+    BufferName,
     CopyStep,
     ElementwiseStep,
     GatherStep,
     MatmulStep,
     OperatorStep,
     PackStep,
+    Plan,
     ScatterAddStep,
     SinkStep,
     SoftmaxLossStep,
@@ -33,151 +53,166 @@ from harness.engine.lowering.plan import (
     gradient_buffer,
     state_buffer,
 )
-from harness.vertex.operators import EDGE
+from harness.vertex.operators import Shape
 
-# What only brings data from one place to another, operators of MOVING apart.
-MOVING_STEPS = (GatherStep, ScatterAddStep, CopyStep, PackStep)
+WHOLE_STAGES = ("eager", "lazy", "backward_lazy")  # of all rows of a function at once
 
 
 @dataclass(slots=True)
-class StageWriter(OperatorWriter):
-    """One vertex function's stage, for one of its batches."""
+class StageWriter:
+    """Writes one stage of one vertex function.
 
-    def write(self, steps: Sequence[Step]) -> list[str]:
-        """Lines that run the steps of batch `b` of this function."""
-        for step in steps:
-            self._take_rows(step)
-            begin = len(self.lines)
-            self._step(step)
-            if self.profile and self._moves(step):
-                self.lines.insert(begin, "moving = cycles()")
-                self.lines.append("tally[2] += cycles() - moving")
-        return [*self.head(), *self.lines]
+    shapes: of parameters. half: whether factors of products are rounded to bfloat16.
+    """
 
-    def _take_rows(self, step: Step) -> None:
-        """Go over to the rows that a step works on."""
-        if isinstance(step, SinkStep | PackStep):
-            self.take(Rows.ALL)
-        elif isinstance(step, ScatterAddStep):
-            self.take(Rows.UNLESS_APART, self._apart({(step.state, step.slots is None)}))
-        elif isinstance(step, ElementwiseStep) and step.added_to:
-            added_to = {(state, slot is None) for _, state, slot in step.added_to}
-            self.take(Rows.UNLESS_APART, self._apart(added_to))
-        else:
-            self.take(Rows.SHARE)
+    type_id: int
+    plan: Plan
+    stage: str
+    shapes: Mapping[str, Shape]
+    half: bool = False
+    places: Places = field(init=False)
+    _filled: set[BufferName] = field(default_factory=set)
 
-    def _apart(self, added_to: set[tuple[str, bool]]) -> str:
-        """Whether no two vertices of a batch add to the same row of these states' gradients.
+    def __post_init__(self) -> None:
+        self.places = Places(self.type_id, self.plan, self.shapes)
 
-        A state whose children are read by slot and by edge as well has two lists of them, of which
-        one does not tell of the other.
-        """
-        nodes = self.plan.nodes
-        by_edge = {node.name for node in nodes if node.op == "gather_each"}
-        by_slot = {node.name for node in nodes if node.op == "gather"}
-        if any(state in by_edge & by_slot for state, _ in added_to):
-            return "False"
-        found = {None if of_edges else self.plan.slots[state] for state, of_edges in added_to}
-        return " and ".join(self.apart(slots) for slots in sorted(found, key=str))
+    @property
+    def is_whole(self) -> bool:
+        """Whether the stage may run over all rows at once; outputs of all rounds go back so."""
+        return self.stage in WHOLE_STAGES or (self.stage == "backward" and self.type_id < 0)
 
-    def _moves(self, step: Step) -> bool:
-        """Whether a step only moves data; what arithmetic reads where it lies moves none."""
-        if isinstance(step, OperatorStep):
-            return self.plan.nodes[step.node].op in MOVING
-        return isinstance(step, MOVING_STEPS)
+    def write(self) -> tuple[Instruction, ...]:
+        """Return the instructions of a batch."""
+        found: list[Instruction] = []
+        for step in self.plan.steps(self.stage):
+            instructions = list(self._write(step))
+            if self.is_whole:
+                found += self._fill(instructions)
+            found += instructions
+        return tuple(found)
+
+    def _fill(self, instructions: Sequence[Instruction]) -> Iterator[Instruction]:
+        """Before all rows of a gather are read at once, copy those that batches read in place."""
+        for operand in (one for each in instructions for one in each.operands):
+            array = operand.array
+            if operand.run is None or not isinstance(array, BufferOf) or array.name in self._filled:
+                continue
+            self._filled.add(array.name)
+            yield self._fill_viewed(array.name)
+
+    def _fill_viewed(self, name: BufferName) -> Instruction:
+        slots = self.plan.gathered(name)
+        n_slots = 1 if slots is None else len(slots)
+        bounds = (EdgeBoundsOf if slots is None else StartsOf)(self.type_id)
+        width = FLOAT_BYTES * self.plan.buffers[name].width // n_slots
+        operands = (
+            Operand(self.places.array(state_buffer(name.of)), pitch=width),
+            Operand(self.places.index(slots)),
+            Operand(RunsOf(self.type_id, slots)),
+            Operand(bounds),
+            Operand(self.places.array(name)),
+            Operand(FilledOf(self.type_id, name)),
+        )
+        return Instruction(
+            moving.fill_viewed,
+            operands,
+            (n_slots, width),
+            count=Register.BATCH,
+            whole_only=True,
+            meets=True,
+            counts_itself=True,
+        )
 
     @singledispatchmethod
-    def _step(self, step: Step) -> None:
+    def _write(self, step: Step) -> Iterator[Instruction]:
         raise TypeError(f"{type(step).__name__} is no step")
 
-    @_step.register
-    def _gather_step(self, step: GatherStep) -> None:
+    @_write.register
+    def _gather(self, step: GatherStep) -> Iterator[Instruction]:
         slots = step.slots
         n_slots = 1 if slots is None else len(slots)
-        row, n = ("edge_start", "n_edges") if slots is None else ("start", "n")
-        arrays = [
-            self.array_of(state_buffer(step.state)),
-            self.index(slots),
-            f"{row} * {n_slots}",
-            self.array_of(step.buffer),
-        ]
-        self.lines += [
-            f"if {self.first_of(slots)} < 0:",
-            f"    {LAUNCH}",
-            f"    n_bytes += gather_rows({', '.join(arrays)}, {row}, {n}, {n_slots})",
-        ]
+        row, count = self._rows_of(slots)
+        pitch = FLOAT_BYTES * self.plan.buffers[step.buffer].width
+        width = pitch // n_slots
+        operands = (
+            Operand(self.places.array(state_buffer(step.state)), pitch=width),
+            self.places.index_operand(slots),
+            Operand(self.places.array(step.buffer), row, pitch, width=pitch),
+        )
+        yield Instruction(
+            moving.gather,
+            operands,
+            (n_slots, width),
+            count,
+            unless=RunsOf(self.type_id, slots),
+            bytes_per_row=pitch,
+            moves=True,
+        )
 
-    @_step.register
-    def _copy(self, step: CopyStep) -> None:
-        source, out = self.place(step.source), self.place(step.out)
-        n = self.n(self.buffer(step.out).domain)
-        self.lines += [
-            LAUNCH,
-            f"n_bytes += copy_block({of(source)}, {of(out)}, {n}, {step.out.width})",
-        ]
+    def _rows_of(self, slots: object) -> tuple[Register, Register]:
+        if slots is None:
+            return Register.EDGE_START, Register.N_EDGES
+        return Register.START, Register.N
 
-    @_step.register
-    def _pack(self, step: PackStep) -> None:
-        pack = self.parameter(step.pack.name)
-        shape = f"array_of({pack}).shape"
-        width, n = f"{shape}[-1]", f"array_of({pack}).size // {shape}[-1]"
-        self.lines += [LAUNCH, "if thread == 0:"]
-        for part, at in step.pack.places():
-            source = self.parameter(part.parameter)
-            row = f"array_of({source}).shape[-1]"
-            columns = f"{source}, {part.start}, {row}, {pack}, {at}, {width}"
-            self.lines.append(f"    n_bytes += copy_block({columns}, {n}, {part.width})")
+    @_write.register
+    def _copy(self, step: CopyStep) -> Iterator[Instruction]:
+        n_bytes = FLOAT_BYTES * step.out.width
+        yield Instruction(
+            moving.copy,
+            (self.places.operand(step.source), self.places.operand(step.out)),
+            (n_bytes,),
+            count_register(self.places.buffer(step.out).domain),
+            bytes_per_row=n_bytes,
+            moves=True,
+        )
 
-    @_step.register
-    def _matmul(self, step: MatmulStep) -> None:
-        shape = self._parameter_shape(step)
-        k = shape[1] if step.transposed else shape[0]
-        n = self.n(self.buffer(step.out).domain)
-        weight = self.name_of((HalfOf if self.half else ParameterOf)(step.parameter))
-        if step.x.width == k:
-            x, out = self.place(step.x), self.place(step.out)
-            lines, inside = [LAUNCH], ""
-        else:
-            x, out, n, loop = self._rows_of_matrices(step, k, n)
-            lines, inside = [LAUNCH, *loop], "    " if loop else ""
-        if step.bias is not None:
-            lines.append(f"{inside}fill_rows({of(out)}, {n}, {self.parameter(step.bias)})")
-        accumulate = step.accumulate or step.bias is not None
-        multiply = "multiply_half" if self.half else "multiply"
+    @_write.register
+    def _pack(self, step: PackStep) -> Iterator[Instruction]:
+        """Copy the parts of a pack, which count as one launch."""
+        *n_rows, width = self.shapes[step.pack.name]
+        for k, (part, at) in enumerate(step.pack.places()):
+            source = self.shapes[part.parameter][-1]
+            operands = (
+                self.places.columns_of_parameter(part.parameter, source, part.start, part.width),
+                self.places.columns_of_parameter(step.pack.name, width, at, part.width),
+            )
+            yield Instruction(
+                moving.pack,
+                operands,
+                (FLOAT_BYTES * part.width, *(n_rows or (1,))),
+                taken=Taken.ALL,
+                moves=True,
+                counts_itself=k > 0,
+            )
 
-        def product(weight: str, *, transposed: bool) -> str:
-            how = f"{weight}, {transposed}, {accumulate}"
-            return f"{multiply}({of(x)}, {n}, {how}, {of(out)}, {BLAS})"
-
-        plain = product(weight, transposed=step.transposed)
+    @_write.register
+    def _matmul(self, step: MatmulStep) -> Iterator[Instruction]:
+        rows, columns = self.shapes[step.parameter]
+        k = columns if step.transposed else rows
+        x, *children = self.places.row_operands(step.x)
+        weight = HalfOf(step.parameter) if self.half else ParameterOf(step.parameter)
+        nothing = Operand(weight)
+        copies_from, copy, n_rows = 0, nothing, nothing
         if step.transposed and self._has_few_rows and not self.half:
-            copied = self.name_of(TransposedOf(self.type_id, step.parameter))
-            lines += [
-                f"{inside}if {self.name_of(CountOf(self.type_id))}[0] >= {COPIES_FROM}:",
-                f"{inside}    {product(copied, transposed=False)}",
-                f"{inside}else:",
-                f"{inside}    {plain}",
-            ]
+            copies_from = COPIES_FROM
+            copy = Operand(TransposedOf(self.type_id, step.parameter))
+            n_rows = Operand(CountOf(self.type_id))
+        bias = nothing if step.bias is None else Operand(ParameterOf(step.bias))
+        constants = (
+            *(step.x.width // k, rows, columns, int(step.transposed)),
+            *(int(step.accumulate or step.bias is not None), int(step.bias is not None)),
+            copies_from,
+        )
+        if self.half:
+            kernel = products.multiply_rows_half
         else:
-            lines.append(f"{inside}{plain}")
-        self.lines += lines
-
-    def _rows_of_matrices(
-        self, step: MatmulStep, k: int, n: str
-    ) -> tuple[Place, Place, str, list[str]]:
-        """Where the rows of matrices and of their products begin, how many, and in which loop."""
-        per_vertex = step.x.width // k
-        width = step.out.width // per_vertex
-        loop = [f"for m in range({n}):"]
-        if self.in_place(step.x):
-            x, out, n = self.place_of_one(step.x), self.place_of_one(step.out), str(per_vertex)
-        else:
-            x, out = self.place(step.x), self.place(step.out)
-            if (x.stride, out.stride) == (step.x.width, step.out.width):  # all rows follow on
-                loop, n = [], f"{n} * {per_vertex}"
-            else:  # one product of each vertex's rows
-                x, out, n = of_one(x), of_one(out), str(per_vertex)
-        return Place(x.array, x.at, k), Place(out.array, out.at, width), n, loop
+            kernel = products.multiply_children if children else products.multiply_rows
+        yield Instruction(
+            kernel,
+            (x, self.places.operand(step.out), Operand(weight), bias, copy, n_rows, *children),
+            constants,
+            count_register(self.places.buffer(step.out).domain),
+        )
 
     @property
     def _has_few_rows(self) -> bool:
@@ -186,113 +221,95 @@ class StageWriter(OperatorWriter):
         A library rearranges W^T for each product, for few rows as long as it multiplies: 32 rows by
         256 x 1 024 transposed run at 114 GFLOP/s, by a copy at 202 (one Zen 5 core, oneDNN).
         """
-        return self.type_id > 0 and not self.whole
+        return self.type_id > 0 and not self.is_whole
 
-    def _parameter_shape(self, step: MatmulStep) -> tuple[int, ...]:
-        return next(
-            node.shape
-            for node in self.plan.nodes
-            if node.op == "parameter" and node.name == step.parameter
-        )
+    @_write.register
+    def _elementwise(self, step: ElementwiseStep) -> Iterator[Instruction]:
+        instruction = write_group(self.places, step)
+        if step.added_to:
+            added_to = {(state, slot is None) for _, state, slot in step.added_to}
+            instruction = self._unless_apart(instruction, added_to)
+        yield instruction
 
-    @_step.register
-    def _elementwise(self, step: ElementwiseStep) -> None:
-        operands = {k for i in step.nodes for k in self.plan.nodes[i].inputs}
-        views = {}
-        for k in sorted(operands - set(step.nodes)):
-            if self._spans_children(k):
-                views[k] = self.own(f"v{k}_")
-                self.lines.append(f"{views[k]} = {self.rows_of(self.plan.refs[k])}")
-        on_edges = self.plan.nodes[step.nodes[0]].domain == EDGE
-        rows = ("n_edges", "edge_start", "edge_at") if on_edges else ("n", "start", "at")
-        prefix = self.own("t") + "_"
-        self.lines.append(LAUNCH)
-        self.lines += group_lines(
-            self.type_id, self.plan, step, self.name_of, rows=rows, prefix=prefix, views=views
-        )
+    def _unless_apart(
+        self, instruction: Instruction, added_to: set[tuple[str, bool]]
+    ) -> Instruction:
+        """Let one thread add to rows that two vertices of a batch may have in common.
 
-    def _spans_children(self, i: int) -> bool:
-        """Whether a value is several children's states side by side."""
-        ref = self.plan.refs.get(i)
-        if ref is None or not ref.buffer.is_gathered:
-            return False
-        slots = self.plan.gathered(ref.buffer)
-        return slots is not None and ref.width > self.buffer(ref).width // len(slots)
+        A state whose children are read by slot and by edge as well has two lists of them, of which
+        one does not tell of the other.
+        """
+        nodes = self.plan.nodes
+        by_edge = {node.name for node in nodes if node.op == "gather_each"}
+        by_slot = {node.name for node in nodes if node.op == "gather"}
+        apart: tuple[Argument, ...] = ()
+        if not any(state in by_edge & by_slot for state, _ in added_to):
+            lists = {None if of_edges else self.plan.slots[state] for state, of_edges in added_to}
+            apart = tuple(ApartOf(self.type_id, slots) for slots in sorted(lists, key=str))
+        return replace(instruction, taken=Taken.UNLESS_APART, apart=apart)
 
-    @_step.register
-    def _scatter_add(self, step: ScatterAddStep) -> None:
+    @_write.register
+    def _scatter_add(self, step: ScatterAddStep) -> Iterator[Instruction]:
         slots = None if step.slots is None else self.plan.slots[step.state]
-        stride = 1 if slots is None else len(slots)
-        target, index = self.array_of(gradient_buffer(step.state)), self.index(slots)
-        begin, n = ("edge_start", "n_edges") if slots is None else ("start", "n")
-        width = f"array_of({target}).shape[1]"
-        if step.source.buffer.is_gathered:  # a gradient that is a state: its rows, wherever
-            values = f"{self.rows_of(step.source)}, 0, 0, {n}"
-        else:
-            source, row = self.array_of(step.source.buffer), self.row(self.buffer(step.source))
-            values = f"{source}, {row}, {step.source.start}, {n}"
-        if step.slots == slots:
-            counted = f"if {self.first_of(slots)} < 0:"
-            self.lines += [
-                LAUNCH, counted, f"    n_bytes += 4 * {n} * {stride} * {width}",
-                f"scatter_add({target}, {index}, {begin} * {stride}, {values}, {stride})",
-            ]  # fmt: skip
-            return
-        assert slots is not None
-        assert step.slots is not None
-        first = f"{begin} * {stride} + {slots.index(step.slots[0])}"
-        self.lines += [
-            LAUNCH, f"n_bytes += 4 * {n} * {width}",
-            f"scatter_add_slot({target}, {index}, {first}, {stride}, {values})",
-        ]  # fmt: skip
+        target = gradient_buffer(step.state)
+        width = self.places.state_width(step.state)
+        is_whole = step.slots == slots
+        n_slots = (1 if slots is None else len(slots)) if is_whole else 1
+        slot = 0 if slots is None or step.slots is None else slots.index(step.slots[0])
+        operands = (
+            Operand(self.places.array(target), pitch=FLOAT_BYTES * width),
+            self.places.index_operand(slots, slot),
+            self.places.operand(step.source),
+        )
+        instruction = Instruction(
+            moving.scatter_add,
+            operands,
+            (n_slots, width),
+            self._rows_of(slots)[1],
+            bytes_per_row=FLOAT_BYTES * n_slots * width,
+            bytes_unless=RunsOf(self.type_id, slots) if is_whole else None,
+            moves=True,
+        )
+        yield self._unless_apart(instruction, {(step.state, step.slots is None)})
 
-    @_step.register
-    def _sink(self, step: SinkStep) -> None:
+    @_write.register
+    def _sink(self, step: SinkStep) -> Iterator[Instruction]:
         """Gradients of parameters; those of looked-up rows stay where they are until the update."""
         node = self.plan.nodes[step.node]
-        self.lines.append(LAUNCH)
         if node.op == "row_sum":
+            yield Instruction(moving.leave, ())
             return
-        *inputs, dy = node.inputs
-        n, width = self.n(self.plan.nodes[dy].domain), node.shape[-1]
-        per_vertex = self.plan.refs[dy].width // width  # rows of a matrix a vertex
-        place = self.place_of_one if per_vertex > 1 else self.place
-        places = [place(self.plan.refs[i]) for i in (*inputs, dy)]
-        widths = [*(node.shape[0] for _ in inputs), width]
-        inside = ""
-        if per_vertex > 1:
-            self.lines.append(f"for m in range({n}):")
-            inside, n = "    ", str(per_vertex)
-            places = [
-                Place(place.array, place.at, row) for place, row in zip(places, widths, strict=True)
-            ]
-        # A thread takes rows of the gradient, which are columns of the first operand.
-        first, n_own = self.own("first"), self.own("n")
-        places[0] = Place(places[0].array, f"{places[0].at} + {first}", places[0].stride)
-        operands = ", ".join(of(place) for place in places)
-        gradient, written = self.name_of(GradientOf(node.name)), self.name_of(WrittenOf(node.name))
-        target = f"part({gradient}, {first}, {n_own}), part({written}, thread, 1)"
-        share = f"{first}, {n_own} = share({node.shape[0]}, FLOATS, thread, n_threads)"
-        self.lines.append(inside + share)
-        if node.op == "outer_sum":
-            add_outer = "add_outer_half" if self.half else "add_outer"
-            self.lines.append(f"{inside}{add_outer}({operands}, {n}, {target}, {BLAS})")
+        *inputs, dy = (self.plan.refs[i] for i in node.inputs)
+        width = node.shape[-1]
+        per_vertex = dy.width // width
+        count = count_register(self.places.buffer(dy).domain)
+        gradient = Operand(GradientOf(node.name)), Operand(WrittenOf(node.name))
+        dy_operand = self.places.operand(dy)
+        if not inputs:
+            constants = width, per_vertex
+            yield Instruction(add_up_rows, (dy_operand, *gradient), constants, count, Taken.ALL)
+            return
+        x, *children = self.places.row_operands(inputs[0])
+        if self.half:
+            kernel = products.sum_outer_half
         else:
-            self.lines.append(f"{inside}add_up_rows({operands}, {n}, {target})")
+            kernel = products.sum_outer_children if children else products.sum_outer
+        operands = (x, dy_operand, *gradient, *children)
+        yield Instruction(kernel, operands, (per_vertex, *node.shape), count, Taken.ALL)
 
-    @_step.register
-    def _operator(self, step: OperatorStep) -> None:
-        self.write_operator(step.node)
+    @_write.register
+    def _operator(self, step: OperatorStep) -> Iterator[Instruction]:
+        yield write_operator(self.places, step.node)
 
-    @_step.register
-    def _softmax_loss(self, step: SoftmaxLossStep) -> None:
-        pulled = self.name_of(PullOf(self.type_id, step.label))
-        operands = [
-            self.rows_of(step.logits),
-            "NO_BIAS" if step.bias is None else self.parameter(step.bias),
-            f"part({pulled}, start, n)",
-            self.rows_of(step.loss),
-            self.rows_of(step.log_sum),
-            str(step.leaves_gradient),
-        ]
-        self.lines += [LAUNCH, f"softmax_loss({', '.join(operands)})"]
+    @_write.register
+    def _softmax_loss(self, step: SoftmaxLossStep) -> Iterator[Instruction]:
+        logits = self.places.operand(step.logits)
+        operands = (
+            logits,
+            logits if step.bias is None else Operand(ParameterOf(step.bias)),
+            self.places.pulled(step.label),
+            self.places.operand(step.loss),
+            self.places.operand(step.log_sum),
+        )
+        constants = (step.logits.width, int(step.bias is not None), int(step.leaves_gradient))
+        yield Instruction(softmax_loss, operands, constants)

@@ -6,15 +6,19 @@ Python comes by where something is lacking, and once a mini-batch: a round of ei
 
 from __future__ import annotations
 
-from typing import Any
-
+from harness.compiler.compiled import compiled
+from harness.compiler.pointers import (
+    WORD_BYTES,
+    call,
+    call_for_number,
+    count_cycles,
+    store_atomic,
+    word,
+)
+from harness.compiler.registry import helper
 from harness.engine.backends.compiled.next_round import CALLS, N_OF_CALLS
-from harness.engine.cpu_kernels.addresses import INLINE, int64_matrix, int64_vector, word
-from harness.engine.cpu_kernels.atomics import store
-from harness.engine.cpu_kernels.cycles import cycles
+from harness.engine.rows.array_table import rows_int64, view_int64
 from harness.engine.rows.next_round import DONE, UNPLANNED
-from harness.machine.compiled import compiled_with
-from harness.machine.native import call_number
 
 # More arrays of the table: HOW: addresses of what decodes, plans and runs a round, and what they
 # take; FLAGS (k, 2): addresses of flags that are cleared before a round, and how many follow;
@@ -23,37 +27,35 @@ HOW, FLAGS, SPENT = range(N_OF_CALLS, N_OF_CALLS + 3)
 N_OF_ROUNDS = N_OF_CALLS + 3
 DECODES, PLANS, RUNS, BASE_DEPTH, RESTARTS, REORDERS, CONTEXT, N_HOW = range(8)
 SCHEDULE, FORWARD, N_SPENT = range(3)
-_BYTES = 8
 
 
-@compiled_with(**INLINE)
-def whole_round(table: int, n_log: int) -> Any:  # pragma: no cover - compiled
+@compiled
+def whole_round(table: int, n_log: int) -> int:
     """Decode so many entries of the log, plan what they say, and compute it.
 
     Returns DONE, what `decode_next` returns else, or UNPLANNED.
     """
-    how, spent = int64_vector(table, HOW), int64_vector(table, SPENT)
-    decoding = (table, n_log, how[BASE_DEPTH], how[RESTARTS])
-    code = call_number(how[DECODES], decoding)
+    how, spent = view_int64(table, HOW), view_int64(table, SPENT)
+    code = call_for_number(how[DECODES], (table, n_log, how[BASE_DEPTH], how[RESTARTS]))
     if code != DONE:
         return code
-    began: int = cycles()  # type: ignore[call-arg]
-    n_calls = call_number(how[PLANS], (table, how[REORDERS]))
-    planned = cycles()
+    began = count_cycles()
+    n_calls = call_for_number(how[PLANS], (table, how[REORDERS]))
+    planned = count_cycles()
     spent[SCHEDULE] += planned - began
     if n_calls < 0:
         return UNPLANNED
     if n_calls > 0:
         _clear_flags(table)
-        call_number(how[RUNS], (how[CONTEXT], word(table, 2 * CALLS), n_calls))
-        ended = cycles()
-        spent[FORWARD] += ended - planned
+        call(how[RUNS], (how[CONTEXT], word(table, 2 * CALLS), n_calls))
+        spent[FORWARD] += count_cycles() - planned
     return DONE
 
 
-@compiled_with(**INLINE)
-def _clear_flags(table: int) -> None:  # pragma: no cover - compiled
-    found = int64_matrix(table, FLAGS, 2)
+@helper
+def _clear_flags(table: int) -> None:
+    """Clear all flags."""
+    found = rows_int64(table, FLAGS, 2)
     for k in range(len(found)):
         for j in range(found[k, 1]):
-            store(found[k, 0] + _BYTES * j, 0)
+            store_atomic(found[k, 0] + WORD_BYTES * j, 0)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from harness.compiler.generated import load_generated
 from harness.contracts.model import Weights
 from harness.contracts.timeline import Details, Part
 from harness.engine import backend
@@ -40,7 +41,6 @@ from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.rounds import Loss, Run
 from harness.engine.switches import Switches
-from harness.machine.generated import load_generated
 from harness.values.instances import IntArray
 
 OTHER_OPERATORS = (

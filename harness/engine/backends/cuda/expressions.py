@@ -5,6 +5,8 @@ The backend's own table of operators: tests hold every entry against torch's.
 
 from __future__ import annotations
 
+from harness.engine.lowering.operations import Operation
+
 EXPRESSIONS = {
     "add": "{0} + {1}",
     "sum": "{sum}",
@@ -27,6 +29,13 @@ EXPRESSIONS = {
     "tanh_gradient": "{0} * (1.0 - {1} * {1})",
     "relu_gradient": "tl.where({1} > 0.0, {0}, 0.0)",
 }
+
+
+def write_expression(one: Operation) -> str:
+    """Return an operation as text."""
+    total = " + ".join(one.operands)
+    return EXPRESSIONS[one.operator].format(*one.operands, value=one.constant, sum=total)
+
 
 # tanh as a rational function, fitted for harness/engine/cpu_kernels/fast_math.py, where its error
 # is derived: arithmetic alone, which the interpreter knows as well as the compiler.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from harness.engine.backends.cuda.expressions import EXPRESSIONS
 from harness.engine.backends.cuda.kinds import (
-    Line,
     LoadParameter,
     Operand,
     Product,
@@ -16,6 +14,7 @@ from harness.engine.backends.cuda.kinds import (
 from harness.engine.backends.cuda.parts import Sum
 from harness.engine.backends.cuda.places import CONSTANTS
 from harness.engine.backends.cuda.stage import Stage
+from harness.engine.lowering.operations import Operation
 from harness.engine.lowering.plan import ElementwiseStep, Ref
 from harness.errors import UnsupportedTrial
 
@@ -46,21 +45,18 @@ class _Group:
 
     def write(self) -> None:
         plan = self.stage.places.plan
-        lines = []
+        operations = []
         for i in self.step.nodes:
             node = plan.nodes[i]
-            operands = [self._operand(k, i) for k in node.inputs]
-            text = EXPRESSIONS[node.op].format(
-                *operands, value=node.value, sum=" + ".join(operands)
-            )
-            lines.append(Line(f"v{i}", text))
+            operands = tuple(self._operand(k, i) for k in node.inputs)
+            operations.append(Operation(f"v{i}", node.op, operands, node.value))
             if i in plan.refs:
                 self.stores.append(Store(self.stage.places.out(plan.refs[i]), f"v{i}"))
                 self.writes.append(plan.refs[i])
         node = plan.nodes[self.step.nodes[0]]
         kind = TileKind(
-            node.width, tuple(self.sums), tuple(self.products), tuple(self.loads), tuple(lines),
-            tuple(self.stores),
+            node.width, tuple(self.sums), tuple(self.products), tuple(self.loads),
+            tuple(operations), tuple(self.stores),
         )  # fmt: skip
         on_edges = self.stage.places.on_edges(self.step.nodes[0])
         self.stage.emit(kind, reads=self.reads, writes=self.writes, on_edges=on_edges)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from harness.compiler.compiled import compiled
+from harness.compiler.registry import helper
 from harness.engine.backends.cuda.module import WORDS
 from harness.engine.rows.rounds import ALL_ROWS
-from harness.machine.compiled import compiled
+from harness.values.arrays import Flags, Ints, IntTable, Longs
 
-Ints = NDArray[np.int32]
-Longs = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 KIND, PHASE, ON_EDGES = 0, 1, 2  # columns of KindTable.placed
 START, STATE_ROW, EDGE = 0, 1, 2  # columns of BatchRows.bounds
 
@@ -29,11 +27,11 @@ class KindTable(NamedTuple):
     """
 
     starts: Ints
-    placed: Ints
-    entries: Ints
+    placed: IntTable
+    entries: IntTable
     per_row: Ints
     is_copy: Flags
-    cuts: Ints
+    cuts: IntTable
     limits: Longs
 
 
@@ -49,7 +47,7 @@ class BatchRows(NamedTuple):
     first: Ints
     n_batches: Ints
     is_whole: Flags
-    bounds: Ints
+    bounds: IntTable
 
 
 class Runs(NamedTuple):
@@ -59,7 +57,7 @@ class Runs(NamedTuple):
     other: the first phases of all of them are one, and so on.
     """
 
-    batches: Ints
+    batches: IntTable
     starts: Longs
     stages: Longs
     at_once: Flags
@@ -67,7 +65,7 @@ class Runs(NamedTuple):
 
 @compiled
 def write_instructions(
-    kinds: KindTable, rows: BatchRows, runs: Runs, first_type: int, others: Ints
+    kinds: KindTable, rows: BatchRows, runs: Runs, first_type: int, others: IntTable
 ) -> Ints:
     """Return a program: how many phases it has, where each begins and the last ends, instructions.
 
@@ -84,7 +82,7 @@ def write_instructions(
             stop = end if runs.at_once[run] else min(at + 1, end)
             is_last = run == len(runs.stages) - 1 and stop == end
             batches, beside = runs.batches[at:stop], others if is_last else others[:0]
-            for phase in range(_depth(kinds, batches[:, 0], kinds_at, beside)):
+            for phase in range(_depth(kinds, batches, kinds_at, beside)):
                 n_before = n
                 for type_id, position in batches:
                     t, k = type_id - first_type, kinds_at + type_id
@@ -106,9 +104,9 @@ def write_instructions(
     return words
 
 
-@compiled
+@helper
 def _room(kinds: KindTable, rows: BatchRows, runs: Runs, first_type: int) -> int:
-    """Instructions at most."""
+    """Return how many instructions there are at most."""
     n_types, room = len(rows.first), 0
     for run in range(len(runs.stages)):
         for b in range(runs.starts[run], runs.starts[run + 1]):
@@ -120,11 +118,11 @@ def _room(kinds: KindTable, rows: BatchRows, runs: Runs, first_type: int) -> int
     return room
 
 
-@compiled
-def _depth(kinds: KindTable, types: Ints, kinds_at: int, others: Ints) -> int:
-    """Phases of batches that are run at once, and of what is beside them."""
+@helper
+def _depth(kinds: KindTable, batches: IntTable, kinds_at: int, others: IntTable) -> int:
+    """Return how many phases batches have that are run at once, and what is beside them."""
     depth = 0
-    for t in types:
+    for t, _ in batches:
         for k in range(kinds.starts[kinds_at + t], kinds.starts[kinds_at + t + 1]):
             depth = max(depth, kinds.placed[k, PHASE] + 1)
     for k in range(len(others)):
@@ -132,10 +130,10 @@ def _depth(kinds: KindTable, types: Ints, kinds_at: int, others: Ints) -> int:
     return depth
 
 
-@compiled
+@helper
 def _write_batch(
     kinds: KindTable, rows: BatchRows, t: int, position: int, kinds_at: int, phase: int,
-    table: Ints, n: int, phase_at: int,
+    table: IntTable, n: int, phase_at: int,
 ) -> int:  # fmt: skip
     """Write one phase of a batch.
 
@@ -162,20 +160,21 @@ def _write_batch(
     return n
 
 
-@compiled
-def _stands(kinds: KindTable, kind: int, table: Ints, first: int, end: int) -> bool:
-    """A copy has no rows: once in a phase is enough, whoever asks for it."""
+@helper
+def _stands(kinds: KindTable, kind: int, table: IntTable, first: int, end: int) -> bool:
+    """Return whether a copy, which has no rows, stands in a phase: once is enough, whoever asks."""
     stands = False
     for at in range(first, end):
         stands |= table[at, 0] == kinds.entries[kind, 0]
     return stands
 
 
-@compiled
+@helper
 def _write(
-    kinds: KindTable, kind: int, start: int, n_rows: int, state_row: int, table: Ints, n: int
+    kinds: KindTable, kind: int, start: int, n_rows: int, state_row: int, table: IntTable, n: int
 ) -> int:
-    n_counted = np.int64(n_rows) * kinds.per_row[kind]
+    """Write an instruction; returns how many there are then."""
+    n_counted = n_rows * kinds.per_row[kind]
     variant = 0
     while n_counted > kinds.limits[variant]:
         variant += 1

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from harness.engine.backends.cuda.arrays import FloatArray, ParameterOf, WordArray
+from harness.engine.lowering.operations import Operation
 
 
 class Base(StrEnum):
@@ -103,14 +104,6 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A value computed position by position."""
-
-    name: str
-    expression: str
-
-
-@dataclass(frozen=True, slots=True)
 class Store:
     """A value written to columns."""
 
@@ -120,7 +113,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class TileKind:
-    """Products into registers, then lines over them and over loads, then stores.
+    """Products into registers, then operators on them and over loads, then stores.
 
     width: columns of all of its values. sums: values that begin with these operands, and to which
     products add. per_row: rows of a matrix a vertex, of which each is a row of the tiles.
@@ -130,7 +123,7 @@ class TileKind:
     sums: tuple[tuple[str, tuple[Operand, ...]], ...] = ()
     products: tuple[Product, ...] = ()
     loads: tuple[tuple[str, Operand], ...] = ()
-    lines: tuple[Line, ...] = ()
+    operations: tuple[Operation, ...] = ()
     stores: tuple[Store, ...] = ()
     per_row: int = 1
 

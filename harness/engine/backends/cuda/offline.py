@@ -14,11 +14,11 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from harness.compiler.generated import load_generated
 from harness.engine.backends.cuda.kernel_cache import use_own_kernel_cache
 from harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS
 from harness.engine.backends.cuda.module import Module
 from harness.errors import UnsupportedTrial
-from harness.machine.generated import load_generated
 
 WARP_SIZE = 32
 ARCHITECTURES = {"sm_80": 80, "sm_90": 90, "sm_100": 100}

@@ -9,17 +9,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.machine.compiled import compiled
+from harness.compiler.compiled import compiled
 
 Words = NDArray[np.int32]
-Many = NDArray[np.int32] | NDArray[np.int64]
 Grouped = tuple[Words, Words]  # where the rows of each key begin (n_keys + 1,), and these rows
 DIGIT_BITS = 11  # of a word, in one pass: 2048 counts stay in the first cache
 NONE = -1  # where an optional index has no row
 
 
 @compiled
-def is_any_twice(read: Many, n_rows: int) -> bool:
+def is_any_twice(read: Words, n_rows: int) -> bool:
     """Say whether any row is read more than once."""
     seen = np.zeros(n_rows, dtype=np.bool_)
     for row in read:
@@ -30,7 +29,7 @@ def is_any_twice(read: Many, n_rows: int) -> bool:
 
 
 @compiled
-def row_of_each(read: Many, n_rows: int) -> Words:
+def row_of_each(read: Words, n_rows: int) -> Words:
     """Return for each of n_rows the last that reads it, or NONE."""
     found = np.full(n_rows, NONE, dtype=np.int32)
     for k in range(len(read)):
@@ -39,7 +38,7 @@ def row_of_each(read: Many, n_rows: int) -> Words:
 
 
 @compiled
-def group_by_row(read: Many, n_rows: int) -> Grouped:
+def group_by_row(read: Words, n_rows: int) -> Grouped:
     """Return for each of n_rows all that read it."""
     starts = np.zeros(n_rows + 1, dtype=np.int32)
     for row in read:
@@ -60,7 +59,9 @@ def group_by_word(words: Words) -> tuple[Words, Words, Words]:
 
     Sorted digit by digit: a vocabulary may be larger than a mini-batch by far.
     """
-    order = np.arange(len(words)).astype(np.int32)
+    order = np.empty(len(words), dtype=np.int32)
+    for k in range(len(words)):
+        order[k] = k
     digits, counts = 1 << DIGIT_BITS, np.empty((1 << DIGIT_BITS) + 1, dtype=np.int32)
     highest = 0
     for word in words:

@@ -14,7 +14,6 @@ from harness.engine.backends.cuda.arrays import (
 )
 from harness.engine.backends.cuda.orders import (
     Grouped,
-    Many,
     group_by_row,
     group_by_word,
     is_any_twice,
@@ -40,13 +39,13 @@ class Reader:
     stride: int = 1
     place: int = 0
 
-    def read(self, indices: Indices) -> Many:
+    def read(self, indices: Indices) -> Words:
         """Rows of the children's states, row by row (or edge by edge) of the function."""
         geometry = indices.rows.types.get(self.type_id)
         if geometry is None:
             return NO_WORDS
         n_slots = 1 if self.slots is None else len(self.slots)
-        return geometry.gathers[self.slots].index[self.at :: n_slots]
+        return as_words(geometry.gathers[self.slots].index[self.at :: n_slots])
 
     def n_rows(self, indices: Indices) -> int:
         """Rows of the state."""

@@ -1,16 +1,14 @@
-"""Text of kinds that compute tiles of rows: sums of products, and lines over them."""
+"""Text of kinds that compute tiles of rows: sums of products, and operators on them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from harness.engine.backends.cuda.expressions import write_expression
 from harness.engine.backends.cuda.kinds import Columns, Operand, Product, RowList, TileKind
 from harness.engine.backends.cuda.text import TileText
 from harness.engine.backends.cuda.tiles import Tile
-
-NAME = re.compile(r"\b[a-z]\w*")
 
 
 def write_tile_kind(text: TileText, kind: TileKind, tile: Tile, precision: str) -> None:
@@ -33,10 +31,10 @@ def write_tile_kind(text: TileText, kind: TileKind, tile: Tile, precision: str) 
     later = {name: partial(begin, name, xs) for name, xs in kind.sums if name not in into}
     for name, operand in kind.loads:
         later[name] = partial(text.operand, name, operand, kind.width, shape, inside)
-    for line in kind.lines:
-        for name in NAME.findall(line.expression):
+    for one in kind.operations:
+        for name in one.operands:
             later.pop(name, _nothing)()
-        text.add(f"{line.name} = {line.expression}")
+        text.add(f"{one.name} = {write_expression(one)}")
     for load in later.values():
         load()
     for store in kind.stores:

@@ -1,0 +1,64 @@
+"""Compile all functions of the project before anyone waits for them, as `make install` does.
+
+    python -m harness.commands.compile_ahead
+
+Machine code is kept by what it was made of: what is there is not compiled again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+from harness.compiler.compiled import has_compiled, load_module
+from harness.compiler.object_code import FOLDER
+from harness.machine.caches import cache_folder
+from harness.values.places import ROOT
+
+_IMPORT = re.compile(r"^from harness\.compiler\.compiled import .*\bcompiled\b", re.MULTILINE)
+
+
+def find_modules(root: Path) -> Iterator[str]:
+    """Yield the names of all modules of a project that have compiled functions."""
+    for folder in ("harness", "systems"):
+        for path in sorted((root / folder).rglob("*.py")):
+            if _IMPORT.search(path.read_text(encoding="utf-8")):
+                yield ".".join(path.relative_to(root).with_suffix("").parts)
+
+
+def compile_module(name: str) -> str | None:
+    """Compile and keep a module's functions; return why not, and None where it has none."""
+    try:
+        importlib.import_module(name)
+    except ImportError as error:  # of a framework that is not installed
+        return f"{name} needs {error.name or error}, which is not installed"
+    if not has_compiled(name):
+        return None
+    load_module(name)
+    return ""
+
+
+def main() -> int:
+    """Compile all modules, as many at a time as there are processors."""
+    began = time.perf_counter()
+    names = list(find_modules(ROOT))
+    n_processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+    with ProcessPoolExecutor(min(n_processes, 8), mp_context=get_context("spawn")) as pool:
+        answers = [one for one in pool.map(compile_module, names) if one is not None]
+    for reason in filter(None, answers):
+        print(f"not compiled ahead: {reason}")
+    seconds, n_compiled = time.perf_counter() - began, answers.count("")
+    kept = "kept" if cache_folder(FOLDER) is not None else "compiled, and kept nowhere"
+    print(f"{n_compiled} modules with compiled functions are {kept} ({seconds:.1f} s)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

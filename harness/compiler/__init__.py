@@ -1,0 +1,8 @@
+"""A compiler of plain Python functions of numbers and arrays; see docs/compiler.md."""
+
+from importlib.util import find_spec
+
+from harness.errors import CompileError
+
+if find_spec("llvmlite") is None:
+    raise CompileError("llvmlite, which writes machine code, is missing: pip install llvmlite")

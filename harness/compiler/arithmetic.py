@@ -1,0 +1,274 @@
+"""Numbers: conversions, operators and comparisons, as LLVM instructions.
+
+Division and remainder round down, as Python's do; nobody divides by 0. A number that is written in
+a function takes the kind of what it is combined with, as in NumPy: 0.5 times a float32 is one, too.
+So does a whole number beside a float. What does not fit into 64 bits loses its upper ones.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from harness.compiler.kinds import (
+    BOOL,
+    ELEMENTS,
+    FLOAT,
+    INT,
+    INT32,
+    UINT,
+    Array,
+    Number,
+    Value,
+    describe,
+    take_apart,
+)
+from harness.errors import CompileError
+
+STATIC_OPERATORS: dict[type, Any] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
+    ast.LShift: operator.lshift, ast.RShift: operator.rshift, ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_, ast.BitXor: operator.xor, ast.Eq: operator.eq, ast.NotEq: operator.ne,
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.Is: operator.is_, ast.IsNot: operator.is_not, ast.USub: operator.neg,
+    ast.Not: operator.not_, ast.Invert: operator.invert, ast.UAdd: operator.pos,
+}  # fmt: skip
+_OF_NUMPY = {name: one.number for name, one in ELEMENTS.items()} | {"int32": INT32}
+_COMPARED: dict[type, str] = {
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+}  # fmt: skip
+_WHOLE: dict[type, str] = {ast.BitAnd: "and_", ast.BitOr: "or_", ast.BitXor: "xor"}
+_PLAIN: dict[type, str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
+
+
+class Arithmetic:
+    """Writes arithmetic at the place of a builder; fast: LLVM's flags of operations on floats."""
+
+    def __init__(self, builder: ir.IRBuilder, fast: tuple[str, ...]) -> None:
+        self.builder, self.fast = builder, fast
+
+    def number(self, value: Any) -> Value:
+        """Return a number in a register, whatever was static."""
+        kind = kind_of_number(value)
+        return value if isinstance(value, Value) else self.constant(value, kind)
+
+    def constant(self, value: Any, kind: Number) -> Value:
+        """Return a static number as one of a kind; raises CompileError where it is too large."""
+        kind_of_number(value)
+        if kind.is_float:
+            plain = float(value) if kind == FLOAT else float(np.float32(value))
+            return Value(kind, ir.Constant(kind.ir, plain))
+        whole, half = int(bool(value) if kind == BOOL else value), 2 ** (kind.ir.width - 1)
+        least, most = (0, 2 * half - 1) if kind in (UINT, BOOL) else (-half, half - 1)
+        if not least <= whole <= most:
+            raise CompileError(f"{whole} is no {kind.name}")
+        return Value(kind, ir.Constant(kind.ir, whole if whole < half else whole - 2 * half))
+
+    def convert(self, value: Any, kind: Number) -> Value:
+        """Return a number as one of a kind that holds all of its values.
+
+        Raises CompileError where it does not.
+        """
+        own = kind_of_number(value)
+        if own == kind:
+            return self.number(value)
+        if not isinstance(value, Value):
+            if own.is_float > kind.is_float or kind == BOOL:
+                raise CompileError(f"{value} is no {kind.name}")
+            return self.constant(value, kind)
+        if own.rank > kind.rank or kind == UINT or (own == UINT and not kind.is_float):
+            raise CompileError(f"{own.name} is not converted to {kind.name} unless asked for")
+        return self.cast(value, kind)
+
+    def cast(self, value: Any, kind: Number) -> Value:
+        """Return a number as one of a kind, whatever is lost."""
+        own, b = kind_of_number(value), self.builder
+        if not isinstance(value, Value):
+            return self.constant(value, kind)
+        if own == kind or {own, kind} == {INT, UINT}:
+            return Value(kind, value.ir)
+        if kind == BOOL:
+            found: Value = self.truth(value)
+            return found
+        if own.is_float and kind.is_float:
+            found = b.fpext(value.ir, kind.ir) if kind == FLOAT else b.fptrunc(value.ir, kind.ir)
+        elif kind.is_float:
+            is_signed = own not in (UINT, BOOL)
+            found = (b.sitofp if is_signed else b.uitofp)(value.ir, kind.ir)
+        elif own.is_float:
+            found = (b.fptoui if kind == UINT else b.fptosi)(value.ir, kind.ir)
+        elif own.ir.width > kind.ir.width:
+            found = b.trunc(value.ir, kind.ir)
+        else:
+            found = (b.zext if own == BOOL else b.sext)(value.ir, kind.ir)
+        return Value(kind, found)
+
+    def truth(self, value: Any) -> Any:
+        """Return whether a number is not 0; static where it is."""
+        if isinstance(value, Array):
+            raise CompileError("an array is neither true nor false; write a loop, or len(...) > 0")
+        if not isinstance(value, Value):
+            return bool(value)
+        if kind_of_number(value) == BOOL:
+            return value
+        zero = ir.Constant(value.kind.ir, 0)
+        if value.kind.is_float:
+            return Value(BOOL, self.builder.fcmp_unordered("!=", value.ir, zero))
+        return Value(BOOL, self.builder.icmp_signed("!=", value.ir, zero))
+
+    def unify(self, a: Any, b: Any) -> tuple[Value, Value]:
+        """Return two numbers as two of one kind."""
+        kind = self.common_kind(a, b)
+        return self.convert(a, kind), self.convert(b, kind)
+
+    def common_kind(self, a: Any, b: Any) -> Number:
+        """Return the kind of what two numbers make; one that is written adapts to the other."""
+        x, y = kind_of_number(a), kind_of_number(b)
+        if {x, y} == {INT, UINT}:
+            if _adapts(a) != _adapts(b):
+                return UINT
+            raise CompileError("uint64 and int64 are not combined; convert one of them")
+        for weak, own, other in ((a, x, y), (b, y, x)):
+            if _adapts(weak) and (own.is_float == other.is_float or other.is_float):
+                return INT if other == BOOL and own != BOOL else other
+        return max(x, y, key=lambda one: one.rank)
+
+    def operate(self, operator_: type, a: Any, b: Any) -> Any:
+        """Return a binary operator's value."""
+        if operator_ not in STATIC_OPERATORS:
+            raise CompileError(f"no {operator_.__name__} is compiled")
+        if are_static(a, b):
+            return STATIC_OPERATORS[operator_](a, b)
+        if operator_ is ast.Pow:
+            return self._power(a, b)
+        is_float = kind_of_number(a).is_float or kind_of_number(b).is_float
+        if operator_ is ast.Div and not is_float:
+            a, b = self.cast(a, FLOAT), self.cast(b, FLOAT)
+        if is_float and operator_ is not ast.Div and operator_ not in _PLAIN:
+            raise CompileError(f"{operator_.__name__} is of whole numbers")
+        x, y = self.unify(a, b)
+        if operator_ in _WHOLE:
+            return Value(x.kind, getattr(self.builder, _WHOLE[operator_])(x.ir, y.ir))
+        if x.kind == BOOL:
+            x, y = self.convert(x, INT), self.convert(y, INT)
+        if operator_ in (ast.LShift, ast.RShift):
+            return self._shift(operator_, x, y)
+        if operator_ in (ast.FloorDiv, ast.Mod):
+            return self._divide(operator_, x, y, b)
+        return self._plain(operator_, x, y)
+
+    def _plain(self, operator_: type, x: Value, y: Value) -> Value:
+        name = "div" if operator_ is ast.Div else _PLAIN[operator_]
+        if x.kind.is_float:
+            return Value(x.kind, getattr(self.builder, f"f{name}")(x.ir, y.ir, flags=self.fast))
+        return Value(x.kind, getattr(self.builder, name)(x.ir, y.ir))
+
+    def _power(self, a: Any, b: Any) -> Any:
+        if not isinstance(b, int) or not 0 < b < 4:
+            raise CompileError("only powers of 1, 2 and 3 are compiled")
+        found = a
+        for _ in range(b - 1):
+            found = self.operate(ast.Mult, found, a)
+        return found
+
+    def _shift(self, operator_: type, x: Value, y: Value) -> Value:
+        """Shift by as many bits as there are, or more: none of them is left."""
+        b, kind, n = self.builder, x.kind.ir, x.kind.ir.width
+        fits = b.icmp_unsigned("<", y.ir, ir.Constant(kind, n))
+        if operator_ is ast.RShift and x.kind != UINT:
+            return Value(x.kind, b.ashr(x.ir, b.select(fits, y.ir, ir.Constant(kind, n - 1))))
+        found = (b.shl if operator_ is ast.LShift else b.lshr)(x.ir, y.ir)
+        return Value(x.kind, b.select(fits, found, ir.Constant(kind, 0)))
+
+    def _divide(self, operator_: type, x: Value, y: Value, divisor: Any) -> Value:
+        """Round down."""
+        b, kind, is_division = self.builder, x.kind, operator_ is ast.FloorDiv
+        if not isinstance(divisor, Value) and divisor == 0:
+            raise CompileError("nothing is divided by 0")
+        if kind == UINT:
+            return Value(kind, (b.udiv if is_division else b.urem)(x.ir, y.ir))
+        if isinstance(divisor, int) and divisor > 0 and divisor & (divisor - 1) == 0:
+            if is_division:
+                return Value(kind, b.ashr(x.ir, ir.Constant(kind.ir, divisor.bit_length() - 1)))
+            return Value(kind, b.and_(x.ir, ir.Constant(kind.ir, divisor - 1)))
+        quotient, rest, zero = b.sdiv(x.ir, y.ir), b.srem(x.ir, y.ir), ir.Constant(kind.ir, 0)
+        is_between = b.icmp_signed("!=", rest, zero)
+        differs = b.and_(is_between, b.icmp_signed("<", b.xor(rest, y.ir), zero))
+        if is_division:
+            return Value(kind, b.sub(quotient, b.zext(differs, kind.ir)))
+        return Value(kind, b.add(rest, b.select(differs, y.ir, zero)))
+
+    def compare(self, operator_: type, a: Any, b: Any) -> Any:
+        """Return whether a comparison holds."""
+        if operator_ in (ast.Is, ast.IsNot):
+            if a is not None and b is not None:
+                raise CompileError("only None is compared by `is`")
+            return (a is b) == (operator_ is ast.Is)
+        if any(isinstance(one, tuple) and take_apart(one)[1] for one in (a, b)):
+            raise CompileError("tuples are compared part by part")
+        if are_static(a, b):
+            return STATIC_OPERATORS[operator_](a, b)
+        x, y = self.unify(a, b)
+        sign = _COMPARED[operator_]
+        if x.kind.is_float:
+            ordered = self.builder.fcmp_unordered if sign == "!=" else self.builder.fcmp_ordered
+            return Value(BOOL, ordered(sign, x.ir, y.ir))
+        is_signed = x.kind not in (UINT, BOOL)
+        compared = self.builder.icmp_signed if is_signed else self.builder.icmp_unsigned
+        return Value(BOOL, compared(sign, x.ir, y.ir))
+
+    def negate(self, operator_: type, value: Any) -> Any:
+        """Return the value of an operator with one operand."""
+        if operator_ is ast.Not:
+            is_true = self.truth(value)
+            if not isinstance(is_true, Value):
+                return not is_true
+            return Value(BOOL, self.builder.not_(is_true.ir))
+        if are_static(value):
+            return STATIC_OPERATORS[operator_](value)
+        if kind_of_number(value) == BOOL:
+            value = self.convert(value, INT)
+        if operator_ is ast.UAdd:
+            return value
+        if operator_ is ast.Invert:
+            if value.kind.is_float:
+                raise CompileError("Invert is of whole numbers")
+            return Value(value.kind, self.builder.not_(value.ir))
+        if value.kind.is_float:
+            return Value(value.kind, self.builder.fneg(value.ir))
+        return Value(value.kind, self.builder.neg(value.ir))
+
+    def choose(self, condition: Value, a: Any, b: Any) -> Value:
+        """Return one of two numbers."""
+        x, y = self.unify(a, b)
+        return Value(x.kind, self.builder.select(condition.ir, x.ir, y.ir))
+
+
+def _adapts(value: Any) -> bool:
+    """Return whether a number is static and not of a kind of NumPy's, which it would keep."""
+    return not isinstance(value, Value | np.generic)
+
+
+def are_static(*values: Any) -> bool:
+    """Return whether values are known when a function is compiled."""
+    if any(isinstance(one, Array) for one in values):
+        raise CompileError("no operator takes whole arrays; write a loop")
+    return not any(isinstance(one, Value) for one in values)
+
+
+def kind_of_number(value: Any) -> Number:
+    """Return the kind of a number, static or not; raises CompileError for what is none."""
+    kind = take_apart(value)[0]
+    if isinstance(kind, Number):
+        return kind
+    if isinstance(value, np.generic) and value.dtype.name in _OF_NUMPY:
+        return _OF_NUMPY[value.dtype.name]
+    for of_python, found in ((bool, BOOL), (int, INT), (float, FLOAT)):
+        if isinstance(value, of_python):
+            return found
+    raise CompileError(f"{describe(kind)} is no number")

@@ -1,0 +1,166 @@
+"""What compiled functions do with whole arrays, and where memory for new ones comes from.
+
+Memory is taken from a chunk, one array behind the other, and given back when the function that
+Python called has returned; the chunk stays, so that later calls of the same size allocate nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from harness.compiler.pointers import call_system_library, put_word, word
+from harness.compiler.registry import helper
+
+CHUNK, USED, SIZE = range(3)
+N_ARENA = 3
+_ALIGNED, _LINK, _FEWEST, _MOST = 64, 64, 2**16, 2**47
+
+
+@helper(apart=True)
+def take(arena: int, n_bytes: int) -> int:
+    """Return the address of memory; raises MemoryError where there is none."""
+    used, size = word(arena, USED), word(arena, SIZE)
+    if n_bytes < 0 or n_bytes > size - used:
+        _grow(arena, n_bytes)
+        used = word(arena, USED)
+    put_word(arena, USED, used + (n_bytes + _ALIGNED - 1) // _ALIGNED * _ALIGNED)
+    return word(arena, CHUNK) + used
+
+
+@helper
+def _grow(arena: int, n_bytes: int) -> None:
+    """Go on in a new chunk, twice as large; its first word is where the one before it is."""
+    size = max(2 * word(arena, SIZE), n_bytes + 2 * _LINK, _FEWEST)
+    chunk = 0
+    if 0 <= n_bytes < _MOST:
+        chunk = call_system_library("aligned_alloc", (_ALIGNED, (size + 63) // 64 * 64))
+    if chunk == 0:
+        raise MemoryError("a compiled function found no memory for an array")
+    put_word(chunk, 0, word(arena, CHUNK))
+    put_word(arena, CHUNK, chunk)
+    put_word(arena, SIZE, size)
+    put_word(arena, USED, _LINK)
+
+
+@helper(apart=True)
+def release(arena: int) -> None:
+    """Give all memory back but the newest chunk, which is the largest."""
+    chunk = word(arena, CHUNK)
+    if chunk != 0:
+        older = word(chunk, 0)
+        put_word(chunk, 0, 0)
+        put_word(arena, USED, _LINK)
+        while older != 0:
+            before = word(older, 0)
+            call_system_library("free", (older,))
+            older = before
+
+
+@helper
+def fill(x: Any, value: Any) -> None:
+    """Set all elements of a flat array."""
+    for k in range(len(x)):
+        x[k] = value
+
+
+@helper
+def copy_all(x: Any, source: Any) -> None:
+    """Copy a flat array to another one."""
+    for k in range(len(x)):
+        x[k] = source[k]
+
+
+@helper
+def highest(x: Any) -> Any:
+    """Return the highest element of a flat array that has one."""
+    found = x[0]
+    for k in range(1, len(x)):
+        found = max(found, x[k])
+    return found
+
+
+@helper
+def lowest(x: Any) -> Any:
+    """Return the lowest element of a flat array that has one."""
+    found = x[0]
+    for k in range(1, len(x)):
+        found = min(found, x[k])
+    return found
+
+
+@helper
+def is_any(x: Any) -> bool:
+    """Return whether an element is not 0."""
+    k = 0
+    while k < len(x) and not x[k]:
+        k += 1
+    return k < len(x)
+
+
+@helper
+def add_up(x: Any) -> int:
+    """Return the sum of whole numbers."""
+    total = 0
+    for k in range(len(x)):
+        total += x[k]
+    return total
+
+
+@helper
+def concatenate(a: Any, b: Any) -> Any:
+    """Return two arrays of one dimension as one."""
+    found = np.empty(len(a) + len(b), a.dtype)
+    found[: len(a)] = a
+    found[len(a) :] = b
+    return found
+
+
+@helper
+def gather(x: Any, index: Any) -> Any:
+    """Return the elements of a flat array that an index names."""
+    found = np.empty(len(index), x.dtype)
+    for k in range(len(index)):
+        found[k] = x[index[k]]
+    return found
+
+
+@helper
+def sort(x: Any) -> None:
+    """Sort a flat array, smallest first, by merging runs that are twice as long each time."""
+    order = argsort(x)
+    copied = x.copy()
+    for k in range(len(x)):
+        x[k] = copied[order[k]]
+
+
+@helper
+def argsort(x: Any) -> Any:
+    """Return the order of a flat array, smallest first; of equals the first comes first."""
+    order, merged = np.empty(len(x), np.int64), np.empty(len(x), np.int64)
+    for k in range(len(x)):
+        order[k] = k
+    width = 1
+    while width < len(x):
+        begin = 0
+        while begin < len(x):
+            _merge(x, order, merged, begin, width)
+            begin += 2 * width
+        order[:] = merged
+        width *= 2
+    return order
+
+
+@helper
+def _merge(x: Any, order: Any, merged: Any, begin: int, width: int) -> None:
+    """Merge two runs of an order."""
+    middle, end = min(begin + width, len(x)), min(begin + 2 * width, len(x))
+    left, right = begin, middle
+    for k in range(begin, end):
+        if left < middle and (right >= end or x[order[left]] <= x[order[right]]):
+            merged[k] = order[left]
+            left += 1
+        else:
+            merged[k] = order[right]
+            right += 1

@@ -1,0 +1,215 @@
+"""Functions under `@compiled`: machine code once one is called, all of a module's at a time."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from threading import RLock
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from llvmlite import ir
+
+import harness.compiler.builtins
+import harness.compiler.lanes  # noqa: F401 - what the compiler knows of them
+from harness.compiler import arrays
+from harness.compiler.builtins import ARENA
+from harness.compiler.functions import ERROR, Module, Translated
+from harness.compiler.kinds import (
+    INT,
+    NOTHING,
+    WORD,
+    TupleKind,
+    describe,
+    kind_of_annotation,
+)
+from harness.compiler.object_code import Loaded, load_ir, load_kept
+from harness.compiler.pointers import FAILED
+from harness.compiler.python_calls import Wrapper, classes_in, make_callable
+from harness.compiler.registry import HELPERS, Compilable
+from harness.compiler.source_stamp import stamp_of
+from harness.errors import CompileError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_BY_MODULE: dict[str, list[Compiled[..., Any]]] = {}
+_LOADING = RLock()  # of two threads that call a function first, one loads it
+_CALLED: list[Any] = []  # what Python calls, for as long as this process runs
+
+
+class Compiled(Compilable, Generic[P, R]):
+    """A function as machine code, of arguments that its annotations declare.
+
+    without_lock: whether other Python threads run while Python waits for it; for numbers alone.
+    """
+
+    __name__: str
+
+    def __init__(
+        self, function: Callable[P, R], fast: tuple[str, ...], *, without_lock: bool
+    ) -> None:
+        self.function, self.fast, self.without_lock = function, fast, without_lock
+        functools.update_wrapper(self, function)
+        self._check_defaults()
+        HELPERS[function] = fast
+        if "<locals>" not in function.__qualname__:
+            own = _BY_MODULE.setdefault(function.__module__, [])
+            own[:] = [*(one for one in own if one.__name__ != self.__name__), self]
+
+    @cached_property
+    def kinds(self) -> tuple[Any, ...]:
+        """What its arguments are, by their annotations; raises CompileError where these lack."""
+        try:
+            hints = typing.get_type_hints(self.function, include_extras=True)
+            return tuple(kind_of_annotation(hints[name]) for name in self.names)
+        except (KeyError, NameError, CompileError) as error:
+            where = f"{self.__module__}.{self.__name__}"
+            raise CompileError(f"{where} is called from Python: declare {error}") from error
+
+    def _check_defaults(self) -> None:
+        if self.function.__defaults__ or self.function.__kwdefaults__:
+            raise CompileError(
+                f"{self.__module__}.{self.__name__} has defaults; pass all arguments"
+            )
+
+    @property
+    def named(self) -> Sequence[type]:
+        """Classes of the tuples with names that it returns, as it is declared."""
+        return classes_in(typing.get_type_hints(self.function).get("return"))
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of its arguments."""
+        return list(inspect.signature(self.function).parameters)
+
+    @cached_property
+    def _loaded(self) -> Loaded:
+        if self in _BY_MODULE.get(self.__module__, []):
+            return load_module(self.__module__)
+        return load_ir(str(write_module([self])))  # what it is made of stands in no module
+
+    @cached_property
+    def address(self) -> int:
+        """Where its machine code begins, for functions of numbers alone."""
+        return self._loaded.address(f"{self.__name__}.plain")
+
+    @cached_property
+    def _called(self) -> Any:
+        if self.without_lock:
+            returned = typing.get_type_hints(self.function).get("return")
+            kind = ctypes.CFUNCTYPE(
+                ctypes.c_int64 if returned is int else None, *[ctypes.c_int64] * len(self.names)
+            )
+            return kind(self.address)
+        address = self._loaded.address(f"{self.__name__}.python")
+        found, alive = make_callable(self.__name__, address, self.named)
+        _CALLED.append((found, alive))
+        return found
+
+    def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
+        values: Any = arguments
+        if named:
+            values = inspect.signature(self.function).bind(*arguments, **named).arguments.values()
+        found: R = self._called(*values)
+        return found
+
+
+@overload
+def compiled(function: Callable[P, R]) -> Compiled[P, R]: ...
+@overload
+def compiled(
+    *, fast: tuple[str, ...] = (), without_lock: bool = False
+) -> Callable[[Callable[P, R]], Compiled[P, R]]: ...
+def compiled(
+    function: Any = None, *, fast: tuple[str, ...] = (), without_lock: bool = False
+) -> Any:
+    """Make a function machine code; see Compiled.
+
+    Args:
+        function: what to compile.
+        fast: LLVM's flags of its operations on floats.
+        without_lock: see Compiled.
+    """
+    if function is None:
+        return lambda one: Compiled(one, fast, without_lock=without_lock)
+    return Compiled(function, fast, without_lock=without_lock)
+
+
+def has_compiled(name: str) -> bool:
+    """Return whether an imported module has compiled functions."""
+    return name in _BY_MODULE
+
+
+def load_module(name: str) -> Loaded:
+    """Load the machine code of all compiled functions that a module has by now."""
+    with _LOADING:
+        return _load(name, tuple(_BY_MODULE[name]))
+
+
+@functools.cache
+def _load(name: str, functions: tuple[Compiled[..., Any], ...]) -> Loaded:
+    declared = [(one.__name__, [_spell(kind) for kind in one.kinds]) for one in functions]
+    words = repr((name, stamp_of((name, __name__)), declared))
+    return load_kept(words, lambda: str(write_module(functions)))
+
+
+def _spell(kind: Any) -> Any:
+    """Return all that an annotation stands for: no stamp is of modules of annotations alone."""
+    if isinstance(kind, TupleKind):
+        return getattr(kind.named, "_fields", None), [_spell(one) for one in kind.kinds]
+    return describe(kind)
+
+
+def write_module(functions: Sequence[Compiled[..., Any]]) -> ir.Module:
+    """Return the LLVM IR of some functions and of all that they call."""
+    module = Module()
+    for one in functions:
+        _write_entry(module, one)
+    return module.ir
+
+
+def _write_entry(module: Module, one: Compiled[..., Any]) -> None:
+    translated = module.translate(one.function, one.kinds, one.fast)
+    release = None
+    if ARENA in module.ir.globals:
+        release = module.translate(arrays.release, (INT,), ()).function
+    returned = (INT,) if translated.raises else (INT, NOTHING, None)
+    is_plain = all(kind == INT for kind in one.kinds) and translated.returned in returned
+    if is_plain:
+        _write_plain(module, one.__name__, translated, len(one.kinds), release)
+    if not one.without_lock:
+        wrapper = Wrapper(module, one.__name__, one.names)
+        wrapper.write(one.kinds, translated, release)
+        if wrapper.named != one.named:
+            raise CompileError(f"{one.__name__}: the tuples that it returns are not as declared")
+    elif translated.raises or not is_plain:
+        raise CompileError(f"{one.__name__}: without Python's lock there are no errors and arrays")
+
+
+def _write_plain(module: Module, name: str, translated: Translated, n: int, release: Any) -> None:
+    """Write the function of int64 that others call by its address.
+
+    Its errors become FAILED. Only what may raise one makes arrays: all others leave the memory of
+    these alone, which is not for several threads.
+    """
+    returns = translated.returned == INT
+    kind = ir.FunctionType(INT.ir if returns else ir.VoidType(), [INT.ir] * n)
+    function = ir.Function(module.ir, kind, f"{name}.plain")
+    builder = ir.IRBuilder(function.append_basic_block())
+    result = builder.call(translated.function, function.args)
+    if not returns:
+        builder.ret_void()
+        return
+    value = builder.extract_value(result, 0)
+    if translated.raises:
+        place = module.word(ERROR)
+        is_fine = builder.icmp_signed("==", builder.load(place), WORD(0))
+        builder.store(WORD(0), place)
+        value = builder.select(is_fine, value, WORD(FAILED))
+        if release is not None:
+            arena = module.word(ARENA, arrays.N_ARENA)
+            builder.call(release, [builder.ptrtoint(arena, WORD)])
+    builder.ret(value)

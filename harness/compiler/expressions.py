@@ -1,0 +1,367 @@
+"""Expressions of compiled functions; what is known when they are compiled is worked out then."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from harness.compiler import arrays
+from harness.compiler.arithmetic import Arithmetic, kind_of_number
+from harness.compiler.builtins import put_all
+from harness.compiler.kinds import (
+    BOOL,
+    INT,
+    INT32,
+    UINT,
+    WORD,
+    Array,
+    Element,
+    Number,
+    Pointer,
+    Static,
+    TupleKind,
+    Value,
+    describe,
+    put_together,
+    take_apart,
+)
+from harness.compiler.registry import EMITTERS, HELPERS, METHODS, Compilable
+from harness.compiler.sources import look_up
+from harness.errors import CompileError
+
+
+class Expressions:
+    """Evaluates expressions, for Writer."""
+
+    module: Any
+    function: Callable[..., Any]
+    builder: ir.IRBuilder
+    arithmetic: Arithmetic
+    variables: dict[str, Any]
+    ir: Any
+    call: Any
+    fixed: Any
+    place: Any
+    read_name: Any
+
+    def evaluate(self, node: ast.expr) -> Any:
+        """Return the value of an expression."""
+        name = f"evaluate_{type(node).__name__}"
+        if not hasattr(self, name):
+            raise CompileError(f"no {type(node).__name__} is compiled")
+        return getattr(self, name)(node)
+
+    def evaluate_Constant(self, node: ast.Constant) -> Any:
+        """A number, or a text for an error."""
+        return node.value
+
+    def evaluate_Name(self, node: ast.Name) -> Any:
+        """A variable, or what is known of a name."""
+        if node.id in self.variables:
+            return self.read_name(node.id)
+        code = self.function.__code__
+        if node.id in code.co_varnames + code.co_cellvars:
+            raise CompileError(f"{node.id} has no value above this line")
+        return look_up(self.function, node.id)
+
+    def evaluate_Tuple(self, node: ast.Tuple) -> Any:
+        """Several values."""
+        return tuple(self.evaluate(one) for one in node.elts)
+
+    def evaluate_Attribute(self, node: ast.Attribute) -> Any:
+        """A named part of a tuple, the sizes of an array, or what a module has."""
+        value = self.evaluate(node.value)
+        if isinstance(value, Array):
+            if node.attr == "shape":
+                return tuple(Value(INT, one) for one in value.shape)
+            if node.attr == "size":
+                return Value(INT, self.count_elements(value.shape))
+            if node.attr == "dtype":
+                return np.dtype(value.element.name)
+        # Of other objects nothing would tell that what is kept has changed; see source_stamp.py.
+        is_plain = isinstance(value, ModuleType | type | tuple | np.dtype)
+        if not is_plain or not hasattr(value, node.attr):
+            kind = describe(take_apart(value)[0])
+            raise CompileError(f"{node.attr} of {kind} is not known in compiled code")
+        return getattr(value, node.attr)
+
+    def evaluate_BinOp(self, node: ast.BinOp) -> Any:
+        """An operator with two operands."""
+        left = self.evaluate(node.left)
+        return self.arithmetic.operate(type(node.op), left, self.evaluate(node.right))
+
+    def evaluate_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        """An operator with one operand."""
+        evaluate = self.condition if isinstance(node.op, ast.Not) else self.evaluate
+        return self.arithmetic.negate(type(node.op), evaluate(node.operand))
+
+    def evaluate_BoolOp(self, node: ast.BoolOp) -> Any:
+        """`and` and `or`: the value that decides, and what stands behind it is not evaluated."""
+        return self._logic(isinstance(node.op, ast.And), node.values, self.evaluate)
+
+    def condition(self, node: ast.expr) -> Any:
+        """Return whether an expression is true, whatever its parts are; static where it is."""
+        if isinstance(node, ast.BoolOp):
+            return self._logic(isinstance(node.op, ast.And), node.values, self.condition)
+        return self.arithmetic.truth(self.evaluate(node))
+
+    def _logic(self, is_and: bool, nodes: list[ast.expr], evaluate: Callable[..., Any]) -> Any:
+        first = evaluate(nodes[0])
+        if len(nodes) == 1:
+            return first
+        ways = (lambda: self._logic(is_and, nodes[1:], evaluate)), (lambda: first)
+        return self.either(self.arithmetic.truth(first), *(ways if is_and else ways[::-1]))
+
+    def evaluate_Compare(self, node: ast.Compare) -> Any:
+        """Comparisons, of which all have to hold: none is made behind one that does not."""
+        return self._compare(self.evaluate(node.left), node.ops, node.comparators)
+
+    def _compare(self, left: Any, operators: list[ast.cmpop], nodes: list[ast.expr]) -> Any:
+        right = self.evaluate(nodes[0])
+        if isinstance(operators[0], ast.In | ast.NotIn):
+            holds = self._is_in(left, right)
+            if isinstance(operators[0], ast.NotIn):
+                holds = self.arithmetic.negate(ast.Not, holds)
+        else:
+            holds = self.arithmetic.compare(type(operators[0]), left, right)
+        if len(nodes) == 1:
+            return holds
+        rest = lambda: self._compare(right, operators[1:], nodes[1:])  # noqa: E731
+        return self.either(holds, rest, lambda: False)
+
+    def _is_in(self, value: Any, values: Any) -> Any:
+        if not isinstance(values, tuple):
+            raise CompileError("`in` looks into tuples alone")
+        found: Any = False
+        for one in values:
+            found = self.arithmetic.operate(
+                ast.BitOr, found, self.arithmetic.compare(ast.Eq, value, one)
+            )
+        return found
+
+    def evaluate_IfExp(self, node: ast.IfExp) -> Any:
+        """One of two values, of which only that one is evaluated."""
+        return self.either(
+            self.condition(node.test),
+            lambda: self.evaluate(node.body),
+            lambda: self.evaluate(node.orelse),
+        )
+
+    def either(self, condition: Any, *ways: Callable[[], Any]) -> Any:
+        """Return the value of the first way where a condition holds, else of the second one."""
+        if not isinstance(condition, Value):
+            return ways[0 if condition else 1]()
+        values, ends = [], []
+        with self.builder.if_else(condition.ir) as branches:
+            for branch, way in zip(branches, ways, strict=True):
+                with branch:
+                    values.append(way())
+                    ends.append(self.builder.block)
+        kind = self.common_kind(*values)
+        registers = []
+        for value, end in zip(values, ends, strict=True):
+            with self.builder.goto_block(end):
+                registers.append(take_apart(self.convert(value, kind))[1])
+        found = []
+        for own in zip(*registers, strict=True):
+            phi = self.builder.phi(own[0].type)
+            for register, end in zip(own, ends, strict=True):
+                phi.add_incoming(register, end)
+            found.append(phi)
+        return put_together(kind, iter(found))
+
+    def common_kind(self, a: Any, b: Any) -> Any:
+        """Return the kind of what is one of two values."""
+        if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+            kinds = tuple(self.common_kind(*both) for both in zip(a, b, strict=True))
+            return TupleKind(kinds, type(a) if hasattr(a, "_fields") else None)
+        own, other = take_apart(a)[0], take_apart(b)[0]
+        if own == other and not isinstance(own, Static):
+            return own
+        if all(isinstance(one, Number | Static) for one in (own, other)):
+            return self.arithmetic.common_kind(a, b)
+        raise CompileError(f"either {describe(own)} or {describe(other)}")
+
+    def convert(self, value: Any, kind: Any) -> Any:
+        """Return a value as one of a kind."""
+        if isinstance(kind, Number):
+            return self.arithmetic.convert(value, kind)
+        is_tuple = isinstance(value, tuple)
+        if isinstance(kind, TupleKind) and is_tuple and len(value) == len(kind.kinds):
+            parts = [self.convert(*both) for both in zip(value, kind.kinds, strict=True)]
+            return kind.named(*parts) if kind.named is not None else tuple(parts)
+        own = take_apart(value)[0]
+        if own != kind:
+            raise CompileError(f"{describe(own)} where {describe(kind)} is expected")
+        return value
+
+    def evaluate_Call(self, node: ast.Call) -> Any:
+        """A call of a function that is compiled, too, or of one that the compiler knows."""
+        arguments = [self.evaluate(one) for one in node.args]
+        named = {str(one.arg): self.evaluate(one.value) for one in node.keywords}
+        if isinstance(node.func, ast.Attribute):
+            receiver = self.evaluate(node.func.value)
+            if isinstance(receiver, Array | Value):
+                if node.func.attr not in METHODS:
+                    raise CompileError(f"{node.func.attr} is not compiled")
+                return METHODS[node.func.attr](self, receiver, *arguments, **named)
+        return self.apply(self.evaluate(node.func), arguments, named)
+
+    def apply(self, called: Any, arguments: list[Any], named: dict[str, Any]) -> Any:
+        """Return the value of a call."""
+        if isinstance(called, Compilable):
+            called = called.function
+        if called in EMITTERS:
+            return EMITTERS[called](self, *arguments, **named)
+        if called in HELPERS:
+            bound = inspect.signature(called).bind(*arguments, **named)
+            bound.apply_defaults()
+            return self.call(called, *bound.arguments.values(), fast=HELPERS[called])
+        if hasattr(called, "_fields"):
+            return called(*arguments, **named)
+        raise CompileError(f"{getattr(called, '__name__', called)} is not compiled")
+
+    def evaluate_Subscript(self, node: ast.Subscript) -> Any:
+        """An element or a part of an array, an element at a pointer, or a part of a tuple."""
+        value = self.evaluate(node.value)
+        if isinstance(value, tuple):
+            place = self.evaluate(node.slice)
+            if not isinstance(place, int) or not -len(value) <= place < len(value):
+                raise CompileError(f"which of {len(value)} parts is wanted is a constant")
+            return value[place]
+        if isinstance(value, Array):
+            return self.index(value, self._places(node.slice))
+        if isinstance(value, Value) and isinstance(value.kind, Pointer):
+            return self.load(*self.find_place(node, value))
+        raise CompileError("only arrays, pointers and tuples have parts")
+
+    def _places(self, node: ast.expr) -> list[Any]:
+        """Return what stands in brackets: values, and slices as pairs of values or None."""
+        nodes = node.elts if isinstance(node, ast.Tuple) else [node]
+        return [
+            self._slice(one) if isinstance(one, ast.Slice) else self.evaluate(one) for one in nodes
+        ]
+
+    def _slice(self, node: ast.Slice) -> slice:
+        if node.step is not None:
+            raise CompileError("a slice has no step in compiled code")
+        bounds = (None if one is None else self.evaluate(one) for one in (node.lower, node.upper))
+        return slice(*bounds)
+
+    def count_elements(self, shape: tuple[Any, ...]) -> Any:
+        """Return how many elements an array of some sizes has."""
+        found = ir.Constant(WORD, 1)
+        for k, one in enumerate(shape):
+            found = one if k == 0 else self.builder.mul(found, one)
+        return found
+
+    def _index_of(self, place: Any, size: Any) -> Any:
+        """Return an index as a word; a static one below 0 counts from the end."""
+        if kind_of_number(place) not in (INT, UINT, INT32):
+            raise CompileError("an index is a whole number")
+        word = self.arithmetic.cast(place, INT).ir
+        return word if isinstance(place, Value) or place >= 0 else self.builder.add(size, word)
+
+    def index(self, array: Array, places: list[Any]) -> Any:
+        """Return an element of an array, or the part of it that one or more indices leave.
+
+        An index that is an array names the elements of a new one.
+        """
+        if len(places) == 1 and isinstance(places[0], Array):
+            return self.call(arrays.gather, array, places[0])
+        found = self.part(array, places)
+        return found if found.shape else self.load(found.pointer, found.element)
+
+    def part(self, array: Array, places: list[Any]) -> Array:
+        """Return the part of an array that indices leave: at most one slice, which ends them."""
+        pointer, shape = array.pointer, array.shape
+        for k, place in enumerate(places):
+            if not shape:
+                raise CompileError(
+                    f"an array of {len(array.shape)} dimension(s) has one index each"
+                )
+            size, rest = shape[0], shape[1:]
+            n_each = self.count_elements(rest)
+            if not isinstance(place, slice):
+                at = self._index_of(place, size)
+                shape = rest
+            elif k + 1 < len(places):
+                raise CompileError("columns of an array are taken one by one, in a loop")
+            else:
+                at, n = self._bounds(place, size)
+                shape = (n, *rest)
+            pointer = self.builder.gep(pointer, [self.builder.mul(at, n_each) if rest else at])
+        return Array(array.element, pointer, shape)
+
+    def _bounds(self, place: slice, size: Any) -> tuple[Any, Any]:
+        """Return where a slice begins, and how long it is: it ends where the array ends."""
+        b, zero = self.builder, ir.Constant(WORD, 0)
+        at = zero if place.start is None else self._index_of(place.start, size)
+        if not isinstance(place.start, Value | None):
+            at = b.select(b.icmp_signed(">", at, zero), at, zero)
+        if place.stop is not None:
+            end = self._index_of(place.stop, size)
+            size = b.select(b.icmp_signed("<", end, size), end, size)
+        elif place.start is None:
+            return at, size
+        n = b.sub(size, at)
+        return at, b.select(b.icmp_signed(">", n, zero), n, zero)
+
+    def find_place(self, node: ast.Subscript, value: Any = None) -> tuple[Any, Element]:
+        """Return where an element is, and of which kind."""
+        value = self.evaluate(node.value) if value is None else value
+        if isinstance(value, Array):
+            found = self.part(value, self._places(node.slice))
+            if found.shape:
+                raise CompileError("an operator changes one element at a time; write a loop")
+            return found.pointer, found.element
+        at = self.arithmetic.cast(self.evaluate(node.slice), INT)
+        return self.builder.gep(value.ir, [at.ir]), value.kind.element
+
+    def load(self, pointer: Any, element: Element) -> Value:
+        """Return an element as a number."""
+        found, to = self.builder.load(pointer), element.number.ir
+        if element.number == BOOL:
+            found = self.builder.icmp_unsigned("!=", found, ir.Constant(element.ir, 0))
+        elif found.type != to:
+            found = (self.builder.sext if element.is_signed else self.builder.zext)(found, to)
+        return Value(element.number, found)
+
+    def store(self, pointer: Any, element: Element, value: Any) -> None:
+        """Write a number to memory as an element of its kind."""
+        if kind_of_number(value).is_float and not element.number.is_float:
+            raise CompileError(f"a float is no {element.name}; write int(...)")
+        number = self.arithmetic.cast(value, element.number).ir
+        if element.number == BOOL:
+            number = self.builder.zext(number, element.ir)
+        elif number.type != element.ir:
+            number = self.builder.trunc(number, element.ir)
+        self.builder.store(number, pointer)
+
+    def store_at(self, target: ast.Subscript, value: Any) -> None:
+        """Assign to an element, or to all of a part of an array."""
+        into = self.evaluate(target.value)
+        if not isinstance(into, Array):
+            self.store(*self.find_place(target, into), value)
+            return
+        found = self.part(into, self._places(target.slice))
+        if not found.shape:
+            self.store(found.pointer, found.element, value)
+        else:
+            if isinstance(value, Array) and len(value.shape) != len(found.shape):
+                raise CompileError("an array is copied to one of as many dimensions")
+            put_all(self, found, value)
+
+    def unpack(self, value: Any, n: int) -> Any:
+        """Return the n parts of a tuple or of an array."""
+        if isinstance(value, tuple) and len(value) == n:
+            return value
+        if isinstance(value, Array):
+            return [self.index(value, [k]) for k in range(n)]
+        raise CompileError(f"only tuples of {n} and arrays are taken apart here")

@@ -1,0 +1,436 @@
+"""Functions to LLVM IR: names and statements; expressions.py has the rest.
+
+Every name has a kind from its first assignment on. Its places are on the stack, and LLVM takes them
+to registers. A call of another function compiles that one for the kinds of the arguments, once.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from harness.compiler.arithmetic import Arithmetic
+from harness.compiler.expressions import Expressions
+from harness.compiler.kinds import (
+    INT,
+    NOTHING,
+    WORD,
+    Array,
+    Value,
+    list_registers,
+    put_together,
+    take_apart,
+)
+from harness.compiler.registry import APART
+from harness.compiler.sources import definition_of
+from harness.errors import CompileError
+
+_NO_PLAIN_FUNCTION = (
+    inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
+)
+ERROR = "error"  # a module's word: which of its errors was raised, counted from 1
+
+
+@dataclass(slots=True)
+class Translated:
+    """A function of a module: what it returns, and whether it may raise an error."""
+
+    function: Any
+    returned: Any
+    raises: bool
+
+
+@dataclass(slots=True)
+class Module:
+    """What becomes one object file: functions by what they were written for, and errors raised."""
+
+    ir: Any = field(default_factory=ir.Module)
+    translated: dict[Any, Translated | None] = field(default_factory=dict)
+    errors: list[tuple[type[Exception], str]] = field(default_factory=list)
+
+    def translate(
+        self, function: Callable[..., Any], kinds: tuple[Any, ...], fast: tuple[str, ...]
+    ) -> Translated:
+        """Return a function for arguments of these kinds.
+
+        Raises CompileError, which names the line, for what is not compiled.
+        """
+        key = (function, kinds)
+        if key not in self.translated:
+            self.translated[key] = None
+            writer = Writer(self, function, kinds, fast)
+            try:
+                self.translated[key] = writer.write()
+            except CompileError as error:
+                raise writer.locate(error) from error
+            except Exception as error:  # of what stands in the function, or of the compiler
+                text = f"{type(error).__name__}: {error}"
+                raise writer.locate(CompileError(text)) from error
+        found = self.translated[key]
+        if found is None:
+            raise CompileError(f"{function.__name__} calls itself")
+        return found
+
+    def word(self, name: str, n: int = 1) -> Any:
+        """Return the address of n words that belong to the module, zeros at first."""
+        if name not in self.ir.globals:
+            kind = ir.ArrayType(WORD, n)
+            found = ir.GlobalVariable(self.ir, kind, name)
+            found.initializer, found.linkage = ir.Constant(kind, None), "internal"
+        return self.ir.globals[name].bitcast(WORD.as_pointer())
+
+    def number_error(self, kind: type[Exception], text: str) -> int:
+        """Return the number of an error, from 1 on."""
+        if (kind, text) not in self.errors:
+            self.errors.append((kind, text))
+        return self.errors.index((kind, text)) + 1
+
+    def declare(self, name: str, returned: Any, *arguments: Any) -> Any:
+        """Return a function that is found when the module is loaded."""
+        if name not in self.ir.globals:
+            ir.Function(self.ir, ir.FunctionType(returned, arguments), name)
+        return self.ir.globals[name]
+
+
+class Writer(Expressions):
+    """Writes one function for arguments of given kinds."""
+
+    def __init__(
+        self, module: Module, function: Callable[..., Any], kinds: tuple[Any, ...],
+        fast: tuple[str, ...],
+    ) -> None:  # fmt: skip
+        self.module, self.function = module, function
+        self.node: Any = None
+        self.kinds = kinds
+        name = f"{function.__name__}.{len(module.translated)}.{len(module.ir.globals)}"
+        registers = [one for kind in kinds for one in list_registers(kind)]
+        self.ir = ir.Function(module.ir, ir.FunctionType(ir.VoidType(), registers), name)
+        self.ir.linkage = "internal"
+        if function in APART:
+            self.ir.attributes.add("noinline")
+        self.entry = self.ir.append_basic_block("entry")
+        self.body = self.ir.append_basic_block("body")
+        self.builder = ir.IRBuilder(self.body)
+        self.arithmetic = Arithmetic(self.builder, fast)
+        self.variables: dict[str, tuple[Any, list[Any]]] = {}
+        self.loops: list[tuple[Any, Any]] = []
+        self.returned: Any = None
+        self.results: list[Any] = []
+        self.end = self.ir.append_basic_block("end")
+        self.raises = False
+
+    def locate(self, error: CompileError) -> CompileError:
+        """Return an error with the place of what was written last, or with that of the call."""
+        line = getattr(self.node, "lineno", self.function.__code__.co_firstlineno)
+        place = f"{self.function.__code__.co_filename}, line {line}"
+        if error.place:
+            return CompileError(f"{error}; called in {place}", error.place)
+        return CompileError(f"{place}, is not compiled: {error}", place)
+
+    def write(self) -> Translated:
+        """Write the whole function."""
+        code, registers = self.function.__code__, iter(self.ir.args)
+        if code.co_flags & _NO_PLAIN_FUNCTION:
+            raise CompileError("a compiled function has no *arguments, and does not wait or yield")
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        for name, kind in zip(names, self.kinds, strict=True):
+            self.assign_name(name, put_together(kind, registers))
+        self.write_all(definition_of(self.function).body)
+        if not self.builder.block.is_terminated:
+            if self.returned in (None, NOTHING):
+                self.leave(None)
+            elif self._is_reached(self.builder.block):
+                raise CompileError("a way through the function ends without a return")
+            else:
+                self.builder.unreachable()
+        ir.IRBuilder(self.entry).branch(self.body)
+        self._return()
+        return Translated(self.ir, self.returned, self.raises)
+
+    def _is_reached(self, block: Any) -> bool:
+        reached = [self.body]
+        for one in reached:
+            targets = one.terminator.operands if one.terminator else ()
+            reached += [to for to in targets if isinstance(to, ir.Block) and to not in reached]
+        return block in reached
+
+    def _return(self) -> None:
+        """Let the function return what was left in its results, all of them at one place."""
+        types = [one.type.pointee for one in self.results]
+        returned = ir.VoidType() if not types else ir.LiteralStructType(types)
+        self.ir.ftype.return_type = self.ir.return_value.type = returned
+        builder = ir.IRBuilder(self.end)
+        if not types:
+            builder.ret_void()
+            return
+        found = ir.Constant(returned, ir.Undefined)
+        for k, one in enumerate(self.results):
+            found = builder.insert_value(found, builder.load(one), k)
+        builder.ret(found)
+
+    def leave(self, value: Any) -> None:
+        """Return a value; the first of a function decides of which kind all are."""
+        value = self._fix_all(value)
+        kind, registers = take_apart(value)
+        if self.returned is None:
+            self.returned = kind
+            self.results = [self.place(one.type) for one in registers]
+        self._store(self.returned, self.results, value)
+        self.builder.branch(self.end)
+
+    def place(self, kind: Any, *, clear: bool = False) -> Any:
+        """Return a place on the stack; clear: zeros before anything is stored."""
+        builder = ir.IRBuilder(self.entry)
+        builder.position_at_start(self.entry)
+        found = builder.alloca(kind)
+        if clear:
+            builder.store(ir.Constant(kind, None), found)
+        return found
+
+    def fixed(self, value: Any) -> Any:
+        """Return a static number as a value, and all else as it is."""
+        is_number = isinstance(value, bool | int | float | np.generic)
+        return self.arithmetic.number(value) if is_number else value
+
+    def assign_name(self, name: str, value: Any) -> None:
+        """Give a name a value, which is of the same kind as every time before."""
+        value = self._fix_all(value)
+        kind, registers = take_apart(value)
+        if name not in self.variables:
+            self.variables[name] = kind, [self.place(one.type, clear=True) for one in registers]
+        known, places = self.variables[name]
+        try:
+            self._store(known, places, value)
+        except CompileError as error:
+            raise CompileError(f"{name} changes what it is: {error}") from error
+
+    def _fix_all(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            parts = [self._fix_all(one) for one in value]
+            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        return self.fixed(value)
+
+    def _store(self, kind: Any, places: list[Any], value: Any) -> None:
+        for register, to in zip(take_apart(self.convert(value, kind))[1], places, strict=True):
+            self.builder.store(register, to)
+
+    def read_name(self, name: str) -> Any:
+        """Return a variable's value."""
+        kind, places = self.variables[name]
+        return put_together(kind, iter([self.builder.load(one) for one in places]))
+
+    def write_all(self, statements: list[ast.stmt]) -> None:
+        """Write statements, up to one behind which nothing is reached."""
+        for statement in statements:
+            if self.builder.block.is_terminated:
+                return
+            self.node = statement
+            name = f"write_{type(statement).__name__}"
+            if not hasattr(self, name):
+                raise CompileError(f"no {type(statement).__name__} is compiled")
+            getattr(self, name)(statement)
+
+    def write_Expr(self, node: ast.Expr) -> None:
+        """Write a call whose value nobody wants."""
+        if not isinstance(node.value, ast.Constant):
+            self.evaluate(node.value)
+
+    def write_Pass(self, node: ast.Pass) -> None:
+        """Write nothing."""
+
+    def write_Return(self, node: ast.Return) -> None:
+        """Write a return."""
+        self.leave(None if node.value is None else self.evaluate(node.value))
+
+    def write_Assign(self, node: ast.Assign) -> None:
+        """Write an assignment."""
+        value = self.evaluate(node.value)
+        for target in node.targets:
+            self.assign(target, value)
+
+    def write_AnnAssign(self, node: ast.AnnAssign) -> None:
+        """Write an assignment whose annotation is for readers."""
+        if node.value is not None:
+            self.assign(node.target, self.evaluate(node.value))
+
+    def write_AugAssign(self, node: ast.AugAssign) -> None:
+        """Write an operator that changes a name or an element."""
+        if isinstance(node.target, ast.Name):
+            before, place = self.evaluate_Name(node.target), None
+        elif isinstance(node.target, ast.Subscript):
+            place = self.find_place(node.target)
+            before = self.load(*place)
+        else:
+            raise CompileError("an operator changes a name or an element")
+        value = self.arithmetic.operate(type(node.op), before, self.evaluate(node.value))
+        if place is None:
+            self.assign(node.target, value)
+        else:
+            self.store(*place, value)
+
+    def assign(self, target: ast.expr, value: Any) -> None:
+        """Assign to a name, an element, a part of an array, or several of these."""
+        if isinstance(target, ast.Name):
+            self.assign_name(target.id, value)
+        elif isinstance(target, ast.Tuple):
+            values = self.unpack(value, len(target.elts))
+            for one, part in zip(target.elts, values, strict=True):
+                self.assign(one, part)
+        elif isinstance(target, ast.Subscript):
+            self.store_at(target, value)
+        else:
+            raise CompileError(f"nothing is assigned to a {type(target).__name__}")
+
+    def write_If(self, node: ast.If) -> None:
+        """Write a choice; what is known when the function is compiled is chosen then."""
+        condition = self.condition(node.test)
+        if not isinstance(condition, Value):
+            self.write_all(node.body if condition else node.orelse)
+            return
+        is_reached = False
+        with self.builder.if_else(condition.ir) as branches:
+            for branch, statements in zip(branches, (node.body, node.orelse), strict=True):
+                with branch:
+                    self.write_all(statements)
+                    is_reached |= not self.builder.block.is_terminated
+        if not is_reached:
+            self.builder.unreachable()
+
+    def write_While(self, node: ast.While) -> None:
+        """Write a loop."""
+        if node.orelse:
+            raise CompileError("a loop has no else")
+        test = self.ir.append_basic_block("test")
+        self.builder.branch(test)
+        self.builder.position_at_end(test)
+        condition = self.condition(node.test)
+        with self.loop(test) as (body, behind):
+            if isinstance(condition, Value):
+                self.builder.cbranch(condition.ir, body, behind)
+            else:
+                self.builder.branch(body if condition else behind)
+            self.builder.position_at_end(body)
+            self.write_all(node.body)
+
+    @contextmanager
+    def loop(self, test: Any, go_on: Any = None) -> Iterator[tuple[Any, Any]]:
+        """Let what is written within be a loop, which goes on at `go_on`, else at its test."""
+        body, behind = self.ir.append_basic_block("loop"), self.ir.append_basic_block("behind")
+        self.loops.append((go_on or test, behind))
+        yield body, behind
+        self.loops.pop()
+        if not self.builder.block.is_terminated:
+            self.builder.branch(go_on or test)
+        self.builder.position_at_end(behind)
+
+    def write_For(self, node: ast.For) -> None:
+        """Write a loop over a range or an array, or one copy of its body for each of a tuple."""
+        if node.orelse:
+            raise CompileError("a loop has no else")
+        match node.iter:
+            case ast.Call(func=ast.Name() as called) if self.evaluate(called) is range:
+                self._count(node, [self.evaluate(one) for one in node.iter.args])
+                return
+        over = self.evaluate(node.iter)
+        if isinstance(over, Array):
+            self._count(node, [Value(INT, over.shape[0])], over)
+        elif isinstance(over, tuple):
+            self._repeat(node, over)
+        else:
+            raise CompileError("a loop is over a range, an array or a tuple")
+
+    def _count(self, node: ast.For, bounds: list[Any], over: Array | None = None) -> None:
+        if not 1 <= len(bounds) <= 3:
+            raise CompileError("a range has a begin, an end and a step")
+        begin, end, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+        if not isinstance(step, Value) and step == 0:
+            raise CompileError("the step of a range is not 0")
+        begin, end, step = (self.arithmetic.convert(one, INT) for one in (begin, end, step))
+        counter = self.place(WORD)
+        self.builder.store(begin.ir, counter)
+        test, following = self.ir.append_basic_block("test"), self.ir.append_basic_block("next")
+        self.builder.branch(test)
+        self.builder.position_at_end(test)
+        number = Value(INT, self.builder.load(counter))
+        goes_on = self.builder.select(
+            self.builder.icmp_signed(">", step.ir, WORD(0)),
+            self.builder.icmp_signed("<", number.ir, end.ir),
+            self.builder.icmp_signed(">", number.ir, end.ir),
+        )
+        with self.loop(test, following) as (body, behind):
+            self.builder.cbranch(goes_on, body, behind)
+            self.builder.position_at_end(body)
+            self.assign(node.target, number if over is None else self.index(over, [number]))
+            self.write_all(node.body)
+        builder = ir.IRBuilder(following)
+        builder.store(builder.add(number.ir, step.ir), counter)
+        builder.branch(test)
+
+    def _repeat(self, node: ast.For, values: tuple[Any, ...]) -> None:
+        behind = self.ir.append_basic_block("behind")
+        for value in values:
+            following = self.ir.append_basic_block("next")
+            self.loops.append((following, behind))
+            self.assign(node.target, value)
+            self.write_all(node.body)
+            self.loops.pop()
+            if not self.builder.block.is_terminated:
+                self.builder.branch(following)
+            self.builder.position_at_end(following)
+        self.builder.branch(behind)
+        self.builder.position_at_end(behind)
+
+    def write_Break(self, node: ast.Break) -> None:
+        """Leave the innermost loop."""
+        self.builder.branch(self.loops[-1][1])
+
+    def write_Continue(self, node: ast.Continue) -> None:
+        """Go on with the innermost loop."""
+        self.builder.branch(self.loops[-1][0])
+
+    def write_Raise(self, node: ast.Raise) -> None:
+        """Note which error it is, and return."""
+        parts = [node.exc.func, *node.exc.args] if isinstance(node.exc, ast.Call) else []
+        kind, *texts = map(self.evaluate, parts or [ast.Constant(None)])
+        is_error = isinstance(kind, type) and issubclass(kind, Exception)
+        is_known = is_error and getattr(builtins, kind.__name__, None) is kind
+        if not is_known or len(texts) != 1 or not isinstance(texts[0], str):
+            raise CompileError("only errors of Python's are raised, with one constant text each")
+        number = self.module.number_error(kind, texts[0])
+        self.builder.store(WORD(number), self.module.word(ERROR))
+        self.raises = True
+        self.builder.branch(self.end)
+
+    def leave_if_raised(self) -> None:
+        """Return where the function that was called last has raised an error."""
+        self.raises = True
+        error = self.builder.load(self.module.word(ERROR))
+        is_raised = self.builder.icmp_signed("!=", error, WORD(0))
+        with self.builder.if_then(is_raised, likely=False):
+            self.builder.branch(self.end)
+
+    def call(
+        self, function: Callable[..., Any], *arguments: Any, fast: tuple[str, ...] = ()
+    ) -> Any:
+        """Write a call of a function that is compiled for these arguments."""
+        values = [self._fix_all(one) for one in arguments]
+        parts = [take_apart(one) for one in values]
+        known = self.module.translate(function, tuple(kind for kind, _ in parts), fast)
+        registers = [one for _, own in parts for one in own]
+        result = self.builder.call(known.function, registers)
+        if known.raises:
+            self.leave_if_raised()
+        if known.returned in (None, NOTHING):
+            return None
+        n = len(list_registers(known.returned))
+        return put_together(
+            known.returned, iter([self.builder.extract_value(result, k) for k in range(n)])
+        )

@@ -1,0 +1,148 @@
+"""Sixteen small whole numbers side by side, for compiled functions: what a CPU's vectors are for.
+
+A loop over a row of numbers is no vector instruction to LLVM where one row of an array is written
+and another one read: it has to take them to overlap. A value that is a vector from the start is
+one instruction on a CPU that has registers of its size, and a few on any other.
+
+Numbers are of 8 or 16 bits without a sign, as those of the array that they come from: sums stop at
+the highest one, and differences at 0.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+from llvmlite import ir
+from numpy.typing import NDArray
+
+from harness.compiler.kinds import INT, Array, Lanes, Value
+from harness.compiler.registry import emitter
+from harness.errors import CompileError
+
+N_LANES = 16
+MOST = 2**16 - 1
+MOST_SHORT = 2**8 - 1
+Rows = Annotated[NDArray[np.uint16], 2]  # (n, n_columns), columns a multiple of N_LANES
+ShortRows = Annotated[NDArray[np.uint8], 2]
+LANES, SHORT = Lanes(16), Lanes(8)
+
+
+def load(rows: NDArray[Any], row: int, column: int) -> Any:
+    """Return the lanes of a row from a column on; nothing is checked."""
+    return rows[row, column : column + N_LANES].copy()
+
+
+def store(rows: NDArray[Any], row: int, column: int, lanes: Any) -> None:
+    """Write lanes to a row from a column on; nothing is checked."""
+    rows[row, column : column + N_LANES] = lanes
+
+
+def every(rows: NDArray[Any], number: int) -> Any:
+    """Return a number in each lane, as wide as those of an array."""
+    return np.full(N_LANES, number, rows.dtype)
+
+
+def wide(lanes: Any) -> Any:
+    """Return the same numbers of 16 bits."""
+    return lanes.astype(np.uint16)
+
+
+def higher(one: Any, other: Any) -> Any:
+    """Return the higher number of each lane."""
+    return np.maximum(one, other)
+
+
+def lower(one: Any, other: Any) -> Any:
+    """Return the lower number of each lane."""
+    return np.minimum(one, other)
+
+
+def plus(one: Any, other: Any) -> Any:
+    """Return the sum of each lane, at most the highest number."""
+    most = np.iinfo(one.dtype).max
+    return np.minimum(one.astype(np.int64) + other, most).astype(one.dtype)
+
+
+def minus(one: Any, other: Any) -> Any:
+    """Return the difference of each lane, at least 0."""
+    return np.maximum(one.astype(np.int64) - other, 0).astype(one.dtype)
+
+
+def times(one: Any, other: Any) -> Any:
+    """Return the product of each lane, which must be at most the highest number."""
+    return one * other
+
+
+def halved(number: Any, times: Any) -> Any:
+    """Return each number halved as often as the other lanes say, but never by all bits."""
+    return number >> np.minimum(times, np.iinfo(number.dtype).bits - 1).astype(number.dtype)
+
+
+def _lanes_of(rows: Array) -> Lanes:
+    return SHORT if rows.element.name == "uint8" else LANES
+
+
+def _place(f: Any, rows: Array, row: Any, column: Any) -> Any:
+    at = f.builder.mul(f.arithmetic.cast(row, INT).ir, rows.shape[1])
+    first = f.builder.add(at, f.arithmetic.cast(column, INT).ir)
+    return f.builder.bitcast(f.builder.gep(rows.pointer, [first]), _lanes_of(rows).ir.as_pointer())
+
+
+@emitter(load)
+def _load(f: Any, rows: Array, row: Any, column: Any) -> Value:
+    kind = _lanes_of(rows)
+    return Value(kind, f.builder.load(_place(f, rows, row, column), align=kind.bits // 8))
+
+
+@emitter(store)
+def _store(f: Any, rows: Array, row: Any, column: Any, lanes: Value) -> None:
+    align = _lanes_of(rows).bits // 8
+    f.builder.store(lanes.ir, _place(f, rows, row, column), align=align)
+
+
+@emitter(every)
+def _every(f: Any, rows: Array, number: Any) -> Value:
+    kind = _lanes_of(rows)
+    if not isinstance(number, Value):
+        return Value(kind, ir.Constant(kind.ir, [number] * kind.n))
+    lane = f.builder.trunc(f.arithmetic.cast(number, INT).ir, ir.IntType(kind.bits))
+    undefined, first = ir.Constant(kind.ir, ir.Undefined), ir.Constant(ir.IntType(32), 0)
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), kind.n), [0] * kind.n)
+    vector = f.builder.insert_element(undefined, lane, first)
+    return Value(kind, f.builder.shuffle_vector(vector, undefined, mask))
+
+
+@emitter(wide)
+def _wide(f: Any, lanes: Value) -> Value:
+    return lanes if lanes.kind == LANES else Value(LANES, f.builder.zext(lanes.ir, LANES.ir))
+
+
+def _implement(function: Any, name: str) -> None:
+    @emitter(function)
+    def emit(f: Any, one: Value, other: Value) -> Value:
+        if one.kind != other.kind:
+            raise CompileError("lanes of one width are needed")
+        kind = one.kind
+        named = f"llvm.{name}.v{kind.n}i{kind.bits}"
+        operation = f.module.declare(named, kind.ir, kind.ir, kind.ir)
+        return Value(kind, f.builder.call(operation, [one.ir, other.ir]))
+
+
+for _function, _name in (
+    (higher, "umax"), (lower, "umin"), (plus, "uadd.sat"), (minus, "usub.sat"),
+):  # fmt: skip
+    _implement(_function, _name)
+
+
+@emitter(times)
+def _times(f: Any, one: Value, other: Value) -> Value:
+    return Value(one.kind, f.builder.mul(one.ir, other.ir))
+
+
+@emitter(halved)
+def _halved(f: Any, number: Value, times: Value) -> Value:
+    kind = number.kind
+    most = ir.Constant(kind.ir, [kind.bits - 1] * kind.n)  # more is undefined
+    is_less = f.builder.icmp_unsigned("<", times.ir, most)
+    return Value(kind, f.builder.lshr(number.ir, f.builder.select(is_less, times.ir, most)))

@@ -1,0 +1,132 @@
+"""LLVM IR to machine code by llvmlite, kept between processes by content, CPU and LLVM version."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+from llvmlite import binding as llvm
+
+from harness.errors import CompileError
+from harness.machine.caches import cache_folder, forget_the_oldest
+from harness.machine.kept import keep, kept
+
+FOLDER = "object_code"
+MOST_ENTRIES = 10_000  # of some 3 KB
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What machine code is for: LLVM's triple, CPU and list of features."""
+
+    triple: str
+    cpu: str
+    features: str
+
+    def machine(self) -> llvm.TargetMachine:
+        """LLVM's own description of it; raises CompileError for a machine that LLVM lacks."""
+        try:
+            target = llvm.Target.from_triple(self.triple)
+        except RuntimeError as error:
+            raise CompileError(f"this LLVM writes no code for {self.triple}: {error}") from error
+        return target.create_target_machine(self.cpu, self.features, opt=3, jit=True)
+
+
+@functools.cache
+def host_target() -> Target:
+    """Return this machine; BENCH_CPU_NAME and BENCH_CPU_FEATURES, of the environment, narrow it.
+
+    Raises CompileError where LLVM's library cannot be loaded.
+    """
+    try:
+        llvm.initialize_native_target()
+    except OSError as error:
+        text = f"llvmlite {llvmlite.__version__} does not work here ({error}); install another one"
+        raise CompileError(text) from error
+    llvm.initialize_native_asmprinter()
+    cpu = os.environ.get("BENCH_CPU_NAME") or llvm.get_host_cpu_name()
+    features = os.environ.get("BENCH_CPU_FEATURES") or llvm.get_host_cpu_features().flatten()
+    return Target(llvm.get_process_triple(), cpu, features)
+
+
+def optimize(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
+    """Verify and optimize a module; returns it, and what writes its machine code.
+
+    Raises CompileError for IR that is not well formed.
+    """
+    machine = target.machine()
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        words = " ".join(str(error).split())
+        raise CompileError(f"LLVM refuses what a function became: {words}") from error
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = True
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module, machine
+
+
+def compile_ir(text: str, target: Target) -> bytes:
+    """Return the object file of a module; see `optimize`."""
+    module, machine = optimize(text, target)
+    code: bytes = machine.emit_object(module)
+    return code
+
+
+_LOADED: list[Loaded] = []
+
+
+class Loaded:
+    """Machine code in this process, for as long as it runs: addresses of it may be anywhere."""
+
+    def __init__(self, code: bytes) -> None:
+        nothing = llvm.parse_assembly("")
+        self._engine: Any = llvm.create_mcjit_compiler(nothing, host_target().machine())
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        _LOADED.append(self)
+
+    def address(self, symbol: str) -> int:
+        """Return where a function begins; raises KeyError where there is none of this name."""
+        found: int = self._engine.get_function_address(symbol)
+        if not found:
+            raise KeyError(symbol)
+        return found
+
+
+def load_kept(words: str, write: Callable[[], str]) -> Loaded:
+    """Load machine code that an earlier process kept, or compile and keep it now.
+
+    Args:
+        words: that tell the code from any other, but for the CPU and LLVM's version.
+        write: makes the module's LLVM IR, where nothing is kept.
+    """
+    place = _place(words, host_target())
+    code = kept(place) if place is not None else None
+    if code is None:
+        code = compile_ir(write(), host_target())
+        if place is not None:
+            keep(place, code)
+            forget_the_oldest(place.parent, MOST_ENTRIES)
+    return Loaded(code)
+
+
+def load_ir(text: str) -> Loaded:
+    """Load a module's machine code, kept from an earlier process or compiled now."""
+    return load_kept(text, lambda: text)
+
+
+def _place(words: str, target: Target) -> Path | None:
+    folder = cache_folder(FOLDER)
+    if folder is None:
+        return None
+    whole = repr((words, target, llvmlite.__version__, llvm.llvm_version_info))
+    return folder / hashlib.sha256(whole.encode()).hexdigest()[:32]

@@ -1,0 +1,348 @@
+"""How Python calls a compiled function: by a function of Python's C interface, written as IR.
+
+It reads arrays where NumPy keeps them (NumPy's C interface, PyArrayObject_fields), checks that
+each is what was declared, and makes what is returned into numbers, tuples and new arrays. A call
+of ctypes takes microseconds, as long as a small mini-batch's schedule.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import typing
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from harness.compiler import arrays
+from harness.compiler.builtins import ARENA
+from harness.compiler.functions import ERROR, Module, Translated
+from harness.compiler.kinds import (
+    ADDRESS,
+    BOOL,
+    BYTE,
+    ELEMENTS,
+    FLOAT,
+    FLOAT32,
+    INT,
+    NOTHING,
+    UINT,
+    WORD,
+    Array,
+    ArrayKind,
+    Number,
+    TupleKind,
+    Value,
+    describe,
+    list_registers,
+    put_together,
+    take_apart,
+)
+from harness.errors import CompileError
+
+INT32 = ir.IntType(32)
+# What a function of Python's C interface gets as `self`: objects, by their places.
+_NDARRAY, _EMPTY, _NEW_TUPLE, _NONE, _DTYPES = range(5)
+_NAMED = _DTYPES + len(ELEMENTS)
+_HEAD = object.__basicsize__  # bytes before what is the array's own
+_DATA, _N_DIMENSIONS, _DIMENSIONS, _DTYPE, _FLAGS = (_HEAD + k for k in (0, 8, 16, 40, 48))
+_BYTE_ORDER, _TYPE_NUMBER = _HEAD + 10, _HEAD + 12
+_IN_ORDER = 0x1 | 0x100  # one element behind the other, each at a multiple of its size
+_SWAPPED = ord(">" if sys.byteorder == "little" else "<")
+_FASTCALL = 0x0080
+
+
+class Wrapper:
+    """Writes PyObject *name(self, arguments, n): Python's way to a function."""
+
+    def __init__(self, module: Module, name: str, names: Sequence[str]) -> None:
+        self.module, self.name, self.names = module, name, names
+        kind = ir.FunctionType(ADDRESS, [ADDRESS, ADDRESS.as_pointer(), WORD])
+        self.ir = ir.Function(module.ir, kind, f"{name}.python")
+        self.own, self.arguments, self.n = self.ir.args
+        self.builder = ir.IRBuilder(self.ir.append_basic_block())
+        self.named: list[type] = []  # classes of tuples in what it returns
+        self._arrays: Iterator[Any] = iter(())  # made for it, in the order of its text
+
+    def write(self, kinds: Sequence[Any], translated: Translated, release: Any) -> None:
+        """Write it; release: the function that gives an arena's memory back, if there is one."""
+        n = len(kinds)
+        words = f"{self.name} takes {n} arguments: {', '.join(self.names)}"
+        self._refuse_unless(self._is(self.n, WORD(n)), words)
+        registers: list[Any] = []
+        for k, kind in enumerate(kinds):
+            one = self.builder.load(self.builder.gep(self.arguments, [WORD(k)]))
+            registers += self._unbox(one, kind, self.names[k])
+        result = self.builder.call(translated.function, registers)
+        if translated.raises:
+            self._raise_errors(release)
+        kind = translated.returned or NOTHING
+        parts = [self.builder.extract_value(result, k) for k in range(len(list_registers(kind)))]
+        value = put_together(kind, iter(parts))
+        # Arrays first: nothing of Python's runs before memory that is only lent is given back.
+        self._arrays = iter(self._box_arrays(value, release))
+        self._release(release)
+        self.builder.ret(self._box(value))
+
+    def _release(self, release: Any) -> None:
+        if release is not None:
+            arena = self.module.word(ARENA, arrays.N_ARENA)
+            self.builder.call(release, [self.builder.ptrtoint(arena, WORD)])
+
+    def _is(self, a: Any, b: Any) -> Any:
+        return self.builder.icmp_signed("==", a, b)
+
+    def _call(self, name: str, *arguments: Any, returned: Any = ADDRESS) -> Any:
+        function = self.module.declare(name, returned, *[one.type for one in arguments])
+        return self.builder.call(function, arguments)
+
+    def _object(self, k: int) -> Any:
+        return self._call("PyTuple_GetItem", self.own, WORD(k))
+
+    def _drop(self, object_: Any) -> None:
+        self._call("Py_DecRef", object_, returned=ir.VoidType())
+
+    def _text(self, text: str) -> Any:
+        content = bytearray(text.encode() + b"\0")
+        kind = ir.ArrayType(BYTE, len(content))
+        found = ir.GlobalVariable(self.module.ir, kind, self.module.ir.get_unique_name("text"))
+        found.initializer, found.linkage = ir.Constant(kind, content), "internal"
+        return found.bitcast(ADDRESS)
+
+    def _error(self, name: str) -> Any:
+        if name not in self.module.ir.globals:
+            ir.GlobalVariable(self.module.ir, ADDRESS, name)
+        return self.builder.load(self.module.ir.globals[name])
+
+    def _fail(self, name: str, text: str) -> None:
+        """Raise an error of Python's and return nothing."""
+        error, words = self._error(f"PyExc_{name}"), self._text(text)
+        self._call("PyErr_SetString", error, words, returned=ir.VoidType())
+        self.builder.ret(ADDRESS(None))
+
+    def _refuse_unless(self, condition: Any, text: str) -> None:
+        with self.builder.if_then(self.builder.not_(condition), likely=False):
+            self._fail("TypeError", text)
+
+    def _return_if(self, condition: Any) -> None:
+        """Leave, where one of Python's functions has raised an error."""
+        with self.builder.if_then(condition, likely=False):
+            self.builder.ret(ADDRESS(None))
+
+    def _raise_errors(self, release: Any) -> None:
+        """Raise the error that the function has left, if there is one."""
+        place = self.module.word(ERROR)
+        error = self.builder.load(place)
+        is_raised = self.builder.not_(self._is(error, WORD(0)))
+        with self.builder.if_then(is_raised, likely=False):
+            self.builder.store(WORD(0), place)
+            self._release(release)
+            for number, (kind, text) in enumerate(self.module.errors, 1):
+                with self.builder.if_then(self._is(error, WORD(number))):
+                    self._fail(kind.__name__, text)
+            self.builder.unreachable()
+
+    def _field(self, object_: Any, offset: int, kind: Any) -> Any:
+        place = self.builder.gep(object_, [WORD(offset)])
+        return self.builder.load(self.builder.bitcast(place, kind.as_pointer()))
+
+    def _unbox(self, object_: Any, kind: Any, name: str) -> list[Any]:
+        """Return what of an argument is in registers; refuse what is not as declared."""
+        if isinstance(kind, ArrayKind):
+            return self._unbox_array(object_, kind, name)
+        if isinstance(kind, TupleKind):
+            n = self._call("PyTuple_Size", object_, returned=WORD)
+            words = f"{self.name}: {name} is a {describe(kind)}, as it is declared"
+            self._refuse_unless(self._is(n, WORD(len(kind.kinds))), words)
+            parts = [
+                self._call("PyTuple_GetItem", object_, WORD(k)) for k in range(len(kind.kinds))
+            ]
+            boxed = zip(parts, kind.kinds, strict=True)
+            return [
+                register
+                for k, (one, part) in enumerate(boxed)
+                for register in self._unbox(one, part, f"{name}[{k}]")
+            ]
+        if kind in (FLOAT, FLOAT32):
+            number = self._call("PyFloat_AsDouble", object_, returned=FLOAT.ir)
+            is_odd = self.builder.fcmp_ordered("==", number, FLOAT.ir(-1.0))
+            self._return_if_raised(is_odd)
+            return [number if kind == FLOAT else self.builder.fptrunc(number, FLOAT32.ir)]
+        if kind == BOOL:
+            number = self._call("PyObject_IsTrue", object_, returned=INT32)
+            self._return_if_raised(self._is(number, INT32(-1)))
+            return [self.builder.icmp_signed("!=", number, INT32(0))]
+        number = self._call("PyLong_AsLongLong", object_, returned=WORD)
+        self._return_if_raised(self._is(number, WORD(-1)))
+        return [number]
+
+    def _is_null(self, object_: Any) -> Any:
+        return self._is(self.builder.ptrtoint(object_, WORD), WORD(0))
+
+    def _return_if_raised(self, is_odd: Any) -> None:
+        """Where a number may stand for an error, ask Python whether it does."""
+        with self.builder.if_then(is_odd, likely=False):
+            is_fine = self._is_null(self._call("PyErr_Occurred"))
+            self._return_if(self.builder.not_(is_fine))
+
+    def _unbox_array(self, object_: Any, kind: ArrayKind, name: str) -> list[Any]:
+        words = f"{self.name}: {name} is a contiguous {describe(kind)}, as it is declared"
+        own = self.builder.ptrtoint(self._field(object_, 8, ADDRESS), WORD)
+        is_array = self._is(own, self.builder.ptrtoint(self._object(_NDARRAY), WORD))
+        self._refuse_unless(is_array, words)
+        data = self._field(object_, _DATA, kind.element.ir.as_pointer())
+        if kind.n_dimensions == 0:
+            return [data]
+        dtype = self._field(object_, _DTYPE, ADDRESS)
+        own_number = self._field(dtype, _TYPE_NUMBER, INT32)
+        is_right: Any = BOOL.ir(0)
+        for number in _same_numbers(kind.element.name):
+            is_right = self.builder.or_(is_right, self._is(own_number, INT32(number)))
+        flags = self.builder.and_(self._field(object_, _FLAGS, INT32), INT32(_IN_ORDER))
+        for is_so in (
+            self._is(self._field(object_, _N_DIMENSIONS, INT32), INT32(kind.n_dimensions)),
+            self._is(flags, INT32(_IN_ORDER)),
+            self.builder.not_(self._is(self._field(dtype, _BYTE_ORDER, BYTE), BYTE(_SWAPPED))),
+        ):
+            is_right = self.builder.and_(is_right, is_so)
+        self._refuse_unless(is_right, words)
+        sizes = self._field(object_, _DIMENSIONS, WORD.as_pointer())
+        shape = [
+            self.builder.load(self.builder.gep(sizes, [WORD(k)])) for k in range(kind.n_dimensions)
+        ]
+        return [data, *shape]
+
+    def _box(self, value: Any) -> Any:
+        """Return a new object of Python's."""
+        if isinstance(value, Array):
+            return next(self._arrays)
+        if isinstance(value, tuple):
+            return self._box_tuple(value)
+        if value is None:
+            return self._new_reference(_NONE)
+        found = self._box_number(value)
+        self._return_if(self._is_null(found))
+        return found
+
+    def _box_number(self, value: Any) -> Any:
+        if not isinstance(value, Value) or not isinstance(value.kind, Number):
+            kind = describe(take_apart(value)[0])
+            raise CompileError(f"{self.name} returns {kind} to Python, which has no use for it")
+        if value.kind == BOOL:
+            number = self.builder.zext(value.ir, WORD)
+            return self._call("PyBool_FromLong", number)
+        if value.kind.is_float:
+            number = value.ir if value.kind == FLOAT else self.builder.fpext(value.ir, FLOAT.ir)
+            return self._call("PyFloat_FromDouble", number)
+        if value.kind == UINT:
+            return self._call("PyLong_FromUnsignedLongLong", value.ir)
+        number = value.ir if value.kind == INT else self.builder.sext(value.ir, WORD)
+        return self._call("PyLong_FromLongLong", number)
+
+    def _box_tuple(self, value: tuple[Any, ...]) -> Any:
+        """Return a new tuple, of its class where it has names."""
+        named = _NAMED + len(self.named)
+        self.named += [type(value)] if hasattr(value, "_fields") else []
+        found = self._new_tuple([self._box(one) for one in value])
+        if not hasattr(value, "_fields"):
+            return found
+        # As a class of named tuples does in Python, where a signal could end it half done.
+        arguments = self._new_tuple([self._new_reference(named), found])
+        called = self._call("PyObject_Call", self._object(_NEW_TUPLE), arguments, ADDRESS(None))
+        self._drop(arguments)
+        self._return_if(self._is_null(called))
+        return called
+
+    def _new_tuple(self, objects: Sequence[Any]) -> Any:
+        """Return a new tuple, to which the objects belong from now on."""
+        found = self._call("PyTuple_New", WORD(len(objects)))
+        self._return_if(self._is_null(found))
+        for k, one in enumerate(objects):
+            self._call("PyTuple_SetItem", found, WORD(k), one, returned=INT32)
+        return found
+
+    def _new_reference(self, k: int) -> Any:
+        found = self._object(k)
+        self._call("Py_IncRef", found, returned=ir.VoidType())
+        return found
+
+    def _box_arrays(self, value: Any, release: Any) -> list[Any]:
+        """Return new arrays for all in a value; where one cannot be made, none stays."""
+        made: list[Any] = []
+        for one in _arrays_in(value):
+            found = self._box_array(one)
+            failed, fine = self.ir.append_basic_block(), self.ir.append_basic_block()
+            self.builder.cbranch(self._is_null(found), failed, fine)
+            self.builder.position_at_end(failed)
+            for before in made:
+                self._drop(before)
+            self._release(release)
+            self.builder.ret(ADDRESS(None))
+            self.builder.position_at_end(fine)
+            self._copy_elements(one, found)
+            made.append(found)
+        return made
+
+    def _box_array(self, value: Array) -> Any:
+        """Return a new array as large as one that is only lent, or NULL."""
+        shape = self._box(tuple(Value(INT, one) for one in value.shape))
+        dtype = self._new_reference(_DTYPES + list(ELEMENTS).index(value.element.name))
+        arguments = self._new_tuple([shape, dtype])
+        found = self._call("PyObject_Call", self._object(_EMPTY), arguments, ADDRESS(None))
+        self._drop(arguments)
+        return found
+
+    def _copy_elements(self, value: Array, found: Any) -> None:
+        n_bytes: Any = WORD(value.element.n_bytes)
+        for one in value.shape:
+            n_bytes = self.builder.mul(n_bytes, one)
+        source = self.builder.bitcast(value.pointer, ADDRESS)
+        self._call("memcpy", self._field(found, _DATA, ADDRESS), source, n_bytes)
+
+
+def _arrays_in(value: Any) -> list[Array]:
+    if isinstance(value, tuple):
+        return [array for one in value for array in _arrays_in(one)]
+    return [value] if isinstance(value, Array) else []
+
+
+def classes_in(annotation: Any) -> list[type]:
+    """Return the classes of tuples with names in an annotation, in the order of its text."""
+    if hasattr(annotation, "_fields"):
+        own, inner = [annotation], tuple(typing.get_type_hints(annotation).values())
+    else:
+        own, inner = [], typing.get_args(annotation)
+    return own + [named for one in inner for named in classes_in(one)]
+
+
+def _same_numbers(name: str) -> list[int]:
+    """Return NumPy's numbers of types that are the same in memory: long and long long, too."""
+    same = {"int64": "q", "uint64": "Q", "int32": "i", "uint32": "I"}
+    return sorted({np.dtype(name).num, np.dtype(same.get(name, name)).num})
+
+
+class _Definition(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int),
+        ("text", ctypes.c_char_p),
+    ]  # fmt: skip
+
+
+def make_callable(name: str, address: int, named: Sequence[type]) -> tuple[Any, Any]:
+    """Return a function of Python for one that `Wrapper` wrote, and what must live as long.
+
+    named: the classes of tuples with names in what it returns, in the order of their text.
+    """
+    dtypes = [np.dtype(one) for one in ELEMENTS]
+    own = (np.ndarray, np.empty, tuple.__new__, None, *dtypes, *named)
+    definition = _Definition(name.encode(), address, _FASTCALL, None)
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = (
+        ctypes.py_object,
+        [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p],
+    )
+    return make(ctypes.addressof(definition), own, None), (definition, own)

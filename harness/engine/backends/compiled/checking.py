@@ -1,0 +1,105 @@
+"""Operands of instructions, checked when a program is written: a wrong word is a wrong address.
+
+Checked are rows and registers of all operands, columns where an operand says how wide it is, and
+for groups of elementwise operators all columns that they read and write. What other kernels make of
+their constants is theirs.
+"""
+
+from __future__ import annotations
+
+from harness.engine.backends.compiled.arguments import Argument, BufferOf, Moving, OfLayout
+from harness.engine.backends.compiled.instructions import (
+    FLOAT_BYTES,
+    INDEX_BYTES,
+    Instruction,
+    Operand,
+    Register,
+)
+from harness.engine.backends.compiled.memory import Memory
+from harness.engine.cpu_kernels.context import MOST_OPERANDS
+from harness.engine.cpu_kernels.elementwise_code import N_OPERANDS, Group, RowKind
+from harness.engine.lowering import plan as plans
+from harness.vertex.operators import EDGE
+
+_STATE_ROWS = (Register.STATE_ROW, Register.ZERO)  # ZERO: an index names the row
+_ROWS = {
+    (plans.Memory.SCRATCH, False): (Register.AT,),
+    (plans.Memory.SCRATCH, True): (Register.EDGE_AT,),
+    (plans.Memory.SAVED, False): (Register.START,),
+    (plans.Memory.SAVED, True): (Register.EDGE_START,),
+}
+
+
+def check_instruction(one: Instruction, memory: Memory) -> None:
+    """Check that the operands of an instruction lie inside the rows of their arrays.
+
+    Raises:
+        ValueError: one does not, or a group has other operands than it takes.
+    """
+    if len(one.operands) > MOST_OPERANDS:
+        raise ValueError(f"{one.name} has {len(one.operands)} operands, more than {MOST_OPERANDS}")
+    for operand in one.operands:
+        _check_operand(one, operand, memory)
+    if isinstance(one.kernel, Group):
+        _check_group(one, one.kernel, memory)
+
+
+def _check_operand(one: Instruction, operand: Operand, memory: Memory) -> None:
+    array = operand.array
+    if isinstance(array, OfLayout | Moving):
+        room = max(operand.pitch, INDEX_BYTES)
+        _check_range(one, operand, operand.offset + INDEX_BYTES, room)
+        if operand.pitch % INDEX_BYTES or operand.offset % INDEX_BYTES:
+            raise ValueError(f"{one.name}: {operand} is not in whole indices")
+        return
+    last = operand.offset + max(operand.width, FLOAT_BYTES)
+    if not isinstance(array, BufferOf):
+        _check_range(one, operand, last, max(array.find(memory).nbytes, FLOAT_BYTES))
+        return
+    row_bytes = _row_bytes(array, memory)
+    _check_range(one, operand, last, row_bytes)
+    is_whole = operand.register is Register.ZERO and operand.pitch == 0
+    if operand.pitch != row_bytes and not is_whole:
+        raise ValueError(f"{one.name}: rows of {operand} are {row_bytes} bytes apart")
+    if not is_whole and operand.register not in _registers_of(array, memory):
+        raise ValueError(f"{one.name}: {operand} is found by another register")
+    if operand.run is not None and operand.run.pitch != _row_bytes(operand.run.states, memory):
+        raise ValueError(f"{one.name}: states of {operand} are not {operand.run.pitch} bytes apart")
+
+
+def _check_range(one: Instruction, operand: Operand, last: int, room: int) -> None:
+    if not 0 <= operand.offset < last <= room:
+        raise ValueError(f"{one.name}: {operand} ends at byte {last} of {room}")
+
+
+def _row_bytes(array: Argument, memory: Memory) -> int:
+    return FLOAT_BYTES * int(array.find(memory).shape[1])
+
+
+def _registers_of(array: BufferOf, memory: Memory) -> tuple[Register, ...]:
+    """Return the registers that say where a batch's rows of a buffer begin."""
+    if array.name.is_shared:
+        return _STATE_ROWS
+    if array.name.is_gathered:
+        return Register.START, Register.EDGE_START
+    buffer = memory.plans[array.type_id].buffers[array.name]
+    return _ROWS.get((buffer.memory, buffer.domain == EDGE), _STATE_ROWS)
+
+
+def _check_group(one: Instruction, group: Group, memory: Memory) -> None:
+    """Check that the columns of every load and store lie inside their rows."""
+    n_expected = sum(N_OPERANDS[kind] for kind in group.rows)
+    first = 2 if group.periodic else 1
+    if len(one.operands) != n_expected or len(one.constants) != first + group.n_columns:
+        raise ValueError(f"{one.name} takes {n_expected} operands and {group.n_columns} columns")
+    at, rows = 0, []
+    for kind in group.rows:
+        rows.append((one.operands[at], kind))
+        at += N_OPERANDS[kind]
+    for row, column in (*group.loads, *((store.row, store.column) for store in group.stores)):
+        operand, kind = rows[row]
+        width = one.constants[1] if group.periodic and kind is RowKind.SAME else one.constants[0]
+        last = operand.offset + one.constants[first + column] + FLOAT_BYTES * width
+        is_buffer = isinstance(operand.array, BufferOf)
+        room = operand.pitch if is_buffer else operand.array.find(memory).nbytes
+        _check_range(one, operand, last, room)

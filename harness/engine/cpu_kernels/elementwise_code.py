@@ -1,0 +1,292 @@
+"""Fused groups of elementwise operators as LLVM IR, with explicit vectors and sizes told per call.
+
+A compiler that vectorizes a loop over columns asks before every row whether a dozen rows overlap.
+Vectors that are written down need no such test: lowering places values so that a group reads and
+writes column by column (harness.engine.lowering.reuse).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+from llvmlite import ir
+
+from harness.engine.cpu_kernels import fast_math
+from harness.engine.cpu_kernels.code import FLOAT, FLOAT_BYTES, INT32, WORD, WORD_BYTES, loop
+from harness.engine.lowering.operations import Operation
+
+LIMIT, P, Q = float(fast_math.LIMIT), [*map(float, fast_math.P)], [*map(float, fast_math.Q)]
+E, LOG2_E = [*map(float, fast_math.E)], float(fast_math.LOG2_E)
+LOG_2_HIGH, LOG_2_LOW = float(fast_math.LOG_2_HIGH), float(fast_math.LOG_2_LOW)
+LOWEST, HIGHEST = float(fast_math.LOWEST), float(fast_math.HIGHEST)
+EXPONENT_BIAS, MANTISSA_BITS = int(fast_math.EXPONENT_BIAS), int(fast_math.MANTISSA_BITS)
+FLAGS = ("contract", "reassoc", "nsz", "arcp")
+SYMBOL = "kernel"
+
+
+class RowKind(StrEnum):
+    """How the rows of an operand follow one another, and the operands that tell where they are."""
+
+    STRIDED = "strided"  # one operand: the first row
+    INDEXED = "indexed"  # two: the array, and the int64 that name its rows
+    SAME = "same"  # one: a vector that all rows share
+
+
+N_OPERANDS = {RowKind.STRIDED: 1, RowKind.INDEXED: 2, RowKind.SAME: 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Writes a named value to a column of a row, or adds it to what is there."""
+
+    row: int
+    column: int
+    name: str
+    adds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What is compiled: nothing of it depends on a model's sizes.
+
+    rows: distinct rows in memory. loads: (row, column) of each input; a column is the number of an
+    offset that the caller tells. ragged: whether widths need not be whole vectors. periodic:
+    whether a vector that all rows share begins anew within a row, as the bias of a matrix does.
+    """
+
+    rows: tuple[RowKind, ...]
+    loads: tuple[tuple[int, int], ...]
+    operations: tuple[Operation, ...]
+    stores: tuple[Store, ...]
+    n_columns: int
+    ragged: bool = False
+    periodic: bool = False
+
+
+@dataclass(slots=True)
+class Arithmetic:
+    """Writes the operators for values of one type: a vector, or a single float."""
+
+    builder: ir.IRBuilder
+    kind: Any
+
+    def number(self, x: float) -> Any:
+        """A float32 in every lane."""
+        return self._spread(self.kind, x)
+
+    def _spread(self, kind: Any, x: Any) -> Any:
+        return ir.Constant(kind, [x] * kind.count if isinstance(kind, ir.VectorType) else x)
+
+    def integer(self, x: int) -> Any:
+        """An int32 in every lane."""
+        return self._spread(self.int_kind, x)
+
+    @property
+    def int_kind(self) -> Any:
+        return INT32 if self.kind is FLOAT else ir.VectorType(INT32, self.kind.count)
+
+    def add(self, x: Any, y: Any) -> Any:
+        return self.builder.fadd(x, y, flags=FLAGS)
+
+    def sub(self, x: Any, y: Any) -> Any:
+        return self.builder.fsub(x, y, flags=FLAGS)
+
+    def mul(self, x: Any, y: Any) -> Any:
+        return self.builder.fmul(x, y, flags=FLAGS)
+
+    def div(self, x: Any, y: Any) -> Any:
+        return self.builder.fdiv(x, y, flags=FLAGS)
+
+    def neg(self, x: Any) -> Any:
+        return self.builder.fneg(x, flags=FLAGS)
+
+    def sum(self, *values: Any) -> Any:
+        total, *rest = values
+        for value in rest:
+            total = self.add(total, value)
+        return total
+
+    def bounded(self, x: Any, lowest: float, highest: float) -> Any:
+        """Cut off x; what is not a number stays so."""
+        for sign, limit in ((">", lowest), ("<", highest)):
+            y = self.number(limit)
+            x = self.builder.select(self.builder.fcmp_ordered(sign, y, x), y, x)
+        return x
+
+    def polynomial(self, s: Any, factors: Sequence[float]) -> Any:
+        """factors[0] + factors[1] s + factors[2] s^2 + ..."""
+        total = self.number(factors[-1])
+        for factor in reversed(factors[:-1]):
+            total = self.add(self.mul(total, s), self.number(factor))
+        return total
+
+    def tanh(self, x: Any) -> Any:
+        x = self.bounded(x, -LIMIT, LIMIT)
+        s = self.mul(x, x)
+        return self.div(self.mul(x, self.polynomial(s, P)), self.polynomial(s, Q))
+
+    def sigmoid(self, x: Any) -> Any:
+        half = self.number(0.5)
+        return self.add(self.mul(half, self.tanh(self.mul(half, x))), half)
+
+    def exp(self, x: Any) -> Any:
+        x = self.bounded(x, LOWEST, HIGHEST)
+        scaled = self.add(self.mul(x, self.number(LOG2_E)), self.number(0.5))
+        n = self._call("floor", scaled)
+        r = self.sub(x, self.mul(n, self.number(LOG_2_HIGH)))
+        r = self.sub(r, self.mul(n, self.number(LOG_2_LOW)))
+        biased = self.builder.add(
+            self.builder.fptosi(n, self.int_kind), self.integer(EXPONENT_BIAS)
+        )
+        power = self.builder.shl(biased, self.integer(MANTISSA_BITS))
+        power = self.builder.bitcast(power, self.kind)
+        return self.mul(self.polynomial(r, E), power)
+
+    def log(self, x: Any) -> Any:
+        return self._call("log", x)
+
+    def sqrt(self, x: Any) -> Any:
+        return self._call("sqrt", x)
+
+    def square(self, x: Any) -> Any:
+        return self.mul(x, x)
+
+    def relu(self, x: Any) -> Any:
+        zero = self.number(0.0)
+        return self.builder.select(self.builder.fcmp_ordered("<", x, zero), zero, x)
+
+    def sigmoid_gradient(self, dy: Any, y: Any) -> Any:
+        return self.mul(self.mul(dy, y), self.sub(self.number(1.0), y))
+
+    def tanh_gradient(self, dy: Any, y: Any) -> Any:
+        return self.mul(dy, self.sub(self.number(1.0), self.mul(y, y)))
+
+    def relu_gradient(self, dy: Any, y: Any) -> Any:
+        zero = self.number(0.0)
+        return self.builder.select(self.builder.fcmp_ordered(">", y, zero), dy, zero)
+
+    def _call(self, intrinsic: str, x: Any) -> Any:
+        suffix = "f32" if self.kind is FLOAT else f"v{self.kind.count}f32"
+        name, module = f"llvm.{intrinsic}.{suffix}", self.builder.module
+        if name not in module.globals:
+            ir.Function(module, ir.FunctionType(self.kind, [self.kind]), name)
+        return self.builder.call(module.globals[name], [x])
+
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "bias": Arithmetic.add,
+    **{
+        name: getattr(Arithmetic, name)
+        for name in (
+            *("add", "sum", "sub", "mul", "div", "neg", "sigmoid", "tanh", "relu", "exp", "log"),
+            *("square", "sqrt", "sigmoid_gradient", "tanh_gradient", "relu_gradient"),
+        )
+    },
+}
+WITH_CONSTANT: dict[str, Callable[..., Any]] = {"scale": Arithmetic.mul, "shift": Arithmetic.add}
+
+
+def write_group(module: ir.Module, group: Group, n_lanes: int) -> None:
+    """Add the function `kernel` that computes a group for some rows.
+
+    Its arguments are int64: an address of what the thread is told (not read here); the address of
+    (address, bytes between rows) of each operand; the address of constants: the width in floats,
+    where values are periodic the length of a period, and the offset in bytes of each column; the
+    number of rows.
+
+    Args:
+        module: to be added to.
+        group: what to compute.
+        n_lanes: floats per vector.
+    """
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [WORD] * 4), SYMBOL)
+    _GroupWriter(ir.IRBuilder(function.append_basic_block()), group, n_lanes).write(*function.args)
+
+
+@dataclass(slots=True)
+class _GroupWriter:
+    builder: ir.IRBuilder
+    group: Group
+    n_lanes: int
+
+    def write(self, _: Any, operands: Any, constants: Any, n_rows: Any) -> None:
+        b, group = self.builder, self.group
+        n_operands = sum(N_OPERANDS[kind] for kind in group.rows)
+        found = [
+            (self._word(operands, 2 * k), self._word(operands, 2 * k + 1))
+            for k in range(n_operands)
+        ]
+        width = self._word(constants, 0)
+        period = self._word(constants, 1) if group.periodic else width
+        first = 2 if group.periodic else 1
+        offsets = [self._word(constants, first + k) for k in range(group.n_columns)]
+        with loop(b, WORD(0), n_rows, WORD(1)) as row:
+            starts = self._starts(found, row)
+            if group.periodic:
+                with loop(b, WORD(0), width, period) as begin:
+                    self._columns(starts, offsets, period, begin)
+            else:
+                self._columns(starts, offsets, width, None)
+        b.ret_void()
+
+    def _word(self, address: Any, k: int) -> Any:
+        place = self.builder.add(address, WORD(WORD_BYTES * k))
+        return self.builder.load(self.builder.inttoptr(place, WORD.as_pointer()))
+
+    def _starts(self, found: list[tuple[Any, Any]], row: Any) -> list[Any]:
+        """Addresses at which a row's columns begin."""
+        b, rest, starts = self.builder, iter(found), []
+        for kind in self.group.rows:
+            begin, pitch = next(rest)
+            if kind is RowKind.STRIDED:
+                begin = b.add(begin, b.mul(row, pitch))
+            elif kind is RowKind.INDEXED:
+                index, index_pitch = next(rest)
+                place = b.inttoptr(b.add(index, b.mul(row, index_pitch)), WORD.as_pointer())
+                begin = b.add(begin, b.mul(b.load(place), pitch))
+            starts.append(begin)
+        return starts
+
+    def _columns(self, starts: list[Any], offsets: list[Any], n: Any, shift: Any) -> None:
+        """Write the loops over n columns; shift: of rows that differ, where their columns begin."""
+        b, vector = self.builder, ir.VectorType(FLOAT, self.n_lanes)
+        n_whole = b.and_(n, WORD(-self.n_lanes)) if self.group.ragged else n
+        if shift is not None:
+            moved = b.mul(shift, WORD(FLOAT_BYTES))
+            starts = [
+                start if kind is RowKind.SAME else b.add(start, moved)
+                for start, kind in zip(starts, self.group.rows, strict=True)
+            ]
+        place = partial(self._place, starts, offsets)
+        with loop(b, WORD(0), n_whole, WORD(self.n_lanes)) as column:
+            self._body(Arithmetic(b, vector), partial(place, column, vector))
+        if self.group.ragged:
+            with loop(b, n_whole, n, WORD(1)) as column:
+                self._body(Arithmetic(b, FLOAT), partial(place, column, FLOAT))
+
+    def _place(
+        self, starts: list[Any], offsets: list[Any], at: Any, kind: Any, row: int, column: int
+    ) -> Any:
+        b = self.builder
+        address = b.add(b.add(starts[row], offsets[column]), b.mul(at, WORD(FLOAT_BYTES)))
+        return b.inttoptr(address, kind.as_pointer())
+
+    def _body(self, arithmetic: Arithmetic, place: Callable[[int, int], Any]) -> None:
+        b, values = self.builder, dict[str, Any]()
+        for k, load in enumerate(self.group.loads):
+            values[f"x{k}"] = b.load(place(*load), align=FLOAT_BYTES)
+        for one in self.group.operations:
+            operands = [values[operand] for operand in one.operands]
+            if one.operator in WITH_CONSTANT:
+                operands.insert(0, arithmetic.number(one.constant))
+            write = OPERATORS.get(one.operator) or WITH_CONSTANT[one.operator]
+            values[one.name] = write(arithmetic, *operands)
+        for store in self.group.stores:
+            value, to = values[store.name], place(store.row, store.column)
+            if store.adds:
+                value = arithmetic.add(b.load(to, align=FLOAT_BYTES), value)
+            b.store(value, to, align=FLOAT_BYTES)

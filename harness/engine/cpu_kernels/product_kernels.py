@@ -1,0 +1,180 @@
+"""Kernels of matrix products: by a parameter, by a vertex's own matrix, and gradients of both.
+
+Operands and constants of each stand in its docstring, in order. A value may be a matrix of
+`per_vertex` rows, one behind the other; each is a row of the product.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.compiler.compiled import compiled
+from harness.compiler.pointers import copy_bytes, put_word, word
+from harness.compiler.registry import helper
+from harness.engine.cpu_kernels.blas import add_outer, multiply
+from harness.engine.cpu_kernels.context import N_THREADS, THREAD, begin, pitch
+from harness.engine.cpu_kernels.halves import add_outer_half, multiply_half
+from harness.engine.cpu_kernels.shares import FLOATS, share
+
+# Constants of products by parameters.
+PER_VERTEX, ROWS, COLUMNS, IS_TRANSPOSED, ADDS, HAS_BIAS, COPIES_FROM = range(7)
+# Operands: of x, out, the parameter, the bias, the copy of W^T, and how many rows the function has.
+# The copy is used where these are COPIES_FROM or more; 0: there is none.
+X, OUT, WEIGHT, BIAS, COPY, N_OF_FUNCTION = range(6)
+CHILDREN = 6  # which rows of states, where x is the children's
+
+
+@compiled
+def multiply_rows(context: int, operands: int, constants: int, n: int) -> None:
+    """out = x W, or x W^T, or added to what out holds."""
+    per_vertex = word(constants, PER_VERTEX)
+    k, m = _sizes(constants)
+    x_row, out_row = pitch(operands, X), pitch(operands, OUT)
+    n_groups, n_rows, inner_x, inner_out = n, per_vertex, 4 * k, 4 * m
+    if per_vertex == 1:
+        n_groups, n_rows, inner_x, inner_out = 1, n, x_row, out_row
+    elif x_row == 4 * k * per_vertex and out_row == 4 * m * per_vertex:  # all rows follow on
+        n_groups, n_rows = 1, n * per_vertex
+    for group in range(n_groups):
+        _multiply(
+            context, operands, constants, begin(operands, X) + group * x_row, inner_x, n_rows,
+            begin(operands, OUT) + group * out_row, inner_out,
+        )  # fmt: skip
+
+
+@compiled
+def multiply_children(context: int, operands: int, constants: int, n: int) -> None:
+    """The same of children's matrices, read where they lie in the rows of states."""
+    k, m = _sizes(constants)
+    for v in range(n):
+        child = word(begin(operands, CHILDREN) + v * pitch(operands, CHILDREN), 0)
+        x, out = begin(operands, X) + child * pitch(operands, X), begin(operands, OUT)
+        _multiply(
+            context, operands, constants, x, 4 * k, word(constants, PER_VERTEX),
+            out + v * pitch(operands, OUT), 4 * m,
+        )  # fmt: skip
+
+
+@helper
+def _sizes(constants: int) -> Any:
+    """Columns of x and of out."""
+    rows, columns = word(constants, ROWS), word(constants, COLUMNS)
+    if word(constants, IS_TRANSPOSED) != 0:
+        return columns, rows
+    return rows, columns
+
+
+@helper
+def _multiply(
+    context: int, operands: int, constants: int, x: int, x_row: int, n: int, out: int, out_row: int
+) -> None:
+    rows, columns = word(constants, ROWS), word(constants, COLUMNS)
+    transposed, adds = word(constants, IS_TRANSPOSED), word(constants, ADDS)
+    weight, copies_from = begin(operands, WEIGHT), word(constants, COPIES_FROM)
+    if word(constants, HAS_BIAS) != 0:
+        width = rows if transposed != 0 else columns
+        for m in range(n):
+            copy_bytes(out + m * out_row, begin(operands, BIAS), 4 * width)
+    if copies_from > 0 and word(begin(operands, N_OF_FUNCTION), 0) >= copies_from:
+        weight, transposed = begin(operands, COPY), 0
+        rows, columns = columns, rows
+    multiply(context, x, x_row, n, weight, rows, columns, transposed, adds, out, out_row)
+
+
+@compiled
+def multiply_rows_half(context: int, operands: int, constants: int, n: int) -> None:
+    """The same of rows rounded to bfloat16: x, out, W rounded already, bias."""
+    per_vertex = word(constants, PER_VERTEX)
+    k, m = _sizes(constants)
+    x_row, out_row = pitch(operands, X), pitch(operands, OUT)
+    for v in range(1 if per_vertex == 1 else n):
+        x, out = begin(operands, X) + v * x_row, begin(operands, OUT) + v * out_row
+        n_rows = n if per_vertex == 1 else per_vertex
+        x_pitch, out_pitch = (x_row, out_row) if per_vertex == 1 else (4 * k, 4 * m)
+        if word(constants, HAS_BIAS) != 0:
+            for i in range(n_rows):
+                copy_bytes(out + i * out_pitch, begin(operands, BIAS), 4 * m)
+        multiply_half(
+            context, x, x_pitch, n_rows, begin(operands, WEIGHT), word(constants, ROWS),
+            word(constants, COLUMNS), word(constants, IS_TRANSPOSED), word(constants, ADDS), out,
+            out_pitch,
+        )  # fmt: skip
+
+
+@compiled
+def apply_children(context: int, operands: int, constants: int, n: int) -> None:
+    """Multiply each row with a child's matrix where it lies: x, states, index, out; rows and
+    columns of the matrix, whether it is transposed.
+    """
+    rows, columns, transposed = word(constants, 0), word(constants, 1), word(constants, 2)
+    for v in range(n):  # of one row nothing is read by its pitch, which libraries want to be wide
+        child = word(begin(operands, 2) + v * pitch(operands, 2), 0)
+        multiply(
+            context, begin(operands, 0) + v * pitch(operands, 0), 4 * (rows + columns), 1,
+            begin(operands, 1) + child * pitch(operands, 1), rows, columns, transposed, 0,
+            begin(operands, 3) + v * pitch(operands, 3), 4 * (rows + columns),
+        )  # fmt: skip
+
+
+@compiled
+def sum_outer(context: int, operands: int, constants: int, n: int) -> None:
+    """Add x^T dy of all rows to a gradient: x, dy, gradient, whether it was written; rows of a
+    vertex, widths of x and of dy. A thread sums a part of the gradient's rows.
+    """
+    per_vertex, k, m = word(constants, 0), word(constants, 1), word(constants, 2)
+    thread = word(context, THREAD)
+    first, n_own = share(k, FLOATS, thread, word(context, N_THREADS))
+    x, out, written = begin(operands, 0) + 4 * first, begin(operands, 2), begin(operands, 3)
+    if n_own == 0:
+        return
+    for v in range(1 if per_vertex == 1 else n):
+        x_row, dy_row = (
+            (pitch(operands, 0), pitch(operands, 1)) if per_vertex == 1 else (4 * k, 4 * m)
+        )
+        add_outer(
+            context, x + v * pitch(operands, 0), x_row, n_own,
+            begin(operands, 1) + v * pitch(operands, 1), dy_row, m,
+            n if per_vertex == 1 else per_vertex, out + 4 * first * m, word(written, thread),
+        )  # fmt: skip
+        put_word(written, thread, 1)
+
+
+@compiled
+def sum_outer_children(context: int, operands: int, constants: int, n: int) -> None:
+    """The same, x being children's matrices where they lie; behind the operands, which rows."""
+    per_vertex, k, m = word(constants, 0), word(constants, 1), word(constants, 2)
+    thread = word(context, THREAD)
+    first, n_own = share(k, FLOATS, thread, word(context, N_THREADS))
+    written = begin(operands, 3)
+    if n_own == 0:
+        return
+    for v in range(n):
+        child = word(begin(operands, 4) + v * pitch(operands, 4), 0)
+        add_outer(
+            context, begin(operands, 0) + child * pitch(operands, 0) + 4 * first, 4 * k, n_own,
+            begin(operands, 1) + v * pitch(operands, 1), 4 * m, m, per_vertex,
+            begin(operands, 2) + 4 * first * m, word(written, thread),
+        )  # fmt: skip
+        put_word(written, thread, 1)
+
+
+@compiled
+def sum_outer_half(context: int, operands: int, constants: int, n: int) -> None:
+    """As sum_outer, of rows rounded to bfloat16."""
+    per_vertex, k, m = word(constants, 0), word(constants, 1), word(constants, 2)
+    thread = word(context, THREAD)
+    first, n_own = share(k, FLOATS, thread, word(context, N_THREADS))
+    x, written = begin(operands, 0) + 4 * first, begin(operands, 3)
+    if n_own == 0:
+        return
+    for v in range(1 if per_vertex == 1 else n):
+        x_row, dy_row = (
+            (pitch(operands, 0), pitch(operands, 1)) if per_vertex == 1 else (4 * k, 4 * m)
+        )
+        add_outer_half(
+            context, x + v * pitch(operands, 0), x_row, n_own,
+            begin(operands, 1) + v * pitch(operands, 1), dy_row, m,
+            n if per_vertex == 1 else per_vertex, begin(operands, 2) + 4 * first * m,
+            word(written, thread),
+        )  # fmt: skip
+        put_word(written, thread, 1)

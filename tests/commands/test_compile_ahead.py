@@ -1,0 +1,66 @@
+"""What `make install` compiles, so that no first trial has to."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from harness.commands import compile_ahead
+from harness.compiler import compiled, object_code
+from harness.errors import CompileError
+from harness.values.places import ROOT
+
+
+def test_every_module_with_compiled_functions_is_found() -> None:
+    names = set(compile_ahead.find_modules(ROOT))
+    assert "harness.policies.agenda" in names
+    assert "harness.engine.cpu_kernels.moving_kernels" in names
+    registered = {
+        name for name in compiled._BY_MODULE if name.partition(".")[0] in ("harness", "systems")
+    }
+    assert registered <= names
+
+
+def test_a_module_of_a_user_is_found(tmp_path: Path) -> None:
+    (tmp_path / "harness" / "policies").mkdir(parents=True)
+    (tmp_path / "systems").mkdir()
+    own = tmp_path / "harness" / "policies" / "own.py"
+    own.write_text("from harness.compiler.compiled import compiled\n")
+    (tmp_path / "systems" / "other.py").write_text("import harness\n")
+    assert list(compile_ahead.find_modules(tmp_path)) == ["harness.policies.own"]
+
+
+def test_a_module_whose_framework_is_missing_is_told_and_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "needs_more.py").write_text("import no_such_framework\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    reason = compile_ahead.compile_module("needs_more")
+    assert reason == "needs_more needs no_such_framework, which is not installed"
+
+
+@pytest.mark.slow
+def test_what_is_compiled_ahead_is_not_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    few = ["harness.policies.depth", "harness.engine.cpu_kernels.moving_kernels"]
+    monkeypatch.setattr(compile_ahead, "find_modules", lambda _: iter(few))
+    assert compile_ahead.main() == 0
+    assert "2 modules with compiled functions are kept" in capsys.readouterr().out
+
+    def refuse(*_: object) -> bytes:
+        raise CompileError("compiled again")
+
+    monkeypatch.setattr(object_code, "compile_ir", refuse)
+    compiled._load.cache_clear()
+    for name in few:
+        importlib.import_module(name)
+        compiled.load_module(name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
+    compiled._load.cache_clear()
+    with pytest.raises(CompileError, match="compiled again"):
+        compiled.load_module(few[0])
+    compiled._load.cache_clear()

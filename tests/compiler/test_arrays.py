@@ -1,0 +1,305 @@
+"""Arrays in compiled functions: elements, parts, new ones, and what NumPy does with whole ones."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from harness.compiler.compiled import compiled
+from harness.compiler.generated import load_generated
+from harness.compiler.kinds import ELEMENTS
+from harness.errors import CompileError
+from tests.support.both_ways import run_both
+
+Words = NDArray[np.int64]
+Table = Annotated[NDArray[np.int32], 2]
+Cube = Annotated[NDArray[np.float64], 3]
+
+
+def words(least: int = 0, most: int = 8) -> st.SearchStrategy[Words]:
+    numbers = st.lists(st.integers(-9, 9), min_size=least, max_size=most)
+    return numbers.map(lambda found: np.array(found, np.int64))
+
+
+def tables(least: int = 0) -> st.SearchStrategy[NDArray[np.int32]]:
+    shape = st.tuples(st.integers(least, 4), st.integers(least, 4))
+    return shape.map(lambda one: np.arange(one[0] * one[1], dtype=np.int32).reshape(one))
+
+
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_elements_of_every_kind_are_loaded_and_stored(name: str) -> None:
+    text = (
+        "import numpy as np\nfrom numpy.typing import NDArray\n"
+        "from harness.compiler.compiled import compiled\n\n@compiled\n"
+        f"def run(x: NDArray[np.{name}], y: NDArray[np.{name}]) -> object:\n"
+        "    for k in range(1, len(x)):\n"
+        "        y[k] = x[k - 1]\n"
+        "        if x[k] > x[0]:\n"
+        "            y[k] = max(x[k], x[0])\n"
+        "    y[0] = x[-1]\n"
+        "    return x[0], x[1], y[2] == x[1], x.dtype == y.dtype, bool(x[0])\n"
+    )
+    run = load_generated(text, "run")
+    kind = np.dtype(name)
+    if kind.kind == "f":
+        ends = [np.finfo(kind).min, np.finfo(kind).max, np.nan, -0.0, np.inf, 1e-40]
+    else:
+        ends = [0, 1] if kind.kind == "b" else [np.iinfo(kind).min, np.iinfo(kind).max, 0, 1]
+    for shift in range(len(ends)):
+        x = np.roll(np.array(ends + ends, kind), shift)
+        run_both(run, x, np.zeros_like(x))
+
+
+@compiled
+def stored(x: NDArray[np.uint8], y: NDArray[np.float32], z: NDArray[np.bool_], n: int) -> None:
+    x[0] = n
+    x[1] += n
+    y[0] = n
+    y[1] = 0.1
+    z[0] = n
+    z[1] = n > 300
+
+
+@given(st.integers(-1000, 1000))
+def test_what_is_stored_is_cut_to_the_element(n: int) -> None:
+    x, y, z = np.full(2, 7, np.uint8), np.zeros(2, np.float32), np.zeros(2, np.bool_)
+    stored(x, y, z, n)
+    assert x.tolist() == [n % 256, (n + 7) % 256]
+    assert y.tolist() == [n, float(np.float32(0.1))]
+    assert z.tolist() == [n != 0, n > 300]
+
+
+@compiled
+def in_parts(x: Words, a: int, b: int, c: int, d: int) -> tuple[Words, Words, Words, Words, int]:
+    part = x[a:b]
+    inner = x[a:][c:d]
+    total = 0
+    for one in x[: len(inner)]:
+        total += one
+    part[:] = 100
+    x[c:d] = total
+    return part, inner, x[:d], x[1:-1][-2:], len(x[a:]) + part.size
+
+
+@given(words(), st.tuples(*[st.integers(0, 10)] * 4))
+def test_slices_are_parts_that_end_where_the_array_ends(
+    x: Words, places: tuple[int, int, int, int]
+) -> None:
+    run_both(in_parts, x, *places)
+
+
+@compiled
+def moved(x: Words, y: Words, k: int) -> None:
+    x[k:] = x[: len(x) - k]  # over itself
+    y[: len(y) - k] = y[k:]
+    x[: len(y)] = y[: len(x)]
+
+
+@given(words(), words(), st.integers(0, 8))
+def test_a_part_is_copied_over_itself_as_if_it_lay_elsewhere(x: Words, y: Words, k: int) -> None:
+    k = min(k, len(x), len(y))
+    run_both(moved, x, y, k)
+
+
+@compiled
+def of_rows(x: Table, i: int, j: int) -> tuple[Any, ...]:
+    rows, columns = x.shape
+    row = x[i]
+    row[j] += 5
+    x[-1, -1] -= 1
+    total = 0
+    for one in x:
+        for k in range(len(one)):
+            total += one[k] * x[i, k]
+    x[i, j:] = x[i][:1][0] if j else 3
+    x[0] = x[i]
+    below = x[i:]
+    below[0, j] = 9
+    return rows, columns, x.size, len(x), total, x[i, j], x[i][j]
+
+
+@given(tables(least=1), st.data())
+def test_tables_are_rows_of_numbers(x: Any, data: st.DataObject) -> None:
+    i, j = (data.draw(st.integers(0, n - 1)) for n in x.shape)
+    run_both(of_rows, x, i, j)
+
+
+@compiled
+def of_cubes(x: Cube, i: int) -> tuple[Any, ...]:
+    a, b, c = x.shape
+    x[i, 1, 0] = 0.5
+    x[0][1] = x[i, 0]
+    x[i, 1:] = x[i][:-1]
+    total = 0.0
+    for table in x[1:]:
+        for row in table:
+            total += row[-1]
+    made = np.zeros((b, c, 2))
+    made[:] = 1.5
+    made[0, 0, 1] = total
+    return a * b * c, x.size, total, x[-1, -1, -1], x[i, 1, 2], made.size, made[0][0][1]
+
+
+@given(st.integers(0, 2))
+def test_cubes_are_rows_of_tables(i: int) -> None:
+    run_both(of_cubes, np.arange(3 * 2 * 4.0).reshape(3, 2, 4), i)
+
+
+@compiled
+def made_of(x: Words, n: int) -> tuple[Words, Words, NDArray[np.float64], Table, Words, Words]:
+    first, second = np.full(n, 7), np.empty_like(x)
+    second[:] = x
+    third = np.ones((n, 2)).ravel()
+    third[n:] = second.copy()[0] if len(x) else 2
+    fourth = np.zeros((2, n), np.int32)
+    fourth[1, : min(n, len(x))] = x[: min(n, len(x))]
+    copied = x.copy()
+    copied[:] = np.zeros_like(x)
+    fifth = second.astype(np.float64).astype(np.float32)
+    total = np.full(1, len(fifth), dtype=np.int64)
+    for one in fifth:
+        total[0] += int(one)
+    return first, second, third, fourth, copied, np.concatenate((total, x, first[:1], x[:0]))
+
+
+@given(words(), st.integers(0, 5))
+def test_new_arrays_are_those_of_numpy(x: Words, n: int) -> None:
+    run_both(made_of, x, n)
+
+
+@compiled
+def of_whole(x: Words, index: Words, flags: NDArray[np.bool_]) -> tuple[Any, ...]:
+    order = np.argsort(x, kind="stable")
+    high, low, total, is_any = x.max(), x.min(), x.sum(), (x[:2].any(), flags.any())
+    found = x[index]
+    x.sort()
+    return order, high, low, total, is_any, found, flags.sum()
+
+
+@given(words(least=1), st.data())
+def test_whole_arrays_are_summed_sorted_and_gathered(x: Words, data: st.DataObject) -> None:
+    index = data.draw(st.lists(st.integers(0, len(x) - 1)).map(lambda k: np.array(k, np.int64)))
+    flags = data.draw(st.lists(st.booleans()).map(lambda k: np.array(k, np.bool_)))
+    run_both(of_whole, x, index, flags)
+
+
+@compiled
+def sorted_floats(x: NDArray[np.float32]) -> NDArray[np.int64]:
+    return x.argsort(kind="stable")
+
+
+@given(st.lists(st.floats(-2, 2, width=16), max_size=40))
+def test_equal_elements_stay_in_their_order(numbers: list[float]) -> None:
+    run_both(sorted_floats, np.array(numbers, np.float32))
+
+
+@compiled
+def named_anew(x: Words, y: Words, n: int) -> tuple[Words, Words]:
+    for _ in range(n):
+        x, y = y, x
+        grown = np.concatenate((x, y[:1]))
+        x = grown if n % 2 else x[:1]
+    longer = x if len(x) > len(y) else y
+    longer[:1] = 50
+    for one in x:
+        x = y
+        y[0] += one
+    return x, longer
+
+
+@given(words(least=1), words(least=1), st.integers(0, 5))
+def test_names_of_arrays_are_changed_in_loops_and_choices(x: Words, y: Words, n: int) -> None:
+    run_both(named_anew, x, y, n)
+
+
+@compiled
+def sized(n: int, m: int) -> int:
+    return len(np.empty((n, m), np.int32)) + len(np.zeros(n, np.int8))
+
+
+@pytest.mark.parametrize(
+    ("n", "m"),
+    [
+        *((-1, 1), (1, -1), (-1, -1), (2**62, 1), (1, 2**62), (2**63 - 1, 1)),
+        *((2**32, 2**32), (2**31, 2**31), (2**61, 2), (2**47, 2**47), (-(2**62), 4)),
+    ],
+)
+def test_absurd_sizes_are_an_error_and_nothing_is_lost(n: int, m: int) -> None:
+    with pytest.raises(MemoryError, match="no memory for an array"):
+        sized(n, m)
+    assert sized(3, 2) == 6
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("x + 1", "no operator takes whole arrays; write a loop"),
+        ("x == x", "no operator takes whole arrays; write a loop"),
+        ("-x", "no operator takes whole arrays; write a loop"),
+        ("x in (x, x)", "no operator takes whole arrays; write a loop"),
+        ("y[:, 0]", "columns of an array are taken one by one"),
+        ("y[0:1, 0]", "columns of an array are taken one by one"),
+        ("x[::2]", "a slice has no step"),
+        ("x[0, 0]", "dimension(s) has one index each"),
+        ("x[0.5]", "an index is a whole number"),
+        ("x[a]", "an index is a whole number"),
+        ("x[n > 1]", "an index is a whole number"),
+        ("x[None]", "NoneType is no number"),
+        ("x[:a]", "an index is a whole number"),
+        ("x.T", "T of array of float64 in 1 dimension(s) is not known"),
+        ("x.mean()", "mean is not compiled"),
+        ("y.sort()", "only arrays of one dimension are sorted"),
+        ("np.argsort(y)", "only arrays of one dimension are sorted"),
+        ("np.concatenate((x, z))", "arrays with the same elements are concatenated"),
+        ("np.concatenate((y, y))", "only arrays of one dimension are"),
+        ("np.zeros(n, np.complex64)", "KeyError: 'complex64'"),
+        ("np.zeros()", "TypeError"),
+        ("np.linspace(0, 1)", "linspace is not compiled"),
+        ("max(x)", "array of float64 in 1 dimension(s) is no number"),
+        ("len(n)", "TypeError"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(body: str, error: str) -> None:
+    refused(f"    return {body}\n", error)
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("y[:] = x", "an array is copied to one of as many dimensions"),
+        ("y[0] = y", "an array is copied to one of as many dimensions"),
+        ("x[0] = x", "array of float64 in 1 dimension(s) is no number"),
+        ("z[0] = 0.5", "a float is no int64; write int(...)"),
+        ("z[:] = x", "a float is no int64; write int(...)"),
+        ("z[0] += 0.5", "a float is no int64; write int(...)"),
+        ("x[1:] += 1", "an operator changes one element at a time; write a loop"),
+        ("x[z] = 1.0", "array of int64 in 1 dimension(s) is no number"),
+        ("x.size = 3", "nothing is assigned to a Attribute"),
+        ("x += 1", "no operator takes whole arrays; write a loop"),
+        ("u[0] += n", "uint64 and int64 are not combined"),
+        ("x[0] = None", "NoneType is no number"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused(body: str, error: str) -> None:
+    refused(f"    {body}\n", error)
+
+
+def refused(body: str, error: str) -> None:
+    text = (
+        "import numpy as np\nfrom typing import Annotated\nfrom numpy.typing import NDArray\n"
+        "from harness.compiler.compiled import compiled\n\n@compiled\n"
+        "def run(x: NDArray[np.float64], y: Annotated[NDArray[np.float64], 2],\n"
+        "        z: NDArray[np.int64], u: NDArray[np.uint64], n: int, a: float) -> object:\n"
+    )
+    x = np.zeros(3)
+    with pytest.raises(CompileError) as caught:
+        load_generated(text + body, "run")(
+            x, np.zeros((2, 2)), x.astype(np.int64), x.astype(np.uint64), 1, 0.5
+        )
+    assert error in str(caught.value), caught.value
+    assert ", line 9" in str(caught.value)

@@ -1,0 +1,259 @@
+"""Operators on numbers do what Python and NumPy do, at the ends of their ranges too."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from harness.compiler.compiled import compiled
+from harness.compiler.generated import load_generated
+from harness.errors import CompileError
+from tests.support.both_ways import assert_same, run_both
+
+MOST = 2**63 - 1
+SMALL = st.integers(-(2**24), 2**24)  # where one is combined with a float, which holds all of them
+WORDS = st.one_of(st.sampled_from((0, 1, -1, 2, 63, 64, MOST, -MOST)), st.integers(-MOST, MOST))
+ENDS = st.sampled_from((0.0, -0.0, 0.5, math.inf, -math.inf, math.nan))
+FLOATS = st.one_of(ENDS, st.floats()).map(np.float64)  # Python's own would adapt to a float32
+SINGLES = st.floats(width=32).map(np.float32)
+KINDS: dict[str, st.SearchStrategy[Any]] = {
+    "int": SMALL, "bool": st.booleans(), "float": FLOATS, "np.float32": SINGLES,
+}  # fmt: skip
+BOTH = (
+    "a + b", "a - b", "a * b", "a == b", "a != b", "a < b", "a <= b", "a > b", "a >= b",
+    "a in (b, 3)", "a not in (b, 3)", "a < b < 3", "not a", "not (a and b)", "1 if a or b else 2",
+)  # fmt: skip
+CHOICES = ("min(a, b)", "max(a, b)", "a if a > b else b", "a and b", "a or b", "a or b or a and 5")
+SIGNS = ("-a", "+a", "abs(a)", "a * 0.5", "a + 1", "a * a * a", "float(a)", "a ** 1", "a / 4")
+WHOLE = ("a & b", "a | b", "a ^ b", "~a", "a ** 2", "a ** 3 - b", "a * 3 - b", "a * b + a")
+DIVIDED = ("a // b", "a % b", "a // b * b + a % b", "a / b")
+BY_CONSTANTS = tuple(
+    f"a {operator} {divisor}" for operator in ("//", "%") for divisor in (1, 2, -2, 8, 7, -7, 2**40)
+)
+SHIFTS = ("a >> b", "a << 3", "a >> 63", "(a & 255) << 40 >> 45", "1 << (b & 15)")
+NUMPY = ("np.int32(a & 1023) + 5", "np.int64(a) * 2", "bool(a) + 1", "int(a)", "np.float32(a) / 2")
+TEXT = "import numpy as np\nfrom harness.compiler.compiled import compiled\n"
+FUNCTION = "\n\n@compiled\ndef f{k}(a: {a}, b: {b}) -> object:\n    return {expression}\n"
+
+
+def functions_of(a: str, b: str) -> dict[str, Any]:
+    """Compiled functions of two kinds of numbers, by their expressions."""
+    whole = {a, b} <= {"int", "bool"}
+    expressions = [*BOTH, *CHOICES]
+    expressions += [*SIGNS] if a == b else []
+    expressions += [*WHOLE, *DIVIDED] if whole else []
+    expressions += [*BY_CONSTANTS, *SHIFTS, *NUMPY] if a == b == "int" else []
+    parts = [FUNCTION.format(k=k, a=a, b=b, expression=e) for k, e in enumerate(expressions)]
+    text = TEXT + "".join(parts)
+    return {e: load_generated(text, f"f{k}") for k, e in enumerate(expressions)}
+
+
+@pytest.mark.parametrize("b", KINDS)
+@pytest.mark.parametrize("a", KINDS)
+def test_operators_do_what_they_do_in_python(a: str, b: str) -> None:
+    functions = functions_of(a, b)
+
+    @settings(deadline=None, max_examples=30)  # the first call compiles
+    @given(WORDS if a == b == "int" else KINDS[a], KINDS[b])
+    def check(x: Any, y: Any) -> None:
+        for expression, function in functions.items():
+            if not is_defined(expression, x, y):
+                continue
+            note(expression)
+            with np.errstate(all="ignore"):
+                found, expected = function(x, y), function.function(x, y)
+            if expression in CHOICES or expression in SIGNS or a != b:
+                expected = type(found)(expected)  # one kind for both ways, or float32 as a float
+            assert_same(found, as_word(expected))
+
+    check()
+
+
+def is_defined(expression: str, x: Any, y: Any) -> bool:
+    """Whether Python raises no error, and needs no float with more than 53 bits."""
+    if expression == "a / b" and abs(x) >= 2**53:
+        return False
+    return bool(y) if expression in DIVIDED else expression != "a >> b" or y >= 0
+
+
+def as_word(value: Any) -> Any:
+    """Python's whole number as one of 64 bits."""
+    is_word = isinstance(value, int) and not isinstance(value, bool)
+    return (value + 2**63) % 2**64 - 2**63 if is_word else value
+
+
+UNSIGNED = (
+    "x + y", "x - y", "x * y", "x // y", "x % y", "x & y", "x | y", "x ^ y", "x << y", "x >> y",
+    "x == y", "x < y", "x >= y", "min(x, y)", "max(x, y)", "abs(x)", "~x", "x // 3", "x % 8",
+    "x > 2**63", "x in (y, 5)", "float(x)", "x / y", "bool(x)", "int(x >> 1)", "x if y else 7",
+)  # fmt: skip
+WIDE = "\n\n@compiled\ndef f{k}(a: int, b: int) -> object:\n    x, y = {values}\n    return {e}\n"
+
+
+def test_numbers_without_a_sign_do_what_they_do_in_numpy() -> None:
+    values = "np.uint64(np.int64(a)), np.uint64(np.int64(b))"
+    text = TEXT + "".join(WIDE.format(k=k, values=values, e=e) for k, e in enumerate(UNSIGNED))
+    functions = {e: load_generated(text, f"f{k}") for k, e in enumerate(UNSIGNED)}
+
+    @settings(deadline=None)
+    @given(WORDS, WORDS)
+    def check(a: int, b: int) -> None:
+        for expression, function in functions.items():
+            note(expression)
+            if b or expression not in ("x // y", "x % y", "x / y"):
+                with np.errstate(all="ignore"):
+                    assert_same(function(a, b), function.function(a, b))
+
+    check()
+
+
+@compiled
+def shifted(a: int, n: int) -> tuple[int, int]:
+    x = np.int64(a)
+    return x << n, x >> n
+
+
+@given(WORDS, st.integers(0, 200))
+def test_a_shift_by_more_bits_than_there_are_leaves_none(a: int, n: int) -> None:
+    run_both(shifted, a, n)
+
+
+@compiled
+def rounded(x: float, y: np.float32, n: int) -> tuple[float, ...]:
+    return (
+        np.floor(x), np.floor(y), math.sqrt(abs(x)), math.exp(x), math.log(abs(x) + 1.0),
+        math.sqrt(abs(n)), float(int(x)), abs(x), abs(y), math.fmod(x, 3.5), x * x * x,
+    )  # fmt: skip
+
+
+@given(st.floats(-500, 500), st.floats(-500, 500, width=32), st.integers(-500, 500))
+def test_functions_of_numbers_are_those_of_python(x: float, y: float, n: int) -> None:
+    run_both(rounded, x, np.float32(y), n)
+
+
+@compiled
+def roots(x: np.float32) -> tuple[bool, bool]:
+    root = math.sqrt(x) * 0.1
+    return float(root) == float(np.float32(root)), float(x) / 3 == float(np.float32(x / 3))
+
+
+def test_a_root_of_a_float32_is_one() -> None:
+    assert roots(np.float32(2)) == (True, False)
+
+
+@compiled
+def ordered(a: float, b: float, c: float) -> tuple[float, ...]:
+    return min(a, b, c), max(a, b, c), min((a, b)), max(b, (a, c)[1])
+
+
+@given(FLOATS, FLOATS, FLOATS)
+def test_least_and_most_treat_nan_as_python_does(a: float, b: float, c: float) -> None:
+    run_both(ordered, a, b, c)
+
+
+@compiled
+def narrowed(a: int) -> tuple[int, int, int]:
+    return np.uint8(a), np.uint16(a) + 1, np.uint32(a)
+
+
+@given(WORDS)
+def test_narrow_numbers_are_cut_once_and_then_are_words(a: int) -> None:
+    assert narrowed(a) == (a % 2**8, a % 2**16 + 1, a % 2**32)
+
+
+@compiled
+def unsigned(x: float) -> Any:
+    return np.uint64(x)
+
+
+@given(st.floats(0, 2**64, exclude_max=True))
+def test_a_float_may_become_a_number_of_64_bits_without_a_sign(x: float) -> None:
+    run_both(unsigned, x)
+
+
+@compiled
+def bits_of(x: np.float32) -> tuple[int, np.float32]:
+    return int(x.view(np.int32)), x.view(np.int32).view(np.float32)
+
+
+@given(SINGLES)
+def test_the_bits_of_a_float32_are_a_whole_number(x: np.float32) -> None:
+    run_both(bits_of, x)
+
+
+TWO, HALF, SINGLE, UNSIGNED_ONE = 2, np.float64(0.5), np.float32(0.1), np.uint64(1)
+
+
+@compiled
+def with_constants(x: np.float32, n: int) -> tuple[Any, ...]:
+    return (
+        x * TWO, x * 0.1, x * HALF, x * SINGLE, n + TWO**3, TWO / 4, -TWO // 3, 7 % -TWO, not TWO,
+        n * True, UNSIGNED_ONE + 1, 1e300 * 1e10, 2**62 + n, TWO if n else HALF,
+    )  # fmt: skip
+
+
+@given(SINGLES, st.integers(0, 5))
+def test_what_is_written_adapts_and_what_numpy_made_does_not(x: np.float32, n: int) -> None:
+    with np.errstate(all="ignore"):
+        found, expected = with_constants(x, n), with_constants.function(x, n)
+    assert_same(found[:-1], expected[:-1])
+    assert found[-1] == expected[-1]
+
+
+@compiled
+def whole_or_not(x: bool, n: int) -> tuple[Any, ...]:
+    return 1 if x else n, 1 if x else 2.5, x if n else 3, n if x else True
+
+
+@given(st.booleans(), st.integers(-2, 2))
+def test_a_choice_is_of_the_kind_that_holds_both(x: bool, n: int) -> None:
+    found = whole_or_not(x, n)
+    assert [type(one) for one in found] == [int, float, int, int]
+    assert found == whole_or_not.function(x, n)
+
+
+@pytest.mark.parametrize(
+    ("expression", "error"),
+    [
+        ("np.uint64(a) + a", "uint64 and int64 are not combined"),
+        ("np.uint64(a) > -1", "-1 is no uint64"),
+        ("a + 2**63", "9223372036854775808 is no int64"),
+        ("a // 0", "nothing is divided by 0"),
+        ("a % 0", "nothing is divided by 0"),
+        ("x // 2", "FloorDiv is of whole numbers"),
+        ("x % 2", "Mod is of whole numbers"),
+        ("x & 1", "BitAnd is of whole numbers"),
+        ("a << x", "LShift is of whole numbers"),
+        ("~x", "Invert is of whole numbers"),
+        ("a ** 0", "powers of 1, 2 and 3"),
+        ("2 ** a", "powers of 1, 2 and 3"),
+        ("a @ a", "no MatMult is compiled"),
+        ("a is a", "only None is compared by `is`"),
+        ("(a, 1) == (1, a)", "tuples are compared part by part"),
+        ("a in x", "looks into tuples alone"),
+        ("a + None", "NoneType is no number"),
+        ("a + 'text'", "str is no number"),
+        ("min(None, a)", "NoneType is no number"),
+        ("np.float16(a)", "float16 is not compiled"),
+        ("a.view(np.int32)", "only a float32 or an int32 is viewed"),
+        ("1 // 0", "ZeroDivisionError"),
+        ("a.real", "real of int64 is not known"),
+        ("round(a)", "round is not compiled"),
+        ("math.floor(x)", "floor is not compiled"),
+        ("f'{a}'", "no JoinedStr is compiled"),
+        ("[a]", "no List is compiled"),
+        ("lambda: a", "no Lambda is compiled"),
+    ],
+)
+def test_what_has_no_meaning_is_refused_by_its_line(expression: str, error: str) -> None:
+    head = "import math\n" + TEXT + "\n\n@compiled\ndef run(a: int, x: float) -> object:\n"
+    text = f"{head}    a += 1\n    return {expression}\n"
+    place = rf"line {text.count(chr(10))}, is not compiled: .*{re.escape(error)}"
+    with pytest.raises(CompileError, match=place):
+        load_generated(text, "run")(1, 1.0)

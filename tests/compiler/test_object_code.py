@@ -1,0 +1,220 @@
+"""Machine code: kept by all that it is made of, made anew where that has changed, and for whom."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import pytest
+from llvmlite import binding as llvm
+
+import harness.compiler
+from harness.compiler import compiled as entry_points
+from harness.compiler import object_code
+from harness.compiler.compiled import write_module
+from harness.compiler.object_code import FOLDER, Target, compile_ir, host_target, load_ir
+from harness.errors import CompileError
+from harness.values.places import ROOT
+
+IR = """
+define i64 @answer() {{
+  ret i64 {number}
+}}
+"""
+
+
+@pytest.fixture
+def entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A cache of the test's own; lists its files."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return lambda: sorted(one for one in tmp_path.rglob("*") if one.parent.name == FOLDER)
+
+
+@pytest.fixture
+def compiled_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that are compiled from now on."""
+    texts: list[str] = []
+
+    def noted(text: str, target: Target) -> bytes:
+        texts.append(text)
+        return compile_ir(text, target)
+
+    monkeypatch.setattr(object_code, "compile_ir", noted)
+    return texts
+
+
+def answer(number: int) -> int:
+    loaded = load_ir(IR.format(number=number))
+    found: int = ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.address("answer"))()
+    return found
+
+
+def test_what_was_compiled_once_is_found_again(entries: Any, compiled_texts: list[str]) -> None:
+    assert [answer(5), answer(5), answer(6), answer(5)] == [5, 5, 6, 5]
+    assert len(compiled_texts) == len(entries()) == 2
+
+
+@pytest.mark.parametrize("change", ["cpu", "features", "triple", "llvmlite", "LLVM"])
+def test_code_for_another_cpu_or_of_another_llvm_is_not_taken(
+    entries: Any, compiled_texts: list[str], monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    answer(5)
+    own = host_target()
+    if change == "llvmlite":
+        monkeypatch.setattr(llvmlite, "__version__", "0.0.1")
+    elif change == "LLVM":
+        monkeypatch.setattr(llvm, "llvm_version_info", (1, 0, 0))
+    else:
+        odd = {"cpu": "x86-64", "features": own.features + ",-avx512f", "triple": own.triple + "-"}
+        other = replace(own, **{change: odd[change]})
+        monkeypatch.setattr(object_code, "host_target", lambda: other)
+    assert answer(5) == 5
+    assert len(compiled_texts) == len(entries()) == 2
+
+
+def damaged(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def of_another(path: Path) -> None:
+    answer(7)
+    (other,) = set(path.parent.iterdir()) - {path}
+    path.write_bytes(other.read_bytes())
+
+
+def linked(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damaged,
+        of_another,
+        linked,
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(path.read_bytes()[:-1]),
+        lambda path: path.chmod(0o666),
+        lambda path: (path.unlink(), path.mkdir()),
+    ],
+)
+def test_an_entry_that_is_not_intact_is_made_anew(
+    entries: Any, compiled_texts: list[str], damage: Any
+) -> None:
+    answer(5)
+    (path,) = entries()
+    damage(path)
+    compiled_texts.clear()
+    assert answer(5) == 5
+    assert compiled_texts == [IR.format(number=5)]
+    assert answer(5) == 5
+    assert len(compiled_texts) == 1
+
+
+def test_without_a_cache_everything_is_compiled(
+    tmp_path: Path, compiled_texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert [answer(5), answer(5)] == [5, 5]
+    assert len(compiled_texts) == 2
+
+
+NUMBERS = """
+import os
+from harness.compiler.registry import helper
+
+FACTOR = int(os.environ["FACTOR"])
+
+@helper
+def scaled(x):
+    return x * FACTOR + {summand}
+"""
+USES = """
+import sys
+from harness.compiler import compiled as entry_points, object_code
+from harness.compiler.compiled import compiled
+from made.numbers import scaled
+
+@compiled
+def run(x: int) -> int:
+    return scaled(x) + 1
+
+made = []
+compile_ir = object_code.compile_ir
+object_code.compile_ir = lambda *rest: made.append(1) or compile_ir(*rest)
+"""
+CALL = "from made.uses import made, run; print(run(10), len(made))"
+
+
+def test_a_changed_helper_or_constant_of_another_module_is_noticed(tmp_path: Path) -> None:
+    package = tmp_path / "made"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "uses.py").write_text(USES)
+
+    def run(factor: int, summand: int) -> list[int]:
+        (package / "numbers.py").write_text(NUMBERS.format(summand=summand))
+        around = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+        own = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "FACTOR": str(factor)}
+        done = subprocess.run(
+            [sys.executable, "-c", CALL], env={**os.environ, **around, **own},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return [int(one) for one in done.stdout.split()]
+
+    assert run(2, 3) == [24, 1]
+    assert run(2, 3) == [24, 0]
+    assert run(3, 3) == [34, 1]  # its text is the same
+    assert run(2, 4) == [25, 1]
+
+
+def test_code_that_is_not_well_formed_is_refused_in_one_line() -> None:
+    for text in ("define i64 @f() { ret i32 0 }", IR.format(number="%1"), "no code"):
+        with pytest.raises(CompileError, match="LLVM refuses what a function became: ") as caught:
+            load_ir(text)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_machine_that_llvm_lacks_is_told_in_one_line() -> None:
+    with pytest.raises(CompileError, match=r"writes no code for abacus-.*: .*abacus") as caught:
+        compile_ir(IR.format(number=1), Target("abacus-unknown", "", ""))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_llvm_that_cannot_be_loaded_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise OSError("libllvmlite.so: no such file")
+
+    monkeypatch.setattr(llvm, "initialize_native_target", refuse)
+    with pytest.raises(CompileError, match=r"llvmlite [\d.]+ does not work here \(libllvmlite.so"):
+        host_target.__wrapped__()
+
+
+def test_a_missing_llvmlite_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(CompileError, match=r"llvmlite, .* is missing: pip install"):
+        importlib.reload(harness.compiler)
+
+
+@pytest.mark.parametrize("name", ["harness.policies.depth", "harness.engine.cpu_kernels.cycles"])
+def test_functions_compile_for_another_cpu(name: str) -> None:
+    """What they need is not what this machine has."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    importlib.import_module(name)
+    text = str(write_module(entry_points._BY_MODULE[name]))
+    code = compile_ir(text, Target("aarch64-unknown-linux-gnu", "generic", ""))
+    assert code[:4] == b"\x7fELF"
+    assert int.from_bytes(code[18:20], "little") == 183  # EM_AARCH64

@@ -1,0 +1,296 @@
+"""Calls from Python: what is taken, what is given back, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+import threading
+import tracemalloc
+from contextlib import suppress
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from harness.compiler.compiled import Compiled, compiled
+from harness.compiler.generated import load_generated
+from harness.compiler.pointers import address_of, load_atomic, store_atomic
+from harness.errors import CompileError
+from tests.support.both_ways import run_both
+from tests.support.given_out import count_given_out
+
+Words = NDArray[np.int64]
+Table = Annotated[NDArray[np.float32], 2]
+MOST = 2**63 - 1
+
+
+class Point(NamedTuple):
+    """Two numbers."""
+
+    x: float
+    y: float
+
+
+class Path(NamedTuple):
+    """Two points, and how many there are of each kind."""
+
+    begin: Point
+    end: Point
+    counts: Words
+
+
+@compiled
+def of_numbers(n: int, x: float, flag: bool, single: np.float32) -> tuple[int, float, bool, float]:
+    return n, x, flag, single
+
+
+@compiled
+def of_arrays(words: Words, table: Table, flags: NDArray[np.bool_]) -> int:
+    return len(words) + table.size + len(flags)
+
+
+@compiled
+def of_tuples(path: Path, both: tuple[int, tuple[float, Words]]) -> tuple[Path, Words]:
+    number, (share, counts) = both
+    begin = Point(path.begin.x + share, path.end.y)
+    return Path(begin, path.begin, path.counts), counts[number:]
+
+
+@compiled
+def nothing_for() -> None:
+    """Takes nothing and returns nothing."""
+
+
+def test_numbers_of_python_and_numpy_are_taken() -> None:
+    whole = 0, -1, True, MOST, -MOST - 1, np.int8(-5), np.uint64(7)
+    floats = 0.5, -1.0, 3, True, np.float32(0.1), np.float64("nan"), np.int16(2)
+    flags = True, False, np.True_, 0, "text"
+    for n, x, flag in itertools.product(whole, floats, flags):
+        taken: Any = n, x, flag, np.float32(0.25)
+        found = of_numbers(*taken)
+        assert [type(one) for one in found] == [int, float, bool, float]
+        np.testing.assert_array_equal(found, (int(n), float(x), bool(flag), 0.25))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ((1.0, 1.0, True, 1.0), TypeError, "'float' object cannot be"),
+        (("1", 1.0, True, 1.0), TypeError, "'str' object cannot be"),
+        (
+            (None, 1.0, True, 1.0),
+            TypeError,
+            "'NoneType' object cannot be",
+        ),
+        ((MOST + 1, 1.0, True, 1.0), OverflowError, "too big"),
+        ((1, "x", True, 1.0), TypeError, "must be real number, not str"),
+        ((1, 1j, True, 1.0), TypeError, "must be real number, not complex"),
+        ((1, 1.0, np.zeros(2), 1.0), ValueError, "truth value of an array"),
+        ((1, 1.0, True), TypeError, "of_numbers takes 4 arguments: n, x, flag, single"),
+        ((1, 1.0, True, 1.0, 2), TypeError, "of_numbers takes 4 arguments: n, x, flag, single"),
+        ((), TypeError, "of_numbers takes 4 arguments: n, x, flag, single"),
+    ],
+)
+def test_other_numbers_are_refused(
+    arguments: tuple[Any, ...], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        of_numbers(*arguments)
+
+
+WORDS, TABLE, FLAGS = np.arange(4), np.zeros((2, 3), np.float32), np.zeros(5, np.bool_)
+SHIFTED = np.frombuffer(bytes(33), np.uint8)[1:].view(np.int64)
+ODD_ARRAYS = [
+    ("words", [1, 2]),
+    ("words", None),
+    ("words", np.int64(1)),
+    ("words", np.array(1)),
+    ("words", WORDS.astype(np.int32)),
+    ("words", WORDS.astype(np.uint64)),
+    ("words", WORDS.astype(float)),
+    ("words", WORDS.astype(">i8")),
+    ("words", WORDS[::2]),
+    ("words", WORDS[::-1]),
+    ("words", WORDS.reshape(2, 2)),
+    ("words", WORDS.view(np.ma.MaskedArray)),
+    ("words", SHIFTED),
+    ("table", TABLE[0]),
+    ("table", TABLE.T),
+    ("table", TABLE[:, 1:]),
+    ("table", TABLE[None]),
+    ("flags", FLAGS.astype(np.uint8)),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), ODD_ARRAYS)
+def test_arrays_other_than_declared_are_refused(name: str, value: Any) -> None:
+    given = {"words": WORDS, "table": TABLE, "flags": FLAGS, name: value}
+    with pytest.raises(TypeError, match=f"of_arrays: {name} is a contiguous array of "):
+        of_arrays(*given.values())
+
+
+def test_arrays_as_declared_are_taken() -> None:
+    assert of_arrays(WORDS, TABLE, FLAGS) == 4 + 6 + 5
+    for words in (WORDS[:0], WORDS[1:], WORDS.astype(np.longlong), WORDS[:0:-1][:0]):
+        assert of_arrays(words, TABLE[1:], FLAGS[:0]) == len(words) + 3
+    assert of_arrays(WORDS, np.zeros((0, 3), np.float32), FLAGS) == 4 + 5
+    assert of_arrays(WORDS, flags=FLAGS, table=TABLE[1:]) == 4 + 3 + 5
+    with pytest.raises(TypeError, match="unexpected keyword argument 'odd'"):
+        of_arrays(WORDS, TABLE, FLAGS, odd=1)  # type: ignore[call-arg]
+    assert of_arrays(WORDS, np.asfortranarray(TABLE[:1]), FLAGS) == 4 + 3 + 5
+
+
+def test_tuples_go_in_and_out() -> None:
+    path = Path(Point(1.0, 2.0), Point(3.0, 4.0), np.arange(3))
+    run_both(of_tuples, path, (2, (0.5, np.arange(4))))
+    run_both(of_tuples, path, (0, (0.5, np.arange(0))))
+    found, _ = of_tuples(tuple(path), (2, (0.5, np.arange(4))))
+    assert found.counts is not path.counts
+    assert nothing_for() is None
+    with pytest.raises(TypeError, match="nothing_for takes 0 arguments"):
+        nothing_for(1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("both", "name"),
+    [
+        (None, "both is a tuple of 2"),
+        ([1, 2], "both is a tuple of 2"),
+        ((1,), "both is a tuple of 2"),
+        ((1, 2, 3), "both is a tuple of 2"),
+        ((1, 2), r"both\[1\] is a tuple of 2"),
+        ((1, (0.5, WORDS[::2])), r"both\[1\]\[1\] is a contiguous array of int64"),
+    ],
+)
+def test_other_tuples_are_refused(both: Any, name: str) -> None:
+    with pytest.raises(TypeError, match=f"of_tuples: {name}.*as it is declared"):
+        of_tuples(Path(Point(1.0, 2.0), Point(3.0, 4.0), WORDS), both)
+
+
+@pytest.mark.parametrize("returned", ["object", "tuple[A, B]", "B", "A | None"])
+def test_tuples_with_names_are_returned_as_declared(returned: str) -> None:
+    text = (
+        "from typing import NamedTuple\nfrom harness.compiler.compiled import compiled\n"
+        "class A(NamedTuple):\n    a: int\nclass B(NamedTuple):\n    a: int\n"
+        f"@compiled\ndef run(n: int) -> {returned}:\n    return A(n)\n"
+    )
+    run = load_generated(text, "run")
+    if "A" in returned and "B" not in returned:
+        assert run(3) == (3,)
+        return
+    with pytest.raises(CompileError, match="run: the tuples that it returns are not as declared"):
+        run(3)
+
+
+@compiled
+def in_memory(x: Words, n: int) -> tuple[Words, int]:
+    total = 0
+    for _ in range(n):
+        total += len(np.zeros(1000, np.int64))
+    if len(x) == 3:
+        raise ValueError("three")
+    made = np.concatenate((x, np.full(n, total)))
+    return made, n
+
+
+def test_nothing_is_left_behind() -> None:
+    x, odd = np.arange(4), np.arange(3)
+    counted = x, odd, None, Point, Path, np.ndarray, x.dtype
+
+    def call_often(n: int) -> None:
+        for _ in range(n):
+            in_memory(x, 20)
+            of_tuples(Path(Point(1.0, 2.0), Point(3.0, 4.0), x), (0, (0.5, x)))
+            with suppress(ValueError):
+                in_memory(odd, 20)
+            with suppress(TypeError):
+                in_memory(odd, "text")  # type: ignore[arg-type]
+
+    with pytest.raises(ValueError, match="three"):
+        in_memory(odd, 20)
+    call_often(20)
+    gc.collect()
+    counts = [sys.getrefcount(one) for one in counted]
+    given_out = count_given_out()
+    tracemalloc.start()
+    call_often(5)
+    before, _ = tracemalloc.get_traced_memory()
+    call_often(300)
+    gc.collect()
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 5_000
+    assert count_given_out() - given_out < 50_000
+    late = [sys.getrefcount(one) for one in counted]
+    assert max(abs(one - other) for one, other in zip(counts, late, strict=True)) < 20
+
+
+@compiled
+def takes(n: int) -> int:
+    return len(np.empty(n, np.int8))
+
+
+def test_memory_of_a_large_call_is_kept_for_the_next_one_and_no_more() -> None:
+    takes(1)
+    before = count_given_out()
+    takes(10_000_000)
+    once = count_given_out() - before
+    for n in (10_000_000, 5_000_000, 10_000_000, 1):
+        takes(n)
+    assert abs(count_given_out() - before - once) < 100_000
+    assert once < 25_000_000
+    if before:
+        assert once > 9_000_000
+
+
+@compiled(without_lock=True)
+def waited(address: int, most: int) -> int:
+    """Wait until another thread has written a word; returns 0 where nobody has."""
+    for _ in range(most):
+        if load_atomic(address) != 0:
+            return load_atomic(address)
+    return 0
+
+
+def test_other_threads_run_beside_a_function_without_the_lock() -> None:
+    word, found = np.zeros(2, np.int64), []
+    address = address_of(word)
+    thread = threading.Thread(target=lambda: found.append(waited(address, 2**31)))
+    thread.start()
+    store_atomic(address, 5)
+    thread.join()
+    assert found == [5]
+
+
+@compiled(without_lock=True)
+def added_up(address: int, n: int) -> None:
+    """Add to a word, as others do at the same time."""
+    for _ in range(n):
+        store_atomic(address, load_atomic(address) + 1)
+
+
+def test_a_function_without_the_lock_may_return_nothing() -> None:
+    word = np.zeros(1, np.int64)
+    assert added_up(address_of(word), 1000) is None
+    assert word[0] == 1000
+    assert isinstance(added_up, Compiled)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "def run(x: NDArray[np.int64]) -> int:\n    return len(x)",
+        "def run(n: int) -> float:\n    return 0.5",
+        "def run(n: int) -> int:\n    return len(np.zeros(n))",
+        "def run(n: int) -> int:\n    if n:\n        raise ValueError('no')\n    return n",
+    ],
+)
+def test_without_the_lock_there_are_no_arrays_and_no_errors(function: str) -> None:
+    head = (
+        "import numpy as np\nfrom numpy.typing import NDArray\n"
+        "from harness.compiler.compiled import compiled\n\n@compiled(without_lock=True)\n"
+    )
+    with pytest.raises(CompileError, match="without Python's lock there are no errors and arrays"):
+        load_generated(f"{head}{function}\n", "run")(1)

@@ -1,0 +1,318 @@
+"""Elementwise groups: every operator against NumPy, wherever rows are and however wide they are."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from llvmlite import binding as llvm
+from numpy.typing import NDArray
+
+from harness.engine.cpu_kernels.elementwise_code import (
+    OPERATORS,
+    WITH_CONSTANT,
+    Group,
+    RowKind,
+    Store,
+)
+from harness.engine.lowering.operations import Operation
+from tests.support.elementwise_groups import (
+    EXPECTED,
+    GUARD,
+    UNTOUCHED,
+    Floats,
+    computed,
+    expected,
+    group_of_one,
+    run_group,
+    text_of,
+)
+
+WIDTHS = (1, 7, 8, 9, 16, 37, 300)
+LANES = (8, 16)  # any CPU runs both
+CONSTANT = -0.75
+# One rounding each, so that they are NumPy's to the last bit but for the sign of zero.
+OF_ONE = ("neg", "relu", "square", "sqrt", "scale", "shift")
+OF_TWO = ("bias", "add", "sub", "mul", "div", "relu_gradient")
+# Relative to the result.
+APPROXIMATE = {"tanh": 5e-7, "exp": 5e-7, "log": 3e-7}
+# Relative to the first operand, which the second one, of 0 to 1 or of -1 to 1, does not enlarge.
+GRADIENTS = ("sigmoid_gradient", "tanh_gradient")
+OTHERS = ("sigmoid", "sum")
+SMALLEST = float(np.finfo(np.float32).smallest_subnormal)
+TINY, LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+POSITIVE = (
+    *(0.0, SMALLEST, 3e-42, TINY / 2, TINY, 1e-20, 3e-5, 0.5, 1.0, 1.5, 2.0, 7.99, 8.0, 8.1, 16.5),
+    *(87.0, 87.5, 88.0, 88.5, 89.0, 1e4, 2.0**31, 1e10, 1e19, 1e20, LARGEST / 2, LARGEST, np.inf),
+)
+EXTREME = np.array([*POSITIVE, *(-x for x in POSITIVE), np.nan], np.float32)
+any_float = st.floats(width=32)
+
+
+def in_rows(values: Floats, width: int) -> Floats:
+    """Return values as rows, the first ones again where they do not fill the last row."""
+    return np.resize(values, (-(-len(values) // width), width))
+
+
+def drawn(*shape: int) -> Floats:
+    return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
+
+
+def assert_exact(operator: str, *values: Floats, n_lanes: int = LANES[0]) -> None:
+    """Check what is rounded once."""
+    constants = (CONSTANT,) if operator in WITH_CONSTANT else ()
+    found = computed(operator, *values, constant=CONSTANT, n_lanes=n_lanes)
+    with np.errstate(over="ignore"):
+        exact = expected(operator, *values, *constants).astype(np.float32)
+    np.testing.assert_array_equal(found, exact)
+
+
+def assert_near(found: Floats, exact: NDArray[np.float64], error: Any) -> None:
+    """Check what is rounded more than once; error: how far found and exact may be apart."""
+    with np.errstate(all="ignore"):
+        is_same = (found == exact.astype(np.float32)) | (np.isnan(found) & np.isnan(exact))
+        is_near = np.abs(found - exact) <= error + 2 * SMALLEST
+    wrong = ~(is_same | is_near)
+    assert not wrong.any(), (found[wrong], exact[wrong])
+
+
+def test_no_operator_is_left_out() -> None:
+    tested = {*OF_ONE, *OF_TWO, *APPROXIMATE, *GRADIENTS, *OTHERS}
+    assert tested == {*OPERATORS, *WITH_CONSTANT} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("n_lanes", LANES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_what_is_rounded_once_is_numpys(width: int, n_lanes: int) -> None:
+    pairs = [in_rows(values, width) for values in map(np.ravel, np.meshgrid(EXTREME, EXTREME))]
+    for operator in OF_ONE:
+        for values in (drawn(5, width), in_rows(EXTREME, width)):
+            assert_exact(operator, values, n_lanes=n_lanes)
+    for operator in OF_TWO:
+        assert_exact(operator, drawn(5, width), drawn(width, 5).reshape(5, width), n_lanes=n_lanes)
+        assert_exact(operator, *pairs, n_lanes=n_lanes)
+
+
+@pytest.mark.parametrize("n_lanes", LANES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_what_is_approximated_is_near(width: int, n_lanes: int) -> None:
+    for values in (3 * drawn(40, width), in_rows(EXTREME, width)):
+        for operator, error in APPROXIMATE.items():
+            found, exact = computed(operator, values, n_lanes=n_lanes), expected(operator, values)
+            if operator == "tanh":  # whose argument is cut off at 8
+                exact = np.where(np.isinf(values), np.sign(values), exact)
+            assert_near(found, exact, error * np.abs(exact))
+        found = computed("sigmoid", values, n_lanes=n_lanes)
+        assert_near(found, expected("sigmoid", values), 3e-7)
+
+
+@pytest.mark.parametrize("n_lanes", LANES)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("operator", GRADIENTS)
+def test_gradients_are_near(operator: str, width: int, n_lanes: int) -> None:
+    results = np.array([0.0, SMALLEST, 1e-30, 1e-3, 0.5, 0.999, 1 - 6e-8, 1.0, np.nan], np.float32)
+    if operator == "tanh_gradient":
+        results = np.concatenate([results, -results])
+    for given_ in (drawn(50), EXTREME):
+        dy, y = (in_rows(one, width) for one in map(np.ravel, np.meshgrid(given_, results)))
+        found = computed(operator, dy, y, n_lanes=n_lanes)
+        assert_near(found, expected(operator, dy, y), 2e-7 * np.abs(dy.astype(np.float64)))
+
+
+@pytest.mark.parametrize("n_lanes", LANES)
+@pytest.mark.parametrize("width", [1, 9, 37])
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+def test_sums_are_taken_in_some_order(n: int, width: int, n_lanes: int) -> None:
+    values = [drawn(4 + k, width)[:4] for k in range(n)]
+    found, size = computed("sum", *values, n_lanes=n_lanes), sum(map(np.abs, values))
+    assert_near(found, expected("sum", *values), n * 1e-7 * size)
+    triples = [in_rows(one.ravel(), width) for one in np.meshgrid(*[EXTREME] * 3)]
+    if n == 3:
+        a, b, c = triples
+        with np.errstate(all="ignore"):
+            orders = [(a + b) + c, (a + c) + b, a + (b + c)]
+        found = computed("sum", *triples, n_lanes=n_lanes)
+        is_one = [(found == one) | (np.isnan(found) & np.isnan(one)) for one in orders]
+        assert np.logical_or.reduce(is_one).all()
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from([*OF_ONE, *OF_TWO]),
+    arrays.arrays(np.float32, st.tuples(st.just(2), st.integers(1, 40)), elements=any_float),
+)
+def test_any_numbers_are_what_they_are_in_numpy(operator: str, values: Floats) -> None:
+    rows = [np.ascontiguousarray(one[None]) for one in values]
+    assert_exact(operator, *rows[: 1 if operator in OF_ONE else 2])
+
+
+@pytest.mark.parametrize("width", [1, 8, 37])
+def test_what_is_not_a_number_stays_so_and_where_it_is(width: int) -> None:
+    for operator, k in product(EXPECTED, range(0, width, 5)):
+        n_inputs = 2 if operator in (*OF_TWO, *GRADIENTS, "sum") else 1
+        values = [np.full((2, width), 0.5, np.float32) for _ in range(n_inputs)]
+        values[0][1, k] = np.nan
+        found = computed(operator, *values, constant=CONSTANT)
+        assert np.argwhere(np.isnan(found)).tolist() == [[1, k]], operator
+
+
+# --- rows ---
+
+GATE = Group(  # h = tanh(x + b) * child + x, and the child's gradient += x
+    (RowKind.STRIDED, RowKind.SAME, RowKind.INDEXED, RowKind.STRIDED, RowKind.INDEXED),
+    ((0, 0), (1, 1), (2, 0)),
+    (
+        Operation("v0", "bias", ("x0", "x1")),
+        Operation("v1", "tanh", ("v0",)),
+        Operation("v2", "mul", ("v1", "x2")),
+        Operation("v3", "add", ("v2", "x0")),
+    ),
+    (Store(3, 2, "v3"), Store(4, 1, "v0", adds=True)),
+    n_columns=3,
+    ragged=True,
+)
+
+
+@pytest.mark.parametrize("n_lanes", LANES)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_rows_are_strided_indexed_and_shared(n: int, width: int, n_lanes: int) -> None:
+    x, b, children = drawn(n, width + 2), drawn(width + 4), drawn(9, width)
+    index = np.array([[4, 8], [0, 8], [4, 7], [8, 1], [4, 2]], np.int64)[:, :1]  # of two slots each
+    out = np.full((n + 1, width + 2 + GUARD), UNTOUCHED)
+    gradient = drawn(9, width + 1)
+    moved = out.copy(), gradient.copy()
+    offsets = (0, 4, 8)
+    run_group(
+        GATE, (x, b, children, index, moved[0], moved[1], index), (width, *offsets), n, n_lanes
+    )
+    inner = x[:, :width].astype(np.float64) + b[1 : width + 1]
+    rows = index[:n, 0]
+    out[:n, 2 : 2 + width] = np.tanh(inner) * children[rows] + x[:, :width]
+    np.add.at(gradient[:, 1 : width + 1], rows, inner.astype(np.float32))
+    np.testing.assert_allclose(moved[0], out, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(moved[1], gradient, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_lanes", LANES)
+@pytest.mark.parametrize(("period", "n_periods"), [(1, 5), (7, 3), (8, 4), (16, 2), (37, 3)])
+def test_a_shared_vector_begins_anew_with_every_row_of_a_matrix(
+    period: int, n_periods: int, n_lanes: int
+) -> None:
+    group = Group(
+        (RowKind.STRIDED, RowKind.SAME, RowKind.STRIDED),
+        ((0, 0), (1, 0)),
+        (Operation("v0", "bias", ("x0", "x1")),),
+        (Store(2, 0, "v0"),),
+        n_columns=1,
+        ragged=period % n_lanes != 0,
+        periodic=True,
+    )
+    n, width = 4, period * n_periods
+    x, b = drawn(n, width), drawn(period)
+    out = np.full((n, width + GUARD), UNTOUCHED)
+    run_group(group, (x, b, out), (width, period, 0), n, n_lanes)
+    np.testing.assert_array_equal(out[:, :width], x + np.tile(b, n_periods))
+    assert (out[:, width:] == UNTOUCHED).all()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_result_may_take_the_place_of_an_operand(width: int) -> None:
+    x, y = drawn(3, width), drawn(4, width)[:3]
+    summed = x + y
+    group = group_of_one("add", 2, 0.0, ragged=width % LANES[0] != 0)
+    run_group(group, (x, y, x), (width, 0), 3, LANES[0])
+    np.testing.assert_array_equal(x, summed)
+
+
+# --- groups of any operators ---
+
+# Those that do not enlarge a rounding error more than their operands are large.
+SMOOTH = {
+    **dict.fromkeys(("neg", "tanh", "sigmoid", "relu", "scale", "shift"), 1),
+    **dict.fromkeys(("add", "sub", "mul", "bias", "tanh_gradient", "sigmoid_gradient"), 2),
+    "sum": 3,
+}
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> Group:
+    """Draw a group of a few rows, whose results go to rows of their own."""
+    kinds = draw(st.lists(st.sampled_from(list(RowKind)), min_size=1, max_size=4))
+    places = st.tuples(st.integers(0, len(kinds) - 1), st.integers(0, 1))
+    loads = draw(st.lists(places, min_size=1, max_size=5, unique=True))
+    operations: list[Operation] = []
+    for k in range(draw(st.integers(1, 6))):
+        operator = draw(st.sampled_from(sorted(SMOOTH)))
+        known = [*(f"x{i}" for i in range(len(loads))), *(f"v{i}" for i in range(k))]
+        operands = tuple(draw(st.sampled_from(known)) for _ in range(SMOOTH[operator]))
+        constant = draw(st.sampled_from((-0.5, 0.25)))
+        operations.append(Operation(f"v{k}", operator, operands, constant))
+    names = st.sampled_from([one.name for one in operations])
+    stores = [
+        Store(len(kinds) + k, draw(st.integers(0, 1)), name, draw(st.booleans()))
+        for k, name in enumerate(draw(st.lists(names, min_size=1, max_size=3)))
+    ]
+    rows = (*kinds, *[RowKind.STRIDED] * len(stores))
+    return Group(rows, tuple(loads), tuple(operations), tuple(stores), n_columns=2, ragged=True)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(groups(), st.sampled_from(WIDTHS), st.integers(0, 4), st.sampled_from(LANES))
+def test_any_group_computes_what_its_operators_do(
+    group: Group, width: int, n: int, n_lanes: int
+) -> None:
+    random = np.random.default_rng(width)
+    index = np.array([5, 0, 5, 2], np.int64)
+    columns, operands, sources = (3, 0), list[NDArray[Any]](), list[Floats]()
+    n_inputs = len(group.rows) - len(group.stores)
+    for kind in group.rows:
+        sources.append(random.uniform(-2, 2, (6, width + 3)).astype(np.float32))
+        operands += [sources[-1], index] if kind is RowKind.INDEXED else [sources[-1]]
+    before = [one.copy() for one in sources]
+    run_group(group, operands, (width, *(4 * column for column in columns)), n, n_lanes)
+
+    def rows_of(k: int, column: int) -> NDArray[np.float64]:
+        kind, start = group.rows[k], columns[column]
+        rows = {RowKind.STRIDED: np.arange(n), RowKind.INDEXED: index[:n]}
+        chosen = rows.get(kind, np.zeros(n, np.int64))
+        return before[k][chosen, start : start + width].astype(np.float64)
+
+    values: dict[str, Any] = {f"x{k}": rows_of(*load) for k, load in enumerate(group.loads)}
+    for one in group.operations:
+        constants = (one.constant,) if one.operator in WITH_CONSTANT else ()
+        inputs = [values[operand] for operand in one.operands]
+        values[one.name] = expected(one.operator, *inputs, *constants)
+    for store in group.stores:
+        start = columns[store.column]
+        to = before[store.row][:n, start : start + width]
+        to[:] = values[store.name] + (to if store.adds else 0)
+    sizes = [float(np.abs(value).max(initial=1.0)) for value in values.values()]
+    for k, found in enumerate(sources):
+        if k < n_inputs:
+            np.testing.assert_array_equal(found, before[k])
+        else:
+            np.testing.assert_allclose(found, before[k], rtol=2e-5, atol=2e-5 * max(sizes))
+
+
+@pytest.mark.parametrize("n_lanes", LANES)
+def test_what_is_written_is_valid(n_lanes: int) -> None:
+    """Also where it is not compiled anew, since another process kept it."""
+    for operator, ragged in product((*OPERATORS, *WITH_CONSTANT), (False, True)):
+        n_inputs = 2 if operator in (*OF_TWO, *GRADIENTS, "sum") else 1
+        group = group_of_one(operator, n_inputs, 0.5, ragged=ragged)
+        llvm.parse_assembly(text_of(group, n_lanes)).verify()
+    llvm.parse_assembly(text_of(GATE, n_lanes)).verify()
+
+
+def test_a_group_of_whole_vectors_has_one_loop_over_columns() -> None:
+    whole, ragged = (
+        text_of(group_of_one("tanh", 1, 0.0, ragged=ragged)) for ragged in (False, True)
+    )
+    assert "load float," not in whole
+    assert "load float," in ragged

@@ -1,0 +1,58 @@
+"""Functions run twice, compiled and by Python: with the same results, errors and changes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+from harness.compiler.compiled import Compiled
+
+_KINDS = ((bool, bool | np.bool_), (int, int | np.integer), (float, float | np.floating))
+
+
+def run_both(function: Compiled[..., Any], *arguments: Any) -> Any:
+    """Return what a compiled function returns or raises; assert that Python does the same."""
+    ours, plain = copy.deepcopy(arguments), copy.deepcopy(arguments)
+    with np.errstate(over="ignore"):
+        expected = _outcome(function.function, plain)
+    found = _outcome(function, ours)
+    assert_same(found, expected)
+    _assert_same_arrays(ours, plain)
+    return found
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    """Assert that a value of a compiled function is what Python makes of it."""
+    if isinstance(expected, tuple):
+        assert type(found) is type(expected)
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_same(one, other)
+    elif isinstance(expected, np.ndarray):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+    elif isinstance(expected, Exception):
+        assert (type(found), str(found)) == (type(expected), str(expected))
+    elif expected is None:
+        assert found is None
+    else:
+        kind = next(own for own, all_ in _KINDS if isinstance(expected, all_))
+        assert type(found) is kind
+        np.testing.assert_array_equal(found, expected)
+
+
+def _assert_same_arrays(found: Any, expected: Any) -> None:
+    for one, other in zip(found, expected, strict=True):
+        if isinstance(one, tuple):
+            _assert_same_arrays(one, other)
+        elif isinstance(one, np.ndarray):
+            assert_same(one, other)
+
+
+def _outcome(function: Any, arguments: tuple[Any, ...]) -> Any:
+    try:
+        return function(*arguments)
+    except (ArithmeticError, LookupError, ValueError) as error:
+        return error

@@ -1,0 +1,74 @@
+"""Products of the CPU backend, called one by one on arrays of a test's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.compiler.compiled import compiled
+from harness.compiler.pointers import address_of
+from harness.engine.cpu_kernels import blas, halves
+from harness.engine.cpu_kernels.blas import Scratch
+from tests.support.kernel_calls import Told
+
+Floats = NDArray[np.float32]
+
+
+@compiled
+def _multiply(
+    context: int, x: int, x_row: int, n: int, w: int, rows: int, columns: int, transposed: int,
+    adds: int, out: int, out_row: int,
+) -> None:  # fmt: skip
+    blas.multiply(context, x, x_row, n, w, rows, columns, transposed, adds, out, out_row)
+
+
+@compiled
+def _multiply_half(
+    context: int, x: int, x_row: int, n: int, w: int, rows: int, columns: int, transposed: int,
+    adds: int, out: int, out_row: int,
+) -> None:  # fmt: skip
+    halves.multiply_half(context, x, x_row, n, w, rows, columns, transposed, adds, out, out_row)
+
+
+@compiled
+def _add_outer(
+    context: int, x: int, x_row: int, k: int, dy: int, dy_row: int, m: int, n: int, out: int,
+    adds: int,
+) -> None:  # fmt: skip
+    blas.add_outer(context, x, x_row, k, dy, dy_row, m, n, out, adds)
+
+
+@compiled
+def _add_outer_half(
+    context: int, x: int, x_row: int, k: int, dy: int, dy_row: int, m: int, n: int, out: int,
+    adds: int,
+) -> None:  # fmt: skip
+    halves.add_outer_half(context, x, x_row, k, dy, dy_row, m, n, out, adds)
+
+
+def multiply(
+    x: Floats, weight: NDArray[Any], out: Floats, scratch: Scratch, *, transposed: bool = False,
+    adds: bool = False,
+) -> None:  # fmt: skip
+    """Compute out = x W, or x W^T; x, out: rows, maybe of wider ones; halves: W of uint16."""
+    told = Told(scratch=scratch)
+    function = _multiply_half if weight.dtype == np.uint16 else _multiply
+    rows, columns = weight.shape
+    function(
+        told.address, address_of(x), x.strides[0], len(x), address_of(weight), rows, columns,
+        int(transposed), int(adds), address_of(out), out.strides[0],
+    )  # fmt: skip
+
+
+def add_outer(
+    x: Floats, dy: Floats, out: Floats, scratch: Scratch, *, adds: bool, half: bool = False
+) -> None:
+    """Compute out = x^T dy; half: with factors rounded to bfloat16."""
+    told = Told(scratch=scratch)
+    function = _add_outer_half if half else _add_outer
+    function(
+        told.address, address_of(x), x.strides[0], x.shape[1], address_of(dy),
+        dy.strides[0], dy.shape[1], len(x), address_of(out), int(adds),
+    )  # fmt: skip

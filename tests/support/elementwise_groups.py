@@ -1,0 +1,107 @@
+"""Groups of elementwise operators, run on arrays, and what they must compute."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numpy.typing import NDArray
+
+from harness.compiler.object_code import Loaded, load_ir
+from harness.engine.cpu_kernels.elementwise_code import (
+    SYMBOL,
+    Group,
+    RowKind,
+    Store,
+    write_group,
+)
+from harness.engine.cpu_kernels.vectors import LANES
+from harness.engine.lowering.operations import Operation
+from tests.support.kernel_calls import run_kernel
+
+Floats = NDArray[np.float32]
+GUARD, UNTOUCHED = 3, np.float32(-77.0)  # columns behind what is written, and what they hold
+
+
+def text_of(group: Group, n_lanes: int = LANES) -> str:
+    """Return the LLVM IR of a group."""
+    module = ir.Module()
+    write_group(module, group, n_lanes)
+    return str(module)
+
+
+@functools.cache
+def _load(group: Group, n_lanes: int) -> Loaded:
+    return load_ir(text_of(group, n_lanes))
+
+
+def run_group(
+    group: Group,
+    operands: Sequence[NDArray[Any]],
+    sizes: Sequence[int],
+    n: int,
+    n_lanes: int = LANES,
+) -> None:
+    """Run a group for n rows; sizes: its width, the period if it has one, and offsets in bytes."""
+    run_kernel(_load(group, n_lanes).address(SYMBOL), operands, sizes, n)
+
+
+def group_of_one(operator: str, n_inputs: int, constant: float, *, ragged: bool) -> Group:
+    """Return the group of one operator: inputs and result in rows of their own."""
+    inputs = tuple(f"x{k}" for k in range(n_inputs))
+    return Group(
+        (RowKind.STRIDED,) * (n_inputs + 1),
+        tuple((k, 0) for k in range(n_inputs)),
+        (Operation("v0", operator, inputs, constant),),
+        (Store(n_inputs, 0, "v0"),),
+        n_columns=1,
+        ragged=ragged,
+    )
+
+
+def computed(operator: str, *inputs: Floats, constant: float = 0.0, n_lanes: int = LANES) -> Floats:
+    """Return the value of one operator of equally shaped matrices; nothing else is written."""
+    n, width = inputs[0].shape
+    out = np.full((n + 1, width + GUARD), UNTOUCHED)
+    group = group_of_one(operator, len(inputs), constant, ragged=width % n_lanes != 0)
+    run_group(group, (*inputs, out), (width, 0), n, n_lanes)
+    assert (out[n] == UNTOUCHED).all()
+    assert (out[:, width:] == UNTOUCHED).all()
+    return out[:n, :width].copy()
+
+
+def _summed(*values: Any) -> Any:
+    return functools.reduce(np.add, values)
+
+
+# In float64, as far as float32 has a value of its own.
+EXPECTED: Mapping[str, Callable[..., Any]] = {
+    "bias": np.add,
+    "add": np.add,
+    "sum": _summed,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "neg": np.negative,
+    "sigmoid": lambda x: 0.5 + 0.5 * np.tanh(0.5 * x),
+    "tanh": np.tanh,
+    "relu": lambda x: np.where(x < 0, 0.0, x),
+    "exp": lambda x: np.exp(np.clip(x, -87.0, 88.0)),
+    "log": np.log,
+    "square": np.square,
+    "sqrt": np.sqrt,
+    "sigmoid_gradient": lambda dy, y: dy * y * (1.0 - y),
+    "tanh_gradient": lambda dy, y: dy * (1.0 - y * y),
+    "relu_gradient": lambda dy, y: np.where(y > 0, dy, 0.0),
+    "scale": lambda x, c: c * x,
+    "shift": lambda x, c: c + x,
+}
+
+
+def expected(operator: str, *values: Any) -> Any:
+    """Return what an operator of float32 is in float64; a constant is its last operand."""
+    with np.errstate(all="ignore"):
+        return EXPECTED[operator](*(np.asarray(one, np.float64) for one in values))

@@ -1,0 +1,54 @@
+"""Kernels of the CPU backend, called one by one on arrays of a test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.compiler.compiled import Compiled
+from harness.compiler.pointers import address_of, call
+from harness.engine.cpu_kernels.blas import Scratch
+from harness.engine.cpu_kernels.context import (
+    FACTORS,
+    LETTERS,
+    N_TALLY,
+    N_THREADS,
+    N_WORDS,
+    SIZES,
+    TALLY,
+    THREAD,
+)
+
+
+class Told:
+    """What one thread is told, and what it counts; it has no team to meet.
+
+    address: of its words. scratch: what it multiplies with.
+    """
+
+    def __init__(self, thread: int = 0, n_threads: int = 1, scratch: Scratch | None = None) -> None:
+        self.tally = np.zeros(N_TALLY, np.int64)
+        self._words = np.zeros(N_WORDS, np.int64)
+        self._words[[THREAD, N_THREADS, TALLY]] = thread, n_threads, address_of(self.tally)
+        self._scratch = scratch
+        if scratch is not None:
+            self._words[[SIZES, LETTERS, FACTORS]] = list(map(address_of, scratch))
+        self.address = address_of(self._words)
+
+
+def run_kernel(
+    kernel: Compiled[..., Any] | int,
+    operands: Sequence[NDArray[Any]],
+    constants: Sequence[int],
+    n: int,
+    told: Told | None = None,
+) -> None:
+    """Run a kernel, or what is at an address, for n rows; operands may be parts of wider rows."""
+    told = told or Told()
+    places = np.array([(address_of(one), one.strides[0]) for one in operands], np.int64)
+    words = np.array([*constants, 0], np.int64)
+    address = kernel.address if isinstance(kernel, Compiled) else kernel
+    call(address, (told.address, address_of(places), address_of(words), n))

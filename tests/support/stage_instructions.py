@@ -1,0 +1,26 @@
+"""Instructions that the CPU backend writes for the vertex functions of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from harness.contracts.model import Model, traced_functions
+from harness.engine.backends.compiled.backend import Backend
+from harness.engine.backends.compiled.instructions import Instruction
+from harness.engine.backends.compiled.steps import StageWriter
+from harness.engine.lowering.lower import lower
+from harness.engine.lowering.plan import STAGES
+from harness.engine.switches import Switches
+
+
+def instructions_of(
+    model: Model, switches: Switches | None = None, *, train: bool = True
+) -> Iterator[tuple[str, Instruction]]:
+    """Yield all of them, each with its stage."""
+    for type_id, function in enumerate(traced_functions(model).values(), 1):
+        plan = lower(function, switches or Switches(), Backend.abilities, train)
+        shapes = {name: one.shape for name, one in model.parameters.items()}
+        shapes |= {node.name: node.shape for node in plan.nodes if node.op == "parameter"}
+        for stage in STAGES:
+            for one in StageWriter(type_id, plan, stage, shapes).write():
+                yield stage, one
