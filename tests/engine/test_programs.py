@@ -30,7 +30,7 @@ def _backend(name: str, switches: Switches | None = None) -> Backend:
 
 
 def _instructions(backend: Backend) -> Iterator[Instruction]:
-    for loop in backend._loops.values():
+    for loop in backend._programs.values():
         for instructions in loop.instructions.values():
             yield from instructions
 
@@ -114,7 +114,7 @@ def test_instructions_of_every_model_and_switch_stay_inside_their_rows(name: str
 
 def test_a_program_lists_one_line_an_instruction() -> None:
     backend = _backend("tree_lstm")
-    for (stage, _), loop in backend._loops.items():
+    for (stage, _), loop in backend._programs.items():
         lines = list(list_stage(stage, loop.instructions))
         assert len(lines) == sum(1 + len(steps) for steps in loop.instructions.values())
     listed = backend.listing()

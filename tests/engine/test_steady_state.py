@@ -99,7 +99,7 @@ def test_no_group_calls_anything(name: str) -> None:
     model, instances, weights = example(name)
     adapter = prepared(model, weights)
     run(adapter, instances)
-    programs = adapter.engine.backend._loops.values()
+    programs = adapter.engine.backend._programs.values()
     steps = [one for program in programs for own in program.instructions.values() for one in own]
     groups = [one.kernel for one in steps if isinstance(one.kernel, Group)]
     assert groups

@@ -162,7 +162,7 @@ def library_of(blas: str) -> Library:
 def multiply(
     context: int, x: int, x_row: int, n: int, w: int, rows: int, columns: int, transposed: int,
     adds: int, out: int, out_row: int,
-) -> None:  # fmt: skip  # pragma: no cover - compiled
+) -> None:  # fmt: skip
     """Compute out = x W, or x W^T where `transposed`, or out += it where `adds`, for n rows.
 
     x, w, out are addresses; x_row and out_row bytes from one row to the next; W is
@@ -203,7 +203,7 @@ def multiply(
 def multiply_values(
     context: int, x: int, x_row: int, n: int, k: int, y: int, y_row: int, m: int, transposed: int,
     out: int, out_row: int,
-) -> None:  # fmt: skip  # pragma: no cover - compiled
+) -> None:  # fmt: skip
     """Compute out = x y, or x y^T, of columns of wider rows on both sides: x (n, k), out (n, m)."""
     sizes = word(context, SIZES)
     if n >= word(sizes, ONEDNN_FROM):
@@ -219,7 +219,7 @@ def multiply_values(
 def add_outer(
     context: int, x: int, x_row: int, k: int, dy: int, dy_row: int, m: int, n: int, out: int,
     adds: int,
-) -> None:  # fmt: skip  # pragma: no cover - compiled
+) -> None:  # fmt: skip
     """Compute out = x^T dy, or out += it where `adds`: x (n, k), dy (n, m), out (k, m).
 
     Cut into pieces of 128 x 32 x 128 where small products are fast.
@@ -256,7 +256,7 @@ def add_outer(
 def by_onednn(
     address: int, form_x: int, form_y: int, n: int, m: int, k: int, x: int, x_stride: int, y: int,
     y_stride: int, adds: int, out: int, out_stride: int,
-) -> None:  # fmt: skip  # pragma: no cover - compiled
+) -> None:  # fmt: skip
     """Call oneDNN's product of row-major matrices; strides are in elements."""
     call(address, (
         np.int32(form_x), np.int32(form_y), n, m, k, np.float32(1.0), x, x_stride, y, y_stride,
@@ -268,7 +268,7 @@ def by_onednn(
 def by_blas(
     context: int, form_x: int, form_y: int, n: int, m: int, k: int, x: int, x_stride: int, y: int,
     y_stride: int, adds: int, out: int, out_stride: int,
-) -> None:  # fmt: skip  # pragma: no cover - compiled
+) -> None:  # fmt: skip
     """Call sgemm of column-major matrices, each plain (0) or transposed (1); n columns of out."""
     sizes, letters = word(context, SIZES), word(context, LETTERS)
     factors = word(context, FACTORS)
@@ -285,7 +285,7 @@ def by_blas(
 
 
 @helper
-def _tile(n: int, k: int, m: int, limit: int) -> tuple[int, int]:  # pragma: no cover - compiled
+def _tile(n: int, k: int, m: int, limit: int) -> tuple[int, int]:
     """Columns and rows of the pieces that a product is cut into."""
     if limit == 0 or n * k * m <= limit:
         return max(m, 1), max(n, 1)

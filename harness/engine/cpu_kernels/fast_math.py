@@ -37,7 +37,7 @@ FAST = ("contract", "reassoc", "nsz", "arcp")
 
 
 @helper(fast=FAST)
-def fast_exp(x: np.float32) -> np.float32:  # pragma: no cover - compiled
+def fast_exp(x: np.float32) -> np.float32:
     """e^x in float32; the power of two is written into the exponent's bits."""
     x = min(max(x, LOWEST), HIGHEST)
     n = np.floor(x * LOG2_E + HALF)

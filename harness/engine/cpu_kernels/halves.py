@@ -28,7 +28,7 @@ _QUIET = np.uint32(0x40)  # a bit that keeps NaN what it is
 
 
 @helper
-def round_rows(x: int, pitch: int, n: int, width: int, out: int) -> None:  # pragma: no cover
+def round_rows(x: int, pitch: int, n: int, width: int, out: int) -> None:
     """Round n rows of float32, `pitch` bytes apart, to uint16, row after row; addresses."""
     for m in range(n):
         row, to = unsigned_ints_at(x + m * pitch), shorts_at(out + 2 * m * width)
@@ -49,7 +49,7 @@ def round_parameter(x: int, pitch: int, n: int, width: int, out: int) -> None:
 def multiply_half(
     context: int, x: int, x_row: int, n: int, w: int, rows: int, columns: int, transposed: int,
     adds: int, out: int, out_row: int,
-) -> None:  # fmt: skip  # pragma: no cover - compiled
+) -> None:  # fmt: skip
     """As blas.multiply; w: uint16, rounded already."""
     k, m = (columns, rows) if transposed != 0 else (rows, columns)
     room = word(context, FACTORS) + 4 * N_FACTORS
@@ -68,7 +68,7 @@ def multiply_half(
 def add_outer_half(
     context: int, x: int, x_row: int, k: int, dy: int, dy_row: int, m: int, n: int, out: int,
     adds: int,
-) -> None:  # fmt: skip  # pragma: no cover - compiled
+) -> None:  # fmt: skip
     """As blas.add_outer."""
     room = word(context, FACTORS) + 4 * N_FACTORS
     n_at_once = N_HALVES // (k + m)

@@ -20,7 +20,7 @@ N_LANES = ROOM_BYTES // 4
 
 
 @helper(fast=FAST)
-def largest(x: Any, n: int) -> Any:  # pragma: no cover
+def largest(x: Any, n: int) -> Any:
     """Return the largest of n elements.
 
     A loop that carries one largest value is not vectorised; element by element over lanes it is

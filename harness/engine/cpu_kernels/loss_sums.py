@@ -16,7 +16,7 @@ from harness.engine.cpu_kernels.meeting import meet
 
 
 @compiled
-def add_up(context: int, places: int, rows: int, n: int) -> None:  # pragma: no cover - compiled
+def add_up(context: int, places: int, rows: int, n: int) -> None:
     """Add rows (begin, end) of n columns to the sum; all threads wait for it.
 
     places: of the sum (float64) and of each column, where it begins and how far rows are apart.

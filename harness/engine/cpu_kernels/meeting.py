@@ -38,7 +38,7 @@ HAS_FUTEX = sys.platform == "linux" and _FUTEX != 0 and sys.byteorder == "little
 
 
 @helper
-def meet(context: int) -> None:  # pragma: no cover - compiled
+def meet(context: int) -> None:
     """Go on when all threads of the team are here; each must come as often as the others."""
     n_threads = word(context, N_THREADS)
     if n_threads > 1:
@@ -46,7 +46,7 @@ def meet(context: int) -> None:  # pragma: no cover - compiled
 
 
 @helper
-def meet_at_end(context: int) -> None:  # pragma: no cover - compiled
+def meet_at_end(context: int) -> None:
     """Go on when all threads are done with a job."""
     n_threads = word(context, N_THREADS)
     if n_threads > 1:
@@ -54,7 +54,7 @@ def meet_at_end(context: int) -> None:  # pragma: no cover - compiled
 
 
 @helper
-def _come_together(team: int, meeting: int, n_threads: int) -> None:  # pragma: no cover - compiled
+def _come_together(team: int, meeting: int, n_threads: int) -> None:
     there, held = team + _BYTES * meeting, team + _BYTES * (meeting + HELD)
     times = load_atomic(held)
     if add_atomic(there, 1) == n_threads - 1:
@@ -65,7 +65,7 @@ def _come_together(team: int, meeting: int, n_threads: int) -> None:  # pragma: 
 
 
 @helper
-def tell(address: int, value: int) -> None:  # pragma: no cover - compiled
+def tell(address: int, value: int) -> None:
     """Write a word, and wake whoever is parked at it."""
     store_atomic(address, value)
     if load_atomic(address + _BYTES * PARKED) > 0:
@@ -73,7 +73,7 @@ def tell(address: int, value: int) -> None:  # pragma: no cover - compiled
 
 
 @helper
-def wait_while(address: int, value: int) -> None:  # pragma: no cover - compiled
+def wait_while(address: int, value: int) -> None:
     """Wait until a word is another one.
 
     Whoever is about to park has said so before the kernel compares the word, and `tell` looks for

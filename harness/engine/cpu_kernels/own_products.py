@@ -41,7 +41,7 @@ _BYTES = 4
 def rows_times(
     kernels: int, x: int, x_row: int, x_next: int, n: int, w: int, w_row: int, k: int, m: int,
     out: int, out_row: int, adds: int,
-) -> None:  # fmt: skip  # pragma: no cover - compiled
+) -> None:  # fmt: skip
     """Compute out = x w for n rows, or out += it; x (n, k), w (k, m), m a multiple of LANES.
 
     Addresses, and behind each the bytes from one row to the next; x_next: from one element of a row
@@ -75,7 +75,7 @@ def rows_times(
 def rows_times_transposed(
     kernels: int, x: int, x_row: int, n: int, w: int, w_row: int, k: int, m: int, out: int,
     out_row: int, adds: int,
-) -> None:  # fmt: skip  # pragma: no cover - compiled
+) -> None:  # fmt: skip
     """Compute out = x w^T for n rows, or out += it; x (n, k), w (m, k).
 
     k is a multiple of LANES, m of DOTS.
@@ -90,7 +90,7 @@ def rows_times_transposed(
 
 
 @helper
-def is_ours(n: int, k: int, m: int, transposed: bool) -> bool:  # pragma: no cover - compiled
+def is_ours(n: int, k: int, m: int, transposed: bool) -> bool:
     """Whether n rows are multiplied here, by W (k, m) or by W^T of W (m, k)."""
     if transposed:
         return n <= OWN_ROWS_TRANSPOSED and k % LANES == 0 and m % DOTS == 0
@@ -98,6 +98,6 @@ def is_ours(n: int, k: int, m: int, transposed: bool) -> bool:  # pragma: no cov
 
 
 @helper
-def is_our_outer(n: int, m: int) -> bool:  # pragma: no cover - compiled
+def is_our_outer(n: int, m: int) -> bool:
     """Whether x^T dy of n rows is made here; dy (n, m)."""
     return n <= OWN_ROWS_OUTER and m % LANES == 0

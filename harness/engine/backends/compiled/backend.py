@@ -15,12 +15,12 @@ from harness.engine.backend import EVERY, Arrangement
 from harness.engine.backends.compiled.found import Found
 from harness.engine.backends.compiled.listing import list_stage
 from harness.engine.backends.compiled.live import CompiledRounds
-from harness.engine.backends.compiled.loop import StageProgram
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.operators import OPERATORS
 from harness.engine.backends.compiled.parameters import Parameters
 from harness.engine.backends.compiled.rounds import calls_of, n_run_as
 from harness.engine.backends.compiled.row_sums import RowSum, looked_up, row_sums_of
+from harness.engine.backends.compiled.stage_program import StageProgram
 from harness.engine.backends.compiled.steps import WHOLE_STAGES
 from harness.engine.cpu_kernels import blas, cycles, loss_kernels
 from harness.engine.cpu_kernels.loss_sums import LossSums
@@ -57,7 +57,7 @@ class Backend(backend.Backend):
         self._team = Team(threads, self._multiplying.for_thread, self._multiplying.enter)
         self._plans: dict[int, Plan] = {}
         self._row_sums: list[RowSum] = []
-        self._loops: dict[tuple[str, int | None], StageProgram] = {}
+        self._programs: dict[tuple[str, int | None], StageProgram] = {}
         self._kinds: dict[tuple[int, str], tuple[bool, bool]] = {}
         self._wholes: dict[tuple[str, bytes, bytes], IntArray] = {}
         self._n_programs = 0
@@ -98,8 +98,9 @@ class Backend(backend.Backend):
         self._plans |= new
         self._wholes.clear()
         self._row_sums += row_sums_of(new)
-        # Loops of one function stay; those of all do not know the new ones.
-        self._loops = {key: loop for key, loop in self._loops.items() if key[1] is not None}
+        # Programs of one function stay; those of all do not know the new ones.
+        of_one = {key: one for key, one in self._programs.items() if key[1] is not None}
+        self._programs = of_one
 
     def n_programs(self) -> int:
         """Programs of stages."""
@@ -118,7 +119,7 @@ class Backend(backend.Backend):
             self._memory,
             self._found,
             self._team,
-            partial(self._loop, type_id=None),
+            partial(self._program, type_id=None),
             self._kind_of,
             self.tally,
         )
@@ -146,7 +147,7 @@ class Backend(backend.Backend):
         if any(len(column) != 1 for column in columns):
             return super().run_rounds(rounds)
         sums = LossSums([column[0][:, 0] for column in columns])
-        calls = calls_of(rounds, self._ready_loop, self._n_run_as, sums)
+        calls = calls_of(rounds, self._ready_program, self._n_run_as, sums)
         self._counting(partial(self._team.run_all, calls))
         total = float(sums.total[0])
         return lambda: total
@@ -170,38 +171,38 @@ class Backend(backend.Backend):
         if not len(batches):
             return
         if path == "one call a pass":
-            yield self._loop(stage, None).call(batches)
+            yield self._program(stage, None).call(batches)
             return
         for batch in np.split(batches, len(batches)):
-            yield self._loop(stage, int(batch[0, 0])).call(batch)
+            yield self._program(stage, int(batch[0, 0])).call(batch)
 
     @property
     def _path(self) -> str:
         """What compiled code runs without Python in between."""
         return "one call a batch" if self.switches.loop == "python" else "one call a pass"
 
-    def _loop(self, stage: str, type_id: int | None) -> StageProgram:
-        if (stage, type_id) not in self._loops:
-            self._make_loops(stage, type_id)
-        return self._loops[stage, type_id]
+    def _program(self, stage: str, type_id: int | None) -> StageProgram:
+        if (stage, type_id) not in self._programs:
+            self._write_programs(stage, type_id)
+        return self._programs[stage, type_id]
 
-    def _make_loops(self, needed: str, type_id: int | None) -> None:
+    def _write_programs(self, needed: str, type_id: int | None) -> None:
         """Programs of all stages that the functions have."""
         plans = self._plans if type_id is None else {type_id: self._plans[type_id]}
         half, profile = self.switches.precision == "bf16", self.switches.profile
         for stage in STAGES:
             having = {t: plan for t, plan in plans.items() if plan.steps(stage)}
-            if (having or stage == needed) and (stage, type_id) not in self._loops:
-                self._loops[stage, type_id] = StageProgram(
+            if (having or stage == needed) and (stage, type_id) not in self._programs:
+                self._programs[stage, type_id] = StageProgram(
                     having, stage, self._found, half=half, profile=profile
                 )
                 self._n_programs += 1
 
-    def _ready_loop(self, stage: str) -> StageProgram:
-        """The loop of all functions, its arrays found."""
-        loop = self._loop(stage, None)
-        loop.find()
-        return loop
+    def _ready_program(self, stage: str) -> StageProgram:
+        """Return the program of all functions, its arrays found."""
+        program = self._program(stage, None)
+        program.find()
+        return program
 
     def _n_run_as(self, stage: str, batches: IntArray) -> IntArray:
         """How many batches each of a stage is run as: see `_whole`."""
@@ -302,9 +303,9 @@ class Backend(backend.Backend):
         """Return the program of each stage, one line an instruction."""
         return {
             stage if type_id is None else f"{stage} of function {type_id}": list(
-                list_stage(stage, loop.instructions)
+                list_stage(stage, program.instructions)
             )
-            for (stage, type_id), loop in self._loops.items()
+            for (stage, type_id), program in self._programs.items()
         }
 
     def versions(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Rounds that are planned by compiled code, on this backend's memory, loops and team."""
+"""Rounds that are planned by compiled code, on this backend's memory, programs and team."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from harness.engine.backend import Arrangement, Tally
 from harness.engine.backends.compiled import next_round as calls
 from harness.engine.backends.compiled import whole_round as whole
 from harness.engine.backends.compiled.found import Found
-from harness.engine.backends.compiled.loop import StageProgram
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.next_round import plan_next
+from harness.engine.backends.compiled.stage_program import StageProgram
 from harness.engine.backends.compiled.whole_round import whole_round
 from harness.engine.cpu_kernels import cycles
 from harness.engine.cpu_kernels.team import Team
@@ -39,7 +39,7 @@ def divide_ticks(planning: int, running: int, elapsed: int) -> dict[str, float]:
 
 
 class CompiledRounds(KeptRounds):
-    """loop_of: the loop of all functions of a stage. kind_of: whether a function has steps in a
+    """program_of: that of all functions of a stage. kind_of: whether a function has steps in a
     stage, and whether these address states. tally: what is counted, when all rounds are over.
     """
 
@@ -49,21 +49,21 @@ class CompiledRounds(KeptRounds):
         memory: Memory,
         found: Found,
         team: Team,
-        loop_of: Callable[[str], StageProgram],
+        program_of: Callable[[str], StageProgram],
         kind_of: Kind,
         tally: Tally,
     ) -> None:
         super().__init__(rules, whole.N_OF_ROUNDS)
         self._memory, self._found, self._team, self._tally = memory, found, team, tally
-        memory.arrange(self._arrangement())  # of nothing: loops are made for arrays that there are
+        memory.arrange(self._arrangement())  # of nothing: programs want arrays
         n_types = len(rules.spaces)
         kinds = np.array(
             [[kind_of(t, stage) if t in memory.plans else (False, False) for t in range(n_types)]
              for stage in STAGES]
         ).reshape(len(STAGES), n_types, 2)  # fmt: skip
         needed = [stage == "batch" or kinds[k, :, 0].any() for k, stage in enumerate(STAGES)]
-        self._loops = [
-            loop_of(stage) if is_needed else None
+        self._programs = [
+            program_of(stage) if is_needed else None
             for stage, is_needed in zip(STAGES, needed, strict=True)
         ]
         self._n_calls, self._known, self._began = 0, (-1, -1), 0
@@ -162,14 +162,14 @@ class CompiledRounds(KeptRounds):
         space_of = self.rules.space_of_state
         rooms = [(space_of[of], room) for of, room in memory.state_rooms() if of in space_of]
         self._team.take_places(found.address)
-        loops = [(0, 0) if loop is None else (loop.function, loop.argument) for loop in self._loops]
+        places = [(0, 0) if one is None else (one.function, one.argument) for one in self._programs]
         flags = [(address_of(one), len(one)) for one in memory.flags()]
         self.kept.put_all(
             {
                 calls.ROOM: memory.room_for(self.rules.fields),
                 calls.STATE_ROOMS: np.array(rooms, dtype=np.int64).reshape(-1, 2),
                 calls.PLACES: found.places,
-                calls.LOOPS: np.array(loops, dtype=np.int64),
+                calls.LOOPS: np.array(places, dtype=np.int64),
                 whole.FLAGS: np.array(flags, dtype=np.int64).reshape(-1, 2),
             }
         )

@@ -18,7 +18,7 @@ Starts = NDArray[np.integer]  # where batches of each round begin (n_rounds + 1,
 
 
 def calls_of(
-    rounds: Rounds, loop_of: Callable[[str], Callee], counts_of: Counts, sums: LossSums
+    rounds: Rounds, program_of: Callable[[str], Callee], counts_of: Counts, sums: LossSums
 ) -> Calls:
     """Of every round its stages, and then the sum of its losses.
 
@@ -31,7 +31,7 @@ def calls_of(
         if len(found):
             if stage in WHOLE_STAGES:
                 found, begin = spread(found, begin, counts_of(stage, found))
-            callees.append(loop_of(stage))
+            callees.append(program_of(stage))
             batches.append(np.ascontiguousarray(found))
             starts.append(begin)
     if rounds.losses:
