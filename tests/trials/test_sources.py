@@ -170,7 +170,7 @@ def code_of(spec: TrialSpec, monkeypatch: pytest.MonkeyPatch) -> set[str]:
 @pytest.mark.parametrize(
     ("device", "options", "kernels"),
     [
-        ("cpu", {}, {"compiled.loop"}),
+        ("cpu", {}, {"compiled.interpreter"}),
         ("cuda", {}, {"cuda.module", "stepwise.executor"}),  # either, as the trial is
         ("cpu", {"backend": "stepwise"}, {"stepwise.executor"}),
     ],
