@@ -336,7 +336,11 @@ def make_callable(name: str, address: int, named: Sequence[type]) -> tuple[Any, 
     """Return a function of Python for one that `Wrapper` wrote, and what must live as long.
 
     named: the classes of tuples with names in what it returns, in the order of their text.
+
+    Raises CompileError in a Python without its lock: two threads would share the memory of arrays.
     """
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise CompileError("this Python runs without its global lock; set PYTHON_GIL=1")
     dtypes = [np.dtype(one) for one in ELEMENTS]
     own = (np.ndarray, np.empty, tuple.__new__, None, *dtypes, *named)
     definition = _Definition(name.encode(), address, _FASTCALL, None)

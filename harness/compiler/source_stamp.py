@@ -7,9 +7,11 @@ import hashlib
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from harness.compiler.sources import check_unchanged
 from harness.machine.source_code import code_sha256, compiled_in
 
 # A global of these becomes part of the machine code.
@@ -36,11 +38,19 @@ def stamp_of(names: tuple[str, ...]) -> str:
         waiting += _taken_from(name)
     for name in sorted(seen):
         path = _file_of(name)
-        digest.update(code_sha256(Path(path)) if path else b"")
+        if path:
+            check_unchanged(path)
+            digest.update(code_sha256(Path(path)))
         constants = {k: v for k, v in vars(sys.modules[name]).items() if not k.startswith("__")}
-        kept = sorted((k, repr(v)) for k, v in constants.items() if isinstance(v, CONSTANTS))
-        digest.update(repr(kept).encode())
+        digest.update(repr(sorted((k, _spell(v)) for k, v in constants.items())).encode())
     return digest.hexdigest()
+
+
+def _spell(value: Any) -> str:
+    """Return the value of a constant, or the name of a function or class that a module chose."""
+    if isinstance(value, CONSTANTS):
+        return repr(value)
+    return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
 
 
 def _taken_from(name: str) -> list[str]:

@@ -7,9 +7,26 @@ import builtins
 import functools
 import linecache
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from harness.errors import CompileError
+
+_READ_AT: dict[str, int] = {}  # of each file when it was last changed, as this process first saw it
+
+
+def check_unchanged(path: str) -> None:
+    """Raise CompileError if a file was edited after this process first read it.
+
+    Python and the compiler read a file at different moments. Machine code of an old text must not
+    be kept under the hash of a new one.
+    """
+    try:
+        time = Path(path).stat().st_mtime_ns
+    except OSError:  # a generated module, or one inside an archive
+        return
+    if _READ_AT.setdefault(path, time) != time:
+        raise CompileError(f"{path} was edited after this process had read it; start Python again")
 
 
 @functools.cache
@@ -20,6 +37,7 @@ def _tree_of(path: str) -> ast.Module:
 def definition_of(function: Callable[..., Any]) -> ast.FunctionDef:
     """Return the syntax tree of a function; raises CompileError where its text is not there."""
     code = function.__code__
+    check_unchanged(code.co_filename)
     for node in ast.walk(_tree_of(code.co_filename)):
         if isinstance(node, ast.FunctionDef) and node.name == function.__name__:
             lines = {node.lineno, *(one.lineno for one in node.decorator_list)}

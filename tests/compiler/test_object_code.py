@@ -158,26 +158,84 @@ object_code.compile_ir = lambda *rest: made.append(1) or compile_ir(*rest)
 CALL = "from made.uses import made, run; print(run(10), len(made))"
 
 
-def test_a_changed_helper_or_constant_of_another_module_is_noticed(tmp_path: Path) -> None:
+CHOICE = """
+import os
+from harness.compiler.registry import helper
+
+@helper
+def add(x):
+    return x + 5
+
+@helper
+def negate(x):
+    return -x
+
+scaled = add if os.environ["FACTOR"] == "1" else negate
+"""
+EDITED = """
+from pathlib import Path
+import made.numbers, made.later
+from made.uses import run
+print(run(10))
+path = Path(made.numbers.__file__)
+path.write_text(path.read_text().replace("+ 5", "+ 6"))
+try:
+    made.later.run_later(10)
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+LATER = """
+from harness.compiler.compiled import compiled
+from made.numbers import scaled
+
+@compiled
+def run_later(x: int) -> int:
+    return scaled(x)
+"""
+
+
+@pytest.fixture
+def run_made(tmp_path: Path) -> Any:
+    """A function that runs a text in a new process, with a package `made` and a cache of its own.
+
+    Args of it: the text, the text of made.numbers, and FACTOR of the environment.
+    """
     package = tmp_path / "made"
     package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "uses.py").write_text(USES)
+    for name, content in {"__init__": "", "uses": USES, "later": LATER}.items():
+        (package / f"{name}.py").write_text(content)
 
-    def run(factor: int, summand: int) -> list[int]:
-        (package / "numbers.py").write_text(NUMBERS.format(summand=summand))
+    def run(text: str, numbers: str, factor: int) -> str:
+        (package / "numbers.py").write_text(numbers)
         around = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
         own = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "FACTOR": str(factor)}
-        done = subprocess.run(
-            [sys.executable, "-c", CALL], env={**os.environ, **around, **own},
+        return subprocess.run(
+            [sys.executable, "-c", text], env={**os.environ, **around, **own},
             capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        return [int(one) for one in done.stdout.split()]
+        ).stdout  # fmt: skip
 
-    assert run(2, 3) == [24, 1]
-    assert run(2, 3) == [24, 0]
-    assert run(3, 3) == [34, 1]  # its text is the same
-    assert run(2, 4) == [25, 1]
+    return run
+
+
+def test_a_changed_helper_or_constant_of_another_module_is_noticed(run_made: Any) -> None:
+    assert run_made(CALL, NUMBERS.format(summand=3), 2) == "24 1\n"
+    assert run_made(CALL, NUMBERS.format(summand=3), 2) == "24 0\n"
+    assert run_made(CALL, NUMBERS.format(summand=3), 3) == "34 1\n"  # its text is the same
+    assert run_made(CALL, NUMBERS.format(summand=4), 2) == "25 1\n"
+
+
+def test_another_function_under_the_same_name_is_noticed(run_made: Any) -> None:
+    assert run_made(CALL, CHOICE, 1) == "16 1\n"
+    assert run_made(CALL, CHOICE, 2) == "-9 1\n"
+    assert run_made(CALL, CHOICE, 1) == "16 0\n"
+
+
+def test_nothing_is_kept_of_a_file_that_is_edited_meanwhile(run_made: Any) -> None:
+    """The text of the first call is in memory, the hash of the second would be of the new one."""
+    first, error = run_made(EDITED, CHOICE, 1).splitlines()
+    assert first == "16"
+    assert error.startswith("CompileError ")
+    assert "made/numbers.py was edited after this process had read it" in error
 
 
 def test_code_that_is_not_well_formed_is_refused_in_one_line() -> None:

@@ -294,3 +294,15 @@ def test_without_the_lock_there_are_no_arrays_and_no_errors(function: str) -> No
     )
     with pytest.raises(CompileError, match="without Python's lock there are no errors and arrays"):
         load_generated(f"{head}{function}\n", "run")(1)
+
+
+def test_a_python_without_its_lock_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    @compiled
+    def double(x: int) -> int:
+        return 2 * x
+
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    with pytest.raises(CompileError, match="set PYTHON_GIL=1"):
+        double(1)
+    monkeypatch.undo()
+    assert double(1) == 2
