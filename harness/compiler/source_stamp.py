@@ -42,15 +42,20 @@ def stamp_of(names: tuple[str, ...]) -> str:
             check_unchanged(path)
             digest.update(code_sha256(Path(path)))
         constants = {k: v for k, v in vars(sys.modules[name]).items() if not k.startswith("__")}
-        digest.update(repr(sorted((k, _spell(v)) for k, v in constants.items())).encode())
+        spelled = sorted((k, _spell(v)) for k, v in constants.items())
+        digest.update(repr([pair for pair in spelled if pair[1]]).encode())
     return digest.hexdigest()
 
 
 def _spell(value: Any) -> str:
-    """Return the value of a constant, or the name of a function or class that a module chose."""
+    """Return the value of a constant, or the name of a function or class that a module chose.
+
+    Return nothing for all else: a package has those of its modules that were imported so far.
+    """
     if isinstance(value, CONSTANTS):
         return repr(value)
-    return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
+    name = getattr(value, "__qualname__", "")
+    return f"{value.__module__}.{name}" if name else ""
 
 
 def _taken_from(name: str) -> list[str]:

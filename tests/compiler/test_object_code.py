@@ -198,15 +198,16 @@ def run_later(x: int) -> int:
 def run_made(tmp_path: Path) -> Any:
     """A function that runs a text in a new process, with a package `made` and a cache of its own.
 
-    Args of it: the text, the text of made.numbers, and FACTOR of the environment.
+    Args of it: the text, the text of made.numbers, FACTOR of the environment, the text of made.uses.
     """
     package = tmp_path / "made"
     package.mkdir()
-    for name, content in {"__init__": "", "uses": USES, "later": LATER}.items():
+    for name, content in {"__init__": "", "later": LATER}.items():
         (package / f"{name}.py").write_text(content)
 
-    def run(text: str, numbers: str, factor: int) -> str:
+    def run(text: str, numbers: str, factor: int, uses: str = USES) -> str:
         (package / "numbers.py").write_text(numbers)
+        (package / "uses.py").write_text(uses)
         around = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
         own = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "FACTOR": str(factor)}
         return subprocess.run(
@@ -222,6 +223,13 @@ def test_a_changed_helper_or_constant_of_another_module_is_noticed(run_made: Any
     assert run_made(CALL, NUMBERS.format(summand=3), 2) == "24 0\n"
     assert run_made(CALL, NUMBERS.format(summand=3), 3) == "34 1\n"  # its text is the same
     assert run_made(CALL, NUMBERS.format(summand=4), 2) == "25 1\n"
+
+
+def test_what_else_a_process_has_imported_does_not_matter(run_made: Any) -> None:
+    """A package has its modules as attributes once they are imported."""
+    by_package = USES.replace("made.numbers import", "made import numbers\nfrom made.numbers import")
+    assert run_made(CALL, CHOICE, 1, uses=by_package) == "16 1\n"
+    assert run_made(f"import made.later; {CALL}", CHOICE, 1, uses=by_package) == "16 0\n"
 
 
 def test_another_function_under_the_same_name_is_noticed(run_made: Any) -> None:
