@@ -7,10 +7,12 @@ import hashlib
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
+from harness.compiler.registry import HELPERS, Compilable
 from harness.compiler.sources import check_unchanged
 from harness.machine.source_code import code_sha256, compiled_in
 
@@ -32,30 +34,50 @@ def stamp_of(names: tuple[str, ...]) -> str:
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        waiting += _taken_from(name)
+        if name not in seen:
+            seen.add(name)
+            waiting += _taken_from(name)
     for name in sorted(seen):
-        path = _file_of(name)
-        if path:
-            check_unchanged(path)
-            digest.update(code_sha256(Path(path)))
-        constants = {k: v for k, v in vars(sys.modules[name]).items() if not k.startswith("__")}
-        spelled = sorted((k, _spell(v)) for k, v in constants.items())
-        digest.update(repr([pair for pair in spelled if pair[1]]).encode())
+        digest.update(_stamp_of_one(name))
     return digest.hexdigest()
 
 
-def _spell(value: Any) -> str:
-    """Return the value of a constant, or the name of a function or class that a module chose.
+_STAMPS: dict[str, bytes] = {}  # of modules that are imported to their end
 
-    Return nothing for all else: a package has those of its modules that were imported so far.
+
+def _stamp_of_one(name: str) -> bytes:
+    """Hash the code of a module and its constants."""
+    module, path = sys.modules[name], _file_of(name)
+    if path:
+        check_unchanged(path)
+    if name in _STAMPS:
+        return _STAMPS[name]
+    digest = hashlib.sha256(code_sha256(Path(path)) if path else b"")
+    constants = {k: v for k, v in vars(module).items() if not k.startswith("__")}
+    spelled = sorted((k, _spell(v)) for k, v in constants.items())
+    digest.update(repr([pair for pair in spelled if pair[1]]).encode())
+    if not getattr(module.__spec__, "_initializing", False):
+        _STAMPS[name] = digest.digest()
+    return digest.digest()
+
+
+def _spell(value: Any) -> str:
+    """Return the value of a constant, or the name of a class or of a function that is compiled.
+
+    A module may choose either when it is imported. Return nothing for all else.
     """
     if isinstance(value, CONSTANTS):
         return repr(value)
-    name = getattr(value, "__qualname__", "")
-    return f"{value.__module__}.{name}" if name else ""
+    function = value.function if isinstance(value, Compilable) else value
+    if isinstance(value, type) or (isinstance(function, FunctionType) and function in HELPERS):
+        return f"{function.__module__}.{function.__qualname__}"
+    return ""
+
+
+@functools.cache
+def _homes_of(name: str) -> tuple[str, ...]:
+    path = _file_of(name)
+    return compiled_in(Path(path), name) if path else ()
 
 
 def _taken_from(name: str) -> list[str]:
@@ -63,9 +85,12 @@ def _taken_from(name: str) -> list[str]:
 
     By its text, since of a number or a set that was imported nothing tells where it came from.
     """
-    path, packages = _file_of(name), {one.partition(".")[0] for one in (name, __name__)}
-    homes = compiled_in(Path(path), name) if path else ()
-    return [home for home in homes if home.partition(".")[0] in packages and home in sys.modules]
+    packages = {one.partition(".")[0] for one in (name, __name__)}
+    return [
+        home
+        for home in _homes_of(name)
+        if home.partition(".")[0] in packages and home in sys.modules
+    ]
 
 
 def _file_of(name: str) -> str | None:

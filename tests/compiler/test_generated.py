@@ -45,6 +45,11 @@ def test_messages_and_compilers_find_the_text() -> None:
     assert inspect.getsource(run.function) == TEXT[TEXT.index("@compiled") :]
 
 
+def forget_stamps() -> None:
+    source_stamp.stamp_of.cache_clear()
+    source_stamp._STAMPS.clear()
+
+
 @pytest.mark.parametrize("name", ["kept_numbers", "registry", "fast_math"])
 def test_an_edit_of_what_it_is_made_of_gives_it_another_name(
     monkeypatch: pytest.MonkeyPatch, name: str
@@ -55,9 +60,9 @@ def test_an_edit_of_what_it_is_made_of_gives_it_another_name(
         return code_sha256(path) + (b"edited" if path.stem == name else b"")
 
     monkeypatch.setattr(source_stamp, "code_sha256", edited)
-    source_stamp.stamp_of.cache_clear()
+    forget_stamps()
     after = load_generated(TEXT, "run").__module__
-    source_stamp.stamp_of.cache_clear()
+    forget_stamps()
     assert (before != after) == (name != "fast_math")
 
 

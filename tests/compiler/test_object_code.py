@@ -198,7 +198,7 @@ def run_later(x: int) -> int:
 def run_made(tmp_path: Path) -> Any:
     """A function that runs a text in a new process, with a package `made` and a cache of its own.
 
-    Args of it: the text, the text of made.numbers, FACTOR of the environment, the text of made.uses.
+    Args of it: the text, that of made.numbers, FACTOR of the environment, the text of made.uses.
     """
     package = tmp_path / "made"
     package.mkdir()
@@ -227,7 +227,9 @@ def test_a_changed_helper_or_constant_of_another_module_is_noticed(run_made: Any
 
 def test_what_else_a_process_has_imported_does_not_matter(run_made: Any) -> None:
     """A package has its modules as attributes once they are imported."""
-    by_package = USES.replace("made.numbers import", "made import numbers\nfrom made.numbers import")
+    by_package = USES.replace(
+        "made.numbers import", "made import numbers\nfrom made.numbers import"
+    )
     assert run_made(CALL, CHOICE, 1, uses=by_package) == "16 1\n"
     assert run_made(f"import made.later; {CALL}", CHOICE, 1, uses=by_package) == "16 0\n"
 
