@@ -55,8 +55,8 @@ def host_target() -> Target:
     return Target(llvm.get_process_triple(), cpu, features)
 
 
-def optimize(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
-    """Verify and optimize a module; returns it, and what writes its machine code.
+def verify(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
+    """Parse and verify a module; returns it, and what writes its machine code.
 
     Raises CompileError for IR that is not well formed.
     """
@@ -67,16 +67,28 @@ def optimize(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMach
     except RuntimeError as error:
         words = " ".join(str(error).split())
         raise CompileError(f"LLVM refuses what a function became: {words}") from error
+    return module, machine
+
+
+def optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    """Run LLVM's passes over a module."""
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = True
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
-    return module, machine
 
 
-def compile_ir(text: str, target: Target) -> bytes:
-    """Return the object file of a module; see `optimize`."""
-    module, machine = optimize(text, target)
+def compile_ir(text: str, target: Target, *, as_written: bool = False) -> bytes:
+    """Return the object file of a module; raises CompileError as `verify` does.
+
+    Args:
+        text: the module's LLVM IR.
+        target: the CPU that it is for.
+        as_written: whether LLVM's passes are left out, for IR that they would not improve.
+    """
+    module, machine = verify(text, target)
+    if not as_written:
+        optimize(module, machine)
     code: bytes = machine.emit_object(module)
     return code
 
@@ -102,26 +114,27 @@ class Loaded:
         return found
 
 
-def load_kept(words: str, write: Callable[[], str]) -> Loaded:
+def load_kept(words: str, write: Callable[[], str], *, as_written: bool = False) -> Loaded:
     """Load machine code that an earlier process kept, or compile and keep it now.
 
     Args:
         words: that tell the code from any other, but for the CPU and LLVM's version.
         write: makes the module's LLVM IR, where nothing is kept.
+        as_written: see `compile_ir`.
     """
-    place = _place(words, host_target())
+    place = _place(f"{as_written} {words}", host_target())
     code = kept(place) if place is not None else None
     if code is None:
-        code = compile_ir(write(), host_target())
+        code = compile_ir(write(), host_target(), as_written=as_written)
         if place is not None:
             keep(place, code)
             forget_the_oldest(place.parent, MOST_ENTRIES)
     return Loaded(code)
 
 
-def load_ir(text: str) -> Loaded:
+def load_ir(text: str, *, as_written: bool = False) -> Loaded:
     """Load a module's machine code, kept from an earlier process or compiled now."""
-    return load_kept(text, lambda: text)
+    return load_kept(text, lambda: text, as_written=as_written)
 
 
 def _place(words: str, target: Target) -> Path | None:

@@ -51,7 +51,7 @@ def test_what_is_compiled_ahead_is_not_compiled_again(
     assert compile_ahead.main() == 0
     assert "2 modules with compiled functions are kept" in capsys.readouterr().out
 
-    def refuse(*_: object) -> bytes:
+    def refuse(*_: object, **__: object) -> bytes:
         raise CompileError("compiled again")
 
     monkeypatch.setattr(object_code, "compile_ir", refuse)

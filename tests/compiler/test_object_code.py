@@ -43,9 +43,9 @@ def compiled_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that are compiled from now on."""
     texts: list[str] = []
 
-    def noted(text: str, target: Target) -> bytes:
+    def noted(text: str, target: Target, **options: bool) -> bytes:
         texts.append(text)
-        return compile_ir(text, target)
+        return compile_ir(text, target, **options)
 
     monkeypatch.setattr(object_code, "compile_ir", noted)
     return texts
@@ -153,7 +153,7 @@ def run(x: int) -> int:
 
 made = []
 compile_ir = object_code.compile_ir
-object_code.compile_ir = lambda *rest: made.append(1) or compile_ir(*rest)
+object_code.compile_ir = lambda *rest, **more: made.append(1) or compile_ir(*rest, **more)
 """
 CALL = "from made.uses import made, run; print(run(10), len(made))"
 

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from harness.compiler.compiled import Compiled, compiled, write_module
-from harness.compiler.object_code import host_target, optimize
+from harness.compiler.object_code import host_target, optimize, verify
 from harness.compiler.pointers import address_of, floats_at
 from harness.engine.cpu_kernels import (
     attention_kernels,
@@ -297,7 +297,8 @@ VECTORIZED: dict[Any, str] = {
 
 
 def assembly_of(kernel: Compiled[..., Any]) -> str:
-    module, machine = optimize(str(write_module([kernel])), host_target())
+    module, machine = verify(str(write_module([kernel])), host_target())
+    optimize(module, machine)
     text: str = machine.emit_assembly(module)
     return text
 

@@ -35,7 +35,7 @@ def text_of(group: Group, n_lanes: int = LANES) -> str:
 
 @functools.cache
 def _load(group: Group, n_lanes: int) -> Loaded:
-    return load_ir(text_of(group, n_lanes))
+    return load_ir(text_of(group, n_lanes), as_written=True)
 
 
 def run_group(

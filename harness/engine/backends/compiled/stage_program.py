@@ -79,4 +79,4 @@ def address_of_kernel(kernel: Any) -> int:
 def _load_group(group: Group) -> Loaded:
     module = ir.Module()
     write_group(module, group, LANES)
-    return load_ir(str(module))
+    return load_ir(str(module), as_written=True)  # as fast with passes, which take half the time
