@@ -19,6 +19,7 @@ from pathlib import Path
 
 from harness.compiler.compiled import has_compiled, load_module
 from harness.compiler.object_code import FOLDER
+from harness.engine.cpu_kernels.vectors import load_products
 from harness.machine.caches import cache_folder
 from harness.values.places import ROOT
 
@@ -51,6 +52,7 @@ def main() -> int:
     names = list(find_modules(ROOT))
     n_processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
     with ProcessPoolExecutor(min(n_processes, 8), mp_context=get_context("spawn")) as pool:
+        load_products()
         answers = [one for one in pool.map(compile_module, names) if one is not None]
     for reason in filter(None, answers):
         print(f"not compiled ahead: {reason}")

@@ -9,6 +9,7 @@ import pytest
 
 from harness.commands import compile_ahead
 from harness.compiler import compiled, object_code
+from harness.engine.cpu_kernels.vectors import load_products
 from harness.errors import CompileError
 from harness.values.places import ROOT
 
@@ -48,6 +49,7 @@ def test_what_is_compiled_ahead_is_not_compiled_again(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     few = ["harness.policies.depth", "harness.engine.cpu_kernels.moving_kernels"]
     monkeypatch.setattr(compile_ahead, "find_modules", lambda _: iter(few))
+    load_products.cache_clear()
     assert compile_ahead.main() == 0
     assert "2 modules with compiled functions are kept" in capsys.readouterr().out
 
@@ -56,9 +58,11 @@ def test_what_is_compiled_ahead_is_not_compiled_again(
 
     monkeypatch.setattr(object_code, "compile_ir", refuse)
     compiled._load.cache_clear()
+    load_products.cache_clear()
     for name in few:
         importlib.import_module(name)
         compiled.load_module(name)
+    load_products()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
     compiled._load.cache_clear()
     with pytest.raises(CompileError, match="compiled again"):

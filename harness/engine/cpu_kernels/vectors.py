@@ -15,7 +15,8 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from harness.compiler.object_code import Loaded, host_target, load_ir
+from harness.compiler.object_code import Loaded, host_target, load_kept
+from harness.compiler.source_stamp import stamp_of
 from harness.engine.cpu_kernels.code import FLOAT, FLOAT_BYTES, INT32, WORD, begin_function, loop
 from harness.engine.cpu_kernels.squares import write_transpose
 
@@ -197,5 +198,6 @@ NAMES = (
 @functools.cache
 def load_products() -> tuple[Loaded, NDArray[np.int64]]:
     """Load their machine code; returns what holds it, and the table of addresses."""
-    loaded = load_ir(str(write_products()))
+    words = repr((__name__, stamp_of((__name__,)), LANES))
+    loaded = load_kept(words, lambda: str(write_products()))
     return loaded, np.array([loaded.address(name) for name in NAMES], dtype=np.int64)
