@@ -291,9 +291,8 @@ def _implement_pointer(function: Any, element: Element) -> None:
 
 
 for _name, _element_name in (
-    ("floats_at", "float32"), ("doubles_at", "float64"), ("words_at", "int64"),
-    ("ints_at", "int32"), ("unsigned_ints_at", "uint32"), ("shorts_at", "uint16"),
-    ("bytes_at", "uint8"),
+    ("floats_at", "float32"), ("doubles_at", "float64"),
+    ("unsigned_ints_at", "uint32"), ("shorts_at", "uint16"),
 ):  # fmt: skip
     _implement_pointer(getattr(pointers, _name), ELEMENTS[_element_name])
 

@@ -54,9 +54,7 @@ def _pointers_to(kind: Any) -> Callable[[int], Pointer]:
 
 # Pointers to the elements at an address.
 floats_at, doubles_at = _pointers_to(ctypes.c_float), _pointers_to(ctypes.c_double)
-words_at, ints_at = _pointers_to(ctypes.c_int64), _pointers_to(ctypes.c_int32)
 unsigned_ints_at, shorts_at = _pointers_to(ctypes.c_uint32), _pointers_to(ctypes.c_uint16)
-bytes_at = _pointers_to(ctypes.c_uint8)
 
 
 def array_at(address: int, shape: tuple[int, ...] | int, dtype: Any) -> NDArray[Any]:
