@@ -116,27 +116,39 @@ def apply_children(context: int, operands: int, constants: int, n: int) -> None:
         )  # fmt: skip
 
 
+@helper
+def _sum_outer(context: int, operands: int, constants: int, n: int, half: bool) -> None:
+    """Add x^T dy of all rows to a gradient; half: of rows rounded to bfloat16."""
+    per_vertex, k, m = word(constants, 0), word(constants, 1), word(constants, 2)
+    thread = word(context, THREAD)
+    first, n_own = share(k, FLOATS, thread, word(context, N_THREADS))
+    out, written = begin(operands, 2) + 4 * first * m, begin(operands, 3)
+    if n_own == 0:
+        return
+    x_row, dy_row = (pitch(operands, 0), pitch(operands, 1)) if per_vertex == 1 else (4 * k, 4 * m)
+    n_rows = n if per_vertex == 1 else per_vertex
+    for v in range(1 if per_vertex == 1 else n):
+        x = begin(operands, 0) + 4 * first + v * pitch(operands, 0)
+        dy, adds = begin(operands, 1) + v * pitch(operands, 1), word(written, thread)
+        if half:
+            add_outer_half(context, x, x_row, n_own, dy, dy_row, m, n_rows, out, adds)
+        else:
+            add_outer(context, x, x_row, n_own, dy, dy_row, m, n_rows, out, adds)
+        put_word(written, thread, 1)
+
+
 @compiled
 def sum_outer(context: int, operands: int, constants: int, n: int) -> None:
     """Add x^T dy of all rows to a gradient: x, dy, gradient, whether it was written; rows of a
     vertex, widths of x and of dy. A thread sums a part of the gradient's rows.
     """
-    per_vertex, k, m = word(constants, 0), word(constants, 1), word(constants, 2)
-    thread = word(context, THREAD)
-    first, n_own = share(k, FLOATS, thread, word(context, N_THREADS))
-    x, out, written = begin(operands, 0) + 4 * first, begin(operands, 2), begin(operands, 3)
-    if n_own == 0:
-        return
-    for v in range(1 if per_vertex == 1 else n):
-        x_row, dy_row = (
-            (pitch(operands, 0), pitch(operands, 1)) if per_vertex == 1 else (4 * k, 4 * m)
-        )
-        add_outer(
-            context, x + v * pitch(operands, 0), x_row, n_own,
-            begin(operands, 1) + v * pitch(operands, 1), dy_row, m,
-            n if per_vertex == 1 else per_vertex, out + 4 * first * m, word(written, thread),
-        )  # fmt: skip
-        put_word(written, thread, 1)
+    _sum_outer(context, operands, constants, n, False)
+
+
+@compiled
+def sum_outer_half(context: int, operands: int, constants: int, n: int) -> None:
+    """As sum_outer, of rows rounded to bfloat16."""
+    _sum_outer(context, operands, constants, n, True)
 
 
 @compiled
@@ -154,27 +166,5 @@ def sum_outer_children(context: int, operands: int, constants: int, n: int) -> N
             context, begin(operands, 0) + child * pitch(operands, 0) + 4 * first, 4 * k, n_own,
             begin(operands, 1) + v * pitch(operands, 1), 4 * m, m, per_vertex,
             begin(operands, 2) + 4 * first * m, word(written, thread),
-        )  # fmt: skip
-        put_word(written, thread, 1)
-
-
-@compiled
-def sum_outer_half(context: int, operands: int, constants: int, n: int) -> None:
-    """As sum_outer, of rows rounded to bfloat16."""
-    per_vertex, k, m = word(constants, 0), word(constants, 1), word(constants, 2)
-    thread = word(context, THREAD)
-    first, n_own = share(k, FLOATS, thread, word(context, N_THREADS))
-    x, written = begin(operands, 0) + 4 * first, begin(operands, 3)
-    if n_own == 0:
-        return
-    for v in range(1 if per_vertex == 1 else n):
-        x_row, dy_row = (
-            (pitch(operands, 0), pitch(operands, 1)) if per_vertex == 1 else (4 * k, 4 * m)
-        )
-        add_outer_half(
-            context, x + v * pitch(operands, 0), x_row, n_own,
-            begin(operands, 1) + v * pitch(operands, 1), dy_row, m,
-            n if per_vertex == 1 else per_vertex, begin(operands, 2) + 4 * first * m,
-            word(written, thread),
         )  # fmt: skip
         put_word(written, thread, 1)
