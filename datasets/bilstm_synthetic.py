@@ -12,8 +12,8 @@ from datasets.reading.lazy import LazyInstances
 from harness.contracts.corpus import Corpus, arguments_sha256
 from harness.contracts.home import SPLITS
 from harness.errors import ConfigError
-from harness.values.instances import Chain, int_array
-from harness.values.seeded import uniforms
+from harness.values.arrays import int_array, uniforms
+from harness.values.instances import Chain
 
 NAME = "bilstm_synthetic"
 

@@ -10,8 +10,8 @@ from datasets.reading.lazy import LazyInstances
 from harness.contracts.corpus import Corpus, arguments_sha256
 from harness.contracts.home import SPLITS
 from harness.errors import ConfigError
-from harness.values.instances import IntArray, Tree, int_array
-from harness.values.seeded import uniforms
+from harness.values.arrays import IntArray, int_array, uniforms
+from harness.values.instances import Tree
 
 NAME = "complete_trees"
 N_CLASSES = 5

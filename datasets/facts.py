@@ -8,16 +8,9 @@ import numpy as np
 
 from datasets.shape import lattice_shapes, tree_shapes
 from harness.contracts.corpus import Corpus
-from harness.values.instances import (
-    Chain,
-    Instance,
-    IntArray,
-    Lattice,
-    ParsedSentence,
-    SentencePair,
-    Tree,
-)
-from harness.values.transitions import LEFT, RIGHT, SHIFT
+from harness.values.arrays import IntArray
+from harness.values.instances import Chain, Instance, Lattice, SentencePair, Tree
+from harness.values.parsed import LEFT, RIGHT, SHIFT, ParsedSentence
 
 Facts = list[tuple[str, str]]
 

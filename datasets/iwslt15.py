@@ -17,7 +17,8 @@ from datasets.reading.vocabulary import Vocabulary, check_modulo
 from harness.contracts.corpus import Corpus, arguments_sha256
 from harness.contracts.home import Checksums, Files
 from harness.errors import ConfigError, DataError
-from harness.values.instances import IntArray, SentencePair, int_array
+from harness.values.arrays import IntArray, int_array
+from harness.values.instances import SentencePair
 
 NAME = "iwslt15"
 UNKNOWN, BEGIN, END = "<unk>", "<s>", "</s>"

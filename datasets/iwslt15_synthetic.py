@@ -18,8 +18,8 @@ from datasets.reading.lazy import LazyInstances
 from datasets.reading.vocabulary import check_modulo
 from harness.contracts.corpus import Corpus, arguments_sha256
 from harness.contracts.home import SPLITS
-from harness.values.instances import IntArray, SentencePair, int_array
-from harness.values.seeded import uniforms
+from harness.values.arrays import IntArray, int_array, uniforms
+from harness.values.instances import SentencePair
 
 NAME = "iwslt15_synthetic"
 N_INSTANCES = {"train": 133_317, "dev": 1553, "test": 1268}

@@ -20,8 +20,8 @@ from datasets.reading.lazy import LazyInstances
 from datasets.reading.vocabulary import Rows
 from harness.contracts.corpus import Corpus, arguments_sha256
 from harness.contracts.home import SPLITS
-from harness.values.instances import Lattice, int_array
-from harness.values.seeded import uniforms
+from harness.values.arrays import int_array, uniforms
+from harness.values.instances import Lattice
 
 NAME = "lattice_synthetic"
 N_CLASSES = 18

@@ -22,7 +22,8 @@ from datasets.reading.vocabulary import check_modulo
 from harness.contracts.corpus import Corpus
 from harness.contracts.home import Checksums, Files
 from harness.errors import ConfigError, DataError
-from harness.values.instances import Chain, int_array
+from harness.values.arrays import int_array
+from harness.values.instances import Chain
 
 NAME = "ptb"
 N_WORDS = 10_000  # by definition of the corpus, whatever its parts have

@@ -18,8 +18,8 @@ from datasets.reading.vocabulary import check_modulo
 from harness.contracts.corpus import Corpus, arguments_sha256
 from harness.contracts.home import SPLITS
 from harness.errors import ConfigError
-from harness.values.instances import Chain, IntArray, int_array
-from harness.values.seeded import uniforms
+from harness.values.arrays import IntArray, int_array, uniforms
+from harness.values.instances import Chain
 
 NAME = "ptb_synthetic"
 N_WORDS = 10_000  # with the end of a sentence

@@ -21,8 +21,8 @@ from datasets.reading.lazy import LazyInstances
 from datasets.reading.vocabulary import Rows
 from harness.contracts.corpus import Corpus, arguments_sha256
 from harness.contracts.home import SPLITS
-from harness.values.instances import IntArray, Tree
-from harness.values.seeded import uniforms
+from harness.values.arrays import IntArray, uniforms
+from harness.values.instances import Tree
 
 NAME = "sst_synthetic"
 N_CLASSES = 5

@@ -24,8 +24,8 @@ from datasets.reading.vocabulary import Vocabulary, vocabulary_of
 from harness.contracts.corpus import Corpus
 from harness.contracts.home import Checksums, Files
 from harness.errors import DataError
-from harness.values.instances import ParsedSentence, int_array
-from harness.values.transitions import derive
+from harness.values.arrays import int_array
+from harness.values.parsed import ParsedSentence, derive_transitions
 
 NAME = "ud_ewt"
 ROOT_WORD, ROOT_TAG, NUMBER = "*root*", "ROOT-POS", "NUM"
@@ -110,7 +110,7 @@ def load(
 
 
 def _projective(sentences: Iterable[Sentence]) -> list[Sentence]:
-    return [sentence for sentence in sentences if derive(sentence.heads) is not None]
+    return [sentence for sentence in sentences if derive_transitions(sentence.heads) is not None]
 
 
 def _tables(known: Sequence[Sentence], subtypes: bool) -> Tables:

@@ -17,7 +17,8 @@ from datasets.reading.vocabulary import Rows
 from harness.contracts.corpus import Corpus
 from harness.contracts.home import Checksums, Files, checksum_of, read_checked
 from harness.errors import DataError
-from harness.values.instances import Lattice, int_array
+from harness.values.arrays import int_array
+from harness.values.instances import Lattice
 
 NAME = "weibo_lattice"
 N_CLASSES = 18  # tags; 0 is that of state 0

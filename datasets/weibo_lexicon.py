@@ -27,7 +27,8 @@ from datasets.reading.vocabulary import Vocabulary, vocabulary_of
 from harness.contracts.corpus import Corpus
 from harness.contracts.home import Checksums, Files, checksum_of, read_checked
 from harness.errors import ConfigError, DataError
-from harness.values.instances import Lattice, int_array
+from harness.values.arrays import int_array
+from harness.values.instances import Lattice
 
 NAME = "weibo_lexicon"
 START = 0  # the class of the state before the first character

@@ -27,7 +27,8 @@ from datasets.reading.vocabulary import Vocabulary, vocabulary_of
 from harness.contracts.corpus import Corpus
 from harness.contracts.home import Checksums, Files
 from harness.errors import ConfigError
-from harness.values.instances import Chain, int_array
+from harness.values.arrays import int_array
+from harness.values.instances import Chain
 
 NAME = "wikiner"
 PAD = ""  # the letter before the first and behind the last

@@ -19,8 +19,8 @@ import numpy as np
 from datasets.reading.lazy import LazyInstances
 from harness.contracts.corpus import Corpus, arguments_sha256
 from harness.contracts.home import SPLITS
-from harness.values.instances import Chain, int_array
-from harness.values.seeded import uniforms
+from harness.values.arrays import int_array, uniforms
+from harness.values.instances import Chain
 
 NAME = "wikiner_synthetic"
 N_INSTANCES = {"train": 16_960, "dev": 1696, "test": 1696}

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, meant
 from harness.planning.admit import admit
 from harness.planning.kinds import read_systems
 from harness.records.beside import seen_together
@@ -31,7 +31,6 @@ from harness.terminal.ending import tell
 from harness.terminal.experiment_words import opening
 from harness.terminal.measurement import in_turn, measure_each
 from harness.terminal.stopping import stoppable
-from harness.values.meant import meant
 from harness.values.nested import flatten
 from harness.values.places import CONF_DIR
 

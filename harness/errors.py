@@ -1,5 +1,10 @@
 """The named errors of the benchmark; each message is one line: found, allowed, what to do."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class BenchError(Exception):
     """Base of every error a user can cause; entry points print its message and exit with code 1."""
@@ -42,3 +47,9 @@ class CompileError(BenchError):
     def __init__(self, text: str, place: str = "") -> None:
         super().__init__(text)
         self.place = place
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """Return the known word that is closest, as a piece of a message; empty if none is close."""
+    close = get_close_matches(word, list(known), n=1)
+    return f", did you mean {close[0]}?" if close else ""

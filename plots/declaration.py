@@ -18,12 +18,11 @@ from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, meant
 from harness.planning.conf_files import choices_of
 from harness.planning.grid import read_experiment
 from harness.planning.kinds import read_selection
 from harness.records.tidy import MEASURED, PER_INSTANCE_SUFFIX, QUANTITIES
-from harness.values.meant import meant
 from harness.values.places import ROOT
 
 SYSTEMS = "systems"

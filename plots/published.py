@@ -15,8 +15,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from harness.errors import ConfigError
-from harness.values.meant import meant
+from harness.errors import ConfigError, meant
 from harness.values.places import ROOT
 
 FOLDER = ROOT / "plots" / "published"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from datasets.reading.parts import Part
-from harness.values.transitions import is_tree
+from harness.values.parsed import is_tree
 
 N_COLUMNS = 10
 MAX_DIGITS = 9  # of a head

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from datasets.reading.parts import decoded
 from harness.errors import DataError
-from harness.values.instances import IntArray, Lattice, int_array
+from harness.values.arrays import IntArray, int_array
+from harness.values.instances import Lattice
 
 Indices = NDArray[np.int64]
 

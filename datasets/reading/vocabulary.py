@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.errors import ConfigError
-from harness.values.instances import IntArray, int_array
+from harness.values.arrays import IntArray, int_array
 
 
 def check_modulo(modulo: int) -> None:

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from harness.contracts.home import SPLITS
 from harness.contracts.options import check_options
 from harness.errors import ConfigError, DataError
-from harness.values.instances import Instance
-from harness.values.lengths import length_of
-from harness.values.seeded import shuffled
+from harness.values.arrays import shuffled
+from harness.values.instances import Instance, length_of
 
 Indices = NDArray[np.int64]
 
@@ -125,7 +124,7 @@ def mini_batches(
 
     order: "shuffled"; "file" keeps the file's order and ignores the seed; "length" puts instances
     of similar length together, for systems that pad: the shuffled ones of one pass are sorted by
-    harness.values.lengths.length_of, so that the seed decides between equals, and cut into
+    harness.values.instances.length_of, so that the seed decides between equals, and cut into
     mini-batches, which are then shuffled; what fills none is left out of every pass.
 
     only_first: whether "length" sorts the first n * batch_size instances alone, so that batch sizes

@@ -17,11 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, meant
+from harness.values.arrays import IntArray, int_array
 from harness.values.bounds import LARGEST_SEED, check_count
 from harness.values.graph import Graph
-from harness.values.instances import IntArray, int_array
-from harness.values.meant import meant
 from harness.values.places import ROOT
 from harness.values.schedule import Schedule
 

@@ -25,7 +25,7 @@ from harness.engine.rows.layout import Layout
 from harness.engine.rows.rounds import Loss, Round, Run
 from harness.engine.switches import DEFAULT_BACKENDS, Switches
 from harness.errors import ConfigError, UnsupportedTrial
-from harness.values.instances import IntArray
+from harness.values.arrays import IntArray
 from harness.values.places import ROOT
 
 EVERY = slice(None)

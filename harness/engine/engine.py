@@ -23,8 +23,8 @@ from harness.engine.rows.spaces import space_of_type
 from harness.engine.switches import Switches
 from harness.engine.work import words_of_batch
 from harness.errors import ScheduleError, UnsupportedTrial
+from harness.values.arrays import IntArray, int_array
 from harness.values.graph import MiniBatch
-from harness.values.instances import IntArray, int_array
 from harness.values.schedule import Schedule
 from harness.vertex.program import VertexFunction
 

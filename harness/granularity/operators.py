@@ -19,8 +19,8 @@ from harness.contracts.model import Model, traced_functions
 from harness.errors import ScheduleError
 from harness.granularity.operator_functions import PULLED, FunctionTable, Source, Template
 from harness.granularity.unrolled import is_variadic, unroll
+from harness.values.arrays import IntArray, int_array
 from harness.values.graph import Graph, MiniBatch
-from harness.values.instances import IntArray, int_array
 from harness.vertex.program import VertexFunction
 
 NOWHERE = -1

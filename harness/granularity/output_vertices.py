@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from harness.errors import ConfigError
+from harness.values.arrays import IntArray, int_array
 from harness.values.graph import Graph, MiniBatch
-from harness.values.instances import IntArray, int_array
 from harness.vertex.operators import Node
 from harness.vertex.program import VertexFunction
 

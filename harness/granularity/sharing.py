@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from harness.compiler.compiled import compiled
+from harness.values.arrays import IntArray
 from harness.values.graph import Graph, MiniBatch
-from harness.values.instances import IntArray
 from harness.vertex.program import VertexFunction
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from harness.contracts.system import Result
 from harness.records.fingerprint import Sketch
-from harness.values.seeded import uniforms
+from harness.values.arrays import uniforms
 
 Array = NDArray[np.floating[Any]]
 N_PRODUCTS = 2

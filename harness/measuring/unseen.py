@@ -15,7 +15,7 @@ import numpy as np
 from harness.contracts.system import System
 from harness.measuring.clock import Now, PhaseClock, collector_paused, now_ns
 from harness.measuring.passes import loaded
-from harness.values.seeded import shuffled
+from harness.values.arrays import shuffled
 
 N_UNSEEN = 5  # mini-batches at most
 N_ATTEMPTS = 8  # each with other copies: others on the machine must not make a system guilty

@@ -19,8 +19,7 @@ from harness.models.parts.lstm import first_step, from_input, lstm_parameters, s
 from harness.values.arrays import IntArray
 from harness.values.bounds import check_count
 from harness.values.graph import MiniBatch
-from harness.values.instances import ParsedSentence
-from harness.values.transitions import N_FEATURES, RIGHT, SHIFT
+from harness.values.parsed import N_FEATURES, RIGHT, SHIFT, ParsedSentence
 from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, tanh
 
 LAYERS = ("", "_2")

@@ -18,8 +18,9 @@ from harness.errors import ConfigError
 from harness.models.parts.trees import WORDS, tree_mini_batch, tree_program
 from harness.models.tree_lstm import TreeLSTM
 from harness.programs.writer import Writer
+from harness.values.arrays import IntArray
 from harness.values.graph import MiniBatch
-from harness.values.instances import IntArray, Tree
+from harness.values.instances import Tree
 
 TYPE_NAMES = ("unbatchable", "leaf", "internal_a", "internal_b")
 # Odd constants of the mixing function splitmix64 (Steele, Lea and Flood, OOPSLA 2014).

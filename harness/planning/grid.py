@@ -48,14 +48,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, meant
 from harness.planning.kinds import read_selection
 from harness.planning.screening import read_screening
 from harness.planning.sweep import Sweep, sweep_of
 from harness.planning.walks import Walk, read_walks
 from harness.planning.yaml_files import read_mapping
 from harness.trials.spec import Screening
-from harness.values.meant import meant
 from harness.values.places import CONF_DIR
 
 SCALES = ("smoke", "medium", "paper")

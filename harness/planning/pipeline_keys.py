@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, meant
 from harness.planning.budget import seconds_of
 from harness.planning.grid import SCALES
 from harness.planning.nodes import nodes_of
 from harness.trials.spec import DEVICES
 from harness.values.bounds import check_count
-from harness.values.meant import meant
 from harness.values.path_texts import check_path_text
 
 WORDS = {"scale": SCALES, "device": DEVICES}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from harness.errors import ConfigError
-from harness.values.meant import meant
+from harness.errors import ConfigError, meant
 
 DRAW = "draw_"
 

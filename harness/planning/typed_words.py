@@ -18,11 +18,10 @@ from hydra.core.override_parser.types import QuotedString
 from omegaconf import OmegaConf
 
 from harness.contracts.options import words_of
-from harness.errors import ConfigError
+from harness.errors import ConfigError, meant
 from harness.planning.conf_files import GROUPS, NAMED, check_name, choices_of
 from harness.planning.schema import BenchConfig
 from harness.planning.sweep_sizes import check_n_trials, said_values
-from harness.values.meant import meant
 from harness.values.places import CONF_DIR
 
 _LEFT_OPEN = "${"  # a reference to another value, which is checked once it is resolved

@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.errors import RecordError
+from harness.errors import RecordError, meant
 from harness.records.keys import COUNT_KEYS, find_point_keys, find_workload_keys
 from harness.records.stats import ends_of, summarise
 from harness.records.tidy import SEED, get_quantity, is_setting
-from harness.values.meant import meant
 
 NOT_MEASURED, NOT_PLANNED, NOT_SEPARABLE = "not measured", "not planned", "not separable"
 SCREENED_OUT = "called_off"  # the stored status of a round that a slow system was spared

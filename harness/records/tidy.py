@@ -21,13 +21,12 @@ import numpy as np
 import pandas as pd
 
 from harness.contracts.system import PHASES
-from harness.errors import RecordError
+from harness.errors import RecordError, meant
 from harness.records.beside import seen_together
 from harness.records.comparable import build_of, group_facts, group_of
 from harness.records.count_row import AnyCount, CountRow, Generalisation
 from harness.records.record import Record, Trial
 from harness.records.stored import held_in
-from harness.values.meant import meant
 
 Quantity = Callable[[pd.DataFrame], "pd.Series[float]"]
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Model, traced_functions
 from harness.errors import DataError
+from harness.values.arrays import IntArray
 from harness.values.graph import MiniBatch
-from harness.values.instances import IntArray
 from harness.vertex.program import VertexFunction
 
 OUTPUT = "output"  # the function that reads outputs, not vertices

@@ -1,4 +1,8 @@
-"""Frozen arrays of integers: what instances, graphs and schedules are made of."""
+"""Arrays of instances, graphs and schedules, and random numbers that are equal on every machine.
+
+Of random numbers only the raw output of PCG64 is used: NumPy promises to keep the streams of bit
+generators, but not those of the distributions in Generator (NEP 19).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+
+from harness.errors import ConfigError
 
 IntArray = NDArray[np.int32]
 Ints = IntArray
@@ -24,3 +30,19 @@ def int_array(values: object) -> IntArray:
     array = np.ascontiguousarray(values, dtype=np.int32)
     array.setflags(write=False)
     return array
+
+
+def uniforms(n: int, *key: int) -> Floats:
+    """Return n numbers, uniform in [0, 1), that depend on the key alone."""
+    return (_raw(n, key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def shuffled(n: int, *key: int) -> Longs:
+    """Return a permutation of 0..n-1 that depends on the key alone."""
+    return np.argsort(_raw(n, key), kind="stable")
+
+
+def _raw(n: int, key: tuple[int, ...]) -> UnsignedLongs:
+    if min(key) < 0:
+        raise ConfigError(f"seed={min(key)} is not allowed; give 0 or more")
+    return np.random.PCG64(list(key)).random_raw(n)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import ScheduleError
-from harness.values.instances import IntArray, int_array
+from harness.values.arrays import IntArray, int_array
 
 UNBATCHABLE = 0
 NO_TYPE = -1

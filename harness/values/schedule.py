@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.errors import ScheduleError
+from harness.values.arrays import IntArray, int_array
 from harness.values.graph import UNBATCHABLE, Graph
-from harness.values.instances import IntArray, int_array
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -24,10 +24,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, meant
 from harness.planning.kinds import KnownSystem
 from harness.trials.sources import module_file
-from harness.values.meant import meant
 from plots.captions import build_notes, build_title
 from plots.declaration import Keys
 from plots.experiment import Experiment

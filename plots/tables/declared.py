@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, meant
 from harness.records.numbers import RATIO, merge_seeds, numbers, ratios, select_fastest
 from harness.records.tidy import SEED, get_quantity, is_setting
-from harness.values.meant import meant
 from plots.captions import FRAMEWORK, MODES, UNSEEN, build_footnotes, build_title, spell_key
 from plots.declaration import (
     BASE,

@@ -6,8 +6,8 @@ import pytest
 
 from harness.contracts.corpus import Corpus, inputs_sha256, mini_batches
 from harness.errors import ConfigError
-from harness.values.instances import Chain, Lattice, ParsedSentence, SentencePair, Tree
-from harness.values.lengths import length_of
+from harness.values.instances import Chain, Lattice, SentencePair, Tree, length_of
+from harness.values.parsed import ParsedSentence
 from tests.support.corpora import complete
 
 

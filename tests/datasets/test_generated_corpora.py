@@ -14,9 +14,9 @@ from datasets.shape import tree_shapes
 from harness.contracts.corpus import Corpus, inputs_sha256, load_corpus, mini_batches
 from harness.contracts.home import home_of
 from harness.errors import ConfigError, DataError
+from harness.values.arrays import shuffled, uniforms
 from harness.values.instances import Tree
 from harness.values.places import CONF_DIR
-from harness.values.seeded import shuffled, uniforms
 from tests.support.corpora import complete, options_of, synthetic
 
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from harness.contracts.corpus import Corpus, inputs_sha256, load_corpus
 from harness.errors import ConfigError
-from harness.values.instances import Chain, ParsedSentence, SentencePair
+from harness.values.instances import Chain, SentencePair
+from harness.values.parsed import ParsedSentence
 from tests.support.corpora import options_of
 
 NAMES = (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError, DataError
-from harness.values.transitions import SHIFT
+from harness.values.parsed import SHIFT
 from tests.support.corpora import options_of
 from tests.support.sentence_files import CROSSED, DOGS_BARK, TWO_OF_12, UD, load, word, write
 

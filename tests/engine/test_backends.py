@@ -29,7 +29,7 @@ from harness.engine.rows.rounds import ALL_ROWS
 from harness.engine.switches import Switches
 from harness.errors import ConfigError, UnsupportedTrial
 from harness.oracle import run_reference
-from harness.values.instances import int_array
+from harness.values.arrays import int_array
 from harness.vertex.operators import OPERATORS
 from tests.support.awkward_models import PushesPart, ShiftedParts
 from tests.support.counting_backend import CountingBackend

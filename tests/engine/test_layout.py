@@ -23,8 +23,8 @@ from harness.engine.rows.spaces import space_of_type
 from harness.engine.switches import Switches
 from harness.errors import ScheduleError
 from harness.models.tree_fc import TreeFC
+from harness.values.arrays import int_array
 from harness.values.graph import Graph, MiniBatch
-from harness.values.instances import int_array
 from harness.values.schedule import Schedule
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import BINARY, EXAMPLES, tree

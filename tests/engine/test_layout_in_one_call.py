@@ -17,8 +17,8 @@ from harness.engine.rows.fields import Reads, fields_of
 from harness.engine.rows.layout import Before, Layout, plan_layout
 from harness.errors import ScheduleError
 from harness.policies.parts.rounds import schedule_in_rounds
+from harness.values.arrays import int_array
 from harness.values.graph import Graph, MiniBatch
-from harness.values.instances import int_array
 from harness.values.schedule import Schedule
 from tests.support.plain_layout import PlainLayout, plain_layout
 from tests.support.random_graphs import graph_of, graphs, graphs_in_rounds

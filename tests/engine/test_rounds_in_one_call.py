@@ -16,7 +16,7 @@ from harness.engine.cpu_kernels.loss_sums import LossSums
 from harness.engine.cpu_kernels.team import Calls, Team
 from harness.engine.rows.rounds import ALL_ROWS, STAGES, Rounds
 from harness.engine.switches import Switches
-from harness.values.instances import int_array
+from harness.values.arrays import int_array
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import prepared, run

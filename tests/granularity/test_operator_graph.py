@@ -13,8 +13,9 @@ from harness.contracts.policy import policy_names
 from harness.errors import ScheduleError
 from harness.granularity.operators import OperatorModel, operator_graph
 from harness.models.tree_fc import TreeFC
+from harness.values.arrays import int_array
 from harness.values.graph import UNBATCHABLE, Graph, MiniBatch
-from harness.values.instances import Lattice, int_array
+from harness.values.instances import Lattice
 from harness.values.schedule import check_schedule
 from tests.support.engine_models import CHAINS, EXAMPLES, TREES, tree
 from tests.support.learned import schedule_by

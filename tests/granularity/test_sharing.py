@@ -16,8 +16,9 @@ from harness.engine.switches import Switches
 from harness.granularity.sharing import share_equal, shareable_pulls
 from harness.granularity.vertices import VertexModel
 from harness.oracle import run_reference
+from harness.values.arrays import int_array
 from harness.values.graph import MiniBatch
-from harness.values.instances import Tree, int_array
+from harness.values.instances import Tree
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import disagreements, prepared, run
 from tests.support.random_graphs import graph_of

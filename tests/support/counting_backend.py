@@ -14,7 +14,7 @@ from harness.engine.backends.stepwise.backend import Backend as Stepwise
 from harness.engine.lowering.plan import STAGES, Plan, Ref
 from harness.engine.rows.rounds import ALL_ROWS
 from harness.engine.switches import Switches
-from harness.values.instances import IntArray
+from harness.values.arrays import IntArray
 
 
 class CountingBackend(Stepwise):

@@ -23,7 +23,8 @@ from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.models.var_lstm import VarLSTM
-from harness.values.instances import Tree, int_array
+from harness.values.arrays import int_array
+from harness.values.instances import Tree
 from tests.support.awkward_models import (
     Matrices,
     MatrixSum,

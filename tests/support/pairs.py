@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from harness.values.instances import Tree, int_array
+from harness.values.arrays import int_array
+from harness.values.instances import Tree
 
 PAIRS = [
     Tree(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from harness.values.instances import Tree, int_array
+from harness.values.arrays import int_array
+from harness.values.instances import Tree
 from tests.support.sketch_models import SIZES
 
 

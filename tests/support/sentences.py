@@ -8,7 +8,8 @@ from functools import partial
 import numpy as np
 
 from harness.contracts.model import ModelSizes
-from harness.values.instances import Chain, ParsedSentence, SentencePair
+from harness.values.instances import Chain, SentencePair
+from harness.values.parsed import ParsedSentence
 
 ALL_SIZES = {
     **{"words": 7, "characters": 5, "classes": 3},

@@ -17,8 +17,9 @@ from harness.errors import ConfigError
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.var_lstm import VarLSTM
 from harness.policies.depth import schedule
+from harness.values.arrays import int_array
 from harness.values.graph import MiniBatch
-from harness.values.instances import Chain, Tree, int_array
+from harness.values.instances import Chain, Tree
 from systems.on_tensorflow.loom.examples import Preprocessing
 from systems.on_tensorflow.loom.ops import OWN, Call, Loom, LoomTables
 from systems.on_tensorflow.loom.weaver import weave

@@ -18,7 +18,8 @@ from harness.models.cell import CellModel
 from harness.models.parts.cells import CELLS
 from harness.models.tree_lstm import TreeLSTM
 from harness.oracle import run_reference
-from harness.values.instances import Tree, int_array
+from harness.values.arrays import int_array
+from harness.values.instances import Tree
 from harness.values.places import CONF_DIR
 from harness.vertex.operators import Node
 from systems.on_core.subgraph import Adapter

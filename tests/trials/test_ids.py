@@ -20,8 +20,9 @@ from harness.models.var_lstm import VarLSTM
 from harness.trials.ids import check_ids
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import load_workload
+from harness.values.arrays import int_array
 from harness.values.graph import MiniBatch
-from harness.values.instances import Chain, SentencePair, int_array
+from harness.values.instances import Chain, SentencePair
 from tests.support.engine_models import EXAMPLES
 from tests.support.sentences import ALL_SIZES
 

@@ -13,7 +13,8 @@ from harness.contracts.model import Model, ModelSizes, initial_weights
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_lstm import TreeLSTM
 from harness.oracle import run_reference
-from harness.values.instances import Tree, int_array
+from harness.values.arrays import int_array
+from harness.values.instances import Tree
 from harness.vertex.autodiff import differentiate
 from harness.vertex.operators import OPERATORS
 from harness.vertex.tracing import VertexTracer, trace

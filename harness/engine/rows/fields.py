@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.engine.lowering.plan import Plan, Slots
-from harness.values.instances import IntArray, int_array
+from harness.values.arrays import IntArray, int_array
 
 # Of a function: see TypeRows; ROWS holds how many it has; ORDER and ROUNDS are of outputs.
 VERTICES, STARTS, FIRST_ROW, ROWS, ORDER, ROUNDS = range(6)

@@ -19,8 +19,8 @@ from harness.engine.rows.fields import Fields
 from harness.engine.rows.filling import NO_VERTEX, fill
 from harness.engine.rows.geometry import Gather, Index, TypeGeometry, TypeRows
 from harness.errors import ScheduleError
+from harness.values.arrays import IntArray, int_array
 from harness.values.graph import MiniBatch
-from harness.values.instances import IntArray, int_array
 from harness.values.schedule import Schedule
 
 NOTHING: IntArray = int_array([])

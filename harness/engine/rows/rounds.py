@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.layout import Layout
-from harness.values.instances import IntArray
+from harness.values.arrays import IntArray
 
 ALL_ROWS = -1  # the position of a batch that is all rows of a function at once
 STAGES = ("eager", "batch", "lazy")  # of a round, in order

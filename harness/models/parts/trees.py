@@ -9,8 +9,9 @@ import numpy as np
 
 from harness.models.parts.compiled_trees import INTERNAL, join
 from harness.programs.writer import Writer
+from harness.values.arrays import IntArray
 from harness.values.graph import Graph, MiniBatch
-from harness.values.instances import TREE_ROWS, IntArray, Tree
+from harness.values.instances import TREE_ROWS, Tree
 
 WORDS, LABELS, LEFT = (TREE_ROWS.index(name) for name in ("words", "labels", "left"))
 TYPE_NAMES = ("unbatchable", "leaf", "internal")

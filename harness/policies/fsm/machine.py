@@ -19,8 +19,8 @@ from harness.policies.fsm.encoding import ENCODINGS
 from harness.policies.fsm.run import run
 from harness.policies.fsm.states import UNSEEN, States, states_of
 from harness.policies.fsm.types_of import in_types_of
+from harness.values.arrays import IntArray, int_array
 from harness.values.graph import UNBATCHABLE, Graph
-from harness.values.instances import IntArray, int_array
 from harness.values.schedule import Schedule
 
 SCHEMA_VERSION = 1

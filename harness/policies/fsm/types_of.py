@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import ConfigError
+from harness.values.arrays import IntArray, int_array
 from harness.values.graph import NO_TYPE, Graph
-from harness.values.instances import IntArray, int_array
 
 TypedArrays = tuple[IntArray, IntArray, NDArray[np.bool_]]
 Key = tuple[str, int]

@@ -8,7 +8,7 @@ from typing import Any
 import dynet as dy
 
 from harness.models.parser import Parser
-from harness.values.instances import ParsedSentence
+from harness.values.parsed import ParsedSentence
 from systems.on_dynet.rounds import Round
 from systems.on_dynet.runtime import ParameterStore
 

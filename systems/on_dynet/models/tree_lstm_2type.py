@@ -9,7 +9,8 @@ import dynet as dy
 import numpy as np
 
 from harness.models.tree_lstm_2type import TreeLSTM2Type
-from harness.values.instances import IntArray, Tree
+from harness.values.arrays import IntArray
+from harness.values.instances import Tree
 from systems.on_dynet.classifier import classified
 from systems.on_dynet.rounds import Round
 from systems.on_dynet.runtime import ParameterStore

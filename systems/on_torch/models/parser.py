@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from harness.contracts.model import Model
 from harness.models.parser import Parser
-from harness.values.instances import ParsedSentence
+from harness.values.parsed import ParsedSentence
 from systems.on_torch.parts.decisions import DecisionInputs, DecisionWeights, decide
 from systems.on_torch.parts.lstm import freeze_second_bias, lstm, shared_names
 from systems.on_torch.parts.output_layer import LateOutputs, OutputLayer

@@ -33,7 +33,7 @@ from harness.engine.rows.geometry import Index
 from harness.engine.rows.rounds import ALL_ROWS, Loss, Round, Rounds, Run
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
-from harness.values.instances import IntArray
+from harness.values.arrays import IntArray
 from harness.values.precision import EXACT
 
 

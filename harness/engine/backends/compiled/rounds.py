@@ -11,7 +11,7 @@ from harness.engine.backends.compiled.steps import WHOLE_STAGES
 from harness.engine.cpu_kernels.loss_sums import LossSums
 from harness.engine.cpu_kernels.team import Callee, Calls
 from harness.engine.rows.rounds import ALL_ROWS, STAGES, Rounds
-from harness.values.instances import IntArray
+from harness.values.arrays import IntArray
 
 Counts = Callable[[str, IntArray], IntArray]
 Starts = NDArray[np.integer]  # where batches of each round begin (n_rounds + 1,)

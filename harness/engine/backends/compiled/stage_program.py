@@ -21,7 +21,7 @@ from harness.engine.cpu_kernels.elementwise_code import SYMBOL, Group, write_gro
 from harness.engine.cpu_kernels.team import Call
 from harness.engine.cpu_kernels.vectors import LANES
 from harness.engine.lowering.plan import Plan
-from harness.values.instances import IntArray
+from harness.values.arrays import IntArray
 
 
 class StageProgram:

@@ -41,7 +41,7 @@ from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.rounds import Loss, Run
 from harness.engine.switches import Switches
-from harness.values.instances import IntArray
+from harness.values.arrays import IntArray
 
 OTHER_OPERATORS = (
     *("gather", "gather_each", "pull", "parameter", "state_gradient", "slice", "concat"),

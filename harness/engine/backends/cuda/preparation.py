@@ -21,7 +21,7 @@ from harness.engine.backends.cuda.tiles import Tiling
 from harness.engine.lowering.plan import Plan
 from harness.engine.rows.rounds import Run
 from harness.engine.switches import Switches
-from harness.values.instances import IntArray
+from harness.values.arrays import IntArray
 
 NOTHING: Words = np.zeros(2, dtype=np.int32)  # a program without phases
 

@@ -25,7 +25,7 @@ from harness.engine.backends.cuda.stage import PlacedKind
 from harness.engine.backends.cuda.tiles import Tiling, cut_of, rows_per_vertex
 from harness.engine.rows.geometry import TypeGeometry
 from harness.engine.rows.rounds import Run
-from harness.values.instances import IntArray
+from harness.values.arrays import IntArray
 
 INDEPENDENT = ("eager", "lazy", "backward_lazy")  # stages of all rows, in which none waits
 NO_BATCHES: IntArray = np.zeros((0, 2), dtype=np.int32)

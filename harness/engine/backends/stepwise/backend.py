@@ -23,7 +23,7 @@ from harness.engine.rows.geometry import Index
 from harness.engine.rows.rounds import ALL_ROWS, Loss
 from harness.engine.switches import Switches
 from harness.engine.torch_cuda import why_no_cuda
-from harness.values.instances import IntArray
+from harness.values.arrays import IntArray
 from harness.values.precision import EXACT
 
 # Operators that are steps of their own kind, or only names of values.

@@ -1,0 +1,153 @@
+"""Parsed sentences, and the transitions of an arc-hybrid parser that lead to their trees.
+
+Kuhlmann, Gomez-Rodriguez and Satta, ACL 2011 (the transition system); features as in Kiperwasser
+and Goldberg, TACL 2016, with leftmost and rightmost children (the options userlmost and userl of
+their parser).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from harness.errors import DataError
+from harness.values.arrays import IntArray, int_array
+
+SHIFT, LEFT, RIGHT = 0, 1, 2
+MISSING = -1
+N_STACK = 3  # items of the stack that are looked at, the top first; then the buffer's first
+N_FEATURES = 2 * (N_STACK + 1)  # of each its leftmost and its rightmost child
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ParsedSentence:
+    """A sentence and its projective dependency tree.
+
+    words, tags (n + 1,): ids of every token and its part of speech; the last token is the root.
+    heads, relations (n,): of the other tokens; the root is head n.
+    Derived, the transitions to this tree: kinds (2 n,) is SHIFT, LEFT
+    or RIGHT, arcs (2 n,) the relation that a transition gives (-1: SHIFT gives none), features
+    (2 n, 8) the tokens that it looks at.
+
+    Raises DataError where the heads make no tree, or one that is not projective.
+    """
+
+    words: IntArray
+    tags: IntArray
+    heads: IntArray
+    relations: IntArray
+    kinds: IntArray = field(init=False, repr=False)
+    arcs: IntArray = field(init=False, repr=False)
+    features: IntArray = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("words", "tags", "heads", "relations"):
+            object.__setattr__(self, name, int_array(getattr(self, name)))
+        check_ids("a parsed sentence", **{k: getattr(self, k) for k in ("words", "tags")})
+        check_ids("a parsed sentence", **{k: getattr(self, k) for k in ("heads", "relations")})
+        check_equally_long(words=self.words, tags=self.tags)
+        check_equally_long(heads=self.heads, relations=self.relations)
+        n = len(self.heads)
+        if len(self.words) != n + 1:
+            raise DataError(
+                f"a parsed sentence has {len(self.words)} words and {n} heads; it needs one word"
+                " more, the root behind all others"
+            )
+        heads = self.heads.tolist()
+        if max(heads) > n or not is_tree(heads):
+            raise DataError("heads make no tree; every word must reach the root")
+        derived = derive_transitions(heads)
+        if derived is None:
+            raise DataError("a tree is not projective; leave such sentences out")
+        kinds, attached, features = derived
+        relations = [-1 if token < 0 else int(self.relations[token]) for token in attached]
+        object.__setattr__(self, "kinds", int_array(kinds))
+        object.__setattr__(self, "arcs", int_array(relations))
+        object.__setattr__(self, "features", int_array(features))
+
+    @property
+    def n_tokens(self) -> int:
+        """Words and the root."""
+        return len(self.words)
+
+    @property
+    def n_transitions(self) -> int:
+        """Decisions of the parser: two a word."""
+        return len(self.kinds)
+
+
+def check_ids(what: str, **arrays: IntArray) -> None:
+    for name, array in arrays.items():
+        if array.ndim != 1 or len(array) == 0:
+            raise DataError(f"{what} has no {name}; it needs at least one")
+        if array.min() < 0:
+            raise DataError(f"{what} has {name} {array.min()}; ids must not be negative")
+
+
+def check_equally_long(**arrays: IntArray) -> None:
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        found = " and ".join(f"{length} {name}" for name, length in lengths.items())
+        raise DataError(f"a sentence has {found}; each word needs one of both")
+
+
+def derive_transitions(heads: Sequence[int]) -> tuple[list[int], list[int], list[list[int]]] | None:
+    """Return the transitions to a tree: kind, the token that each attaches, and its features.
+
+    heads: of tokens 0 to n - 1; the root is token n, behind them. A SHIFT attaches none (MISSING).
+    Features (2 n, N_FEATURES): for the three topmost items of the stack and the first of the buffer
+    the outermost child on the left and on the right that it has so far, itself where it has none,
+    MISSING where there is no item. None where no sequence leads to the tree: it is not projective.
+    """
+    n = len(heads)
+    missing = [0] * (n + 1)  # children that are not attached yet
+    for head in heads:
+        missing[head] += 1
+    outermost = [[token, token] for token in range(n + 1)]
+    stack: list[int] = []
+    front = 0
+    kinds: list[int] = []
+    attached: list[int] = []
+    features: list[list[int]] = []
+    while front < n or stack:
+        looked_at = [*stack[: -N_STACK - 1 : -1], *[MISSING] * (N_STACK - len(stack)), front]
+        features.append([c for t in looked_at for c in _children(outermost, t)])
+        top = stack[-1] if stack and missing[stack[-1]] == 0 else MISSING
+        if top != MISSING and heads[top] == front:
+            kind, side, head = LEFT, 0, front
+        elif top != MISSING and len(stack) > 1 and heads[top] == stack[-2]:
+            kind, side, head = RIGHT, 1, stack[-2]
+        elif front < n:
+            kind = SHIFT
+        else:
+            return None
+        kinds.append(kind)
+        attached.append(MISSING if kind == SHIFT else top)
+        if kind == SHIFT:
+            stack.append(front)
+            front += 1
+            continue
+        stack.pop()
+        missing[head] -= 1
+        outermost[head][side] = top
+    return kinds, attached, features
+
+
+def _children(outermost: Sequence[Sequence[int]], token: int) -> Sequence[int]:
+    return (MISSING, MISSING) if token == MISSING else tuple(outermost[token])
+
+
+def is_tree(heads: Sequence[int]) -> bool:
+    """Whether every token reaches the root, token n, along its heads."""
+    n = len(heads)
+    reaches = [False] * n + [True]
+    for token in range(n):
+        path: list[int] = []
+        while not reaches[token] and token not in path:
+            path.append(token)
+            token = heads[token]
+        if not reaches[token]:
+            return False
+        for passed in path:
+            reaches[passed] = True
+    return True
