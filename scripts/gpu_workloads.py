@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from harness.contracts.policy import load_policy
-from harness.engine.backends.cuda.arrays import WordArray, Words
 from harness.engine.backends.cuda.backend import Backend
+from harness.engine.backends.cuda.memory import Prepared
 from harness.engine.backends.cuda.model import KERNELS
 from harness.engine.backends.cuda.module import Module
-from harness.engine.backends.cuda.preparation import Prepared
 from harness.engine.backends.cuda.program import Phase, read_program
+from harness.engine.backends.cuda.words import WordArray, Words
 from harness.engine.engine import Engine
 from harness.engine.switches import Switches
 from harness.granularity.vertices import VertexModel

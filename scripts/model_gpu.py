@@ -14,12 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from harness.engine.backends.cuda.arrays import WordArray, Words
-from harness.engine.backends.cuda.kinds import SumKind, TileKind
+from harness.engine.backends.cuda.kinds import SumKind, Tile, TileKind, cut_of, rows_per_vertex
 from harness.engine.backends.cuda.launching import bucket_of
 from harness.engine.backends.cuda.model import KERNELS
 from harness.engine.backends.cuda.program import Instruction, Phase
-from harness.engine.backends.cuda.tiles import Tile, cut_of, rows_per_vertex
+from harness.engine.backends.cuda.words import WordArray, Words
 from harness.values.places import ROOT
 from scripts.gpu_workloads import WORKLOADS, GpuWorkload, Unstarted
 from scripts.marked_page import MarkedPage

@@ -17,16 +17,23 @@ import torch
 
 import harness.engine.engine
 from harness.contracts.model import Weights
-from harness.engine.backends.cuda.arrays import ChildOf, Words
-from harness.engine.backends.cuda.expressions import EXPRESSIONS
-from harness.engine.backends.cuda.kinds import Columns, Kind, Product, Row, TileKind
-from harness.engine.backends.cuda.launching import BUCKETS, bucket_of
+from harness.engine.backends.cuda.kinds import (
+    MANY,
+    Columns,
+    Kind,
+    Product,
+    Row,
+    Tile,
+    TileKind,
+    Tiling,
+)
+from harness.engine.backends.cuda.launching import BUCKETS, bucket_of, starts_of
 from harness.engine.backends.cuda.model import ModelKinds
 from harness.engine.backends.cuda.module import WORDS, Module
 from harness.engine.backends.cuda.program import Phase
 from harness.engine.backends.cuda.stage import PlacedKind
-from harness.engine.backends.cuda.staging import starts_of
-from harness.engine.backends.cuda.tiles import MANY, Tile, Tiling
+from harness.engine.backends.cuda.text import EXPRESSIONS
+from harness.engine.backends.cuda.words import ChildOf, Words
 from harness.engine.backends.stepwise.kernels import ELEMENTWISE
 from harness.oracle import run_reference
 from harness.vertex.operators import Node

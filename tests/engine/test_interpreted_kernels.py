@@ -15,7 +15,6 @@ import pytest
 import harness.engine.engine
 from harness.contracts.model import Model, ModelSizes
 from harness.engine.backends.cuda import backend as cuda
-from harness.engine.backends.cuda import interpreting
 from harness.engine.backends.cuda.backend import Backend
 from harness.engine.switches import Switches
 from harness.models.birnn import BiRNN
@@ -173,7 +172,7 @@ def test_versions_that_do_not_go_together_are_said(
     monkeypatch: pytest.MonkeyPatch, triton: str, numpy: str, goes: bool
 ) -> None:
     versions = {"triton": triton, "numpy": numpy}
-    monkeypatch.setattr(interpreting.metadata, "version", lambda package: versions[package])
+    monkeypatch.setattr(cuda.metadata, "version", lambda package: versions[package])
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     reason = Backend.why_not(Switches(), "cpu")
     assert goes == (reason is None)

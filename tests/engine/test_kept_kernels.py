@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.engine.backends.cuda.kernel_cache import FOLDER
+from harness.engine.backends.cuda.backend import FOLDER
 from harness.machine.caches import NAME
 from harness.values.places import ROOT
 from tests.support.damages import DAMAGES

@@ -14,7 +14,7 @@ import pytest
 import harness.engine.engine
 from harness.contracts.system import PHASES
 from harness.engine.backend import choose_backend
-from harness.engine.backends.cuda.streams import Mark, Stream, Streams
+from harness.engine.backends.cuda.launching import Mark, Stream, Streams
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
 from harness.measuring.passes import loaded

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from harness.engine.backends.cuda.gpu_generations import why_not_on_this_gpu
+from harness.engine.backends.cuda.backend import why_not_on_this_gpu
 from harness.engine.torch_cuda import main, why_no_cuda
 
 NO_CODE = "CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors"

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.engine.backends.cuda.arrays import GradientOf, ParameterOf
-from harness.engine.backends.cuda.kinds import StepKind, TileKind
+from harness.engine.backends.cuda.kinds import StepKind, Tile, TileKind, Tiling
 from harness.engine.backends.cuda.module import Entry, Module
 from harness.engine.backends.cuda.offline import ARCHITECTURES, Resources
-from harness.engine.backends.cuda.tiles import Tile, Tiling
+from harness.engine.backends.cuda.words import GradientOf, ParameterOf
 from scripts.kernel_resources import (
     KINDS,
     PAGE,

@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.engine.backends.cuda.arrays import WordArray, Words
-from harness.engine.backends.cuda.kinds import TileKind
+from harness.engine.backends.cuda.kinds import MANY, Tile, TileKind, Tiling, cut_of
 from harness.engine.backends.cuda.module import HEADER, Module
 from harness.engine.backends.cuda.program import Instruction, Rows
-from harness.engine.backends.cuda.tiles import MANY, Tile, Tiling, cut_of
+from harness.engine.backends.cuda.words import WordArray, Words
 from tests.support.walked_backend import Launch, Walk, WalkedBackend
 
 Choose = Callable[[list[int]], int]  # of the programs that can go on

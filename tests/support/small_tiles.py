@@ -10,9 +10,9 @@ import numpy as np
 
 from harness.contracts.model import Model, Weights, initial_weights
 from harness.engine.backends.cuda.backend import Backend
+from harness.engine.backends.cuda.kinds import MANY, Tile, Tiling
 from harness.engine.backends.cuda.launching import Kernel
 from harness.engine.backends.cuda.module import Module
-from harness.engine.backends.cuda.tiles import MANY, Tile, Tiling
 from harness.engine.switches import Switches
 from harness.oracle import run_reference
 from tests.support.engine_runs import disagreements, prepared, run

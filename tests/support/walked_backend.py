@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
 from harness.engine.backends.cuda import backend as cuda
-from harness.engine.backends.cuda.arrays import FloatArray, WordArray, Words
-from harness.engine.backends.cuda.expressions import write_expression
 from harness.engine.backends.cuda.kinds import (
     Base,
     Columns,
@@ -41,11 +39,13 @@ from harness.engine.backends.cuda.kinds import (
     TileKind,
     TotalKind,
 )
+from harness.engine.backends.cuda.launching import Stream
 from harness.engine.backends.cuda.memory import Memory
 from harness.engine.backends.cuda.model import KERNELS
 from harness.engine.backends.cuda.module import Module
 from harness.engine.backends.cuda.program import Phase, Rows, read_program
-from harness.engine.backends.cuda.streams import Stream
+from harness.engine.backends.cuda.text import write_expression
+from harness.engine.backends.cuda.words import FloatArray, WordArray, Words
 from harness.engine.switches import Switches
 
 Values = NDArray[np.float32]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import metadata, util
@@ -15,33 +16,88 @@ from harness.contracts.model import Weights
 from harness.contracts.timeline import Details, Part
 from harness.engine import backend
 from harness.engine.backend import EVERY, Arrangement, Naming
-from harness.engine.backends.cuda.expressions import EXPRESSIONS
-from harness.engine.backends.cuda.gpu_generations import why_not_on_this_gpu
-from harness.engine.backends.cuda.interpreting import is_interpreting, why_not_interpreted
-from harness.engine.backends.cuda.kernel_cache import use_own_kernel_cache
-from harness.engine.backends.cuda.kinds import MatrixForm
+from harness.engine.backends.cuda.kinds import MatrixForm, Tiling
 from harness.engine.backends.cuda.launching import (
+    AtOnce,
+    CudaStreams,
     Graphs,
     Kernel,
     Launch,
     Launcher,
     Persistent,
     PhaseByPhase,
+    Staging,
+    Stream,
+    Streams,
+    Upload,
 )
-from harness.engine.backends.cuda.memory import Memory
+from harness.engine.backends.cuda.memory import Memory, Preparation, Prepared, Results
 from harness.engine.backends.cuda.model import KERNELS
 from harness.engine.backends.cuda.module import Module
-from harness.engine.backends.cuda.preparation import Preparation, Prepared
 from harness.engine.backends.cuda.program import Phase, read_program
-from harness.engine.backends.cuda.results import Results
-from harness.engine.backends.cuda.staging import Staging, Upload
-from harness.engine.backends.cuda.streams import AtOnce, CudaStreams, Stream, Streams
-from harness.engine.backends.cuda.tiles import Tiling
+from harness.engine.backends.cuda.text import EXPRESSIONS
 from harness.engine.lowering.abilities import Abilities
 from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.rounds import Loss, Run
 from harness.engine.switches import Switches
+from harness.engine.torch_cuda import why_no_cuda
+from harness.machine.process_folder import folder_of_files
 from harness.values.arrays import IntArray
+
+# By compute capability: the first that copies to shared memory while it computes, as the products
+# are written; and the first that Triton 3.9 does not know.
+FIRST, BEYOND = (8, 0), (13, 0)
+
+
+def why_not_on_this_gpu() -> str | None:
+    """Say why kernels do not run on the GPU that CUDA takes first; None where they do."""
+    reason = why_no_cuda()
+    if reason is not None:
+        return reason
+    capability = torch.cuda.get_device_capability()
+    if FIRST <= capability < BEYOND:
+        return None
+    found, first, last = (".".join(map(str, one)) for one in (capability, FIRST, BEYOND))
+    return (
+        f"its kernels are for compute capability {first} to below {last}, and"
+        f" {torch.cuda.get_device_name()} has {found}; use backend=stepwise"
+    )
+
+
+# An array of one number is no longer taken for the number, which Triton did until 3.7: interpreted
+# with NumPy 2.3 all kernels are right in Triton 3.6, with 2.4 the first loop fails.
+TRITON_SINCE, NUMPY_SINCE = (3, 7), (2, 4)
+
+
+def is_interpreting() -> bool:
+    """Whether the environment asks for it, which Triton decides by when it is first imported."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def why_not_interpreted() -> str | None:
+    """What in these versions of Triton and NumPy stands against it; None where nothing does."""
+    triton, numpy = _version("triton"), _version("numpy")
+    if triton < TRITON_SINCE and numpy >= NUMPY_SINCE:
+        return (
+            f"the interpreter of Triton {metadata.version('triton')} does not go with NumPy"
+            f" {metadata.version('numpy')}; install numpy<2.4, or Triton 3.7 or later"
+        )
+    return None
+
+
+def _version(package: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in metadata.version(package).split(".")[:2])
+
+
+FOLDER = "triton"
+MANAGER = "harness.engine.backends.cuda.kept_kernels:KeptKernels"
+
+
+def use_own_kernel_cache() -> None:
+    """Have Triton use this user's cache, and look at what it finds there."""
+    os.environ["TRITON_CACHE_DIR"] = str(folder_of_files(FOLDER))
+    os.environ["TRITON_CACHE_MANAGER"] = MANAGER
+
 
 OTHER_OPERATORS = (
     *("gather", "gather_each", "pull", "parameter", "state_gradient", "slice", "concat"),

@@ -1,15 +1,191 @@
-"""How kernels are started: phase by phase, all phases as one CUDA graph, or in one launch."""
+"""Streams, uploads, and how kernels start: by phase, as one CUDA graph, or in one launch."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from enum import StrEnum
+from typing import Any, Protocol, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from harness.engine.backends.cuda.memory import GROWTH
+from harness.engine.backends.cuda.words import Words
 from harness.errors import UnsupportedTrial
+
+Work = Callable[[], object]
+Mark = Any  # what a stream has reached; None: nothing to wait for
+
+
+class Stream(StrEnum):
+    """Work of one stream is done in order; two streams wait for each other at marks alone."""
+
+    COMPUTE = "compute"
+    COPY = "copy"
+
+
+class Streams(ABC):
+    """Queues of one device; tests have some that run in the worst order that marks allow."""
+
+    @abstractmethod
+    def do(self, stream: Stream, work: Work) -> None:
+        """Queue work."""
+
+    @abstractmethod
+    def mark(self, stream: Stream) -> Mark:
+        """Return a mark behind all that was queued so far."""
+
+    @abstractmethod
+    def wait(self, stream: Stream, mark: Mark) -> None:
+        """Let a stream go on only behind a mark of another."""
+
+    @abstractmethod
+    def reach(self, mark: Mark) -> None:
+        """Wait on the host until a mark is reached."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait on the host until all is done."""
+
+
+class AtOnce(Streams):
+    """Work is done when it is queued: on a CPU."""
+
+    def do(self, stream: Stream, work: Work) -> None:
+        """Do it."""
+        work()
+
+    def mark(self, stream: Stream) -> Mark:
+        """All is done already."""
+        return None
+
+    def wait(self, stream: Stream, mark: Mark) -> None:
+        """All is done already."""
+
+    def reach(self, mark: Mark) -> None:
+        """All is done already."""
+
+    def synchronize(self) -> None:
+        """All is done already."""
+
+
+class CudaStreams(Streams):
+    """Torch's current stream computes, another copies."""
+
+    def __init__(self) -> None:
+        self._copy: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+    def _stream(self, stream: Stream) -> Any:
+        return self._copy if stream is Stream.COPY else torch.cuda.current_stream()
+
+    def do(self, stream: Stream, work: Work) -> None:
+        """Start it there."""
+        with torch.cuda.stream(self._stream(stream)):
+            work()
+
+    def mark(self, stream: Stream) -> Mark:
+        """Record an event."""
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(self._stream(stream))
+        return event
+
+    def wait(self, stream: Stream, mark: Mark) -> None:
+        """Wait for an event on the device."""
+        if mark is not None:
+            self._stream(stream).wait_event(mark)
+
+    def reach(self, mark: Mark) -> None:
+        """Wait for an event."""
+        if mark is not None:
+            mark.synchronize()
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        torch.cuda.synchronize()
+
+
+N_PINNED = 2  # so that one is filled while the device still reads the other
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Upload:
+    """Words in one of the buffers on the device, once a mark is reached."""
+
+    buffer: int
+    mark: Mark
+
+
+class Staging:
+    """Brings the words of a mini-batch to the device before they are needed.
+
+    on_move: called before words get another place on the device; has to wait for all work.
+    ahead: whether words are uploaded while those of the last mini-batch are still read, by a stream
+    of their own and to a second buffer. n_uploads: copies so far. current: the buffer that is read.
+    The words' places on the device stay until they no longer fit.
+    """
+
+    def __init__(
+        self, device: torch.device, streams: Streams, on_move: Callable[[], None], *, ahead: bool
+    ) -> None:
+        self._device, self._streams, self._on_move = device, streams, on_move
+        self._stream = Stream.COPY if ahead else Stream.COMPUTE
+        self.n_uploads = self.current = 0
+        n_buffers = 2 if ahead else 1
+        self.buffers = [torch.zeros(1, dtype=torch.int32, device=device) for _ in range(n_buffers)]
+        self._pinned = [self._pinned_room(1) for _ in range(N_PINNED)]
+        self._copied: list[Mark] = [None] * N_PINNED  # reached when a pinned buffer was read
+        self._released: list[Mark] = [None] * n_buffers  # reached when a mini-batch was computed
+
+    @property
+    def words(self) -> Tensor:
+        """Those of the mini-batch that is computed."""
+        return self.buffers[self.current]
+
+    def upload(self, arrays: Sequence[Words]) -> Upload:
+        """Bring arrays to the buffer that is not read, behind a header of where each begins."""
+        starts = starts_of(arrays)
+        n = int(starts[-1]) + len(arrays[-1])
+        target = (self.current + 1) % len(self.buffers)
+        self._make_room(target, n)
+        k = self.n_uploads % N_PINNED
+        self._streams.reach(self._copied[k])  # of the copy before the last; over since long
+        if len(self._pinned[k]) < n:
+            self._pinned[k] = self._pinned_room(len(self.buffers[target]))
+        source, out = self._pinned[k][:n], self.buffers[target][:n]
+        np.concatenate([starts, *arrays], out=cast(Words, source.numpy()))
+        self._streams.wait(self._stream, self._released[target])
+        self._streams.do(self._stream, lambda: out.copy_(source, non_blocking=True))
+        self._copied[k] = self._streams.mark(self._stream)
+        self.n_uploads += 1
+        return Upload(target, self._copied[k])
+
+    def take(self, upload: Upload) -> None:
+        """Compute with what was uploaded from here on, and no more with what was before."""
+        self._released[self.current] = self._streams.mark(Stream.COMPUTE)
+        self._streams.wait(Stream.COMPUTE, upload.mark)
+        self.current = upload.buffer
+
+    def _make_room(self, target: int, n: int) -> None:
+        if n <= len(self.buffers[target]):
+            return
+        self._on_move()  # waits for what reads or writes memory that goes away
+        self.buffers[target] = torch.zeros(
+            int(n * GROWTH) + 1, dtype=torch.int32, device=self._device
+        )
+        self._released[target] = self._streams.mark(Stream.COMPUTE)  # its zeros are written there
+
+    def _pinned_room(self, n: int) -> Tensor:
+        return torch.zeros(n, dtype=torch.int32, pin_memory=self._device.type == "cuda")
+
+
+def starts_of(arrays: Sequence[Words]) -> Words:
+    """Where arrays begin that lie one behind the other, and behind these words themselves."""
+    sizes = [len(arrays), *map(len, arrays)]
+    return np.cumsum(sizes[:-1]).astype(np.int32)
+
 
 # Phases that a graph has room for; launches beyond a program's own end leave at once.
 BUCKETS = (4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
@@ -42,7 +218,7 @@ class Launch:
         kernel[(self.grid,)](self.words, self.slot, phase, self.rate, *self.floats, **OPTIONS)
 
 
-Work = Sequence[tuple[Launch, int]]  # launches that belong together, and phases of each
+Launches = Sequence[tuple[Launch, int]]  # launches that belong together, and phases of each
 
 
 class Launcher(Protocol):
@@ -51,10 +227,10 @@ class Launcher(Protocol):
     n_captures: int
     words: str  # of how it starts, for a record
 
-    def n_calls(self, work: Work) -> int:
+    def n_calls(self, work: Launches) -> int:
         """How many calls that takes."""
 
-    def start(self, name: str, work: Work) -> None:
+    def start(self, name: str, work: Launches) -> None:
         """Start all phases of all of them; name: what they are, the same in every mini-batch."""
 
     def forget(self) -> None:
@@ -67,11 +243,11 @@ class PhaseByPhase:
     n_captures = 0
     words = "one launch a phase"
 
-    def n_calls(self, work: Work) -> int:
+    def n_calls(self, work: Launches) -> int:
         """One a phase."""
         return sum(n_phases for _, n_phases in work)
 
-    def start(self, name: str, work: Work) -> None:
+    def start(self, name: str, work: Launches) -> None:
         """Start them from Python."""
         for launch, n_phases in work:
             for phase in range(n_phases):
@@ -93,11 +269,11 @@ class Graphs:
         self.n_captures = 0
         self._graphs: dict[tuple[str, tuple[int, ...]], tuple[list[Launch], Any]] = {}
 
-    def n_calls(self, work: Work) -> int:
+    def n_calls(self, work: Launches) -> int:
         """One."""
         return 1
 
-    def start(self, name: str, work: Work) -> None:
+    def start(self, name: str, work: Launches) -> None:
         """Replay a graph with room for all phases."""
         buckets = tuple(bucket_of(n_phases) for _, n_phases in work)
         launches = [launch for launch, _ in work]
@@ -156,11 +332,11 @@ class Persistent:
         self._barrier = torch.zeros(1, dtype=torch.int32, device=device)
         self._grids: dict[Kernel, int] = {}
 
-    def n_calls(self, work: Work) -> int:
+    def n_calls(self, work: Launches) -> int:
         """One a kernel."""
         return len(work)
 
-    def start(self, name: str, work: Work) -> None:
+    def start(self, name: str, work: Launches) -> None:
         """Start one after the other, each with the barrier's counter at 0."""
         for launch, _ in work:
             arguments = (launch.words, launch.slot, self._barrier, launch.rate, *launch.floats)

@@ -14,12 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.engine.backends.cuda.arrays import FloatArray, WordArray
-from harness.engine.backends.cuda.expressions import FUNCTIONS
-from harness.engine.backends.cuda.kind_text import write_kind
-from harness.engine.backends.cuda.kinds import Kind
-from harness.engine.backends.cuda.text import Names, TileText
-from harness.engine.backends.cuda.tiles import Tile, Tiling
+from harness.engine.backends.cuda.kernels import write_kind
+from harness.engine.backends.cuda.kinds import Kind, Tile, Tiling
+from harness.engine.backends.cuda.text import FUNCTIONS, Names, TileText
+from harness.engine.backends.cuda.words import FloatArray, WordArray
 
 WORDS = 8  # of an instruction
 FIELDS = ("kind", "start", "n", "state_row", "n_tiles")

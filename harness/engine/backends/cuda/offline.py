@@ -15,7 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from harness.compiler.generated import load_generated
-from harness.engine.backends.cuda.kernel_cache import use_own_kernel_cache
+from harness.engine.backends.cuda.backend import use_own_kernel_cache
 from harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS
 from harness.engine.backends.cuda.module import Module
 from harness.errors import UnsupportedTrial

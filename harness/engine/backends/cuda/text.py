@@ -1,19 +1,79 @@
-"""Writes tile functions: names of arrays, rows found through indices, loads and stores."""
+"""Text of tile functions: names of arrays, rows found through indices, loads, stores, products.
+
+Operators are written as expressions; kernels.py writes the kinds that are no tiles of rows.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from harness.engine.backends.cuda.arrays import FloatArray, WordArray
 from harness.engine.backends.cuda.kinds import (
     Columns,
     Constant,
     Load,
     LoadParameter,
     Operand,
+    Product,
     Row,
     RowList,
+    Tile,
+    TileKind,
 )
+from harness.engine.backends.cuda.words import FloatArray, WordArray
+from harness.engine.lowering.operations import Operation
+
+EXPRESSIONS = {
+    "add": "{0} + {1}",
+    "sum": "{sum}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "div": "{0} / {1}",
+    "bias": "{0} + {1}",
+    "neg": "-{0}",
+    "scale": "{value!r} * {0}",
+    "shift": "{value!r} + {0}",
+    "sigmoid": "sigmoid({0})",
+    "tanh": "tanh({0})",
+    # Comparisons, unlike a GPU's minimum and maximum, keep what is not a number.
+    "relu": "tl.where({0} <= 0.0, 0.0, {0})",
+    "exp": "tl.exp({0})",
+    "log": "tl.log({0})",
+    "square": "{0} * {0}",
+    "sqrt": "tl.sqrt({0})",
+    "sigmoid_gradient": "{0} * {1} * (1.0 - {1})",
+    "tanh_gradient": "{0} * (1.0 - {1} * {1})",
+    "relu_gradient": "tl.where({1} > 0.0, {0}, 0.0)",
+}
+
+
+def write_expression(one: Operation) -> str:
+    """Return an operation as text."""
+    total = " + ".join(one.operands)
+    return EXPRESSIONS[one.operator].format(*one.operands, value=one.constant, sum=total)
+
+
+# tanh as a rational function, fitted for harness/engine/cpu_kernels/fast_math.py, where its error
+# is derived: arithmetic alone, which the interpreter knows as well as the compiler.
+FUNCTIONS = """
+@triton.jit
+def tanh(x):
+    x = tl.where(x < -8.0, -8.0, tl.where(x > 8.0, 8.0, x))
+    s = x * x
+    p = -2.231464612930298e-8 + s * (6.365524581083284e-11 + s * -1.156428313665701e-13)
+    p = 3.1493643471602792e-3 + s * (1.1642439822295911e-5 + s * p)
+    p = 0.9999999982248846 + s * (0.1312434943208993 + s * p)
+    q = 0.024674998906289915 + s * 2.612973711282404e-4
+    q = 1.0 + s * (0.46457680935241213 + s * q)
+    return x * p / q
+
+
+@triton.jit
+def sigmoid(x):
+    return 0.5 * tanh(0.5 * x) + 0.5
+"""
+
 
 INDENT = "    "
 N_SLOTS = 4  # of programs, in front of the places of words in the header
@@ -187,3 +247,144 @@ class TileText:
 def _element(row: Row) -> str:
     at = row.base.value if row.stride == 1 else f"{row.base.value} * {row.stride}"
     return f"{at} + {row.at}" if row.at else at
+
+
+def write_tile_kind(text: TileText, kind: TileKind, tile: Tile, precision: str) -> None:
+    """Write the body of a tile function."""
+    inside = write_head(text, kind.width, tile, kind.per_row)
+    shape = f"({tile.rows}, {tile.columns})"
+    into = {product.into for product in kind.products}
+
+    def begin(name: str, operands: Sequence[Operand]) -> None:
+        for k, operand in enumerate(operands):
+            text.operand(f"{name}_{k}", operand, kind.width, shape, inside)
+        started = "".join(f" + {name}_{k}" for k in range(len(operands)))
+        text.add(f"{name} = tl.zeros({shape}, tl.float32){started}")
+
+    for name, operands in kind.sums:
+        if name in into:
+            begin(name, operands)
+    _write_products(text, kind, tile, inside, precision)
+    # What products do not need is loaded where it is first read: each takes registers until then.
+    later = {name: partial(begin, name, xs) for name, xs in kind.sums if name not in into}
+    for name, operand in kind.loads:
+        later[name] = partial(text.operand, name, operand, kind.width, shape, inside)
+    for one in kind.operations:
+        for name in one.operands:
+            later.pop(name, _nothing)()
+        text.add(f"{one.name} = {write_expression(one)}")
+    for load in later.values():
+        load()
+    for store in kind.stores:
+        text.store(store.columns, store.name, kind.width, inside)
+
+
+def _nothing() -> None:
+    """Nothing is left to be loaded."""
+
+
+def write_head(text: TileText, width: int, tile: Tile, per_row: int = 1) -> str:
+    """Which rows and columns a tile has; returns the mask of its columns, if some are outside."""
+    across = -(-width // tile.columns)
+    text.per_row = per_row
+    text.add(
+        f"m = (tile // {across}) * {tile.rows} + tl.arange(0, {tile.rows})",
+        f"cols = (tile % {across}) * {tile.columns} + tl.arange(0, {tile.columns})",
+    )
+    if per_row > 1:
+        text.add(f"live = m < n * {per_row}", f"part = m % {per_row}", f"m = m // {per_row}")
+    else:
+        text.add("live = m < n")
+    text.add("rows = start + m", "states = state_row + m")
+    if width % tile.columns == 0:
+        return ""
+    text.add(f"inside = (cols < {width})[None, :]")
+    return "inside"
+
+
+def _write_products(
+    text: TileText, kind: TileKind, tile: Tile, inside: str, precision: str
+) -> None:
+    into = dict.fromkeys(product.into for product in kind.products)
+    if tile.spread:
+        shape = f"({tile.rows}, {tile.inner}, {tile.columns})"
+        text.add(*(f"w{name} = tl.zeros({shape}, tl.float32)" for name in into))
+    for products in _with_equal_x(kind):
+        _write_loop(text, products, kind, tile, inside, precision)
+    if tile.spread:
+        text.add(*(f"{name} += tl.sum(w{name}, 1)" for name in into))
+
+
+def _with_equal_x(kind: TileKind) -> Iterable[list[Product]]:
+    """Products that read the same rows, which are then loaded once."""
+    found: dict[tuple[Columns, int], list[Product]] = {}
+    for product in kind.products:
+        found.setdefault((product.x, product.k), []).append(product)
+    return found.values()
+
+
+def _write_loop(
+    text: TileText,
+    products: list[Product],
+    kind: TileKind,
+    tile: Tile,
+    inside: str,
+    precision: str,
+) -> None:
+    """One loop over the inner dimension; none where no row of the tile has anything to read."""
+    x, k = products[0].x, products[0].k
+    depth = text.depth
+    if isinstance(x.row, RowList):
+        suffix = text.listed(x.row)
+        text.add(f"if t{suffix} > 0:")
+        text.depth += 1
+    else:
+        index, mask = text.row(x.row)
+        if x.row.optional:
+            text.add(f"if tl.max({mask}.to(tl.int32), 0) > 0:")
+            text.depth += 1
+    text.add(f"for k0 in range(0, {k}, {tile.inner}):")
+    text.depth += 1
+    text.add(f"k = k0 + tl.arange(0, {tile.inner})")
+    within = f"(k < {k})" if k % tile.inner else ""
+    if isinstance(x.row, RowList):
+        text.add(
+            f"a = tl.zeros(({tile.rows}, {tile.inner}), tl.float32)",
+            f"for j in range(0, t{suffix}):",
+        )
+        text.depth += 1
+        index, mask = text.item(x.row, "j")
+    element = text.element(x, index, k, cols="k")
+    whole = text.mask(mask, f"{within}[None, :]" if within else "")
+    load = f"tl.load({element}, mask={whole}, other=0.0)"
+    text.add(f"a += {load}" if isinstance(x.row, RowList) else f"a = {load}")
+    if isinstance(x.row, RowList):
+        text.depth -= 1
+    for product in products:
+        _write_product(text, product, tile, within, inside, precision)
+    text.depth = depth
+
+
+def _write_product(
+    text: TileText, product: Product, tile: Tile, within: str, inside: str, precision: str
+) -> None:
+    down, across = ("cols[None, :]", "k[:, None]") if product.transposed else (
+        "k[:, None]", "cols[None, :]",
+    )  # fmt: skip
+    masks = [f"{within}[:, None]"] * bool(within) + [inside] * bool(inside)
+    mask = f", mask={' & '.join(masks)}, other=0.0" if masks else ""
+    at = f"({product.row} + {down}) * {product.leading} + {product.column} + {across}"
+    text.add(f"w = tl.load({text.pointer(product.weight)} + {at}{mask})")
+    into = product.into
+    if tile.spread:
+        text.add(f"w{into} += a[:, :, None] * w[None, :, :]")
+    else:
+        text.add(dot_text(into, "a", "w", precision))
+
+
+def dot_text(into: str, left: str, right: str, precision: str) -> str:
+    """Add a product to a float32 tile, its factors rounded as a precision's name says."""
+    if precision == "bf16":
+        factors = (f"{one}.to(tl.bfloat16).to(ROUNDED)" for one in (left, right))
+        return f"{into} = tl.dot({', '.join(factors)}, {into})"
+    return f'{into} = tl.dot({left}, {right}, {into}, input_precision="{precision}")'
