@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from harness.vertex.operators import OPERATORS, Node
-from harness.vertex.program import VertexFunction
-from harness.vertex.stages import ancestors
+from harness.vertex.program import VertexFunction, ancestors
 
 SOURCES = ("gather", "pull", "parameter")
 

@@ -2,6 +2,8 @@
 
 A node's shape is that of one vertex (or of one edge); the batch dimension is the engine's business.
 A value is a vector, or a matrix (MV-RNN's states): products and biases then work row by row.
+Gradient rules append to a program b what the gradients of an operator's inputs are. node: the
+operator's own id; dy: the id of its result's gradient. They return ids, None for no gradient.
 """
 
 from __future__ import annotations
@@ -9,9 +11,99 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from harness.errors import ConfigError
-from harness.vertex import gradients
+
+if TYPE_CHECKING:
+    from harness.vertex.program import Builder
+
+
+GradientRule = Callable[["Builder", int, int], Sequence[int | None]]
+
+
+def of_add(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    """d(x + y): dy for both."""
+    return dy, dy
+
+
+def of_sum(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    """d(x + y + ...): dy for each."""
+    return [dy] * len(b.inputs(node))
+
+
+def of_sub(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    """d(x - y): dy and -dy."""
+    return dy, b.add("neg", dy)
+
+
+def of_mul(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    """d(x y): dy y and dy x."""
+    x, y = b.inputs(node)
+    return b.add("mul", dy, y), b.add("mul", dy, x)
+
+
+def of_div(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    """d(x / y): dy / y and -(dy / y) (x / y)."""
+    _, y = b.inputs(node)
+    dx = b.add("div", dy, y)
+    return dx, b.add("neg", b.add("mul", dx, node))
+
+
+def from_output(op: str) -> GradientRule:
+    """The rule that appends `op` to dy and the operator's own result."""
+    return lambda b, node, dy: (b.add(op, dy, node),)
+
+
+def of_square(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    """d(x^2): 2 x dy."""
+    (x,) = b.inputs(node)
+    return (b.add("mul", dy, b.add("scale", x, value=2.0)),)
+
+
+def of_sqrt(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    """d(sqrt x): dy / (2 sqrt x)."""
+    return (b.add("scale", b.add("div", dy, node), value=0.5),)
+
+
+def of_matmul(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    """d(x W): dy W^T, and x^T dy summed over all vertices."""
+    x, weight = b.inputs(node)
+    return b.add("matmul_transposed", dy, weight), b.add("outer_sum", x, dy, name=b[weight].name)
+
+
+def of_apply(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    """d(x A) of a vertex's own matrix: dy A^T and x^T dy."""
+    x, matrix = b.inputs(node)
+    return b.add("apply_transposed", dy, matrix), b.add("outer", x, dy)
+
+
+def of_bias(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    """d(x + b): dy, and dy summed over all vertices."""
+    _, bias = b.inputs(node)
+    return dy, b.add("vertex_sum", dy, name=b[bias].name)
+
+
+def of_lookup(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    """d(table[row]): dy added to that row; a row has no gradient."""
+    table, row = b.inputs(node)
+    return b.add("row_sum", row, dy, name=b[table].name), None
+
+
+def of_concat(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    """d(concat(x, y, ...)): each one's columns of dy."""
+    grads, start = [], 0
+    for x in b.inputs(node):
+        grads.append(b.slice(dy, start, b[x].width))
+        start += b[x].width
+    return grads
+
+
+def of_pick(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+    """d(-log softmax(x)[label]): (softmax(x) - one_hot(label)) dy; a label has no gradient."""
+    logits, label = b.inputs(node)
+    return b.add("softmax_minus_one_hot", logits, label, dy), None
+
 
 Shape = tuple[int, ...]
 VERTEX, EDGE, PARAMETER = "vertex", "edge", "parameter"
@@ -63,7 +155,7 @@ class Operator:
     """
 
     shape: ShapeRule | None = None
-    gradient: gradients.GradientRule | None = None
+    gradient: GradientRule | None = None
     elementwise: bool = False
     sink: bool = False
     signature: tuple[str, ...] | None = ()
@@ -156,31 +248,27 @@ OPERATORS: dict[str, Operator] = {
     "state_gradient": Operator(),
     # Linear algebra with shared parameters.
     "matmul": Operator(
-        _matmul_shape, gradients.of_matmul, signature=("parameter",), heavy=True, parameter_at=1
+        _matmul_shape, of_matmul, signature=("parameter",), heavy=True, parameter_at=1
     ),
     "matmul_transposed": Operator(lambda inputs: _matmul_shape(inputs, 1, 0), parameter_at=1),
-    "bias": Operator(
-        _biased, gradients.of_bias, elementwise=True, signature=("parameter",), parameter_at=1
-    ),
-    "lookup": Operator(
-        _row, gradients.of_lookup, signature=("parameter",), parameter_at=0, pull_at=1
-    ),
+    "bias": Operator(_biased, of_bias, elementwise=True, signature=("parameter",), parameter_at=1),
+    "lookup": Operator(_row, of_lookup, signature=("parameter",), parameter_at=0, pull_at=1),
     # x A, A a value of the vertex itself: DyNet batches products of one node's matrix only.
-    "apply": Operator(_apply_shape, gradients.of_apply, signature=None, heavy=True),
+    "apply": Operator(_apply_shape, of_apply, signature=None, heavy=True),
     "apply_transposed": Operator(lambda inputs: _apply_shape(inputs, 1, 0)),
     "outer": Operator(_outer_shape),
-    # Attention (harness.vertex.attention); inference only. DyNet has no batched kernel for products
+    # Attention (harness.vertex.tracing); inference only. DyNet has no batched kernel for products
     # of two values, nor for the parts of its layer_norm.
     "score_heads": Operator(None, signature=None, heavy=True),
     "mix_heads": Operator(None, signature=None, heavy=True),
     "softmax": Operator(_first, signature=("shape",)),
     "layer_norm": Operator(_scaled, signature=None, parameter_at=1),
     # Elementwise.
-    "add": Operator(_same, gradients.of_add, elementwise=True),
-    "sum": Operator(_same, gradients.of_sum, elementwise=True),  # of any number of operands
-    "sub": Operator(_same, gradients.of_sub, elementwise=True),
-    "mul": Operator(_same, gradients.of_mul, elementwise=True),
-    "div": Operator(_same, gradients.of_div, elementwise=True, signature=None),
+    "add": Operator(_same, of_add, elementwise=True),
+    "sum": Operator(_same, of_sum, elementwise=True),  # of any number of operands
+    "sub": Operator(_same, of_sub, elementwise=True),
+    "mul": Operator(_same, of_mul, elementwise=True),
+    "div": Operator(_same, of_div, elementwise=True, signature=None),
     "neg": Operator(_first, lambda b, n, dy: (b.add("neg", dy),), elementwise=True),
     "scale": Operator(
         _first,
@@ -189,18 +277,18 @@ OPERATORS: dict[str, Operator] = {
         signature=("value",),
     ),
     "shift": Operator(_first, lambda b, n, dy: (dy,), elementwise=True, signature=("value",)),
-    "sigmoid": Operator(_first, gradients.from_output("sigmoid_gradient"), elementwise=True),
-    "tanh": Operator(_first, gradients.from_output("tanh_gradient"), elementwise=True),
-    "relu": Operator(_first, gradients.from_output("relu_gradient"), elementwise=True),
-    "exp": Operator(_first, gradients.from_output("mul"), elementwise=True),
+    "sigmoid": Operator(_first, from_output("sigmoid_gradient"), elementwise=True),
+    "tanh": Operator(_first, from_output("tanh_gradient"), elementwise=True),
+    "relu": Operator(_first, from_output("relu_gradient"), elementwise=True),
+    "exp": Operator(_first, from_output("mul"), elementwise=True),
     "log": Operator(_first, lambda b, n, dy: (b.add("div", dy, b.inputs(n)[0]),), elementwise=True),
-    "square": Operator(_first, gradients.of_square, elementwise=True),
-    "sqrt": Operator(_first, gradients.of_sqrt, elementwise=True),
+    "square": Operator(_first, of_square, elementwise=True),
+    "sqrt": Operator(_first, of_sqrt, elementwise=True),
     "sigmoid_gradient": Operator(_same, elementwise=True),  # dy y (1 - y)
     "tanh_gradient": Operator(_same, elementwise=True),  # dy (1 - y^2)
     "relu_gradient": Operator(_same, elementwise=True),  # dy where y > 0
     # Columns.
-    "concat": Operator(_joined, gradients.of_concat),
+    "concat": Operator(_joined, of_concat),
     "slice": Operator(None, signature=("shape", "index")),  # its gradient is joined in autodiff
     "sum_elements": Operator(
         _scalar,
@@ -214,7 +302,7 @@ OPERATORS: dict[str, Operator] = {
     ),
     "spread": Operator(_first, lambda b, n, dy: (b.add("sum_edges", dy),), domain=VERTEX),
     # Loss.
-    "pick_neg_log_softmax": Operator(_scalar, gradients.of_pick, pull_at=1),
+    "pick_neg_log_softmax": Operator(_scalar, of_pick, pull_at=1),
     "softmax_minus_one_hot": Operator(_first, pull_at=1),
     # Parameter gradients: sums over all vertices.
     "outer_sum": Operator(_outer_shape, sink=True),

@@ -23,8 +23,7 @@ from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
 from harness.oracle import run_reference
 from harness.vertex.operators import Node
-from harness.vertex.subgraph.columns import LaidOut, lay_out
-from harness.vertex.subgraph.unjoin import unjoin
+from harness.vertex.subgraph.columns import LaidOut, lay_out, unjoin
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import NoClock, disagreements, prepared, run
 from tests.support.pairs import PAIRS

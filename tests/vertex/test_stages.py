@@ -9,8 +9,7 @@ from harness.errors import ConfigError
 from harness.vertex import VertexTracer, tanh
 from harness.vertex.autodiff import Gradient, differentiate
 from harness.vertex.operators import OPERATORS, Node
-from harness.vertex.program import VertexFunction
-from harness.vertex.stages import Stage, ancestors, descendants, find_stages
+from harness.vertex.program import Stage, VertexFunction, ancestors, descendants, find_stages
 from harness.vertex.tracing import trace
 from tests.support.engine_models import EXAMPLES
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.vertex.subgraph.block import Batch
-from harness.vertex.subgraph.layout import Layout, by_pq_tree, in_order_of_execution
+from harness.vertex.subgraph.plan import Layout, by_pq_tree, in_order_of_execution
 
 OUTSIDE = 100  # ids from here on are inputs
 

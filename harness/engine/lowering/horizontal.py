@@ -16,10 +16,8 @@ from dataclasses import dataclass, field, replace
 from harness.engine.lowering.absorption import find_consumers
 from harness.engine.lowering.plan import CopyStep, Plan, Step
 from harness.vertex.operators import PARAMETER, Node
-from harness.vertex.program import Builder, VertexFunction
-from harness.vertex.stages import Stage, find_stages
-from harness.vertex.subgraph.columns import LaidOut, Pack
-from harness.vertex.subgraph.unjoin import Part
+from harness.vertex.program import Builder, Stage, VertexFunction, find_stages
+from harness.vertex.subgraph.columns import LaidOut, Pack, Part
 
 Group = tuple[int, ...]  # products of one value that run at one time
 

@@ -36,8 +36,7 @@ from harness.values.precision import EXACT
 from harness.vertex.autodiff import Gradient, differentiate
 from harness.vertex.folding import FoldedTable, fold_tables
 from harness.vertex.operators import OPERATORS, Node
-from harness.vertex.program import VertexFunction
-from harness.vertex.stages import Stage
+from harness.vertex.program import Stage, VertexFunction
 from harness.vertex.subgraph.columns import LaidOut, lay_out
 
 

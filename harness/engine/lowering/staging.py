@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from harness.vertex.autodiff import Gradient
 from harness.vertex.operators import OPERATORS, Node
-from harness.vertex.program import VertexFunction
-from harness.vertex.stages import Stage, ancestors, find_stages
+from harness.vertex.program import Stage, VertexFunction, ancestors, find_stages
 
 # Nodes that only name a value; they never become a step of their own.
 SOURCES = ("gather", "gather_each", "pull", "parameter", "state_gradient")

@@ -1,18 +1,69 @@
-"""A block, batched and laid out, and the copies that remain.
+"""A block, batched and laid out by a PQ tree or as it is computed, and the copies that remain.
 
 Gathers and copied bytes are counted as in Chen et al., "ED-Batch", ICML 2023, Table 2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from harness.errors import ConfigError
 from harness.vertex.subgraph.block import Batch, Block
-from harness.vertex.subgraph.layout import Layout, by_pq_tree, in_order_of_execution
+from harness.vertex.subgraph.pq_tree import Pattern, constrain, decide_orders
 from harness.vertex.subgraph.search import agenda_batches, fewest_kernels
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Values in memory order, and the batches in order of execution.
+
+    order: every variable once. batches: members in memory order. aligned: operands, with the
+    results of their batch, that were found contiguous and in the same order.
+    """
+
+    order: tuple[int, ...]
+    batches: tuple[Batch, ...]
+    aligned: tuple[tuple[tuple[int, ...], ...], ...] = ()
+
+    @cached_property
+    def position(self) -> Mapping[int, int]:
+        """Place of every variable in memory, in values from the start."""
+        return {variable: place for place, variable in enumerate(self.order)}
+
+    def is_contiguous(self, operand: Sequence[int]) -> bool:
+        """Whether these values lie in memory one behind the other, in this order."""
+        first = self.position.get(operand[0])
+        return first is not None and all(
+            self.position.get(variable) == first + k for k, variable in enumerate(operand)
+        )
+
+
+def in_order_of_execution(batches: Sequence[Batch]) -> Layout:
+    """Every batch behind the one before it, as DyNet allocates memory."""
+    return Layout(tuple(i for batch in batches for i in batch.members), tuple(batches))
+
+
+def by_pq_tree(variables: Collection[int], batches: Sequence[Batch]) -> Layout:
+    """As many operands as possible contiguous and aligned (Chen et al., ICML 2023, Alg. 2)."""
+    if not variables:
+        return Layout((), ())
+    tree, patterns = constrain(variables, batches)
+    order, patterns = decide_orders(tree, patterns)
+    place = {variable: k for k, variable in enumerate(order)}
+    return Layout(
+        order,
+        tuple(batch.reordered(sorted(batch.members, key=place.__getitem__)) for batch in batches),
+        tuple(_in_memory_order(pattern, place) for pattern in patterns),
+    )
+
+
+def _in_memory_order(pattern: Pattern, place: Mapping[int, int]) -> tuple[tuple[int, ...], ...]:
+    results = pattern.operands[0]
+    by_place = sorted(range(len(results)), key=lambda k: place[results[k]])
+    return tuple(tuple(operand[k] for k in by_place) for operand in pattern.operands)
+
 
 LAYOUTS = ("dynet", "pq")
 FLOAT_BYTES = 4

@@ -5,13 +5,23 @@ and Graph Planarity Using PQ-Tree Algorithms", JCSS 1976; the reduction is recur
 instead of by templates, and quadratic in the number of leaves. Trees are values: a reduction
 returns a new tree that shares what did not change, so a failed one leaves nothing behind. Sets of
 leaves are bit masks.
+
+What batches ask of the memory order is such a tree (Chen et al., "ED-Batch", ICML 2023, Sec. 3.2
+and Alg. 4): the values of an operand shall be adjacent, and all operands of a batch in the same
+order. One order is then decided (Alg. 5 to 7): after broadcasting, operands of a pattern have alike
+subtrees, whose nodes correspond by the indices below them, and what one of them decides the others
+follow: union-find, with the permutation that leads from a node's children to its root's on every
+edge. A Q-node has two orders, so a permutation of two tells its direction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from itertools import pairwise
+
+from harness.vertex.subgraph.block import Batch
 
 
 class Kind(Enum):
@@ -163,3 +173,225 @@ def _linear(node: Node, wanted: int) -> list[Node] | None:
             return None
         result += part
     return result
+
+
+@dataclass(slots=True)
+class Pattern:
+    """Operands of one batch that can be contiguous and in the same order, its results first.
+
+    Element i of all of them belongs together. shared: sets of such indices (bit masks) that have to
+    be adjacent in one of the operands, and so in all.
+    """
+
+    operands: list[tuple[int, ...]]
+    shared: set[int] = field(default_factory=set)
+
+    @property
+    def says_something(self) -> bool:
+        """Whether there is anything left to align."""
+        return len(self.operands) >= 2
+
+
+def constrain(variables: Collection[int], batches: Sequence[Batch]) -> tuple[Node, list[Pattern]]:
+    """The tree of memory orders in which as many operands as possible are contiguous and aligned.
+
+    A batch's results are adjacent in all of them. An operand that cannot be, given those before it,
+    is left out: it will be copied.
+    """
+    tree, patterns = _collect(variables, [batch for batch in batches if len(batch.members) > 1])
+    return _broadcast(tree, patterns), [p for p in patterns if p.says_something]
+
+
+def _collect(variables: Collection[int], batches: Sequence[Batch]) -> tuple[Node, list[Pattern]]:
+    tree = universal(variables)
+    for batch in batches:  # disjoint sets, so that none fails
+        tree = reduce(tree, mask_of(batch.members)) or tree
+    patterns = []
+    for batch in batches:
+        pattern, taken = Pattern([batch.members]), mask_of(batch.members)
+        for operand in dict.fromkeys(batch.operands):
+            wanted = mask_of(operand)
+            computed = wanted & tree.mask == wanted
+            distinct = wanted.bit_count() == len(operand)
+            if not computed or not distinct or wanted & taken:
+                continue
+            reduced = reduce(tree, wanted)
+            if reduced is not None:
+                tree, taken = reduced, taken | wanted
+                pattern.operands.append(operand)
+        patterns.append(pattern)
+    return tree, patterns
+
+
+def _broadcast(tree: Node, patterns: Sequence[Pattern]) -> Node:
+    """Make the subtrees of all operands of a pattern alike, until nothing changes."""
+    changed = True
+    while changed:
+        changed = False
+        for pattern in patterns:
+            for source in tuple(pattern.operands) if pattern.says_something else ():
+                new = _as_indices(source, adjacent_sets(tree, mask_of(source))) - pattern.shared
+                if new and source in pattern.operands:
+                    changed = True
+                    tree = _impose(tree, pattern, source, new)
+    return tree
+
+
+def _impose(tree: Node, pattern: Pattern, source: tuple[int, ...], new: set[int]) -> Node:
+    """Ask of every operand what one of them asks; drop what cannot, rather than the results."""
+    results = pattern.operands[0]
+    for operand in tuple(pattern.operands):
+        wanted = [mask_of(operand[i] for i in members(indices)) for indices in new]
+        reduced = _reduce_by_all(tree, wanted)
+        if reduced is not None:
+            tree = reduced
+        elif operand == results:
+            pattern.operands.remove(source)
+            return tree
+        else:
+            pattern.operands.remove(operand)
+    pattern.shared |= new
+    return tree
+
+
+def _reduce_by_all(tree: Node, sets: Sequence[int]) -> Node | None:
+    reduced: Node | None = tree
+    for wanted in sets:
+        reduced = None if reduced is None else reduce(reduced, wanted)
+    return reduced
+
+
+def _as_indices(operand: Sequence[int], sets: Iterator[int]) -> set[int]:
+    at = {leaf: 1 << index for index, leaf in enumerate(operand)}
+    return {sum(at[leaf] for leaf in members(wanted)) for wanted in sets}
+
+
+def adjacent_sets(tree: Node, wanted: int) -> Iterator[int]:
+    """Sets of leaves that define the order of the adjacent leaves `wanted`, in that order's tree.
+
+    All leaves of a P-node, and of every two neighbours below a Q-node.
+    """
+    waiting = [cover(tree, wanted)]
+    while waiting:
+        node = waiting.pop()
+        children = [child for child in node.children if child.mask & wanted]
+        waiting += children
+        if node.kind is Kind.P:
+            yield node.mask & wanted
+        else:
+            yield from (left.mask | right.mask for left, right in pairwise(children))
+
+
+Permutation = tuple[int, ...]
+Relation = tuple[Node, Node, Permutation]
+SAME, REVERSED = (0, 1), (1, 0)
+
+
+def decide_orders(tree: Node, patterns: Sequence[Pattern]) -> tuple[tuple[int, ...], list[Pattern]]:
+    """All leaves in one order that aligns the operands of the patterns returned.
+
+    An operand that contradicts those before it is dropped.
+    """
+    tree = _with_pairs_as_q(tree)
+    orders = _Orders()
+    for pattern in patterns:
+        first = _inner_nodes(tree, pattern.operands[0])
+        for operand in tuple(pattern.operands[1:]):
+            relations = _relations(first, _inner_nodes(tree, operand))
+            if relations is None or not orders.relate(relations):
+                pattern.operands.remove(operand)
+    return tuple(_leaves(tree, orders)), [p for p in patterns if p.says_something]
+
+
+def _with_pairs_as_q(node: Node) -> Node:
+    """Any order of two children is one of two directions."""
+    children = tuple(map(_with_pairs_as_q, node.children))
+    return Node(Kind.Q if len(children) == 2 else node.kind, node.mask, children)
+
+
+# Below an operand: its inner nodes by the indices under them, each with its children's indices.
+Inner = dict[int, tuple[Node, tuple[int, ...]]]
+
+
+def _inner_nodes(tree: Node, operand: Sequence[int]) -> Inner:
+    wanted = mask_of(operand)
+    found: Inner = {}
+    waiting = [cover(tree, wanted)]
+    while waiting:
+        node = waiting.pop()
+        children = [child for child in node.children if child.mask & wanted]
+        if children:
+            parts = tuple(_indices(operand, child.mask) for child in children)
+            found[_indices(operand, node.mask)] = (node, parts)
+        waiting += children
+    return found
+
+
+def _indices(operand: Sequence[int], mask: int) -> int:
+    return sum(1 << index for index, leaf in enumerate(operand) if mask >> leaf & 1)
+
+
+def _relations(first: Inner, other: Inner) -> list[Relation] | None:
+    """How the nodes below one operand follow those below another; None where they are not alike."""
+    if first.keys() != other.keys():
+        return None
+    relations = []
+    for indices, (node, parts) in first.items():
+        twin, twin_parts = other[indices]
+        if node.kind is not twin.kind or set(parts) != set(twin_parts):
+            return None
+        if node.kind is Kind.P:
+            permutation = tuple(twin_parts.index(part) for part in parts)
+        elif parts in (twin_parts, twin_parts[::-1]):
+            permutation = SAME if parts == twin_parts else REVERSED
+        else:
+            return None
+        relations.append((node, twin, permutation))
+    return relations
+
+
+class _Orders:
+    """Union-find over nodes; slot k of a node is slot permutation[k] of its parent."""
+
+    def __init__(self) -> None:
+        self.parent: dict[Node, tuple[Node, Permutation]] = {}
+
+    def find(self, node: Node) -> tuple[Node, Permutation]:
+        """The root of a node, and the node's slots among the root's."""
+        n = 2 if node.kind is Kind.Q else len(node.children)
+        permutation = tuple(range(n))
+        while node in self.parent:
+            node, step = self.parent[node]
+            permutation = tuple(step[k] for k in permutation)
+        return node, permutation
+
+    def relate(self, relations: Iterable[Relation]) -> bool:
+        """Let all of these hold (slot k of a is slot permutation[k] of b), or none of them."""
+        before = dict(self.parent)
+        for a, b, permutation in relations:
+            (root_a, of_a), (root_b, of_b) = self.find(a), self.find(b)
+            of_a_by_b = tuple(of_b[k] for k in permutation)
+            if root_a is not root_b:
+                slots = [0] * len(of_a)
+                for ours, theirs in zip(of_a, of_a_by_b, strict=True):
+                    slots[ours] = theirs
+                self.parent[root_a] = (root_b, tuple(slots))
+            elif of_a != of_a_by_b:
+                self.parent = before
+                return False
+        return True
+
+    def children(self, node: Node) -> list[Node]:
+        """A node's children in the order decided."""
+        _, slots = self.find(node)
+        if node.kind is Kind.Q:
+            return list(node.children[:: 1 if slots == SAME else -1])
+        return [node.children[slots.index(k)] for k in range(len(slots))]
+
+
+def _leaves(node: Node, orders: _Orders) -> Iterable[int]:
+    if node.kind is Kind.LEAF:
+        yield from node.leaves()
+        return
+    for child in orders.children(node):
+        yield from _leaves(child, orders)

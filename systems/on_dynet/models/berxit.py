@@ -15,7 +15,7 @@ from systems.on_dynet.runtime import ParameterStore
 from systems.on_dynet.together import Program, together
 
 Sentence = tuple[list[int], int, int]  # words of all tokens, label, layers that it goes through
-CUBE = 0.044715  # of gelu, see harness.vertex.attention
+CUBE = 0.044715  # of gelu, see harness.vertex.tracing
 ROOT = 0.7978845608028654  # of 2 / pi
 
 
