@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import cache
 from itertools import chain, combinations
 
-import pytest
 from hypothesis import given, settings
 
-from harness.errors import ScheduleError
-from harness.policies.parts.bound import MAX_EXACT_VERTICES, lower_bound, minimum_batches
+from harness.policies.parts.bound import lower_bound
 from harness.policies.sufficient import schedule as sufficient
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
+from tests.support.exact_minimum import minimum_batches
 from tests.support.random_graphs import graph_of, graphs
 
 
@@ -77,9 +76,3 @@ def test_waiting_for_one_batch_of_followers_can_pay() -> None:
     # with the first of the chain the third needs a batch of followers of its own.
     graph = graph_of([1, 1, 1, 2, 2], [[], [], [0], [1], [2]], follows=[NO_TYPE, NO_TYPE, 1])
     assert minimum_batches(graph) == brute_force(graph) == 3
-
-
-def test_exact_search_refuses_large_graphs() -> None:
-    n = MAX_EXACT_VERTICES + 1
-    with pytest.raises(ScheduleError, match=f"{n} vertices"):
-        minimum_batches(graph_of([1] * n, [[]] * n))

@@ -24,9 +24,10 @@ from harness.models.mv_rnn import MVRNN
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.tree_lstm_2type import TreeLSTM2Type
-from harness.policies.parts.bound import lower_bound, minimum_batches
+from harness.policies.parts.bound import lower_bound
 from harness.values.graph import NO_TYPE, Graph
 from harness.values.schedule import check_schedule
+from tests.support.exact_minimum import minimum_batches
 from tests.support.random_graphs import graph_of, graphs
 from tests.support.released_lattices import lattice_graph, read_lattices
 

@@ -23,9 +23,10 @@ from harness.errors import ConfigError, ScheduleError
 from harness.models.lattice_lstm import LatticeLSTM
 from harness.policies.fsm.learning import learn_machine
 from harness.policies.fsm.machine import StateMachine
-from harness.policies.parts.bound import lower_bound, minimum_batches
+from harness.policies.parts.bound import lower_bound
 from harness.values.graph import Graph
 from harness.values.schedule import check_schedule
+from tests.support.exact_minimum import minimum_batches
 from tests.support.figure_machine import INTERNAL, OUTPUT, REDUCTION, chain_with_outputs
 from tests.support.fsm_oracle import Learner, Remaining
 from tests.support.learned import learn_by, schedule_by

@@ -16,9 +16,10 @@ import harness.policies
 from harness.contracts import policy
 from harness.contracts.policy import load_policy, policy_names
 from harness.errors import ConfigError
-from harness.policies.parts.bound import lower_bound, minimum_batches
+from harness.policies.parts.bound import lower_bound
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 from harness.values.schedule import Schedule, check_schedule
+from tests.support.exact_minimum import minimum_batches
 from tests.support.figure_machine import INTERNAL, OUTPUT, REDUCTION, chain_with_outputs
 from tests.support.learned import schedule_by
 from tests.support.random_graphs import graph_of, graphs

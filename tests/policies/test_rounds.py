@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from harness.contracts.policy import LearningSettings, learn_policy, load_policy
 from harness.errors import ScheduleError
-from harness.policies.parts.bound import lower_bound, minimum_batches
+from harness.policies.parts.bound import lower_bound
 from harness.policies.parts.rounds import (
     cut_in_rounds,
     first_round,
@@ -20,6 +20,7 @@ from harness.policies.parts.rounds import (
 from harness.values.arrays import int_array
 from harness.values.graph import NO_TYPE, Graph
 from harness.values.schedule import Schedule, check_schedule
+from tests.support.exact_minimum import minimum_batches
 from tests.support.learned import FEW, schedule_by
 from tests.support.random_graphs import graph_of, graphs, graphs_in_rounds
 from tests.support.schedules import batches

@@ -1,0 +1,60 @@
+"""The exact minimum number of batches of a tiny graph, by trying sets of executed vertices."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import count
+
+from harness.policies.parts.rounds import cut_in_rounds
+from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
+
+
+def minimum_batches(graph: Graph) -> int:
+    """Return the fewest batches of any schedule; types that must follow another do so.
+
+    Tried are all ready vertices of a type, and of a type that others follow those that no further
+    type follows: executing more at the same cost never makes the rest longer.
+    """
+    if graph.rounds is not None:
+        return sum(map(minimum_batches, cut_in_rounds(graph).graphs))
+    everything = (1 << graph.n_vertices) - 1
+    reached: defaultdict[int, set[int]] = defaultdict(set)  # executed sets by batches so far
+    reached[0].add(0)
+    for n_batches in count():
+        if everything in reached[n_batches]:
+            return n_batches
+        for executed in reached.pop(n_batches):
+            for n_more, more in _batches(graph, executed):
+                reached[n_batches + n_more].add(executed | more)
+    raise AssertionError
+
+
+def _batches(graph: Graph, executed: int) -> Iterator[tuple[int, int]]:
+    """Yield (batches, vertices as bits) of each possible next choice of a type."""
+    types = graph.types.tolist()
+    args = [graph.args_of(v).tolist() for v in range(graph.n_vertices)]
+    ready = [
+        v
+        for v in range(graph.n_vertices)
+        if not executed >> v & 1 and all(executed >> a & 1 for a in args[v])
+    ]
+    unbatchable = [v for v in ready if types[v] == UNBATCHABLE]
+    if unbatchable:
+        yield len(unbatchable), sum(1 << v for v in unbatchable)
+        return
+    led = {v: [f for f in range(v + 1, graph.n_vertices) if _follows(graph, f, v)] for v in ready}
+    for t in {types[v] for v in ready}:
+        following = {v: frozenset(types[f] for f in led[v]) for v in ready if types[v] == t}
+        allowed = set(following.values())
+        for some in tuple(allowed):
+            allowed |= {some | others for others in allowed}
+        for followers in allowed:
+            chosen = [v for v, needed in following.items() if needed <= followers]
+            executed_now = {*chosen, *(f for v in chosen for f in led[v])}
+            yield 1 + len(followers), sum(1 << v for v in executed_now)
+
+
+def _follows(graph: Graph, follower: int, leader: int) -> bool:
+    is_led = graph.follows[graph.types[follower]] != NO_TYPE
+    return bool(is_led and graph.args_of(follower)[0] == leader)
