@@ -14,8 +14,8 @@ from harness.contracts.policy import check_policy_name, is_learned, policy_names
 from harness.counts.counting import Graphs
 from harness.errors import ConfigError
 from harness.granularity.operators import operator_graph
-from harness.granularity.output_vertices import cut_output, with_output_vertices
 from harness.granularity.released import released_graph
+from harness.granularity.vertices import cut_output, with_output_vertices
 from harness.planning.compose import Composer
 from harness.planning.resolve import spec_of
 from harness.records.output_paths import check_suffix

@@ -2,21 +2,23 @@
 
 This turns operator granularity into an ordinary model: a vertex is one operator application, its
 state the value it computes, named after its width ("v256"), so that the engine needs no second
-mode.
+mode. Nodes of a vertex function that are one node in DyNet (affine transforms, parameters) are one
+operator. A function of any number of children is written out for each number that occurs.
 
 Source of the signatures: Neubig et al., NIPS 2017, appendix A.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.granularity.operator_groups import operator_groups
 from harness.values.graph import UNBATCHABLE
-from harness.vertex.operators import OPERATORS, Node
-from harness.vertex.program import Builder, VertexFunction
+from harness.vertex.operators import EDGE, OPERATORS, Node
+from harness.vertex.program import Builder, VertexFunction, ancestors
 
+SOURCES = ("gather", "pull", "parameter")
 PULLED = "pulled"  # an operator's only external input, whatever its vertex calls it
 
 
@@ -204,3 +206,93 @@ def _with_computed_loss(function: VertexFunction) -> VertexFunction:
 def state_name(node: Node) -> str:
     """State that holds values of a node's width."""
     return f"v{node.width}"
+
+
+def operator_groups(function: VertexFunction) -> Mapping[int, tuple[int, ...]]:
+    """Each operator of a function and the nodes it stands for, itself last; unread ones left out.
+
+    A bias takes in the products that it is added to, or their sum (b + W x + U y, DyNet's
+    affine_transform), where nobody else reads them; a bias on zeros is a parameter.
+    """
+    nodes = function.nodes
+    outside = [*(i for _, i in function.scatter), function.push, function.loss]
+    results = [i for i in outside if i is not None]
+    used = sorted(ancestors(nodes, results))
+    readers = Counter([k for i in used for k in nodes[i].inputs] + results)
+    groups = {
+        i: (*_behind_bias(nodes, readers, nodes[i]), i) for i in used if nodes[i].op not in SOURCES
+    }
+    taken_in = Counter(k for group in groups.values() for k in group[:-1])
+    return {i: group for i, group in groups.items() if taken_in[i] < readers[i]}
+
+
+def _behind_bias(nodes: tuple[Node, ...], readers: Mapping[int, int], node: Node) -> list[int]:
+    if node.op != "bias":
+        return []
+    target = node.inputs[0]
+    return [target] if nodes[target].op == "zeros" else _products(nodes, readers, target)
+
+
+def _products(nodes: tuple[Node, ...], readers: Mapping[int, int], i: int) -> list[int]:
+    """Products that sum up to node i, and their additions; none where it is anything else."""
+    operator = OPERATORS[nodes[i].op]
+    if readers[i] != 1:
+        return []
+    if operator.heavy and operator.parameter_at is not None:
+        return [i]
+    parts = [_products(nodes, readers, k) for k in nodes[i].inputs] if nodes[i].op == "add" else []
+    return [*(k for part in parts for k in part), i] if parts and all(parts) else []
+
+
+def is_variadic(function: VertexFunction) -> bool:
+    """Whether a function computes anything for each of its children."""
+    return any(node.domain == EDGE for node in function.nodes)
+
+
+def unroll(function: VertexFunction, n_edges: int) -> VertexFunction:
+    """Write a vertex function out for a vertex of n_edges children.
+
+    A value of an edge becomes one value a child, a value spread to the edges is the vertex's own,
+    and a sum over the edges is one sum of all of them, as a program that builds its graph operator
+    by operator has it (DyNet's n-ary sum). The sum over one child is that child's value; over none
+    it is zero.
+    """
+    b = Builder()
+    at: list[tuple[int, ...]] = []  # of every node: the node in its place, of an edge's one a child
+    for node in function.nodes:
+        if node.domain == EDGE and node.op != "spread":
+            at.append(tuple(_of_child(b, node, at, k) for k in range(n_edges)))
+        elif node.op == "spread":
+            at.append(at[node.inputs[0]] * n_edges)
+        elif node.op == "sum_edges":
+            at.append((_summed(b, node, at[node.inputs[0]]),))
+        else:
+            at.append((_copied(b, node, tuple(at[k][0] for k in node.inputs)),))
+    return VertexFunction(
+        function.name,
+        tuple(b.nodes),
+        tuple((state, at[i][0]) for state, i in function.scatter),
+        None if function.push is None else at[function.push][0],
+        None if function.loss is None else at[function.loss][0],
+    )
+
+
+def _of_child(b: Builder, node: Node, at: list[tuple[int, ...]], child: int) -> int:
+    if node.op == "gather_each":
+        return b.add("gather", shape=node.shape, name=node.name, index=child)
+    inputs = (at[k] for k in node.inputs)
+    return _copied(b, node, tuple(ids[child] if len(ids) > 1 else ids[0] for ids in inputs))
+
+
+def _copied(b: Builder, node: Node, inputs: tuple[int, ...]) -> int:
+    if node.op == "slice":
+        return b.slice(inputs[0], node.index, node.width)
+    return b.add(
+        node.op, *inputs, shape=node.shape, name=node.name, index=node.index, value=node.value
+    )
+
+
+def _summed(b: Builder, node: Node, parts: tuple[int, ...]) -> int:
+    if not parts:
+        return b.add("zeros", shape=node.shape)
+    return parts[0] if len(parts) == 1 else b.add("sum", *parts)

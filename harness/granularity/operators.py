@@ -2,8 +2,7 @@
 
 Parameter nodes and the final sum of the losses, which DyNet also counts, do no batched work and are
 left out. A vertex that reads any number of children is written out for the number that it has
-(harness.granularity.unrolled); a state that a vertex only passes on is no operator but another
-name for its child's.
+(`unroll`); a state that a vertex only passes on is no operator but another name for its child's.
 """
 
 from __future__ import annotations
@@ -17,8 +16,14 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Model, traced_functions
 from harness.errors import ScheduleError
-from harness.granularity.operator_functions import PULLED, FunctionTable, Source, Template
-from harness.granularity.unrolled import is_variadic, unroll
+from harness.granularity.operator_functions import (
+    PULLED,
+    FunctionTable,
+    Source,
+    Template,
+    is_variadic,
+    unroll,
+)
 from harness.values.arrays import IntArray, int_array
 from harness.values.graph import Graph, MiniBatch
 from harness.vertex.program import VertexFunction

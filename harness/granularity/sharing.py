@@ -9,11 +9,12 @@ elimination across instances (TorchFold's cache does the same).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from harness.compiler.compiled import compiled
-from harness.values.arrays import IntArray
+from harness.values.arrays import IntArray, int_array
 from harness.values.graph import Graph, MiniBatch
 from harness.vertex.program import VertexFunction
 
@@ -50,7 +51,7 @@ def share_equal(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) 
             type_names=graph.type_names,
             follows=graph.follows,
             cheap=graph.cheap,
-            rounds=_earliest(graph.rounds, kept, new_id),
+            **_earliest(graph, kept, new_id),
         ),
         pulls={name: values[kept] for name, values in pulls.items()},
         outputs=new_id if in_order else new_id[read],
@@ -59,13 +60,18 @@ def share_equal(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) 
     )
 
 
-def _earliest(rounds: IntArray | None, kept: IntArray, new_id: IntArray) -> IntArray | None:
-    """The first round in which any vertex appears that the kept one stands for."""
-    if rounds is None:
-        return None
-    found: IntArray = rounds[kept]
-    np.minimum.at(found, new_id, rounds)
-    return found
+def _earliest(graph: Graph, kept: IntArray, new_id: IntArray) -> dict[str, Any]:
+    """Return round, phase and depth of every kept vertex: the first that it stands for."""
+    known = {"rounds": graph.rounds, "phases": graph.phases, "depths": graph.depths}
+    counters = {name: values for name, values in known.items() if values is not None}
+    if not counters:
+        return {}
+    lengths = tuple(int(values.max(initial=0)) + 1 for values in counters.values())
+    order = np.ravel_multi_index(tuple(counters.values()), lengths)
+    earliest = order[kept]
+    np.minimum.at(earliest, new_id, order)
+    found = np.unravel_index(earliest, lengths)
+    return {name: int_array(values) for name, values in zip(counters, found, strict=True)}
 
 
 def _input_keys(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) -> IntArray:

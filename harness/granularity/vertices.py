@@ -1,15 +1,28 @@
-"""A model at vertex granularity, as the engine takes it: its own vertex functions by type id."""
+"""A model at vertex granularity, as the engine takes it: its own vertex functions by type id.
+
+With outputs="vertices" the classifier and the losses are vertices of the graph, so that policies
+batch them too. The output function is cut at the value that it pushes: a vertex of type "output"
+computes that value from the vertex it reads, one of type "loss" the loss from the value.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from harness.contracts.model import Model, traced_functions
-from harness.granularity.output_vertices import cut_output, output_types, with_output_vertices
+from harness.errors import ConfigError
 from harness.granularity.sharing import share_equal, shareable_pulls
-from harness.values.graph import MiniBatch
+from harness.values.arrays import IntArray, int_array
+from harness.values.graph import Graph, MiniBatch
+from harness.vertex.operators import Node
 from harness.vertex.program import VertexFunction
+
+PUSHED = "pushed"  # the state that an output vertex scatters
+OUTPUT, LOSS = "output", "loss"
 
 
 class VertexModel:
@@ -40,3 +53,120 @@ class VertexModel:
         if self.cut is not None:
             mini_batch = with_output_vertices(mini_batch, self.cut.loss is not None)
         return mini_batch
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFunctions:
+    """The output function as vertex functions; loss is None where the model has none."""
+
+    output: VertexFunction
+    loss: VertexFunction | None
+
+    @property
+    def each(self) -> tuple[VertexFunction, ...]:
+        """Those that there are, in the order of their types."""
+        return (self.output,) if self.loss is None else (self.output, self.loss)
+
+
+def cut_output(function: VertexFunction) -> OutputFunctions:
+    """Cut an output function in two.
+
+    Raises ConfigError where it pushes nothing, or where the loss needs more of the vertex that is
+    read than what is pushed: such a model's outputs can only be a stage.
+    """
+    if function.push is None:
+        raise ConfigError(f"{function.name} pushes nothing that could be a vertex of the graph")
+    nodes, pushed = _reduced(function, function.push, {})
+    output = VertexFunction(OUTPUT, nodes, scatter=((PUSHED, pushed),))
+    if function.loss is None:
+        return OutputFunctions(output, None)
+    shown = function.nodes[function.push]
+    given = {function.push: Node("gather", shape=shown.shape, name=PUSHED)}
+    nodes, loss = _reduced(function, function.loss, given)
+    if any(node.op == "gather" and node.name != PUSHED for node in nodes):
+        raise ConfigError(
+            "the loss reads states that are not pushed; outputs of this model cannot be vertices"
+        )
+    return OutputFunctions(output, VertexFunction(LOSS, nodes, loss=loss))
+
+
+def _reduced(
+    function: VertexFunction, wanted: int, given: Mapping[int, Node]
+) -> tuple[tuple[Node, ...], int]:
+    """What is needed for one node, renumbered, and its new id; `given` nodes replace their own."""
+    needed, waiting = set(), [wanted]
+    while waiting:
+        i = waiting.pop()
+        if i not in needed:
+            needed.add(i)
+            waiting += [] if i in given else function.nodes[i].inputs
+    new_id = {old: new for new, old in enumerate(sorted(needed))}
+    nodes = []
+    for old in sorted(needed):
+        node = given.get(old, function.nodes[old])
+        inputs = () if old in given else tuple(new_id[k] for k in node.inputs)
+        nodes.append(
+            Node(node.op, inputs, node.shape, node.domain, node.name, node.index, node.value)
+        )
+    return tuple(nodes), new_id[wanted]
+
+
+def with_output_vertices(mini_batch: MiniBatch, has_loss: bool) -> MiniBatch:
+    """Append a vertex for every output, and with `has_loss` one for every loss.
+
+    They pull what the output function pulls, and are of the round of the vertex that is read;
+    outputs are then the new vertices themselves.
+    """
+    graph, read = mini_batch.graph, mini_batch.outputs
+    n, k = graph.n_vertices, len(read)
+    first_type = graph.n_types
+    outputs = np.arange(n, n + k, dtype=np.int32)
+    added = [(first_type, read)] + ([(first_type + 1, outputs)] if has_loss else [])
+    n_added = k * len(added)
+    names = (OUTPUT, LOSS)[: len(added)]
+    return MiniBatch(
+        graph=Graph(
+            types=np.concatenate([graph.types, *(int_array(np.full(k, t)) for t, _ in added)]),
+            arg_start=np.concatenate(
+                [graph.arg_start, graph.arg_start[-1] + np.arange(1, n_added + 1, dtype=np.int32)]
+            ),
+            args=np.concatenate([graph.args, *(args for _, args in added)]),
+            type_names=(*graph.type_names, *names),
+            rounds=None
+            if graph.rounds is None
+            else np.concatenate([graph.rounds, *[graph.rounds[read]] * len(added)]),
+            **_counted(graph, k, len(added)),
+        ),
+        pulls=_pulls(mini_batch, len(added)),
+        outputs=outputs,
+        n_instances=mini_batch.n_instances,
+    )
+
+
+def _counted(graph: Graph, k: int, n_each: int) -> dict[str, Any]:
+    """Phases and depths where a program counted them: outputs are its last phase, losses next."""
+    if graph.phases is None or graph.depths is None:
+        return {}
+    last = int(graph.phases.max(initial=0)) + 1
+    phases, depths = np.full(k * n_each, last), np.arange(n_each).repeat(k)
+    return {
+        "phases": int_array(np.concatenate([graph.phases, phases])),
+        "depths": int_array(np.concatenate([graph.depths, depths])),
+    }
+
+
+def _pulls(mini_batch: MiniBatch, n_each: int) -> dict[str, IntArray]:
+    read, special = mini_batch.outputs, mini_batch.output_pulls
+    pulls = {}
+    for name, values in mini_batch.pulls.items():
+        of_outputs = values[read] if special is None else special[name]
+        pulls[name] = np.concatenate([values, *[of_outputs] * n_each])
+    return pulls
+
+
+def output_types(
+    functions: OutputFunctions, vertex_types: Sequence[str]
+) -> dict[int, VertexFunction]:
+    """Type ids that output vertices get in a model's graph, behind the unbatchable and its own."""
+    first = len(vertex_types) + 1
+    return dict(enumerate(functions.each, start=first))

@@ -17,14 +17,16 @@ from harness.contracts.model import Model, ModelSizes, ParameterSpec
 from harness.models.parts.chains import chains, joined, plain, pulled, reading, started_recurrence
 from harness.models.parts.lstm import (
     checked_layers,
+    classify,
     from_input,
     layer_suffix,
     lstm_parameters,
     start,
     start_parameters,
     step,
+    tag,
+    tagger_parameters,
 )
-from harness.models.parts.taggers import classify, tag, tagger_parameters
 from harness.values.arrays import IntArray
 from harness.values.graph import MiniBatch
 from harness.values.instances import Chain

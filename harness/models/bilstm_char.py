@@ -25,14 +25,16 @@ from harness.models.parts.chains import (
     started_recurrence,
 )
 from harness.models.parts.lstm import (
+    classify,
     first_step,
     from_input,
     lstm_parameters,
     start,
     start_parameters,
     step,
+    tag,
+    tagger_parameters,
 )
-from harness.models.parts.taggers import classify, tag, tagger_parameters
 from harness.values.graph import MiniBatch
 from harness.values.instances import Chain
 from harness.vertex import Symbol, VertexTracer

@@ -20,8 +20,8 @@ from harness.counts import counting
 from harness.counts.counting import Graphs, count_batches, scheduler
 from harness.engine.switches import Switches
 from harness.granularity.operators import operator_graph
-from harness.granularity.output_vertices import with_output_vertices
 from harness.granularity.released import released_graph
+from harness.granularity.vertices import with_output_vertices
 from harness.models.bilstm import BiLSTM
 from harness.models.parser import Parser
 from harness.models.seq2seq import Seq2Seq

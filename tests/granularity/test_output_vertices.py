@@ -11,8 +11,7 @@ import pytest
 from harness.contracts.model import initial_weights, traced_functions
 from harness.engine.switches import Switches
 from harness.errors import ConfigError
-from harness.granularity.output_vertices import cut_output
-from harness.granularity.vertices import VertexModel
+from harness.granularity.vertices import VertexModel, cut_output
 from harness.oracle import run_reference
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import POLICIES, disagreements, prepared, run

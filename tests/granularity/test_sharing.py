@@ -96,15 +96,23 @@ def test_what_is_worth_sharing(model: str, function: str, worth: bool) -> None:
     assert (1 in shareable_pulls({1: traced})) is worth
 
 
-def test_what_is_kept_is_of_the_earliest_round() -> None:
+def test_what_is_kept_is_of_the_earliest_round_phase_and_depth() -> None:
     """A vertex of round 2 and one of round 1 pull the same; so do two of rounds 0 and 3."""
     graph = graph_of([1, 1, 1, 1, 2], [[], [], [], [], [0, 1]])
-    graph = replace(graph, rounds=int_array([2, 0, 1, 3, 2]))
+    phases, depths = int_array([0, 1, 2, 0, 3]), int_array([0, 2, 1, 0, 4])
+    graph = replace(graph, rounds=int_array([2, 0, 1, 3, 2]), phases=phases, depths=depths)
     pulls = {"word": int_array([5, 6, 5, 6, -1])}
     mini_batch = MiniBatch(graph, pulls, outputs=int_array([4]), n_instances=1)
     after = share_equal(mini_batch, {1: ("word",)})
     assert after.graph.types.tolist() == [1, 1, 2]
     assert after.rounds is not None
     assert after.rounds.tolist() == [1, 0, 2]
+    assert after.graph.phases is not None
+    assert after.graph.depths is not None
+    assert after.graph.phases.tolist() == [2, 1, 3]
+    assert after.graph.depths.tolist() == [1, 2, 4]
     without = replace(mini_batch, graph=replace(graph, rounds=None))
-    assert share_equal(without, {1: ("word",)}).rounds is None
+    after = share_equal(without, {1: ("word",)})
+    assert after.rounds is None
+    assert after.graph.phases is not None
+    assert after.graph.phases.tolist() == [0, 0, 3]

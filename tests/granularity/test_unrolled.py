@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from harness.contracts.model import traced_functions
+from harness.granularity.operator_functions import is_variadic, unroll
 from harness.granularity.operators import OperatorModel
-from harness.granularity.unrolled import is_variadic, unroll
 from harness.vertex import Symbol, VertexTracer, spread, sum_edges, tanh
 from harness.vertex.operators import EDGE
 from harness.vertex.program import VertexFunction

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from harness.errors import ScheduleError
 from harness.models.parts import trees
-from harness.models.parts.compiled_trees import INTERNAL, LEAF, join
+from harness.models.parts.trees import INTERNAL, LEAF, join
 from harness.values.graph import Graph
 from harness.values.instances import Tree
 from tests.support.random_trees import trees as drawn

@@ -24,8 +24,8 @@ from harness.contracts.policy import (
 from harness.engine.switches import Switches
 from harness.errors import ConfigError, ScheduleError
 from harness.granularity.operators import OperatorModel
-from harness.granularity.output_vertices import cut_output, with_output_vertices
 from harness.granularity.released import released_graph
+from harness.granularity.vertices import cut_output, with_output_vertices
 from harness.oracle import run_reference
 from harness.planning.compose import Composer
 from harness.planning.conf_files import choices_of

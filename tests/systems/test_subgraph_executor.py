@@ -14,8 +14,7 @@ from harness.engine.switches import Switches
 from harness.errors import ConfigError
 from harness.measuring.check import relative_error
 from harness.measuring.clock import NullClock
-from harness.models.cell import CellModel
-from harness.models.parts.cells import CELLS
+from harness.models.cell import CELLS, CellModel
 from harness.models.tree_lstm import TreeLSTM
 from harness.oracle import run_reference
 from harness.values.arrays import int_array

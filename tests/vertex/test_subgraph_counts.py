@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from harness.contracts.model import ModelSizes, traced_functions
 from harness.errors import ConfigError
-from harness.models.cell import CellModel
-from harness.models.parts.cells import CELLS
+from harness.models.cell import CELLS, CellModel
 from harness.vertex.operators import Node
 from harness.vertex.program import VertexFunction
 from harness.vertex.subgraph.block import Batch, Block

@@ -1,4 +1,4 @@
-"""The LSTM cell of all sequence models.
+"""The LSTM cell of all sequence models, and what taggers compute from both directions.
 
 Hochreiter and Schmidhuber, Neural Computation 1997; with a forget gate (Gers, Schmidhuber and
 Cummins, ICANN 1999), whose bias begins at 1.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from harness.contracts.model import ParameterSpec
 from harness.values.bounds import check_count
-from harness.vertex import Symbol, VertexTracer, sigmoid, tanh
+from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, sigmoid, tanh
 
 
 def lstm_parameters(suffix: str, n_inputs: int, h: int) -> dict[str, ParameterSpec]:
@@ -65,3 +65,24 @@ def checked_layers(layers: int) -> int:
     """Return the number of layers; raises ConfigError unless it is 1 to MOST_LAYERS."""
     check_count("model.options.layers", layers, 1, MOST_LAYERS)
     return layers
+
+
+def tagger_parameters(h: int, t: int, n_classes: int) -> dict[str, ParameterSpec]:
+    """W_tag (2 h, t), rows forward and backward, b_tag (t,) and W_out (t, n_classes)."""
+    return {
+        "W_tag": ParameterSpec((2 * h, t), (2 * h) ** -0.5),
+        "b_tag": ParameterSpec((t,), 0.1),
+        "W_out": ParameterSpec((t, n_classes), t**-0.5),
+    }
+
+
+def tag(v: VertexTracer) -> None:
+    """t = tanh(W_tag [h_forward; h_backward] + b_tag)."""
+    both = v.concat(v.gather(0).h, v.gather(1).h)
+    v.scatter(t=tanh(both @ v.parameter("W_tag") + v.parameter("b_tag")))
+
+
+def classify(v: VertexTracer) -> None:
+    """Scores of the tags and the negative log likelihood of the right one."""
+    logits = v.gather(0).t @ v.parameter("W_out")
+    v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.models.parts.compiled_trees import INTERNAL, join
+from harness.compiler.compiled import compiled
 from harness.programs.writer import Writer
-from harness.values.arrays import IntArray
+from harness.values.arrays import IntArray, IntTable
 from harness.values.graph import Graph, MiniBatch
 from harness.values.instances import TREE_ROWS, Tree
 
@@ -75,3 +75,44 @@ def tree_mini_batch(
         outputs=read,
         n_instances=len(instances),
     )
+
+
+LEAF, INTERNAL = 1, 2
+
+
+@compiled
+def join(
+    children: IntTable, sizes: IntArray, of_all: bool
+) -> tuple[IntArray, IntArray, IntArray, IntArray, bool]:
+    """Return types and arguments of all vertices, what is read, and whether arguments come first.
+
+    Machine code, since the code of NumPy functions is no longer in the caches after a mini-batch's
+    products: with the proof that Graph asks for, a dozen of those take 0.12 ms for one tree and
+    0.16 ms for 64, this takes 0.05 and 0.10 ms.
+
+    children (2, n): of each vertex in its own tree, -1 of a leaf. sizes (k,): of the trees. of_all:
+    every vertex is read, else the last one of each tree.
+    """
+    n = children.shape[1]
+    types, arg_start = np.empty(n, np.int32), np.empty(n + 1, np.int32)
+    args = np.empty(2 * n, np.int32)
+    read = np.empty(n if of_all else len(sizes), np.int32)
+    arg_start[0] = 0
+    n_args, first, is_right = 0, 0, True
+    for k in range(len(sizes)):
+        for v in range(first, first + sizes[k]):
+            types[v] = LEAF
+            if children[0, v] >= 0:
+                types[v] = INTERNAL
+                for slot in range(2):
+                    child = children[slot, v] + first
+                    is_right &= 0 <= child < v
+                    args[n_args] = child
+                    n_args += 1
+            arg_start[v + 1] = n_args
+            if of_all:
+                read[v] = v
+        first += sizes[k]
+        if not of_all:
+            read[k] = first - 1
+    return types, arg_start, args[:n_args], read, is_right
