@@ -7,7 +7,6 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, get_args
 
 import numpy as np
@@ -230,21 +229,6 @@ class System(ABC):
     def versions(self) -> dict[str, str]:
         """Framework build facts for the record (version, BLAS, source or wheel)."""
         return {}
-
-
-def why_not_written(model: str, package: str, network: str | None = None) -> str | None:
-    """Say that a framework's package has no module for a model, and for which it has; or None.
-
-    network: what the module must define, where several systems share the package.
-    """
-    (folder,) = importlib.import_module(package).__path__
-    names = sorted(path.stem for path in Path(folder).glob("[!_]*.py"))
-    if network is not None:
-        modules = {name: importlib.import_module(f"{package}.{name}") for name in names}
-        names = [name for name, module in modules.items() if hasattr(module, network)]
-    if model in names:
-        return None
-    return f"model {model} is not written for it in {package}; it runs {', '.join(names)}"
 
 
 def load_adapter(name: str) -> type[System]:

@@ -1,4 +1,4 @@
-"""What a file of Python source says, read without running it: its imports, and a hash of its code.
+"""Facts of a file of Python source, read without running it: its imports, a hash, its tables.
 
 Comments, docstrings and layout are no part of the code: editing them changes nothing that runs.
 Whatever reads a file raises ConfigError, which names it, where it is no Python.
@@ -9,13 +9,16 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
 from harness.errors import ConfigError
 from harness.machine.remembered import remembered
+from harness.values.places import ROOT
 
 # Not what runs: "u" of a text, and comments that type checkers read.
 _LEFT_OUT = ("kind", "type_comment", "type_ignores")
@@ -148,3 +151,57 @@ def _run(node: ast.AST) -> Iterator[ast.AST]:
             for inner in value if isinstance(value, list) else [value]:
                 if isinstance(inner, ast.AST):
                     yield from _run(inner)
+
+
+def table_entries(path: Path, table: str) -> dict[str, str]:
+    """Return the source of every entry of a dictionary of a module, by its key, a literal text.
+
+    Empty if the module defines no dictionary of that name.
+    """
+    with _told(path):
+        return dict(_table_entries(path, table))
+
+
+@remembered
+def _table_entries(content: bytes, table: str) -> dict[str, str]:
+    for statement in ast.parse(content).body:
+        match statement:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict() as entries)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.Dict() as entries)
+            ) if name == table:
+                return {
+                    key.value: ast.unparse(value)
+                    for key, value in zip(entries.keys, entries.values, strict=True)
+                    if isinstance(key, ast.Constant) and isinstance(key.value, str)
+                }
+    return {}
+
+
+_FOUND: dict[tuple[str, tuple[str, ...]], ModuleSpec] = {}
+
+
+def module_file(name: str) -> Path | None:
+    """Find the file of a module without importing anything; None for what is not Python source."""
+    found = _found(name, tuple(sys.path))
+    origin = None if found is None else found.origin
+    return Path(origin) if origin is not None and origin.endswith(".py") else None
+
+
+def _found(name: str, search: tuple[str, ...]) -> ModuleSpec | None:
+    """What Python's own finder says of a module; asked anew for one that is none: it may come."""
+    found = _FOUND.get((name, search))
+    if found is not None:
+        return found
+    parent_name, _, _ = name.rpartition(".")
+    if parent_name:
+        parent = _found(parent_name, search)
+        places = None if parent is None else parent.submodule_search_locations
+        # Below a module that is no package there is none: most names are those of functions.
+        found = None if places is None else PathFinder.find_spec(name, list(places))
+    else:
+        # The repository first: an editable installation need not put it on the path.
+        found = PathFinder.find_spec(name, [str(ROOT), *search])
+    if found is not None:
+        _FOUND[name, search] = found
+    return found

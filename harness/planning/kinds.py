@@ -19,9 +19,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from harness.contracts.networks import modules_of
 from harness.errors import ConfigError
 from harness.planning.yaml_files import read_mapping
-from harness.trials.sources import module_file
 
 KINDS = (
     *("strategy", "ablation", "framework", "subgraph", "transformed"),
@@ -41,7 +41,7 @@ class KnownSystem:
         its memory gives at most, whatever the workload) or "control" (the harness's own cost, or
         the truth).
     slow: too slow for every point of a grid.
-    models: names of models that it runs, and packages with a file for each model that it runs;
+    models: names of models that it runs, and tables of their networks (harness.contracts.networks);
         None: all models.
     variant_of: the system that this one is but for a setting (a compiler, say). Both are measured;
         figures show the faster of them (plots/tables/declared.py). None: it is no variant.
@@ -87,7 +87,9 @@ def known_system(file: str, content: Mapping[str, Any]) -> KnownSystem:
     """Check what a system's YAML says; raises ConfigError, which names the file."""
     models = content.get("models")
     if models is not None and not _is_list_of_texts(models):
-        raise ConfigError(f"{file} has models={models}; list names of models, or of packages")
+        raise ConfigError(
+            f"{file} has models={models}; list names of models, or tables of networks"
+        )
     return KnownSystem(
         name=content.get("name", ""),
         kind=content.get("kind", ""),
@@ -140,16 +142,16 @@ def _read(path: Path, _changed_ns: int) -> KnownSystem:
 
 @cache
 def _models_in(file: str, text: str) -> frozenset[str]:
-    """A model's name stands for itself, a package for its files."""
-    if "." not in text:
+    """Return a model's own name, or the models of a table of networks."""
+    if "." not in text and ":" not in text:
         return frozenset({text})
-    found = module_file(text)
-    if found is None or found.name != "__init__.py":
+    found = modules_of(text)
+    if not found:
         raise ConfigError(
-            f"{file} has models={text}, which is no package; name a folder with an __init__.py and"
-            " a file for each model"
+            f"{file} has models={text}, which is no table of networks; write a package, a colon and"
+            " the name of a dictionary in its modules, as systems.on_torch.models:LEVELS"
         )
-    return frozenset(path.stem for path in found.parent.glob("[!_]*.py"))
+    return frozenset(found)
 
 
 def _is_list_of_texts(value: object) -> bool:

@@ -8,23 +8,22 @@ import importlib.metadata
 import json
 import platform
 import re
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
+from harness.contracts.networks import modules_of
 from harness.contracts.policy import AUTO, policy_names
 from harness.engine.switches import DEFAULT_BACKENDS
-from harness.machine.source_code import code_sha256, mentioned
+from harness.machine.source_code import code_sha256, mentioned, module_file
 from harness.trials.spec import TrialSpec
 from harness.values.nested import texts_in
-from harness.values.places import ROOT
 
 WORKER = "harness.measuring.worker"
 _OWN_PACKAGES = ("harness", "systems", "datasets")
 _MODULE_NAME = re.compile(r"\w+(\.\w+)+\.?")
 _MODULE_BELOW = re.compile(r"(\.\w+)+")
+_TABLE = re.compile(r"\w+(\.\w+)*:\w+")
 
 
 def source_sha256(spec: TrialSpec) -> str:
@@ -33,7 +32,8 @@ def source_sha256(spec: TrialSpec) -> str:
     Modules are followed through their import statements without importing any of them. Where a
     file names one of our packages in a string, modules of it are found by name when it runs: those
     whose name the trial or its adapter says (a policy, a model) count as imported, and below them
-    what the file says behind a dot (the module `backend` of a backend's folder).
+    what the file says behind a dot (the module `backend` of a backend's folder). Where it names a
+    table of networks, those modules count whose table has the trial's model.
     """
     return SourceHashes().of(spec)
 
@@ -83,13 +83,17 @@ def harness_versions() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What a file says: modules it imports, its texts, and of those packages and names below."""
+    """What a file says: modules it imports, its texts, and what of them names modules.
+
+    packages: whose modules are found by name. below: names below those. tables: of networks.
+    """
 
     path: Path
     imports: tuple[str, ...]
     texts: tuple[str, ...]
     packages: tuple[str, ...]
     below: tuple[str, ...]
+    tables: tuple[str, ...]
 
 
 class Modules:
@@ -117,6 +121,7 @@ def _module(path: Path, name: str) -> Module:
         texts=texts,
         packages=tuple(dict.fromkeys(packages)),
         below=tuple(dict.fromkeys(below)),
+        tables=tuple(dict.fromkeys(filter(_TABLE.fullmatch, texts))),
     )
 
 
@@ -144,6 +149,7 @@ def imported_files(
         if module is not None:
             files[name] = module.path
             waiting += [*module.imports, *_found_by_name(module, names)]
+            waiting += _networks_of(module, names, followed)
     return files
 
 
@@ -151,6 +157,16 @@ def _found_by_name(module: Module, names: Collection[str]) -> Iterator[str]:
     for package in module.packages:
         yield package
         yield from (f"{package}.{name}{end}" for name in names for end in ("", *module.below))
+
+
+def _networks_of(
+    module: Module, models: Collection[str], followed: Collection[str]
+) -> Iterator[str]:
+    """Yield the modules whose networks of the models an adapter looks up in its tables."""
+    for table in module.tables:
+        if re.split("[.:]", table)[0] in followed:
+            found = modules_of(table)
+            yield from (found[model] for model in models if model in found)
 
 
 def _last_parts(names: Iterable[str]) -> Iterator[str]:
@@ -184,32 +200,3 @@ def hash_contents(files: Mapping[str, Path]) -> str:
 
 def _content_sha256(path: Path) -> bytes:
     return hashlib.sha256(path.read_bytes()).digest()
-
-
-_FOUND: dict[tuple[str, tuple[str, ...]], ModuleSpec] = {}
-
-
-def module_file(name: str) -> Path | None:
-    """Find the file of a module without importing anything; None for what is not Python source."""
-    found = _found(name, tuple(sys.path))
-    origin = None if found is None else found.origin
-    return Path(origin) if origin is not None and origin.endswith(".py") else None
-
-
-def _found(name: str, search: tuple[str, ...]) -> ModuleSpec | None:
-    """What Python's own finder says of a module; asked anew for one that is none: it may come."""
-    found = _FOUND.get((name, search))
-    if found is not None:
-        return found
-    parent_name, _, _ = name.rpartition(".")
-    if parent_name:
-        parent = _found(parent_name, search)
-        places = None if parent is None else parent.submodule_search_locations
-        # Below a module that is no package there is none: most names are those of functions.
-        found = None if places is None else PathFinder.find_spec(name, list(places))
-    else:
-        # The repository first: an editable installation need not put it on the path.
-        found = PathFinder.find_spec(name, [str(ROOT), *search])
-    if found is not None:
-        _FOUND[name, search] = found
-    return found

@@ -4,12 +4,12 @@
       kind: code_lines
       models: [var_lstm, tree_lstm]         # a group of columns each
       code:                                 # a row each; the first is the base of ratios
-        vertex: {package: harness.models}   # keys: see CodeOf
-        torch_levels: {package: systems.on_torch.models, entry: Levels}
+        vertex: {networks: harness.models}  # keys: see CodeOf
+        torch_levels: {networks: "systems.on_torch.models:LEVELS"}
       published: cavs_lines_of_code         # ratios of a paper (plots/published)
 
 A line is a statement, however it is wrapped; imports, docstrings and comments do not count. A
-model's lines are the definitions that its class uses, directly or through others.
+model's lines are the definitions that its network uses, directly or through others.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from harness.contracts.networks import entry_of, modules_of
 from harness.errors import ConfigError, meant
+from harness.machine.source_code import module_file
 from harness.planning.kinds import KnownSystem
-from harness.trials.sources import module_file
 from plots.captions import build_notes, build_title
 from plots.declaration import Keys
 from plots.experiment import Experiment
@@ -39,16 +40,15 @@ NOT_WRITTEN = "not written"  # status of a model that a system does not have
 
 @dataclass(frozen=True, slots=True)
 class CodeOf(Keys):
-    """Location of a system's models: a package with a file for each model.
+    """Location of a system's models.
 
-    entry: the class that belongs to this system, if a file has those of several; "": all.
-    shared: packages and modules of parts of models, which are followed like the package's files.
+    networks: a table (harness.contracts.networks), or a package with a file for each model.
+    shared: packages and modules of parts of models, which are followed like those of the networks.
     also: definitions that a model receives without naming them.
     without: modules that another system uses instead.
     """
 
-    package: str
-    entry: str = ""
+    networks: str
     shared: Sequence[str] = ()
     also: Sequence[str] = ()
     without: Sequence[str] = ()
@@ -92,14 +92,14 @@ def count_lines(experiment: Experiment) -> pd.DataFrame:
         system = find_system(experiment, name, "table.code")
         for model in options.models:
             # Two systems may have their models in one package.
-            lines = count_model(code, model) if system.runs(model) else Counter[str]()
+            lines = count_model(code, model) if system.runs(model) else NO_LINES
             row: dict[str, Any] = {
                 "system": name,
                 "model": model,
-                "status": "ok" if lines else NOT_WRITTEN,
+                "status": "ok" if lines.by_module else NOT_WRITTEN,
             }
-            row |= {"modules": " ".join(sorted(lines)), "own": lines[f"{code.package}.{model}"]}
-            rows.append({**row, "all": lines.total()})
+            row |= {"modules": " ".join(sorted(lines.by_module)), "own": lines.own}
+            rows.append({**row, "all": lines.by_module.total()})
     found = pd.DataFrame(rows).replace({"own": 0, "all": 0}, np.nan)
     base = found[found.system == next(iter(options.code))].set_index("model")["all"]
     found[RATIO] = found["all"] / found.model.map(base)
@@ -117,39 +117,66 @@ def find_system(experiment: Experiment, name: str, place: str) -> KnownSystem:
     return known[name]
 
 
-def count_model(code: CodeOf, model: str) -> Counter[str]:
-    """Count the lines of a model by module; none if it is not written for the system.
+class Lines(NamedTuple):
+    """Lines of a model: of the definitions that are its own, and by module of all that it uses."""
+
+    own: int
+    by_module: Counter[str]
+
+
+NO_LINES = Lines(0, Counter())
+
+
+def count_model(code: CodeOf, model: str) -> Lines:
+    """Count the lines of a model; none if it is not written for the system.
 
     Raises:
         ConfigError: for a name that nothing has, which would make the lines fewer.
     """
-    for name in (code.package, *code.shared, *code.without):
+    home, _, table = code.networks.partition(":")
+    for name in (home, *code.shared, *code.without):
         if module_file(name) is None:
             raise ConfigError(f"{name} is not a module of this repository; fix table.code")
-    own = f"{code.package}.{model}"
-    known, _ = _read_module(own)
-    if not known:
-        return Counter()
-    asked = [f"{own}.{name}" for name in ([code.entry] if code.entry else known)] + [*code.also]
-    used = _collect_used(list(asked), code)
-    for path in asked:
+    if table and not modules_of(code.networks):
+        raise ConfigError(f"{code.networks} is not a table of networks; fix table.code")
+    own = _list_own(code.networks, model)
+    used = _collect_used([*own, *code.also] if own else [], (home, *code.shared), code.without)
+    for path in code.also if own else ():
         if path not in used:
-            raise ConfigError(f"{path} is not defined; fix table.code (known: {', '.join(known)})")
-    lines = Counter[str]()
+            raise ConfigError(f"{path} is not defined; fix table.code")
+    lines, n_own = Counter[str](), 0
     for path, statements in used.items():
         nodes = (node for statement in statements for node in ast.walk(statement))
-        lines[path.rpartition(".")[0]] += sum(map(_is_line, nodes))
-    return lines
+        n = sum(map(_is_line, nodes))
+        lines[path.rpartition(".")[0]] += n
+        n_own += n * (path in own)
+    return Lines(n_own, lines)
 
 
-def _collect_used(waiting: list[str], code: CodeOf) -> dict[str, list[ast.stmt]]:
+def _list_own(networks: str, model: str) -> list[str]:
+    """List the definitions that are a model's own: those of its file, or of its table's entry."""
+    if ":" not in networks:
+        module = f"{networks}.{model}"
+        names = set(_read_module(module)[0])
+    elif model in (modules := modules_of(networks)):
+        module = modules[model]
+        names = list_names(ast.parse(entry_of(networks, model)))
+    else:
+        return []
+    _, paths = _read_module(module)
+    return sorted(paths[name] for name in names & set(paths))
+
+
+def _collect_used(
+    waiting: list[str], followed: Sequence[str], without: Sequence[str]
+) -> dict[str, list[ast.stmt]]:
     """Collect the definitions that given ones use, directly or not, in files that count."""
     used: dict[str, list[ast.stmt]] = {}
     while waiting:
         path = waiting.pop()
         home, _, name = path.rpartition(".")
-        is_followed = any(f"{home}.".startswith(f"{top}.") for top in (code.package, *code.shared))
-        if path in used or not is_followed or home in code.without:
+        is_followed = any(f"{home}.".startswith(f"{top}.") for top in followed)
+        if path in used or not is_followed or home in without:
             continue
         definitions, names = _read_module(home)
         if name in definitions:

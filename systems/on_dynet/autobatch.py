@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Model, Weights
+from harness.contracts.networks import load_network, modules_of
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
 from harness.trials.ids import n_lookups
 from systems.inference_only import why_not_trained
@@ -33,9 +34,13 @@ from systems.on_dynet.compiled import PRODUCT_SIGNATURE, why_not_built
 from systems.on_dynet.rounds import Needed, Round
 from systems.on_dynet.steps import DynetSystem
 
-MODELS = {"instance": "systems.on_dynet.models", "manual": "systems.on_dynet.manual"}
-# Folders of programs that an option asks for, where a model is so written.
-BREADTH_FIRST, CONSTANTS_EACH = "systems.on_dynet.breadth_first", "systems.on_dynet.constants_each"
+NETWORKS = {
+    "instance": "systems.on_dynet.models:NETWORKS",
+    "manual": "systems.on_dynet.manual:NETWORKS",
+}
+# Tables of programs that an option asks for, where a model is so written.
+BREADTH_FIRST = "systems.on_dynet.breadth_first:NETWORKS"
+CONSTANTS_EACH = "systems.on_dynet.constants_each:NETWORKS"
 MOST_ROWS = 128  # of a mini-batch, that are copied at once
 
 
@@ -85,17 +90,17 @@ class Adapter(DynetSystem):
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """DyNet's builds here have no CUDA; models are the files of the folders in MODELS."""
+        """DyNet's builds here have no CUDA; models are those of the tables in NETWORKS."""
         if settings.device != "cpu":
             return f"DyNet is built for the CPU only, not for device={settings.device}"
         options = cls.options_of(settings)
         reason = why_not_trained(model, settings.mode)
         if reason is not None:
             return reason
-        programs = MODELS[options.batching]
-        if importlib.util.find_spec(f"{programs}.{model.name}") is None:
+        known = modules_of(NETWORKS[options.batching])
+        if model.name not in known:
             how = "mini-batched by hand" if options.batching == "manual" else "written for DyNet"
-            return f"model {model.name} is not {how} ({programs}.{model.name} is missing)"
+            return f"model {model.name} is not {how}; it runs {', '.join(sorted(known))}"
         return _why_no_dynet(options)
 
     def prepare(self, model: Model, weights: Weights) -> None:
@@ -104,8 +109,8 @@ class Adapter(DynetSystem):
         self._patch = _patch(self.options)
         self._runtime = _import_dynet(self.settings, self.options, weights)
         self._store = self._runtime.ParameterStore(weights)
-        module = importlib.import_module(_program(model, self.options))
-        self._network = module.Network(model, self._store)
+        network = load_network(_table(model, self.options), model.name)
+        self._network = network(model, self._store)
         self._trainer = self._runtime.sgd(self._store, self.settings.learning_rate)
         self._dy = self._runtime.dy
 
@@ -198,10 +203,10 @@ class Adapter(DynetSystem):
         """Which build of DyNet this is; builds are not comparable with each other."""
         facts: dict[str, str] = {"dynet_autobatch": self.options.autobatch}
         if self.options.branches == "together":
-            is_written = _program(self._model, self.options).startswith(BREADTH_FIRST)
+            is_written = _table(self._model, self.options) == BREADTH_FIRST
             facts["dynet_branches"] = "together" if is_written else "in turn (has none)"
         if self.options.constants == "each":
-            is_written = _program(self._model, self.options).startswith(CONSTANTS_EACH)
+            is_written = _table(self._model, self.options) == CONSTANTS_EACH
             facts["dynet_constants"] = "each" if is_written else "once (makes none)"
         if self.options.products == "sizes":
             is_used = self._patch is not None and self._patch.product_signature_in_force()
@@ -215,18 +220,16 @@ class Adapter(DynetSystem):
         }
 
 
-def _program(model: Model, options: DynetOptions) -> str:
-    """The module of a model."""
+def _table(model: Model, options: DynetOptions) -> str:
+    """Return the table whose network of a model the options ask for."""
     asked = {
         BREADTH_FIRST: options.branches == "together",
         CONSTANTS_EACH: options.constants == "each",
     }
-    for folder, is_asked in asked.items():
-        name = f"{folder}.{model.name}"
-        written = is_asked and options.batching == "instance"
-        if written and importlib.util.find_spec(name) is not None:
-            return name
-    return f"{MODELS[options.batching]}.{model.name}"
+    for table, is_asked in asked.items():
+        if is_asked and options.batching == "instance" and model.name in modules_of(table):
+            return table
+    return NETWORKS[options.batching]
 
 
 def _why_no_dynet(options: DynetOptions) -> str | None:

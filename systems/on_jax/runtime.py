@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -14,24 +13,17 @@ import numpy as np
 from jax import Array
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.system import (
-    Clock,
-    Counters,
-    Parameters,
-    Result,
-    RunSettings,
-    System,
-    why_not_written,
-)
+from harness.contracts.networks import load_network, why_not_written
+from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from systems.on_jax.kept_programs import keep_programs
 from systems.on_jax.parts.plan import Plan
 
-MODELS = "systems.on_jax.models"
+NETWORKS = "systems.on_jax.models:NETWORKS"
 ON_CPU = {"PJRT_NPROC": "{threads}", "NPROC": "{threads}"}  # read when XLA's client is made
 
 
 class Network(Protocol):
-    """One model in JAX, a class of this name in its file.
+    """One model in JAX, a class of the table NETWORKS.
 
     tables: names of weights that are looked up, and of the ids that they are looked up by; `loss`
     gets the looked-up rows as `vectors`, and only those rows have a gradient and are updated.
@@ -58,7 +50,7 @@ class Network(Protocol):
 
 
 class JaxSystem(System):
-    """A network of systems.on_jax.models, compiled for padded shapes and trained with plain SGD.
+    """A network of the table NETWORKS, compiled for padded shapes and trained with plain SGD.
 
     Forward, backward and update are one program, whose weights are updated where they lie. Its
     parts cannot be told apart: phases but `construct` (and `forward`, where nothing else is) are
@@ -83,12 +75,11 @@ class JaxSystem(System):
         """CUDA has to be there, and the model to be written for JAX."""
         if settings.device == "cuda" and not _sees_cuda(settings):
             return "jax sees no CUDA device here"
-        return why_not_written(model.name, MODELS)
+        return why_not_written(model.name, NETWORKS)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Copy the weights to the device; programs are compiled when shapes are known."""
-        module = importlib.import_module(f"{MODELS}.{model.name}")
-        self._network: Network = module.Network(model, self.options)
+        self._network: Network = load_network(NETWORKS, model.name)(model, self.options)
         self._weights = {
             name: jax.device_put(np.array(values), self._device) for name, values in weights.items()
         }

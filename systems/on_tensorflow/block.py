@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
 
 from harness.contracts.model import Model
 from harness.errors import ConfigError
@@ -30,10 +30,9 @@ class BlockOptions:
 class Adapter(TensorFlowSystem):
     """One trace for every combination of shapes, each of a few operations."""
 
-    network = "SideBySide"
+    networks = "systems.on_tensorflow.models:SIDE_BY_SIDE"
     option_type = BlockOptions
     options: BlockOptions
 
-    def _network(self, module: ModuleType, model: Model) -> Network:
-        net: Network = module.SideBySide(model, Blocks(self.options.buckets, round_up_to=1))
-        return net
+    def _build(self, network: Callable[..., Network], model: Model) -> Network:
+        return network(model, Blocks(self.options.buckets, round_up_to=1))

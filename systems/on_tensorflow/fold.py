@@ -43,8 +43,7 @@ class Adapter(TensorFlowSystem):
     """Weaves a mini-batch (construct), then runs all its depths in one program."""
 
     option_type = FoldOptions
-    network = "Fold"
-    models = "systems.on_tensorflow.loom.models"
+    networks = "systems.on_tensorflow.loom.models:FOLD"
     _net: LoomNetwork
 
     def __init__(self, settings: RunSettings) -> None:

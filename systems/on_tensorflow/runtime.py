@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from types import ModuleType
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,17 +12,9 @@ from numpy.typing import NDArray
 from tensorflow.python.util import _pywrap_util_port
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.system import (
-    Clock,
-    Counters,
-    Parameters,
-    Result,
-    RunSettings,
-    System,
-    why_not_written,
-)
+from harness.contracts.networks import load_network, why_not_written
+from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 
-MODELS = "systems.on_tensorflow.models"
 Array = NDArray[np.floating[Any]]
 Feeds = tuple[Any, ...]  # NumPy arrays, or nested tuples of them
 Variables = Mapping[str, Any]  # tf.Variable, or a tensor, by shared name
@@ -59,15 +49,14 @@ class Network(ABC):
 
 
 class TensorFlowSystem(System):
-    """A network of the package `models`: one tf.function computes loss and gradients.
+    """A network of the table `networks`: one tf.function computes loss and gradients.
 
-    A model's file there has one class for each system, named by `network`. Forward and backward
-    are one program, since that is faster, so that they cannot be told apart in training.
+    Forward and backward are one program, since that is faster, so that they cannot be told apart
+    in training.
     """
 
     framework = "tensorflow"
-    network: ClassVar[str]
-    models: ClassVar[str] = MODELS
+    networks: ClassVar[str]  # see harness.contracts.networks
     uses_xla: bool = False
 
     def __init__(self, settings: RunSettings) -> None:
@@ -86,22 +75,20 @@ class TensorFlowSystem(System):
         """CUDA has to be there, and the model to be written for TensorFlow."""
         if settings.device == "cuda" and not tf.config.list_physical_devices("GPU"):
             return "tensorflow sees no CUDA device here"
-        return why_not_written(model.name, cls.models, cls.network)
+        return why_not_written(model.name, cls.networks)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Build the network; its programs are made when mini-batches come."""
-        module = importlib.import_module(f"{self.models}.{model.name}")
         with tf.device(self._device):
             self._weights = {name: tf.Variable(w, name=name) for name, w in weights.items()}
-        self._net: Network = self._network(module, model)
+        self._net: Network = self._build(load_network(self.networks, model.name), model)
         self._gradients: Mapping[str, Any] = {}
         self._programs: dict[Any, Any] = {}
         if self._device == "/GPU:0":
             tf.config.experimental.reset_memory_stats("GPU:0")
 
-    def _network(self, module: ModuleType, model: Model) -> Network:
-        net: Network = getattr(module, self.network)(model)
-        return net
+    def _build(self, network: Callable[..., Network], model: Model) -> Network:
+        return network(model)
 
     def load(self, instances: Sequence[Any]) -> None:
         """Take the next mini-batch."""

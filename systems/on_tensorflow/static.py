@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, Literal
 
 from harness.contracts.model import Model
@@ -47,7 +47,7 @@ class SentenceOptions:
 class Adapter(TensorFlowSystem):
     """One trace for every number of steps that lengths are rounded up to."""
 
-    network = "SideBySide"
+    networks = "systems.on_tensorflow.models:SIDE_BY_SIDE"
     option_type = SentenceOptions
     options: SentenceOptions
 
@@ -56,9 +56,8 @@ class Adapter(TensorFlowSystem):
         """As the options have it."""
         return self.options.xla
 
-    def _network(self, module: ModuleType, model: Model) -> Network:
-        net: Network = module.SideBySide(model, self._way())
-        return net
+    def _build(self, network: Callable[..., Network], model: Model) -> Network:
+        return network(model, self._way())
 
     def _way(self) -> Way:
         options: Any = self.options

@@ -12,7 +12,7 @@ from systems.on_tensorflow.runtime import Feeds, TensorFlowSystem
 class Adapter(TensorFlowSystem):
     """Adds up the losses and gradients of trees that are computed one after the other."""
 
-    network = "OneTree"
+    networks = "systems.on_tensorflow.models:ONE_TREE"
 
     def _specs(self, feeds: Feeds) -> tuple[Any, ...]:
         """Of a tree, as all have the same."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from types import ModuleType
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -65,10 +65,8 @@ class Adapter(LevelsAdapter):
         """Graphs that torch.compile has compiled."""
         return int(counters["stats"]["unique_graphs"])
 
-    def _network(self, module: ModuleType, model: Model) -> nn.Module:
-        compiled = CompiledCell if model.name in TREES else Columnwise(CompiledStates)
-        net: nn.Module = module.Levels(model, compiled)
-        return net
+    def _build(self, network: Callable[..., nn.Module], model: Model) -> nn.Module:
+        return network(model, CompiledCell if model.name in TREES else Columnwise(CompiledStates))
 
     def in_force(self) -> dict[str, str]:
         """How much of what was compiled was found, and not compiled."""

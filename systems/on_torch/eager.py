@@ -8,5 +8,5 @@ from systems.on_torch.runtime import TorchSystem
 class Adapter(TorchSystem):
     """Builds autograd's graph while it computes, so that forward includes construction."""
 
-    network = "Recursive"
+    networks = "systems.on_torch.models:EAGER"
     phases = ("forward", "backward", "update")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Literal
 
 from torch import nn
@@ -59,8 +59,7 @@ class Adapter(LevelsAdapter):
             )
         return super().skip(model, settings)
 
-    def _network(self, module: ModuleType, model: Model) -> nn.Module:
+    def _build(self, network: Callable[..., nn.Module], model: Model) -> nn.Module:
         options = self.options
         way = Packed() if options.input == "packed" else Padded(options.buckets)
-        net: nn.Module = module.Levels(model, way, options.loss)
-        return net
+        return network(model, way, options.loss)

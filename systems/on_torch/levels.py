@@ -16,7 +16,7 @@ from systems.on_torch.runtime import TorchSystem
 class Adapter(TorchSystem):
     """Plans the levels of a mini-batch in NumPy (construct), then computes level by level."""
 
-    network = "Levels"
+    networks = "systems.on_torch.models:LEVELS"
     phases = ("construct", "forward", "backward", "update")
 
     def _forward(self, clock: Clock) -> tuple[Tensor, Tensor | LateOutputs]:

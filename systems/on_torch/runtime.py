@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-from collections.abc import Sequence
-from types import ModuleType
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,36 +12,27 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.system import (
-    Clock,
-    Counters,
-    Parameters,
-    Result,
-    RunSettings,
-    System,
-    why_not_written,
-)
+from harness.contracts.networks import load_network, why_not_written
+from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from harness.engine.torch_cuda import why_no_cuda
 from systems.inference_only import why_not_trained
 from systems.on_torch.parts.output_layer import LateOutputs
 
-MODELS = "systems.on_torch.models"
 Array = NDArray[np.floating[Any]]
 TRANSPOSED = (nn.Linear, nn.RNNBase, nn.RNNCellBase)  # hold matrices the other way round
 _BLAS = re.compile(r"BLAS_INFO=(\w+)")
 
 
 class TorchSystem(System):
-    """A module of the package `models`, trained with autograd and torch.optim.SGD.
+    """A network of the table `networks`, trained with autograd and torch.optim.SGD.
 
-    A model's file there has one module class for each system, named by `network`, with SHARED (its
-    own names of the shared weights; a linear layer holds its weight transposed) and prepare (from
-    instances to what forward takes, untimed). Its forward returns the summed loss and the outputs.
+    It is an nn.Module with SHARED (its own names of the shared weights; a linear layer holds its
+    weight transposed) and prepare (from instances to what forward takes, untimed). Its forward
+    returns the summed loss and the outputs.
     """
 
     framework = "torch"
-    network: ClassVar[str]
-    models: ClassVar[str] = MODELS
+    networks: ClassVar[str]  # see harness.contracts.networks
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
@@ -57,22 +46,20 @@ class TorchSystem(System):
         """CUDA has to be there, and the model to be written for torch."""
         if settings.device == "cuda" and (reason := why_no_cuda()) is not None:
             return reason
-        reason = why_not_written(model.name, cls.models, cls.network)
+        reason = why_not_written(model.name, cls.networks)
         return reason or why_not_trained(model, settings.mode)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Build the module with the shared weights."""
-        module = importlib.import_module(f"{self.models}.{model.name}")
-        self._net: Any = self._network(module, model)
+        self._net: Any = self._build(load_network(self.networks, model.name), model)
         with torch.no_grad():
             for name, values in weights.items():
                 self._shared(name, self._parameter(name)).copy_(torch.from_numpy(values))
         self._net.to(self._device)
         self._optimizer = torch.optim.SGD(self._net.parameters(), lr=self.settings.learning_rate)
 
-    def _network(self, module: ModuleType, model: Model) -> nn.Module:
-        net: nn.Module = getattr(module, self.network)(model)
-        return net
+    def _build(self, network: Callable[..., nn.Module], model: Model) -> nn.Module:
+        return network(model)
 
     def _parameter(self, name: str) -> nn.Parameter:
         parameter: nn.Parameter = self._net.get_parameter(self._net.SHARED[name])

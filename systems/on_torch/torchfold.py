@@ -26,8 +26,7 @@ class Adapter(TorchSystem):
 
     option_type = FoldOptions
     options: FoldOptions
-    models = "systems.on_torch.folded"
-    network = "Folded"
+    networks = "systems.on_torch.folded:FOLDED"
     phases = ("construct", "forward", "backward", "update")
     _folded: FoldedTrees | None = None  # of the last run
 

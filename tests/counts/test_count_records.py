@@ -15,11 +15,11 @@ import pytest
 from harness.commands.schedule import main
 from harness.counts import in_turn, worker
 from harness.errors import ScheduleError, UnsupportedTrial
+from harness.machine.source_code import module_file
 from harness.measuring.launch import ROOT
 from harness.planning.counter import COUNTER
 from harness.records.count_row import read_count_rows
 from harness.terminal.ending import FAILED
-from harness.trials.sources import module_file
 from harness.trials.spec import Limits
 from tests.support.faulty_counts import COUNT, N_ROWS, have_depth_fail, planned_with, raise_
 

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 from harness.contracts.policy import LearningSettings
 from harness.errors import ConfigError
+from harness.machine.source_code import module_file
 from harness.planning.artefacts import choices_from
 from harness.planning.compose import Composer, as_recorded, plain_of, quote_null
 from harness.planning.conf_files import choices_of
@@ -21,7 +22,7 @@ from harness.planning.pipeline_places import setting
 from harness.planning.resolve import spec_of, specs_of
 from harness.planning.rounds import order_of_round
 from harness.terminal.command_line import experiment_trials, parse, plan
-from harness.trials.sources import module_file, source_sha256
+from harness.trials.sources import source_sha256
 from harness.trials.spec import Limits, Timing
 from harness.values.places import CONF_DIR
 

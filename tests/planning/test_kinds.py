@@ -24,7 +24,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "other": {"kind": "strategy"},
     "snail": {"kind": "strategy", "slow": True},
     "peer": {"kind": "framework", "models": ["tree_fc", "tree_lstm"]},
-    "some": {"kind": "framework", "models": ["systems.on_torch.folded"]},
+    "some": {"kind": "framework", "models": ["systems.on_torch.folded:FOLDED"]},
     "crawl": {"kind": "framework", "slow": True},
 }
 
@@ -154,8 +154,8 @@ def test_a_kind_without_a_model_is_told(conf: Path) -> None:
         ({"kind": "framework", "name": "older"}, "has name=older; give it the name of its file"),
         ({"kind": "framework", "slow": "yes"}, "has slow=yes; give true or false"),
         ({"kind": "framework", "models": "tree_fc"}, "models=tree_fc; list names of models"),
-        ({"kind": "framework", "models": ["systems.nowhere"]}, "which is no package"),
-        ({"kind": "framework", "models": ["systems.null_system"]}, "which is no package"),
+        ({"kind": "framework", "models": ["systems.no:LEVELS"]}, "which is no table of networks"),
+        ({"kind": "framework", "models": ["systems.on_torch"]}, "which is no table of networks"),
         ({"kind": "framework", "variant_of": ["peer"]}, "variant_of=['peer']; name one system"),
         (
             {"kind": "framework", "variant_of": "pear"},
@@ -244,7 +244,7 @@ def test_shipped_systems_name_models_that_there_are() -> None:
     sentences = {"var_lstm", "bilstm", "bilstm_char", "seq2seq", "seq2seq_at_once", "parser"}
     trees = {"tree_fc", "tree_lstm", "tree_lstm_2type", "tree_gru", "mv_rnn"}
     programs = {"birnn", "stack_rnn", "nested_rnn", "drnn", "berxit"}
-    assert runs == trees | lattices | sentences | programs, "have a file; helpers are no models"
+    assert runs == trees | lattices | sentences | programs, "helpers are no models"
 
 
 def test_planning_by_kind_imports_no_framework() -> None:

@@ -16,13 +16,13 @@ from harness.planning.grid import SCALES, expand, experiment_names, read_experim
 from harness.planning.kinds import KnownSystem
 from plots.experiment import Experiment, load_experiment
 from plots.tables.cells import EN_DASH
-from plots.tables.code_lines import CodeOf, count_lines, count_model
+from plots.tables.code_lines import NO_LINES, CodeOf, count_lines, count_model
 from plots.tables.control_flow import read_control_flow
 from plots.tables.programming_models import evaluate, list_kinds
 from tests.support.experiments import build_tables, load_made_up, read_rows, run_draw, select_number
 
 LINES, FLOW, WAYS = "cavs_lines_of_code", "acrobat_table2", "cavs_fig2"
-OWN = "counted.models.one"
+OWN = "counted.models.first"
 MODEL = '''
     """A docstring
     of two lines."""
@@ -55,6 +55,10 @@ MODEL = '''
 
     class Unused:
         value = other
+
+
+    PLAIN = {"one": Plain}
+    CLEVER = {"one": (Clever, 3)}
 '''
 BRICKS = """
     def cell(x, width):
@@ -77,7 +81,9 @@ RUNTIME = "class System:\n    def run(x):\n        return x\n"
 FILES = {
     "__init__": "",
     "models/__init__": "",
-    "models/one": MODEL,
+    "models/first": MODEL,
+    "files/__init__": "",
+    "files/one": "def first():\n    return second()\n\n\ndef second():\n    return 1\n",
     "parts/__init__": "",
     "parts/bricks": BRICKS,
     "parts/tools": TOOLS,
@@ -94,43 +100,46 @@ def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
-def count_one(**values: Any) -> dict[str, int]:
-    return count_model(CodeOf("counted.models", **values), "one")
+def count_one(table: str, **values: Any) -> dict[str, int]:
+    return count_model(CodeOf(f"counted.models:{table}", **values), "one").by_module
 
 
 @pytest.mark.usefixtures("counted")
 def test_a_line_is_a_statement_that_the_class_uses() -> None:
-    """Plain and WIDTH: class, def, return, assignment."""
-    assert count_one(entry="Plain") == {OWN: 4}
+    """Plain and WIDTH: class, def, return, assignment; the table names Plain alone."""
+    assert count_model(CodeOf("counted.models:PLAIN"), "one") == (3, {OWN: 4})
     # cell with its registration, and _inner with its derivative
-    shared = count_one(entry="Plain", shared=("counted.parts",))
+    shared = count_one("PLAIN", shared=("counted.parts",))
     assert shared == {OWN: 4, "counted.parts.bricks": 6}
 
 
 @pytest.mark.usefixtures("counted")
 def test_attributes_of_modules_count_and_the_code_that_runs_models_does_not() -> None:
-    lines = count_one(entry="Clever", shared=("counted.parts",))
+    lines = count_one("CLEVER", shared=("counted.parts",))
     assert lines == {OWN: 4 + 5, "counted.parts.bricks": 6, "counted.parts.tools": 3}
-    fewer = count_one(entry="Clever", shared=("counted.parts",), without=("counted.parts.tools",))
+    fewer = count_one("CLEVER", shared=("counted.parts",), without=("counted.parts.tools",))
     assert fewer == {OWN: 4 + 5, "counted.parts.bricks": 6}
 
 
 @pytest.mark.usefixtures("counted")
-def test_without_a_class_the_whole_file_counts_with_what_it_receives() -> None:
-    assert count_one() == {OWN: 1 + 3 + 5 + 2}
-    received = count_one(also=("counted.parts.tools.shift",), shared=("counted.parts.tools",))
-    assert received == {OWN: 1 + 3 + 5 + 2, "counted.parts.tools": 3}
+def test_without_a_table_the_whole_file_counts() -> None:
+    assert count_model(CodeOf("counted.files"), "one") == (4, {"counted.files.one": 4})
+    received = count_one(
+        "PLAIN", also=("counted.parts.tools.shift",), shared=("counted.parts.tools",)
+    )
+    assert received == {OWN: 4, "counted.parts.tools": 3}
 
 
 @pytest.mark.usefixtures("counted")
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"package": "counted.gone"}, "gone is not a module"),
+        ({"networks": "counted.gone"}, "gone is not a module"),
+        ({"networks": "counted.gone:PLAIN"}, "gone is not a module"),
+        ({"networks": "counted.models:LEVELS"}, "models:LEVELS is not a table of networks"),
         ({"shared": ("counted.parts", "counted.gone")}, "gone is not a module"),
         ({"without": ("counted.gone",)}, "gone is not a module"),
         ({"also": ("counted.gone.shift",)}, "gone.shift is not defined; fix table.code"),
-        ({"entry": "Levels"}, "one.Levels is not defined.*known: WIDTH, Plain, Clever, Unused"),
         (
             {"also": ("counted.parts.tools.lift",), "shared": ("counted.parts",)},
             "tools.lift is not defined",
@@ -140,8 +149,9 @@ def test_without_a_class_the_whole_file_counts_with_what_it_receives() -> None:
 def test_a_wrong_name_is_refused(wrong: dict[str, Any], message: str) -> None:
     """It would count nothing, and the system would look short."""
     with pytest.raises(ConfigError, match=message):
-        count_model(CodeOf(**{"package": "counted.models", **wrong}), "one")
-    assert not count_model(CodeOf("counted.models"), "two")
+        count_model(CodeOf(**{"networks": "counted.models:PLAIN", **wrong}), "one")
+    for networks in ("counted.models:PLAIN", "counted.files"):
+        assert count_model(CodeOf(networks), "two") == NO_LINES
 
 
 def load_unmeasured(name: str, choices: Choices) -> Experiment:
@@ -181,7 +191,7 @@ def test_shared_cells_count_for_each_system_that_uses_them(choices: Choices) -> 
 def test_an_unknown_system_is_refused_by_its_name(choices: Choices) -> None:
     experiment = load_unmeasured(LINES, choices)
     declaration = experiment.declaration
-    table = {**declaration.table, "code": {"vertx": {"package": "harness.models"}}}
+    table = {**declaration.table, "code": {"vertx": {"networks": "harness.models"}}}
     wrong = replace(experiment, declaration=replace(declaration, table=table))
     with pytest.raises(ConfigError, match=r"unknown system 'vertx' in table\.code.*vertex"):
         count_lines(wrong)
@@ -247,7 +257,7 @@ def test_control_flow_is_next_to_the_papers(choices: Choices) -> None:
         (("tree_lstm", "tree_fc", "bilstm"), {"chain", "tree"}),
         (("lattice_lstm",), {"lattice"}),
         (("no_model",), set()),
-        (("systems.on_torch.folded",), {"tree"}),
+        (("systems.on_torch.folded:FOLDED",), {"tree"}),
         (None, {"chain", "sentence_pair", "parsed_sentence", "tree", "lattice"}),
     ],
 )

@@ -243,7 +243,7 @@ def test_a_model_that_is_not_written_is_told() -> None:
     model.name = "of_nobody"
     reason = Adapter.skip(model, settings())
     assert reason == (
-        "model of_nobody is not written for it in systems.on_jax.models;"
+        "model of_nobody is not written for it in systems.on_jax.models:NETWORKS;"
         " it runs bilstm, tree_fc, tree_gru, tree_lstm, var_lstm"
     )
 

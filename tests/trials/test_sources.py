@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.machine.source_code import module_file
 from harness.trials import sources
 from harness.trials.sources import (
     WORKER,
@@ -15,7 +16,6 @@ from harness.trials.sources import (
     hash_contents,
     hash_files,
     imported_files,
-    module_file,
     source_sha256,
 )
 from harness.trials.spec import TrialSpec
@@ -66,6 +66,46 @@ def test_what_is_found_by_name_counts_when_it_is_named(sample: Path) -> None:
     found = imported_files(["sample.adapter"], ["red", "not-a-name", "green"])
     assert "sample.plugins.red" in found
     assert "sample.plugins.blue" not in found
+
+
+def test_the_network_of_a_trial_is_measured_code(sample: Path, make_spec: MakeSpec) -> None:
+    """Its module counts by the table alone: no import and no file of the model's name leads there.
+
+    A network that were left out would pass an old time off as that of the code as it is.
+    """
+    (sample / "runs.py").write_text("NETWORKS = 'sample.nets:NETWORKS'\n")
+    (sample / "nets").mkdir()
+    files = {
+        "__init__": "",
+        "trees": "NETWORKS = {'tree': 1, 'bush': 2}",
+        "lines": "NETWORKS = {'line': 3}",
+    }
+    for name, text in files.items():
+        (sample / "nets" / f"{name}.py").write_text(text)
+    specs = [make_spec(adapter="sample.runs", model=model) for model in ("bush", "line")]
+    before = [source_sha256(spec) for spec in specs]
+    (sample / "nets" / "trees.py").write_text(f"{files['trees']}\nchanged = 1\n")
+    after = [source_sha256(spec) for spec in specs]
+    assert [one != other for one, other in zip(before, after, strict=True)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("system", "model", "module"),
+    [
+        ("torch.levels", "mv_rnn", "torch.models.mv_rnn"),
+        ("torch.fused", "bilstm", "torch.models.bilstm"),
+        ("dynet.autobatch", "parser", "dynet.models.parser"),
+        ("tensorflow.fold", "tree_fc", "tensorflow.loom.models.tree_fc"),
+        ("jax.scan", "tree_gru", "jax.models.tree_gru"),
+    ],
+)
+def test_frameworks_are_hashed_with_their_networks(
+    make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch, system: str, model: str, module: str
+) -> None:
+    spec = make_spec(
+        adapter=f"systems.on_{system}", model=model, model_module=f"harness.models.{model}"
+    )
+    assert f"systems.on_{module}" in code_of(spec, monkeypatch)
 
 
 def test_the_hash_follows_content_not_place(sample: Path, make_spec: MakeSpec) -> None:

@@ -12,3 +12,6 @@ class Network(drnn.Network):
     def growing(self, tree: GrownTree) -> list[list[int]]:
         """All whose parents and siblings are there."""
         return tree.waves()
+
+
+NETWORKS = {"drnn": Network}

@@ -13,3 +13,6 @@ class Network(tree_lstm.Network):
     """The same parameters and equations; a leaf's cell begins with a zero of its own."""
 
     zeros_at_leaves = True
+
+
+NETWORKS = {"tree_lstm": Network}

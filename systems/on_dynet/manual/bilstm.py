@@ -29,3 +29,6 @@ class Network(bilstm.Network):
             yield read_side_by_side(
                 direction.lstm, direction.first(), self.embedding, words, backward=backward
             )
+
+
+NETWORKS = {"bilstm": Network}

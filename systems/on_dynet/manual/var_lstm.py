@@ -22,3 +22,6 @@ class Network(var_lstm.Network):
         hidden = read_side_by_side(self.lstm, [], self.embedding, words)
         logits = self.logits(hidden)
         yield Round(dy.sum_batches(dy.pickneglogsoftmax_batch(logits, labels)), [logits])
+
+
+NETWORKS = {"var_lstm": Network}

@@ -100,3 +100,6 @@ def _norm(weights: Sequence[Any], x: Any) -> Any:
 def _gelu(x: Any) -> Any:
     # Numbers on the right: the wheel's expressions take none on the left.
     return dy.cmult(x, dy.tanh((x + dy.cube(x) * CUBE) * ROOT) + 1.0) * 0.5
+
+
+NETWORKS = {"berxit": Network}

@@ -42,3 +42,6 @@ class Network:
             logits += self.tagger.sentence([lookup(table, word) for word in words])
             labels += of_sentence
         yield Round(dy.esum(list(map(dy.pickneglogsoftmax, logits, labels))), logits)
+
+
+NETWORKS = {"bilstm": Network}

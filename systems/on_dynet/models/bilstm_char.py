@@ -53,3 +53,6 @@ class Network:
             logits += self.tagger.sentence(vectors)
             labels += of_sentence
         yield Round(dy.esum(list(map(dy.pickneglogsoftmax, logits, labels))), logits)
+
+
+NETWORKS = {"bilstm_char": Network}

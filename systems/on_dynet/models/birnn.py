@@ -61,3 +61,6 @@ def _states(cell: Sequence[Any], vectors: Sequence[Any]) -> list[Any]:
     for x in vectors[1:]:
         states.append(logistic(affine([b, W, x, U, states[-1]])))
     return states
+
+
+NETWORKS = {"birnn": Network}

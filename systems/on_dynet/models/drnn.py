@@ -84,3 +84,6 @@ class Network:
             step += 1
         labels = [tree.label for tree in trees for _ in range(tree.n_nodes)]
         yield classified(self.classifier, [h for own in states for h in own], labels)
+
+
+NETWORKS = {"drnn": Network}

@@ -138,3 +138,6 @@ class _HoistedCells:
     def _char_gates(self, x: Any, h: Any) -> tuple[Any, Any, Any]:
         gates, logistic = self.of_char, dy.logistic
         return logistic(gates(0, x, h)), logistic(gates(1, x, h)), dy.tanh(gates(3, x, h))
+
+
+NETWORKS = {"gated_lattice_lstm": Network}

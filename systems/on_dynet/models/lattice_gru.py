@@ -113,3 +113,6 @@ def _recurrent(store: ParameterStore, arc: str) -> list[Any]:
 
 def _r_and_z(gates: Any, width: int) -> tuple[Any, Any]:
     return dy.pick_range(gates, 0, width), dy.pick_range(gates, width, 2 * width)
+
+
+NETWORKS = {"lattice_gru": Network}

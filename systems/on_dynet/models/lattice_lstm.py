@@ -107,3 +107,6 @@ class _HoistedCell:
         f, i, o = (logistic(gates(k, x, h)) for k in range(3))
         new = cmult(i, tanh(gates(3, x, h))) + cmult(f, c)
         return cmult(o, tanh(new)), new
+
+
+NETWORKS = {"lattice_lstm": Network}

@@ -60,3 +60,6 @@ class Network:
                 labels.append(label)
             vectors += v
         yield classified(self.classifier, vectors, labels)
+
+
+NETWORKS = {"mv_rnn": Network}

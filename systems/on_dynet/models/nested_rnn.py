@@ -68,3 +68,6 @@ def _gru(weights: Sequence[Any], x: Any, h: Any) -> Any:
     z = logistic(affine([b_z, W_z, x, U_z, h]))
     n = dy.tanh(affine([b_n, W_n, x, U_n, dy.cmult(r, h)]))
     return n + dy.cmult(z, h - n)
+
+
+NETWORKS = {"nested_rnn": Network}

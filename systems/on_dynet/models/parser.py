@@ -74,3 +74,6 @@ class Network:
             pairs = zip(there, reversed(back), strict=True)
             found = [concatenate([h_f, h_b]) for h_f, h_b in pairs]
         return found
+
+
+NETWORKS = {"parser": Network}

@@ -74,3 +74,6 @@ class Reader:
     def vector(self, word: int) -> Any:
         """What the LSTM reads of a word."""
         return dy.tanh(dy.affine_transform([self.b, self.E, dy.lookup(self.embedding, word)]))
+
+
+NETWORKS = {"seq2seq": Network}

@@ -29,3 +29,6 @@ class Network(seq2seq.Network):
             labels += target[1:]
         logits = self.classifier.expr(True) * dy.concatenate_to_batch(hidden)
         yield Round(dy.sum_batches(dy.pickneglogsoftmax_batch(logits, labels)), [logits])
+
+
+NETWORKS = {"seq2seq_at_once": Network}

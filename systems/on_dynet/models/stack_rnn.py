@@ -82,3 +82,6 @@ class Network:
 def _of_two(cell: Sequence[Any], first: Any, second: Any) -> Any:
     b, W_first, W_second = cell
     return dy.tanh(dy.affine_transform([b, W_first, first, W_second, second]))
+
+
+NETWORKS = {"stack_rnn": Network}

@@ -54,3 +54,6 @@ class Network:
                     h.append(rectify(affine([b, W_1, zero, W_2, zero])))
             roots.append(h[-1])
         yield Round(dy.esum([dy.squared_norm(root) for root in roots]) * 0.5, roots)
+
+
+NETWORKS = {"tree_fc": Network}

@@ -70,3 +70,6 @@ class Network:
                 labels.append(label)
             hidden += h
         yield classified(self.classifier, hidden, labels)
+
+
+NETWORKS = {"tree_gru": Network}

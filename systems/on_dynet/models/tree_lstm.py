@@ -79,3 +79,6 @@ class Network:
                 labels.append(label)
             hidden += h
         yield classified(self.classifier, hidden, labels)
+
+
+NETWORKS = {"tree_lstm": Network}

@@ -54,3 +54,6 @@ class Network:
         # Without True, DyNet would take the parameter for a constant, and give no gradient.
         b_out, W_out = (p.expr(True) for p in self.classifier)
         return dy.affine_transform([b_out, W_out, hidden])
+
+
+NETWORKS = {"var_lstm": Network}

@@ -52,3 +52,6 @@ class Network(SentenceNetwork):
     def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
         """Scores of the tags of all words."""
         return hidden @ weights["W_out"]
+
+
+NETWORKS = {"bilstm": Network}

@@ -72,3 +72,6 @@ class Network(TreeNetwork):
     def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
         """The roots' h."""
         return hidden
+
+
+NETWORKS = {"tree_fc": Network}

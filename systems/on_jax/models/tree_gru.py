@@ -83,3 +83,6 @@ class Network(TreeNetwork):
         inner = {name: weights[name] for name in ("U_1", "U_2", "b", "U_c1", "U_c2", "b_c")}
         (h,) = tree_states(Inner(), sizes, inner, (leaves,), ids)
         return picked(self.outputs(weights, h), ids["labels"]), h
+
+
+NETWORKS = {"tree_gru": Network}

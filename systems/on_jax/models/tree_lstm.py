@@ -89,3 +89,6 @@ class Network(TreeNetwork):
         }
         h, c = tree_states(Inner(self.h), sizes, inner, (h, c), ids)
         return picked(self.outputs(weights, h), ids["labels"]), h
+
+
+NETWORKS = {"tree_lstm": Network}

@@ -37,3 +37,6 @@ class Network(SentenceNetwork):
     def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
         """Logits of all words."""
         return hidden @ weights["W_out"] + weights["b_out"]
+
+
+NETWORKS = {"var_lstm": Network}

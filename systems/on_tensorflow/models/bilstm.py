@@ -55,3 +55,6 @@ class SideBySide(Network):
     def outputs(self, weights: Variables, kept: Any) -> Any:
         """Logits of all words."""
         return logits(in_canonical_order(*kept), weights["W_out"], None)
+
+
+SIDE_BY_SIDE = {"bilstm": SideBySide}

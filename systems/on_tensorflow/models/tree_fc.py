@@ -29,3 +29,6 @@ class OneTree(TreeByTree):
         )
         root = states[-1:]
         return tf.nn.l2_loss(root), root
+
+
+ONE_TREE = {"tree_fc": OneTree}

@@ -27,3 +27,6 @@ class OneTree(TreeByTree):
         )
         logits = tf.gather(states @ weights["W_out"], places)
         return summed_loss(logits, labels), logits
+
+
+ONE_TREE = {"tree_gru": OneTree}

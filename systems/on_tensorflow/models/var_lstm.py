@@ -41,3 +41,6 @@ class SideBySide(Network):
         """Logits of all words."""
         read = in_canonical_order(*kept)
         return logits(read, weights["W_out"], weights["b_out"])
+
+
+SIDE_BY_SIDE = {"var_lstm": SideBySide}

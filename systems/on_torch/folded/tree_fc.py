@@ -32,3 +32,6 @@ class Folded(TreeFCParameters):
     def cell(self, both: Tensor) -> Tensor:
         """The layer, (n, 2 h) to (n, h)."""
         return linear_relu(both, self.layer.weight, self.layer.bias)
+
+
+FOLDED = {"tree_fc": Folded}

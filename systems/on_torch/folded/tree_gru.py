@@ -36,3 +36,6 @@ def step(h: Tensor, gates: nn.Linear, candidate: nn.Linear, b: Tensor, b_c: Tens
     r, z = torch.sigmoid(linear(h, gates.weight, b)).chunk(2, dim=1)
     c = torch.tanh(linear(r * h, candidate.weight, b_c))
     return torch.lerp(c, h, z)
+
+
+FOLDED = {"tree_gru": Folded}

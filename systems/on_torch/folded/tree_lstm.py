@@ -43,3 +43,6 @@ class Folded(TreeLSTMParameters):
         f_2 = torch.sigmoid(linear(h_2, self.forget_2.weight, self.forget_1.bias))
         c = torch.sigmoid(i) * torch.tanh(u) + f_1 * c_1 + f_2 * c_2
         return torch.cat([torch.sigmoid(o) * torch.tanh(c), c], dim=1)
+
+
+FOLDED = {"tree_lstm": Folded}

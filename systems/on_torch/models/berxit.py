@@ -147,3 +147,7 @@ class Levels(_Encoder):
         ordered = np.empty_like(outputs)
         ordered[plan.places] = outputs
         return ordered
+
+
+EAGER = {"berxit": Recursive}
+LEVELS = {"berxit": Levels}

@@ -82,3 +82,7 @@ class Levels(SideBySide, _BiLSTM):
         back = run(self.backwards.lstm, x, plan.along, self.backwards.start, against=True)
         tags = self.tag(there, back)
         return self.tag.output.loss(tags, plan.labels), self.tag.output.late(tags)
+
+
+EAGER = {"bilstm": Recursive}
+LEVELS = {"bilstm": Levels}

@@ -154,3 +154,7 @@ class Levels(SideBySide, _BiLSTMChar):
             ends = [there.index_select(0, plan.last), back.index_select(0, plan.first)]
             vectors = torch.cat([vectors, torch.cat(ends, dim=1)])
         return plan.read.arrange(vectors)
+
+
+EAGER = {"bilstm_char": Recursive}
+LEVELS = {"bilstm_char": Levels}

@@ -76,3 +76,7 @@ class Levels(SideBySide, UntrainedParameters):
             add_product(own, before[: len(own)]).sigmoid_()
         found: Tensor = order.restore(inputs)
         return found
+
+
+EAGER = {"birnn": Recursive}
+LEVELS = {"birnn": Levels}

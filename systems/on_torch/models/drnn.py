@@ -153,3 +153,7 @@ class Levels(UntrainedParameters):
         ordered = np.empty_like(outputs)
         ordered[[firsts[i] + rank for i, rank in plan.order]] = outputs
         return ordered
+
+
+EAGER = {"drnn": Recursive}
+LEVELS = {"drnn": Levels}

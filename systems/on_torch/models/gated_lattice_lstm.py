@@ -64,3 +64,7 @@ class Levels(_GatedLatticeLSTM, LatticeLevels):
     def weights(self) -> Sequence[Tensor]:
         """W, b and U of both cells and of the gate."""
         return *self.char.weights, *self.word.weights, *self.gate.weights
+
+
+EAGER = {"gated_lattice_lstm": Recursive}
+LEVELS = {"gated_lattice_lstm": Levels}

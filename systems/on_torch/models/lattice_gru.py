@@ -79,3 +79,7 @@ class Levels(_LatticeGRU, LatticeLevels):
     def weights(self) -> Sequence[Tensor]:
         """W, b, U and U_n of both cells."""
         return *self.char.weights, *self.word.weights
+
+
+EAGER = {"lattice_gru": Recursive}
+LEVELS = {"lattice_gru": Levels}

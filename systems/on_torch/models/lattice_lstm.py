@@ -57,3 +57,7 @@ class Levels(_LatticeLSTM, LatticeLevels):
     def weights(self) -> Sequence[Tensor]:
         """W, b and U of both cells."""
         return *self.char.weights, *self.word.weights
+
+
+EAGER = {"lattice_lstm": Recursive}
+LEVELS = {"lattice_lstm": Levels}

@@ -65,3 +65,7 @@ class Levels(TreesByLevel, MVRNNParameters):
             self.workspace,
         )
         return v
+
+
+EAGER = {"mv_rnn": Recursive}
+LEVELS = {"mv_rnn": Levels}

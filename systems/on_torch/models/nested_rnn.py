@@ -145,3 +145,7 @@ class Levels(UntrainedParameters):
         """Instance by instance."""
         ordered: NDArray[Any] = outputs[plan.rows.cpu().numpy()]
         return ordered
+
+
+EAGER = {"nested_rnn": Recursive}
+LEVELS = {"nested_rnn": Levels}

@@ -170,3 +170,7 @@ class Levels(SideBySide, _Parser):
         """Sentence by sentence."""
         ordered: NDArray[Any] = outputs[plan.order.cpu().numpy()]
         return ordered
+
+
+EAGER = {"parser": Recursive}
+LEVELS = {"parser": Levels}

@@ -112,3 +112,7 @@ class Levels(SideBySide, _Seq2Seq):
         """Pair by pair."""
         ordered: NDArray[Any] = outputs[plan.decoders.along.rows.cpu().numpy()]
         return ordered
+
+
+EAGER = {"seq2seq": Recursive}
+LEVELS = {"seq2seq": Levels}

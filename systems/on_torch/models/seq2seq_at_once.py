@@ -85,3 +85,7 @@ class Levels(SideBySide, _AtOnce):
         x = self.vectors(plan.pairs.read, self.target_embedding, self.read_target)
         h = self.recurrence.run(self.decoder, x, plan.decoders, start, against=False)
         return self.output.loss(h, plan.pairs.labels), self.output.late(h)
+
+
+EAGER = {"seq2seq_at_once": Recursive}
+LEVELS = {"seq2seq_at_once": Levels}

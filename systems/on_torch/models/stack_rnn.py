@@ -182,3 +182,7 @@ class Levels(UntrainedParameters):
         """Sentence by sentence."""
         ordered: NDArray[Any] = outputs[plan.rows.cpu().numpy()]
         return ordered
+
+
+EAGER = {"stack_rnn": Recursive}
+LEVELS = {"stack_rnn": Levels}

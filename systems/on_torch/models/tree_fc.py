@@ -102,3 +102,7 @@ class Levels(_TreeFC):
     def in_canonical_order(self, plan: TreeLevels, outputs: Array) -> Array:
         """They are in it: roots were chosen instance by instance."""
         return outputs
+
+
+EAGER = {"tree_fc": Recursive}
+LEVELS = {"tree_fc": Levels}

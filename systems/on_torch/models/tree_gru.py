@@ -60,3 +60,7 @@ class Levels(TreesByLevel, TreeGRUParameters):
             plan,
         )
         return h
+
+
+EAGER = {"tree_gru": Recursive}
+LEVELS = {"tree_gru": Levels}

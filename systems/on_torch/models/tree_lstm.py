@@ -64,3 +64,7 @@ class Levels(TreesByLevel, TreeLSTMParameters):
             self.cell,
         )
         return h
+
+
+EAGER = {"tree_lstm": Recursive}
+LEVELS = {"tree_lstm": Levels}

@@ -29,3 +29,7 @@ class Levels(tree_lstm.Levels):
     def plan(self, trees: Sequence[Tree], device: torch.device) -> TreeRows:
         """Rows of all vertices, a batch for each height and type."""
         return tree_rows(trees, device, self.kinds)
+
+
+EAGER = {"tree_lstm_2type": Recursive}
+LEVELS = {"tree_lstm_2type": Levels}

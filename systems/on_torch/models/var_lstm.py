@@ -85,3 +85,7 @@ class Levels(SideBySide, _VarLSTM):
         """Summed loss, logits of all words."""
         h = self.recurrence.run(self.lstm, self.embedding(plan.words), plan.along, against=False)
         return self.output.loss(h, plan.labels), self.output.late(h)
+
+
+EAGER = {"var_lstm": Recursive}
+LEVELS = {"var_lstm": Levels}

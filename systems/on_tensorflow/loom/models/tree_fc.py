@@ -56,3 +56,6 @@ def internal(weights: Tensors, left: Any, right: Any) -> tuple[Any]:
 def leaf(h: int, weights: Tensors, nothing: Any) -> tuple[Any]:
     """The layer on zeros, as many as `nothing` has rows."""
     return (layer(weights, tf.zeros((tf.shape(nothing)[0], 2 * h))),)
+
+
+FOLD = {"tree_fc": Fold}

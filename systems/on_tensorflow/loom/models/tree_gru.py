@@ -19,3 +19,6 @@ class Fold(ClassifiedTrees):
     def internal(self, weights: Tensors, left: Any, right: Any) -> Any:
         """The internal cell."""
         return gru_internal(weights, left, right)
+
+
+FOLD = {"tree_gru": Fold}

@@ -21,3 +21,6 @@ class Fold(ClassifiedTrees):
     def internal(self, weights: Tensors, left: Any, right: Any) -> Any:
         """The internal cell."""
         return lstm_internal(weights, left, right)
+
+
+FOLD = {"tree_lstm": Fold}

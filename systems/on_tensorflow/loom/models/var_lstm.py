@@ -65,3 +65,6 @@ def step_of(suffix: str) -> Callable[..., tuple[Any, Any]]:
         return tf.sigmoid(o) * tf.tanh(c), c
 
     return step
+
+
+FOLD = {"var_lstm": Fold}

@@ -1,0 +1,53 @@
+"""Tables of networks: which module has a model's, and what is loaded of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.contracts.networks import load_network, modules_of, why_not_written
+from harness.errors import ConfigError
+
+FILES = {
+    "__init__": "",
+    "trees": "TABLE: dict = {'tree': 1, 'bush': 2, **{'hidden': 3}}\nOTHER = {'fir': 4}\n",
+    "lines": "TABLE = {'line': 5}\n",
+    "helpers": "import nothing_of_this_name\nTABLE = dict(helper=6)\n",
+    "_private": "TABLE = {'private': 7}\n",
+}
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Write modules of a package of the test's own, of which importing one would fail."""
+    name = f"networks_{tmp_path.name}"
+    (tmp_path / name).mkdir()
+    for file, text in FILES.items():
+        (tmp_path / name / f"{file}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return name
+
+
+def test_a_table_is_in_all_modules_of_a_package_or_in_one(package: str) -> None:
+    trees, lines = f"{package}.trees", f"{package}.lines"
+    found = {"tree": trees, "bush": trees, "line": lines}
+    assert modules_of(f"{package}:TABLE") == found  # literal keys of literal dictionaries
+    assert modules_of(f"{trees}:TABLE") == {"tree": trees, "bush": trees}
+    assert load_network(f"{package}:TABLE", "bush") == 2
+    assert load_network(f"{trees}:OTHER", "fir") == 4
+    assert modules_of(f"{package}:NONE") == modules_of("nothing_of_this_name:TABLE") == {}
+
+
+def test_models_without_a_network_are_told_those_with_one(package: str) -> None:
+    table = f"{package}:TABLE"
+    assert why_not_written("bush", table) is None
+    assert why_not_written("hidden", table) == (
+        f"model hidden is not written for it in {table}; it runs bush, line, tree"
+    )
+
+
+def test_two_networks_of_a_model_are_refused(package: str, tmp_path: Path) -> None:
+    (tmp_path / package / "more.py").write_text("TABLE = {'tree': 8}\n")
+    with pytest.raises(ConfigError, match=rf"has model tree in {package}\.more and in .*trees; re"):
+        modules_of(f"{package}:TABLE")
