@@ -12,8 +12,8 @@ import pytest
 from harness.models.berxit import Berxit
 from harness.models.drnn import DRNN
 from harness.values.places import ROOT
-from systems.grown_trees import grown_tree
 from systems.on_dynet.autobatch import DynetOptions, _why_no_dynet
+from systems.plans.programs import grown_tree
 from tests.support.dynet_waits import MODELS, SENTENCES
 
 PROGRAM = ROOT / "tests" / "support" / "dynet_waits.py"

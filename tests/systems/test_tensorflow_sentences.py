@@ -23,7 +23,7 @@ static = pytest.importorskip("systems.on_tensorflow.static")
 block = pytest.importorskip("systems.on_tensorflow.block")
 dynamic = pytest.importorskip("systems.on_tensorflow.dynamic")
 output_layer = pytest.importorskip("systems.on_tensorflow.parts.output_layer")
-places = pytest.importorskip("systems.sentence_places")
+places = pytest.importorskip("systems.plans.sentences")
 runtime = pytest.importorskip("systems.on_tensorflow.runtime")
 
 pytestmark = pytest.mark.slow  # importing TensorFlow takes seconds

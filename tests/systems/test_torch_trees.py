@@ -13,15 +13,12 @@ from harness.contracts.model import initial_weights
 from harness.contracts.system import RunSettings, System
 from harness.measuring.check import relative_error
 from harness.measuring.clock import NullClock
-from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.values.instances import Tree
 from systems.on_torch.compiled import Adapter as Compiled
 from systems.on_torch.eager import Adapter as Eager
 from systems.on_torch.levels import Adapter as Levels
 from systems.on_torch.parts import products
-from systems.on_torch.parts.matrix_rows import matrix_rows
 from systems.on_torch.parts.side_products import SideWeights
-from systems.on_torch.parts.tree_rows import TreeRows, tree_rows
 from tests.support.run_adapter import CASES, SIZES, random_tree
 
 CPU = torch.device("cpu")
@@ -32,16 +29,6 @@ TREE_CASES = ("tree_lstm", "tree_lstm_2type", "tree_gru", "mv_rnn")
 def trees_of(leaves: Sequence[int]) -> list[Tree]:
     rng = np.random.default_rng(len(leaves))
     return [random_tree(n, SIZES, rng) for n in leaves]
-
-
-def children_of(trees: Sequence[Tree]) -> np.ndarray:
-    """Left and right children of all vertices (n, 2) in canonical order; -1: of leaves."""
-    n_before, found = 0, []
-    for tree in trees:
-        both = np.stack([tree.left, tree.right], axis=1)
-        found.append(np.where(both >= 0, both + n_before, -1))
-        n_before += tree.n_vertices
-    return np.concatenate(found)
 
 
 def settings(mode: str = "train") -> RunSettings:
@@ -59,61 +46,6 @@ def found_in(system: System, trees: Sequence[Tree]) -> dict[str, Any]:
     system.run(NullClock(), update=False)
     result = system.result()
     return {"loss": np.array(result.loss), "outputs": result.outputs, **result.gradients}
-
-
-def assert_children_come_first(plan: TreeRows, trees: Sequence[Tree]) -> None:
-    """Every row reads its own children, in rows of batches before its own, and they lead back."""
-    assert sorted(plan.order) == list(range(len(plan.order)))
-    row_of = np.argsort(plan.order)
-    read = plan.children.view(-1, 2).numpy()
-    wanted = children_of(trees)[plan.order]
-    n_leaves = plan.sizes[0]
-    assert np.all(wanted[:n_leaves] < 0)
-    assert np.array_equal(row_of[wanted[n_leaves:]], read)
-    batch = np.repeat(np.arange(len(plan.sizes)), plan.sizes)
-    assert np.all(batch[read] < batch[n_leaves:, None])
-    places = plan.places.numpy()
-    have_parent = places < read.size
-    assert np.array_equal(read.ravel()[places[have_parent]], np.flatnonzero(have_parent))
-    assert np.sum(~have_parent) == len(trees)
-
-
-@pytest.mark.parametrize("leaves", LEAVES)
-def test_rows_of_a_batch_come_behind_their_children(leaves: tuple[int, ...]) -> None:
-    trees = trees_of(leaves)
-    plan = tree_rows(trees, CPU)
-    assert_children_come_first(plan, trees)
-    assert len(plan.sizes) == 1 + max(tree.height for tree in trees)
-
-
-@pytest.mark.parametrize("leaves", LEAVES)
-def test_two_types_are_never_in_one_batch(leaves: tuple[int, ...]) -> None:
-    trees = trees_of(leaves)
-    model = TreeLSTM2Type(SIZES, type_seed=1)
-    plan = tree_rows(trees, CPU, model.kinds)
-    assert_children_come_first(plan, trees)
-    types = model.mini_batch(trees).graph.types[plan.order]
-    batches = np.split(types, np.cumsum(plan.sizes)[:-1])
-    assert all(len(set(batch)) == 1 for batch in batches)
-    assert len(plan.sizes) > len(tree_rows(trees, CPU).sizes) or len(set(types)) < 3
-
-
-@pytest.mark.parametrize("leaves", LEAVES)
-def test_a_matrix_stands_where_its_parent_reads_it(leaves: tuple[int, ...]) -> None:
-    trees = trees_of(leaves)
-    plan = matrix_rows(trees, CPU)
-    assert_children_come_first(plan, trees)
-    n_internal, n_leaves = len(plan.children) // 2, plan.sizes[0]
-    assert torch.equal(plan.sides, plan.children.view(-1, 2).T)
-    readers = plan.sides.reshape(-1)  # of every place the row of its vertex
-    inner = torch.arange(n_leaves, n_leaves + len(plan.inner_places))
-    assert torch.equal(readers[plan.inner_places], inner)
-    assert torch.equal(plan.words[readers[plan.leaf_places]], plan.leaf_words)
-    both = torch.cat([plan.inner_places, plan.leaf_places])
-    assert sorted(both.tolist()) == list(range(2 * n_internal))
-    n_roots = sum(n > 1 for n in leaves)
-    assert n_internal - len(plan.inner_places) == n_roots
-    assert len(plan.sizes) == 1 or plan.sizes[-1] == n_roots
 
 
 @pytest.mark.parametrize("n_sides", [1, 2])

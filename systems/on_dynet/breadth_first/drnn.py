@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from systems.grown_trees import GrownTree
 from systems.on_dynet.models import drnn
+from systems.plans.programs import GrownTree
 
 
 class Network(drnn.Network):

@@ -9,11 +9,11 @@ import dynet as dy
 
 from harness.models.drnn import DRNN
 from harness.values.instances import Chain
-from systems.grown_trees import NONE, GrownTree, grown_tree
 from systems.on_dynet.classifier import classified
 from systems.on_dynet.rounds import Part
 from systems.on_dynet.runtime import ParameterStore
 from systems.on_dynet.together import first_numbers
+from systems.plans.programs import NONE, GrownTree, grown_tree
 
 
 class Tree(NamedTuple):

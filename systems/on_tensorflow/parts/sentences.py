@@ -14,7 +14,7 @@ from harness.values.instances import Chain
 from systems.on_tensorflow.parts.looped import Looped, LoopedEvenly
 from systems.on_tensorflow.parts.lstm import Recurrence, lstm_layer
 from systems.on_tensorflow.parts.unrolled import Unrolled
-from systems.sentence_places import (
+from systems.plans.sentences import (
     Ids,
     lengths_of,
     rectangles,

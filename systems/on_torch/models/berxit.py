@@ -15,8 +15,8 @@ from torch.nn import functional
 from harness.models.berxit import Berxit
 from harness.values.instances import Chain
 from harness.vertex.operators import LAYER_NORM_EPSILON
-from systems.on_torch.parts.once import Once
 from systems.on_torch.parts.plain_parameters import PlainParameters
+from systems.plans.programs import Once
 
 
 class Sentence(NamedTuple):

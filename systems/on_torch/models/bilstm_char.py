@@ -15,7 +15,7 @@ from harness.values.instances import Chain
 from systems.on_torch.parts.lstm import lstm, shared_names
 from systems.on_torch.parts.output_layer import LateOutputs, LossWay
 from systems.on_torch.parts.recurrences import Columnwise, Recurrence
-from systems.on_torch.parts.rows import Order, inverse, to_device
+from systems.on_torch.parts.rows import Order, to_device
 from systems.on_torch.parts.sentences import (
     ReadChain,
     ReadChains,
@@ -24,6 +24,7 @@ from systems.on_torch.parts.sentences import (
     read_chains,
 )
 from systems.on_torch.parts.taggers import StartedLSTM, TagLayer
+from systems.plans.trees import inverse
 
 
 class _BiLSTMChar(nn.Module):

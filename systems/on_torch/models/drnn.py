@@ -14,10 +14,9 @@ from torch.nn import functional
 
 from harness.models.drnn import DRNN
 from harness.values.instances import Chain
-from systems.grown_trees import NONE, Grown, GrownTree, grown_tree
-from systems.on_torch.parts.once import Once
 from systems.on_torch.parts.plain_parameters import PlainParameters
 from systems.on_torch.parts.untrained import UntrainedParameters
+from systems.plans.programs import NONE, Grown, GrownTree, Once, grown_tree
 
 
 class Recursive(PlainParameters):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,10 +11,11 @@ from torch import Tensor
 from harness.contracts.model import Model
 from harness.values.instances import Tree
 from systems.on_torch.parts.classified_trees import RecursiveTrees, State, TreesByLevel
-from systems.on_torch.parts.matrix_rows import MatrixRows, matrix_rows
 from systems.on_torch.parts.mv_rnn_steps import MVRNNSteps
+from systems.on_torch.parts.rows import on_device
 from systems.on_torch.parts.tree_parameters import MVRNNParameters
 from systems.on_torch.parts.workspace import Workspace
+from systems.plans.trees import matrix_rows
 
 
 class Recursive(RecursiveTrees, MVRNNParameters):
@@ -47,11 +49,11 @@ class Levels(TreesByLevel, MVRNNParameters):
         super().__init__(model)
         self.workspace = Workspace()
 
-    def plan(self, trees: Sequence[Tree], device: torch.device) -> MatrixRows:
+    def plan(self, trees: Sequence[Tree], device: torch.device) -> Any:
         """Rows of all vertices and places of their matrices."""
-        return matrix_rows(trees, device)
+        return on_device(matrix_rows(trees), device)
 
-    def states(self, plan: MatrixRows) -> Tensor:
+    def states(self, plan: Any) -> Tensor:
         """v of all rows."""
         v: Tensor = MVRNNSteps.apply(  # type: ignore[no-untyped-call]
             self.embedding(plan.words),

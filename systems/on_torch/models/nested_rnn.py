@@ -15,10 +15,10 @@ from torch.nn import functional
 from harness.models.nested_rnn import NestedRNN
 from harness.values.instances import Chain
 from systems.on_torch.parts.nonlinear import tanh
-from systems.on_torch.parts.once import Once
 from systems.on_torch.parts.plain_parameters import PlainParameters
 from systems.on_torch.parts.rows import columns, to_device
 from systems.on_torch.parts.untrained import UntrainedParameters
+from systems.plans.programs import Once
 
 
 class Loops(NamedTuple):

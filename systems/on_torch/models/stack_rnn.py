@@ -14,12 +14,12 @@ from torch.nn import functional
 from harness.models.stack_rnn import StackRNN
 from harness.values.instances import Chain
 from systems.on_torch.parts.nonlinear import tanh
-from systems.on_torch.parts.once import Once
 from systems.on_torch.parts.plain_parameters import PlainParameters
 from systems.on_torch.parts.rows import Columns, columns, to_device
 from systems.on_torch.parts.sentences import joined, lengths_of, tensor
 from systems.on_torch.parts.stacks import Rows, Stacks
 from systems.on_torch.parts.untrained import UntrainedParameters
+from systems.plans.programs import Once
 
 
 class Sentence(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -9,7 +11,6 @@ from torch.nn import functional
 from systems.on_torch.parts.classified_trees import RecursiveTrees, State, TreesByLevel
 from systems.on_torch.parts.tree_gru_steps import TreeGRUSteps
 from systems.on_torch.parts.tree_parameters import TreeGRUParameters
-from systems.on_torch.parts.tree_rows import TreeRows
 
 
 class Recursive(RecursiveTrees, TreeGRUParameters):
@@ -43,7 +44,7 @@ class Levels(TreesByLevel, TreeGRUParameters):
     and 1.25, inference 0.86 and 1.30.
     """
 
-    def states(self, plan: TreeRows) -> Tensor:
+    def states(self, plan: Any) -> Tensor:
         """h of all rows."""
         h: Tensor = TreeGRUSteps.apply(  # type: ignore[no-untyped-call]
             self.embedding(plan.words),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,6 @@ from harness.contracts.model import Model
 from systems.on_torch.parts.classified_trees import RecursiveTrees, State, TreesByLevel
 from systems.on_torch.parts.tree_lstm_steps import Cell, TreeLSTMSteps
 from systems.on_torch.parts.tree_parameters import TreeLSTMParameters
-from systems.on_torch.parts.tree_rows import TreeRows
 
 
 class Recursive(RecursiveTrees, TreeLSTMParameters):
@@ -49,7 +50,7 @@ class Levels(TreesByLevel, TreeLSTMParameters):
         super().__init__(model)
         self.cell = cell
 
-    def states(self, plan: TreeRows) -> Tensor:
+    def states(self, plan: Any) -> Tensor:
         """h of all rows."""
         h: Tensor = TreeLSTMSteps.apply(  # type: ignore[no-untyped-call]
             self.embedding(plan.words),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.values.instances import Tree
 from systems.on_torch.models import tree_lstm
+from systems.on_torch.parts.rows import on_device
 from systems.on_torch.parts.tree_lstm_steps import Cell
-from systems.on_torch.parts.tree_rows import TreeRows, tree_rows
+from systems.plans.trees import tree_rows
 
 
 class Recursive(tree_lstm.Recursive):
@@ -26,9 +28,9 @@ class Levels(tree_lstm.Levels):
         super().__init__(model, cell)
         self.kinds = model.kinds
 
-    def plan(self, trees: Sequence[Tree], device: torch.device) -> TreeRows:
+    def plan(self, trees: Sequence[Tree], device: torch.device) -> Any:
         """Rows of all vertices, a batch for each height and type."""
-        return tree_rows(trees, device, self.kinds)
+        return on_device(tree_rows(trees, self.kinds), device)
 
 
 EAGER = {"tree_lstm_2type": Recursive}

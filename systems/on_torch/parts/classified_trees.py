@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from harness.values.instances import Tree
-from systems.on_torch.parts.tree_rows import TreeRows, tree_rows
+from systems.on_torch.parts.rows import on_device
 from systems.on_torch.parts.tree_words import WordTree, WordTrees, word_trees
+from systems.plans.trees import tree_rows
 
 Array = NDArray[np.floating[Any]]
 State = tuple[Tensor, ...]  # of a vertex; the classifier reads the first part (1, h)
@@ -87,14 +88,14 @@ class TreesByLevel(nn.Module, ABC):
 
     def plan(self, trees: Sequence[Tree], device: torch.device) -> Any:
         """Rows of all vertices, TreeRows unless a model has a plan of its own."""
-        return tree_rows(trees, device)
+        return on_device(tree_rows(trees), device)
 
-    def forward(self, plan: TreeRows) -> tuple[Tensor, Tensor]:
+    def forward(self, plan: Any) -> tuple[Tensor, Tensor]:
         """Summed loss, logits of all vertices in the plan's order."""
         logits = self.classifier(self.states(plan))
         return functional.cross_entropy(logits, plan.labels, reduction="sum"), logits
 
-    def in_canonical_order(self, plan: TreeRows, outputs: Array) -> Array:
+    def in_canonical_order(self, plan: Any, outputs: Array) -> Array:
         """Rows of the outputs in the order of MiniBatch.outputs."""
         canonical = np.empty_like(outputs)
         canonical[plan.order] = outputs

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, split
 
-from systems.on_torch.parts.lattice_rows import LatticeRows, Step
 from systems.on_torch.parts.lattice_steps import Rows, Steps
 from systems.on_torch.parts.lstm import through_sigmoid
 from systems.on_torch.parts.nonlinear import tanh, through_tanh
 from systems.on_torch.parts.products import Repeated, product, weight_gradient
+from systems.plans.lattices import Step
 
 aten = torch.ops.aten
 
@@ -23,7 +25,7 @@ class GatedSteps(Steps):
     """
 
     def __init__(
-        self, plan: LatticeRows, start: Tensor, x: Tensor, y: Tensor, *given: Tensor, keep: bool
+        self, plan: Any, start: Tensor, x: Tensor, y: Tensor, *given: Tensor, keep: bool
     ) -> None:
         self.plan, self.x, self.y, self.given = plan, x, y, given
         W, b, U, W_word, b_word, U_word, W_gate, b_gate, U_gate = given

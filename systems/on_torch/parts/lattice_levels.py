@@ -14,8 +14,9 @@ from torch.nn import functional
 
 from harness.values.instances import Lattice
 from systems.on_torch.parts.lattice_parameters import LatticeParameters
-from systems.on_torch.parts.lattice_rows import LatticeRows, lattice_rows
 from systems.on_torch.parts.lattice_steps import LatticeSteps, Steps
+from systems.on_torch.parts.rows import on_device
+from systems.plans.lattices import lattice_rows
 
 Array = NDArray[np.floating[Any]]
 
@@ -36,11 +37,11 @@ class LatticeLevels(LatticeParameters):
         """The lattices as they are; planning is timed."""
         return lattices
 
-    def plan(self, lattices: Sequence[Lattice], device: torch.device) -> LatticeRows:
+    def plan(self, lattices: Sequence[Lattice], device: torch.device) -> Any:
         """Rows of all states, batches of words."""
-        return lattice_rows(lattices, device)
+        return on_device(lattice_rows(lattices), device)
 
-    def forward(self, plan: LatticeRows) -> tuple[Tensor, Tensor]:
+    def forward(self, plan: Any) -> tuple[Tensor, Tensor]:
         """Summed loss, logits of all states in the plan's order."""
         x, y = self.characters(plan.characters), self.words(plan.words)
         h = LatticeSteps.apply(self.steps, plan, self.start, x, y, *self.weights)  # type: ignore[no-untyped-call]
@@ -57,7 +58,7 @@ class LatticeLevels(LatticeParameters):
     def weights(self) -> Sequence[Tensor]:
         """Of characters' cells, then of words'."""
 
-    def in_canonical_order(self, plan: LatticeRows, outputs: Array) -> Array:
+    def in_canonical_order(self, plan: Any, outputs: Array) -> Array:
         """Rows of the outputs in the order of MiniBatch.outputs."""
         canonical = np.empty_like(outputs)
         canonical[plan.order] = outputs

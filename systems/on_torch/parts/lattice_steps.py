@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from systems.on_torch.parts.lattice_cells import Cells
-from systems.on_torch.parts.lattice_rows import LatticeRows, Step
+from systems.plans.lattices import Step
 
 
 class LatticeSteps(torch.autograd.Function):
@@ -46,7 +47,7 @@ class Steps(ABC):
     h (n, h): of all rows. keep: whether a derivative follows.
     """
 
-    plan: LatticeRows
+    plan: Any
     h: Tensor
 
     @abstractmethod
@@ -81,7 +82,7 @@ class Rows:
     step before it, where it goes on.
     """
 
-    def __init__(self, like: Tensor, plan: LatticeRows, n_kinds: int, width: int) -> None:
+    def __init__(self, like: Tensor, plan: Any, n_kinds: int, width: int) -> None:
         self.whole = [like.new_zeros(len(plan.order), width) for _ in range(n_kinds)]
         steps = [torch.split(rows, plan.sizes) for rows in self.whole]
         earlier = [map(first_rows, kind, plan.sizes[1:]) for kind in steps]
@@ -114,7 +115,7 @@ class SummedSteps(Steps):
     def __init__(
         self,
         cells: type[Cells],
-        plan: LatticeRows,
+        plan: Any,
         start: Tensor,
         x: Tensor,
         y: Tensor,

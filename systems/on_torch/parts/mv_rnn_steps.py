@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from systems.on_torch.parts.matrix_rows import MatrixRows
 from systems.on_torch.parts.products import product, weight_gradient
 from systems.on_torch.parts.workspace import Workspace
 
@@ -68,7 +67,7 @@ class States:
     inference_mode those of one level. products (n_internal, 2 h): v_2 T_1 and v_1 T_2.
     """
 
-    def __init__(self, x: Tensor, matrices: Tensor, plan: MatrixRows, kept: Workspace) -> None:
+    def __init__(self, x: Tensor, matrices: Tensor, plan: Any, kept: Workspace) -> None:
         self.plan, self.kept, self.n_words = plan, kept, len(matrices)
         self.n_leaves, self.h = n_leaves, h = x.shape
         self.n_internal = n = plan.sides.shape[1]

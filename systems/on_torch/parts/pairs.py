@@ -15,9 +15,10 @@ from systems.on_torch.parts.lstm import shared_names
 from systems.on_torch.parts.output_layer import LossWay, OutputLayer
 from systems.on_torch.parts.products import linear
 from systems.on_torch.parts.recurrences import Recurrence
-from systems.on_torch.parts.rows import Columns, Ids, columns, to_device
+from systems.on_torch.parts.rows import Columns, columns, to_device
 from systems.on_torch.parts.sentences import tensor
 from systems.on_torch.parts.taggers import StartedLSTM
+from systems.plans.trees import Ids
 
 
 class PairPlan(NamedTuple):

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from systems.on_torch.parts.lstm import StepStates, lstm_steps
-from systems.on_torch.parts.rows import Columns, Ids, Order, buckets, columns
+from systems.on_torch.parts.rows import Columns, Order, buckets, columns
+from systems.plans.trees import Ids
 
 # h_0 and c_0 (layers, h), the same for every sentence, or (layers, k, h), each one's own.
 Start = tuple[Tensor, Tensor]

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from systems.sentence_places import rectangles
-
-Ids = NDArray[np.int64]
+from systems.plans.sentences import rectangles, stairs
+from systems.plans.trees import Ids, inverse
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +84,15 @@ class Columns:
 
 def columns(lengths: Ids, device: torch.device) -> Columns:
     """Put sentences of these lengths, none of them 0, side by side."""
-    order = np.argsort(-lengths, kind="stable")
-    ordered = lengths[order]
-    sizes = np.searchsorted(-ordered, -np.arange(ordered[0]), side="left")
-    starts = np.cumsum(sizes) - sizes
-    step = np.repeat(np.arange(len(sizes)), sizes)
-    column = np.arange(sizes.sum()) - np.repeat(starts, sizes)
-    ends = np.cumsum(lengths)[order][column]
-    begins = ends - ordered[column]
-    earlier = np.repeat(np.concatenate([[0], len(order) + starts[:-1]]), sizes) + column
-    along, against = begins + step, ends - 1 - step
-    last = starts[ordered - 1] + np.arange(len(order))
-    parts = (along, inverse(along), against, inverse(against), earlier, order, inverse(order), last)
-    to, fro, to_back, fro_back, *others = to_device(device, *parts)
-    return Columns(Order(to, fro), Order(to_back, fro_back), sizes.tolist(), *others)
+    found = stairs(lengths)
+    rows, order, column = found.rows, found.order, np.arange(len(found.order))
+    earlier = np.concatenate([column, len(order) + found.before])
+    last = (np.cumsum(found.widths) - found.widths)[lengths[order] - 1] + column
+    parts = rows.along, rows.of_along, rows.against, rows.of_against
+    to, fro, to_back, fro_back, *others = to_device(
+        device, *parts, earlier, order, inverse(order), last
+    )
+    return Columns(Order(to, fro), Order(to_back, fro_back), found.widths.tolist(), *others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +118,22 @@ def buckets(lengths: Ids, n_buckets: int, device: torch.device) -> Buckets:
     return Buckets(Order(to, fro), Order(to_back, fro_back), found.shapes, order)
 
 
-def inverse(permutation: Ids) -> Ids:
-    """Where each number stands in a permutation of 0 to n - 1."""
-    where = np.empty_like(permutation)
-    where[permutation] = np.arange(len(permutation))
-    return where
-
-
 def to_device(device: torch.device, *arrays: NDArray[np.integer]) -> Sequence[Tensor]:
     """Tensors of 64-bit integers; all reach the device in one copy."""
     joined = torch.from_numpy(np.concatenate(arrays, dtype=np.int64)).to(device)
     return torch.split(joined, [len(array) for array in arrays])
+
+
+def on_device(plan: Any, device: torch.device) -> Any:
+    """Return a plan, a named tuple, with a tensor for every array; `order` stays in NumPy.
+
+    All reach the device in one copy.
+    """
+    arrays = {
+        name: values
+        for name, values in plan._asdict().items()
+        if isinstance(values, np.ndarray) and name != "order"
+    }
+    tensors = to_device(device, *(values.ravel() for values in arrays.values()))
+    shaped = (tensor.view(own.shape) for tensor, own in zip(tensors, arrays.values(), strict=True))
+    return plan._replace(**dict(zip(arrays, shaped, strict=True)))

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from harness.values.arrays import IntArray
 from harness.values.instances import Chain
-from systems.on_torch.parts.rows import Ids, to_device
+from systems.on_torch.parts.rows import to_device
+from systems.plans.trees import Ids
 
 
 class ReadChain(NamedTuple):

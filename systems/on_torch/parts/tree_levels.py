@@ -12,12 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from harness.values.instances import Tree
-
-Ids = NDArray[np.int64]
+from systems.plans.trees import Ids, heights_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +47,10 @@ class TreeLevels:
     """A mini-batch of trees, level by level.
 
     words (n_leaves,): of the leaves, which are the first level.
-    labels (n,): of all vertices, level after level.
-    order (n,): the vertices, counted in canonical order, level after level.
     roots (n_instances,): rows of the roots in the last kept states.
     """
 
     words: Tensor
-    labels: Tensor
-    order: Ids
     roots: Tensor
     levels: tuple[Level, ...]
 
@@ -77,26 +71,15 @@ def plan_levels(trees: Sequence[Tree], device: torch.device) -> TreeLevels:
     order = np.argsort(height, kind="stable")
     rows, shapes, position = _rows(order, height, last_use, internal, left, right)
     words = np.concatenate([tree.words for tree in trees])
-    labels = np.concatenate([tree.labels for tree in trees])
     n_leaves = len(height) - len(internal)
-    parts = [words[order[:n_leaves]], labels[order], position[ends - 1], *rows]
+    parts = [words[order[:n_leaves]], position[ends - 1], *rows]
     on_device = torch.from_numpy(np.concatenate(parts, dtype=np.int64)).to(device)
     tensors = torch.split(on_device, [len(part) for part in parts])
     levels = (
         Level(tensor if moved else None, n_children, n_kept)
-        for tensor, (moved, n_children, n_kept) in zip(tensors[3:], shapes, strict=True)
+        for tensor, (moved, n_children, n_kept) in zip(tensors[2:], shapes, strict=True)
     )
-    return TreeLevels(tensors[0], tensors[1], order, tensors[2], tuple(levels))
-
-
-def heights_of(n: int, internal: Ids, left: Ids, right: Ids) -> Ids:
-    """Heights of all vertices; one round for each level."""
-    height = np.zeros(n, np.int64)
-    while True:
-        found = np.maximum(height[left], height[right]) + 1
-        if np.array_equal(found, height[internal]):
-            return height
-        height[internal] = found
+    return TreeLevels(tensors[0], tensors[1], tuple(levels))
 
 
 def _rows(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from systems.on_torch.parts.lstm import through_sigmoid
 from systems.on_torch.parts.products import product, weight_gradient
-from systems.on_torch.parts.tree_rows import TreeRows
 
 aten = torch.ops.aten
 
@@ -167,7 +166,7 @@ class TreeLSTMSteps(torch.autograd.Function):
 class States:
     """h and c of all rows (n, h), and tanh c; under inference_mode that of the last level alone."""
 
-    def __init__(self, plan: TreeRows, x: Tensor, h: int) -> None:
+    def __init__(self, plan: Any, x: Tensor, h: int) -> None:
         n = len(plan.places)
         self.plan, self.keep = plan, not torch.is_inference_mode_enabled()
         self.h, self.c = x.new_empty(n, h), x.new_empty(n, h)

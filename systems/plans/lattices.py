@@ -1,4 +1,4 @@
-"""Rows and batches of a mini-batch of lattices, made with NumPy.
+"""Rows and batches of a mini-batch of lattices.
 
 Characters are a chain: lattices lie side by side, the longest first, a step after the other, and a
 step is a batch. Words lie between: one may be computed at any step behind that of the state in
@@ -9,16 +9,14 @@ has computed yet; then all words that have begun are a batch. No fewer batches d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from harness.models.parts.lattices import joined_arcs
+from harness.values.arrays import IntArray
 from harness.values.instances import Lattice
-from systems.on_torch.parts.rows import Ids, inverse, to_device
+from systems.plans.trees import Ids, inverse
 
 
 class Step(NamedTuple):
@@ -33,8 +31,7 @@ class Step(NamedTuple):
     joins: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LatticeRows:
+class LatticeRows(NamedTuple):
     """All states in rows, step after step, and all words in the order of computing.
 
     characters (n - k,): of every row behind the first k, which are the starts of the k lattices.
@@ -44,12 +41,12 @@ class LatticeRows:
     sizes, word_sizes: rows of every step, which never grow, and words of every batch.
     """
 
-    characters: Tensor
-    words: Tensor
-    sources: Tensor
-    targets: Tensor
-    before: Tensor
-    labels: Tensor
+    characters: IntArray
+    words: IntArray
+    sources: Ids
+    targets: Ids
+    before: Ids
+    labels: IntArray
     order: Ids
     sizes: list[int]
     word_sizes: list[int]
@@ -61,13 +58,13 @@ class LatticeRows:
         return self.sizes[0]
 
 
-def lattice_rows(lattices: Sequence[Lattice], device: torch.device) -> LatticeRows:
-    """Plan a mini-batch; all indices reach the device in one copy."""
+def lattice_rows(lattices: Sequence[Lattice]) -> LatticeRows:
+    """Plan a mini-batch."""
     arcs = joined_arcs(lattices)
     step_of, row_of, starts = _rows([lattice.n_states for lattice in lattices])
     k, order = len(lattices), inverse(row_of)
     is_word = arcs.rank > 0
-    characters = np.empty(len(order), np.int64)
+    characters = np.empty(len(order), np.int32)
     characters[row_of[arcs.target[~is_word]]] = arcs.token[~is_word]
     before = row_of[order[k:] - 1]
     source, target = arcs.source[is_word], arcs.target[is_word]
@@ -76,20 +73,16 @@ def lattice_rows(lattices: Sequence[Lattice], device: torch.device) -> LatticeRo
     points = batch_points(newest)
     batch = np.searchsorted(points, step_of[source], side="right")
     chosen = np.lexsort((row_of[target], batch))
-    words = arcs.token[is_word][chosen]
-    parts = characters[k:], words, row_of[source[chosen]], row_of[target[chosen]], before
-    tensors = to_device(device, *parts, arcs.tags[order])
-    sizes, word_sizes = np.diff(starts).tolist(), np.bincount(batch).tolist()
     return LatticeRows(
-        characters=tensors[0],
-        words=tensors[1],
-        sources=tensors[2],
-        targets=tensors[3],
-        before=tensors[4],
-        labels=tensors[5],
+        characters=characters[k:],
+        words=arcs.token[is_word][chosen],
+        sources=row_of[source[chosen]],
+        targets=row_of[target[chosen]],
+        before=before,
+        labels=arcs.tags[order],
         order=order,
-        sizes=sizes,
-        word_sizes=word_sizes,
+        sizes=np.diff(starts).tolist(),
+        word_sizes=np.bincount(batch).tolist(),
         steps=_steps(points, newest),
     )
 

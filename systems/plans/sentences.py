@@ -1,4 +1,4 @@
-"""In which row every word stands when sentences are computed side by side, made with NumPy.
+"""Rows of words when sentences are computed side by side.
 
 A place is a word's number, counted through all sentences of a mini-batch, one after the other.
 """
@@ -17,8 +17,8 @@ Ids = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Where words stand.
+class RowOrder:
+    """Places of rows, and rows of places.
 
     along, against (m,): of every row its place when sentences are read forwards and backwards; of
     padding, any of the same sentence. of_along, of_against (n,): of every place its row.
@@ -35,12 +35,14 @@ class Stairs:
     """Sentences side by side, the longest first, a step after the other and nothing padded.
 
     widths (T,): rows of every step, which never grow; steps behind the longest sentence have none.
-    before (n - widths[0],): of every row behind the first step that of the step before.
+    before (n - widths[0],): of every row behind the first step that of the step before. order (k,):
+    of every column its sentence.
     """
 
-    rows: Rows
+    rows: RowOrder
     widths: Ids
     before: Ids
+    order: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Rectangles:
     shapes: steps and columns of every rectangle. order (k,): of every column its sentence.
     """
 
-    rows: Rows
+    rows: RowOrder
     shapes: tuple[tuple[int, int], ...]
     order: NDArray[np.int64]
 
@@ -78,8 +80,8 @@ def stairs(lengths: NDArray[np.int64], round_up_to: int = 1) -> Stairs:
     along, against = ends - ordered[column] + step, ends - 1 - step
     later = slice(widths[0], None)
     before = starts[step[later] - 1] + column[later]
-    rows = Rows(_ids(along), _ids(against), inverse(along), inverse(against))
-    return Stairs(rows, _ids(widths), _ids(before))
+    rows = RowOrder(_ids(along), _ids(against), _inverse(along), _inverse(against))
+    return Stairs(rows, _ids(widths), _ids(before), order)
 
 
 def rectangles(lengths: NDArray[np.int64], n_buckets: int, round_up_to: int) -> Rectangles:
@@ -97,12 +99,11 @@ def rectangles(lengths: NDArray[np.int64], n_buckets: int, round_up_to: int) -> 
         shapes.append((n_steps, len(chosen)))
     filled = np.flatnonzero(np.concatenate(real))
     along, against = np.concatenate(places), np.concatenate(mirrored)
-    rows = Rows(_ids(along), _ids(against), _back(along, filled), _back(against, filled))
+    rows = RowOrder(_ids(along), _ids(against), _back(along, filled), _back(against, filled))
     return Rectangles(rows, tuple(shapes), in_order)
 
 
-def inverse(permutation: NDArray[np.int64]) -> Ids:
-    """Where each number stands in a permutation of 0 to n - 1."""
+def _inverse(permutation: NDArray[np.int64]) -> Ids:
     return _back(permutation, np.arange(len(permutation)))
 
 

@@ -1,16 +1,31 @@
-"""The tree that a DRNN grows from a sentence, as peers hold it: decided beforehand, node by node.
+"""Decisions of programs as frameworks hold them: made once, read of every instance beforehand.
 
-Peers follow it as they go, each step only when the value that decides it has been read.
+A framework follows them as it goes, each step only when the value that decides it has been read.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from harness.models.drnn import DRNN, Place
 from harness.values.instances import Chain
 
 NONE = -1
+R = TypeVar("R")
+
+
+class Once(Generic[R]):
+    """A function of an instance, called once for each; mini-batches are loaded between passes."""
+
+    def __init__(self, read: Callable[[Any], R]) -> None:
+        self._read = read
+        self._found: dict[int, tuple[Any, R]] = {}  # with the instance, whose id stays its own
+
+    def __call__(self, instance: Any) -> R:
+        if id(instance) not in self._found:
+            self._found[id(instance)] = (instance, self._read(instance))
+        return self._found[id(instance)][1]
 
 
 class Grown(NamedTuple):

@@ -1,0 +1,235 @@
+"""Plans of mini-batches: every row has its vertex, and nothing is read before it is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from harness.contracts.model import ModelSizes
+from harness.models.drnn import DRNN
+from harness.models.parts.lattices import joined_arcs
+from harness.models.tree_lstm_2type import TreeLSTM2Type
+from harness.values.instances import Chain, Lattice, Tree
+from systems.plans.lattices import LatticeRows, batch_points, lattice_rows
+from systems.plans.programs import NONE, GrownTree, grown_tree
+from systems.plans.sentences import stairs
+from systems.plans.trees import MatrixRows, TreeRows, matrix_rows, tree_rows
+from tests.support.lattices import LATTICES
+from tests.support.run_adapter import LETTERS, SIZES, random_lattice, random_tree
+from tests.support.sentences import random_sentences
+
+LEAVES = ((1,), (1, 1), (2,), (5, 1, 9), (1, 2, 9, 4, 13))
+LENGTHS = ([1], [3, 3], [1, 5, 2, 5], [7, 1, 1, 4, 2])
+MINI_BATCHES = (
+    LATTICES,
+    LATTICES[2:3],
+    tuple(random_lattice(n, LETTERS, np.random.default_rng(n)) for n in (9, 1, 14, 14, 3)),
+)
+GROWING = DRNN(ModelSizes(4, {"words": 50, "classes": 3}), p_child=0.8, generations=4, siblings=3)
+SENTENCES: list[Chain] = random_sentences("chain", (2,) * 12, GROWING.sizes, seed=2)
+GROWN = [grown_tree(GROWING, sentence) for sentence in SENTENCES]
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_every_row_follows_its_own_sentence(lengths: list[int]) -> None:
+    """The row before is that of the place before; read backwards, that of the place behind."""
+    plan = stairs(np.array(lengths))
+    assert plan.widths.tolist() == sorted(plan.widths, reverse=True)
+    k, starts = len(lengths), np.cumsum(lengths) - lengths
+    ends = np.cumsum(lengths) - 1
+    assert plan.rows.along[:k].tolist() == starts[plan.order].tolist()
+    assert plan.rows.against[:k].tolist() == ends[plan.order].tolist()
+    assert (plan.rows.along[plan.before] == plan.rows.along[k:] - 1).all()
+    assert (plan.rows.against[plan.before] == plan.rows.against[k:] + 1).all()
+    assert plan.rows.of_along[plan.rows.along].tolist() == list(range(sum(lengths)))
+    assert plan.rows.of_against[plan.rows.against].tolist() == list(range(sum(lengths)))
+
+
+def trees_of(leaves: Sequence[int]) -> list[Tree]:
+    rng = np.random.default_rng(len(leaves))
+    return [random_tree(n, SIZES, rng) for n in leaves]
+
+
+def children_of(trees: Sequence[Tree]) -> np.ndarray:
+    """Left and right children of all vertices (n, 2) in canonical order; -1: of leaves."""
+    n_before, found = 0, []
+    for tree in trees:
+        both = np.stack([tree.left, tree.right], axis=1)
+        found.append(np.where(both >= 0, both + n_before, -1))
+        n_before += tree.n_vertices
+    return np.concatenate(found)
+
+
+def assert_children_come_first(plan: TreeRows | MatrixRows, trees: Sequence[Tree]) -> None:
+    """Every row reads its own children, in rows of batches before its own, and they lead back."""
+    assert sorted(plan.order) == list(range(len(plan.order)))
+    row_of = np.argsort(plan.order)
+    read = plan.children.reshape(-1, 2)
+    wanted = children_of(trees)[plan.order]
+    n_leaves = plan.sizes[0]
+    assert np.all(wanted[:n_leaves] < 0)
+    assert np.array_equal(row_of[wanted[n_leaves:]], read)
+    batch = np.repeat(np.arange(len(plan.sizes)), plan.sizes)
+    assert np.all(batch[read] < batch[n_leaves:, None])
+    places = plan.places
+    have_parent = places < read.size
+    assert np.array_equal(read.ravel()[places[have_parent]], np.flatnonzero(have_parent))
+    assert np.sum(~have_parent) == len(trees)
+
+
+@pytest.mark.parametrize("leaves", LEAVES)
+def test_rows_of_a_batch_come_behind_their_children(leaves: tuple[int, ...]) -> None:
+    trees = trees_of(leaves)
+    plan = tree_rows(trees)
+    assert_children_come_first(plan, trees)
+    assert len(plan.sizes) == 1 + max(tree.height for tree in trees)
+
+
+@pytest.mark.parametrize("leaves", LEAVES)
+def test_two_types_are_never_in_one_batch(leaves: tuple[int, ...]) -> None:
+    trees = trees_of(leaves)
+    model = TreeLSTM2Type(SIZES, type_seed=1)
+    plan = tree_rows(trees, model.kinds)
+    assert_children_come_first(plan, trees)
+    types = model.mini_batch(trees).graph.types[plan.order]
+    batches = np.split(types, np.cumsum(plan.sizes)[:-1])
+    assert all(len(set(batch)) == 1 for batch in batches)
+    assert len(plan.sizes) > len(tree_rows(trees).sizes) or len(set(types)) < 3
+
+
+@pytest.mark.parametrize("leaves", LEAVES)
+def test_a_matrix_stands_where_its_parent_reads_it(leaves: tuple[int, ...]) -> None:
+    trees = trees_of(leaves)
+    plan = matrix_rows(trees)
+    assert_children_come_first(plan, trees)
+    n_internal, n_leaves = len(plan.children) // 2, plan.sizes[0]
+    assert np.array_equal(plan.sides, plan.children.reshape(-1, 2).T)
+    readers = plan.sides.reshape(-1)  # of every place the row of its vertex
+    inner = np.arange(n_leaves, n_leaves + len(plan.inner_places))
+    assert np.array_equal(readers[plan.inner_places], inner)
+    assert np.array_equal(plan.words[readers[plan.leaf_places]], plan.leaf_words)
+    both = np.concatenate([plan.inner_places, plan.leaf_places])
+    assert sorted(both.tolist()) == list(range(2 * n_internal))
+    n_roots = sum(n > 1 for n in leaves)
+    assert n_internal - len(plan.inner_places) == n_roots
+    assert len(plan.sizes) == 1 or plan.sizes[-1] == n_roots
+
+
+@pytest.fixture(params=MINI_BATCHES, ids=["small", "no words", "random"])
+def lattices(request: pytest.FixtureRequest) -> Sequence[Lattice]:
+    return request.param
+
+
+@pytest.fixture
+def plan(lattices: Sequence[Lattice]) -> LatticeRows:
+    return lattice_rows(lattices)
+
+
+def test_every_state_has_a_row_and_keeps_its_label(
+    plan: LatticeRows, lattices: Sequence[Lattice]
+) -> None:
+    tags = np.concatenate([lattice.tags for lattice in lattices])
+    assert sorted(plan.order) == list(range(len(tags)))
+    assert plan.labels.tolist() == tags[plan.order].tolist()
+
+
+def test_every_arc_of_the_lattices_is_planned_once(
+    plan: LatticeRows, lattices: Sequence[Lattice]
+) -> None:
+    """Characters by the rows of both states and their ids, and so words."""
+    arcs = joined_arcs(lattices)
+    wanted = set(zip(arcs.source, arcs.target, arcs.rank > 0, arcs.token, strict=True))
+    order, rows = plan.order, range(plan.k, len(plan.order))
+    before, ids = plan.before.tolist(), plan.characters.tolist()
+    found = [(order[b], order[r], False, i) for b, r, i in zip(before, rows, ids, strict=True)]
+    ends = zip(plan.sources.tolist(), plan.targets.tolist(), plan.words.tolist(), strict=True)
+    found += [(order[source], order[target], True, i) for source, target, i in ends]
+    assert len(found) == len(arcs.source)
+    assert set(found) == wanted
+
+
+def test_nothing_is_read_before_it_is_complete(plan: LatticeRows) -> None:
+    """Words first, then characters: a state is complete when its last arc is."""
+    missing = np.bincount(plan.targets, minlength=len(plan.order)) + 1  # and its character
+    missing[: plan.k] = 0
+    rows, words = (np.cumsum([0, *sizes]) for sizes in (plan.sizes, plan.word_sizes))
+    for step in plan.steps:
+        if step.words is not None:
+            batch = slice(*words[step.words : step.words + 2])
+            assert not missing[plan.sources[batch]].any()
+            np.subtract.at(missing, plan.targets[batch], 1)
+        own = np.arange(*rows[step.number : step.number + 2])
+        before = plan.before[own - plan.k]
+        assert before.tolist() == (rows[step.number - 1] + np.arange(len(own))).tolist()
+        assert not missing[before].any()
+        missing[own] -= 1
+        assert step.joins == np.isin(plan.targets, own).any()
+    assert not missing.any()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_fewer_batches_of_words_do(seed: int) -> None:
+    """Against all choices of steps, for words of few steps."""
+    random = np.random.default_rng(seed)
+    n_steps, n_words = 8, int(random.integers(0, 7))
+    begins = random.integers(0, n_steps - 2, n_words)
+    ends = np.minimum(begins + 2 + random.integers(0, 3, n_words), n_steps - 1)
+    newest = np.full(n_steps, -1)
+    np.maximum.at(newest, ends, begins)
+    points = batch_points(newest).tolist()
+    assert serves(points, begins, ends)
+    for fewer in combinations(range(n_steps), max(0, len(points) - 1)):
+        assert not serves(fewer, begins, ends) or not points
+
+
+def serves(points: Sequence[int], begins: np.ndarray, ends: np.ndarray) -> bool:
+    """Whether every word has a step behind its begin and up to its end."""
+    return all(
+        any(begin < point <= end for point in points)
+        for begin, end in zip(begins, ends, strict=True)
+    )
+
+
+@pytest.mark.parametrize(("tree", "sentence"), list(zip(GROWN, SENTENCES, strict=True)))
+def test_a_tree_is_the_graph_of_the_program(tree: GrownTree, sentence: Chain) -> None:
+    """Parents and siblings of all outputs, in the order of outputs."""
+    mini_batch = GROWING.mini_batch([sentence])
+    rank_of = {int(vertex): rank for rank, vertex in enumerate(mini_batch.outputs)}
+    for vertex, rank in rank_of.items():
+        read = [rank_of[arg] for arg in mini_batch.graph.args_of(vertex).tolist()]
+        node = tree.nodes[rank]
+        assert read == [other for other in (node.parent, node.before) if other != NONE]
+    assert len(tree.nodes) == len(rank_of)
+
+
+def test_trees_differ_and_are_no_chains() -> None:
+    assert len({len(tree.nodes) for tree in GROWN}) > 3
+    assert any(len(wave) > 2 for tree in GROWN for wave in tree.waves())
+
+
+@pytest.mark.parametrize("tree", GROWN)
+def test_waves_are_as_many_as_rounds_need(tree: GrownTree) -> None:
+    """Every node a wave behind the later of those that it reads; together all nodes."""
+    waves = tree.waves()
+    when = {rank: step for step, wave in enumerate(waves) for rank in wave}
+    assert sorted(when) == list(range(len(tree.nodes)))
+    for rank, node in enumerate(tree.nodes[1:], start=1):
+        after = node.parent if node.before == NONE else node.before
+        assert when[rank] == when[after] + 1
+
+
+@pytest.mark.parametrize("tree", GROWN)
+def test_a_recursion_finishes_what_is_below_before_the_next_sibling(tree: GrownTree) -> None:
+    recursed: list[int] = []
+
+    def visit(rank: int) -> None:
+        recursed.append(rank)
+        for other in (tree.nodes[rank].child, tree.nodes[rank].sibling):
+            if other != NONE:
+                visit(other)
+
+    visit(0)
+    assert tree.in_turn() == recursed
