@@ -48,7 +48,7 @@ def test_examples_stand_in_the_expected_layers() -> None:
         "harness.compiler.compiled",
         "harness.vertex.tracing",
         "harness.contracts.corpus",
-        "harness.policies.depth",
+        "harness.policies.levels",
         "harness.granularity.operators",
         "harness.engine.lowering.plan",
         "harness.oracle",

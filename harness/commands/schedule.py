@@ -21,7 +21,7 @@ from harness.counts.sweep_requests import parse_requests
 from harness.counts.worker import Outcome
 from harness.errors import ConfigError
 from harness.measuring.turns import turns
-from harness.policies.fsm.file import is_saved_policy
+from harness.policies.fsm.machine import is_saved_policy
 from harness.policies.parts.rounds import schedule_in_rounds
 from harness.records.count_row import AnyCount, are_count_rows, write_count_rows
 from harness.records.output_paths import Output, check_writable

@@ -4,6 +4,10 @@ Each module of harness/policies/ that defines `schedule` or `learn` is a policy.
 `schedule(graph) -> Schedule` batches; `learn(graphs, settings, workload)` returns a learned policy,
 a value that is called with a graph, and `load(file, workload)` reads it back. `policy=auto` tries
 every policy that need not be learned, unless its module says `NOT_BY_AUTO`, a text: why not.
+
+A module may hold several policies: a dict `POLICIES` names the function of each, a dict
+`LEARNED_POLICIES` the value that has its `learn` and `load`. NOT_BY_AUTO is then a dict as well.
+All are literals, since they are read without importing (and so compiling) the module.
 """
 
 from __future__ import annotations
@@ -11,11 +15,10 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Protocol
+from typing import Any, Protocol
 
 from harness.errors import ConfigError, meant
 from harness.values.arrays import IntArray, int_array
@@ -120,54 +123,74 @@ class LearnedPolicy(Protocol):
         """Print it in words, one state a line."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A policy as its file declares it: what of the module it is, None for the module itself.
+
+    why_not_by_auto: None where `policy=auto` tries it.
+    """
+
+    module: str
+    attribute: str | None
+    is_learned: bool = False
+    why_not_by_auto: str | None = None
+
+
 @functools.cache
-def _kinds() -> dict[str, str]:
-    """Return, for each policy, which of the two functions its module defines."""
+def _entries() -> dict[str, _Entry]:
+    """Return all policies by name, in the order of their names."""
     files = sorted(_FOLDER.glob("[!_]*.py"))
-    kinds = ((file.stem, _functions_of(file) & {"schedule", "learn"}) for file in files)
-    return {name: kind.pop() for name, kind in kinds if kind}
-
-
-def _functions_of(file: Path) -> set[str]:
-    """Return the functions that a file defines; one that is no Python counts as a policy.
-
-    So it is told when it is asked for, and does not stop the others.
-    """
-    try:
-        body = _body_of(file)
-    except (SyntaxError, ValueError):
-        return {"schedule"}
-    return {node.name for node in body if isinstance(node, ast.FunctionDef)}
-
-
-def _body_of(file: Path) -> list[ast.stmt]:
-    return ast.parse(file.read_text(encoding="utf-8")).body
-
-
-@functools.cache
-def why_not_by_auto(name: str) -> str | None:
-    """Why `policy=auto` does not try a policy, in the words of its file; None where it does.
-
-    Nothing is imported to tell.
-    """
-    if is_learned(name):
-        return "it has to be learned first"
-    try:
-        body = _body_of(_FOLDER / f"{name}.py")
-    except (SyntaxError, ValueError):
-        return "its file is no Python"
-    said = (
-        node.value.value
-        for node in body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-        if [t.id for t in node.targets if isinstance(t, ast.Name)] == ["NOT_BY_AUTO"]
+    return dict(
+        sorted((name, entry) for file in files for name, entry in _entries_of(file).items())
     )
-    return next(map(str, said), None)
+
+
+def _entries_of(file: Path) -> dict[str, _Entry]:
+    """Return the policies of a file; one that cannot be read counts as a policy.
+
+    So it is reported when it is asked for, and does not stop the others.
+    """
+    try:
+        return dict(_declared(file.stem, ast.parse(file.read_text(encoding="utf-8")).body))
+    except (SyntaxError, ValueError, AttributeError):
+        return {file.stem: _Entry(file.stem, "schedule", why_not_by_auto="it cannot be read")}
+
+
+def _declared(module: str, body: Sequence[ast.stmt]) -> Iterator[tuple[str, _Entry]]:
+    said = _read_literals(body, ("POLICIES", "LEARNED_POLICIES", "NOT_BY_AUTO"))
+    functions = {node.name for node in body if isinstance(node, ast.FunctionDef)}
+    reasons, to_learn = said.get("NOT_BY_AUTO", {}), "it has to be learned first"
+    for name, attribute in said.get("POLICIES", {}).items():
+        yield name, _Entry(module, attribute, why_not_by_auto=reasons.get(name))
+    for name, attribute in said.get("LEARNED_POLICIES", {}).items():
+        yield name, _Entry(module, attribute, is_learned=True, why_not_by_auto=to_learn)
+    if said.keys() & {"POLICIES", "LEARNED_POLICIES"}:
+        return
+    if "schedule" in functions:
+        yield module, _Entry(module, "schedule", why_not_by_auto=reasons or None)
+    elif "learn" in functions:
+        yield module, _Entry(module, None, is_learned=True, why_not_by_auto=to_learn)
+
+
+def _read_literals(body: Sequence[ast.stmt], names: Collection[str]) -> dict[str, Any]:
+    """Return the values of those names that are assigned; raises ValueError for no literal."""
+    return {
+        target.id: ast.literal_eval(node.value)
+        for node in body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id in names
+    }
+
+
+def why_not_by_auto(name: str) -> str | None:
+    """Return why `policy=auto` does not try a policy, in the words of its file; else None."""
+    return _entries()[name].why_not_by_auto
 
 
 def policy_names() -> tuple[str, ...]:
-    """Names of all policies, found without importing (and so compiling) any of them."""
-    return tuple(_kinds())
+    """Return the names of all policies, found without importing (and so compiling) any of them."""
+    return tuple(_entries())
 
 
 def check_policy_name(name: str, *, may_choose: bool = False) -> None:
@@ -192,7 +215,8 @@ def check_policy_name(name: str, *, may_choose: bool = False) -> None:
 
 def is_learned(name: str) -> bool:
     """Whether a policy has to be learned; False for a name that is none."""
-    return _kinds().get(name) == "learn"
+    entry = _entries().get(name)
+    return entry is not None and entry.is_learned
 
 
 def load_policy(name: str) -> Policy:
@@ -203,7 +227,7 @@ def load_policy(name: str) -> Policy:
     """
     if is_learned(name):
         raise ConfigError(f"policy={name} must be learned on graphs of its model first")
-    policy: Policy = _import(name).schedule
+    policy: Policy = _import(name)
     return policy
 
 
@@ -218,11 +242,11 @@ def learn_policy(
     """
     if name in policy_names() and not is_learned(name):
         raise ConfigError(f"policy={name} is not learned")
-    module = _import(name)
+    policy = _import(name)
     learned: LearnedPolicy = (
-        module.learn(graphs, settings, workload)
+        policy.learn(graphs, settings, workload)
         if settings.file is None
-        else module.load(Path(settings.file), workload)
+        else policy.load(Path(settings.file), workload)
     )
     return learned
 
@@ -241,9 +265,12 @@ def compile_policy(name: str) -> None:
         load_policy(name)(flat)
 
 
-def _import(name: str) -> ModuleType:
+def _import(name: str) -> Any:
+    """Return a policy's function, or what has its `learn` and `load`."""
     check_policy_name(name)
+    entry = _entries()[name]
     try:
-        return importlib.import_module(f"harness.policies.{name}")
-    except (ImportError, SyntaxError) as error:
+        module = importlib.import_module(f"harness.policies.{entry.module}")
+        return module if entry.attribute is None else getattr(module, entry.attribute)
+    except (ImportError, SyntaxError, AttributeError) as error:
         raise ConfigError(f"policy={name} cannot be imported: {error}; mend its file") from error

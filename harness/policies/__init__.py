@@ -1,1 +1,1 @@
-"""Batching policies, one a file."""
+"""Batching policies."""

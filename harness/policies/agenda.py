@@ -1,8 +1,13 @@
-"""Agenda batching: always the ready type of least average depth, averages taken once at the start.
+"""Agenda batching: always the ready type of least average depth.
 
-Source: Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation Graphs",
-NIPS 2017, Sec. 3.2, and DyNet's dynet/exec.cc. Unbatchable vertices go first, in order of becoming
-ready. Among equal averages the last cheap type wins (Graph.cheap), else the first type.
+Source of `agenda`: Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation
+Graphs", NIPS 2017, Sec. 3.2, and DyNet's dynet/exec.cc. Averages are taken once at the start.
+Unbatchable vertices go first, in order of becoming ready. Among equal averages the last cheap type
+wins (Graph.cheap), else the first type.
+
+Source of `agenda_dynamic`: the agenda strategy of ED-Batch's executor (Chen et al., ICML 2023),
+AgendaScheduler in its release's dynet/ooc-scheduler.cc. Averages are those of the vertices not yet
+executed. Among equal ones the smaller type wins; unbatchable vertices go first.
 """
 
 from __future__ import annotations
@@ -11,10 +16,13 @@ import numpy as np
 
 from harness.compiler.compiled import compiled
 from harness.compiler.registry import helper
+from harness.policies.parts.levels import levels_of
 from harness.policies.parts.ready import N_EXECUTED, Ready, commit, finish, n_ready, start
-from harness.values.arrays import Flags, Floats, Ints
+from harness.values.arrays import Flags, Floats, Ints, Longs
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
+
+POLICIES = {"agenda": "schedule", "agenda_dynamic": "schedule_dynamically"}
 
 
 def schedule(graph: Graph) -> Schedule:
@@ -67,5 +75,45 @@ def shallowest(ready: Ready, average: Floats, cheap: Flags) -> int:
             continue
         shallower = best == UNBATCHABLE or average[t] < average[best]
         if shallower or (cheap[t] and average[t] == average[best]):
+            best = t
+    return best
+
+
+def schedule_dynamically(graph: Graph) -> Schedule:
+    """Execute all ready vertices of the type whose remaining vertices are shallowest on average."""
+    return Schedule.proved(
+        *_dynamic_batches(graph.types, graph.arg_start, graph.args, graph.follows)
+    )
+
+
+@compiled
+def _dynamic_batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
+    depth = levels_of(types, arg_start, args, follows, True)
+    total = np.zeros(len(follows), np.int64)
+    count = np.zeros(len(follows), np.int64)
+    for v in range(len(types)):
+        total[types[v]] += depth[v]
+        count[types[v]] += 1
+    ready = start(types, arg_start, args, follows)
+    while ready.counts[N_EXECUTED] < len(types):
+        t = _shallowest_of_rest(ready, total, count)
+        if t != UNBATCHABLE:
+            for v in ready.queue[ready.head[t] : ready.tail[t]]:
+                total[t] -= depth[v]
+                count[t] -= 1
+        commit(ready, t)
+    return finish(ready)
+
+
+@helper
+def _shallowest_of_rest(ready: Ready, total: Longs, count: Longs) -> int:
+    if n_ready(ready, UNBATCHABLE) > 0:
+        return UNBATCHABLE
+    best = UNBATCHABLE
+    for t in range(UNBATCHABLE + 1, len(total)):
+        # Fractions are compared exactly: total / count < total' / count'.
+        if n_ready(ready, t) > 0 and (
+            best == UNBATCHABLE or total[t] * count[best] < total[best] * count[t]
+        ):
             best = t
     return best

@@ -17,8 +17,15 @@ import numpy as np
 from harness.compiler.compiled import compiled
 from harness.compiler.registry import helper
 from harness.policies.parts.alignment import FEWER, aligned, as_early
-from harness.policies.parts.backwards import batch_of_placed, place, start_placing
-from harness.policies.parts.blocks import block_of, graph_of_blocks, of_all_vertices, with_followers
+from harness.policies.parts.backwards import (
+    batch_of_placed,
+    block_of,
+    graph_of_blocks,
+    of_all_vertices,
+    place,
+    start_placing,
+    with_followers,
+)
 from harness.policies.parts.chains import chains_of
 from harness.policies.parts.ready import in_used_batches
 from harness.policies.parts.urgency import choice, costs, start_choosing

@@ -3,17 +3,37 @@
 Source: Chen et al., "ED-Batch: Efficient Automatic Batching of Dynamic Neural Networks via Learned
 Finite State Machines", ICML 2023. A share of 1 is provably safe: some shortest schedule starts with
 that type. Among equal shares the smaller type wins; unbatchable vertices go first.
+
+`sufficient_reversed`: the same on the reversed graph, so that batches are found from the outputs
+back (getBatches_typewiseLB of ED-Batch's release). A vertex is ready once all its users are placed;
+the list of batches is reversed at the end. Types that must follow a block are emitted with it, so
+that here a block and its followers are one vertex. Among equal shares the type wins that has had
+ready vertices for the longest time.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import numpy as np
+
 from harness.compiler.compiled import compiled
 from harness.compiler.registry import helper
-from harness.policies.parts.extracted import Extracted, extract, remove
-from harness.policies.parts.ready import N_EXECUTED, Ready, commit, finish, n_ready, start
-from harness.values.arrays import Ints
-from harness.values.graph import UNBATCHABLE, Graph
+from harness.policies.parts.backwards import block_of, with_followers
+from harness.policies.parts.ready import (
+    N_BATCHES,
+    N_EXECUTED,
+    Ready,
+    commit,
+    finish,
+    n_ready,
+    start,
+)
+from harness.values.arrays import Ints, IntTable
+from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
+
+POLICIES = {"sufficient": "schedule", "sufficient_reversed": "schedule_reversed"}
 
 
 def schedule(graph: Graph) -> Schedule:
@@ -56,3 +76,124 @@ def safest(ready: Ready, extracted: Extracted, oldest_first: bool) -> int:
         if gain > 0 or (gain == 0 and oldest_first and ready.since[t] < ready.since[best]):
             best, best_ready, best_frontier = t, size, frontier
     return best
+
+
+def schedule_reversed(graph: Graph) -> Schedule:
+    """Execute, in reversed order, what `sufficient` finds from the outputs."""
+    return Schedule.proved(
+        *_reversed_batches(graph.types, graph.arg_start, graph.args, graph.follows)
+    )
+
+
+@compiled
+def _reversed_batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
+    block = block_of(types, arg_start, args, follows)
+    new_types, new_start, new_args = _reversed_graph(types, arg_start, args, block)
+    no_follows = np.full(len(follows), NO_TYPE, np.int32)
+    ready = run(new_types, new_start, new_args, no_follows, True)
+    n_batches = ready.counts[N_BATCHES]
+    batch_of = np.empty(len(types), np.int32)
+    next_id = len(ready.types) - 1
+    for v in range(len(types)):
+        if block[v] == v:
+            batch_of[v] = n_batches - 1 - ready.batch_of[next_id]
+            next_id -= 1
+        else:
+            batch_of[v] = batch_of[block[v]]
+    return with_followers(types, follows, block, batch_of, n_batches)
+
+
+@helper
+def _reversed_graph(
+    types: Ints, arg_start: Ints, args: Ints, block: Ints
+) -> tuple[Ints, Ints, Ints]:
+    """Return the graph of blocks with all edges turned round, the last vertex first."""
+    n = 0
+    for v in range(len(types)):
+        n += 1 if block[v] == v else 0
+    new_id = np.empty(len(types), np.int32)
+    new_types = np.empty(n, np.int32)
+    n_kept = 0
+    for v in range(len(types)):
+        if block[v] == v:
+            n_kept += 1
+            new_id[v] = n - n_kept
+            new_types[n - n_kept] = types[v]
+    new_start = np.zeros(n + 1, np.int32)
+    n_edges = 0
+    for v in range(len(types)):
+        if block[v] == v:
+            n_edges += arg_start[v + 1] - arg_start[v]
+            for arg in args[arg_start[v] : arg_start[v + 1]]:
+                new_start[new_id[block[arg]] + 1] += 1
+    for v in range(n):
+        new_start[v + 1] += new_start[v]
+    free = new_start[:n].copy()
+    new_args = np.empty(n_edges, np.int32)
+    for v in range(len(types)):
+        if block[v] == v:
+            for arg in args[arg_start[v] : arg_start[v + 1]]:
+                source = new_id[block[arg]]
+                new_args[free[source]] = new_id[v]
+                free[source] += 1
+    return new_types, new_start, new_args
+
+
+class Extracted(NamedTuple):
+    """|F(G^t)| for every type t, kept up to date while a schedule is made.
+
+    F(G^t) holds the remaining vertices of type t without a remaining ancestor of type t. An
+    argument edge (a, v) *carries* t while a remains and is of type t or has a carrying edge itself.
+    Carrying edges are counted per vertex and type; an edge stops carrying a type once and for all,
+    so that all updates of a whole schedule cost O(edges x types), whatever the order.
+
+    Source of G^t: Chen et al., "ED-Batch", ICML 2023, Fig. 2 (c).
+
+    carrying (n, n_types): argument edges of each vertex that carry each type.
+    n_frontier (n_types,): |F(G^t)|.
+    stack (n,): scratch.
+    """
+
+    carrying: IntTable
+    n_frontier: Ints
+    stack: Ints
+
+
+@helper
+def extract(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> Extracted:
+    """Return the counts before the first batch."""
+    n = len(types)
+    carrying = np.zeros((n, n_types), np.int32)
+    n_frontier = np.zeros(n_types, np.int32)
+    for v in range(n):
+        for edge in range(arg_start[v], arg_start[v + 1]):
+            arg = args[edge]
+            for t in range(n_types):
+                if carrying[arg, t] > 0 or types[arg] == t:
+                    carrying[v, t] += 1
+        if carrying[v, types[v]] == 0:
+            n_frontier[types[v]] += 1
+    return Extracted(carrying, n_frontier, np.empty(n, np.int32))
+
+
+@helper
+def remove(extracted: Extracted, ready: Ready, v: int) -> None:
+    """Take a ready vertex out of the graph, before it is executed."""
+    t = ready.types[v]
+    extracted.n_frontier[t] -= 1
+    # Of a ready vertex only its own type is carried on.
+    extracted.stack[0] = v
+    depth = 1
+    while depth > 0:
+        depth -= 1
+        source = extracted.stack[depth]
+        for edge in range(ready.user_start[source], ready.user_start[source + 1]):
+            user = ready.users[edge]
+            extracted.carrying[user, t] -= 1
+            if extracted.carrying[user, t] > 0:
+                continue
+            if ready.types[user] == t:
+                extracted.n_frontier[t] += 1
+            else:
+                extracted.stack[depth] = user
+                depth += 1

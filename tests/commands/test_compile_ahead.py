@@ -47,7 +47,7 @@ def test_what_is_compiled_ahead_is_not_compiled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    few = ["harness.policies.depth", "harness.engine.cpu_kernels.moving_kernels"]
+    few = ["harness.policies.levels", "harness.engine.cpu_kernels.moving_kernels"]
     monkeypatch.setattr(compile_ahead, "find_modules", lambda _: iter(few))
     load_products.cache_clear()
     assert compile_ahead.main() == 0

@@ -51,10 +51,10 @@ def policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "whole.py").write_text("def schedule(graph): ...\n")
     monkeypatch.setattr(policy, "_FOLDER", tmp_path)
     monkeypatch.setattr(harness.policies, "__path__", [str(tmp_path)])
-    policy._kinds.cache_clear()
+    policy._entries.cache_clear()
     yield tmp_path
-    policy._kinds.cache_clear()
-    for name in ("whole", "broken"):
+    policy._entries.cache_clear()
+    for name in ("whole", "broken", "several"):
         sys.modules.pop(f"harness.policies.{name}", None)
 
 
@@ -69,6 +69,30 @@ def test_a_file_without_schedule_is_told(policies: Path) -> None:
     (policies / "other.py").write_text("def schedul(graph): ...\n")
     with pytest.raises(ConfigError, match=r"other\.py defines neither schedule nor learn"):
         load_policy("other")
+
+
+def test_a_file_may_hold_several_policies(policies: Path) -> None:
+    (policies / "several.py").write_text(
+        "POLICIES = {'one': 'by_one', 'two': 'by_two', 'gone': 'by_gone'}\n"
+        "LEARNED_POLICIES = {'machine': 'MACHINE'}\n"
+        "NOT_BY_AUTO = {'two': 'it is slow'}\n"
+        "def by_one(graph): return 1\n"
+        "def by_two(graph): return 2\n"
+        "class MACHINE:\n"
+        "    def learn(graphs, settings, workload): return len(graphs), workload\n"
+    )
+    assert policy_names() == ("gone", "machine", "one", "two", "whole")
+    assert load_policy("two")(graph_of([], [])) == 2  # type: ignore[comparison-overlap]
+    assert not policy.is_learned("one")
+    assert policy.is_learned("machine")
+    learned = policy.learn_policy("machine", [], policy.LearningSettings(), "a model")
+    assert learned == (0, "a model")  # type: ignore[comparison-overlap]
+    reasons = [policy.why_not_by_auto(name) for name in policy_names()]
+    assert reasons == [None, "it has to be learned first", None, "it is slow", None]
+    with pytest.raises(ConfigError, match=r"policy=gone cannot be imported: .*by_gone"):
+        load_policy("gone")
+    with pytest.raises(ConfigError, match=r"several.py defines neither"):
+        load_policy("several")
 
 
 # Drawing a graph takes as long as scheduling it, so that every policy meets the same ones.

@@ -16,7 +16,7 @@ from harness.contracts.model import Model
 from harness.errors import ConfigError
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.var_lstm import VarLSTM
-from harness.policies.depth import schedule
+from harness.policies.levels import schedule_by_depth as schedule
 from harness.values.arrays import int_array
 from harness.values.graph import MiniBatch
 from harness.values.instances import Chain, Tree

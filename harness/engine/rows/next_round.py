@@ -22,7 +22,7 @@ from harness.engine.rows.counting import N_COUNTS, count, place
 from harness.engine.rows.field_filling import FILLED, fill_in, fill_pulls
 from harness.engine.rows.fields import N_OF_FUNCTION, N_OF_GATHER
 from harness.engine.rows.row_order import assign_rows, order_as_read
-from harness.policies.parts.inline import by_counters
+from harness.policies.parts.levels import by_counters
 from harness.programs.decode import (
     FAULT,
     FINE,

@@ -13,12 +13,19 @@ import numpy as np
 
 from harness.contracts.policy import FALLBACKS, LearningSettings
 from harness.errors import ConfigError
-from harness.policies.fsm.encoding import ENCODINGS
-from harness.policies.fsm.machine import StateMachine
-from harness.policies.fsm.nearest import Nearest, nearest
-from harness.policies.fsm.run import run
-from harness.policies.fsm.trials import Table, Visits, choices_of, empty_table, trial, update
-from harness.policies.fsm.types_of import TypedArrays, all_types, in_types_of
+from harness.policies.fsm.machine import StateMachine, TypedArrays, all_types, in_types_of
+from harness.policies.fsm.states import ENCODINGS
+from harness.policies.fsm.trials import (
+    Nearest,
+    Table,
+    Visits,
+    choices_of,
+    empty_table,
+    nearest,
+    run,
+    trial,
+    update,
+)
 from harness.policies.parts.bound import lower_bound
 from harness.policies.parts.ready import Ready, start
 from harness.values.arrays import Ints

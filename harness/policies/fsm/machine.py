@@ -1,4 +1,9 @@
-"""ED-Batch's state machine as a value: which type to execute in which state.
+"""ED-Batch's state machine as a value: which type to execute in which state; its file.
+
+Type ids may follow the order of first appearance (the released graph's sums of n arguments do), so
+that they differ between mini-batches, and one mini-batch may have types that another lacks. Names
+do not: a machine reads every graph by the names of its types. Types of equal name (operators on
+different parameters) are told apart by their order.
 
 Source: Chen et al., "ED-Batch: Efficient Automatic Batching of Dynamic Neural Networks via Learned
 Finite State Machines", ICML 2023, Sec. 2.2 and Alg. 1.
@@ -7,20 +12,22 @@ Finite State Machines", ICML 2023, Sec. 2.2 and Alg. 1.
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.contracts.policy import FALLBACKS, VARIANTS, LearnedRun
 from harness.errors import ConfigError, OutputError
-from harness.machine.regular_files import replace_regular
-from harness.policies.fsm.encoding import ENCODINGS
-from harness.policies.fsm.run import run
-from harness.policies.fsm.states import UNSEEN, States, states_of
-from harness.policies.fsm.types_of import in_types_of
+from harness.machine.regular_files import read_regular, replace_regular
+from harness.policies.fsm.states import ENCODINGS, UNSEEN, States, states_of
+from harness.policies.fsm.trials import run
 from harness.values.arrays import IntArray, int_array
-from harness.values.graph import UNBATCHABLE, Graph
+from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
 
 SCHEMA_VERSION = 1
@@ -35,6 +42,62 @@ FALLBACK_IN_WORDS = {
     "sufficient": "the type whose ready vertices are the largest share of its frontier",
 }
 State = tuple[int, ...]
+TypedArrays = tuple[IntArray, IntArray, NDArray[np.bool_]]
+Key = tuple[str, int]
+
+
+def in_types_of(graph: Graph, names: Sequence[str], follows: Sequence[int]) -> TypedArrays:
+    """Return types, follows and cheap flags of a graph in the ids of `names` (follows: theirs).
+
+    Types of the graph that `names` lacks come behind them, in the graph's order.
+
+    Raises ConfigError where the graph cannot be of the same model: types that lead or follow
+    another are not the same, or no type is.
+    """
+    own = tuple(graph.follows.tolist())
+    if graph.type_names == names and own == follows:
+        return graph.types, graph.follows, graph.cheap
+    _check_same_model(graph.type_names, own, names, follows)
+    ids = {key: t for t, key in enumerate(_keys(names))}
+    new = [ids.setdefault(key, len(ids)) for key in _keys(graph.type_names)]
+    new_follows = np.array([*follows, *[NO_TYPE] * (len(ids) - len(names))], dtype=np.int32)
+    cheap = np.zeros(len(ids), dtype=np.bool_)
+    cheap[new] = graph.cheap
+    cheap.setflags(write=False)
+    return int_array(np.array(new, dtype=np.int32)[graph.types]), int_array(new_follows), cheap
+
+
+def all_types(graphs: Sequence[Graph]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return names of the types of all graphs, the first graph's first, and what they follow."""
+    keys = dict.fromkeys(key for graph in graphs for key in _keys(graph.type_names))
+    more = [NO_TYPE] * (len(keys) - graphs[0].n_types)
+    return tuple(name for name, _ in keys), (*graphs[0].follows.tolist(), *more)
+
+
+def _keys(names: Sequence[str]) -> list[Key]:
+    """Return the names, each with how many equal ones come before it."""
+    seen: Counter[str] = Counter()
+    keys = []
+    for name in names:
+        keys.append((name, seen[name]))
+        seen[name] += 1
+    return keys
+
+
+def _check_same_model(
+    found: Sequence[str], found_follows: Sequence[int], names: Sequence[str], follows: Sequence[int]
+) -> None:
+    here, there = _leaders(found, found_follows), _leaders(names, follows)
+    if here != there or not set(found[1:]) & set(names[1:]):
+        raise ConfigError(
+            f"a policy learned on types {', '.join(names[1:])} cannot schedule a graph of types"
+            f" {', '.join(found[1:])}; learn one on this model"
+        )
+
+
+def _leaders(names: Sequence[str], follows: Sequence[int]) -> dict[str, str]:
+    pairs = zip(names, follows, strict=True)
+    return {name: names[leader] for name, leader in pairs if leader != NO_TYPE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,3 +216,63 @@ def _table_of(states: tuple[State, ...]) -> States:
     keys = [t for state in states for t in state]
     starts = np.cumsum([0, *map(len, states)], dtype=np.int32)
     return states_of(np.array(keys, dtype=np.int32), starts)
+
+
+def load_machine(file: Path, encoding: str, workload: str) -> StateMachine:
+    """Read a machine that `StateMachine.save` wrote.
+
+    Raises ConfigError where the file cannot be read or holds no machine, and where the machine is
+    of another schema version, encoding or workload.
+    """
+    values = _read(file)
+    if values["schema_version"] != SCHEMA_VERSION:
+        raise ConfigError(
+            f"{file} has schema_version {values['schema_version']}, this version reads"
+            f" {SCHEMA_VERSION}; learn the policy again"
+        )
+    for name, wanted in (("encoding", encoding), ("workload", workload)):
+        if values.get(name) != wanted:
+            raise ConfigError(
+                f"{file} holds a policy with {name} {values.get(name)!r}, not {wanted!r}; learn one"
+                " for it, or name another file"
+            )
+    try:
+        return _machine(values)
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(f"{file} is not a saved policy: {type(error).__name__} {error}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{file} is not a saved policy: {error}") from None
+
+
+def is_saved_policy(content: bytes) -> bool:
+    """Whether the content of a file is a policy that was saved, of whatever workload."""
+    try:
+        values = json.loads(content)
+    except ValueError:
+        return False
+    return isinstance(values, dict) and {"schema_version", "workload"} <= values.keys()
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(read_regular(file).decode())
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{file} is not JSON: {error}") from error
+    if not isinstance(values, dict) or "schema_version" not in values:
+        raise ConfigError(f"{file} is not a saved policy; save one with `bench-schedule`")
+    return values
+
+
+def _machine(values: dict[str, Any]) -> StateMachine:
+    rest = {k: v for k, v in values.items() if k not in ("schema_version", "states")}
+    return StateMachine(
+        **rest
+        | {
+            "type_names": tuple(map(str, values["type_names"])),
+            "follows": tuple(map(int, values["follows"])),
+            "states": tuple(tuple(map(int, state)) for state, _ in values["states"]),
+            "choices": tuple(int(choice) for _, choice in values["states"]),
+        }
+    )

@@ -1,4 +1,13 @@
-"""Trials of tabular N-step Q-learning: one schedule each, then one update of what it visited.
+"""ED-Batch's batching loop, and trials of tabular N-step Q-learning over it.
+
+`run` takes a learned choice for every state, and a fallback for new ones (Alg. 1). A trial makes
+one schedule; then one update takes in what it visited.
+
+A reward is a share of |F(G^t)|, counted by nearest vertices of the same type (the release's
+typewise_init): cheap where one graph is scheduled many times. N(u) holds the descendants of u of
+its own type that are reached through other types only. A remaining vertex is in F(G^t) when no
+remaining vertex has it in its N. Finding N takes a search from every vertex, once; afterwards a
+whole schedule costs the sum of all |N(u)|.
 
 Source: Chen et al., ICML 2023, Sec. 2.3, and their release, dynet/ooc-scheduler.cc (train).
 """
@@ -11,18 +20,99 @@ import numpy as np
 
 from harness.compiler.compiled import compiled
 from harness.compiler.registry import helper
-from harness.policies.fsm.encoding import encode, n_actions
-from harness.policies.fsm.nearest import Nearest, fresh, take
-from harness.policies.fsm.states import UNSEEN, States, add, find, no_states
-from harness.policies.parts.ready import N_EXECUTED, Ready, commit, n_ready
-from harness.values.arrays import Floats, Ints, UnsignedLongs
+from harness.policies.agenda import average_depths, shallowest
+from harness.policies.fsm.states import UNSEEN, States, add, encode, find, n_actions, no_states
+from harness.policies.parts.ready import N_EXECUTED, Ready, commit, finish, n_ready, start, users_of
+from harness.policies.sufficient import Extracted, extract, remove, safest
+from harness.values.arrays import Flags, FlagTable, Floats, Ints, UnsignedLongs
 from harness.values.graph import UNBATCHABLE
 
+LAST, AGENDA, SUFFICIENT = range(3)  # as harness.contracts.policy.FALLBACKS
 LEARNING_RATE = 0.4
 N_STEPS = 10
 _STEP, _MIX_1, _MIX_2 = (
     np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )  # splitmix64
+
+
+class Nearest(NamedTuple):
+    """below[start[u]:start[u + 1]] is N(u); n_above (n,): in how many N a vertex is.
+
+    n_frontier (n_types,): |F(G^t)| of the whole graph.
+    """
+
+    start: Ints
+    below: Ints
+    n_above: Ints
+    n_frontier: Ints
+
+
+@compiled
+def nearest(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> Nearest:
+    """Return N of every vertex, and the counts before the first batch."""
+    n = len(types)
+    user_start, users = users_of(n, arg_start, args)
+    leads_to = _leads_to(types, user_start, users, n_types)
+    start = np.zeros(n + 1, np.int32)
+    below = np.empty(max(16, 2 * n), np.int32)
+    n_above = np.zeros(n, np.int32)
+    seen_from = np.full(n, -1, np.int32)
+    stack = np.empty(n, np.int32)
+    n_below = 0
+    for u in range(n):
+        stack[0] = u
+        depth = 1
+        while depth > 0:
+            depth -= 1
+            source = stack[depth]
+            for user in users[user_start[source] : user_start[source + 1]]:
+                if seen_from[user] == u:
+                    continue
+                seen_from[user] = u
+                if types[user] == types[u]:
+                    if n_below == len(below):
+                        below = np.concatenate((below, np.empty(n_below, np.int32)))
+                    below[n_below] = user
+                    n_below += 1
+                    n_above[user] += 1
+                elif leads_to[user, types[u]]:
+                    stack[depth] = user
+                    depth += 1
+        start[u + 1] = n_below
+    n_frontier = np.zeros(n_types, np.int32)
+    for v in range(n):
+        if n_above[v] == 0:
+            n_frontier[types[v]] += 1
+    return Nearest(start, below[:n_below], n_above, n_frontier)
+
+
+@helper
+def _leads_to(types: Ints, user_start: Ints, users: Ints, n_types: int) -> FlagTable:
+    """Return which types each vertex has among its descendants (n, n_types)."""
+    n = len(types)
+    leads_to = np.zeros((n, n_types), np.bool_)
+    for v in range(n - 1, -1, -1):
+        for user in users[user_start[v] : user_start[v + 1]]:
+            leads_to[v, types[user]] = True
+            for t in range(n_types):
+                leads_to[v, t] |= leads_to[user, t]
+    return leads_to
+
+
+@helper
+def fresh(near: Nearest) -> Nearest:
+    """Return a copy whose counts may be changed."""
+    return Nearest(near.start, near.below, near.n_above.copy(), near.n_frontier.copy())
+
+
+@helper
+def take(near: Nearest, v: int, t: int) -> None:
+    """Take a vertex of type t without remaining arguments out of the graph."""
+    near.n_frontier[t] -= 1
+    for index in range(near.start[v], near.start[v + 1]):
+        near.n_above[near.below[index]] -= 1
+        if near.n_above[near.below[index]] == 0:
+            near.n_frontier[t] += 1
 
 
 class Table(NamedTuple):
@@ -153,3 +243,58 @@ def choices_of(table: Table, encoding: int) -> Ints:
     for state in range(len(choices)):
         choices[state] = table.states.keys[best_place(table, state, encoding)]
     return choices
+
+
+@compiled
+def run(
+    types: Ints, arg_start: Ints, args: Ints, follows: Ints, cheap: Flags,
+    states: States, choices: Ints, encoding: int, fallback: int,
+) -> tuple[Ints, Ints, Ints]:  # fmt: skip
+    """Return order and starts of the schedule, and the state of every decision.
+
+    choices (n_states,): the type that each state takes. States that are not in the table, UNSEEN
+    among the returned ones, take what `fallback` says.
+    """
+    ready = start(types, arg_start, args, follows)
+    key = np.empty(len(follows) + 1, np.int32)
+    decided = np.empty(len(types), np.int32)
+    n_decided = 0
+    average = np.zeros(0)
+    # Nothing is counted until a state is unseen: arrays of no vertices.
+    extracted = extract(types[:0], arg_start[:1], args[:0], len(follows))
+    while ready.counts[N_EXECUTED] < len(types):
+        if n_ready(ready, UNBATCHABLE) > 0:
+            commit(ready, UNBATCHABLE)
+            continue
+        length = encode(ready, encoding, key)
+        state = find(states, key, length)
+        decided[n_decided] = state
+        n_decided += 1
+        if state != UNSEEN:
+            t = choices[state]
+        elif fallback == AGENDA:
+            if len(average) == 0:
+                average = average_depths(types, arg_start, args, follows)
+            t = shallowest(ready, average, cheap)
+        elif fallback == SUFFICIENT:
+            if len(extracted.stack) == 0:
+                extracted = _remaining(ready, arg_start, args)
+            t = safest(ready, extracted, False)
+        else:
+            t = key[length - 1]
+        if len(extracted.stack) > 0:
+            for v in ready.queue[ready.head[t] : ready.tail[t]]:
+                remove(extracted, ready, v)
+        commit(ready, t)
+    order, starts = finish(ready)
+    return order, starts, decided[:n_decided]
+
+
+@helper
+def _remaining(ready: Ready, arg_start: Ints, args: Ints) -> Extracted:
+    """Return the counts of what is not executed; what is carries no type, as if unbatchable."""
+    types = ready.types.copy()
+    for t in range(len(ready.leader)):
+        for v in ready.queue[ready.first[t] : ready.head[t]]:
+            types[v] = UNBATCHABLE
+    return extract(types, arg_start, args, len(ready.leader))

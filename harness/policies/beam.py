@@ -1,6 +1,8 @@
 """Beam search from the outputs back, with the score of `critical_share` to tell states apart.
 
-What it costs makes it no policy for run time: it tells how much a better choice could still gain.
+Source: beam search (Lowerre, "The HARPY speech recognition system", 1976). States are ranked by
+their batches beyond the lower bound, and by the scores that they passed over. What it costs makes
+it no policy for run time: it tells how much a better choice could still gain.
 """
 
 from __future__ import annotations
@@ -12,9 +14,18 @@ from numpy.typing import NDArray
 
 from harness.compiler.compiled import compiled
 from harness.compiler.registry import helper
+from harness.policies.critical_share import schedule as critical_share
 from harness.policies.parts.alignment import FEWER, as_early
-from harness.policies.parts.backwards import Placing, batch_of_placed, place, start_placing
-from harness.policies.parts.blocks import block_of, graph_of_blocks, of_all_vertices, with_followers
+from harness.policies.parts.backwards import (
+    Placing,
+    batch_of_placed,
+    block_of,
+    graph_of_blocks,
+    of_all_vertices,
+    place,
+    start_placing,
+    with_followers,
+)
 from harness.policies.parts.chains import Chains, chains_of
 from harness.policies.parts.urgency import (
     NONE,
@@ -29,6 +40,11 @@ from harness.values.arrays import Flags, Floats, FloatTable, Ints, IntTable, Uns
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
 
+POLICIES = {"beam_2": "schedule_by_2_states", "beam_20": "schedule_by_20_states"}
+NOT_BY_AUTO = {
+    "beam_2": "it searches for longer than what it finds could save",
+    "beam_20": "it searches for longer than what it finds could save",
+}
 REGRET = 1.0  # batches that a unit of score passed over counts as; found as those of urgency.py
 
 
@@ -83,10 +99,20 @@ class Children(NamedTuple):
     placed: UnsignedLongs
 
 
-def search(graph: Graph, width: int, greedy: Schedule) -> Schedule:
-    """Return the better of what a beam of that width finds and `greedy`, critical_share's."""
+def schedule_by_2_states(graph: Graph) -> Schedule:
+    """Place batches from the last to the first; never more of them than `critical_share`."""
+    return _search(graph, 2)
+
+
+def schedule_by_20_states(graph: Graph) -> Schedule:
+    """Place batches from the last to the first; never more of them than `critical_share`."""
+    return _search(graph, 20)
+
+
+def _search(graph: Graph, width: int) -> Schedule:
+    """Return the better of what a beam of that width and `critical_share` find."""
     arrays = graph.types, graph.arg_start, graph.args, graph.follows
-    found = Schedule.proved(*_batches(*arrays, width))
+    greedy, found = critical_share(graph), Schedule.proved(*_batches(*arrays, width))
     return found if found.n_batches < greedy.n_batches else greedy
 
 

@@ -1,0 +1,87 @@
+"""Policies that batch level by level: by depth, by frontier, and by inline depth; and no batching.
+
+Sources of depth: Looks et al., "Deep Learning with Dynamic Computation Graphs", ICLR 2017 (in its
+release tensorflow_fold/loom/weaver.cc), and DyNet's by-depth strategy (Neubig et al., NIPS 2017;
+dynet/exec.cc). Depth is the longest path from the sources, parameter vertices included; types that
+must follow come behind their block, as in ED-Batch's release.
+
+Source of frontier: Xu et al., "Cavs: An Efficient Runtime System for Dynamic Neural Networks", ATC
+2018, Alg. 1. Cavs's wavefront runs a vertex in the round after its last argument; rounds are
+computed here directly, since vertices are in topological order. Cavs has one vertex function, so
+that its rounds are single batches; here a round has one batch for each type, and what must follow a
+batch is in its round (`depth` gives it a level of its own, the only difference between the two).
+
+Source of inline_depth: ACRoBat (Fegade, Chen, Gibbons and Mowry, MLSys 2024), sections 4.1 and B.3:
+no pass over the graph is needed once it is recorded. Graphs that were built from arrays are gone
+through once (parts/levels.py). Whether stages are phases and ghosts are counted is decided where a
+program is recorded (harness.programs.recorder.RecordingOptions; options of system=acrobat).
+
+Source of unbatched: DyNet with autobatching off (SimpleExecutionEngine in dynet/exec.cc), and
+Cavs's serial policy (SerialGraphScheduler in its release's cavs/midend/graph_scheduler.cc).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.compiler.compiled import compiled
+from harness.policies.parts.levels import (
+    by_counters,
+    by_level,
+    levels_in_order,
+    levels_of,
+    phases_and_depths,
+)
+from harness.values.arrays import Ints
+from harness.values.graph import Graph
+from harness.values.schedule import Schedule
+
+POLICIES = {
+    "depth": "schedule_by_depth",
+    "frontier": "schedule_by_frontier",
+    "inline_depth": "schedule_by_inline_depth",
+    "unbatched": "schedule_unbatched",
+}
+NOT_BY_AUTO = {"unbatched": "it batches nothing: the base that others are compared with"}
+
+
+def schedule_by_depth(graph: Graph) -> Schedule:
+    """Execute groups in increasing (depth, type)."""
+    arrays = graph.types, graph.arg_start, graph.args, graph.follows
+    return Schedule.proved(*_batches(*arrays, True))
+
+
+def schedule_by_frontier(graph: Graph) -> Schedule:
+    """Execute round after round, one batch of each type that was ready when the round began."""
+    arrays = graph.types, graph.arg_start, graph.args, graph.follows
+    return Schedule.proved(*_batches(*arrays, False))
+
+
+@compiled
+def _batches(
+    types: Ints, arg_start: Ints, args: Ints, follows: Ints, count_followers: bool
+) -> tuple[Ints, Ints]:
+    levels = levels_of(types, arg_start, args, follows, count_followers)
+    return by_level(types, follows, levels, 1 if count_followers else 0)
+
+
+def schedule_by_inline_depth(graph: Graph) -> Schedule:
+    """Execute groups in increasing (phase, depth, type), as a program counted while it ran."""
+    if graph.phases is None or graph.depths is None:
+        arrays = graph.types, graph.arg_start, graph.args, graph.follows
+        return Schedule.proved(*_batches_of_counted(*arrays))
+    return Schedule.proved(*by_counters(graph.types, graph.follows, graph.phases, graph.depths))
+
+
+@compiled
+def _batches_of_counted(
+    types: Ints, arg_start: Ints, args: Ints, follows: Ints
+) -> tuple[Ints, Ints]:
+    phases, depths = phases_and_depths(types, arg_start, args, follows)
+    return by_level(types, follows, levels_in_order(phases, depths), 0)
+
+
+def schedule_unbatched(graph: Graph) -> Schedule:
+    """Execute vertex after vertex, in order of creation."""
+    n = graph.n_vertices
+    return Schedule.proved(np.arange(n, dtype=np.int32), np.arange(n + 1, dtype=np.int32))

@@ -1,0 +1,41 @@
+"""ED-Batch's learned policies: a choice for every state of the ready vertices' types.
+
+fsm_base: the set of types that have ready vertices. fsm_max: that and the most frequent one.
+fsm_sort: these types in order of how many; of the three encodings the one that its authors report
+as ED-Batch.
+
+Source: Chen et al., "ED-Batch: Efficient Automatic Batching of Dynamic Neural Networks via Learned
+Finite State Machines", ICML 2023, Sec. 2.2 and 2.3, and its release, dynet/ooc-scheduler.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.contracts.policy import LearningSettings
+from harness.policies.fsm.learning import learn_machine
+from harness.policies.fsm.machine import StateMachine, load_machine
+from harness.values.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """The policy of one encoding of states."""
+
+    name: str
+
+    def learn(
+        self, graphs: Sequence[Graph], settings: LearningSettings, workload: str = ""
+    ) -> StateMachine:
+        """Learn on graphs of one workload (model and granularity, in words)."""
+        return learn_machine(self.name, graphs, settings, workload)
+
+    def load(self, file: Path, workload: str = "") -> StateMachine:
+        """Read a saved machine of this encoding; raises ConfigError for any other."""
+        return load_machine(file, self.name, workload)
+
+
+BASE, MAX, SORT = Encoding("base"), Encoding("max"), Encoding("sort")
+LEARNED_POLICIES = {"fsm_base": "BASE", "fsm_max": "MAX", "fsm_sort": "SORT"}
