@@ -18,7 +18,7 @@ from harness.engine.cpu_kernels.team import Team
 from harness.engine.rows import next_round as arrays
 from harness.errors import ProgramError, ScheduleError
 from harness.interpreter import interpret
-from harness.policies import inline_depth
+from harness.policies import levels
 from harness.programs.recorder import RecordingOptions
 from harness.programs.writer import Body, Writer
 from tests.support.engine_runs import ONE_BY_ONE, NoClock
@@ -178,7 +178,9 @@ def test_a_round_is_three_calls_of_compiled_code(monkeypatch: pytest.MonkeyPatch
     ):
         module = __import__(owner, fromlist=["_"])
         monkeypatch.setattr(module, attribute, counted(name, getattr(module, attribute)))
-    monkeypatch.setattr(inline_depth, "schedule", counted("policy", inline_depth.schedule))
+    monkeypatch.setattr(
+        levels, "schedule_by_inline_depth", counted("policy", levels.schedule_by_inline_depth)
+    )
     monkeypatch.setattr(adapter, "policy", counted("policy", adapter.policy))
     monkeypatch.setattr(Team, "run_table", counted("run", Team.run_table))
     monkeypatch.setattr(CompiledRounds, "by_itself", made_by_python)
