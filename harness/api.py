@@ -22,7 +22,7 @@ import pandas as pd
 from harness.errors import ConfigError, meant
 from harness.planning.admit import admit
 from harness.planning.kinds import read_systems
-from harness.records.beside import seen_together
+from harness.records.cross_check import seen_together
 from harness.records.numbers import check_columns
 from harness.records.record import Record
 from harness.records.tidy import build_frame

@@ -6,7 +6,7 @@ import importlib
 import json
 from pathlib import Path
 
-from harness.records.whole_files import replace_whole
+from harness.records.files import replace_whole
 from plots.captions import build_notes
 from plots.experiment import Experiment
 

@@ -20,8 +20,7 @@ from harness.planning.grid import EXPERIMENT, expand
 from harness.planning.kinds import KnownSystem, read_systems
 from harness.planning.sweep import Sweep
 from harness.planning.yaml_files import read_mapping
-from harness.records.beside import Rounds, rounds_seen_together
-from harness.records.comparable import check_comparable
+from harness.records.cross_check import Rounds, check_comparable, rounds_seen_together
 from harness.records.numbers import NOT_MEASURED, SCREENED_OUT
 from harness.records.record import Record
 from harness.records.tidy import PLAIN, RELEASED, build_count_rows, build_record_row, frame_of_rows

@@ -15,7 +15,7 @@ import pandas as pd
 from PIL import Image
 
 from harness.errors import OutputError
-from harness.records.whole_files import replace_whole
+from harness.records.files import replace_whole
 from plots.declaration import GROUP_TITLES
 
 Sheet = dict[str, Any]  # artefacts/NAME.json, see plots/write.py

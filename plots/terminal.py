@@ -7,8 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import pandas as pd
 
 from harness.planning.kinds import KnownSystem
-from harness.records.keys import find_differing, find_workload_keys
-from harness.records.numbers import RATIO, numbers, ratios, select_fastest
+from harness.records.numbers import (
+    RATIO,
+    find_differing,
+    find_workload_keys,
+    numbers,
+    ratios,
+    select_fastest,
+)
 from plots.tables.cells import DAGGER, format_ratio
 
 WORKLOAD = ("model", "dataset", "mode", "batch_size", "hidden_size")  # named in every line

@@ -17,8 +17,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
+from harness.records.files import replace_whole
 from harness.records.numbers import NOT_MEASURED
-from harness.records.whole_files import replace_whole
 from plots.captions import build_caption, build_title
 from plots.experiment import Experiment
 from plots.tables.cells import PAPER, Table

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.records.whole_files import replace_whole
+from harness.records.files import replace_whole
 from harness.values.places import CONF_DIR, ROOT
 
 FOLDER = ROOT / "results" / "gpu"

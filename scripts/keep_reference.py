@@ -25,9 +25,9 @@ from harness.commands.collect import pack_held, records_in
 from harness.commands.draw import draw_held
 from harness.errors import BenchError, ConfigError
 from harness.planning.grid import SCALES
+from harness.records.files import replace_whole
 from harness.records.record import Record
 from harness.records.stored import Held, counts_in, packed_files
-from harness.records.whole_files import replace_whole
 from harness.trials.spec import TrialSpec
 from plots.drawable import Drawable, select_drawable
 from plots.report import shrink_picture

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from harness.engine.backends.cuda.module import Entry, Module, write_module
 from harness.engine.backends.cuda.offline import ARCHITECTURES, Resources, resources_of
-from harness.records.whole_files import replace_whole
+from harness.records.files import replace_whole
 from harness.values.places import ROOT
 from scripts.gpu_workloads import WORKLOADS
 from scripts.marked_page import MarkedPage

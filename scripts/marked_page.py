@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.records.whole_files import replace_whole
+from harness.records.files import replace_whole
 
 END = "<!-- until here -->\n"
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from harness.records.whole_files import replace_whole
+from harness.records.files import replace_whole
 from harness.values.places import ROOT
 from scripts.marked_page import MarkedPage
 from tests.support.layers import LAYERS, MODULES, PACKAGES, imported_at_run_time, reachable

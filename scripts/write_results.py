@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.records.whole_files import replace_whole
+from harness.records.files import replace_whole
 from harness.values.places import CONF_DIR, ROOT
 from plots.declaration import read_declaration
 from plots.drawable import select_drawable

@@ -17,8 +17,8 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import settings
 
-from harness.machine import collector
-from harness.machine.memory import give_back_memory
+from harness.machine import process
+from harness.machine.process import give_back_memory
 from harness.measuring import clock
 from harness.records.record import Record, trial_of
 from harness.trials.spec import Limits, Timing, TrialSpec
@@ -85,7 +85,7 @@ def _what_stays_is_not_looked_through() -> Iterator[None]:
     same = {name: getattr(gc, name) for name in ("isenabled", "enable", "disable", "collect")}
     frozen = {"freeze": lambda: None, "unfreeze": lambda: None}
     with pytest.MonkeyPatch.context() as patch:
-        for module in (clock, collector):
+        for module in (clock, process):
             patch.setattr(module, "gc", SimpleNamespace(**same, **frozen))
         yield
     gc.unfreeze()

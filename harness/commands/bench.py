@@ -10,7 +10,7 @@ from functools import partial
 from harness.planning.admit import admit
 from harness.planning.kinds import read_systems
 from harness.planning.pipeline_keys import KEYS
-from harness.records.beside import seen_together
+from harness.records.cross_check import seen_together
 from harness.records.record import Record
 from harness.records.tidy import build_frame
 from harness.terminal.command_line import Job, parse, plan

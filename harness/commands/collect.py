@@ -23,17 +23,15 @@ import pandas as pd
 
 from harness.errors import ConfigError, RecordError
 from harness.machine.regular_files import check_regular
-from harness.records.beside import seen_together
 from harness.records.columns import is_table, to_csv
-from harness.records.comparable import check_builds, latest_builds
+from harness.records.cross_check import check_builds, latest_builds, seen_together
+from harness.records.files import Output, check_writable, replace_whole
 from harness.records.merged import merged
-from harness.records.output_paths import Output, check_writable
 from harness.records.packed import RECORDS, is_packed, pack_records
 from harness.records.record import Record
 from harness.records.stored import COUNTS, Held, counts_in, held_in, pack_counts, unpack
 from harness.records.stored import records_in as all_records_in
 from harness.records.tidy import build_frame
-from harness.records.whole_files import replace_whole
 from harness.terminal.argument_parser import OneLineParser
 from harness.terminal.ending import run_command, tell
 from harness.terminal.run_status import tell_status

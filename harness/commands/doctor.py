@@ -10,12 +10,11 @@ from functools import partial
 
 from harness.contracts.model import model_class
 from harness.engine.cpu_kernels.libraries import multiplies_with
-from harness.machine.facts import Machine, describe_machine
-from harness.machine.gpus import has_cuda_device
-from harness.machine.process_folder import temporary_folder
-from harness.machine.quiet import Finding, judge_core, look_for_disturbance
+from harness.machine.facts import Machine, describe_machine, has_cuda_device
+from harness.machine.folders import temporary_folder
+from harness.machine.noise import Finding, judge_core, look_for_disturbance
 from harness.measuring.child_process import death_reason
-from harness.measuring.core_watch import watch_core
+from harness.measuring.clock import watch_core
 from harness.measuring.interpreter import (
     interpreter_of,
     what_it_lacks,

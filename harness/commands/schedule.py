@@ -24,7 +24,7 @@ from harness.measuring.turns import turns
 from harness.policies.fsm.machine import is_saved_policy
 from harness.policies.parts.rounds import schedule_in_rounds
 from harness.records.count_row import AnyCount, are_count_rows, write_count_rows
-from harness.records.output_paths import Output, check_writable
+from harness.records.files import Output, check_writable
 from harness.terminal.argument_parser import OneLineParser
 from harness.terminal.count_table import table_of
 from harness.terminal.ending import FAILED, USAGE, complain, run_command, tell

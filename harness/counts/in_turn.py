@@ -20,11 +20,10 @@ from harness.counts.request import Request
 from harness.counts.worker import Outcome, failed_count, work
 from harness.machine.regular_files import drop_leftovers
 from harness.measuring.child_process import POLL_S, death_reason, memory_excess, timeout_reason
-from harness.measuring.household import Members, household
+from harness.measuring.supervise import Members, household
 from harness.planning.counter import counting_sha256
 from harness.records.count_row import AnyCount, Failure, find_count, write_count
-from harness.records.output_paths import check_room
-from harness.records.watched_folders import WatchedFolders
+from harness.records.files import WatchedFolders, check_room
 
 # A forked child has imported everything already.
 _FORK = multiprocessing.get_context("fork")

@@ -18,7 +18,7 @@ from harness.granularity.released import released_graph
 from harness.granularity.vertices import cut_output, with_output_vertices
 from harness.planning.compose import Composer
 from harness.planning.resolve import spec_of
-from harness.records.output_paths import check_suffix
+from harness.records.files import check_suffix
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import build_model
 from harness.values.bounds import check_count

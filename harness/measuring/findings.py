@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from harness.contracts.choice import Choice
 from harness.contracts.system import Phase
-from harness.machine.facts import describe_machine
-from harness.machine.gpus import used_gpu
+from harness.machine.facts import describe_machine, used_gpu
 from harness.measuring.passes import MeanCounters
 from harness.records.fingerprint import Fingerprint
 from harness.records.record import CheckVerdict, Record, Status, no_phases, now_text, trial_of

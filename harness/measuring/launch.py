@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from harness.errors import BenchError
-from harness.machine.process_folder import temporary_folder
+from harness.machine.folders import temporary_folder
 from harness.machine.regular_files import drop_leftovers
 from harness.measuring.child_process import LEFT_OUT, death_reason, tells_of_memory
 from harness.measuring.findings import Findings, record_of
@@ -24,8 +24,8 @@ from harness.measuring.interpreter import (
 from harness.measuring.output import last_line
 from harness.measuring.refusal import Refusal, read_refusal
 from harness.measuring.supervise import Ending, supervise
+from harness.records.files import writing
 from harness.records.record import Record, Status, find_record, now_text, write_record
-from harness.records.whole_files import writing
 from harness.trials.sources import WORKER, harness_versions
 from harness.trials.spec import TrialSpec
 from harness.values.places import ROOT

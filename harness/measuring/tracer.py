@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.contracts.system import System, load_adapter
+from harness.contracts.timeline import Details
 from harness.errors import BenchError, UnsupportedTrial
-from harness.measuring.clock import NullClock, collector_paused, stopwatch_of
+from harness.measuring.clock import Now, NullClock, collector_paused, now_ns, stopwatch_of
 from harness.measuring.refusal import refuse
-from harness.measuring.timeline import Timeline
 from harness.measuring.worker import run_settings
-from harness.records.trace_events import Span, trace_text
-from harness.records.whole_files import replace_whole
+from harness.records.files import Output, replace_whole
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import Workload, load_workload
 
@@ -93,6 +94,113 @@ def tracks_of(system: System) -> dict[str, list[Span]]:
         if any(span.kind != "phase" for span in in_parts.spans):
             tracks[IN_PARTS] = in_parts.spans
     return tracks
+
+
+class Timeline:
+    """Takes marks as a clock does, and parts; every reading comes after a synchronise.
+
+    spans: in the order in which they end.
+    """
+
+    def __init__(self, synchronize: Callable[[], None], now_ns: Now = now_ns) -> None:
+        self._synchronize, self._now_ns = synchronize, now_ns
+        self.spans: list[Span] = []
+        self._previous = self._read()
+
+    def mark(self, phase: str) -> None:
+        """End a phase, which began with the mark before it."""
+        now = self._read()
+        self.spans.append(Span("phase", phase, self._previous, now, {}))
+        self._previous = now
+
+    def divide(self, shares: Mapping[str, float]) -> None:
+        """Phases of those lengths: what came in turns is shown as if one had followed the other."""
+        elapsed = self._read() - self._previous if shares else 0
+        for phase, share in shares.items():
+            end = self._previous + int(share * elapsed)
+            self.spans.append(Span("phase", phase, self._previous, end, {}))
+            self._previous = end
+
+    @contextmanager
+    def part(self, kind: str, name: str, details: Details) -> Iterator[Details]:
+        """See harness.contracts.timeline.Part."""
+        found = dict(details)
+        begin = self._read()
+        yield found
+        self.spans.append(Span(kind, name, begin, self._read(), found))
+
+    def _read(self) -> int:
+        self._synchronize()
+        return self._now_ns()
+
+
+PROCESS = 1
+NS_PER_US = 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of time: "phase", "batch" or "kernel"; nanoseconds on one clock.
+
+    Raises ValueError where it ends before it begins.
+    """
+
+    kind: str
+    name: str
+    start_ns: int
+    end_ns: int
+    details: Details
+
+    def __post_init__(self) -> None:
+        if self.end_ns < self.start_ns:
+            raise ValueError(f"span {self.name} ends at {self.end_ns}, before {self.start_ns}")
+
+
+def trace_text(title: str, tracks: Mapping[str, Sequence[Span]], facts: Mapping[str, str]) -> str:
+    """A file of tracks one below the other, each from its own first span on.
+
+    title: of the whole. facts: what else is known of it, by name.
+    """
+    events = [_name("process_name", 0, title)]
+    for number, (name, spans) in enumerate(tracks.items(), 1):
+        events += [_name("thread_name", number, name), _order(number)]
+        begin_ns = min((span.start_ns for span in spans), default=0)
+        events += [_event(span, number, begin_ns) for span in spans]
+    content = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": dict(facts)}
+    return json.dumps(content, indent=1) + "\n"
+
+
+def _name(what: str, track: int, text: str) -> dict[str, object]:
+    return {"ph": "M", "pid": PROCESS, "tid": track, "name": what, "args": {"name": text}}
+
+
+def _order(track: int) -> dict[str, object]:
+    shown = {"sort_index": track}
+    return {"ph": "M", "pid": PROCESS, "tid": track, "name": "thread_sort_index", "args": shown}
+
+
+def _event(span: Span, track: int, begin_ns: int) -> dict[str, object]:
+    return {
+        "ph": "X",
+        "pid": PROCESS,
+        "tid": track,
+        "cat": span.kind,
+        "name": span.name,
+        "ts": (span.start_ns - begin_ns) / NS_PER_US,
+        "dur": (span.end_ns - span.start_ns) / NS_PER_US,
+        "args": span.details,
+    }
+
+
+def is_trace(content: bytes) -> bool:
+    """Whether the content of a file is such a timeline."""
+    try:
+        return isinstance(json.loads(content)["traceEvents"], list)
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+TRACE = Output("trace=", "a timeline", is_trace)
 
 
 if __name__ == "__main__":

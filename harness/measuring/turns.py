@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from harness.measuring.household import end_marked, mark
+from harness.measuring.supervise import end_marked, mark
 from harness.planning.run_plan import VARIABLE as RUN_PLAN
 from harness.planning.running import turn
 

@@ -2,7 +2,7 @@
 
     python -m harness.measuring.worker SPEC.json RECORD.json
 
-Its parent starts it through harness/measuring/begin.py. Exit codes: 0, a record was written;
+Its parent starts it through harness/measuring/child.py. Exit codes: 0, a record was written;
 USAGE_EXIT, DATA_EXIT, OUTPUT_EXIT, the configuration or the data is wrong, or the record cannot be
 written, which one line on standard error and a file beside SPEC.json tell. For anything else that
 ends this process its parent writes the record.
@@ -22,23 +22,20 @@ import numpy as np
 
 from harness.contracts.system import RunSettings, System, load_adapter
 from harness.errors import BenchError, OutputError, ScheduleError, UnsupportedTrial
-from harness.machine.collector import made_to_stay
-from harness.machine.disturbance import Disturbance
-from harness.machine.gpus import sm_clock_mhz
-from harness.machine.lifeline import end_unless
-from harness.machine.memory import (
+from harness.machine.facts import sm_clock_mhz
+from harness.machine.noise import Disturbance
+from harness.machine.process import (
     forget_peak_memory,
     give_back_memory,
+    made_to_stay,
     peak_memory_bytes,
     resident_memory_bytes,
 )
-from harness.measuring.answer import Answer, oracle_answer
-from harness.measuring.check import Verdict, choose_check_instances, proves_nothing
+from harness.measuring.child import end_unless
 from harness.measuring.child_process import LEFT_OUT, is_out_of_memory
-from harness.measuring.clock import empty_sample_s, stopwatch_of, timed
-from harness.measuring.core_watch import CoreWatch
+from harness.measuring.clock import CoreWatch, empty_sample_s, stopwatch_of, timed
 from harness.measuring.findings import Findings, record_of
-from harness.measuring.honest_passes import judged_passes, pass_losses, settled_between_s
+from harness.measuring.mini_batch_check import Claim, prove, workload_sha256
 from harness.measuring.output import say
 from harness.measuring.passes import (
     Timed,
@@ -48,8 +45,15 @@ from harness.measuring.passes import (
     time_passes,
     warm_up,
 )
-from harness.measuring.proof import Claim, prove
+from harness.measuring.reference_check import (
+    Answer,
+    Verdict,
+    choose_check_instances,
+    oracle_answer,
+    proves_nothing,
+)
 from harness.measuring.refusal import refuse
+from harness.measuring.timed_check import judged_passes, pass_losses, settled_between_s
 from harness.measuring.told import (
     told_in_force,
     told_moving_share,
@@ -57,12 +61,11 @@ from harness.measuring.told import (
     told_peak_memory_bytes,
     told_versions,
 )
-from harness.measuring.whole import workload_sha256
 from harness.measuring.witness import Witness
-from harness.records.agreement import fingerprints_beside
+from harness.records.cross_check import fingerprints_beside
 from harness.records.fingerprint import Fingerprint
 from harness.records.record import CheckVerdict, now_text, path_of, write_record
-from harness.records.sample_warnings import sample_warnings
+from harness.records.stats import sample_warnings
 from harness.trials.sources import harness_versions
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import Workload, load_workload

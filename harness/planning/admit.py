@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 
 from harness.errors import ConfigError
-from harness.machine.facts import usable_cpus
-from harness.machine.gpus import has_cuda_device
+from harness.machine.facts import has_cuda_device, usable_cpus
 from harness.machine.torch_device import why_torch_cannot
 from harness.planning.nodes import Nodes
 from harness.trials.spec import TrialSpec

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness.machine.regular_files import read_regular
-from harness.records.whole_files import replace_whole
+from harness.records.files import replace_whole
 
 FOLDER = ".at_work"  # below the results
 NODE_NAMES = ("SLURMD_NODENAME", "BENCH_NODE")  # of Slurm, and of our jobs on Kubernetes

@@ -14,7 +14,7 @@ from harness.errors import ConfigError
 from harness.planning.nodes import Nodes
 from harness.planning.orders import check_code
 from harness.planning.slurm import idle_nodes, on_each
-from harness.records.whole_files import replace_whole
+from harness.records.files import replace_whole
 
 MOST_LOOKED_AT = 8  # a look takes a second, and a fault is mostly everywhere
 SEEN = ".seen_by_nodes"  # below the results, for the time of the look

@@ -16,7 +16,7 @@ from typing import Any
 from harness.errors import BenchError, ConfigError
 from harness.machine.regular_files import read_regular
 from harness.planning.nodes import Nodes
-from harness.records.whole_files import replace_whole
+from harness.records.files import replace_whole
 from harness.trials.sources import hash_contents
 from harness.trials.spec import TrialSpec
 from harness.values.places import ROOT

@@ -13,8 +13,8 @@ from harness.planning.budget import Step, seconds_of, within
 from harness.planning.durations import COUNT_S, DRAWN_S, OTHERS_S, Durations, timed_in, words_of
 from harness.planning.run_plan import RunPlan
 from harness.planning.sweep import Sweep
+from harness.records.files import put_aside
 from harness.records.record import TRIED_AGAIN, Record, find_record
-from harness.records.whole_files import put_aside
 from harness.trials.sources import SourceHashes
 
 # What a run before left of a trial that failed is kept, and tried again where one says so. Another

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.machine.regular_files import read_regular
-from harness.records.whole_files import replace_whole
+from harness.records.files import replace_whole
 
 FILE = ".run_plan.json"  # below the results
 VARIABLE = "BENCH_RUN_PLAN"  # of the environment: where it lies

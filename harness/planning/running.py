@@ -22,7 +22,7 @@ from typing import TextIO
 
 from harness.errors import BenchError
 from harness.machine.caches import cache_folder
-from harness.machine.local_folder import local_folder
+from harness.machine.folders import local_folder
 
 LOOK_S = 0.5  # between looks whether a turn is over
 MOST_LETTERS = 200  # of the command that holds a turn, where it is named

@@ -20,9 +20,9 @@ from harness.planning.artefacts import PlannedTrial, measuring_order
 from harness.planning.budget import Step
 from harness.planning.rounds import in_rounds, point_of
 from harness.planning.running import while_none_runs
+from harness.records.files import writing
 from harness.records.measured import sitting_path, write_measured
 from harness.records.record import path_of
-from harness.records.whole_files import writing
 
 MOST_TRIALS = 32  # a command line has their specs, and 128 KiB for them
 

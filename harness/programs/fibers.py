@@ -16,7 +16,7 @@ from types import GeneratorType
 from typing import Any, Protocol
 
 from harness.errors import BenchError, ProgramError
-from harness.machine.collector import collector_resting
+from harness.machine.process import collector_resting
 from harness.programs.log import END, FORK, RESUME
 from harness.programs.recorder import MOST_VERTICES, Recorder
 from harness.programs.writer import Body, Fork, Stage, Wait, fault_of_program

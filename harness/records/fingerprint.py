@@ -8,10 +8,16 @@ changes them by as much as it has norm itself (cf. Johnson and Lindenstrauss, 19
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
+
+from harness.contracts.system import Result
+from harness.values.arrays import uniforms
 
 # Of the norm of an array, and of a loss. Honest systems differed by 1.4e-5 at most (Tree-LSTM,
 # hidden 256, batch 64, eight systems).
@@ -40,7 +46,8 @@ class Fingerprint(BaseModel):
     are read in moments; at the initial weights, too.
     pass_losses: summed over the mini-batches, of the first passes with updates.
     proved: whether the oracle confirmed a whole mini-batch on which systems did not agree.
-    kinked: whether derivatives jump so often that rounding shows (harness/measuring/kinks.py).
+    kinked: whether derivatives jump so often that rounding shows, see
+        harness/measuring/mini_batch_check.py.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -103,3 +110,57 @@ def relative_difference(one: Sketch, other: Sketch) -> float:
     """Largest difference of two sketches, relative to the larger norm; zeros are equal."""
     largest = max(abs(a - b) for a, b in zip(one, other, strict=True))
     return largest / max(abs(one[0]), abs(other[0])) if largest else 0.0
+
+
+Array = NDArray[np.floating[Any]]
+N_PRODUCTS = 2
+DIGITS = 7  # of what is kept; float32 has no more
+
+
+def sketches_of(result: Result, first_row: int = 0) -> dict[str, Sketch]:
+    """Sketch loss, outputs and every gradient of a result.
+
+    first_row: where its outputs lie among those of a larger mini-batch.
+    """
+    found = {
+        "loss": (abs(result.loss), result.loss),
+        "outputs": sketch("outputs", np.asarray(result.outputs), first_row),
+    }
+    for name, gradient in result.gradients.items():
+        found[f"gradient of {name}"] = sketch(name, np.asarray(gradient))
+    return found
+
+
+def sketch(name: str, array: Array, first_row: int = 0) -> Sketch:
+    """Norm of an array, and its products with signs that depend on its name and on places alone.
+
+    first_row: where its rows lie in a larger array, whose sketch the sum of such products is.
+    """
+    rows = array.reshape(len(array), -1) if array.size else array.reshape(0, 1)
+    norm = float(np.sqrt(np.einsum("ij,ij->i", rows, rows).sum(dtype=np.float64)))
+    products = [
+        float(
+            _signs(name, k, 0, first_row + len(rows))[first_row:]
+            @ (rows @ _signs(name, k, 1, rows.shape[1]).astype(rows.dtype)).astype(np.float64)
+        )
+        for k in range(N_PRODUCTS)
+    ]
+    return (norm, *products)
+
+
+def kept(numbers: Sequence[float]) -> Sketch:
+    """Numbers as a record keeps them."""
+    return tuple(float(f"{number:.{DIGITS}g}") for number in numbers)
+
+
+def added(parts: Sequence[Mapping[str, Sketch]]) -> dict[str, Sketch]:
+    """Sum the products of sketches of parts, by name; norms, which do not add up, are left out."""
+    return {
+        name: tuple(np.sum([part[name][1:] for part in parts], axis=0).tolist())
+        for name in parts[0]
+    }
+
+
+def _signs(name: str, number: int, axis: int, n: int) -> NDArray[np.float64]:
+    drawn = uniforms(n, zlib.crc32(name.encode()), number, axis)
+    return np.where(drawn < 0.5, -1.0, 1.0)

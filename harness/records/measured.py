@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.records.whole_files import replace_whole
+from harness.records.files import replace_whole
 
 
 def sitting_path(results_dir: Path, name: str, round_: int | str) -> Path:

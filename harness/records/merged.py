@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from harness.errors import RecordError
-from harness.records.comparable import machine_facts
 from harness.records.count_row import AnyCount, CountRow
+from harness.records.cross_check import machine_facts
 from harness.records.record import Record
 from harness.records.stored import Held, held_in
 

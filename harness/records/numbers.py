@@ -11,14 +11,13 @@ Example:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from harness.errors import RecordError, meant
-from harness.records.keys import COUNT_KEYS, find_point_keys, find_workload_keys
 from harness.records.stats import ends_of, summarise
 from harness.records.tidy import SEED, get_quantity, is_setting
 
@@ -44,7 +43,7 @@ def numbers(
 
     Args:
         by: columns that tell points apart, e.g. ["system", "batch_size"]; None: `system` and all
-            settings that are needed (harness.records.keys).
+            settings that are needed (harness.records.numbers).
         quantity: a column of numbers (`harness.records.tidy.QUANTITIES`).
 
     Raises:
@@ -198,7 +197,7 @@ def ratios(
     Args:
         base: rows of one trial for each workload; or a system, whose rows are taken.
         at: columns that tell workloads apart, e.g. ["model", "batch_size"]; may be empty; None:
-            all settings of workloads that differ (harness.records.keys).
+            all settings of workloads that differ (harness.records.numbers).
 
     Raises:
         RecordError: for an unknown column or system, if a workload has two bases, and if a row and
@@ -321,3 +320,55 @@ def _merge_points(points: pd.DataFrame) -> tuple[Any, ...]:
         ),
         *("ok", warnings, bool(points.screened_out.any()), len(points)),
     )
+
+
+# Systems are compared on a workload. Timing is no part of it: slow systems may time fewer passes.
+WORKLOAD = (
+    *("model", "mode", "batch_size", "hidden_size", "dataset", "split", "order"),
+    *("embedding_size", "device", "threads", "seed"),
+)
+WORKLOAD_OPTIONS = ("model.options.", "dataset.options.")
+COUNT_KEYS = ("graph", "granularity", "outputs", "mini_batch")
+TRIAL_OPTIONS = ("system.options.", "learning.", "learning_rate", "timing.")
+
+
+def find_workload_keys(rows: pd.DataFrame) -> list[str]:
+    """Return the settings in which the workloads of these rows differ; empty if there is one.
+
+    Options of models and datasets are keys only if workloads are alike in everything else.
+    """
+    keys = [key for key in WORKLOAD if key in rows and _differs(rows[key])]
+    return _add_needed(rows, keys, _columns_with(rows, WORKLOAD_OPTIONS))
+
+
+def find_point_keys(rows: pd.DataFrame) -> list[str]:
+    """Return `system`, the keys of workloads, and options that tell trials of a system apart."""
+    keys = ["system", *find_workload_keys(rows)]
+    candidates = [key for key in ("kind", "policy", *COUNT_KEYS) if key in rows]
+    return _add_needed(rows, keys, [*candidates, *_columns_with(rows, TRIAL_OPTIONS)])
+
+
+def find_differing(rows: pd.DataFrame, prefixes: tuple[str, ...] = TRIAL_OPTIONS) -> list[str]:
+    """Return the options that are not the same in all rows."""
+    columns = _columns_with(rows, prefixes)
+    return [name for name in columns if _differs(rows[name])]
+
+
+def _columns_with(rows: pd.DataFrame, prefixes: tuple[str, ...]) -> list[str]:
+    return [str(name) for name in rows if str(name).startswith(prefixes)]
+
+
+def _differs(column: pd.Series) -> bool:
+    return len(column.drop_duplicates()) > 1  # a missing value is a value, too
+
+
+def _add_needed(rows: pd.DataFrame, keys: Iterable[str], candidates: Iterable[str]) -> list[str]:
+    """Add each candidate that differs among rows that are alike in all keys so far."""
+    keys = list(keys)
+    n_groups = len(rows[keys].drop_duplicates()) if keys else 1
+    for name in candidates:
+        n_finer = len(rows[[*keys, name]].drop_duplicates())
+        if n_finer > n_groups:
+            keys.append(name)
+            n_groups = n_finer
+    return keys

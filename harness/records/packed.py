@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from harness.errors import RecordError
 from harness.machine.regular_files import read_regular
+from harness.records.files import replace_whole
 from harness.records.record import SCHEMA_VERSION, Record, first_fault, path_of
-from harness.records.whole_files import replace_whole
 
 RECORDS = "records.jsonl.xz"
 MOST_BYTES = 2**30  # of records, unpacked: xz makes gigabytes of zeros a file that anyone sends

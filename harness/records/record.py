@@ -16,8 +16,8 @@ from harness.contracts.system import PHASES, Phase
 from harness.errors import RecordError
 from harness.machine.regular_files import read_regular
 from harness.records.contradictions import contradictions
+from harness.records.files import write_whole
 from harness.records.fingerprint import Fingerprint
-from harness.records.whole_files import write_whole
 from harness.trials.spec import TrialSpec
 
 SCHEMA_VERSION = 1

@@ -22,9 +22,8 @@ import pandas as pd
 
 from harness.contracts.system import PHASES
 from harness.errors import RecordError, meant
-from harness.records.beside import seen_together
-from harness.records.comparable import build_of, group_facts, group_of
 from harness.records.count_row import AnyCount, CountRow, Generalisation
+from harness.records.cross_check import build_of, group_facts, group_of, seen_together
 from harness.records.record import Record, Trial
 from harness.records.stored import held_in
 

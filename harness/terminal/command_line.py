@@ -21,7 +21,8 @@ from omegaconf import DictConfig
 
 from harness.contracts.policy import AUTO, policy_names
 from harness.errors import ConfigError
-from harness.machine.process_folder import temporary_folder
+from harness.machine.folders import temporary_folder
+from harness.measuring.tracer import TRACE
 from harness.planning.artefacts import Choices, choices_from, measuring_order, plan_artefact
 from harness.planning.compose import (
     CONFIG_NAME,
@@ -37,9 +38,8 @@ from harness.planning.same_instances import shared_n_instances
 from harness.planning.schema import register_schema
 from harness.planning.screening import fields_of
 from harness.planning.typed_words import check_typed
-from harness.records.output_paths import Output, check_suffix, check_writable
+from harness.records.files import Output, check_suffix, check_writable
 from harness.records.record import is_record, record_path
-from harness.records.trace_events import TRACE
 from harness.terminal.measurement import Measurement
 from harness.trials.spec import TrialSpec
 from harness.values.bounds import check_count

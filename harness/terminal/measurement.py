@@ -13,9 +13,8 @@ from harness.measuring.launch import record_unmeasured, run_tracer, run_worker
 from harness.measuring.turns import turns
 from harness.planning.nodes import Nodes
 from harness.planning.screening import Field, why_called_off
-from harness.records.output_paths import check_room
+from harness.records.files import WatchedFolders, check_room
 from harness.records.record import Record, find_record
-from harness.records.watched_folders import WatchedFolders
 from harness.terminal.ending import FAILED, USAGE, complain
 from harness.terminal.reporting import Reporter, outcome_words, summary, totals
 from harness.terminal.telling_apart import words_of_all

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from harness.contracts.model import Model, Weights
 from harness.contracts.networks import load_network, modules_of
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
-from harness.trials.ids import n_lookups
+from harness.trials.workload import n_lookups
 from systems.inference_only import why_not_trained
 from systems.on_dynet.build import (
     AUTOBATCH,

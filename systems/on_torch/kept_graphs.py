@@ -16,8 +16,8 @@ import torch
 
 from harness.machine.caches import cache_folder, forget_the_oldest
 from harness.machine.facts import cpu_fingerprint
+from harness.machine.folders import folder_of_process
 from harness.machine.kept_folder import keep_packed, unpack_kept
-from harness.machine.process_folder import folder_of_process
 
 FOLDER = "inductor"
 MOST_ENTRIES = 200  # of some 200 KB

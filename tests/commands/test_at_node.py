@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.commands import at_node
-from harness.machine import local_folder
+from harness.machine import folders
 from harness.machine.facts import usable_cpus
 from harness.planning.at_work import at_work
 from harness.planning.nodes import Nodes
@@ -25,7 +25,7 @@ MakeSpec = Callable[..., TrialSpec]
 def own_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Turns of its own, so that no run beside the tests is waited for."""
     (tmp_path / "memory").mkdir()
-    monkeypatch.setattr(local_folder, "MEMORY", tmp_path / "memory")
+    monkeypatch.setattr(folders, "MEMORY", tmp_path / "memory")
 
 
 @pytest.fixture

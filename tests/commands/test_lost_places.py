@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import harness.counts.in_turn
-import harness.records.output_paths
+import harness.records.files
 import harness.terminal.measurement
 from harness.commands.bench import main as bench
 from harness.commands.schedule import main as schedule
@@ -109,7 +109,7 @@ def test_nothing_is_measured_where_there_is_no_room(
 
     command = [*SWEEP, f"results_dir={tmp_path}"]
     with monkeypatch.context() as patch:
-        patch.setattr(harness.records.output_paths.tempfile, "TemporaryFile", fail)
+        patch.setattr(harness.records.files.tempfile, "TemporaryFile", fail)
         assert bench(command) == 1
         line = last_line(capsys)
         assert line.endswith("(No space left on device); choose another results_dir or out")
@@ -127,8 +127,8 @@ def test_room_is_looked_for_before_each_trial(
     def check(folder: Path) -> None:
         with monkeypatch.context() as patch:
             if measured:
-                patch.setattr(harness.records.output_paths, "ROOM_BYTES", 10**15)
-                patch.setattr(harness.records.output_paths, "_write_as_much", fail)
+                patch.setattr(harness.records.files, "ROOM_BYTES", 10**15)
+                patch.setattr(harness.records.files, "_write_as_much", fail)
             room(folder)
 
     def fail(*_: object, **__: object) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pynvml
 import pytest
 
-from harness.machine.gpus import gpu_is_throttled, sm_clock_mhz, used_gpu
+from harness.machine.facts import gpu_is_throttled, sm_clock_mhz, used_gpu
 
 NAMES = ("first", "second")
 HOT = "GPU-second"  # slowed down by heat

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import BenchError
-from harness.machine import local_folder as module
-from harness.machine.local_folder import local_folder
+from harness.machine import folders as module
+from harness.machine.folders import local_folder
 
 
 @pytest.fixture

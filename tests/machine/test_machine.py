@@ -13,23 +13,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.machine import disturbance, facts
-from harness.machine.disturbance import Disturbance
-from harness.machine.facts import cpu_fingerprint, describe_machine
-from harness.machine.gpus import has_cuda_device
-from harness.machine.memory import (
-    forget_peak_memory,
-    give_back_memory,
-    peak_memory_bytes,
-    resident_memory_bytes,
-)
-from harness.machine.quiet import (
+from harness.machine import facts, noise
+from harness.machine.facts import cpu_fingerprint, describe_machine, has_cuda_device
+from harness.machine.noise import (
+    Disturbance,
     Finding,
     judge_core,
     judge_governor,
     judge_load,
     judge_memory,
     judge_swap,
+)
+from harness.machine.process import (
+    forget_peak_memory,
+    give_back_memory,
+    peak_memory_bytes,
+    resident_memory_bytes,
 )
 
 MIB = 2**20
@@ -103,10 +102,10 @@ BURN = "import time\nwhile time.process_time() < 0.4: pass"
 
 
 def test_work_of_a_child_is_our_own_while_it_lives_and_when_it_has_ended() -> None:
-    before = disturbance._own_cpu_seconds()
+    before = noise._own_cpu_seconds()
     with child_that(BURN):
-        assert disturbance._own_cpu_seconds() - before >= 0.35
-    assert disturbance._own_cpu_seconds() - before >= 0.35
+        assert noise._own_cpu_seconds() - before >= 0.35
+    assert noise._own_cpu_seconds() - before >= 0.35
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux")
@@ -128,7 +127,7 @@ def fake_cpu(monkeypatch: pytest.MonkeyPatch, **readings: list[float]) -> None:
     """Let the readings of the kernel's counters follow each other."""
     for name, values in readings.items():
         source = iter(values)
-        monkeypatch.setattr(disturbance, name, lambda source=source: next(source))
+        monkeypatch.setattr(noise, name, lambda source=source: next(source))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +143,7 @@ def test_work_of_others_is_told_from_our_own(
         _own_cpu_seconds=[0.0, own_s],
         _throttle_count=[5, 5],
     )
-    monkeypatch.setattr(disturbance.time, "monotonic", iter([100.0, 102.0]).__next__)
+    monkeypatch.setattr(noise.time, "monotonic", iter([100.0, 102.0]).__next__)
     assert Disturbance("cpu").warnings() == warnings
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.machine import process_folder as module
+from harness.machine import folders as module
 from harness.machine.caches import NAME
-from harness.machine.process_folder import (
+from harness.machine.folders import (
     folder_of_files,
     folder_of_process,
     temporary_folder,
@@ -21,7 +21,7 @@ from harness.machine.process_folder import (
 
 IN_A_BLOCK = """
 import sys
-from harness.machine.process_folder import temporary_folder
+from harness.machine.folders import temporary_folder
 with temporary_folder() as folder:
     (folder / "file").touch()
     print(folder, flush=True)
@@ -30,7 +30,7 @@ with temporary_folder() as folder:
 
 PROGRAM = """
 import sys
-from harness.machine.process_folder import folder_of_process
+from harness.machine.folders import folder_of_process
 folder = folder_of_process("things")
 (folder / "file").touch()
 print(folder, flush=True)

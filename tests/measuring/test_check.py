@@ -11,19 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-import harness.measuring.answer
+import harness.measuring.reference_check
 from harness.contracts.model import ModelSizes
 from harness.contracts.system import Counters, Result, System, load_adapter
-from harness.measuring.answer import Answer, oracle_answer
-from harness.measuring.check import (
+from harness.measuring.reference_check import (
     FLOAT32,
     MAX_CHECK_VERTICES,
+    Answer,
     Step,
     agrees,
     check_answer,
     check_step,
     choose_check_instances,
     compare,
+    oracle_answer,
     proves_nothing,
     relative_error,
     rows_with_any,
@@ -33,9 +34,8 @@ from harness.measuring.worker import run_settings
 from harness.models.gated_lattice_lstm import GatedLatticeLSTM
 from harness.models.lattice_gru import LatticeGRU
 from harness.models.tree_fc import TreeFC
-from harness.trials.ids import n_lookups
 from harness.trials.spec import TrialSpec
-from harness.trials.workload import Workload, load_workload
+from harness.trials.workload import Workload, load_workload, n_lookups
 from harness.values.instances import Tree
 from tests.support.damages import DAMAGES
 from tests.support.lattices import LATTICES, lattice
@@ -284,7 +284,7 @@ def test_the_oracle_is_asked_once(
     first = ask(workload, spec, tmp_path)
     assert (first.loss_after_step is None) == (mode == "infer")
     assert (first.outputs_after_step is None) == (mode == "infer")
-    monkeypatch.setattr(harness.measuring.answer, "_ask", None)
+    monkeypatch.setattr(harness.measuring.reference_check, "_ask", None)
     assert_same(ask(workload, spec, tmp_path), first)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.measuring import core_watch
-from harness.measuring.core_watch import N_CALLS, PAUSE_NS, CoreWatch
+from harness.measuring import clock
+from harness.measuring.clock import N_CALLS, PAUSE_NS, CoreWatch
 from tests.support.fake_time import MS, FakeTime
 
 Watched = Callable[[float], None]
@@ -25,7 +25,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
         time.move(time.takes_ms)  # type: ignore[attr-defined]
         return exp(*arguments, **options)
 
-    monkeypatch.setattr(core_watch.np, "exp", slow)
+    monkeypatch.setattr(clock.np, "exp", slow)
     return time
 
 
@@ -70,7 +70,7 @@ def test_every_look_has_its_rate(time: FakeTime) -> None:
 
 
 def test_a_core_is_watched_without_a_pause() -> None:
-    rates = core_watch.watch_core(5)
+    rates = clock.watch_core(5)
     assert len(rates) == 5
     assert min(rates) > 0
 

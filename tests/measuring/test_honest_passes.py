@@ -10,9 +10,10 @@ import pytest
 
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from harness.measuring.clock import PhaseClock
-from harness.measuring.honest_passes import (
+from harness.measuring.timed_check import (
     CALLS_S,
     HIDDEN_SHARE,
+    MOST_SLOWER,
     N_PASSES_AGAIN,
     NEAR,
     READINGS,
@@ -23,8 +24,9 @@ from harness.measuring.honest_passes import (
     pass_losses,
     reading_s,
     settled_between_s,
+    unseen_fault,
+    unseen_ratio,
 )
-from harness.measuring.unseen import MOST_SLOWER, unseen_fault, unseen_ratio
 from harness.measuring.witness import Witness
 from harness.values.instances import Chain
 from tests.support.engine_models import tree

@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from harness.contracts.model import Model, ModelSizes
-from harness.measuring import kinks
-from harness.measuring.kinks import is_kinked
-from harness.measuring.whole import fingerprint_of, parts_fault
+from harness.measuring import mini_batch_check
+from harness.measuring.mini_batch_check import fingerprint_of, is_kinked, parts_fault
 from harness.measuring.worker import run_settings
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_lstm import TreeLSTM
@@ -36,9 +35,9 @@ def test_inputs_of_relus_are_counted(
 ) -> None:
     instances = trees(SIZES, [5, 5, 5])
     assert not is_kinked(model, instances)
-    monkeypatch.setattr(kinks, "N_INPUTS", n_inputs)
+    monkeypatch.setattr(mini_batch_check, "N_INPUTS", n_inputs)
     assert is_kinked(model, instances) == (n_inputs > 0)
-    monkeypatch.setattr(kinks, "N_INPUTS", n_inputs + 1)
+    monkeypatch.setattr(mini_batch_check, "N_INPUTS", n_inputs + 1)
     assert not is_kinked(model, instances)
 
 
@@ -75,7 +74,7 @@ def built(kind: str, spec: TrialSpec, workload: Workload) -> saboteurs.Honest:
 def test_a_fault_is_more_than_rounding(
     kind: str, make_spec: Callable[..., TrialSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kinks, "N_INPUTS", 1)
+    monkeypatch.setattr(mini_batch_check, "N_INPUTS", 1)
     options = {"n_leaves": 4, "n_instances": 32, "seed": 0}
     spec = make_spec(batch_size=16, dataset_options=options)
     workload = load_workload(spec)

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.machine.lifeline import FORKED
+from harness.measuring.child import FORKED
 from harness.measuring.launch import run_worker
 from harness.records.record import Record, read_record
 from harness.trials.spec import Limits, TrialSpec

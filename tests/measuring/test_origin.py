@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from harness.contracts.model import initial_weights
-from harness.measuring.origin import origin_of_not_finite
+from harness.measuring.reference_check import origin_of_not_finite
 from harness.vertex import Symbol, VertexTracer, exp, log, sqrt, tanh
 from tests.support.sketch_models import SIZES, SketchModel
 from tests.support.sketches import Sketch

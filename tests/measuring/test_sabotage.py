@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness.measuring import check, honest_passes, proof, whole
-from harness.measuring.check import Verdict
+from harness.measuring import mini_batch_check, reference_check, timed_check
 from harness.measuring.clock import NullClock
-from harness.records.agreement import judged
+from harness.measuring.reference_check import Verdict
+from harness.records.cross_check import judged
 from harness.records.record import Record, record_path
 from harness.trials.spec import Timing, TrialSpec
 from tests.support.measured import measure, measure_at
@@ -31,16 +31,22 @@ def once_by_no_clock(system: Any, instances: Any, *, update: bool) -> Any:
 
 # What stands in for a guard when it is away, and where it is looked up.
 GUARDS: dict[str, list[tuple[Any, str, Any]]] = {
-    "answer": [(proof, "check_answer", lambda *_: Verdict("ok"))],
-    "step": [(check, "step_fault", nothing), (whole, "step_fault", nothing)],
-    "after step": [(check, "_loss_fault", nothing), (check, "_outputs_fault", nothing)],
-    "parts": [(proof, "parts_fault", nothing)],
-    "changed": [(proof, "changed", nothing)],
-    "losses": [(honest_passes, "losses_fault", nothing)],
-    "hidden": [(honest_passes, "hidden_fault", nothing)],
-    "unseen": [(honest_passes, "unseen_fault", nothing)],
-    "no clock": [(proof, "clock_fault", nothing)],
-    "same clock": [(check, "run_once", once_by_no_clock), (whole, "run_once", once_by_no_clock)],
+    "answer": [(mini_batch_check, "check_answer", lambda *_: Verdict("ok"))],
+    "step": [(reference_check, "step_fault", nothing), (mini_batch_check, "step_fault", nothing)],
+    "after step": [
+        (reference_check, "_loss_fault", nothing),
+        (reference_check, "_outputs_fault", nothing),
+    ],
+    "parts": [(mini_batch_check, "parts_fault", nothing)],
+    "changed": [(mini_batch_check, "changed", nothing)],
+    "losses": [(timed_check, "losses_fault", nothing)],
+    "hidden": [(timed_check, "hidden_fault", nothing)],
+    "unseen": [(timed_check, "unseen_fault", nothing)],
+    "no clock": [(mini_batch_check, "clock_fault", nothing)],
+    "same clock": [
+        (reference_check, "run_once", once_by_no_clock),
+        (mini_batch_check, "run_once", once_by_no_clock),
+    ],
 }
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.measuring.sketch import added, kept, sketch
-from harness.records.fingerprint import TOLERANCE, relative_difference
+from harness.records.fingerprint import TOLERANCE, added, kept, relative_difference, sketch
 
 rng = np.random.default_rng(0)
 ARRAY = rng.normal(size=(400, 30))

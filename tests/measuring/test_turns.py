@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.machine import local_folder
+from harness.machine import folders
 from harness.measuring.turns import MARK, turns
 from harness.planning.run_plan import VARIABLE
 from harness.values.places import ROOT
@@ -86,7 +86,7 @@ def test_what_a_living_run_started_is_spared_though_its_lock_was_deleted(
         assert alive.stdin is not None
         assert alive.stdout is not None
         worker = int(alive.stdout.readline())
-        monkeypatch.setattr(local_folder, "MEMORY", tmp_path)
+        monkeypatch.setattr(folders, "MEMORY", tmp_path)
         with turns([tmp_path / "results"], "bench", print):
             assert is_running(worker)
         alive.stdin.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.measuring.clock_readers import readings
+from harness.measuring.mini_batch_check import readings
 from harness.values.places import ROOT
 
 CLOCK = "harness/measuring/clock.py"
@@ -17,12 +17,10 @@ ALLOWED = {
     "harness/compiler/pointers.py": "ticks, where compiled functions run as plain Python",
     "harness/counts/in_turn.py": "the time limit of a count",
     "harness/engine/cpu_kernels/team.py": "sleeps while threads end",
-    "harness/machine/disturbance.py": "how much others ran while a trial was timed, from outside",
-    "harness/machine/process_folder.py": "how old a folder is that another process left",
-    "harness/machine/quiet.py": "waits while it watches the machine",
-    "harness/measuring/household.py": "how long a process is waited for that was ended",
+    "harness/machine/folders.py": "how old a folder is that another process left",
+    "harness/machine/noise.py": "how much others run, from outside what is timed",
     "harness/measuring/output.py": "until when what a worker prints is waited for",
-    "harness/measuring/supervise.py": "the time limit of a worker",
+    "harness/measuring/supervise.py": "the time limit of a worker, and patience with its end",
     "harness/terminal/in_a_run.py": "how long a run of the pipeline still takes",
     "harness/terminal/run_status.py": "since when a run goes on",
     "harness/terminal/stopping.py": "whether a signal that comes twice is meant twice",

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from harness.contracts.system import RunSettings
-from harness.measuring import whole
-from harness.measuring.whole import (
+from harness.measuring import mini_batch_check
+from harness.measuring.mini_batch_check import (
     fingerprint_of,
     not_finite,
     parts_fault,
@@ -100,7 +100,7 @@ def test_large_results_are_kept_of_the_first_mini_batches(
     result = fingerprint_of(system, workload, "w") and system.result()
     n_each = result.outputs.size + sum(g.size for g in result.gradients.values())
     for most, n_kept in ((0, 1), (2 * n_each - 1, 1), (2 * n_each, 2), (9 * n_each, 3)):
-        monkeypatch.setattr(whole, "MAX_NUMBERS", most)
+        monkeypatch.setattr(mini_batch_check, "MAX_NUMBERS", most)
         found = fingerprint_of(system, workload, "w")
         assert {len(sketches) for sketches in found.sketches.values()} == {n_kept}
         assert len(found.losses) == 3

@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 from harness.errors import ConfigError
-from harness.machine.facts import Machine
-from harness.machine.gpus import Gpu
+from harness.machine.facts import Gpu, Machine
 from harness.planning.admit import admit
 from harness.planning.artefacts import choices_from
 from harness.planning.nodes import GIB, Nodes, check_executor, nodes_of

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import BenchError
-from harness.machine import local_folder
+from harness.machine import folders
 from harness.planning import running
 from harness.planning.running import begin_run, turn, turn_on_machine, while_none_runs
 
@@ -24,7 +24,7 @@ from harness.planning.running import begin_run, turn, turn_on_machine, while_non
 def memory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of this machine of the test's own."""
     folder = tmp_path_factory.mktemp("memory")
-    monkeypatch.setattr(local_folder, "MEMORY", folder)
+    monkeypatch.setattr(folders, "MEMORY", folder)
     return folder
 
 
@@ -141,8 +141,8 @@ def test_where_a_machine_has_no_folder_of_its_own_locks_lie_in_the_cache_or_the_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_cache: bool
 ) -> None:
     (tmp_path / "results").mkdir()
-    monkeypatch.setattr(local_folder, "MEMORY", tmp_path / "missing")
-    monkeypatch.setattr(local_folder.tempfile, "gettempdir", lambda: str(tmp_path / "missing, too"))
+    monkeypatch.setattr(folders, "MEMORY", tmp_path / "missing")
+    monkeypatch.setattr(folders.tempfile, "gettempdir", lambda: str(tmp_path / "missing, too"))
     if not has_cache:
         (tmp_path / "cache").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -240,7 +240,7 @@ def test_a_machine_measures_one_trial_whatever_the_folder(
 ) -> None:
     """The lock lies in a folder of the machine alone; nodes share the user's cache."""
     (tmp_path / "memory").mkdir()
-    monkeypatch.setattr(local_folder, "MEMORY", tmp_path / "memory")
+    monkeypatch.setattr(folders, "MEMORY", tmp_path / "memory")
     with turn_on_machine("a job", 0.0, print):
         (lock,) = (tmp_path / "memory").rglob("*.turn")
         assert stat.S_IMODE(lock.parent.stat().st_mode) == 0o700
@@ -260,8 +260,8 @@ def test_a_machine_measures_one_trial_whatever_the_folder(
 def test_where_a_machine_has_no_folder_of_its_own_it_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_folder, "MEMORY", tmp_path / "missing")
-    monkeypatch.setattr(local_folder.tempfile, "gettempdir", lambda: str(tmp_path / "missing, too"))
+    monkeypatch.setattr(folders, "MEMORY", tmp_path / "missing")
+    monkeypatch.setattr(folders.tempfile, "gettempdir", lambda: str(tmp_path / "missing, too"))
     with (
         pytest.raises(BenchError, match="no folder of this machine alone can be written"),
         turn_on_machine("a job", 0.0, print),

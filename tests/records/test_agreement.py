@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.records.agreement import fingerprints_beside, framework_of, judged
+from harness.records.cross_check import fingerprints_beside, framework_of, judged
 from harness.records.fingerprint import Fingerprint, difference
 from harness.records.record import Record, record_path, write_record
 from harness.trials.spec import TrialSpec

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from harness.records.beside import rounds_seen_together, seen_together
+from harness.records.cross_check import rounds_seen_together, seen_together
 from harness.records.fingerprint import Fingerprint
 from harness.records.record import Record
 from harness.trials.spec import TrialSpec

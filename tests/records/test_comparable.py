@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from harness.errors import RecordError
-from harness.records.comparable import build_of, check_builds, group_of, latest_builds
+from harness.records.cross_check import build_of, check_builds, group_of, latest_builds
 from harness.records.record import Record
 from harness.trials.spec import TrialSpec
 

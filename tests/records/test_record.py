@@ -12,7 +12,7 @@ import pytest
 from harness.errors import ConfigError, OutputError, RecordError
 from harness.machine.regular_files import drop_leftovers
 from harness.planning.artefacts import PlannedTrial
-from harness.records.output_paths import check_writable
+from harness.records.files import check_writable
 from harness.records.record import (
     Record,
     find_record,

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from harness.records.sample_warnings import DRIFT_PASSES, sample_warnings
+from harness.records.stats import DRIFT_PASSES, sample_warnings
 
 CLOCK_S = 1e-7
 STEADY = [0.010, 0.020] * 12

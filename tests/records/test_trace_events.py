@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.measuring.timeline import Timeline
-from harness.records.trace_events import Span, is_trace, trace_text
+from harness.measuring.tracer import Span, Timeline, is_trace, trace_text
 from tests.support.fake_time import FakeTime
 from tests.support.trace_files import checked
 

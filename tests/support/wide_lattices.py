@@ -13,7 +13,7 @@ import sys
 import numpy as np
 
 from harness.contracts.model import ModelSizes
-from harness.measuring.check import relative_error
+from harness.measuring.reference_check import relative_error
 from harness.models.gated_lattice_lstm import GatedLatticeLSTM
 from harness.models.lattice_gru import LatticeGRU
 from harness.models.lattice_lstm import LatticeLSTM

@@ -17,8 +17,8 @@ from harness.contracts.model import Model, initial_weights
 from harness.contracts.options import in_words
 from harness.contracts.system import RunSettings
 from harness.errors import ConfigError
-from harness.measuring.check import relative_error
 from harness.measuring.clock import NullClock
+from harness.measuring.reference_check import relative_error
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.var_lstm import VarLSTM

@@ -12,8 +12,8 @@ from harness.contracts.model import Model, ModelSizes, Weights, initial_weights
 from harness.contracts.system import RunSettings
 from harness.engine.switches import Switches
 from harness.errors import ConfigError
-from harness.measuring.check import relative_error
 from harness.measuring.clock import NullClock
+from harness.measuring.reference_check import relative_error
 from harness.models.cell import CELLS, CellModel
 from harness.models.tree_lstm import TreeLSTM
 from harness.oracle import run_reference

@@ -16,9 +16,9 @@ import pytest
 import torch
 import yaml
 
-from harness.measuring.check import Step, agrees, relative_error
+from harness.measuring.reference_check import Step, agrees, relative_error
 from harness.oracle import ReferenceResult, run_reference
-from harness.trials.ids import n_lookups
+from harness.trials.workload import n_lookups
 from harness.values.places import ROOT
 from systems.on_dynet.compiled import why_not_built
 from tests.support.run_adapter import CASES, FRAMEWORKS, named

@@ -11,8 +11,8 @@ import pytest
 from harness.contracts.model import ModelSizes, initial_weights
 from harness.contracts.system import RunSettings, System, load_adapter
 from harness.errors import ConfigError, UnsupportedTrial
-from harness.measuring.check import relative_error
 from harness.measuring.clock import NullClock
+from harness.measuring.reference_check import relative_error
 from harness.models.tree_fc import TreeFC
 from harness.models.var_lstm import VarLSTM
 from tests.support.run_adapter import CASES

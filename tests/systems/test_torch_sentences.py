@@ -14,8 +14,8 @@ from torch.nn import functional
 from harness.contracts.model import Model, initial_weights
 from harness.contracts.system import RunSettings, System
 from harness.errors import ConfigError
-from harness.measuring.check import relative_error
 from harness.measuring.clock import NullClock
+from harness.measuring.reference_check import relative_error
 from systems.on_torch.compiled import Adapter as Compiled
 from systems.on_torch.fused import Adapter as Fused
 from systems.on_torch.levels import Adapter as Levels

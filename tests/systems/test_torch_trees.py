@@ -11,8 +11,8 @@ import torch
 
 from harness.contracts.model import initial_weights
 from harness.contracts.system import RunSettings, System
-from harness.measuring.check import relative_error
 from harness.measuring.clock import NullClock
+from harness.measuring.reference_check import relative_error
 from harness.values.instances import Tree
 from systems.on_torch.compiled import Adapter as Compiled
 from systems.on_torch.eager import Adapter as Eager

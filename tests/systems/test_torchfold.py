@@ -16,8 +16,8 @@ from torch import Tensor
 from harness.contracts.model import Model, initial_weights
 from harness.contracts.system import RunSettings
 from harness.errors import ConfigError
-from harness.measuring.check import relative_error
 from harness.measuring.clock import NullClock
+from harness.measuring.reference_check import relative_error
 from harness.values.instances import Tree
 from systems.on_torch.parts.folds import fold_trees, listed_trees, package
 from systems.on_torch.torchfold import Adapter

@@ -17,9 +17,8 @@ from harness.models.bilstm import BiLSTM
 from harness.models.bilstm_char import BiLSTMChar
 from harness.models.seq2seq import Seq2Seq
 from harness.models.var_lstm import VarLSTM
-from harness.trials.ids import check_ids
 from harness.trials.spec import TrialSpec
-from harness.trials.workload import load_workload
+from harness.trials.workload import check_ids, load_workload
 from harness.values.arrays import int_array
 from harness.values.graph import MiniBatch
 from harness.values.instances import Chain, SentencePair

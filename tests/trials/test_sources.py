@@ -174,7 +174,7 @@ def test_the_worker_s_code_is_measured_code_and_the_parent_s_is_not() -> None:
         "harness.measuring.worker",
         "harness.measuring.passes",
         "harness.measuring.clock",
-        "harness.measuring.check",
+        "harness.measuring.reference_check",
     } <= found
     assert {"harness.contracts.system", "harness.contracts.corpus", "harness.oracle"} <= found
     outside = {

@@ -41,7 +41,7 @@ from harness.engine.lowering.plan import Plan, Ref
 from harness.engine.rows.rounds import Loss, Run
 from harness.engine.switches import Switches
 from harness.engine.torch_cuda import why_no_cuda
-from harness.machine.process_folder import folder_of_files
+from harness.machine.folders import folder_of_files
 from harness.values.arrays import IntArray
 
 # By compute capability: the first that copies to shared memory while it computes, as the products

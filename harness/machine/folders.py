@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.machine.caches import NAME, cache_folder
+from harness.errors import BenchError
+from harness.machine.caches import NAME, OURS_ALONE, cache_folder, why_not_ours
 
 YOUNG_S = 60  # a folder is locked as soon as it is made, but not in the same moment
 
@@ -86,3 +87,29 @@ def _delete_unless_held(folder: Path) -> None:
     if held is not None:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(held)
+
+
+MEMORY = Path("/dev/shm")  # which Linux keeps in memory: of no disk, and so of no network's
+
+
+def local_folder() -> Path:
+    """Where this user's locks of this machine lie, made where it is not there, with mode 0700.
+
+    Raises BenchError where none can be written.
+    """
+    homes = [MEMORY, Path(tempfile.gettempdir())]
+    faults = []
+    for home in homes:
+        folder = home / f"{NAME}-{os.geteuid()}"
+        try:
+            folder.mkdir(mode=OURS_ALONE, exist_ok=True)
+            fault = why_not_ours(folder.stat())
+        except OSError as error:
+            fault = str(error.strerror)
+        if fault is None:
+            return folder
+        faults.append(f"{folder}: {fault}")
+    raise BenchError(
+        f"no folder of this machine alone can be written ({'; '.join(faults)}), and so no turn be"
+        " taken on it; mend one of them"
+    )

@@ -1,17 +1,18 @@
-"""The memory of this process and of those below it, and its peak."""
+"""Memory of this process and of all below it, and its garbage collector."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
-from harness.machine.family import of_family
-from harness.machine.system_files import read_lines
+from harness.machine.facts import read_lines
 
 
 def resident_memory_bytes() -> int:
@@ -52,3 +53,44 @@ def _peak_bytes(process: psutil.Process) -> int:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     return int(process.memory_info().rss)
+
+
+T = TypeVar("T")
+
+
+def of_family(read: Callable[[psutil.Process], T]) -> list[T]:
+    """Read something of every process; those that end meanwhile are left out."""
+    own = psutil.Process()
+    found = [read(own)]
+    for process in own.children(recursive=True):
+        try:
+            found.append(read(process))
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+@contextmanager
+def made_to_stay() -> Iterator[None]:
+    """Let whatever is made in the block stay: the collector looks at it neither now nor later.
+
+    For modules and inputs, which live as long as the process. Among 150 000 objects of a framework
+    the collector looks for 0.1 s whenever it is asked, and half a dozen times while they are made.
+    """
+    with collector_resting():
+        try:
+            yield
+        finally:
+            gc.freeze()
+
+
+@contextmanager
+def collector_resting() -> Iterator[None]:
+    """Keep the collector from the block alone: what a compiler makes is nearly all in use."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,6 +1,6 @@
 """The first module of a child process: bound to its parent before anything that takes time.
 
-    python -m harness.measuring.begin PARENT_PID MODULE ARGUMENT...
+    python -m harness.measuring.child PARENT_PID MODULE ARGUMENT...
 
 MODULE is imported then, and its `main` gets the arguments and gives the exit code. Importing the
 worker takes half a second, in which its parent may be killed.
@@ -12,13 +12,15 @@ import atexit
 import ctypes
 import importlib
 import os
+import signal
 import sys
 import threading
 from collections.abc import Sequence
 from typing import NoReturn
 
-from harness.machine.collector import made_to_stay
-from harness.machine.lifeline import die_with_parent
+import psutil
+
+from harness.machine.process import made_to_stay
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -41,6 +43,36 @@ def leave(code: int) -> NoReturn:
         stream.flush()
     ctypes.CDLL(None).fflush(None)  # what libraries have printed
     os._exit(code)
+
+
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+FORKED = 70  # exit code of a fork that came back
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Have Linux end this process with its parent, or end it now where the parent has ended.
+
+    parent_pid: of the process that started this one, itself or through a script.
+    """
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    # Looked at after asking: of a parent that ended before, Linux tells nobody.
+    if os.getppid() != parent_pid and parent_pid not in _ancestors():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _ancestors() -> set[int]:
+    return {process.pid for process in psutil.Process().parents()}
+
+
+def end_unless(pid: int) -> None:
+    """End this process at once unless it has this number: a fork of it came back from a system.
+
+    It would measure a second time, beside the first, and leave a record of its own.
+    """
+    if os.getpid() != pid:
+        os._exit(FORKED)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,290 @@
+"""What records are worth beside each other: nothing of it can be told from one alone.
+
+Whether systems agree on the timed mini-batches: no number stands beside one that contradicts it.
+
+Of the records of one workload, those are right that the oracle confirmed (Fingerprint.proved);
+where it was not asked, those whose fingerprint is the median of at least three frameworks, a vote
+each: presets of one engine have its faults in common. A record that differs from these is shown as
+`wrong_result`. Where two frameworks differ and nothing tells which is right, neither is shown. A
+worker that finds a record which differs from its own fingerprint asks the oracle
+(harness/measuring/worker.py), so that this is left to records that were measured apart.
+
+Which numbers were measured on a slower or faster core than those that they stand beside.
+
+A fixed piece of work is done between the timed passes of every trial
+(harness/measuring/clock.py).
+
+Which records may be compared: those of one machine, one set-up and one code.
+
+A `group` names everything that must be equal for two records to stand in one table: CPU, memory,
+usable CPUs, threads, device (with GPU and driver), Python, NumPy and the harness's own code. A
+`build` names a system's side: its framework's versions and the measured code. Within a group every
+system has one build per workload.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.errors import RecordError
+from harness.records.fingerprint import Fingerprint, Sketch, difference
+from harness.records.record import Record, find_record
+
+Rounds = tuple[Record | None, ...]  # None: there is no record of that round
+
+
+def seen_together(records: Sequence[Record | None]) -> list[Record | None]:
+    """Return the records: `wrong_result` where others contradict, warned of uneven cores."""
+    return with_uneven_cores_warned(judged(records))
+
+
+def rounds_seen_together(trials: Sequence[Rounds]) -> list[Rounds]:
+    """See the records of many trials' rounds together."""
+    found = seen_together([record for rounds in trials for record in rounds])
+    ends = accumulate(len(rounds) for rounds in trials)
+    return [tuple(found[end - len(rounds) : end]) for rounds, end in zip(trials, ends, strict=True)]
+
+
+ENOUGH = 3  # frameworks, for a vote
+
+
+def judged(records: Sequence[Record | None]) -> list[Record | None]:
+    """Return the records, `wrong_result` in place of those that others contradict."""
+    faults = _faults([record for record in records if record is not None])
+    return [
+        record
+        if record is None or id(record) not in faults
+        else record.model_copy(update={"status": "wrong_result", "reason": faults[id(record)]})
+        for record in records
+    ]
+
+
+def fingerprints_beside(raw: Path, trial_id: str, workload: str) -> list[Fingerprint]:
+    """Return one fingerprint of every other trial with this workload in a folder of records."""
+    model, dataset, batch, hidden, mode, _, seed, _ = trial_id.split("-")[-8:]
+    alike = f"*-{model}-{dataset}-{batch}-{hidden}-{mode}-*-{seed}-*"
+    folders = [folder for folder in sorted(raw.glob(alike)) if folder.name != trial_id]
+    found = [next(_fingerprints_in(folder, workload), None) for folder in folders]
+    return [one for one in found if one is not None]
+
+
+def _fingerprints_in(folder: Path, workload: str) -> Iterator[Fingerprint]:
+    for path in sorted(folder.glob("r[0-9]*.json")):
+        record = find_record(path)
+        found = record.fingerprint if record is not None and record.status == "ok" else None
+        if found is not None and found.workload == workload:
+            yield found
+
+
+def _faults(records: Sequence[Record]) -> dict[int, str]:
+    """Why records are wrong, by their id().
+
+    First rounds among themselves: their proof makes a step more before the passes
+    (harness.measuring.mini_batch_check), so that the losses of passes are others.
+    """
+    workloads: dict[tuple[str, bool], list[tuple[Record, Fingerprint]]] = {}
+    for record in records:
+        if record.status == "ok" and record.fingerprint is not None:
+            key = (record.fingerprint.workload, record.trial.round == 0)
+            workloads.setdefault(key, []).append((record, record.fingerprint))
+    return {
+        id(record): reason for group in workloads.values() for record, reason in _faults_in(group)
+    }
+
+
+def _faults_in(group: Sequence[tuple[Record, Fingerprint]]) -> list[tuple[Record, str]]:
+    votes: dict[str, Fingerprint] = {}
+    for record, found in group:
+        votes.setdefault(framework_of(record), found)
+    proved = [(record, found) for record, found in group if found.proved]
+    if proved:
+        right, who = proved[0][1], f"{proved[0][0].trial.system}, which the oracle confirmed"
+    elif len(votes) >= ENOUGH:
+        right, who = _median(list(votes.values())), f"the median of {', '.join(sorted(votes))}"
+    else:
+        return _undecided(group)
+    differences = [(record, difference(found, right)) for record, found in group]
+    return [(record, f"differs from {who}: {fault}") for record, fault in differences if fault]
+
+
+def _undecided(group: Sequence[tuple[Record, Fingerprint]]) -> list[tuple[Record, str]]:
+    first, expected = group[0]
+    for record, found in group[1:]:
+        fault = difference(found, expected)
+        if fault is not None:
+            pair = f"{first.trial.system} and {record.trial.system}"
+            reason = f"{pair} differ ({fault}); measure one of them again, which asks the oracle"
+            return [(record, reason) for record, _ in group]
+    return []
+
+
+def framework_of(record: Record) -> str:
+    """Return the package of the adapter: systems.on_torch.levels is on_torch, my_system itself."""
+    return str(record.config["adapter"]).removeprefix("systems.").partition(".")[0]
+
+
+def _median(found: Sequence[Fingerprint]) -> Fingerprint:
+    """Return the median of each number, as far as all have it."""
+    names = set.intersection(*(set(one.sketches) for one in found))
+    return Fingerprint(
+        workload=found[0].workload,
+        losses=_middle([one.losses for one in found]),
+        sketches={name: _middle_each([one.sketches[name] for one in found]) for name in names},
+        pass_losses=_middle([one.pass_losses for one in found]),
+    )
+
+
+def _middle_each(found: Sequence[Sequence[Sketch]]) -> tuple[Sketch, ...]:
+    return tuple(_middle(sketches) for sketches in zip(*found, strict=False))
+
+
+def _middle(found: Sequence[Sketch]) -> Sketch:
+    n = min(map(len, found))
+    return tuple(np.median([one[:n] for one in found], axis=0).tolist())
+
+
+UNEVEN = "uneven_core"
+APART = 0.10  # of the median rate of the records that may share a table
+
+
+def with_uneven_cores_warned(records: Sequence[Record | None]) -> list[Record | None]:
+    """Return the records, warned where the core was slower or faster than beside them.
+
+    Records that may share a table are compared. Those without a rate are left as they are.
+    """
+    rates: dict[str, list[float]] = defaultdict(list)
+    groups = ["" if one is None else group_of(one) for one in records]
+    for group, one in zip(groups, records, strict=True):
+        if one is not None and one.status == "ok" and one.core_rate_per_s is not None:
+            rates[group].append(one.core_rate_per_s)
+    usual = {group: statistics.median(found) for group, found in rates.items()}
+    return [
+        one if one is None or one.status != "ok" else _judged(one, usual.get(group, 0.0))
+        for group, one in zip(groups, records, strict=True)
+    ]
+
+
+def _judged(record: Record, usual_per_s: float) -> Record:
+    rate = record.core_rate_per_s
+    if rate is None or abs(rate - usual_per_s) <= APART * usual_per_s or UNEVEN in record.warnings:
+        return record
+    return record.model_copy(update={"warnings": (*record.warnings, UNEVEN)})
+
+
+_MACHINE_KEYS = ("cpu", "n_cores", "n_cpus", "os", "governor", "turbo")
+_GIB = 2**30
+_SHARED_VERSIONS = ("python", "numpy", "harness")
+
+
+def machine_facts(record: Record) -> dict[str, Any]:
+    """What must be equal in machines for them to be of one kind."""
+    machine = record.machine
+    facts = {key: machine.get(key) for key in _MACHINE_KEYS}
+    # Nodes of one kind differ by kibibytes, which their firmware keeps for itself.
+    facts["memory_gib"] = round(machine.get("memory_bytes", 0) / _GIB)
+    facts["n_usable_cpus"] = len(machine.get("usable_cpus") or ())
+    return facts
+
+
+def group_facts(record: Record) -> dict[str, Any]:
+    """What must be equal in all records of one table."""
+    machine, facts = record.machine, machine_facts(record)
+    facts["threads"] = record.trial.threads
+    facts["device"] = record.trial.device
+    if record.trial.device == "cuda":
+        gpus = machine.get("gpus") or ()
+        facts["gpus"] = [(gpu.get("name"), gpu.get("driver")) for gpu in gpus]
+    return facts | {name: record.versions.get(name) for name in _SHARED_VERSIONS}
+
+
+def build_facts(record: Record) -> dict[str, Any]:
+    """What must, besides, be equal in all records of one system and workload."""
+    return {"versions": record.versions, "source_sha256": record.source_sha256}
+
+
+def group_of(record: Record) -> str:
+    """Short hash of the facts of a group."""
+    return _short_hash(group_facts(record))
+
+
+def build_of(record: Record) -> str:
+    """Short hash of the facts of a build."""
+    return _short_hash(build_facts(record))
+
+
+def _short_hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def _subject(record: Record) -> tuple[str | None, ...]:
+    trial = record.trial
+    return (group_of(record), trial.system, trial.policy, trial.model, trial.dataset)
+
+
+def check_builds(records: Iterable[Record]) -> None:
+    """Raise RecordError, naming two records, where a group holds two builds of one subject.
+
+    Records without a measurement bring no number into a table, so they are left out.
+    """
+    first: dict[tuple[str | None, ...], Record] = {}
+    for record in records:
+        if record.status != "ok":
+            continue
+        peer = first.setdefault(_subject(record), record)
+        if build_of(peer) != build_of(record):
+            raise RecordError(
+                f"{record.trial.system} was measured with two builds: {_words(peer)} and"
+                f" {_words(record)} differ in {_difference(peer, record)}; measure the older one"
+                " again, or keep the newest build only (bench-collect --latest)"
+            )
+
+
+def check_comparable(records: Iterable[Record]) -> None:
+    """Raise RecordError, naming two records and the fact, if they may not share a table.
+
+    Records without a measurement bring no number, so they are left out.
+    """
+    measured = [record for record in records if record.status == "ok"]
+    first: dict[str, Any] = group_facts(measured[0]) if measured else {}
+    for record in measured[1:]:
+        facts = group_facts(record)
+        for name in sorted({*first, *facts}):
+            if first.get(name) != facts.get(name):
+                raise RecordError(
+                    f"records {measured[0].trial_id} and {record.trial_id} have unlike {name}"
+                    f" ({first.get(name)} and {facts.get(name)}); only like records share a table:"
+                    " measure one of them again, or use another results_dir"
+                )
+    check_builds(measured)
+
+
+def latest_builds(records: Sequence[Record]) -> list[Record]:
+    """Leave out measurements whose subject was measured with another build later."""
+    newest: dict[tuple[str | None, ...], Record] = {}
+    for record in sorted(records, key=lambda record: record.started_at):
+        if record.status == "ok":
+            newest[_subject(record)] = record
+    return [
+        record
+        for record in records
+        if record.status != "ok" or build_of(record) == build_of(newest[_subject(record)])
+    ]
+
+
+def _words(record: Record) -> str:
+    return f"{record.trial_id} r{record.trial.round} ({record.started_at})"
+
+
+def _difference(a: Record, b: Record) -> str:
+    names = sorted(k for k in {*a.versions, *b.versions} if a.versions.get(k) != b.versions.get(k))
+    code = [] if a.source_sha256 == b.source_sha256 else ["measured code"]
+    return ", ".join([f"version of {name}" for name in names] + code)
