@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from datasets.reading.lazy import LazyInstances
-from harness.contracts.corpus import Corpus, arguments_sha256
-from harness.contracts.home import SPLITS
+from datasets.parts.drawing import Key, generated
+from harness.contracts.corpus import Corpus
 from harness.errors import ConfigError
 from harness.values.arrays import int_array, uniforms
 from harness.values.instances import Chain
@@ -36,22 +35,14 @@ def load(
         if value < 1:
             raise ConfigError(f"{name}={value} is not allowed; give at least 1")
 
-    def build(index: int) -> Chain:
-        drawn = uniforms(2 * length, seed, SPLITS.index(split), index)
+    def build(key: Key) -> Chain:
+        drawn = uniforms(2 * length, *key)
         return Chain(
             int_array((drawn[:length] * n_words).astype("i4")),
             int_array((drawn[length:] * n_classes).astype("i4")),
         )
 
-    return Corpus(
-        name=NAME,
-        split=split,
-        instances=LazyInstances(n_instances, build),
-        sizes={"words": n_words, "classes": n_classes},
-        synthetic=False,
-        sha256=arguments_sha256(
-            name=NAME, split=split, n_instances=n_instances, seed=seed, **numbers
-        ),
-        source=f"random sentences of {length} words, generated as the benchmark defines",
-        instance_kind="chain",
-    )
+    arguments = {**numbers, "n_instances": n_instances, "seed": seed}
+    sizes = {"words": n_words, "classes": n_classes}
+    source = f"random sentences of {length} words, generated as the benchmark defines"
+    return generated(NAME, split, n_instances, build, sizes, source, arguments, synthetic=False)

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.reading.lazy import LazyInstances
-from harness.contracts.corpus import Corpus, arguments_sha256
-from harness.contracts.home import SPLITS
+from datasets.parts.drawing import Key, generated
+from harness.contracts.corpus import Corpus
 from harness.errors import ConfigError
 from harness.values.arrays import IntArray, int_array, uniforms
 from harness.values.instances import Tree
@@ -31,23 +30,23 @@ def load(
     left, right = _structure(n_leaves)
     is_leaf = left < 0
 
-    def build(index: int) -> Tree:
-        numbers = uniforms(3 * n_leaves - 1, seed, SPLITS.index(split), index)
+    def build(key: Key) -> Tree:
+        numbers = uniforms(3 * n_leaves - 1, *key)
         words = np.full(len(left), -1, dtype=np.int32)
         words[is_leaf] = (numbers[:n_leaves] * n_leaves).astype(np.int32)
         labels = (numbers[n_leaves:] * N_CLASSES).astype(np.int32)
         return Tree(words, labels, left, right)
 
-    return Corpus(
-        name=NAME,
-        split=split,
-        instances=LazyInstances(n_instances, build),
-        sizes={"words": n_leaves, "classes": N_CLASSES},
+    return generated(
+        NAME,
+        split,
+        n_instances,
+        build,
+        {"words": n_leaves, "classes": N_CLASSES},
+        f"complete binary trees of {n_leaves} leaves, generated as the benchmark defines",
+        {"n_leaves": n_leaves, "n_instances": n_instances, "seed": seed},
+        kind="tree",
         synthetic=False,
-        sha256=arguments_sha256(
-            name=NAME, split=split, n_leaves=n_leaves, n_instances=n_instances, seed=seed
-        ),
-        source=f"complete binary trees of {n_leaves} leaves, generated as the benchmark defines",
     )
 
 

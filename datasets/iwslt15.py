@@ -11,9 +11,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from datasets.reading.lazy import LazyInstances
-from datasets.reading.parts import Part, name_with, part_of, part_reader
-from datasets.reading.vocabulary import Vocabulary, check_modulo
+from datasets.parts.reading import (
+    LazyInstances,
+    Part,
+    Vocabulary,
+    check_modulo,
+    name_with,
+    part_of,
+    part_reader,
+)
 from harness.contracts.corpus import Corpus, arguments_sha256
 from harness.contracts.home import Checksums, Files
 from harness.errors import ConfigError, DataError

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.reading.lazy import LazyInstances
-from datasets.reading.vocabulary import check_modulo
-from harness.contracts.corpus import Corpus, arguments_sha256
-from harness.contracts.home import SPLITS
+from datasets.parts.drawing import Key, drawn_length, generated, ranks_at
+from datasets.parts.reading import check_modulo
+from harness.contracts.corpus import Corpus
 from harness.values.arrays import IntArray, int_array, uniforms
 from harness.values.instances import SentencePair
 
@@ -26,8 +25,7 @@ N_INSTANCES = {"train": 133_317, "dev": 1553, "test": 1268}
 N_SOURCE, N_TARGET = 17_191, 7709
 BEGIN, END, N_MARKS = 1, 2, 3  # of the rows: unknown words, begin and end come first
 
-# So many sentences have at most so many English words, marks included.
-LENGTH_SHARES = (*(step / 20 for step in range(20)), 0.975, 0.99, 0.995, 1.0)
+# Of English words, marks included.
 LENGTHS = (
     *(3.5, 7.5, 8.8, 9.9, 10.9, 12.0, 13.0, 14.1, 15.1, 16.1, 17.2, 18.5, 20.1, 21.7, 23.4, 25.2),
     *(27.6, 30.6, 34.3, 40.8, 49.5, 58.9, 65.7, 95.5),
@@ -61,34 +59,30 @@ def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) ->
     """
     check_modulo(vocab_modulo)
 
-    def build(index: int) -> SentencePair:
-        key = (seed, SPLITS.index(split), index)
-        first, second = uniforms(2, *key, 0).tolist()
-        n_source = max(4, int(np.interp(first, LENGTH_SHARES, LENGTHS) + 0.5)) - 2
+    def build(key: Key) -> SentencePair:
+        n_source = drawn_length(key, LENGTHS, least=4) - 2
         ratios = RATIOS[int(np.searchsorted(SIZES, n_source + 2))]
-        n_target = max(1, int(n_source * float(np.interp(second, TENTHS, ratios)) + 0.5))
+        place = uniforms(2, *key, 0)[1]
+        n_target = max(1, int(n_source * float(np.interp(place, TENTHS, ratios)) + 0.5))
         sides = (
             _marked(uniforms(n_source, *key, 1), SOURCE_SHARES, N_SOURCE),
             _marked(uniforms(n_target, *key, 2), TARGET_SHARES, N_TARGET),
         )
         return SentencePair(*(side % vocab_modulo if vocab_modulo else side for side in sides))
 
-    return Corpus(
-        name=NAME,
-        split=split,
-        instances=LazyInstances(N_INSTANCES[split], build),
-        sizes={
-            "source_words": vocab_modulo or N_SOURCE,
-            "target_words": vocab_modulo or N_TARGET,
-        },
-        synthetic=True,
-        sha256=arguments_sha256(name=NAME, split=split, seed=seed, vocab_modulo=vocab_modulo),
-        source="generated from a seed with the length statistics of IWSLT'15 English-Vietnamese",
-        instance_kind="sentence_pair",
+    return generated(
+        NAME,
+        split,
+        N_INSTANCES[split],
+        build,
+        {"source_words": vocab_modulo or N_SOURCE, "target_words": vocab_modulo or N_TARGET},
+        "generated from a seed with the length statistics of IWSLT'15 English-Vietnamese",
+        {"seed": seed, "vocab_modulo": vocab_modulo},
+        kind="sentence_pair",
     )
 
 
 def _marked(numbers: object, shares: tuple[float, ...], n_rows: int) -> IntArray:
     """Turn uniform numbers into words between marks."""
-    drawn = np.interp(np.asarray(numbers), shares, (*RANKS, n_rows - N_MARKS)).astype(np.int32)
+    drawn = ranks_at(numbers, shares, (*RANKS, n_rows - N_MARKS))
     return int_array([BEGIN, *(N_MARKS + drawn), END])

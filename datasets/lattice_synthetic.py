@@ -16,10 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.reading.lazy import LazyInstances
-from datasets.reading.vocabulary import Rows
-from harness.contracts.corpus import Corpus, arguments_sha256
-from harness.contracts.home import SPLITS
+from datasets.parts.drawing import Key, drawn_length, generated, ranks_at
+from datasets.parts.reading import TableRows
+from harness.contracts.corpus import Corpus
 from harness.values.arrays import int_array, uniforms
 from harness.values.instances import Lattice
 
@@ -28,8 +27,7 @@ N_CLASSES = 18
 N_INSTANCES = {"train": 1147, "dev": 113, "test": 316}
 N_CHARACTERS, N_WORDS = 2212, 10_130  # ids of the training split; unknown ones come on top
 
-# So many lattices have at most so many characters.
-LENGTH_SHARES = (*(step / 20 for step in range(20)), 0.975, 0.99, 0.995, 1.0)
+# Of characters.
 LENGTHS = (
     *(1.5, 10.5, 13.5, 17.5, 19.5, 22.5, 25.5, 28.5, 31.5, 34.5, 38.5, 41.5, 45.1, 48.5, 52.5),
     *(58.5, 64.5, 72.5, 82.5, 97.5, 109.9, 126.5, 138.5, 211.0),
@@ -83,28 +81,29 @@ TAGS = (
 def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) -> Corpus:
     """Generate as many lattices as the real split has; each depends on seed, split and index.
 
-    vocab_modulo: see datasets.reading.vocabulary.
+    vocab_modulo: see datasets.parts.reading.TableRows.
     """
-    characters, words = Rows(N_CHARACTERS, vocab_modulo), Rows(N_WORDS, vocab_modulo)
+    characters = TableRows(N_CHARACTERS, vocab_modulo)
+    words = TableRows(N_WORDS, vocab_modulo)
 
-    def build(index: int) -> Lattice:
-        return _lattice((seed, SPLITS.index(split), index), characters, words)
+    def build(key: Key) -> Lattice:
+        return _lattice(key, characters, words)
 
-    return Corpus(
-        name=NAME,
-        split=split,
-        instances=LazyInstances(N_INSTANCES[split], build),
-        sizes={"words": words.size, "characters": characters.size, "classes": N_CLASSES},
-        synthetic=True,
-        sha256=arguments_sha256(name=NAME, split=split, seed=seed, vocab_modulo=vocab_modulo),
-        source="generated from a seed with the shape statistics of ED-Batch's Weibo lattices",
-        instance_kind="lattice",
+    return generated(
+        NAME,
+        split,
+        N_INSTANCES[split],
+        build,
+        {"words": words.size, "characters": characters.size, "classes": N_CLASSES},
+        "generated from a seed with the shape statistics of ED-Batch's Weibo lattices",
+        {"seed": seed, "vocab_modulo": vocab_modulo},
+        kind="lattice",
     )
 
 
-def _lattice(key: tuple[int, ...], characters: Rows, words: Rows) -> Lattice:
+def _lattice(key: Key, characters: TableRows, words: TableRows) -> Lattice:
     """Draw one lattice; words into a state stand longest first, as in the real files."""
-    length = int(np.interp(uniforms(1, *key, 0)[0], LENGTH_SHARES, LENGTHS) + 0.5)
+    length = drawn_length(key, LENGTHS)
     ends = _word_lengths(length, key)
     n_arcs = [0, *(1 + len(lengths) for lengths in ends)]
     sources = [
@@ -114,17 +113,16 @@ def _lattice(key: tuple[int, ...], characters: Rows, words: Rows) -> Lattice:
     ]
     arc_start = int_array(np.cumsum([0, *n_arcs]))
     numbers = uniforms(len(sources), *key, 2)
-    tokens = words.of(np.interp(numbers, WORD_SHARES, WORD_RANKS).astype(np.int32)).copy()
+    tokens = words.of(ranks_at(numbers, WORD_SHARES, WORD_RANKS)).copy()
     first = arc_start[1:-1]
-    drawn = np.interp(numbers[first], CHARACTER_SHARES, CHARACTER_RANKS).astype(np.int32)
-    tokens[first] = characters.of(drawn)
+    tokens[first] = characters.of(ranks_at(numbers[first], CHARACTER_SHARES, CHARACTER_RANKS))
     tags = np.searchsorted(TAGS, uniforms(length, *key, 3), side="right")
     return Lattice(
         tags=int_array([0, *tags]), arc_start=arc_start, sources=int_array(sources), tokens=tokens
     )
 
 
-def _word_lengths(length: int, key: tuple[int, ...]) -> list[list[int]]:
+def _word_lengths(length: int, key: Key) -> list[list[int]]:
     """Draw for each of `length` characters the lengths of the words that end with it."""
     numbers = uniforms(7 * length, *key, 1).reshape(length, 7).tolist()
     two = [False] * 4 + [False] * length  # two[i + 4]: a word of two characters ends at i

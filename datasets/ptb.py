@@ -16,9 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.reading.lazy import LazyInstances
-from datasets.reading.parts import Part, name_with, part_of, part_reader
-from datasets.reading.vocabulary import check_modulo
+from datasets.parts.reading import (
+    LazyInstances,
+    Part,
+    check_modulo,
+    name_with,
+    part_of,
+    part_reader,
+)
 from harness.contracts.corpus import Corpus
 from harness.contracts.home import Checksums, Files
 from harness.errors import ConfigError, DataError
@@ -52,7 +57,7 @@ def load(
     they are in the vocabulary's part, the most frequent first; all others are <unk>.
 
     sha256: expected checksum per part.
-    vocabulary: the part that words are numbered by, see datasets.reading.parts.part_of.
+    vocabulary: the part that words are numbered by, see datasets.parts.reading.part_of.
     steps: 0; or the text is one chain, sentence after sentence, that is cut into pieces of so many
     words (Fixed-LSTM); the last words, too few for a piece, are left out.
     vocab_modulo: 0 keeps the numbers; else all are taken modulo it, so that table and output are

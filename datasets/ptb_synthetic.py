@@ -13,10 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.reading.lazy import LazyInstances
-from datasets.reading.vocabulary import check_modulo
-from harness.contracts.corpus import Corpus, arguments_sha256
-from harness.contracts.home import SPLITS
+from datasets.parts.drawing import Key, drawn_length, generated, ranks_at
+from datasets.parts.reading import check_modulo
+from harness.contracts.corpus import Corpus
 from harness.errors import ConfigError
 from harness.values.arrays import IntArray, int_array, uniforms
 from harness.values.instances import Chain
@@ -27,8 +26,7 @@ END = 0
 N_SENTENCES = {"train": 42_068, "dev": 3370, "test": 3761}
 N_TOKENS = {"train": 929_589, "dev": 73_760, "test": 82_430}  # ends included
 
-# So many sentences have at most so many words, their ends included.
-LENGTH_SHARES = (*(step / 20 for step in range(20)), 0.975, 0.99, 0.995, 1.0)
+# Of words, the ends of sentences included.
 LENGTHS = (
     *(1.5, 6.9, 9.5, 11.4, 13.0, 14.4, 15.8, 17.2, 18.5, 19.7, 21.1, 22.5, 23.7, 25.1, 26.7, 28.3),
     *(30.1, 32.3, 35.4, 39.8, 43.6, 48.8, 52.9, 78.5),
@@ -57,39 +55,34 @@ def load(
     check_modulo(vocab_modulo)
     name = "ptb_fixed_synthetic" if steps else NAME
 
-    def build(index: int) -> Chain:
-        key = (seed, SPLITS.index(split), index)
+    def build(key: Key) -> Chain:
         words = _piece(steps, key) if steps else _sentence(key)
         words = words % vocab_modulo if vocab_modulo else words
         return Chain(words[:-1], words[1:])
 
-    size = N_TOKENS[split] // steps if steps else N_SENTENCES[split]
-    return Corpus(
-        name=name,
-        split=split,
-        instances=LazyInstances(max(1, size), build),
-        sizes={"words": vocab_modulo or N_WORDS},
-        synthetic=True,
-        sha256=arguments_sha256(
-            name=name, split=split, seed=seed, steps=steps, vocab_modulo=vocab_modulo
-        ),
-        source="generated from a seed with the length statistics of the Penn Treebank",
-        instance_kind="chain",
+    return generated(
+        name,
+        split,
+        max(1, N_TOKENS[split] // steps if steps else N_SENTENCES[split]),
+        build,
+        {"words": vocab_modulo or N_WORDS},
+        "generated from a seed with the length statistics of the Penn Treebank",
+        {"seed": seed, "steps": steps, "vocab_modulo": vocab_modulo},
     )
 
 
-def _sentence(key: tuple[int, ...]) -> IntArray:
+def _sentence(key: Key) -> IntArray:
     """Draw the words of a sentence between two ends."""
-    length = max(2, int(np.interp(uniforms(1, *key, 0)[0], LENGTH_SHARES, LENGTHS) + 0.5))
+    length = drawn_length(key, LENGTHS, least=2)
     return int_array([END, *_words(length - 1, key), END])
 
 
-def _piece(steps: int, key: tuple[int, ...]) -> IntArray:
+def _piece(steps: int, key: Key) -> IntArray:
     """Draw a piece of text and the word behind it; a sentence may end at any word."""
     words = _words(steps + 1, key)
     ends = uniforms(steps + 1, *key, 0) * MEAN_LENGTH < 1
     return int_array(np.where(ends, END, words))
 
 
-def _words(n: int, key: tuple[int, ...]) -> IntArray:
-    return int_array(1 + np.interp(uniforms(n, *key, 1), SHARES, RANKS).astype(np.int32))
+def _words(n: int, key: Key) -> IntArray:
+    return int_array(1 + ranks_at(uniforms(n, *key, 1), SHARES, RANKS))

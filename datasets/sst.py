@@ -1,21 +1,24 @@
-"""Stanford Sentiment Treebank: binary trees with one of five labels at every vertex.
+r"""Stanford Sentiment Treebank: binary trees with one of five labels at every vertex.
 
 Source: Socher et al., EMNLP 2013, https://nlp.stanford.edu/sentiment/. 8544, 1101 and 2210 trees;
 the training split has 163 563 leaves, 155 019 internal vertices and 18 280 words (ED-Batch's
 release counts 163 599, 155 049 and 18 283, because it puts 6 toy trees before them).
+
+A tree is an S-expression, one a line: `(label word)` or `(label left right)`, where `/` and `*` of
+a word are written as `\/` and `\*`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from datasets.reading.lazy import LazyInstances
-from datasets.reading.parts import decoded
-from datasets.reading.sexpressions import parse_tree, words_of
-from datasets.reading.vocabulary import Vocabulary, vocabulary_of
+import numpy as np
+
+from datasets.parts.reading import LazyInstances, Part, Vocabulary, part_reader, vocabulary_of
 from harness.contracts.corpus import Corpus
-from harness.contracts.home import Archive, Checksums, checksum_of, read_checked
+from harness.contracts.home import Archive, Checksums, checksum_of
 from harness.errors import DataError
 from harness.values.instances import Tree
 
@@ -28,26 +31,31 @@ HOME = Archive(
     n_bytes={"train": 2160058, "dev": 280825, "test": 559614},
 )
 
+# A parenthesis with what follows it, a word, or a closing parenthesis: no character is in none.
+# Only blank and tab separate: words of SST contain no-break spaces.
+TOKEN = re.compile(r"\([^ \t()]*|[^ \t()]+|\)")
+WORD = re.compile(r"[ \t]([^ \t\n()]+)\)")
+
+Parts = list[int | str]  # what stands between two parentheses: words, and numbers of vertices
+
 
 def load(split: str, root: Path | None, sha256: Checksums = None, vocab_modulo: int = 0) -> Corpus:
     """Load root/sst/<split>.txt; words are numbered by first appearance in the training split.
 
     sha256: expected checksum per split. A file that has it is known to be well formed, so its trees
     are parsed when asked for; without checksums every tree is parsed, and so checked, at once.
-    vocab_modulo: see datasets.reading.vocabulary.
+    vocab_modulo: see datasets.parts.reading.TableRows.
 
     Raises DataError for a missing, empty or malformed file (file:line), or a wrong checksum.
     """
-    if root is None:
-        raise DataError("sst needs a data_root; set BENCH_DATA to the folder that holds sst/")
-    lines, digest = _read(root, split, sha256)
-    train_lines = lines if split == "train" else _read(root, "train", sha256)[0]
-    vocabulary = vocabulary_of(words_of("\n".join(train_lines)), vocab_modulo)
-    path = HOME.path(root, split)
-    instances: Sequence[Tree] = _instances(path, lines, vocabulary)
+    read = part_reader(NAME, HOME, root, sha256)
+    text = read(split)
+    train = text if split == "train" else read("train")
+    vocabulary = vocabulary_of(words_of("\n".join(train.lines)), vocab_modulo)
+    instances: Sequence[Tree] = _instances(text, vocabulary)
     if None in (checksum_of(sha256, "train"), checksum_of(sha256, split)):
-        if split != "train":
-            _instances(HOME.path(root, "train"), train_lines, vocabulary)[:]
+        if train is not text:
+            _instances(train, vocabulary)[:]
         instances = instances[:]
     return Corpus(
         name=NAME,
@@ -55,33 +63,109 @@ def load(split: str, root: Path | None, sha256: Checksums = None, vocab_modulo: 
         instances=instances,
         sizes={"words": vocabulary.size, "classes": N_CLASSES},
         synthetic=False,
-        sha256=digest,
+        sha256=text.sha256,
         source="Stanford Sentiment Treebank (Socher et al., 2013)",
     )
 
 
-def _read(root: Path, split: str, sha256: Checksums) -> tuple[list[str], str]:
-    """Return the lines of a split and the checksum of its file."""
-    path = HOME.path(root, split)
-    content, digest = read_checked(path, checksum_of(sha256, split), NAME)
-    text = decoded(content, str(path))
-    # Not splitlines(), which also splits at characters that a word may contain.
-    lines = text.rstrip("\n").split("\n")
-    if lines == [""]:
-        raise DataError(f"{path} is empty; it needs one tree a line, or run `bench-data fetch sst`")
-    return lines, digest
-
-
-def _instances(path: Path, lines: list[str], vocabulary: Vocabulary) -> LazyInstances[Tree]:
+def _instances(text: Part, vocabulary: Vocabulary) -> LazyInstances[Tree]:
     """One tree a line; a word that the training split lacks has the row of unknown words."""
+    n_lines = len(text.lines)
+    while n_lines > 1 and not text.lines[n_lines - 1]:  # blank lines at the end
+        n_lines -= 1
 
     def build(index: int) -> Tree:
         try:
-            return parse_tree(lines[index], vocabulary.known, vocabulary.unknown, N_CLASSES)
+            return parse_tree(text.lines[index], vocabulary.known, vocabulary.unknown, N_CLASSES)
         except DataError as error:
-            raise DataError(
-                f"{path}:{index + 1}: {error}; a line must be one tree of (label word) and "
-                f"(label left right)"
-            ) from None
+            reason = f"{error}; a line must be one tree of (label word) and (label left right)"
+            raise text.fault(index, reason) from None
 
-    return LazyInstances(len(lines), build)
+    return LazyInstances(n_lines, build)
+
+
+def unescape(word: str) -> str:
+    r"""Return the word itself for one written with `\/` or `\*`."""
+    return word.replace("\\/", "/").replace("\\*", "*")
+
+
+def words_of(text: str) -> list[str]:
+    """Return the distinct words of well-formed trees, by first appearance."""
+    return list(dict.fromkeys(map(unescape, dict.fromkeys(WORD.findall(text)))))
+
+
+def parse_tree(line: str, word_ids: Mapping[str, int], unknown: int, n_classes: int) -> Tree:
+    """Parse one tree; vertices get their numbers as they close, which is post-order.
+
+    word_ids: id of each word; all others become `unknown`.
+
+    Raises DataError with the reason (without file and line, which the caller knows).
+    """
+    label_of = {f"({label}": label for label in range(n_classes)}
+    words: list[int] = []
+    labels: list[int] = []
+    children: list[tuple[int, int]] = []
+    parts: Parts = []
+    enclosing: list[tuple[int, Parts]] = []  # of each open vertex: its label, the parts before it
+    for token in TOKEN.findall(line):
+        if token in label_of:
+            enclosing.append((label_of[token], parts))
+            parts = []
+        elif token == ")":
+            word, left_right = _vertex(parts, is_open=bool(enclosing))
+            words.append(-1 if word is None else word_ids.get(word, unknown))
+            children.append(left_right)
+            label, parts = enclosing.pop()
+            parts.append(len(labels))
+            labels.append(label)
+        elif token[0] == "(":
+            raise DataError(_why_not_a_label(token[1:], n_classes))
+        else:
+            parts.append(token)
+    if enclosing or len(parts) != 1 or isinstance(parts[0], str):
+        raise DataError(_why_not_one_tree(parts, n_open=len(enclosing)))
+    left, right = np.array(children, dtype=np.int32).T
+    return Tree(np.array(words), np.array(labels), left, right)
+
+
+def _vertex(parts: Parts, is_open: bool) -> tuple[str | None, tuple[int, int]]:
+    """Return the word of a leaf, or None and the children of an internal vertex."""
+    if is_open:
+        if len(parts) == 1 and isinstance(word := parts[0], str):
+            return unescape(word) if "\\" in word else word, (-1, -1)
+        if len(parts) == 2:
+            left, right = parts
+            if isinstance(left, int) and isinstance(right, int):
+                return None, (left, right)
+    raise DataError(_why_not_a_vertex(parts, is_open))
+
+
+def _why_not_a_label(text: str, n_classes: int) -> str:
+    if not text:
+        return "a '(' is not followed by a label"
+    return f"label {text!r} is not an integer from 0 to {n_classes - 1}"
+
+
+def _why_not_a_vertex(parts: Parts, is_open: bool) -> str:
+    if not is_open:
+        return "unbalanced: a ')' closes nothing"
+    words = [part for part in parts if isinstance(part, str)]
+    n_children = len(parts) - len(words)
+    if words and n_children:
+        return f"a vertex has both the word {words[0]!r} and children"
+    if words:
+        return f"a leaf has {len(words)} words, it must have one"
+    if n_children:
+        return f"a vertex has {n_children} {'child' if n_children == 1 else 'children'}, not two"
+    return "a leaf has an empty word"
+
+
+def _why_not_one_tree(parts: Parts, n_open: int) -> str:
+    if n_open:
+        return f"unbalanced: {n_open} '(' not closed"
+    if not parts:
+        return "the line is empty"
+    if isinstance(parts[0], str):
+        return f"the text {parts[0]!r} is outside a tree"
+    what = "a second tree" if isinstance(parts[1], int) else f"the text {parts[1]!r}"
+    return f"{what} follows the tree"

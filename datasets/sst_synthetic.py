@@ -17,10 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.reading.lazy import LazyInstances
-from datasets.reading.vocabulary import Rows
-from harness.contracts.corpus import Corpus, arguments_sha256
-from harness.contracts.home import SPLITS
+from datasets.parts.drawing import Key, generated
+from datasets.parts.reading import TableRows
+from harness.contracts.corpus import Corpus
 from harness.values.arrays import IntArray, uniforms
 from harness.values.instances import Tree
 
@@ -51,14 +50,13 @@ INTERNAL_LABELS = (0.0459, 0.2173, 0.7293, 0.94, 1)
 def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) -> Corpus:
     """Generate as many trees as the treebank's split has; each depends on seed, split and index.
 
-    vocab_modulo: see datasets.reading.vocabulary.
+    vocab_modulo: see datasets.parts.reading.TableRows.
     """
-    rows = Rows(N_WORDS, vocab_modulo)
+    rows = TableRows(N_WORDS, vocab_modulo)
     word_bounds = np.cumsum(1.0 / np.arange(2, N_WORDS + 2))
     word_bounds /= word_bounds[-1]
 
-    def build(index: int) -> Tree:
-        key = (seed, SPLITS.index(split), index)
+    def build(key: Key) -> Tree:
         left, right = _shape(key)
         is_leaf = left < 0
         words = np.full(len(left), -1)
@@ -73,18 +71,19 @@ def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) ->
         )
         return Tree(words, labels, left, right)
 
-    return Corpus(
-        name=NAME,
-        split=split,
-        instances=LazyInstances(N_INSTANCES[split], build),
-        sizes={"words": rows.size, "classes": N_CLASSES},
-        synthetic=True,
-        sha256=arguments_sha256(name=NAME, split=split, seed=seed, vocab_modulo=vocab_modulo),
-        source="generated from a seed with the shape statistics of the Stanford Sentiment Treebank",
+    return generated(
+        NAME,
+        split,
+        N_INSTANCES[split],
+        build,
+        {"words": rows.size, "classes": N_CLASSES},
+        "generated from a seed with the shape statistics of the Stanford Sentiment Treebank",
+        {"seed": seed, "vocab_modulo": vocab_modulo},
+        kind="tree",
     )
 
 
-def _shape(key: tuple[int, ...]) -> tuple[IntArray, IntArray]:
+def _shape(key: Key) -> tuple[IntArray, IntArray]:
     """Draw the children of every vertex of one tree, in post-order.
 
     A subtree of n leaves fills 2n-1 consecutive places, its root the last of them, so splits can be

@@ -9,23 +9,33 @@ case, and NUM where they begin with a digit; parts of speech are UPOS; relations
 subtypes; sentences whose tree is not projective are left out; the root has a word and a part of
 speech of its own. That parser draws anew in each pass which rare words it takes for unknown ones;
 here only words are unknown that the vocabulary's part lacks.
+
+Of CoNLL-U, a word a line in ten columns, only what the basic tree needs is read: ID, FORM, UPOS,
+HEAD and DEPREL. Lines of multiword tokens (1-2) and empty nodes (8.1), which are no words of that
+tree, and comments are passed over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from datasets.reading.conllu import Sentence, read_treebank
-from datasets.reading.lazy import LazyInstances
-from datasets.reading.parts import name_with, part_of, part_reader
-from datasets.reading.vocabulary import Vocabulary, vocabulary_of
+from datasets.parts.reading import (
+    LazyInstances,
+    Part,
+    Vocabulary,
+    name_with,
+    part_of,
+    part_reader,
+    vocabulary_of,
+)
 from harness.contracts.corpus import Corpus
 from harness.contracts.home import Checksums, Files
 from harness.errors import DataError
 from harness.values.arrays import int_array
-from harness.values.parsed import ParsedSentence, derive_transitions
+from harness.values.parsed import ParsedSentence, derive_transitions, is_tree
 
 NAME = "ud_ewt"
 ROOT_WORD, ROOT_TAG, NUMBER = "*root*", "ROOT-POS", "NUM"
@@ -38,10 +48,25 @@ HOME = Files(
     note="the expected checksums are those of a copy and were not compared with this address; where"
     " they differ, dataset.options.sha256=null accepts the files",
 )
+N_COLUMNS = 10
+MAX_DIGITS = 9  # of a head
+ID, FORM, UPOS, HEAD, DEPREL = 0, 1, 3, 6, 7
+NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class ParsedText:
+    """A sentence and its tree; head n, behind all words, is the root."""
+
+    forms: tuple[str, ...]
+    tags: tuple[str, ...]
+    heads: tuple[int, ...]
+    relations: tuple[str, ...]
+    first_line: int
+
+
+@dataclass(frozen=True, slots=True)
+class WordTables:
     """Numbers of what the vocabulary's part has; what it lacks shares one more of each."""
 
     words: Vocabulary
@@ -49,7 +74,7 @@ class Tables:
     relations: Vocabulary
     subtypes: bool
 
-    def parsed(self, sentence: Sentence) -> ParsedSentence:
+    def parsed(self, sentence: ParsedText) -> ParsedSentence:
         """Build the instance of a sentence, the root behind its words."""
         return ParsedSentence(
             words=int_array([self.words.row(word) for word in _words(sentence)]),
@@ -73,7 +98,7 @@ def load(
     Words, parts of speech and relations are numbered as they appear in the vocabulary's part.
 
     sha256: expected checksum per part.
-    vocabulary: the part that words are numbered by, see datasets.reading.parts.part_of.
+    vocabulary: the part that words are numbered by, see datasets.parts.reading.part_of.
     subtypes: whether nsubj:pass is another relation than nsubj.
 
     Raises DataError for a missing, empty or malformed file, an empty sentence, heads that make no
@@ -109,12 +134,12 @@ def load(
     )
 
 
-def _projective(sentences: Iterable[Sentence]) -> list[Sentence]:
+def _projective(sentences: Iterable[ParsedText]) -> list[ParsedText]:
     return [sentence for sentence in sentences if derive_transitions(sentence.heads) is not None]
 
 
-def _tables(known: Sequence[Sentence], subtypes: bool) -> Tables:
-    return Tables(
+def _tables(known: Sequence[ParsedText], subtypes: bool) -> WordTables:
+    return WordTables(
         words=vocabulary_of(word for sentence in known for word in _words(sentence)),
         tags=vocabulary_of(tag for s in known for tag in (*s.tags, ROOT_TAG)),
         relations=vocabulary_of(r for s in known for r in _relations(s, subtypes)),
@@ -122,7 +147,7 @@ def _tables(known: Sequence[Sentence], subtypes: bool) -> Tables:
     )
 
 
-def _words(sentence: Sentence) -> list[str]:
+def _words(sentence: ParsedText) -> list[str]:
     """Words as the parser knows them, the root last."""
     return [*map(_normal, sentence.forms), ROOT_WORD]
 
@@ -131,7 +156,91 @@ def _normal(form: str) -> str:
     return NUMBER if "0" <= form[0] <= "9" else form.lower()
 
 
-def _relations(sentence: Sentence, subtypes: bool) -> Sequence[str]:
+def _relations(sentence: ParsedText, subtypes: bool) -> Sequence[str]:
     if subtypes:
         return sentence.relations
     return [relation.partition(":")[0] for relation in sentence.relations]
+
+
+def read_treebank(file: Part) -> list[ParsedText]:
+    """Parse a treebank.
+
+    Raises DataError with file, line and reason where a line is not in the format, a sentence has no
+    words, or its heads make no tree with one root.
+    """
+    return [_sentence(file, start, end) for start, end in _blocks(file)]
+
+
+def _blocks(file: Part) -> Iterator[tuple[int, int]]:
+    """Yield where each sentence begins and ends; a blank line, at the file's end or not, ends it.
+
+    Raises DataError for a blank line that ends none.
+    """
+    start = 0
+    for index, line in enumerate(file.lines):
+        if not line.strip():
+            if index == start:
+                raise file.fault(index, "the sentence is empty; one blank line ends a sentence")
+            yield start, index
+            start = index + 1
+    if start < len(file.lines):
+        yield start, len(file.lines)
+
+
+def _sentence(file: Part, start: int, end: int) -> ParsedText:
+    words: list[list[str]] = []
+    places: list[int] = []
+    for index in range(start, end):
+        line = file.lines[index]
+        if line.startswith("#"):
+            continue
+        columns = line.split("\t")
+        if NO_WORD.fullmatch(columns[ID]):
+            continue
+        reason = _why_not_a_word(columns, len(words) + 1)
+        if reason is not None:
+            raise file.fault(index, reason)
+        words.append(columns)
+        places.append(index)
+    if not words:
+        raise file.fault(start, "the sentence is empty; it has comments, but no words")
+    numbered = zip(places, words, strict=True)
+    heads = tuple(_head(file, place, columns, len(words)) for place, columns in numbered)
+    _check_tree(file, places, heads)
+    forms, tags, relations = zip(*((w[FORM], w[UPOS], w[DEPREL]) for w in words), strict=True)
+    return ParsedText(forms, tags, heads, relations, places[0])
+
+
+def _check_tree(file: Part, places: Sequence[int], heads: Sequence[int]) -> None:
+    """Raise DataError where heads make no tree, or one with several roots."""
+    if not is_tree(heads):
+        raise file.fault(places[0], "the heads of the sentence make no tree; they run in a circle")
+    roots = [place for place, head in zip(places, heads, strict=True) if head == len(heads)]
+    if len(roots) > 1:
+        raise file.fault(
+            roots[1], f"HEAD is 0 for {len(roots)} words of the sentence; a tree has one root"
+        )
+
+
+def _why_not_a_word(columns: list[str], number: int) -> str | None:
+    if len(columns) != N_COLUMNS:
+        return f"{len(columns)} columns between tabs; a word of CoNLL-U has {N_COLUMNS}"
+    if columns[ID] != str(number):
+        return f"the word's ID is {columns[ID]!r}, expected {number}; words count from 1"
+    for name, column in (("FORM", FORM), ("UPOS", UPOS), ("DEPREL", DEPREL)):
+        if not columns[column].strip() or (columns[column] == "_" and column != FORM):
+            return f"the word has no {name}; a treebank needs it"
+    return None
+
+
+def _head(file: Part, index: int, columns: list[str], n_words: int) -> int:
+    """Return the head as the place of a word, the root's behind the last."""
+    text = columns[HEAD]
+    is_number = text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
+    if not is_number or int(text) > n_words:
+        raise file.fault(
+            index,
+            f"HEAD is {text[:40]!r}; it must be the ID of a word, 1 to {n_words}, or 0 for the"
+            " root",
+        )
+    return int(text) - 1 if int(text) else n_words

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.reading.lazy import LazyInstances
-from harness.contracts.corpus import Corpus, arguments_sha256
-from harness.contracts.home import SPLITS
+from datasets.parts.drawing import Key, drawn_length, generated, ranks_at
+from harness.contracts.corpus import Corpus
 from harness.values.arrays import int_array, uniforms
 from harness.values.parsed import ParsedSentence
 
@@ -26,8 +25,7 @@ NAME = "ud_ewt_synthetic"
 N_INSTANCES = {"train": 12_544, "dev": 2001, "test": 2077}
 N_WORDS = 4532  # besides the root and unknown words
 
-# So many sentences have at most so many words.
-LENGTH_SHARES = (*(step / 20 for step in range(20)), 0.975, 0.99, 0.995, 1.0)
+# Of words.
 LENGTHS = (
     *(0.5, 1.5, 2.2, 2.9, 3.8, 4.8, 5.7, 6.7, 7.6, 8.5, 9.5, 10.8, 12.0, 13.3, 15.0, 16.9),
     *(19.3, 22.3, 26.1, 32.5, 37.7, 46.8, 50.6, 75.5),
@@ -78,10 +76,9 @@ RELATIONS = (
 def load(split: str, root: Path | None, seed: int = 0) -> Corpus:
     """Generate as many sentences as the real split has; each depends on seed, split and index."""
 
-    def build(index: int) -> ParsedSentence:
-        key = (seed, SPLITS.index(split), index)
-        n = max(1, int(np.interp(uniforms(1, *key, 0)[0], LENGTH_SHARES, LENGTHS) + 0.5))
-        words = np.interp(uniforms(n, *key, 1), SHARES, RANKS).astype(np.int32)
+    def build(key: Key) -> ParsedSentence:
+        n = drawn_length(key, LENGTHS)
+        words = ranks_at(uniforms(n, *key, 1), SHARES, RANKS)
         tags = np.searchsorted(TAGS, uniforms(n, *key, 2), side="right")
         relations = np.searchsorted(RELATIONS, uniforms(n, *key, 3), side="right")
         return ParsedSentence(
@@ -91,16 +88,16 @@ def load(split: str, root: Path | None, seed: int = 0) -> Corpus:
             relations=int_array(relations),
         )
 
-    return Corpus(
-        name=NAME,
-        split=split,
-        instances=LazyInstances(N_INSTANCES[split], build),
+    return generated(
+        NAME,
+        split,
+        N_INSTANCES[split],
+        build,
         # The root's row, and that of what the real training split lacks, come on top.
-        sizes={"words": N_WORDS + 2, "tags": len(TAGS) + 2, "relations": len(RELATIONS) + 1},
-        synthetic=True,
-        sha256=arguments_sha256(name=NAME, split=split, seed=seed),
-        source="generated from a seed with the length statistics of UD English EWT",
-        instance_kind="parsed_sentence",
+        {"words": N_WORDS + 2, "tags": len(TAGS) + 2, "relations": len(RELATIONS) + 1},
+        "generated from a seed with the length statistics of UD English EWT",
+        {"seed": seed},
+        kind="parsed_sentence",
     )
 
 

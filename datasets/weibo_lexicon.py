@@ -1,4 +1,4 @@
-"""Lattices over Weibo NER sentences, their words from jieba's dictionary.
+r"""Lattices over Weibo NER sentences, their words from jieba's dictionary.
 
 Sources: Peng and Dredze, EMNLP 2015, second release (He and Sun, 2016),
 https://github.com/hltcoe/golden-horse, data/weiboNER_2nd_conll.*: 1350, 270 and 270 sentences;
@@ -10,23 +10,35 @@ a sentence (there 43.1); 0.307 words a character (0.541, from a lexicon of its o
 into a state (1.54): 71.4 % of the states with one, 26.7 % with two and 1.9 % with more (51.9, 42.7
 and 5.4 %); 89.2 % of the words have two characters and 0.06 % more than four (86.1 and 0.6 %). Both
 have 18 classes: 17 labels, and class 0 for the state before the first character.
+
+The text has a character a line, `<character><position>\t<label>`: its position in its word follows
+it without a blank, and may be missing; a blank line ends a sentence.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import numpy as np
 
-from datasets.reading.conll import Sentence, read_sentences
-from datasets.reading.lazy import LazyInstances
-from datasets.reading.lexicon import jieba_lexicon
-from datasets.reading.vocabulary import Vocabulary, vocabulary_of
+from datasets.parts.reading import (
+    LazyInstances,
+    Part,
+    Vocabulary,
+    decoded,
+    part_reader,
+    vocabulary_of,
+)
 from harness.contracts.corpus import Corpus
-from harness.contracts.home import Checksums, Files, checksum_of, read_checked
+from harness.contracts.home import Checksums, Files, checksum_of
 from harness.errors import ConfigError, DataError
+from harness.machine.regular_files import read_regular
 from harness.values.arrays import int_array
 from harness.values.instances import Lattice
 
@@ -42,18 +54,62 @@ HOME = Files(
     " they differ, dataset.options.sha256=null accepts the files",
 )
 
+PACKAGE = "jieba"
+FILE = "jieba/dict.txt"
+LINE = re.compile(r"([^\t]+?)\d*\t(\S+)")
+
 Words = Sequence[Sequence[str]]  # for each character those that end with it, longest first
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class LabelledText:
+    """Characters with their labels, from line `first` on; one may be of several code points."""
+
+    characters: tuple[str, ...]
+    labels: tuple[str, ...]
+    first: int
+
+    @property
+    def text(self) -> str:
+        """One code point a character: longer ones, which no word contains, are replaced."""
+        return "".join(c if len(c) == 1 else "\ufffd" for c in self.characters)
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """Words of two or more characters of jieba's dictionary (MIT license); which, `sha256` says.
+
+    Source: https://pypi.org/project/jieba, dict.txt: 349 046 lines of a word, its frequency and its
+    part of speech. It is read without jieba's code, which would print and build a cache.
+    """
+
+    name: str
+    words: frozenset[str]
+    sha256: str
+
+    def words_into(self, sentence: str, max_length: int) -> list[list[str]]:
+        """Return for each character the words of 2 to max_length that end with it, longest first.
+
+        So many substrings are looked up; no word is left out because of another.
+        """
+        ending: list[list[str]] = [[] for _ in sentence]
+        for length in range(min(max_length, len(sentence)), 1, -1):
+            for start in range(len(sentence) - length + 1):
+                word = sentence[start : start + length]
+                if word in self.words:
+                    ending[start + length - 1].append(word)
+        return ending
+
+
+@dataclass(frozen=True, slots=True)
+class LabelTables:
     """Numbers of what the training split has."""
 
     characters: Vocabulary
     words: Vocabulary
     classes: Mapping[str, int]
 
-    def lattice(self, sentence: Sentence, into: Words) -> Lattice:
+    def lattice(self, sentence: LabelledText, into: Words) -> Lattice:
         """Build the lattice of a sentence; state i stands behind its character i - 1."""
         sources: list[int] = []
         tokens: list[int] = []
@@ -81,24 +137,24 @@ def load(
     words that it lacks share a row.
 
     sha256: expected checksum per split, and as "lexicon" that of jieba's dict.txt.
-    vocab_modulo: see datasets.reading.vocabulary.
+    vocab_modulo: see datasets.parts.reading.TableRows.
     max_word_length: longer words are left out; the lexicon has words of 2 to 16 characters.
 
     Raises DataError for a missing or malformed file (file:line), a wrong checksum, a label that the
     training split lacks, or where jieba is not installed.
     """
-    if root is None:
-        raise DataError(f"{NAME} needs a data_root; set BENCH_DATA to the folder that holds weibo/")
     if max_word_length < 1:
         raise ConfigError(
             f"max_word_length={max_word_length} is not allowed; give 1 (no words) or more"
         )
+    read = part_reader(NAME, HOME, root, sha256)
     lexicon = jieba_lexicon(checksum_of(sha256, "lexicon"))
-    sentences, digest = _read(root, split, sha256)
-    train = sentences if split == "train" else _read(root, "train", sha256)[0]
+    text = read(split)
+    sentences = read_sentences(text)
+    train = sentences if split == "train" else read_sentences(read("train"))
     into = [lexicon.words_into(sentence.text, max_word_length) for sentence in train]
     tables = _tables(train, into, vocab_modulo)
-    _check_labels(HOME.path(root, split), sentences, tables.classes)
+    _check_labels(text, sentences, tables.classes)
 
     def build(index: int) -> Lattice:
         sentence = sentences[index]
@@ -114,35 +170,88 @@ def load(
             "classes": START + 1 + len(tables.classes),
         },
         synthetic=False,
-        sha256=digest,
+        sha256=text.sha256,
         source=f"lattices over Weibo NER (Peng and Dredze, 2015) with the words of {lexicon.name}",
         instance_kind="lattice",
     )
 
 
-def _read(root: Path, split: str, sha256: Checksums) -> tuple[list[Sentence], str]:
-    """Return the sentences of a split and the checksum of its file."""
-    path = HOME.path(root, split)
-    content, digest = read_checked(path, checksum_of(sha256, split), NAME)
-    return read_sentences(content, str(path)), digest
-
-
-def _tables(train: Sequence[Sentence], into: Sequence[Words], modulo: int) -> Tables:
+def _tables(train: Sequence[LabelledText], into: Sequence[Words], modulo: int) -> LabelTables:
     """Number all by first appearance, the labels behind that of the first state."""
     labels = dict.fromkeys(label for sentence in train for label in sentence.labels)
-    return Tables(
+    return LabelTables(
         characters=vocabulary_of((c for s in train for c in s.characters), modulo),
         words=vocabulary_of((w for ends in into for end in ends for w in end), modulo),
         classes={label: START + 1 + index for index, label in enumerate(labels)},
     )
 
 
-def _check_labels(path: Path, sentences: Sequence[Sentence], known: Mapping[str, int]) -> None:
+def _check_labels(text: Part, sentences: Sequence[LabelledText], known: Mapping[str, int]) -> None:
     """Refuse a label that the training split lacks, with its line."""
     for sentence in sentences:
-        for line, label in enumerate(sentence.labels, sentence.first_line):
+        for index, label in enumerate(sentence.labels, sentence.first):
             if label not in known:
-                raise DataError(
-                    f"{path}:{line}: label {label!r} is not in the training split, which has"
-                    f" {', '.join(known)}"
-                )
+                reason = f"label {label!r} is not in the training split, which has"
+                raise text.fault(index, f"{reason} {', '.join(known)}")
+
+
+def read_sentences(file: Part) -> list[LabelledText]:
+    """Parse a file.
+
+    Raises DataError with file, line and reason where the content is not in the format.
+    """
+    sentences: list[LabelledText] = []
+    open_: list[tuple[str, str]] = []
+    for index, line in enumerate([*file.lines, ""]):
+        if line:
+            match = LINE.fullmatch(line)
+            if match is None:
+                raise file.fault(index, f"{line[:40]!r} is not a character, a tab and a label")
+            open_.append((match[1], match[2]))
+        elif open_:
+            characters, labels = zip(*open_, strict=True)
+            sentences.append(LabelledText(characters, labels, index - len(open_)))
+            open_ = []
+    if not sentences:
+        raise DataError(f"{file.path} is empty; it needs one character and its label a line")
+    return sentences
+
+
+def jieba_lexicon(sha256: str | None = None) -> Lexicon:
+    """Return the dictionary of the installed jieba; sha256 is that expected, None for any.
+
+    Raises DataError where jieba is not installed, or its file is missing or another.
+    """
+    lexicon = _read_lexicon()
+    if sha256 not in (None, lexicon.sha256):
+        raise DataError(
+            f"the dictionary of {lexicon.name} has sha256 {lexicon.sha256}, expected {sha256}; run"
+            " `pip install -c constraints.txt jieba`, or set dataset.options.sha256.lexicon=null"
+        )
+    return lexicon
+
+
+@cache
+def _read_lexicon() -> Lexicon:
+    """Read the file, once per process."""
+    try:
+        package = distribution(PACKAGE)
+    except PackageNotFoundError:
+        raise DataError(
+            f"the lexicon needs the package {PACKAGE}, which is not installed; run"
+            f" `pip install {PACKAGE}`, or use dataset=weibo_lattice or dataset=lattice_synthetic"
+        ) from None
+    path = Path(str(package.locate_file(FILE)))
+    try:
+        content = read_regular(path)
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read ({error.strerror}); run `pip install --force-reinstall"
+            f" {PACKAGE}`"
+        ) from None
+    words = (line.partition(" ")[0] for line in decoded(content, str(path)).split("\n"))
+    return Lexicon(
+        name=f"{PACKAGE} {package.version}",
+        words=frozenset(word for word in words if len(word) > 1),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )

@@ -21,9 +21,15 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.reading.lazy import LazyInstances
-from datasets.reading.parts import Part, name_with, part_of, part_reader
-from datasets.reading.vocabulary import Vocabulary, vocabulary_of
+from datasets.parts.reading import (
+    LazyInstances,
+    Part,
+    Vocabulary,
+    name_with,
+    part_of,
+    part_reader,
+    vocabulary_of,
+)
 from harness.contracts.corpus import Corpus
 from harness.contracts.home import Checksums, Files
 from harness.errors import ConfigError
@@ -45,7 +51,7 @@ Pairs = list[tuple[str, str]]  # of one sentence: each word and its tag
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class SpellingTables:
     """Numbers of what the vocabulary's part has; rare: words of it that are spelled out."""
 
     words: Vocabulary
@@ -80,7 +86,7 @@ def load(
     each of its words, rare ones included, and those that it lacks share one more, as do letters.
 
     sha256: expected checksum per part.
-    vocabulary: the part that words are numbered by, see datasets.reading.parts.part_of.
+    vocabulary: the part that words are numbered by, see datasets.parts.reading.part_of.
     rare_below: words counted fewer times in that part are spelled out; 0 spells those it lacks.
 
     Raises DataError for a missing, empty or malformed file, an empty sentence, a tag that the
@@ -139,12 +145,12 @@ def _line_with(lines: Sequence[str], token: str) -> int:
     return next(index for index, line in enumerate(lines) if token in line.split(" "))
 
 
-def _tables(counts: Counter[tuple[str, str]], rare_below: int) -> Tables:
+def _tables(counts: Counter[tuple[str, str]], rare_below: int) -> SpellingTables:
     per_word: Counter[str] = Counter()
     for (word, _), count in counts.items():
         per_word[word] += count
     tags = dict.fromkeys(tag for _, tag in counts)
-    return Tables(
+    return SpellingTables(
         words=vocabulary_of(per_word),
         letters=vocabulary_of([PAD, *(letter for word in per_word for letter in word)]),
         classes={tag: index for index, tag in enumerate(tags)},

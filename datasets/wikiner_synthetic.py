@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.reading.lazy import LazyInstances
-from harness.contracts.corpus import Corpus, arguments_sha256
+from datasets.parts.drawing import Key, drawn_length, generated, ranks_at
+from harness.contracts.corpus import Corpus
 from harness.contracts.home import SPLITS
 from harness.values.arrays import int_array, uniforms
 from harness.values.instances import Chain
@@ -27,8 +27,7 @@ N_INSTANCES = {"train": 16_960, "dev": 1696, "test": 1696}
 N_WORDS, N_FREQUENT, N_LETTERS = 8504, 1078, 155  # an unknown word and letter come on top
 PAD = 0  # the letter before the first and behind the last
 
-# So many sentences have at most so many words, so many rare words at most so many letters.
-QUANTILES = (*(step / 20 for step in range(20)), 0.975, 0.99, 0.995, 1.0)
+# Of words in a sentence, and of letters in a rare word.
 LENGTHS = (
     *(0.5, 7.8, 9.5, 11.3, 12.7, 14.0, 15.3, 16.7, 17.9, 19.2, 20.4, 21.7, 23.3, 24.8, 26.3, 28.7),
     *(31.4, 34.8, 39.9, 47.7, 56.4, 66.5, 77.3, 144.5),
@@ -52,10 +51,9 @@ TAGS = (0.8351, 0.8853, 0.9272, 0.9643, 1)
 def load(split: str, root: Path | None, seed: int = 0) -> Corpus:
     """Generate sentences, each from seed, split and index; rare words are spelled out."""
 
-    def build(index: int) -> Chain:
-        key = (seed, SPLITS.index(split), index)
-        length = max(1, int(np.interp(uniforms(1, *key, 0)[0], QUANTILES, LENGTHS) + 0.5))
-        words = np.interp(uniforms(length, *key, 1), SHARES, RANKS).astype(np.int32)
+    def build(key: Key) -> Chain:
+        length = drawn_length(key, LENGTHS)
+        words = ranks_at(uniforms(length, *key, 1), SHARES, RANKS)
         spelled = [_spelling(seed, word) if word >= N_FREQUENT else [] for word in words.tolist()]
         return Chain(
             words=int_array(words),
@@ -64,21 +62,20 @@ def load(split: str, root: Path | None, seed: int = 0) -> Corpus:
             characters=int_array([letter for letters in spelled for letter in letters]),
         )
 
-    return Corpus(
-        name=NAME,
-        split=split,
-        instances=LazyInstances(N_INSTANCES[split], build),
-        sizes={"words": N_WORDS + 1, "characters": N_LETTERS + 2, "classes": len(TAGS)},
-        synthetic=True,
-        sha256=arguments_sha256(name=NAME, split=split, seed=seed),
-        source="generated from a seed with the length statistics of WikiNER English",
-        instance_kind="chain",
+    return generated(
+        NAME,
+        split,
+        N_INSTANCES[split],
+        build,
+        {"words": N_WORDS + 1, "characters": N_LETTERS + 2, "classes": len(TAGS)},
+        "generated from a seed with the length statistics of WikiNER English",
+        {"seed": seed},
     )
 
 
 def _spelling(seed: int, word: int) -> list[int]:
     """Draw the letters of a word, with a padding letter on both sides."""
     key = (seed, len(SPLITS), word)
-    length = max(1, int(np.interp(uniforms(1, *key, 0)[0], QUANTILES, SPELLINGS) + 0.5))
-    drawn = np.interp(uniforms(length, *key, 1), LETTER_SHARES, LETTER_RANKS).astype(np.int32)
+    length = drawn_length(key, SPELLINGS)
+    drawn = ranks_at(uniforms(length, *key, 1), LETTER_SHARES, LETTER_RANKS)
     return [PAD, *(1 + drawn).tolist(), PAD]

@@ -15,9 +15,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from datasets.reading.lazy import LazyInstances
-from harness.contracts.corpus import Corpus, arguments_sha256
-from harness.contracts.home import SPLITS
+from datasets.parts.drawing import Key, generated
+from harness.contracts.corpus import Corpus
 from harness.errors import ConfigError
 from harness.values.arrays import int_array, uniforms
 from harness.values.instances import Chain
@@ -44,23 +43,20 @@ def load(
             f"length={length}, n_classes={n_classes} is not allowed; give at least 0 and 1"
         )
 
-    def build(index: int) -> Chain:
-        key = (seed, SPLITS.index(split), index)
+    def build(key: Key) -> Chain:
         n = length or _length(*uniforms(2, *key, 0).tolist())
         ranks = np.exp(uniforms(n, *key, 1) * math.log(N_WORDS))
         labels = uniforms(n, *key, 2) * n_classes
         return Chain(int_array(ranks.astype("i4") - 1), int_array(labels.astype("i4")))
 
-    arguments = {"length": length, "n_classes": n_classes, "seed": seed}
-    return Corpus(
-        name=NAME,
-        split=split,
-        instances=LazyInstances(N_INSTANCES[split], build),
-        sizes={"words": N_WORDS, "classes": n_classes},
-        synthetic=True,
-        sha256=arguments_sha256(name=NAME, split=split, **arguments),
-        source="generated from a seed; lengths in the manner of XNLI's English sentences, assumed",
-        instance_kind="chain",
+    return generated(
+        NAME,
+        split,
+        N_INSTANCES[split],
+        build,
+        {"words": N_WORDS, "classes": n_classes},
+        "generated from a seed; lengths in the manner of XNLI's English sentences, assumed",
+        {"length": length, "n_classes": n_classes, "seed": seed},
     )
 
 

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from datasets.facts import facts
-from datasets.fetch import faults, fetch, is_complete
+from datasets.parts.facts import facts
+from datasets.parts.fetch import faults, fetch, is_complete
 from harness.contracts.corpus import load_corpus
 from harness.contracts.home import SPLITS, Checksums, Home, checksum_of, home_of
 from harness.errors import ConfigError, meant

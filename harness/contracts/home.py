@@ -23,7 +23,8 @@ Checksums = Mapping[str, str | None] | None  # per part, see Home; None switches
 class Archive:
     """The official home of a corpus: a zip file, the folder for it and its member per split.
 
-    A loader module that needs a download holds one, or Files, as HOME; datasets.fetch reads it.
+    A loader module that needs a download holds one, or Files, as HOME; datasets.parts.fetch reads
+    it.
 
     n_bytes: how long each split's file is, where known.
     most_bytes: how long the archive can be, and a file of it whose length is not known.

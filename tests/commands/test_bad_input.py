@@ -14,7 +14,7 @@ import harness.planning.admit
 from harness.commands.bench import main
 from harness.commands.schedule import main as count
 from harness.records.record import read_record
-from tests.support.sentence_files import write
+from tests.support.corpora import write
 from tests.support.tiny_trials import TINY
 
 NULL = ("system=null", *TINY)

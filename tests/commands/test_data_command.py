@@ -12,14 +12,14 @@ import pytest
 import yaml
 
 from datasets import sst
-from datasets.facts import facts
-from datasets.fetch import Progress, fetch, is_complete
+from datasets.parts.facts import facts
+from datasets.parts.fetch import Progress, fetch, is_complete
 from harness.commands import data
 from harness.commands.data import main
 from harness.contracts.home import Archive
 from harness.values.places import CONF_DIR
+from tests.support.corpora import IWSLT, PTB, UD, WIKINER, load, write
 from tests.support.downloads import FILES, SHA256, everything_below, serving, zipped
-from tests.support.sentence_files import IWSLT, PTB, UD, WIKINER, load, write
 
 Output = pytest.CaptureFixture[str]
 

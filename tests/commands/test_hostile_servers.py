@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from datasets import fetch, sst
+from datasets import sst
+from datasets.parts import fetch
 from harness.commands.data import main
 from tests.support.downloads import everything_below, zipped
 

@@ -11,8 +11,7 @@ CLOCK = "harness/measuring/clock.py"
 FOLDERS = ("harness", "systems", "datasets")
 # What reads the time and measures nothing that a table shows.
 ALLOWED = {
-    "datasets/fetch.py": "a server that sends too slowly",
-    "datasets/impatient.py": "a server that sends too slowly, and nothing whole",
+    "datasets/parts/fetch.py": "a server that sends too slowly",
     "harness/commands/compile_ahead.py": "how long compiling ahead took, which is printed",
     "harness/compiler/pointers.py": "ticks, where compiled functions run as plain Python",
     "harness/counts/in_turn.py": "the time limit of a count",

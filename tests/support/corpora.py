@@ -1,25 +1,123 @@
-"""Corpora for tests: a tiny treebank in files, generated ones, and options of the real ones."""
+"""Corpora for tests: made-up excerpts, written as their files, and generated ones."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from harness.contracts.corpus import Corpus, load_corpus
+from harness.contracts.home import home_of
 from harness.values.places import CONF_DIR
 
 TINY = "(3 (2 good) (1 (0 bad) (2 good)))\n(4 (2 1\\/2) (2 new))\n"
+PTB = {
+    "train": " the dog sees the cat \n the cat <unk> \n a dog \n",
+    "dev": " the bird sees a dog \n",
+}
+WIKINER = {
+    "train": "Ann|I-PER lives|O in|O Rome|I-LOC .|O\nBob|I-PER lives|O .|O\nAnn|I-PER .|O\n",
+    "dev": "Eve|I-PER lives|O in|O Ann|I-PER\n",
+}
+IWSLT = {
+    "train.en": "a house\nthe old house\nno\n",
+    "train.vi": "một nhà\nnhà cũ\nkhông\n",
+    "tst2012.en": "the boat\n",
+    "tst2012.vi": "thuyền\n",
+    "vocab.en": "<unk>\n<s>\n</s>\na\nhouse\nthe\nold\n",
+    "vocab.vi": "<unk>\n<s>\n</s>\nmột\nnhà\ncũ\n",
+}
 
 
-def write_sst(root: Path, train: str = TINY, dev: str = TINY) -> dict[str, str]:
-    """Write a tiny treebank; returns its checksums."""
-    (root / "sst").mkdir()
-    for split, text in (("train", train), ("dev", dev)):
-        (root / "sst" / f"{split}.txt").write_bytes(text.encode())
-    return {"train": sha256(train), "dev": sha256(dev)}
+def word(number: str, form: str, tag: str, head: str, relation: str) -> str:
+    """A line of CoNLL-U."""
+    return "\t".join([number, form, "_", tag, "_", "_", head, relation, "_", "_"])
+
+
+DOGS_BARK = "\n".join(
+    [
+        "# text = Dogs don't bark",
+        word("1", "Dogs", "NOUN", "4", "nsubj:outer"),
+        word("2-3", "don't", "_", "_", "_"),
+        word("2", "do", "AUX", "4", "aux"),
+        word("3", "n't", "PART", "4", "advmod"),
+        word("4", "bark", "VERB", "0", "root"),
+        word("4.1", "bark", "VERB", "_", "_"),
+    ]
+)
+TWO_OF_12 = "\n".join(
+    [word("1", "12", "NUM", "2", "nummod"), word("2", "DOGS", "NOUN", "0", "root")]
+)
+# The arcs of 1 to 3 and of 2 to 4 cross.
+CROSSED = "\n".join(
+    [
+        word("1", "a", "DET", "3", "det"),
+        word("2", "b", "ADV", "4", "advmod"),
+        word("3", "c", "NOUN", "4", "obj"),
+        word("4", "d", "VERB", "0", "root"),
+    ]
+)
+UD = {"train": f"{DOGS_BARK}\n\n{CROSSED}\n\n{TWO_OF_12}\n\n", "dev": f"{TWO_OF_12}\n"}
+LATTICES = """2
+4
+0 3 1 2
+0
+1 0 5
+2 1 6 0 30
+3 2 7 0 31 1 32
+
+2
+0 3
+0
+1 0 8
+
+"""
+LABELLED = {
+    "train": "北0\tB-GPE.NAM\n京1\tI-GPE.NAM\n市2\tI-GPE.NAM\n80\tO\n\n的0\tO\n北0\tO\n京1\tO\n",
+    "dev": "北0\tO\n海1\tO\n市2\tO\n",
+}
+# Of every corpus that is read from files, those that it needs; the first is that of its words.
+EXCERPTS: dict[str, Mapping[str, str]] = {
+    "sst": {"train.txt": TINY, "dev.txt": TINY},
+    "ptb": {f"{part}.txt": text for part, text in PTB.items()},
+    "wikiner": {f"{part}.txt": text for part, text in WIKINER.items()},
+    "ud_ewt": {f"{part}.conllu": text for part, text in UD.items()},
+    "iwslt15": IWSLT,
+    "weibo_lattice": {"train.txt": LATTICES, "dev.txt": LATTICES},
+    "weibo_lexicon": {f"{part}.conll": text for part, text in LABELLED.items()},
+}
+
+
+def write(folder: Path, files: Mapping[str, str | bytes], suffix: str = "") -> None:
+    """Write files of a corpus, replacing what was there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        content = content if isinstance(content, bytes) else content.encode()
+        (folder / f"{name}{suffix}").write_bytes(content)
+
+
+def write_corpus(name: str, root: Path, **changed: str | bytes) -> Path:
+    """Write an excerpt of a corpus, parts of it replaced; returns the folder."""
+    home = home_of(f"datasets.{name}")
+    assert home is not None
+    write(root / home.folder, EXCERPTS[name])
+    for part, content in changed.items():
+        write(root / home.folder, {home.path(root, part).name: content})
+    return root / home.folder
+
+
+def load(name: str, root: Path | None, split: str = "train", **options: Any) -> Corpus:
+    return load_corpus(f"datasets.{name}", split, root, **options)
+
+
+def change_lattices(line: int, text: str) -> str:
+    """Replace one line (from 1) of the good file."""
+    lines = LATTICES.split("\n")
+    lines[line - 1] = text
+    return "\n".join(lines)
 
 
 def sha256(text: str) -> str:
@@ -35,8 +133,8 @@ def options_of(name: str) -> dict[str, Any]:
 
 
 def synthetic(split: str = "train", **options: Any) -> Corpus:
-    return load_corpus("datasets.sst_synthetic", split, None, **options)
+    return load("sst_synthetic", None, split, **options)
 
 
 def complete(**options: Any) -> Corpus:
-    return load_corpus("datasets.complete_trees", "train", None, **options)
+    return load("complete_trees", None, **options)

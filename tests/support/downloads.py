@@ -8,7 +8,7 @@ import zipfile
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from datasets.fetch import Opener, Response
+from datasets.parts.fetch import Opener, Response
 from harness.contracts.home import Archive
 
 ARCHIVE = Archive("https://example.org/trees.zip", "corpus", {"train": "t/train.txt", "dev": "d"})

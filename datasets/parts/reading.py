@@ -1,14 +1,51 @@
-"""Parts of a corpus that is read from files: which one a split is, and its text line by line."""
+"""Text of a corpus's files by part and line, rows of words in tables, instances built on demand."""
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar, overload
+
+import numpy as np
 
 from harness.contracts.home import SPLITS, Checksums, Home, checksum_of, read_checked
 from harness.errors import ConfigError, DataError
+from harness.values.arrays import IntArray, int_array
+from harness.values.instances import Instance
+
+T = TypeVar("T", bound=Instance)
+
+
+class LazyInstances(Sequence[T], Generic[T]):
+    """`size` instances; `build(index)` is called once per index, a slice is a tuple.
+
+    A short trial touches a few hundred of a corpus's thousands of instances; building the rest
+    would cost more than the trial.
+    """
+
+    __slots__ = ("_build", "_built")
+
+    def __init__(self, size: int, build: Callable[[int], T]) -> None:
+        self._build = build
+        self._built: list[T | None] = [None] * size
+
+    def __len__(self) -> int:
+        return len(self._built)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(len(self))))
+        instance = self._built[index]
+        if instance is None:
+            instance = self._build(index % len(self))
+            self._built[index] = instance
+        return instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +83,21 @@ def part_reader(name: str, home: Home, root: Path | None, sha256: Checksums) -> 
 
     def read(part: str) -> Part:
         path = home.path(root, part)
-        content, digest = read_checked(path, checksum_of(sha256, part), name)
-        return Part(path, lines_of(content, str(path)), digest)
+        return split_text(path, *read_checked(path, checksum_of(sha256, part), name))
 
     return read
 
 
-def lines_of(content: bytes, place: str) -> list[str]:
-    """Return the lines of a file's bytes; `place` names the file in errors.
+def split_text(path: Path, content: bytes, sha256: str) -> Part:
+    """Return the lines of a file's bytes.
 
     Raises DataError where there is none, or with the line where it is not UTF-8.
     """
-    text = decoded(content, place)
     # Not splitlines(), which also splits at characters that a word may contain.
-    lines = text.removesuffix("\n").split("\n")
+    lines = decoded(content, str(path)).removesuffix("\n").split("\n")
     if lines == [""]:
-        raise DataError(f"{place} is empty; get it again, or use another file")
-    return lines
+        raise DataError(f"{path} is empty; get it again, or use another file")
+    return Part(path, lines, sha256)
 
 
 def decoded(content: bytes, place: str) -> str:
@@ -113,3 +148,60 @@ def name_with(name: str, vocabulary: str) -> str:
     So ptb is ptb_dev where its words are numbered by the development part.
     """
     return name if vocabulary == "train" else f"{name}_{vocabulary}"
+
+
+def check_modulo(modulo: int) -> None:
+    """Raise ConfigError for a negative number of rows that all words share."""
+    if modulo < 0:
+        raise ConfigError(
+            f"vocab_modulo={modulo} is not allowed; give 0 for a row per word, or how many rows all"
+            " words share"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """Rows for the ids 0 to n_known - 1 of the training split, and one for all that it lacks.
+
+    modulo: 0, or the number of rows that all ids share as id modulo it; ED-Batch's release does so
+    with 256, and has no row for unknown words.
+
+    Raises ConfigError for a negative modulo.
+    """
+
+    n_known: int
+    modulo: int = 0
+
+    def __post_init__(self) -> None:
+        check_modulo(self.modulo)
+
+    @property
+    def size(self) -> int:
+        """Rows of the table."""
+        return self.modulo or self.n_known + 1
+
+    def of(self, ids: object) -> IntArray:
+        """Return the row of each id, which may be above those of the training split."""
+        ids = np.asarray(ids)
+        return int_array(ids % self.modulo if self.modulo else np.minimum(ids, self.n_known))
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Rows of words: `known` by word, `unknown` for all others; `size` of them."""
+
+    known: Mapping[str, int]
+    unknown: int
+    size: int
+
+    def row(self, word: str) -> int:
+        """Return the row of a word."""
+        return self.known.get(word, self.unknown)
+
+
+def vocabulary_of(words: Iterable[str], modulo: int = 0) -> Vocabulary:
+    """Number the words of a part by first appearance; modulo as in TableRows."""
+    distinct = list(dict.fromkeys(words))
+    rows = TableRows(len(distinct), modulo)
+    *known, unknown = rows.of(range(len(distinct) + 1)).tolist()
+    return Vocabulary(dict(zip(distinct, known, strict=True)), unknown, rows.size)

@@ -1,4 +1,4 @@
-"""Trees as S-expressions in files: read as they were written, and named where they are wrong."""
+"""Trees as S-expressions in files: what is read, and the shapes of the real ones."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets.reading.sexpressions import parse_tree, words_of
-from harness.contracts.corpus import load_corpus
+from datasets.parts.facts import tree_shapes
+from datasets.parts.reading import LazyInstances
+from datasets.sst import parse_tree, words_of
+from harness.contracts.corpus import inputs_sha256
 from harness.errors import ConfigError, DataError
 from harness.values.instances import Tree
-from tests.support.corpora import synthetic, write_sst
+from tests.support.corpora import TINY, load, options_of, sha256, synthetic, write_corpus
 
 NESTED = st.recursive(
     st.tuples(
@@ -76,8 +78,8 @@ def test_vertices_are_in_post_order() -> None:
 
 
 def test_words_may_share_rows_as_in_the_release(tmp_path: Path) -> None:
-    write_sst(tmp_path, dev="(2 (2 new) (2 (1 unseen) (1 bad)))\n")
-    dev = load_corpus("datasets.sst", "dev", tmp_path, vocab_modulo=3)
+    write_corpus("sst", tmp_path, dev="(2 (2 new) (2 (1 unseen) (1 bad)))\n")
+    dev = load("sst", tmp_path, "dev", vocab_modulo=3)
     assert (dev.size("words"), dev.instances[0].words.tolist()) == (3, [0, 1, 1, -1, -1])
     own, shared = synthetic(), synthetic(vocab_modulo=256)
     assert shared.size("words") == 256
@@ -93,71 +95,62 @@ def test_a_very_deep_tree_is_read() -> None:
     assert (tree.n_leaves, tree.height) == (depth + 1, depth)
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("(2 (1 a) (1 b)", "unbalanced: 1 '(' not closed"),
-        ("(2 (1 a", "unbalanced: 2 '(' not closed"),
-        ("(2 (1 a) (1 b)))", "unbalanced: a ')' closes nothing"),
-        (")", "unbalanced: a ')' closes nothing"),
-        ("((1 a) (1 b))", "not followed by a label"),
-        ("( (1 a) (1 b))", "not followed by a label"),
-        ("(5 a)", "label '5' is not an integer from 0 to 4"),
-        ("(-1 a)", "label '-1' is not an integer from 0 to 4"),
-        ("(2.0 a)", "label '2.0' is not an integer from 0 to 4"),
-        ("(good)", "label 'good' is not an integer from 0 to 4"),
-        ("(2 (1 a))", "1 child, not two"),
-        ("(2 (1 a) (1 b) (1 c))", "3 children, not two"),
-        ("(2 (1 a) b)", "both the word 'b' and children"),
-        ("(2 b (1 a))", "both the word 'b' and children"),
-        ("(2 two words)", "2 words"),
-        ("(2 )", "empty word"),
-        ("(2 (1 a) (1))", "empty word"),
-        ("(2 a) more", "the text 'more' follows the tree"),
-        ("(2 a) (2 b)", "a second tree follows the tree"),
-        ("word", "the text 'word' is outside a tree"),
-        ("more (2 a)", "the text 'more' is outside a tree"),
-        ("", "the line is empty"),
-    ],
-)
-@pytest.mark.parametrize("bad_split", ["train", "dev"])
-def test_a_malformed_tree_gives_file_line_and_reason(
-    tmp_path: Path, line: str, reason: str, bad_split: str
-) -> None:
-    write_sst(tmp_path, **{bad_split: f"(2 a)\n{line}\n(2 a)\n"})
-    with pytest.raises(DataError) as caught:
-        load_corpus("datasets.sst", "dev", tmp_path)
-    message = str(caught.value)
-    assert message.startswith(f"{tmp_path / 'sst' / bad_split}.txt:2: ")
-    assert reason in message
-    assert "\n" not in message
-
-
-@pytest.mark.parametrize("text", ["", "\n", "\n\n"])
-def test_an_empty_file_is_an_error(tmp_path: Path, text: str) -> None:
-    write_sst(tmp_path, train=text)
-    with pytest.raises(DataError, match=r"train\.txt is empty"):
-        load_corpus("datasets.sst", "train", tmp_path)
-
-
-def test_bytes_that_are_not_text_give_file_and_line(tmp_path: Path) -> None:
-    write_sst(tmp_path)
-    (tmp_path / "sst" / "train.txt").write_bytes(b"(2 a)\n(2 \xff)\n")
-    with pytest.raises(DataError, match=r"train\.txt:2: not UTF-8"):
-        load_corpus("datasets.sst", "train", tmp_path)
-
-
 def test_lines_may_end_as_on_windows_and_words_may_hold_odd_spaces(tmp_path: Path) -> None:
-    write_sst(tmp_path, train="(2 8\xa01\\/2)\r\n(2 a\u2028b)\r\n")
-    corpus = load_corpus("datasets.sst", "train", tmp_path)
+    write_corpus("sst", tmp_path, train="(2 8\xa01\\/2)\r\n(2 a\u2028b)\r\n")
+    corpus = load("sst", tmp_path)
     assert [tree.words.tolist() for tree in corpus.instances] == [[0], [1]]
 
 
 def test_words_are_numbered_by_first_appearance_in_train(tmp_path: Path) -> None:
-    write_sst(tmp_path, dev="(2 (2 new) (2 (1 unseen) (1 bad)))\n")
-    train = load_corpus("datasets.sst", "train", tmp_path)
-    dev = load_corpus("datasets.sst", "dev", tmp_path)
+    write_corpus("sst", tmp_path, dev="(2 (2 new) (2 (1 unseen) (1 bad)))\n")
+    train = load("sst", tmp_path)
+    dev = load("sst", tmp_path, "dev")
     assert train.instances[0].words.tolist() == [0, 1, 0, -1, -1]
     assert train.instances[1].words.tolist() == [2, 3, -1]
     assert dev.instances[0].words.tolist() == [3, 4, 1, -1, -1]
     assert train.size("words") == dev.size("words") == 5
+
+
+def test_right_checksums_are_accepted_and_recorded(tmp_path: Path) -> None:
+    write_corpus("sst", tmp_path, dev="(2 a)\n")
+    checksums = {"train": sha256(TINY), "dev": sha256("(2 a)\n")}
+    assert load("sst", tmp_path, "train", sha256=checksums).sha256 == checksums["train"]
+    corpus = load("sst", tmp_path, "dev", sha256=checksums)
+    assert corpus.sha256 == checksums["dev"]
+    assert not corpus.synthetic
+
+
+def test_one_unchecked_file_is_parsed_at_once(tmp_path: Path) -> None:
+    write_corpus("sst", tmp_path, dev="(2 a)\n(9 a)\n")
+    with pytest.raises(DataError, match="label '9'"):
+        load("sst", tmp_path, "dev", sha256={"train": sha256(TINY), "dev": None})
+
+
+def test_statistics_of_the_real_treebank(data_root: Path) -> None:
+    # ED-Batch's release puts 6 toy trees of 36 leaves and 3 more words before these 8544.
+    corpus = load("sst", data_root, **options_of("sst"))
+    shapes = tree_shapes(corpus.instances, corpus.size("classes"))
+    assert shapes.n_instances == 8550 - 6
+    assert shapes.n_leaves == 163_599 - 36
+    assert shapes.n_vertices - shapes.n_leaves == 155_049 - 30
+    assert shapes.n_words_used == corpus.size("words") - 1 == 18_283 - 3
+    assert (shapes.leaves_max, shapes.height_max) == (52, 29)
+    assert shapes.leaves_mean == pytest.approx(19.13, abs=0.02)
+    assert shapes.height_mean == pytest.approx(9.8, abs=0.05)
+
+
+@pytest.mark.parametrize(("split", "n_instances"), [("dev", 1101), ("test", 2210)])
+def test_other_splits_of_the_real_treebank(data_root: Path, split: str, n_instances: int) -> None:
+    corpus = load("sst", data_root, split, **options_of("sst"))
+    words = np.concatenate([tree.words for tree in corpus.instances])
+    assert len(corpus.instances) == n_instances
+    assert corpus.size("words") == 18_281
+    assert words.max() == 18_280  # the unknown word
+
+
+def test_lazy_and_eager_reading_agree(data_root: Path) -> None:
+    lazy = load("sst", data_root, "dev", **options_of("sst"))
+    eager = load("sst", data_root, "dev")
+    assert isinstance(lazy.instances, LazyInstances)
+    assert isinstance(eager.instances, tuple)
+    assert inputs_sha256([lazy.instances]) == inputs_sha256([eager.instances])

@@ -1,4 +1,4 @@
-"""Generated lattices: statistics beside those of the real ones, and that a seed fixes them."""
+"""Generated lattices: statistics and batches beside those of the real ones."""
 
 from __future__ import annotations
 
@@ -8,29 +8,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
-from datasets.reading.lazy import LazyInstances
-from datasets.shape import LatticeShapes, lattice_shapes
-from harness.contracts.corpus import Corpus, inputs_sha256, load_corpus, mini_batches
+from datasets.parts.facts import LatticeShapes, lattice_shapes
+from harness.contracts.corpus import Corpus, mini_batches
 from harness.contracts.model import ModelSizes
 from harness.contracts.policy import load_policy
 from harness.granularity.released import released_graph
 from harness.models.lattice_lstm import LatticeLSTM
 from harness.policies.parts.bound import lower_bound
 from harness.values.instances import Lattice
-from harness.values.places import CONF_DIR
+from tests.support.corpora import load, options_of
 
 
-def synthetic(split: str = "train", **options: Any) -> Corpus:
-    return load_corpus("datasets.lattice_synthetic", split, None, **options)
+def drawn_lattices(**options: Any) -> Corpus:
+    return load("lattice_synthetic", None, **options)
 
 
-def real(root: Path) -> Corpus:
+def real_lattices(root: Path) -> Corpus:
     if not (root / "lattice").is_dir():
         pytest.skip(f"{root} has no lattice/")
-    choice = yaml.safe_load((CONF_DIR / "dataset" / "weibo_lattice.yaml").read_text())
-    return load_corpus("datasets.weibo_lattice", "train", root, **choice["options"])
+    return load("weibo_lattice", root, **options_of("weibo_lattice"))
 
 
 def lattices(corpus: Corpus) -> list[Lattice]:
@@ -43,18 +40,15 @@ def shares(counts: Sequence[int]) -> list[float]:
 
 @pytest.fixture(scope="module")
 def shapes() -> LatticeShapes:
-    return lattice_shapes(lattices(synthetic()), 18)
+    return lattice_shapes(lattices(drawn_lattices()), 18)
 
 
-def test_sizes_are_those_of_the_real_files(shapes: LatticeShapes) -> None:
-    corpus = synthetic()
+def test_sizes_of_lattices_are_those_of_the_real_files(shapes: LatticeShapes) -> None:
+    corpus = drawn_lattices()
     assert corpus.synthetic
     assert (corpus.instance_kind, corpus.size("classes")) == ("lattice", 18)
     assert (corpus.size("words"), corpus.size("characters")) == (10_131, 2_213)
-    sizes = [len(synthetic(split).instances) for split in ("train", "dev", "test")]
-    assert sizes == [1147, 113, 316]
     assert shapes.n_words_used < corpus.size("words")
-    assert isinstance(corpus.instances, LazyInstances)
 
 
 def test_statistics_are_close_to_those_of_the_released_lattices(shapes: LatticeShapes) -> None:
@@ -75,7 +69,7 @@ def test_statistics_are_close_to_those_of_the_released_lattices(shapes: LatticeS
 def test_lattices_match_the_real_ones_in_distribution(
     data_root: Path, shapes: LatticeShapes
 ) -> None:
-    drawn, found = lattices(synthetic()), lattices(real(data_root))
+    drawn, found = lattices(drawn_lattices()), lattices(real_lattices(data_root))
     tenths = np.linspace(0.1, 0.9, 9)
     one, other = (np.quantile([x.n_states for x in some], tenths) for some in (found, drawn))
     np.testing.assert_allclose(other, one, atol=2.5)
@@ -103,8 +97,8 @@ def overlaps(some: Sequence[Lattice]) -> np.ndarray:
 
 
 def test_words_overlap_as_in_the_real_ones(data_root: Path) -> None:
-    expected = overlaps(lattices(real(data_root)))
-    np.testing.assert_allclose(overlaps(lattices(synthetic())), expected, atol=0.02)
+    expected = overlaps(lattices(real_lattices(data_root)))
+    np.testing.assert_allclose(overlaps(lattices(drawn_lattices())), expected, atol=0.02)
 
 
 def batches_over_bound(corpus: Corpus) -> np.ndarray:
@@ -123,29 +117,12 @@ def batches_over_bound(corpus: Corpus) -> np.ndarray:
 def test_policies_need_as_many_batches_as_on_the_real_ones(data_root: Path) -> None:
     # Within 15 % of each other, for 32 lattices. DyNet's agenda is left out: its count differs by
     # a third between mini-batches of either corpus.
-    expected = batches_over_bound(real(data_root))
-    np.testing.assert_allclose(batches_over_bound(synthetic()), expected, rtol=0.15)
+    expected = batches_over_bound(real_lattices(data_root))
+    np.testing.assert_allclose(batches_over_bound(drawn_lattices()), expected, rtol=0.15)
 
 
-def test_lattices_depend_on_seed_split_and_index_alone() -> None:
-    def inputs(corpus: Corpus) -> str:
-        return inputs_sha256([corpus.instances[:20]])
-
-    assert inputs(synthetic()) == inputs(synthetic())
-    assert inputs(synthetic()) != inputs(synthetic(seed=1))
-    assert inputs(synthetic()) != inputs(synthetic("dev"))
-    assert synthetic().sha256 == synthetic().sha256 != synthetic(seed=1).sha256
-    seventh = inputs_sha256([[synthetic().instances[7]]])
-    assert seventh == inputs_sha256([[synthetic().instances[:20][7]]])
-
-
-def test_generated_inputs_are_pinned() -> None:
-    # The same on every machine and NumPy release; a change of the generator changes records.
-    assert inputs_sha256([synthetic().instances[:64]])[:16] == "6e08b6e8526647d2"
-
-
-def test_ids_may_share_rows_as_in_the_release() -> None:
-    own, shared = synthetic(), synthetic(vocab_modulo=256)
+def test_ids_of_lattices_may_share_rows_as_in_the_release() -> None:
+    own, shared = drawn_lattices(), drawn_lattices(vocab_modulo=256)
     assert (shared.size("words"), shared.size("characters")) == (256, 256)
     for one, other in zip(lattices(own)[:5], lattices(shared)[:5], strict=True):
         np.testing.assert_array_equal(one.tokens % 256, other.tokens)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import http.client
 import os
+import signal
 import struct
 import tempfile
 import time
+import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, Protocol
 
-from datasets.impatient import Response, open_url, patience_s
 from harness.contracts.home import Archive, Checksums, Home, checksum_of, difference
 from harness.errors import DataError
 
 TIMEOUT_S = 30.0
 CHUNK_BYTES = 1 << 16
+SLOWEST_BYTES_PER_S = 1000  # on average, once the timeout has passed: no server may send for ever
 MAX_LENGTH_DIGITS = 18
 MOST_WORDS = 120  # characters of what a server said that are shown
 ENCRYPTED = 0x1  # a zip member's flag
@@ -39,7 +41,46 @@ DAMAGED = (
 Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where known
 
 
+class Response(Protocol):
+    """The part of an HTTP response that a download reads."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Return the header lines by name."""
+
+    def read1(self, n_bytes: int, /) -> bytes:
+        """Return what has come, up to n_bytes; empty at the end."""
+
+
 Opener = Callable[[str, float], AbstractContextManager[Response]]  # address, timeout in seconds
+
+
+def open_url(url: str, timeout_s: float) -> AbstractContextManager[Response]:
+    """Open an address for reading; the timeout is that of a single read of the socket."""
+    response: AbstractContextManager[Response] = urllib.request.urlopen(url, timeout=timeout_s)
+    return response
+
+
+@contextmanager
+def within(seconds: float, reason: str) -> Iterator[None]:
+    """Raise TimeoutError with a reason in what takes longer; for the main thread.
+
+    A socket's own timeout holds for a single read: a header line, a chunk's extension or an endless
+    `100 Continue` that drips a byte a second never passes it. An alarm ends it: a read that the
+    handler of a signal leaves by an error is not taken up again (PEP 475). It comes again every
+    second, for code that takes one error for that of a single address.
+    """
+
+    def end(*_: Any) -> None:
+        raise TimeoutError(reason)
+
+    previous = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3), 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
 
 
 def faults(home: Home, sha256: Checksums, root: Path) -> dict[str, str]:
@@ -130,7 +171,9 @@ def _write(target: Path, pieces: Iterator[bytes]) -> None:
 def _pieces(url: str, most_bytes: int, progress: Progress, opener: Opener) -> Iterator[bytes]:
     """Yield what an address sends, and refuse what ends early, never ends, or is something else."""
     try:
-        with opener(url, TIMEOUT_S) as response:
+        with ExitStack() as stack:
+            with within(TIMEOUT_S, f"timed out, no answer in {TIMEOUT_S:g} s"):
+                response = stack.enter_context(opener(url, TIMEOUT_S))
             total = _length(response.headers.get("Content-Length"))
             if total is not None and total > most_bytes:
                 raise DataError(f"{url} has {total} bytes, {_at_most(most_bytes)}")
@@ -139,13 +182,17 @@ def _pieces(url: str, most_bytes: int, progress: Progress, opener: Opener) -> It
                 raise DataError(
                     f"{url} came encoded as {_shown(repr(encoding))}, which was not asked for"
                 )
-            done, began_s = 0, time.monotonic()
-            while chunk := response.read1(CHUNK_BYTES):
+            done, passed_s, began_s = 0, 0.0, time.monotonic()
+            while True:
+                with within(_patience_s(done) - passed_s, f"timed out after {done} bytes"):
+                    chunk = response.read1(CHUNK_BYTES)
+                if not chunk:
+                    break
                 done += len(chunk)
                 if done > most_bytes:
                     raise DataError(f"{url} sends more than {done} bytes, {_at_most(most_bytes)}")
                 passed_s = time.monotonic() - began_s
-                if passed_s > patience_s(done, TIMEOUT_S):
+                if passed_s > _patience_s(done):
                     raise DataError(f"{url} is too slow, {done} bytes in {passed_s:.0f} s")
                 yield chunk
                 progress(done, total)
@@ -155,6 +202,11 @@ def _pieces(url: str, most_bytes: int, progress: Progress, opener: Opener) -> It
         raise DataError(f"cannot download {url} ({_shown(str(reason))})") from None
     if total is not None and done != total:
         raise DataError(f"{url} ended after {done} of {total} bytes")
+
+
+def _patience_s(n_bytes: int) -> float:
+    """Return how long a server may take for its first n_bytes and the next."""
+    return max(TIMEOUT_S, n_bytes / SLOWEST_BYTES_PER_S)
 
 
 def _shown(words: str) -> str:

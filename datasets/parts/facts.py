@@ -1,15 +1,16 @@
-"""What `bench-data describe` prints of a corpus: names and values in words."""
+"""Shape statistics of a corpus, and the names and values that `bench-data describe` prints."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from datasets.shape import lattice_shapes, tree_shapes
 from harness.contracts.corpus import Corpus
 from harness.values.arrays import IntArray
-from harness.values.instances import Chain, Instance, Lattice, SentencePair, Tree
+from harness.values.instances import Chain, Lattice, SentencePair, Tree
 from harness.values.parsed import LEFT, RIGHT, SHIFT, ParsedSentence
 
 Facts = list[tuple[str, str]]
@@ -17,6 +18,7 @@ Facts = list[tuple[str, str]]
 
 def facts(corpus: Corpus) -> Facts:
     """Describe a corpus: what it is, the shapes of its instances, its vocabulary, its checksum."""
+    describe = DESCRIBED.get(corpus.instance_kind)
     skipped = ", ".join(f"{count} {reason}" for reason, count in corpus.skipped.items())
     return [
         ("dataset", f"{corpus.name}, {corpus.split}"),
@@ -24,24 +26,8 @@ def facts(corpus: Corpus) -> Facts:
         ("synthetic", "yes" if corpus.synthetic else "no"),
         ("instances", f"{len(corpus.instances)} ({corpus.instance_kind})"),
         *([("left out", skipped)] if skipped else []),
-        *_shapes(corpus, corpus.instances[:]),
+        *(describe(corpus, corpus.instances[:]) if describe else []),
         ("sha256", corpus.sha256),
-    ]
-
-
-def _shapes(corpus: Corpus, instances: Sequence[Instance]) -> Facts:
-    """Describe the instances, which are of one kind."""
-    trees = [instance for instance in instances if isinstance(instance, Tree)]
-    lattices = [instance for instance in instances if isinstance(instance, Lattice)]
-    chains = [instance for instance in instances if isinstance(instance, Chain)]
-    pairs = [instance for instance in instances if isinstance(instance, SentencePair)]
-    parsed = [instance for instance in instances if isinstance(instance, ParsedSentence)]
-    return [
-        *(_tree_facts(corpus, trees) if trees else []),
-        *(_lattice_facts(corpus, lattices) if lattices else []),
-        *(_chain_facts(corpus, chains) if chains else []),
-        *(_pair_facts(corpus, pairs) if pairs else []),
-        *(_parsed_facts(corpus, parsed) if parsed else []),
     ]
 
 
@@ -144,3 +130,95 @@ def _shares(shares: Sequence[float]) -> str:
 
 def _counts(counts: Sequence[int]) -> str:
     return ", ".join(f"{value}: {count}" for value, count in enumerate(counts) if count)
+
+
+DESCRIBED: dict[str, Callable[[Corpus, Any], Facts]] = {
+    "tree": _tree_facts,
+    "lattice": _lattice_facts,
+    "chain": _chain_facts,
+    "sentence_pair": _pair_facts,
+    "parsed_sentence": _parsed_facts,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TreeShapes:
+    """Summary of many trees; label_shares are fractions of all vertices, by label."""
+
+    n_instances: int
+    n_vertices: int
+    n_leaves: int
+    leaves_mean: float
+    leaves_max: int
+    height_mean: float
+    height_max: int
+    n_words_used: int
+    label_shares: tuple[float, ...]
+
+
+def tree_shapes(trees: Sequence[Tree], n_classes: int) -> TreeShapes:
+    """Measure every tree; height counts edges from the root to the farthest leaf."""
+    leaves = np.array([tree.n_leaves for tree in trees])
+    heights = np.array([tree.height for tree in trees])
+    words = np.concatenate([tree.words for tree in trees])
+    labels = np.bincount(np.concatenate([tree.labels for tree in trees]), minlength=n_classes)
+    return TreeShapes(
+        n_instances=len(trees),
+        n_vertices=len(words),
+        n_leaves=int(leaves.sum()),
+        leaves_mean=float(leaves.mean()),
+        leaves_max=int(leaves.max()),
+        height_mean=float(heights.mean()),
+        height_max=int(heights.max()),
+        n_words_used=len(np.unique(words[words >= 0])),
+        label_shares=tuple((labels / labels.sum()).tolist()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LatticeShapes:
+    """Summary of many lattices; label_shares are fractions of all states, by tag.
+
+    arcs_into[n]: states with n incoming arcs; state 0 has none.
+    word_lengths[n]: words of n characters, by where their arcs begin and end.
+    """
+
+    n_instances: int
+    n_states: int
+    n_characters: int
+    n_words: int
+    states_mean: float
+    states_min: int
+    states_max: int
+    arcs_into: tuple[int, ...]
+    word_lengths: tuple[int, ...]
+    n_characters_used: int
+    n_words_used: int
+    label_shares: tuple[float, ...]
+
+
+def lattice_shapes(lattices: Sequence[Lattice], n_classes: int) -> LatticeShapes:
+    """Measure every lattice."""
+    states = np.array([lattice.n_states for lattice in lattices])
+    arcs_into = [np.diff(lattice.arc_start) for lattice in lattices]
+    targets = np.concatenate([np.arange(len(n)).repeat(n) for n in arcs_into])
+    sources = np.concatenate([lattice.sources for lattice in lattices])
+    tokens = np.concatenate([lattice.tokens for lattice in lattices])
+    is_word = ~np.concatenate([lattice.is_character for lattice in lattices])
+    labels = np.bincount(
+        np.concatenate([lattice.tags for lattice in lattices]), minlength=n_classes
+    )
+    return LatticeShapes(
+        n_instances=len(lattices),
+        n_states=int(states.sum()),
+        n_characters=int((~is_word).sum()),
+        n_words=int(is_word.sum()),
+        states_mean=float(states.mean()),
+        states_min=int(states.min()),
+        states_max=int(states.max()),
+        arcs_into=tuple(np.bincount(np.concatenate(arcs_into)).tolist()),
+        word_lengths=tuple(np.bincount((targets - sources)[is_word]).tolist()),
+        n_characters_used=len(np.unique(tokens[~is_word])),
+        n_words_used=len(np.unique(tokens[is_word])),
+        label_shares=tuple((labels / labels.sum()).tolist()),
+    )

@@ -1,0 +1,1 @@
+"""Corpora: their text, vocabularies, drawing from a seed, downloads, and what is told of them."""

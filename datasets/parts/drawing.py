@@ -1,0 +1,57 @@
+"""Corpora drawn from a seed: lengths and ranks from tables of quantiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from datasets.parts.reading import LazyInstances
+from harness.contracts.corpus import Corpus, arguments_sha256
+from harness.contracts.home import SPLITS
+from harness.values.arrays import IntArray, int_array, uniforms
+from harness.values.instances import Instance
+
+Key = tuple[int, int, int]  # seed, split and index of an instance
+
+# Tables of lengths say which length so many instances have at most.
+QUANTILES = (*(step / 20 for step in range(20)), 0.975, 0.99, 0.995, 1.0)
+
+
+def drawn_length(key: Key, lengths: Sequence[float], least: int = 1) -> int:
+    """Draw a length from its QUANTILES."""
+    return max(least, int(np.interp(uniforms(1, *key, 0)[0], QUANTILES, lengths) + 0.5))
+
+
+def ranks_at(numbers: object, shares: Sequence[float], ranks: Sequence[int]) -> IntArray:
+    """Turn uniform numbers into ranks, of which the most frequent `ranks` have `shares` of all."""
+    return int_array(np.interp(np.asarray(numbers), shares, ranks).astype(np.int32))
+
+
+def generated(
+    name: str,
+    split: str,
+    n_instances: int,
+    build: Callable[[Key], Instance],
+    sizes: Mapping[str, int],
+    source: str,
+    arguments: Mapping[str, int],
+    *,
+    kind: str = "chain",
+    synthetic: bool = True,
+) -> Corpus:
+    """Return a corpus whose instances are built from their keys; its arguments are its checksum."""
+
+    def instance(index: int) -> Instance:
+        return build((arguments["seed"], SPLITS.index(split), index))
+
+    return Corpus(
+        name=name,
+        split=split,
+        instances=LazyInstances(n_instances, instance),
+        sizes=sizes,
+        synthetic=synthetic,
+        sha256=arguments_sha256(name=name, split=split, **arguments),
+        source=source,
+        instance_kind=kind,
+    )

@@ -1,1 +1,0 @@
-"""Readers of file formats, vocabularies."""

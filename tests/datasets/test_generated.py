@@ -1,0 +1,398 @@
+"""Corpora from a seed: pinned digests, and statistics beside those of the real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from numpy.typing import NDArray
+
+from datasets.parts.facts import tree_shapes
+from datasets.parts.reading import LazyInstances
+from datasets.xnli_synthetic import LONGEST, MEANS
+from harness.contracts.corpus import Corpus, inputs_sha256, load_corpus, mini_batches
+from harness.contracts.home import SPLITS, home_of
+from harness.errors import ConfigError, DataError
+from harness.values.arrays import shuffled, uniforms
+from harness.values.instances import Chain, Instance, SentencePair, Tree
+from harness.values.parsed import ParsedSentence
+from harness.values.places import CONF_DIR
+from tests.support.corpora import complete, load, options_of, synthetic, write_corpus
+
+LOADERS = {"ptb_fixed_synthetic": "ptb_synthetic", "ptb_fixed_dev": "ptb"}
+# Of every generator: the number of instances of each part, and the digest of its first 64.
+GENERATED = {
+    "sst_synthetic": ((8544, 1101, 2210), "8a976d67f60cea3b"),
+    "complete_trees": ((1024, 1024, 1024), "142b0f7d1369f0fb"),
+    "lattice_synthetic": ((1147, 113, 316), "6e08b6e8526647d2"),
+    "ptb_synthetic": ((42_068, 3370, 3761), "e5d231e8e2ba6f4c"),
+    "ptb_fixed_synthetic": ((14_524, 1152, 1287), "368e4a194dfc1a91"),
+    "wikiner_synthetic": ((16_960, 1696, 1696), "d24c3e5b1e985e62"),
+    "iwslt15_synthetic": ((133_317, 1553, 1268), "84c3e9bd95164c74"),
+    "ud_ewt_synthetic": ((12_544, 2001, 2077), "7bcaefa65845121a"),
+    "bilstm_synthetic": ((1024, 1024, 1024), "4b9b6117c76db8d9"),
+    "xnli_synthetic": ((20_000, 4980, 10_020), "618198263ba1a1e5"),
+}
+FIELDS = {  # of instances, by the name of a size
+    "classes": ("labels", "tags"),
+    "words": ("words", "tokens"),
+    "characters": ("characters", "tokens"),
+    "source_words": ("source",),
+    "target_words": ("target",),
+}
+
+
+def generated(name: str, split: str = "dev", root: Path | None = None, **options: Any) -> Corpus:
+    loader = LOADERS.get(name, name.removesuffix("_dev"))
+    return load(loader, root, split, **{**options_of(name), **options})
+
+
+def digest(instances: Sequence[Instance]) -> str:
+    return inputs_sha256([instances])
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_instances_depend_on_seed_split_and_index_alone(name: str) -> None:
+    one, another = generated(name), generated(name)
+    assert isinstance(one.instances, LazyInstances)
+    assert digest(one.instances[:20]) == digest(another.instances[:20])
+    assert digest(one.instances[:20]) != digest(generated(name, seed=1).instances[:20])
+    assert digest(one.instances[:20]) != digest(generated(name, "train").instances[:20])
+    assert one.sha256 == another.sha256 != generated(name, seed=1).sha256
+    assert digest([generated(name).instances[7]]) == digest([one.instances[7]])
+    with pytest.raises(ConfigError, match="seed=-1 is not allowed"):
+        generated(name, seed=-1).instances[0]
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_generated_inputs_are_pinned(name: str) -> None:
+    """The same on every machine and NumPy release; a change of a generator changes records."""
+    sizes, expected = GENERATED[name]
+    assert tuple(len(generated(name, split).instances) for split in SPLITS) == sizes
+    assert digest(generated(name, "train").instances[:64])[:16] == expected
+
+
+def test_numbers_are_pinned() -> None:
+    assert digest(complete(n_leaves=8).instances[:64])[:16] == "6f5cad096a3f23bc"
+    assert shuffled(8, 0).tolist() == [3, 2, 1, 6, 0, 7, 4, 5]
+
+
+@pytest.mark.parametrize("name", GENERATED)
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_ids_are_below_the_sizes(name: str, split: str) -> None:
+    ids_below_sizes(generated(name, split))
+    if name == "iwslt15_synthetic":
+        corpus = generated(name, split, vocab_modulo=256)
+        assert corpus.sizes == {"source_words": 256, "target_words": 256}
+        ids_below_sizes(corpus)
+
+
+def ids_below_sizes(corpus: Corpus) -> None:
+    some: Sequence[Any] = corpus.instances[:300]
+    for size, rows in corpus.sizes.items():
+        field = next(field for field in FIELDS.get(size, (size,)) if hasattr(some[0], field))
+        joined = np.concatenate([getattr(one, field) for one in some])
+        if field == "tokens":
+            is_character = np.concatenate([one.is_character for one in some])
+            joined = joined[is_character == (size == "characters")]
+        assert joined.max() < rows
+        assert joined.min() >= (-1 if corpus.instance_kind == "tree" else 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("complete_trees", {"n_leaves": 12}, "n_leaves=12 is not allowed; give a power of two"),
+        ("complete_trees", {"n_leaves": 0}, "n_leaves=0"),
+        ("complete_trees", {"n_leaves": -8}, "n_leaves=-8"),
+        ("complete_trees", {"n_leaves": "many"}, "n_leaves=many is not allowed; give a whole"),
+        ("complete_trees", {"n_instances": 0}, "n_instances=0"),
+        ("complete_trees", {"n_trees": 3}, "n_trees is unknown .* n_leaves, n_instances, seed"),
+        ("ptb_synthetic", {"steps": -1}, "steps=-1 is not allowed"),
+        ("ptb_synthetic", {"vocab_modulo": -1}, "vocab_modulo=-1 is not allowed"),
+        ("iwslt15_synthetic", {"vocab_modulo": -1}, "vocab_modulo=-1 is not allowed"),
+        ("bilstm_synthetic", {"length": 0}, "length=0 is not allowed; give at least 1"),
+        ("bilstm_synthetic", {"n_classes": 0}, "n_classes=0 is not allowed"),
+        ("xnli_synthetic", {"length": -1}, "is not allowed; give at least 0 and 1"),
+        ("xnli_synthetic", {"n_classes": 0}, "is not allowed; give at least 0 and 1"),
+    ],
+)
+def test_wrong_options_are_named(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        generated(name, **options)
+
+
+@pytest.fixture(scope="module")
+def drawn_trees() -> Corpus:
+    return synthetic()
+
+
+def test_synthetic_trees_have_the_published_shape(drawn_trees: Corpus) -> None:
+    # Means within 2 %: leaves 19.13 and height 9.8 are those of the treebank.
+    corpus = drawn_trees
+    shapes = tree_shapes(corpus.instances, corpus.size("classes"))
+    assert corpus.synthetic
+    assert (shapes.n_instances, corpus.size("words")) == (8544, 18_281)
+    assert shapes.leaves_mean == pytest.approx(19.13, rel=0.02)
+    assert shapes.height_mean == pytest.approx(9.8, rel=0.02)
+    assert 45 <= shapes.leaves_max <= 52
+    assert 24 <= shapes.height_max <= 34
+    assert shapes.label_shares == pytest.approx((0.026, 0.108, 0.690, 0.139, 0.038), abs=0.003)
+
+
+def test_synthetic_trees_match_the_treebank_in_distribution(
+    data_root: Path, drawn_trees: Corpus
+) -> None:
+    real = load("sst", data_root, **options_of("sst")).instances
+    drawn = drawn_trees.instances
+    tenths = np.linspace(0.1, 0.9, 9)
+    for measure in ("n_leaves", "height"):
+        one, other = (
+            np.quantile([getattr(tree, measure) for tree in trees], tenths)
+            for trees in (real, drawn)
+        )
+        np.testing.assert_allclose(one, other, atol=1)
+    counts = [
+        np.sort(np.bincount(np.concatenate([t.words[t.words >= 0] for t in trees])))[::-1]
+        for trees in (real, drawn)
+    ]
+    ranks = np.array([1, 2, 3, 10, 50, 100, 500, 1000, 5000]) - 1
+    np.testing.assert_allclose(counts[1][ranks], counts[0][ranks], rtol=0.34)
+
+
+def test_complete_trees_are_complete() -> None:
+    corpus = complete(n_leaves=16, n_instances=5)
+    assert len(corpus.instances) == 5
+    assert corpus.size("words") == 16
+    for tree in corpus.instances:
+        assert (tree.n_vertices, tree.n_leaves, tree.height) == (31, 16, 4)
+        assert tree.words.max() < 16
+    assert digest(corpus.instances[:1]) != digest(corpus.instances[1:2])
+
+
+def test_complete_trees_have_256_leaves_by_default() -> None:
+    assert complete(**options_of("complete_trees")).instances[0].n_vertices == 511
+    words = np.concatenate([tree.words for tree in complete().instances[:100]])
+    counts = np.bincount(words[words >= 0], minlength=256)
+    assert len(counts) == 256
+    assert counts.min() > 50  # 100 on average
+
+
+def test_unknown_loader_and_split_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"loader=datasets\.nothing is not a module"):
+        load_corpus("datasets.nothing", "train", None)
+    with pytest.raises(ConfigError, match="split=dve is unknown; choose one of train, dev, test"):
+        synthetic("dve")
+
+
+LEAF = Tree([0], [0], [-1], [-1])  # type: ignore[arg-type]
+
+
+def test_a_corpus_checks_itself() -> None:
+    with pytest.raises(DataError, match="has 0 instances"):
+        Corpus("empty", "train", (), {"words": 1}, False, "", "")
+    with pytest.raises(DataError, match=r"corpus odd \(train\) has 0 tags; it needs at least 1"):
+        Corpus("odd", "train", (LEAF,), {"words": 1, "tags": 0}, False, "", "")
+    odd = Corpus("odd", "train", (LEAF,), {"words": 7, "tags": 2}, False, "", "")
+    assert (odd.size("words"), odd.size("tags")) == (7, 2)
+    with pytest.raises(
+        DataError, match=r"odd \(train\) brings no size classes; it brings words, t"
+    ):
+        odd.size("classes")
+
+
+def choices() -> list[Path]:
+    return sorted((CONF_DIR / "dataset").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", choices(), ids=lambda path: path.stem)
+def test_every_dataset_of_conf_loads_with_its_options(path: Path, data_root: Path) -> None:
+    choice = yaml.safe_load(path.read_text())
+    home = home_of(choice["loader"])
+    needs = choice.get("needs", "")
+    if home is not None and needs and not (data_root / home.folder / needs).is_file():
+        pytest.skip(f"{data_root}/{home.folder} has no {needs}")
+    corpus = load_corpus(choice["loader"], "train", data_root, **choice["options"])
+    assert (corpus.name, corpus.instance_kind) == (path.stem, choice["instance_kind"])
+
+
+def test_uniform_numbers_fill_the_unit_interval() -> None:
+    numbers = uniforms(10_000, 3, 4)
+    assert 0 <= numbers.min() < 0.01
+    assert 0.99 < numbers.max() < 1
+    assert numbers.mean() == pytest.approx(0.5, abs=0.02)
+    assert not np.array_equal(numbers, uniforms(10_000, 4, 3))
+
+
+def test_a_negative_seed_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="seed=-1 is not allowed"):
+        uniforms(3, -1)
+    with pytest.raises(ConfigError, match="seed=-2 is not allowed"):
+        mini_batches(complete(n_leaves=2), 1, 1, seed=-2)
+
+
+def test_lazy_instances_are_built_once_and_only_when_asked_for() -> None:
+    asked: list[int] = []
+    trees = complete(n_leaves=2).instances
+
+    def build(index: int) -> Tree:
+        asked.append(index)
+        return trees[index]
+
+    lazy = LazyInstances(5, build)
+    assert asked == []
+    assert lazy[-1] is lazy[4] is trees[4]
+    assert lazy[1:3] == (trees[1], trees[2])
+    assert asked == [4, 1, 2]
+    assert len(list(lazy)) == len(lazy) == 5
+    with pytest.raises(IndexError):
+        lazy[5]
+
+
+def measures(corpus: Corpus) -> dict[str, NDArray[np.int64]]:
+    """What the lengths of its instances are, one array of numbers for each measure."""
+    found: dict[str, list[int]] = {}
+    for instance in corpus.instances:
+        if isinstance(instance, Chain):
+            found.setdefault("words", []).append(instance.n_words)
+            letters = np.diff(instance.char_start)
+            found.setdefault("letters", []).extend(letters[letters > 0].tolist())
+        elif isinstance(instance, SentencePair):
+            found.setdefault("source", []).append(len(instance.source))
+            found.setdefault("target", []).append(len(instance.target))
+        else:
+            assert isinstance(instance, ParsedSentence)
+            found.setdefault("words", []).append(len(instance.heads))
+            found.setdefault("arcs", []).extend(arc_lengths(instance))
+    return {name: np.array(values) for name, values in found.items() if values}
+
+
+def arc_lengths(sentence: ParsedSentence) -> list[int]:
+    """How many words behind its head each word is; below 0: before it. The root's are left out."""
+    n = len(sentence.heads)
+    return [word - head for word, head in enumerate(sentence.heads.tolist()) if head < n]
+
+
+# Measured on the real parts: mean, minimum and maximum.
+TOLD: dict[str, dict[str, tuple[float, int, int]]] = {
+    "ptb_synthetic": {"words": (21.90, 2, 78)},
+    "ptb_fixed_synthetic": {"words": (64, 64, 64)},
+    "wikiner_synthetic": {"words": (23.00, 1, 144), "letters": (8.83, 3, 28)},
+    "iwslt15_synthetic": {"source": (20.02, 4, 95), "target": (24.08, 3, 124)},
+    "ud_ewt_synthetic": {"words": (12.29, 1, 75)},
+    "bilstm_synthetic": {"words": (40, 40, 40)},
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_lengths_have_the_mean_and_the_extremes_of_the_corpus(name: str) -> None:
+    found = measures(generated(name))
+    for measure, (mean, shortest, longest) in TOLD[name].items():
+        values = found[measure]
+        assert values.mean() == pytest.approx(mean, rel=0.03)
+        assert shortest <= values.min() <= shortest + 1
+        assert 0.8 * longest <= values.max() <= 1.05 * longest
+
+
+REAL = {
+    "ptb_synthetic": "ptb_dev",
+    "wikiner_synthetic": "wikiner_dev",
+    "iwslt15_synthetic": "iwslt15_dev",
+    "ud_ewt_synthetic": "ud_ewt_dev",
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_lengths_are_distributed_as_in_the_real_part(name: str, data_root: Path) -> None:
+    if not (data_root / REAL[name].removesuffix("_dev")).is_dir():
+        pytest.skip(f"{data_root} has no {REAL[name].removesuffix('_dev')}/")
+    real = measures(generated(REAL[name], root=data_root))
+    drawn = measures(generated(name))
+    tenths = np.linspace(0.1, 0.9, 9)
+    for measure, values in real.items():
+        one, other = np.quantile(values, tenths), np.quantile(drawn[measure], tenths)
+        np.testing.assert_allclose(other, one, atol=1)
+
+
+def test_rare_words_are_spelled_alike_wherever_they_are() -> None:
+    corpus = generated("wikiner_synthetic")
+    spellings: dict[int, list[int]] = {}
+    spelled, n_words = 0, 0
+    for chain in corpus.instances:
+        starts, letters = chain.char_start.tolist(), chain.characters.tolist()
+        for index, word in enumerate(chain.words.tolist()):
+            found = letters[starts[index] : starts[index + 1]]
+            assert spellings.setdefault(word, found) == found
+            spelled += bool(found)
+            n_words += 1
+            if found:
+                assert found[0] == found[-1] == 0
+                assert 0 not in found[1:-1]
+    assert spelled / n_words == pytest.approx(0.289, abs=0.01)
+
+
+def test_trees_lean_as_in_the_treebank() -> None:
+    arcs = measures(generated("ud_ewt_synthetic"))["arcs"]
+    assert (arcs < 0).mean() == pytest.approx(0.610, abs=0.03)
+    assert np.abs(arcs).mean() == pytest.approx(3.13, rel=0.05)
+
+
+def test_translations_are_about_as_long_as_what_they_translate() -> None:
+    found = measures(generated("iwslt15_synthetic"))
+    correlation = np.corrcoef(found["source"], found["target"])[0, 1]
+    assert correlation == pytest.approx(0.944, abs=0.03)
+
+
+def test_the_next_word_is_the_label() -> None:
+    for name in ("ptb_synthetic", "ptb_fixed_synthetic"):
+        corpus = generated(name)
+        for chain in corpus.instances[:20]:
+            assert chain.words[1:].tolist() == chain.labels[:-1].tolist()
+    sentences = generated("ptb_synthetic").instances[:20]
+    assert all(chain.words[0] == chain.labels[-1] == 0 for chain in sentences)
+    assert all((chain.words[1:] > 0).all() for chain in sentences)
+
+
+def test_lengths_of_xnli_are_those_that_are_assumed_on_average() -> None:
+    corpus = generated("xnli_synthetic", "train")
+    lengths = np.array([corpus.instances[k].n_words for k in range(4000)])
+    assert corpus.synthetic
+    # Half premises, half hypotheses; those over the longest are cut, and rounding keeps the mean.
+    assert lengths.mean() == pytest.approx(np.mean(list(MEANS.values())), rel=0.03)
+    assert lengths.min() >= 2
+    assert lengths.max() <= LONGEST
+
+
+def test_words_of_xnli_follow_zipf_and_labels_are_uniform() -> None:
+    corpus = generated("xnli_synthetic", "train", n_classes=4)
+    some = [corpus.instances[k] for k in range(2000)]
+    words, labels = (np.concatenate([getattr(s, w) for s in some]) for w in ("words", "labels"))
+    n_words, n_classes = corpus.size("words"), corpus.size("classes")
+    assert (words.min(), labels.min()) == (0, 0)
+    assert words.max() < n_words
+    assert np.bincount(labels, minlength=n_classes) / len(labels) == pytest.approx(0.25, abs=0.02)
+    shares = np.bincount(words, minlength=n_words) / len(words)
+    assert shares[0] / shares[1] == pytest.approx(np.log(2) / np.log(1.5), rel=0.2)
+
+
+def test_all_of_xnli_may_be_of_one_length() -> None:
+    assert {
+        generated("xnli_synthetic", "train", length=128).instances[k].n_words for k in range(20)
+    } == {128}
+
+
+@pytest.mark.parametrize("steps", [0, 4])
+@pytest.mark.parametrize("name", ["ptb", "ptb_synthetic"])
+def test_words_are_the_same_modulo_the_number(name: str, steps: int, tmp_path: Path) -> None:
+    write_corpus("ptb", tmp_path)
+    plain = load(name, tmp_path, steps=steps)
+    small = load(name, tmp_path, steps=steps, vocab_modulo=3)
+    assert (plain.sizes["words"], small.sizes["words"]) == (10_000, 3)
+    for one, other in zip(plain.instances[:3], small.instances[:3], strict=True):
+        np.testing.assert_array_equal(one.words % 3, other.words)
+        np.testing.assert_array_equal(one.labels % 3, other.labels)
+    assert max(chain.words.max() for chain in plain.instances[:3]) > 2, "it changes something"

@@ -1,0 +1,339 @@
+"""Lattices from files and from text with a lexicon: what is read, and that nothing wrong passes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datasets import weibo_lexicon
+from datasets.parts.facts import lattice_shapes
+from datasets.parts.reading import LazyInstances, split_text
+from datasets.weibo_lattice import LatticeTable, read_lattices
+from datasets.weibo_lexicon import Lexicon, jieba_lexicon, read_sentences
+from harness.commands.bench import main as bench
+from harness.contracts.corpus import Corpus
+from harness.errors import ConfigError, DataError
+from harness.values.instances import Lattice
+from tests.support.corpora import LATTICES, change_lattices, load, options_of, write_corpus
+
+
+def lattices_of(content: bytes) -> LatticeTable:
+    return read_lattices(split_text(Path("a file"), content, ""))
+
+
+def real(root: Path, split: str = "train", **options: Any) -> Corpus:
+    if not (root / "lattice").is_dir():
+        pytest.skip(f"{root} has no lattice/")
+    return load("weibo_lattice", root, split, **(options_of("weibo_lattice") | options))
+
+
+def word_lengths(lattice: Lattice) -> list[int]:
+    targets = np.arange(lattice.n_states).repeat(np.diff(lattice.arc_start))
+    return (targets - lattice.sources)[~lattice.is_character].tolist()
+
+
+def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
+    write_corpus("weibo_lattice", tmp_path)
+    corpus = load("weibo_lattice", tmp_path)
+    assert (corpus.instance_kind, corpus.size("classes")) == ("lattice", 18)
+    assert (corpus.size("words"), corpus.size("characters")) == (
+        34,
+        10,
+    )  # 0 to 32, 0 to 8, and unknown ones
+    first, second = corpus.instances
+    assert first.tags.tolist() == [0, 3, 1, 2]
+    assert first.arc_start.tolist() == [0, 0, 1, 3, 6]
+    assert first.sources.tolist() == [0, 1, 0, 2, 0, 1]
+    assert first.tokens.tolist() == [5, 6, 30, 7, 31, 32]
+    assert (second.tags.tolist(), second.tokens.tolist()) == ([0, 3], [8])
+    assert isinstance(corpus.instances, LazyInstances)
+
+
+@st.composite
+def lattices(draw: st.DrawFn) -> list[list[list[tuple[int, int]]]]:
+    """Per lattice and state, the arcs into it: source and id."""
+    made = []
+    for n in draw(st.lists(st.integers(2, 8), min_size=1, max_size=5)):
+        arcs: list[list[tuple[int, int]]] = [[]]
+        for state in range(1, n):
+            words = sorted(draw(st.sets(st.integers(0, state - 2)))) if state > 1 else []
+            arcs.append([(s, draw(st.integers(0, 99))) for s in (state - 1, *words)])
+        made.append(arcs)
+    return made
+
+
+@given(lattices(), st.sampled_from(["\n", "\r\n"]))
+def test_written_lattices_are_read_back(made: list[list[list[tuple[int, int]]]], end: str) -> None:
+    lines = [str(len(made))]
+    for arcs in made:
+        lines += [str(len(arcs)), " ".join("0" * len(arcs))]
+        lines += [" ".join(map(str, (len(into), *sum(into, ())))) for into in arcs]
+        lines.append("")
+    table = lattices_of(end.join([*lines, ""]).encode())
+    for index, arcs in enumerate(made):
+        lattice = table.lattice(index, table.tokens)
+        pairs = zip(lattice.sources.tolist(), lattice.tokens.tolist(), strict=True)
+        assert list(pairs) == [pair for into in arcs for pair in into]
+        assert np.diff(lattice.arc_start).tolist() == [len(into) for into in arcs]
+
+
+def test_ids_that_the_training_split_lacks_are_unknown(tmp_path: Path) -> None:
+    write_corpus("weibo_lattice", tmp_path, dev=change_lattices(6, "2 1 1234 0 1234"))
+    train, dev = load("weibo_lattice", tmp_path), load("weibo_lattice", tmp_path, "dev")
+    assert (
+        (dev.size("words"), dev.size("characters"))
+        == (train.size("words"), train.size("characters"))
+        == (34, 10)
+    )
+    assert dev.instances[0].tokens.tolist() == [5, 9, 33, 7, 31, 32]
+
+
+def test_ids_may_share_rows_as_in_the_release(tmp_path: Path) -> None:
+    write_corpus("weibo_lattice", tmp_path, dev=change_lattices(6, "2 1 1234 0 1235"))
+    dev = load("weibo_lattice", tmp_path, "dev", vocab_modulo=10)
+    assert (dev.size("words"), dev.size("characters")) == (10, 10)
+    assert dev.instances[0].tokens.tolist() == [5, 4, 5, 7, 1, 2]
+    with pytest.raises(ConfigError, match="vocab_modulo=-1 is not allowed; give 0 for a row"):
+        load("weibo_lattice", tmp_path, vocab_modulo=-1)
+
+
+@pytest.mark.parametrize("n_bytes", range(len(LATTICES)))
+def test_a_file_cut_anywhere_is_refused(n_bytes: int) -> None:
+    with pytest.raises(DataError, match=r"a file(:\d+:| is empty)"):
+        lattices_of(LATTICES.encode()[:n_bytes])
+
+
+@given(st.integers(0, len(LATTICES) - 1), st.sampled_from("0123456789 \n-x\x00é"))
+def test_a_wrong_byte_is_an_error_or_another_lattice(at: int, letter: str) -> None:
+    content = (LATTICES[:at] + letter + LATTICES[at + 1 :]).encode()
+    try:
+        table = lattices_of(content)
+    except DataError:
+        return
+    found = [table.lattice(index, table.tokens) for index in range(table.n_lattices)]
+    assert len(found) == int(content.split()[0])
+    assert sum(one.n_arcs for one in found) == len(table.tokens)
+
+
+def test_the_console_gives_one_line_and_exit_code_1(tmp_path: Path) -> None:
+    write_corpus("weibo_lattice", tmp_path, train=change_lattices(6, "2 1 6 3 30"))
+    command = [sys.executable, "-m", "harness.commands.schedule", "dataset=weibo_lattice"]
+    command += ["model=lattice_lstm", "batch_size=1", "dataset.options.sha256=null"]
+    done = subprocess.run(
+        [*command, f"data_root={tmp_path}"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    place = tmp_path / "lattice" / "train.txt"
+    expected = f"bench-schedule: {place}:6: an arc into state 2 comes from state 3, further on"
+    assert done.stderr.startswith(expected)
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_trial_on_a_malformed_file_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_corpus("weibo_lattice", tmp_path, train=change_lattices(5, "0"))
+    chosen = ["system=reference", "model=lattice_lstm", "dataset=weibo_lattice", "batch_size=1"]
+    places = [f"data_root={tmp_path}", f"results_dir={tmp_path}/results"]
+    assert bench([*chosen, *places, "hidden_size=4", "dataset.options.sha256=null"]) == 1
+    trial, line = capsys.readouterr().err.splitlines()
+    assert trial.endswith("refused")
+    assert "train.txt:5: state 1 has no incoming arc; it needs its character's, from 0" in line
+    assert not list(tmp_path.rglob("*.json"))
+
+
+@pytest.mark.parametrize(
+    ("split", "n_lattices", "n_states"),
+    [("train", 1147, 50_618), ("dev", 113, 5600), ("test", 316, 14_721)],
+)
+def test_sizes_of_the_real_files(
+    data_root: Path, split: str, n_lattices: int, n_states: int
+) -> None:
+    corpus = real(data_root, split)
+    assert len(corpus.instances) == n_lattices
+    assert sum(lattice.n_states for lattice in corpus.instances) == n_states
+    assert (corpus.size("words"), corpus.size("characters")) == (10_131, 2_213)
+    for lattice in corpus.instances:
+        assert lattice.tokens[lattice.is_character].max() < corpus.size("characters")
+        assert lattice.tokens.max() < corpus.size("words")
+
+
+def test_statistics_of_the_real_training_split(data_root: Path) -> None:
+    # As counted in the release's file independently of this code.
+    instances = real(data_root).instances
+    states = np.array([lattice.n_states for lattice in instances])
+    assert (states.min(), states.max(), round(states.mean(), 1)) == (3, 211, 44.1)
+    into = np.bincount(np.concatenate([np.diff(lattice.arc_start) for lattice in instances]))
+    assert into.tolist() == [1147, 25_680, 21_110, 2388, 281, 12]
+    lengths = np.bincount([length for lattice in instances for length in word_lengths(lattice)])
+    assert lengths.tolist() == [0, 0, 23_045, 3011, 558, 122, 30, 5, 6]
+    assert sum(int(lattice.is_character.sum()) for lattice in instances) == 49_471
+    assert len(np.unique(np.concatenate([lattice.tags for lattice in instances]))) == 18
+
+
+def test_words_into_a_state_stand_longest_first(data_root: Path) -> None:
+    for lattice in real(data_root, "dev").instances:
+        for start, end in zip(lattice.arc_start[1:-1], lattice.arc_start[2:], strict=True):
+            assert np.all(np.diff(lattice.sources[start + 1 : end]) > 0)
+
+
+def test_the_release_has_256_rows(data_root: Path) -> None:
+    corpus = real(data_root, vocab_modulo=256)
+    assert (corpus.size("words"), corpus.size("characters")) == (256, 256)
+    own = real(data_root).instances[0].tokens
+    assert corpus.instances[0].tokens.tolist() == (own % 256).tolist()
+
+
+WORDS = frozenset({"北京", "京市", "北京市", "北海", "海市"})
+
+
+@pytest.fixture
+def _few_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weibo_lexicon, "_read_lexicon", lambda: Lexicon("five words", WORDS, "abc"))
+
+
+@pytest.fixture
+def _fresh_lexicon() -> Iterator[None]:
+    """Nothing read before, nothing of this test kept."""
+    weibo_lexicon._read_lexicon.cache_clear()
+    yield
+    weibo_lexicon._read_lexicon.cache_clear()
+
+
+def arcs_into(lattice: Lattice, state: int) -> list[tuple[int, int]]:
+    """Source and token of every arc, in order."""
+    arcs = slice(lattice.arc_start[state], lattice.arc_start[state + 1])
+    return list(zip(lattice.sources[arcs].tolist(), lattice.tokens[arcs].tolist(), strict=True))
+
+
+@given(
+    st.text("abc", max_size=12),
+    st.frozensets(st.text("abc", min_size=2, max_size=5)),
+    st.integers(1, 6),
+)
+def test_every_word_is_found_where_it_ends(
+    sentence: str, words: frozenset[str], max_length: int
+) -> None:
+    into = Lexicon("some words", words, "").words_into(sentence, max_length)
+    assert len(into) == len(sentence)
+    for end, found in enumerate(into, 1):
+        before = sentence[:end]
+        fit = [word for word in words if before.endswith(word) and len(word) <= max_length]
+        assert found == sorted(fit, key=len, reverse=True)
+
+
+def test_jieba_s_dictionary_is_read_without_its_code() -> None:
+    code = (
+        "import sys; from datasets.weibo_lexicon import jieba_lexicon;"
+        "words = jieba_lexicon().words;"
+        "print(len(words), min(map(len, words)), max(map(len, words)), 'jieba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "337465 2 16 False"
+    assert done.stderr == ""
+    assert jieba_lexicon() is jieba_lexicon()
+
+
+@pytest.mark.usefixtures("_fresh_lexicon")
+def test_without_jieba_one_line_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(weibo_lexicon, "distribution", missing)
+    write_corpus("weibo_lexicon", tmp_path)
+    with pytest.raises(
+        DataError, match="needs the package jieba, which is not installed; run `pip"
+    ):
+        load("weibo_lexicon", tmp_path)
+
+
+@pytest.mark.usefixtures("_fresh_lexicon")
+def test_a_jieba_without_its_dictionary_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weibo_lexicon, "FILE", "jieba/nothing.txt")
+    with pytest.raises(DataError, match=r"nothing\.txt cannot be read .* --force-reinstall jieba"):
+        jieba_lexicon()
+
+
+def test_another_dictionary_is_refused(tmp_path: Path) -> None:
+    write_corpus("weibo_lexicon", tmp_path)
+    with pytest.raises(DataError, match=r"the dictionary of jieba .* expected 00; run `pip inst"):
+        load("weibo_lexicon", tmp_path, sha256={"lexicon": "00"})
+
+
+@pytest.mark.usefixtures("_few_words")
+def test_characters_words_and_labels_are_numbered_as_they_appear(tmp_path: Path) -> None:
+    write_corpus("weibo_lexicon", tmp_path)
+    corpus = load("weibo_lexicon", tmp_path)
+    first, second = corpus.instances
+    assert (corpus.size("characters"), corpus.size("words"), corpus.size("classes")) == (
+        5 + 1,
+        3 + 1,
+        3 + 1,
+    )
+    assert first.tags.tolist() == [0, 1, 2, 2, 3]
+    assert [arcs_into(first, state) for state in range(5)] == [
+        [],
+        [(0, 0)],
+        [(1, 1), (0, 0)],
+        [(2, 2), (0, 1), (1, 2)],
+        [(3, 3)],
+    ]
+    assert arcs_into(second, 1) == [(0, 4)]
+    assert arcs_into(second, 3) == [(2, 1), (1, 0)]
+    assert corpus.source.endswith("with the words of five words")
+
+
+@pytest.mark.usefixtures("_few_words")
+def test_what_the_training_split_lacks_is_unknown(tmp_path: Path) -> None:
+    write_corpus("weibo_lexicon", tmp_path)
+    corpus = load("weibo_lexicon", tmp_path, "dev")
+    assert (corpus.size("characters"), corpus.size("words"), corpus.size("classes")) == (6, 4, 4)
+    assert arcs_into(corpus.instances[0], 2) == [(1, 5), (0, 3)]
+    assert arcs_into(corpus.instances[0], 3) == [(2, 2), (1, 3)]
+
+
+@pytest.mark.usefixtures("_few_words")
+def test_words_may_be_short_and_rows_shared(tmp_path: Path) -> None:
+    write_corpus("weibo_lexicon", tmp_path)
+    assert load("weibo_lexicon", tmp_path, max_word_length=2).instances[0].n_arcs == 4 + 2
+    assert load("weibo_lexicon", tmp_path, max_word_length=1).instances[0].n_arcs == 4
+    shared = load("weibo_lexicon", tmp_path, vocab_modulo=2)
+    assert (shared.size("words"), shared.size("characters")) == (2, 2)
+    assert arcs_into(shared.instances[0], 3) == [(2, 0), (0, 1), (1, 0)]
+    with pytest.raises(ConfigError, match="max_word_length=0 is not allowed"):
+        load("weibo_lexicon", tmp_path, max_word_length=0)
+
+
+def test_digits_and_long_characters_keep_their_place() -> None:
+    text = "80\tO\r\n811\tO\r\n\ufffd\ufffd0\tO\n8\tO\n"
+    (sentence,) = read_sentences(split_text(Path("a file"), text.encode(), ""))
+    assert sentence.characters == ("8", "8", "\ufffd\ufffd", "8")
+    assert sentence.text == "88\ufffd8"
+
+
+def test_statistics_of_the_real_text_with_jieba_s_words(data_root: Path) -> None:
+    if not (data_root / "weibo").is_dir():
+        pytest.skip(f"{data_root} has no weibo/")
+    corpus = load("weibo_lexicon", data_root, **options_of("weibo_lexicon"))
+    shapes = lattice_shapes([x for x in corpus.instances if isinstance(x, Lattice)], 18)
+    assert (corpus.size("words"), corpus.size("characters"), corpus.size("classes")) == (
+        8386,
+        3129,
+        18,
+    )
+    assert (shapes.n_instances, shapes.n_characters, shapes.n_words) == (1350, 73_778, 22_670)
+    assert shapes.arcs_into == (1350, 52_674, 19_675, 1293, 135, 1)
+    assert shapes.word_lengths == (0, 0, 20_231, 1731, 695, 10, 1, 2)
+    assert shapes.n_words_used == corpus.size("words") - 1

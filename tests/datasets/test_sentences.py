@@ -1,0 +1,349 @@
+"""Sentences, pairs and parsed sentences, read from made-up files and from the real ones."""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.contracts.corpus import Corpus
+from harness.errors import ConfigError, DataError
+from harness.values.instances import Chain
+from harness.values.parsed import SHIFT
+from tests.support.corpora import (
+    CROSSED,
+    DOGS_BARK,
+    IWSLT,
+    PTB,
+    TWO_OF_12,
+    load,
+    options_of,
+    word,
+    write,
+    write_corpus,
+)
+
+
+@pytest.fixture
+def ptb(tmp_path: Path) -> Path:
+    write_corpus("ptb", tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def wikiner(tmp_path: Path) -> Path:
+    write_corpus("wikiner", tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def iwslt15(tmp_path: Path) -> Path:
+    write_corpus("iwslt15", tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def ud_ewt(tmp_path: Path) -> Path:
+    write_corpus("ud_ewt", tmp_path)
+    return tmp_path
+
+
+# By frequency in the training text: the ends come first (3), then by count and spelling.
+IDS = {w: i for i, w in enumerate(["<eos>", "the", "cat", "dog", "<unk>", "a", "sees"])}
+
+
+def test_a_sentence_is_read_from_an_end_to_an_end(ptb: Path) -> None:
+    corpus = load("ptb", ptb)
+    assert (corpus.name, corpus.split, corpus.instance_kind) == ("ptb", "train", "chain")
+    assert corpus.sizes == {"words": 10_000}
+    assert [chain.n_words for chain in corpus.instances] == [6, 4, 3]
+    text = ["the", "dog", "sees", "the", "cat"]
+    assert corpus.instances[0].words.tolist() == [IDS[w] for w in ["<eos>", *text]]
+    assert corpus.instances[0].labels.tolist() == [IDS[w] for w in [*text, "<eos>"]]
+    assert len(corpus.instances[0].characters) == 0
+
+
+def test_words_that_the_training_text_lacks_are_unknown(ptb: Path) -> None:
+    corpus = load("ptb", ptb, "dev")
+    text = ["the", "<unk>", "sees", "a", "dog"]
+    assert corpus.instances[0].labels.tolist() == [IDS[w] for w in [*text, "<eos>"]]
+    assert (corpus.name, corpus.split) == ("ptb", "dev")
+    assert not corpus.synthetic
+
+
+def test_more_words_than_ten_thousand_have_a_row_each(ptb: Path) -> None:
+    write(ptb / "ptb", {"train": "".join(f"w{i} v{i}\n" for i in range(6000))}, ".txt")
+    corpus = load("ptb", ptb)
+    assert corpus.size("words") == 12_002  # the end and the unknown word, too
+    assert max(chain.words.max() for chain in corpus.instances) < 12_002
+
+
+@pytest.mark.parametrize("steps", [1, 3, 5, 13])
+def test_pieces_are_the_text_cut_at_equal_lengths(ptb: Path, steps: int) -> None:
+    sentences = load("ptb", ptb)
+    pieces = load("ptb", ptb, steps=steps)
+    assert (pieces.name, pieces.size("words")) == ("ptb_fixed", 10_000)
+    assert len(pieces.instances) == 13 // steps
+    labels = np.concatenate([chain.labels for chain in sentences.instances])
+    read = np.concatenate([[IDS["<eos>"]], labels])
+    for index, chain in enumerate(pieces.instances):
+        here = slice(index * steps, (index + 1) * steps)
+        assert chain.words.tolist() == read[here].tolist()
+        assert chain.labels.tolist() == labels[here].tolist()
+
+
+def test_a_text_shorter_than_a_piece_is_refused(ptb: Path) -> None:
+    with pytest.raises(DataError, match=r"train\.txt has 13 words .* steps=14; give fewer"):
+        load("ptb", ptb, steps=14)
+    with pytest.raises(ConfigError, match="steps=-1 is not allowed"):
+        load("ptb", ptb, steps=-1)
+
+
+def test_a_word_may_hold_the_letters_of_an_end(ptb: Path) -> None:
+    write(ptb / "ptb", {"train": "a <eos>b\n"}, ".txt")
+    assert load("ptb", ptb).instances[0].n_words == 3
+
+
+def test_checksums_of_either_kind_are_checked(ptb: Path) -> None:
+    content = PTB["train"].encode()
+    blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+    for right in (hashlib.sha256(content).hexdigest(), f"git-blob:{blob}", None):
+        assert len(load("ptb", ptb, sha256={"train": right}).instances) == 3
+    with pytest.raises(DataError, match=r"train\.txt has sha256 .*, expected 00; run `bench-data"):
+        load("ptb", ptb, sha256={"train": "00"})
+    with pytest.raises(DataError, match=f"train.txt has git-blob:{blob}, expected git-blob:00; "):
+        load("ptb", ptb, sha256={"train": "git-blob:00"})
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"vocabulary": "all"}, "vocabulary=all is unknown; choose one of train, dev, test"),
+        ({"vocabulary": 3}, "vocabulary=3 is not allowed; give a text"),
+        ({"steps": "64"}, "steps=64 is not allowed; give a whole number"),
+    ],
+)
+def test_wrong_options_are_named(ptb: Path, options: dict[str, object], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        load("ptb", ptb, **options)
+
+
+NAMED = {w: i for i, w in enumerate(["Ann", "lives", "in", "Rome", ".", "Bob"])}
+
+
+LETTERS = {c: i for i, c in enumerate(["", *"Anlives", *"Rom", ".", *"Bb"])}
+
+
+TAGS = {"I-PER": 0, "O": 1, "I-LOC": 2}
+
+
+def spelled(chain: Chain) -> list[list[int]]:
+    """The letters of every word."""
+    letters = chain.characters.tolist()
+    return [letters[start:end] for start, end in pairwise(chain.char_start)]
+
+
+def test_words_and_tags_are_numbered_as_they_appear(wikiner: Path) -> None:
+    corpus = load("wikiner", wikiner)
+    assert corpus.sizes == {"words": 7, "characters": len(LETTERS) + 1, "classes": 3}
+    assert (corpus.name, corpus.instance_kind) == ("wikiner", "chain")
+    first = corpus.instances[0]
+    assert first.words.tolist() == [NAMED[w] for w in ["Ann", "lives", "in", "Rome", "."]]
+    assert first.labels.tolist() == [TAGS[t] for t in ["I-PER", "O", "O", "I-LOC", "O"]]
+
+
+def test_words_below_the_count_are_spelled_between_two_pads(wikiner: Path) -> None:
+    # "." is there three times, Ann and lives twice, all others once.
+    lengths = {w: len(w) + 2 for w in NAMED}
+    for rare_below, rare in ((0, ""), (1, ""), (2, "in Rome Bob"), (3, "in Rome Bob Ann lives")):
+        chain = load("wikiner", wikiner, rare_below=rare_below).instances[0]
+        found = [len(letters) for letters in spelled(chain)]
+        assert found == [
+            lengths[w] * (w in rare.split()) for w in ["Ann", "lives", "in", "Rome", "."]
+        ]
+    chain = load("wikiner", wikiner, rare_below=2).instances[0]
+    assert spelled(chain)[3] == [LETTERS[letter] for letter in ("", *"Rome", "")]
+    # Words are known although they are rare.
+    assert chain.words.tolist()[3] == NAMED["Rome"]
+
+
+def test_all_of_these_words_are_rare_by_default(wikiner: Path) -> None:
+    assert all(spelled(load("wikiner", wikiner).instances[0]))
+
+
+def test_words_and_letters_that_the_training_part_lacks_share_a_row(wikiner: Path) -> None:
+    chain = load("wikiner", wikiner, "dev", rare_below=0).instances[0]
+    assert chain.words.tolist() == [6, NAMED["lives"], NAMED["in"], NAMED["Ann"]]
+    unknown = len(LETTERS)
+    assert spelled(chain) == [[0, unknown, LETTERS["v"], LETTERS["e"], 0], [], [], []]
+
+
+def test_a_word_may_contain_the_bar_and_a_no_break_space(wikiner: Path) -> None:
+    write(wikiner / "wikiner", {"train": "a|b|O |||O x\u00a0y|O\n"}, ".txt")
+    corpus = load("wikiner", wikiner)
+    assert corpus.instances[0].words.tolist() == [0, 1, 2]
+    assert corpus.size("classes") == 1
+
+
+def test_there_is_no_test_part(wikiner: Path) -> None:
+    with pytest.raises(DataError, match="wikiner has no test part; it has train, dev"):
+        load("wikiner", wikiner, "test")
+
+
+def test_a_negative_count_is_refused(wikiner: Path) -> None:
+    with pytest.raises(ConfigError, match="rare_below=-1 is not allowed"):
+        load("wikiner", wikiner, rare_below=-1)
+
+
+def test_sides_stand_between_marks(iwslt15: Path) -> None:
+    corpus = load("iwslt15", iwslt15)
+    assert (corpus.name, corpus.instance_kind) == ("iwslt15", "sentence_pair")
+    assert corpus.sizes == {"source_words": 7, "target_words": 6}
+    pairs = [(p.source.tolist(), p.target.tolist()) for p in corpus.instances]
+    assert pairs[0] == ([1, 3, 4, 2], [1, 3, 4, 2])
+    assert pairs[1] == ([1, 5, 6, 4, 2], [1, 4, 5, 2])
+    assert pairs[2] == ([1, 0, 2], [1, 0, 2])  # words that the vocabularies lack
+    assert corpus.skipped == {"with an empty side": 0}
+
+
+def test_ids_may_share_rows_as_in_the_release(iwslt15: Path) -> None:
+    corpus = load("iwslt15", iwslt15, vocab_modulo=4)
+    assert corpus.sizes == {"source_words": 4, "target_words": 4}
+    assert corpus.instances[1].source.tolist() == [1, 1, 2, 0, 2]
+    with pytest.raises(ConfigError, match="vocab_modulo=-1 is not allowed"):
+        load("iwslt15", iwslt15, vocab_modulo=-1)
+
+
+def test_the_development_part_needs_no_training_file(iwslt15: Path) -> None:
+    (iwslt15 / "iwslt15" / "train.en").unlink()
+    dev = load("iwslt15", iwslt15, "dev")
+    assert (dev.name, dev.split) == ("iwslt15", "dev")
+    assert dev.instances[0].source.tolist() == [1, 5, 0, 2]
+    stand_in = load("iwslt15", iwslt15, vocabulary="dev")
+    assert (stand_in.name, stand_in.split, stand_in.sha256) == ("iwslt15_dev", "dev", dev.sha256)
+    with pytest.raises(DataError, match=r"iwslt15/train\.en is missing"):
+        load("iwslt15", iwslt15)
+
+
+def test_the_checksum_of_a_corpus_sees_every_file(iwslt15: Path) -> None:
+    before = load("iwslt15", iwslt15).sha256
+    for name in ("train.en", "train.vi", "vocab.en", "vocab.vi"):
+        write(iwslt15 / "iwslt15", {name: IWSLT[name] + "more\n"})
+        if name.startswith("train"):
+            other = name.replace(".en", ".??").replace(".vi", ".en").replace(".??", ".vi")
+            write(iwslt15 / "iwslt15", {other: IWSLT[other] + "more\n"})
+        assert load("iwslt15", iwslt15).sha256 != before
+        write(iwslt15 / "iwslt15", IWSLT)
+
+
+def test_pairs_with_an_empty_side_can_be_left_out_of_the_training_part(iwslt15: Path) -> None:
+    write(iwslt15 / "iwslt15", {"train.vi": "một nhà\n\nkhông\n", "train.en": "\nold\nhouse\n"})
+    corpus = load("iwslt15", iwslt15, empty_train_pairs="skip")
+    assert [pair.source.tolist() for pair in corpus.instances] == [[1, 4, 2]]
+    assert corpus.skipped == {"with an empty side": 2}
+    write(iwslt15 / "iwslt15", {"tst2012.vi": "\n", "tst2012.en": "a\n"})
+    with pytest.raises(DataError, match=r"tst2012\.vi is empty"):
+        load("iwslt15", iwslt15, "dev", empty_train_pairs="skip")
+    write(iwslt15 / "iwslt15", {"tst2012.vi": "b\n\n", "tst2012.en": "a\nb\n"})
+    with pytest.raises(DataError, match=r"tst2012\.vi:2: the sentence is empty; give it words$"):
+        load("iwslt15", iwslt15, "dev", empty_train_pairs="skip")
+    with pytest.raises(ConfigError, match="empty_train_pairs=drop is unknown; choose one of"):
+        load("iwslt15", iwslt15, empty_train_pairs="drop")
+
+
+def test_trees_are_read_and_what_is_not_projective_is_counted(ud_ewt: Path) -> None:
+    corpus = load("ud_ewt", ud_ewt)
+    assert (corpus.name, corpus.instance_kind) == ("ud_ewt", "parsed_sentence")
+    assert len(corpus.instances) == 2
+    assert corpus.skipped == {"not projective": 1}
+    dogs, twelve = corpus.instances
+    assert dogs.heads.tolist() == [3, 3, 3, 4]  # without the token don't and the empty node
+    assert dogs.relations.tolist() == [0, 1, 2, 3]
+    assert twelve.heads.tolist() == [1, 2]
+
+
+def test_words_are_lower_case_and_numbers_one_word(ud_ewt: Path) -> None:
+    corpus = load("ud_ewt", ud_ewt)
+    dogs, twelve = corpus.instances
+    # dogs, do, n't, bark and the root, then NUM; the crossed sentence is no part of it.
+    assert dogs.words.tolist() == [0, 1, 2, 3, 4]
+    assert twelve.words.tolist() == [5, 0, 4]
+    assert dogs.tags.tolist() == [0, 1, 2, 3, 4]
+    assert twelve.tags.tolist() == [5, 0, 4]
+    assert corpus.sizes == {"words": 7, "tags": 7, "relations": 6}
+
+
+def test_what_the_training_part_lacks_shares_a_row(ud_ewt: Path) -> None:
+    lines = [word("1", "Cats", "NOUN", "2", "nsubj"), word("2", "purr", "ADJ", "0", "root")]
+    write(ud_ewt / "ud_ewt", {"dev": "\n".join(lines)}, ".conllu")
+    corpus = load("ud_ewt", ud_ewt, "dev")
+    (cats,) = corpus.instances
+    assert cats.words.tolist() == [6, 6, 4]
+    assert cats.tags.tolist() == [0, 6, 4]
+    assert cats.relations.tolist() == [5, 3]
+
+
+def test_relations_may_lose_their_subtypes(ud_ewt: Path) -> None:
+    lines = [word("1", "a", "X", "2", "nsubj"), word("2", "b", "X", "0", "root")]
+    write(ud_ewt / "ud_ewt", {"train": DOGS_BARK + "\n\n" + "\n".join(lines)}, ".conllu")
+    assert load("ud_ewt", ud_ewt).size("relations") == 6
+    assert load("ud_ewt", ud_ewt, subtypes=False).size("relations") == 5
+    with pytest.raises(ConfigError, match="subtypes=1 is not allowed; give true or false"):
+        load("ud_ewt", ud_ewt, subtypes=1)
+
+
+def test_the_transitions_lead_to_the_tree(ud_ewt: Path) -> None:
+    dogs = load("ud_ewt", ud_ewt).instances[0]
+    assert dogs.n_transitions == 8
+    assert (dogs.kinds == SHIFT).sum() == 4
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n\n", "\n \n", "\r\n\r\n"])
+def test_the_last_sentence_may_end_with_the_file(ud_ewt: Path, end: str) -> None:
+    write(ud_ewt / "ud_ewt", {"train": f"{TWO_OF_12}\n\n{TWO_OF_12}{end}"}, ".conllu")
+    assert len(load("ud_ewt", ud_ewt).instances) == 2
+
+
+def test_a_file_without_any_projective_tree_is_refused(ud_ewt: Path) -> None:
+    write(ud_ewt / "ud_ewt", {"train": CROSSED}, ".conllu")
+    with pytest.raises(DataError, match=r"train\.conllu has no projective tree; a transition"):
+        load("ud_ewt", ud_ewt)
+
+
+def test_an_underscore_is_a_word(ud_ewt: Path) -> None:
+    write(ud_ewt / "ud_ewt", {"train": word("1", "_", "SYM", "0", "root")}, ".conllu")
+    assert len(load("ud_ewt", ud_ewt).instances) == 1
+
+
+def real(name: str, root: Path, split: str = "train") -> Corpus:
+    loader = name.replace("_fixed", "").removesuffix("_dev")
+    if not (root / loader).is_dir():
+        pytest.skip(f"{root} has no {loader}/")
+    return load(loader, root, split, **options_of(name))
+
+
+def test_the_real_parts_have_the_shape_that_is_told(data_root: Path) -> None:
+    lengths = [chain.n_words for chain in real("ptb_dev", data_root).instances]
+    assert (len(lengths), sum(lengths), min(lengths), max(lengths)) == (3370, 73_760, 2, 75)
+    fixed = real("ptb_fixed_dev", data_root).instances
+    assert {chain.n_words for chain in fixed} == {64}
+    assert len(fixed) == 73_760 // 64
+
+    corpus = real("wikiner_dev", data_root)
+    assert (len(corpus.instances), sum(c.n_words for c in corpus.instances)) == (1696, 39_007)
+    assert corpus.sizes == {"words": 8505, "characters": 157, "classes": 5}
+    letters = np.concatenate([np.diff(chain.char_start) for chain in corpus.instances])
+    assert (letters > 0).mean() == pytest.approx(0.289, abs=0.0005)
+
+    for split, n_pairs in (("dev", 1553), ("test", 1268)):
+        corpus = real("iwslt15_dev", data_root, split)
+        assert len(corpus.instances[:]) == n_pairs
+        assert corpus.sizes == {"source_words": 17_191, "target_words": 7709}
+
+    corpus = real("ud_ewt_dev", data_root)
+    assert len(corpus.instances[:]) == 1970
+    assert corpus.skipped == {"not projective": 31}
+    assert corpus.sizes == {"words": 4534, "tags": 19, "relations": 50}

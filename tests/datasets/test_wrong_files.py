@@ -1,0 +1,420 @@
+"""Files of corpora that are wrong, missing or no text: one line each, with its place and reason."""
+
+from __future__ import annotations
+
+import ast
+import os
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from datasets import weibo_lexicon
+from datasets.parts.reading import decoded
+from datasets.weibo_lexicon import Lexicon, jieba_lexicon
+from harness.contracts.corpus import Corpus
+from harness.contracts.home import home_of
+from harness.errors import DataError
+from harness.values.places import ROOT
+from tests.support.corpora import EXCERPTS, LATTICES, change_lattices, load, word, write_corpus
+
+READERS = sorted(EXCERPTS)
+BY_VOCABULARY = ("ptb", "wikiner", "ud_ewt", "iwslt15")
+OWN_LEXICON = jieba_lexicon.__globals__["_read_lexicon"]
+
+
+@pytest.fixture(autouse=True)
+def _few_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = Lexicon("two words", frozenset({"北京", "京市"}), "abc")
+    monkeypatch.setattr(weibo_lexicon, "_read_lexicon", lambda: few)
+
+
+def lines_of_trees(lines: dict[str, str]) -> list[tuple[str, str]]:
+    return [(f"(2 a)\n{line}\n(2 a)\n", f":2: {reason}") for line, reason in lines.items()]
+
+
+TREES = lines_of_trees(
+    {
+        "(2 (1 a) (1 b)": "unbalanced: 1 '(' not closed",
+        "(2 (1 a": "unbalanced: 2 '(' not closed",
+        "(2 (1 a) (1 b)))": "unbalanced: a ')' closes nothing",
+        ")": "unbalanced: a ')' closes nothing",
+        "((1 a) (1 b))": "a '(' is not followed by a label",
+        "( (1 a) (1 b))": "a '(' is not followed by a label",
+        "(5 a)": "label '5' is not an integer from 0 to 4",
+        "(-1 a)": "label '-1' is not an integer from 0 to 4",
+        "(2.0 a)": "label '2.0' is not an integer from 0 to 4",
+        "(good)": "label 'good' is not an integer from 0 to 4",
+        "(2 (1 a))": "a vertex has 1 child, not two",
+        "(2 (1 a) (1 b) (1 c))": "a vertex has 3 children, not two",
+        "(2 (1 a) b)": "a vertex has both the word 'b' and children",
+        "(2 b (1 a))": "a vertex has both the word 'b' and children",
+        "(2 two words)": "a leaf has 2 words",
+        "(2 )": "a leaf has an empty word",
+        "(2 (1 a) (1))": "a leaf has an empty word",
+        "(2 a) more": "the text 'more' follows the tree",
+        "(2 a) (2 b)": "a second tree follows the tree",
+        "word": "the text 'word' is outside a tree",
+        "more (2 a)": "the text 'more' is outside a tree",
+        "": "the line is empty",
+    }
+)
+GOOD = [word("1", "a", "X", "2", "dep"), word("2", "b", "X", "0", "root")]
+PARSED: list[tuple[list[str], str]] = [
+    ([GOOD[0], "2\tb\tX"], ":4: 3 columns between tabs; a word of CoNLL-U has 10"),
+    ([GOOD[0], GOOD[1].replace("\t", " ")], ":4: 1 columns between tabs"),
+    ([GOOD[0], word("3", "b", "X", "0", "root")], ":4: the word's ID is '3', expected 2"),
+    ([word("0", "a", "X", "0", "root")], ":3: the word's ID is '0', expected 1"),
+    ([word("1", "a", "X", "x", "root")], ":3: HEAD is 'x'; it must be the ID of a word, 1 to"),
+    ([word("1", "a", "X", "_", "root")], ":3: HEAD is '_'"),
+    ([word("1", "a", "X", "-1", "root")], ":3: HEAD is '-1'"),
+    ([GOOD[0], word("2", "b", "X", "3", "root")], ":4: HEAD is '3'"),
+    ([word("1", "a", "_", "0", "root")], ":3: the word has no UPOS; a treebank needs it"),
+    ([word("1", "a", "X", "0", "_")], ":3: the word has no DEPREL"),
+    ([word("1", "", "X", "0", "root")], ":3: the word has no FORM"),
+    (["# only a comment"], ":3: the sentence is empty; it has comments, but no words"),
+    ([GOOD[0], word("2", "b", "X", "1", "dep")], ":3: the heads of the sentence make no tree"),
+    ([word("1", "a", "X", "1", "dep")], ":3: the heads of the sentence make no tree"),
+    ([word("1", "a", "X", "9" * 5000, "root")], ":3: HEAD is '9999999999"),
+    ([word("1", "a", "X", "0" * 5000, "root")], ":3: HEAD is '0000000000"),
+    (
+        [*GOOD, word("3", "c", "X", "0", "root")],
+        ":5: HEAD is 0 for 2 words of the sentence; a tree has one root",
+    ),
+    (["", GOOD[0]], ":3: the sentence is empty; one blank line ends a sentence"),
+    ([*GOOD, "", ""], ":6: the sentence is empty"),
+    ([*GOOD, "", " ", *GOOD], ":6: the sentence is empty"),
+]
+changed = change_lattices
+WRONG: dict[str, list[tuple[str, str]]] = {
+    "sst": [*TREES, ("\n\n", ":1: the line is empty")],
+    "ptb": [
+        ("a b\n\nc\n", ":2: the sentence is empty; a line needs at least one word"),
+        ("a b\n \nc\n", ":2: the sentence is empty"),
+        ("a b\nc <eos> d\n", ":2: the word <eos> ends a sentence, which loading adds; leave it"),
+    ],
+    "wikiner": [
+        ("a|O b|O\nc|O d\n", ":2: 'd' is not word|tag; put one blank between two"),
+        ("a|O |O\n", ":1: '|O' is not word|tag"),
+        ("a|O\nb|\n", ":2: 'b|' is not word|tag"),
+        ("a|O  b|O\n", ":1: '' is not word|tag"),
+        ("a|O \n", ":1: '' is not word|tag"),
+        ("a|O\n\nb|O\n", ":2: the sentence is empty; a line needs at least one word|tag"),
+    ],
+    "ud_ewt": [
+        *(
+            ("\n".join([word("1", "a", "X", "0", "root"), "", *lines, ""]), reason)
+            for lines, reason in PARSED
+        ),
+        ("\n" + GOOD[0], ":1: the sentence is empty"),
+    ],
+    "weibo_lexicon": [
+        ("北0 O\n", ":1: '北0 O' is not a character, a tab and a label"),
+        ("北0\tO\n\t\n", r":2: '\t' is not a character, a tab"),
+        ("北0\tO\n北0\tO\tO\n", ":2: "),
+        ("\n\n", " is empty; it needs one character and its label a line"),
+    ],
+    "weibo_lattice": [
+        (changed(7, "3 2 7 0 31 3 32"), ":7: an arc into state 3 comes from itself"),
+        (changed(6, "2 1 6 3 30"), ":6: an arc into state 2 comes from state 3, further on"),
+        (changed(6, "2 2 6 0 30"), ":6: an arc into state 2 comes from itself"),
+        (changed(5, "0"), ":5: state 1 has no incoming arc; it needs its character's, from 0"),
+        (changed(7, "1 1 32"), ":7: state 3: the arc from state 1 comes first"),
+        (
+            changed(7, "2 1 32 2 7"),
+            ":7: state 3: the arc from state 1 comes first, but exactly the first of its arcs must"
+            " be its character, from state 2",
+        ),
+        (changed(7, "2 2 7 2 8"), ":7: state 3: the arc from state 2 is one more"),
+        (changed(4, "1 0 5"), ":4: state 0 has 1 incoming arcs; nothing can come before it"),
+        (
+            changed(6, "2 1 6"),
+            ":6: state 2 announces 2 arcs, which are two numbers each, but 2 numbers",
+        ),
+        (
+            changed(6, "1 1 6 0"),
+            ":6: state 2 announces 1 arcs, which are two numbers each, but 3 numbers",
+        ),
+        (changed(1, "1"), ":9: the first line announces 1 lattices, but more text follows"),
+        (changed(1, "3"), ":13: the file ends before lattice 3 of 3; it is truncated"),
+        (changed(1, "0"), ":1: the file announces no lattices"),
+        (changed(1, "2 2"), ":1: the line has 2 numbers; it must be the number of lattices"),
+        (changed(2, "5"), ":8: lattice 1 of 2 ends after 4 of the 5 states it announces on line 2"),
+        (changed(2, "3"), ":7: no blank line ends lattice 1 of 2 after the 3 states"),
+        (changed(2, "1"), ":2: lattice 1 of 2 has 1 states; it needs at least 2"),
+        (changed(2, "4 4"), ":2: lattice 1 of 2 begins with 2 numbers"),
+        (changed(2, ""), ":2: lattice 1 of 2 begins with 0 numbers"),
+        (changed(3, "0 3 1"), ":3: 3 tags for the 4 states"),
+        (changed(3, "0 3 18 2"), ":3: tag 18 is out of range; tags are 0 to 17"),
+        (changed(10, "1 3"), ":10: the tag of state 0 is 1; it must be 0"),
+        (changed(8, "2"), ":8: no blank line ends lattice 1 of 2 after the 4 states"),
+        (LATTICES.replace("\n\n2\n", "\n2\n"), ":8: no blank line ends lattice 1"),
+        (
+            LATTICES.rstrip("\n") + "\n",
+            ":12: the file ends within lattice 2 of 2; it is truncated",
+        ),
+        (
+            "\n".join(LATTICES.split("\n")[:6]),
+            ":6: the file ends within lattice 1 of 2; it is truncated",
+        ),
+        (
+            LATTICES + "\n3\n",
+            ":15: the first line announces 2 lattices, but more text follows them",
+        ),
+        (LATTICES + "the end\n", ":14: 'the' is not a whole number"),
+        (changed(6, "2 1 6 0 x30"), ":6: 'x30' is not a whole number of 0 or more"),
+        (changed(6, "2 1 6 0 3.5"), ":6: '3.5' is not a whole number"),
+        (changed(6, "2 1 6 0 -3"), ":6: '-3' is not a whole number of 0 or more"),
+        (changed(6, "2 1 6 0 4000000000"), ":6: 4000000000 is too large"),
+        ("\n" + LATTICES, ":1: the line has 0 numbers"),
+        ("\n\n", ":1: the line has 0 numbers"),
+    ],
+}
+
+
+def first_file(name: str, root: Path) -> Path:
+    """Write an excerpt; returns its first file."""
+    return write_corpus(name, root) / next(iter(EXCERPTS[name]))
+
+
+def refused(name: str, root: Path, split: str = "train") -> str:
+    """Load what is refused; returns the line."""
+    with pytest.raises(DataError) as caught:
+        load(name, root, split)
+    line = str(caught.value)
+    assert "\n" not in line
+    assert "\r" not in line
+    return line
+
+
+def same(first: Corpus, second: Corpus) -> bool:
+    """Whether two corpora have equal instances."""
+    pairs = zip(first.instances[:], second.instances[:], strict=True)
+    return first.sizes == second.sizes and all(
+        np.array_equal(getattr(one, item.name), getattr(other, item.name))
+        for one, other in pairs
+        for item in fields(one)
+        if item.init
+    )
+
+
+def test_no_reader_of_the_folder_is_left_out() -> None:
+    """What has a home is read from files; a generated corpus has none."""
+    modules = {path.stem: path for path in (ROOT / "datasets").glob("[!_]*.py")}
+    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules.items()}
+    with_a_home = {
+        name
+        for name, tree in trees.items()
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and any(isinstance(target, ast.Name) and target.id == "HOME" for target in node.targets)
+    }
+    assert with_a_home == set(EXCERPTS)
+
+
+@pytest.mark.parametrize("part", ["train", "dev"])
+@pytest.mark.parametrize(("name", "index"), [(n, i) for n in WRONG for i in range(len(WRONG[n]))])
+def test_what_is_malformed_gives_file_line_and_reason(
+    name: str, index: int, part: str, tmp_path: Path
+) -> None:
+    content, reason = WRONG[name][index]
+    folder = write_corpus(name, tmp_path, **{part: content})
+    suffix = Path(next(iter(EXCERPTS[name]))).suffix
+    assert refused(name, tmp_path, part).startswith(f"{folder}/{part}{suffix}{reason}")
+
+
+TRAINING = {
+    "sst": ("(2 a)\n(5 a)\n", ":2: label '5'"),
+    "ptb": ("a b\nc <eos>\n", ":2: the word <eos> ends"),
+    "wikiner": ("a|O\nb\n", ":2: 'b' is not"),
+    "ud_ewt": ("\n" + GOOD[0], ":1: the sentence is empty"),
+    "weibo_lexicon": ("北0 O\n", ":1: '北0 O'"),
+    "weibo_lattice": (changed(1, "0"), ":1: the file announces no"),
+}
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_the_training_part_is_read_with_any_other(name: str, tmp_path: Path) -> None:
+    content, reason = TRAINING[name]
+    file = first_file(name, tmp_path)
+    file.write_bytes(content.encode())
+    assert refused(name, tmp_path, "dev").startswith(f"{file}{reason}")
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({"train_en": "a\nb\n"}, "train.en has 2 lines and {}/train.vi 3; each sentence needs its"),
+        ({"train_vi": "a\nb\nc\nd\n"}, "train.en has 3 lines and {}/train.vi 4; each"),
+        ({"train_vi": "a\n\nc\n"}, "train.vi:2: the sentence is empty; give it words, or leave"),
+        ({"train_en": "a\nb\n \n"}, "train.en:3: the sentence is empty"),
+        ({"train_en": "a\nb ||| c\nd\n"}, "train.en:2: the word ||| is a mark, which loading adds"),
+        ({"train_vi": "<s> a </s>\nb\nc\n"}, "train.vi:1: the word <s> is a mark"),
+        ({"vocab_en": "<unk>\n<s>\n</s>\na b\n"}, "vocab.en:4: 'a b' is not a word; give one a"),
+        ({"vocab_en": "<unk>\n<s>\n\n</s>\n"}, "vocab.en:3: '' is not a word"),
+        ({"vocab_vi": "<unk>\n<s>\n</s>\n<s>\n"}, "vocab.vi:4: the word '<s>' is on line 2, too"),
+        ({"vocab_vi": "<unk>\n<s>\na\n"}, "vocab.vi lacks </s>; it must have <unk>, <s> and </s>"),
+    ],
+)
+def test_pairs_that_are_none_are_named(files: dict[str, str], reason: str, tmp_path: Path) -> None:
+    folder = write_corpus("iwslt15", tmp_path, **files)
+    assert refused("iwslt15", tmp_path).startswith(f"{folder}/{reason.format(folder)}")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        (
+            "weibo_lexicon",
+            "北0\tO\n\n京0\tB-SUN\n",
+            "conll:3: label 'B-SUN' is not in the training",
+        ),
+        ("wikiner", "Ann|I-PER .|O\nAnn|I-ORG .|O\n", "txt:2: tag 'I-ORG' is not in the part of"),
+    ],
+)
+def test_a_label_that_the_training_part_lacks_is_named(
+    name: str, content: str, reason: str, tmp_path: Path
+) -> None:
+    folder = write_corpus(name, tmp_path, dev=content)
+    line = refused(name, tmp_path, "dev")
+    assert line.startswith(f"{folder}/dev.{reason}")
+    assert ", which has " in line
+
+
+PASSED_OVER = {
+    "a byte order mark": lambda content: b"\xef\xbb\xbf" + content,
+    "carriage returns before line feeds": lambda content: content.replace(b"\n", b"\r\n"),
+    "no newline at the end": lambda content: content.rstrip(b"\n"),
+}
+
+
+@pytest.mark.parametrize("change", PASSED_OVER)
+@pytest.mark.parametrize("name", [name for name in READERS if name != "weibo_lattice"])
+def test_what_every_reader_passes_over(name: str, change: str, tmp_path: Path) -> None:
+    file = first_file(name, tmp_path)
+    expected = load(name, tmp_path)
+    changed = PASSED_OVER[change](file.read_bytes())
+    assert changed != file.read_bytes()
+    file.write_bytes(changed)
+    assert same(load(name, tmp_path), expected)
+
+
+def test_lattices_end_with_a_blank_line_without_which_a_number_may_be_cut(tmp_path: Path) -> None:
+    file = first_file("weibo_lattice", tmp_path)
+    expected, content = load("weibo_lattice", tmp_path), file.read_bytes()
+    for change in ("a byte order mark", "carriage returns before line feeds"):
+        file.write_bytes(PASSED_OVER[change](content))
+        assert same(load("weibo_lattice", tmp_path), expected)
+    file.write_bytes(content.rstrip(b"\n"))
+    assert "it is truncated" in refused("weibo_lattice", tmp_path)
+
+
+AS_TEXT = "; save the file as UTF-8, its lines ended by a line feed"
+REFUSED = {
+    "no UTF-8": (lambda content: content + b"\xff", "not UTF-8 text" + AS_TEXT),
+    "a NUL character": (lambda content: content + b"\0", "a NUL character" + AS_TEXT),
+    "UTF-16": (lambda text: text.decode().encode("utf-16-le"), ":1: a NUL character" + AS_TEXT),
+    "UTF-16, the other way": (
+        lambda text: text.decode().encode("utf-16-be"),
+        ":1: a NUL character" + AS_TEXT,
+    ),
+    "UTF-16 with its mark": (
+        lambda content: content.decode().encode("utf-16"),
+        ":1: not UTF-8 text" + AS_TEXT,
+    ),
+    "carriage returns alone": (
+        lambda content: content.replace(b"\n", b"\r"),
+        "a carriage return alone" + AS_TEXT,
+    ),
+    "one in a line": (lambda content: b"\r" + content, ":1: a carriage return alone" + AS_TEXT),
+    "nothing": (lambda _: b"", " is empty; get it again, or use another file"),
+    "a blank line": (lambda _: b"\n", " is empty; get it again, or use another file"),
+}
+
+
+@pytest.mark.parametrize("change", REFUSED)
+@pytest.mark.parametrize("name", READERS)
+def test_what_every_reader_refuses_in_one_line(name: str, change: str, tmp_path: Path) -> None:
+    file = first_file(name, tmp_path)
+    spoil, reason = REFUSED[change]
+    file.write_bytes(spoil(file.read_bytes()))
+    line = refused(name, tmp_path)
+    if name == "weibo_lexicon" and change.startswith("UTF-16"):
+        reason = AS_TEXT  # its text is no ASCII, which the bytes of UTF-16 need not be as UTF-8
+    assert line.startswith(f"{file}")
+    assert line.endswith(reason)
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize(("kind", "words"), [("pipe", "a FIFO"), ("folder", "a folder")])
+def test_what_is_no_file_is_told_and_not_waited_for(
+    name: str, kind: str, words: str, tmp_path: Path
+) -> None:
+    file = first_file(name, tmp_path)
+    file.unlink()
+    os.mkfifo(file) if kind == "pipe" else file.mkdir()
+    assert words in refused(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_missing_file_or_folder_says_what_to_do(name: str, tmp_path: Path) -> None:
+    file = first_file(name, tmp_path)
+    file.unlink()
+    line = refused(name, tmp_path)
+    assert line.startswith(f"{file} is missing; run `bench-data fetch {name}`")
+    with pytest.raises(
+        DataError, match=f"{name} needs a data_root; set BENCH_DATA .*{file.parent.name}/"
+    ):
+        load(name, None)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_wrong_checksum_names_found_expected_and_what_to_do(name: str, tmp_path: Path) -> None:
+    file = first_file(name, tmp_path)
+    home = home_of(f"datasets.{name}")
+    assert home is not None
+    part = next(part for part in home.origins if home.path(tmp_path, part) == file)
+    with pytest.raises(DataError) as caught:
+        load(name, tmp_path, sha256={part: "00"})
+    line = str(caught.value)
+    assert line.startswith(f"{file} has sha256 ")
+    assert f", expected 00; run `bench-data fetch {name}` to replace it" in line
+
+
+@pytest.mark.parametrize("name", BY_VOCABULARY)
+def test_another_part_takes_the_training_part_s_place(name: str, tmp_path: Path) -> None:
+    file = first_file(name, tmp_path)
+    file.unlink()
+    corpus = load(name, tmp_path, vocabulary="dev")
+    assert (corpus.name, corpus.split) == (f"{name}_dev", "dev")
+    assert load(name, tmp_path, "dev", vocabulary="dev").sha256 == corpus.sha256
+    assert refused(name, tmp_path).startswith(f"{file} is missing")
+
+
+def test_the_first_line_that_is_wrong_is_named() -> None:
+    with pytest.raises(DataError, match=r"^here:3: a NUL character"):
+        decoded(b"a\nb\nc\0\n\0", "here")
+    with pytest.raises(DataError, match=r"^here:2: not UTF-8 text"):
+        decoded(b"a\n\xff\n\0", "here")
+    assert decoded(b"a\nb", "here") == "a\nb"
+
+
+def test_a_dictionary_of_words_is_read_by_the_same_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "dict.txt"
+
+    class Package:
+        version = "0"
+
+        def locate_file(self, _: str) -> Path:
+            return file
+
+    monkeypatch.setattr(weibo_lexicon, "distribution", lambda _: Package())
+    read_anew = OWN_LEXICON.__wrapped__
+    file.write_bytes(b"\xef\xbb\xbfab 3 n\r\nbc 2 n\r\n")
+    assert read_anew().words == {"ab", "bc"}
+    file.write_bytes(b"ab 3 n\rbc 2 n\r")
+    with pytest.raises(DataError, match=r"dict\.txt:1: a carriage return alone"):
+        read_anew()
