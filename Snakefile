@@ -14,9 +14,7 @@ import sys
 from pathlib import Path
 
 from harness.records.stored import kinds_in, packed_files
-from harness.planning.pipeline_keys import check_keys
-from harness.planning.refusal import ends_in_one_line
-from harness.planning.targets import no_artefact
+from harness.planning.requests import check_keys, ends_in_one_line, no_artefact
 
 with ends_in_one_line():
     check_keys(config)

@@ -20,17 +20,15 @@ import numpy as np
 import pandas as pd
 
 from harness.errors import ConfigError, meant
-from harness.planning.admit import admit
 from harness.planning.kinds import read_systems
+from harness.planning.nodes import admit
 from harness.records.cross_check import seen_together
 from harness.records.numbers import check_columns
 from harness.records.record import Record
 from harness.records.tidy import build_frame
-from harness.terminal.command_line import parse, plan
-from harness.terminal.ending import tell
-from harness.terminal.experiment_words import opening
+from harness.terminal.command_line import opening, parse, plan
+from harness.terminal.ending import stoppable, tell
 from harness.terminal.measurement import in_turn, measure_each
-from harness.terminal.stopping import stoppable
 from harness.values.nested import flatten
 from harness.values.places import CONF_DIR
 

@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from harness.errors import ConfigError, meant
-from harness.planning.conf_files import choices_of
 from harness.planning.grid import read_experiment
 from harness.planning.kinds import read_selection
+from harness.planning.yaml_files import choices_of
 from harness.records.tidy import MEASURED, PER_INSTANCE_SUFFIX, QUANTITIES
 from harness.values.places import ROOT
 

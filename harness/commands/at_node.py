@@ -18,14 +18,13 @@ from functools import partial
 from pathlib import Path
 
 from harness.measuring.turns import patience_s, turns
-from harness.planning.at_work import Notice, node_name
 from harness.planning.orders import Order, check_code, read_order
 from harness.planning.run_plan import VARIABLE, read_run_plan
 from harness.planning.running import turn_on_machine
 from harness.records.measured import write_measured
-from harness.terminal.argument_parser import OneLineParser
-from harness.terminal.ending import USAGE, run_command
+from harness.terminal.ending import USAGE, OneLineParser, run_command
 from harness.terminal.in_a_run import measure_in_time, measurements, say_who
+from harness.terminal.status import Notice, node_name
 
 COUNTER = "harness.commands.schedule"
 MOST_COUNTING_S = 24 * 3600.0

@@ -7,15 +7,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from harness.planning.admit import admit
 from harness.planning.kinds import read_systems
-from harness.planning.pipeline_keys import KEYS
+from harness.planning.nodes import admit
+from harness.planning.requests import KEYS
 from harness.records.cross_check import seen_together
 from harness.records.record import Record
 from harness.records.tidy import build_frame
-from harness.terminal.command_line import Job, parse, plan
+from harness.terminal.command_line import Job, opening, parse, plan
 from harness.terminal.ending import run_command, tell
-from harness.terminal.experiment_words import opening
 from harness.terminal.measurement import in_turn, measure_all
 from harness.values.places import CONF_DIR
 from plots.declaration import SYSTEMS, read_declaration

@@ -32,9 +32,8 @@ from harness.records.record import Record
 from harness.records.stored import COUNTS, Held, counts_in, held_in, pack_counts, unpack
 from harness.records.stored import records_in as all_records_in
 from harness.records.tidy import build_frame
-from harness.terminal.argument_parser import OneLineParser
-from harness.terminal.ending import run_command, tell
-from harness.terminal.run_status import tell_status
+from harness.terminal.ending import OneLineParser, run_command, tell
+from harness.terminal.status import tell_status
 from harness.values.path_texts import check_path_text
 
 HERE = (Path("results/raw"),)

@@ -16,8 +16,7 @@ from harness.contracts.corpus import load_corpus
 from harness.contracts.home import SPLITS, Checksums, Home, checksum_of, home_of
 from harness.errors import ConfigError, meant
 from harness.planning.yaml_files import read_mapping
-from harness.terminal.argument_parser import OneLineParser
-from harness.terminal.ending import run_command
+from harness.terminal.ending import OneLineParser, run_command
 from harness.values.places import CONF_DIR
 
 

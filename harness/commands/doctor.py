@@ -25,12 +25,10 @@ from harness.measuring.launch import worker_environment
 from harness.measuring.output import last_line
 from harness.measuring.supervise import Ending, supervise
 from harness.planning.compose import Composer
-from harness.planning.conf_files import choices_of
 from harness.planning.kinds import KnownSystem, read_systems
 from harness.planning.resolve import datasets_of, spec_of
-from harness.planning.yaml_files import read_mapping
-from harness.terminal.argument_parser import OneLineParser
-from harness.terminal.ending import run_command
+from harness.planning.yaml_files import choices_of, read_mapping
+from harness.terminal.ending import OneLineParser, run_command
 from harness.trials.spec import Limits, TrialSpec
 from harness.values.places import CONF_DIR
 

@@ -22,8 +22,7 @@ from harness.errors import BenchError
 from harness.planning.artefacts import Choices, choices_from, plan_artefact, plan_counts
 from harness.planning.compose import Composer
 from harness.planning.grid import experiment_names, read_experiment
-from harness.terminal.argument_parser import OneLineParser
-from harness.terminal.ending import USAGE, complain, run_command, tell
+from harness.terminal.ending import USAGE, OneLineParser, complain, run_command, tell
 from plots.draw import draw_experiment
 from plots.drawable import Drawable, ResultsFolder, select_drawable
 from plots.experiment import load_experiment

@@ -17,7 +17,7 @@ from harness.contracts.extras import check_extra
 from harness.errors import ConfigError
 from harness.planning.artefacts import choices_from, plan_artefact
 from harness.planning.compose import Composer
-from harness.planning.pipeline_places import setting
+from harness.planning.requests import setting
 from harness.terminal.command_line import parse, plan
 from harness.terminal.ending import run_command
 from harness.terminal.measurement import in_turn, measure_all

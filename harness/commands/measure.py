@@ -18,12 +18,11 @@ from functools import partial
 from pathlib import Path
 
 from harness.measuring.turns import turns
-from harness.planning.at_work import Notice
 from harness.planning.run_plan import VARIABLE, read_run_plan
 from harness.records.measured import write_measured
-from harness.terminal.argument_parser import OneLineParser
-from harness.terminal.ending import USAGE, run_command
+from harness.terminal.ending import USAGE, OneLineParser, run_command
 from harness.terminal.in_a_run import measure_in_time, measurements, say_who
+from harness.terminal.status import Notice
 from harness.trials.spec import TrialSpec
 
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from harness.terminal.argument_parser import OneLineParser
-from harness.terminal.ending import run_command
+from harness.terminal.ending import OneLineParser, run_command
 from plots.report import write_report
 
 

@@ -10,17 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from harness.contracts.home import home_of
-from harness.planning.admit import default_device
-from harness.planning.claim_points import check_claims, comparisons
-from harness.planning.claims import Claim, read_claims
+from harness.planning.claims import Claim, check_claims, comparisons, read_claims
 from harness.planning.compose import Composer
 from harness.planning.counter import counting_sha256
 from harness.planning.grid import EXPERIMENT, Grid, Settings, expand, override_text
 from harness.planning.kinds import read_systems
-from harness.planning.nodes import nodes_of
-from harness.planning.pipeline_places import setting
+from harness.planning.nodes import default_device, nodes_of
+from harness.planning.ordering import SCREENED, screening_of_all
+from harness.planning.requests import setting
 from harness.planning.resolve import spec_from
-from harness.planning.screening import SCREENED, screening_of_all
 from harness.planning.sweep import Sweep
 from harness.planning.yaml_files import read_mapping
 from harness.records.record import path_of
@@ -244,7 +242,7 @@ def measuring_order(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:
 
     It is screened behind the rounds that any who asks for it wants in full.
     So a slow change of the machine meets all systems of a point alike. In which order they come is
-    drawn for each round: harness.planning.rounds.
+    drawn for each round: harness.planning.ordering.
     """
     asked: dict[str, list[PlannedTrial]] = {}
     for trial in trials:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness.planning.budget import Step
 from harness.planning.durations import usual_s
-from harness.planning.rounds import point_of
+from harness.planning.ordering import point_of
 from harness.planning.sittings import Sitting
 from harness.records.measured import sitting_path
 from harness.records.record import path_of

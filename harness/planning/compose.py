@@ -19,11 +19,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.errors import ConfigError, meant
-from harness.planning.conf_files import GROUPS, NAMED
 from harness.planning.plain_values import PlainValues
 from harness.planning.schema import BenchConfig, register_schema
 from harness.planning.typed_words import check_dotted
-from harness.planning.yaml_files import read_mapping, yaml_fault
+from harness.planning.yaml_files import GROUPS, NAMED, read_mapping, yaml_fault
 from harness.values.places import CONF_DIR
 
 CONFIG_NAME = "bench"

@@ -7,7 +7,7 @@ Format of an experiment file (notes, compare, table and figure: plots/declaratio
     scales:                                        # required, one entry per scale
       smoke:
         rounds: 6                                  # fresh processes per trial, default 1
-        screening: {rounds: 2, factor: 2}          # or left out: harness/planning/screening.py
+        screening: {rounds: 2, factor: 2}          # or left out: harness/planning/ordering.py
         base:                                      # overrides of every trial of this scale
           model: tree_lstm
           timing.min_seconds: 0.2
@@ -28,8 +28,18 @@ or both: kind:framework is every framework that can run the block's model and is
 slow:framework the slow ones, not:NAME leaves one out (harness/planning/kinds.py). A new system is
 so measured without being named here. The lists of `compare` are written in the same way.
 
-In place of `system`, `walk` brings in every trial on the way from one preset to another (walks: of
-the experiment, harness/planning/walks.py), `along` those of the way itself.
+A walk leads from one preset of the engine to another, a switch at a time, and shows the value of
+each:
+
+    walks:                     # a key of the experiment
+      cavs_dynet: {to: vertex, steps: [pre_gather_parameters, layout, fusion, policy]}
+    ...
+        blocks:
+          - {walk: cavs_dynet, model: tree_lstm} # in place of `system`: all trials of that walk
+          - {along: cavs_dynet, model: tree_lstm} # those after each step, none of steps alone
+
+Steps name each option in which the two files of conf/system differ, in the order of the walk. The
+value of a step depends on the others: so each is also added first, by itself, and removed last.
 
 Keys are override keys of `bench` (a dot goes down: timing.min_seconds, model.options.variant); a
 block's key wins over the base's. `null` is a value like any other. A block without lists is one
@@ -50,9 +60,8 @@ from typing import Any
 
 from harness.errors import ConfigError, meant
 from harness.planning.kinds import read_selection
-from harness.planning.screening import read_screening
+from harness.planning.ordering import read_screening
 from harness.planning.sweep import Sweep, sweep_of
-from harness.planning.walks import Walk, read_walks
 from harness.planning.yaml_files import read_mapping
 from harness.trials.spec import Screening
 from harness.values.places import CONF_DIR
@@ -90,11 +99,6 @@ class Grid:
     of_claims: bool = False
     trials_of: tuple[str, ...] = ()
     screening: Screening | None = None
-
-    @property
-    def overrides(self) -> tuple[tuple[str, ...], ...]:
-        """Per trial, what one would type after `bench`."""
-        return tuple(tuple(override_text(k, v) for k, v in one.items()) for one in self.settings)
 
 
 def override_text(key: str, value: Any) -> str:
@@ -240,3 +244,99 @@ def _product(block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     axes = [values if isinstance(values, list) else [values] for values in block.values()]
     for point in product(*axes):
         yield dict(zip(block, point, strict=True))
+
+
+UNSAID = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One option of the engine, and what the two ends of a walk say of it."""
+
+    option: str
+    before: Any
+    after: Any
+
+    @property
+    def key(self) -> str:
+        """The override of `bench` that sets it."""
+        return f"system.options.{self.option}"
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """From the preset `start` to the preset `end`; n steps."""
+
+    start: str
+    end: str
+    steps: tuple[Step, ...]
+
+    def walked(self, n_steps: int) -> dict[str, Any]:
+        """The trial after that many steps: 0 is the start itself, all of them the end itself."""
+        if n_steps == len(self.steps):
+            return {"system": self.end}
+        return {"system": self.start, **{one.key: one.after for one in self.steps[:n_steps]}}
+
+    def along(self) -> Iterator[dict[str, Any]]:
+        """The trials of the walk itself: the start, and after each step."""
+        yield from (self.walked(n) for n in range(len(self.steps) + 1))
+
+    def added_first(self, place: int) -> dict[str, Any]:
+        """The start with that one step alone."""
+        step = self.steps[place]
+        return {"system": self.start, step.key: step.after}
+
+    def removed_last(self, place: int) -> dict[str, Any]:
+        """The end without that one step; of the last step, the walk just before it."""
+        if place == len(self.steps) - 1:
+            return self.walked(place)
+        step = self.steps[place]
+        return {"system": self.end, step.key: step.before}
+
+    def trials(self) -> Iterator[dict[str, Any]]:
+        """Every trial once, in the order of the walk."""
+        places = range(len(self.steps))
+        found = [self.walked(n) for n in range(len(self.steps) + 1)]
+        found += [self.added_first(place) for place in places]
+        found += [self.removed_last(place) for place in places]
+        yield from (one for i, one in enumerate(found) if one not in found[:i])
+
+
+def read_walks(name: str, content: Mapping[str, Any], conf_dir: Path) -> dict[str, Walk]:
+    """The walks of an experiment by where they start; raises ConfigError where one is wrong."""
+    return {
+        start: _walk(f"experiment/{name}.yaml, walk {start}", start, said, conf_dir)
+        for start, said in (content.get("walks") or {}).items()
+    }
+
+
+def _walk(place: str, start: str, said: Any, conf_dir: Path) -> Walk:
+    if not isinstance(said, Mapping) or set(said) != {"to", "steps"}:
+        raise ConfigError(f"{place} has {said}; give to: PRESET and steps: [OPTION, ...]")
+    before, after = (_options(place, name, conf_dir) for name in (start, said["to"]))
+    differ = {
+        option
+        for option in before.keys() | after.keys()
+        if before.get(option, UNSAID) != after.get(option, UNSAID)
+    }
+    steps = said["steps"]
+    if sorted(steps) != sorted(differ):
+        raise ConfigError(
+            f"{place} steps over {', '.join(steps)}, but {start} and {said['to']} differ in"
+            f" {', '.join(sorted(differ))}; name each of these once"
+        )
+    unsaid = sorted(option for option in differ if option not in before or option not in after)
+    if unsaid:
+        raise ConfigError(
+            f"{place} has ends that do not both say {', '.join(unsaid)}; write it in both of"
+            f" conf/system/{start}.yaml and {said['to']}.yaml"
+        )
+    return Walk(start, said["to"], tuple(Step(one, before[one], after[one]) for one in steps))
+
+
+def _options(place: str, system: str, conf_dir: Path) -> dict[str, Any]:
+    path = conf_dir / "system" / f"{system}.yaml"
+    if not path.is_file():
+        raise ConfigError(f"{place} names {system}, which conf/system has not; name a preset")
+    options: dict[str, Any] = read_mapping(path, "options")["options"]
+    return options

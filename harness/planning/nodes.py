@@ -1,4 +1,6 @@
-"""What a cluster's nodes are, as its profile says: planned for on the head node, checked on each.
+"""What measures: this machine, or nodes of a cluster as its profile says; which trials it can run.
+
+Nodes are planned for on the head node, and checked on each:
 
 nodes:                   # a file of profiles/, given to snakemake as --configfile
   name: h200             # of this kind of node: a section of the report
@@ -17,13 +19,16 @@ nodes:                   # a file of profiles/, given to snakemake as --configfi
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from harness.errors import ConfigError
-from harness.machine.facts import Machine
+from harness.machine.facts import Machine, has_cuda_device, usable_cpus
+from harness.machine.torch_device import why_torch_cannot
 from harness.planning.budget import seconds_of
+from harness.trials.spec import TrialSpec
 from harness.values.bounds import check_count, check_number
 
 GIB = 2**30
@@ -149,4 +154,50 @@ def check_executor(nodes: Nodes | None, executor: str) -> None:
         raise ConfigError(
             f"jobs run by the executor {executor}, but nothing says what its nodes are; give the"
             " key nodes, as profiles/slurm/nodes.yaml does"
+        )
+
+
+def default_device(nodes: Nodes | None = None) -> str:
+    """Return "cuda" where PyTorch can use an NVIDIA device, or the nodes have one, else "cpu".
+
+    Where there is a device that PyTorch cannot use, one line on stderr says so.
+    """
+    if nodes is not None:
+        return nodes.device
+    if not has_cuda_device():
+        return "cpu"
+    reason = why_torch_cannot()
+    if reason is not None:
+        print(f"device=cpu, with its sizes, though there is a GPU: {reason}", file=sys.stderr)
+        return "cpu"
+    return "cuda"
+
+
+def admit(spec: TrialSpec, nodes: Nodes | None = None) -> None:
+    """Raise ConfigError for more threads than there are CPUs, or a device that is not there.
+
+    nodes: those that measure; None: this machine does.
+    """
+    if nodes is not None:
+        _admit_elsewhere(spec, nodes)
+        return
+    n_cpus = len(usable_cpus())
+    if spec.threads > n_cpus:
+        raise ConfigError(
+            f"threads={spec.threads} is not allowed: this machine lets us use {n_cpus} CPUs;"
+            f" give 1 to {n_cpus}"
+        )
+    if spec.device == "cuda" and not has_cuda_device():
+        raise ConfigError("device=cuda, but no NVIDIA device is visible; use device=cpu")
+
+
+def _admit_elsewhere(spec: TrialSpec, nodes: Nodes) -> None:
+    if spec.threads > nodes.n_cpus:
+        raise ConfigError(
+            f"threads={spec.threads} is not allowed: jobs on {nodes.name} have {nodes.n_cpus} CPUs"
+            f" (nodes.n_cpus); give 1 to {nodes.n_cpus}"
+        )
+    if spec.device == "cuda" and nodes.gpu is None:
+        raise ConfigError(
+            f"device=cuda, but {nodes.name} has no GPU (nodes.gpu); name one, or use device=cpu"
         )

@@ -15,11 +15,10 @@ from harness.contracts.policy import LearningSettings, check_policy_name
 from harness.errors import ConfigError
 from harness.machine.regular_files import read_regular
 from harness.planning.compose import Composer, plain_of
-from harness.planning.conf_files import choices_of
 from harness.planning.grid import SCALES
 from harness.planning.kinds import known_system
 from harness.planning.schema import BenchConfig
-from harness.planning.yaml_files import read_mapping
+from harness.planning.yaml_files import choices_of, read_mapping
 from harness.trials.spec import BAD_DATA, Limits, Timing, TrialSpec
 from harness.trials.workload import build_model
 from harness.values.bounds import check_count
@@ -33,7 +32,7 @@ def spec_of(config: DictConfig, command: str = "") -> TrialSpec:
     """Resolve a configuration to its trial.
 
     Raises ConfigError for an unknown name, a value out of range, or a model and a data set that do
-    not fit together. Whether this machine can run it is another question: harness.planning.admit.
+    not fit together. Whether this machine can run it is another question: harness.planning.nodes.
     """
     return spec_from(plain_of(config), command)
 

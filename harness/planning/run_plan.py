@@ -1,4 +1,4 @@
-"""What one run of the pipeline sets out to measure: its steps, how long each may take, until when.
+"""The plan of one run of the pipeline: its steps, how long each may take, until when.
 
 Written when the run begins, read by every process that measures: so that each can say how long it
 still takes, and stop in time.
@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from harness.machine.regular_files import read_regular
 from harness.records.files import replace_whole
@@ -66,3 +67,13 @@ def read_run_plan(path: Path) -> RunPlan | None:
         return RunPlan(content["started"], content["until"], content["seconds"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def let_sleep(workflow: Any) -> None:
+    """Take the limit of jobs a second from a workflow that is about to run.
+
+    With it, every look for the next job starts a timer that makes Snakemake look again a second
+    later, once a second for every job that ever ran (snakemake/scheduling/job_scheduler.py, 9.x):
+    after 200 jobs that was a quarter of a core beside what was measured, after 280 all of it.
+    """
+    workflow.scheduler.job_rate_limiter = None

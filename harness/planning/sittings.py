@@ -18,7 +18,7 @@ from pathlib import Path
 
 from harness.planning.artefacts import PlannedTrial, measuring_order
 from harness.planning.budget import Step
-from harness.planning.rounds import in_rounds, point_of
+from harness.planning.ordering import in_rounds, point_of
 from harness.planning.running import while_none_runs
 from harness.records.files import writing
 from harness.records.measured import sitting_path, write_measured

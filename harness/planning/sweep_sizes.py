@@ -10,7 +10,7 @@ from typing import Any
 from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, RangeSweep
 
 from harness.errors import ConfigError
-from harness.planning.conf_files import choices_of
+from harness.planning.yaml_files import choices_of
 
 MOST_TRIALS = 10_000  # of one sweep; the papers' artefacts have 5 700 together
 

@@ -19,9 +19,9 @@ from omegaconf import OmegaConf
 
 from harness.contracts.options import words_of
 from harness.errors import ConfigError, meant
-from harness.planning.conf_files import GROUPS, NAMED, check_name, choices_of
 from harness.planning.schema import BenchConfig
 from harness.planning.sweep_sizes import check_n_trials, said_values
+from harness.planning.yaml_files import GROUPS, NAMED, check_name, choices_of
 from harness.values.places import CONF_DIR
 
 _LEFT_OPEN = "${"  # a reference to another value, which is checked once it is resolved

@@ -1,4 +1,4 @@
-"""Reads a YAML file of the configuration; whatever is wrong with it is told in one line."""
+"""Files of conf/: which a group offers, and their content; what is wrong with one is one line."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import yaml
 
 from harness.errors import ConfigError
 from harness.machine.regular_files import check_regular
+from harness.values.places import CONF_DIR
 
 
 class _Unique:
@@ -76,3 +77,26 @@ def yaml_fault(error: yaml.YAMLError) -> str:
     if mark is None or problem is None:
         return f"{' '.join(str(error).split())}; correct the file"
     return f"{mark.name}, line {mark.line + 1} is not YAML: {problem}; correct the file"
+
+
+NAMED = ("system", "model", "dataset")  # groups whose files say their own name
+GROUPS = (*NAMED, "experiment")
+
+
+def choices_of(group: str, conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
+    """Names that a group of the configuration offers."""
+    return tuple(sorted(path.stem for path in (conf_dir / group).glob("*.yaml")))
+
+
+def check_name(group: str, choice: str, conf_dir: Path = CONF_DIR) -> None:
+    """Raise ConfigError for a file that cannot be read, or says another name than its own.
+
+    A record would bear the name of a system that it is not of. Of a choice that has no file Hydra
+    says what there is.
+    """
+    path = conf_dir / group / f"{choice}.yaml"
+    if group not in GROUPS or choice not in choices_of(group, conf_dir):
+        return
+    found = read_mapping(path).get("name")
+    if group in NAMED and found != choice:
+        raise ConfigError(f"{path} says name: {found}; write name: {choice}, as the file is called")

@@ -21,9 +21,16 @@ from omegaconf import DictConfig
 
 from harness.contracts.policy import AUTO, policy_names
 from harness.errors import ConfigError
+from harness.machine.facts import cpu_model
 from harness.machine.folders import temporary_folder
 from harness.measuring.tracer import TRACE
-from harness.planning.artefacts import Choices, choices_from, measuring_order, plan_artefact
+from harness.planning.artefacts import (
+    Choices,
+    choices_from,
+    measuring_order,
+    plan_artefact,
+    stand_ins,
+)
 from harness.planning.compose import (
     CONFIG_NAME,
     Composer,
@@ -31,13 +38,12 @@ from harness.planning.compose import (
     hydra_errors,
     sweep_of_one,
 )
-from harness.planning.conf_files import NAMED, check_name
+from harness.planning.durations import Durations, timed_in, words_of
+from harness.planning.ordering import fields_of, order_of_round, shared_n_instances
 from harness.planning.resolve import MOST_ROUNDS, spec_from, spec_of
-from harness.planning.rounds import order_of_round
-from harness.planning.same_instances import shared_n_instances
 from harness.planning.schema import register_schema
-from harness.planning.screening import fields_of
 from harness.planning.typed_words import check_typed
+from harness.planning.yaml_files import NAMED, check_name
 from harness.records.files import Output, check_suffix, check_writable
 from harness.records.record import is_record, record_path
 from harness.terminal.measurement import Measurement
@@ -133,7 +139,7 @@ def _as_command_line(arguments: Sequence[str]) -> Iterator[None]:
 
 
 def plan(jobs: Sequence[Job], arguments: Sequence[str]) -> list[Measurement]:
-    """Turn jobs into measurements, in the order of harness.planning.rounds.
+    """Turn jobs into measurements, in the order of harness.planning.ordering.
 
     Raises ConfigError for a trial that is not allowed, or a place that cannot be written.
     """
@@ -247,3 +253,40 @@ def _measurement(config: DictConfig, spec: TrialSpec, command: str) -> Measureme
     return Measurement(
         replace(spec, command=command), results, path, log, bool(config.force), keeps, trace=trace
     )
+
+
+def opening(jobs: Sequence[Job], planned: Sequence[Measurement]) -> Iterator[str]:
+    """A line of the plan, and one for each data set that another one stands in for."""
+    chosen = {job.experiment: pipeline_choices(job) for job in jobs if job.experiment is not None}
+    if not chosen:
+        return
+    places = (f"{name} at {choices.scale} scale" for name, choices in chosen.items())
+    yield f"{', '.join(places)}: {_plan_words(planned)}"
+    yield from dict.fromkeys(line for job in jobs for line in _stand_in_words(job))
+
+
+def _plan_words(planned: Sequence[Measurement]) -> str:
+    lacking = [one for one in planned if one.force or not one.path.exists()]
+    n_there = len(planned) - len(lacking)
+    if not lacking:
+        return f"all {n_there} rounds have a record"
+    folders = {one.results_dir for one in planned}
+    durations = Durations(one for folder in folders for one in timed_in(folder, cpu_model()))
+    takes_s = sum(durations.of(one.spec) for one in lacking)
+    n_trials = len({one.spec.trial_id for one in lacking})
+    there = f"; {n_there} more have a record" if n_there else ""
+    return (
+        f"{len(lacking)} rounds of {n_trials} trials to measure, about {words_of(takes_s)}{there}"
+    )
+
+
+def _stand_in_words(job: Job) -> Iterator[str]:
+    """Nothing where the data set is typed, for every trial."""
+    if job.experiment is None or any(one.startswith("dataset=") for one in job.overrides):
+        return
+    choices = pipeline_choices(job)
+    for dataset, taken in stand_ins(job.experiment, choices).items():
+        yield (
+            f"{dataset} is not in {choices.data_root}: {taken} stands in, numbers are of that;"
+            f" `bench-data fetch {dataset}` gets it"
+        )

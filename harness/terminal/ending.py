@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 import signal
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
-from typing import Any, TextIO, cast
+from types import FrameType
+from typing import Any, NoReturn, TextIO, cast
 
-from harness.errors import BenchError
-from harness.terminal.stopping import Stopped, stoppable
+from harness.errors import BenchError, ConfigError
 
 USAGE, FAULT, FAILED = 1, 2, 3
 OF_SIGNALS = 128  # a command that signal n ended has the exit code 128 + n
@@ -131,3 +134,54 @@ def _fill_closed_streams() -> None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# One wish to end often comes twice (a terminal and who waits for it both say so): the second must
+# not interrupt what the first set going. After a while another is one of its own.
+_AGAIN_S = 5.0
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal ended the command; its notes say what is kept."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Have the signals of STOPS raise Stopped in the block, but for those that are ignored.
+
+    As with nohup, and with SIGINT in the background of a script.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard_s = -_AGAIN_S
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal heard_s
+        before_s, heard_s = heard_s, time.monotonic()
+        if heard_s - before_s >= _AGAIN_S:
+            raise Stopped(number)
+        heard_s = before_s
+
+    before = {number: signal.getsignal(number) for number in STOPS}
+    ours = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
+    for number in ours:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, before[number])
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A wrong command line is one line and exit code 1, as every other error of the user."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ConfigError instead of printing the usage and leaving with exit code 2."""
+        raise ConfigError(f"{message}; see `{self.prog} --help`")

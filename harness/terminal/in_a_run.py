@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from harness.planning.at_work import Notice
 from harness.planning.durations import words_of
 from harness.planning.nodes import Nodes
+from harness.planning.ordering import fields_of
 from harness.planning.run_plan import RunPlan
-from harness.planning.screening import fields_of
 from harness.records.record import path_of, read_record, trial_of
 from harness.terminal.ending import USAGE, complain
 from harness.terminal.measurement import Measurement, measure_all
 from harness.terminal.reporting import outcome_words, trial_words
+from harness.terminal.status import Notice
 from harness.trials.spec import TrialSpec
 
 GRACE_S = 60.0  # of a trial, beside its limit: its process starts and ends

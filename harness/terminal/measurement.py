@@ -12,12 +12,11 @@ from harness.machine.facts import describe_machine
 from harness.measuring.launch import record_unmeasured, run_tracer, run_worker
 from harness.measuring.turns import turns
 from harness.planning.nodes import Nodes
-from harness.planning.screening import Field, why_called_off
+from harness.planning.ordering import Field, why_called_off
 from harness.records.files import WatchedFolders, check_room
 from harness.records.record import Record, find_record
 from harness.terminal.ending import FAILED, USAGE, complain
-from harness.terminal.reporting import Reporter, outcome_words, summary, totals
-from harness.terminal.telling_apart import words_of_all
+from harness.terminal.reporting import Reporter, outcome_words, summary, totals, words_of_all
 from harness.trials.sources import source_sha256
 from harness.trials.spec import TrialSpec
 

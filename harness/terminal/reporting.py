@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from harness.contracts.options import in_word
-from harness.records.record import Record, Trial
+from harness.records.record import Record, Trial, trial_of
 from harness.records.stats import relative_spread
 from harness.terminal.ending import tell
+from harness.trials.spec import TrialSpec
 
 
 def trial_words(trial: Trial) -> str:
@@ -167,3 +169,38 @@ class Reporter:
             self._console.print(line, markup=False, highlight=False)
         else:
             tell(line)
+
+
+Options = Mapping[str, Any]  # by keys as they are typed, with dots
+
+_PARTS = {"system_options": "system", "model_options": "model", "dataset_options": "dataset"}
+
+
+def words_of_all(specs: Sequence[TrialSpec]) -> list[str]:
+    """As trial_words, with the options by which trials differ that it calls the same."""
+    words = [trial_words(trial_of(spec)) for spec in specs]
+    options = [dict(_flat(spec.to_dict())) for spec in specs]
+    alike = defaultdict[str, list[Options]](list)
+    for name, said in zip(words, options, strict=True):
+        alike[name].append(said)
+    apart = {name: _differing(group) for name, group in alike.items()}
+    return [
+        " ".join([name, *(f"{key}={in_word(said[key])}" for key in apart[name] if key in said)])
+        for name, said in zip(words, options, strict=True)
+    ]
+
+
+def _differing(group: Sequence[Options]) -> list[str]:
+    """Keys of the values that are not the same for all."""
+    keys = dict.fromkeys(key for said in group for key in said)
+    return [key for key in keys if any(said.get(key) != group[0].get(key) for said in group)]
+
+
+def _flat(values: Mapping[str, Any], *above: str) -> Iterator[tuple[str, Any]]:
+    """Keys as they are typed."""
+    for key, value in values.items():
+        path = (*above, *((_PARTS[key], "options") if key in _PARTS else (key,)))
+        if isinstance(value, Mapping):
+            yield from _flat(value, *path)
+        else:
+            yield ".".join(path), value

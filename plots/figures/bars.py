@@ -24,8 +24,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.planning.grid import read_experiment
-from harness.planning.walks import read_walks
+from harness.planning.grid import read_experiment, read_walks
 from harness.records.numbers import NOT_SEPARABLE, RATIO, numbers, ratios
 from plots.captions import build_caption, build_title, describe_conditions, join_sentences
 from plots.declaration import GROUP_TITLES, Keys, check_quantity

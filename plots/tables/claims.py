@@ -12,8 +12,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.planning.claim_points import comparisons
-from harness.planning.claims import ALL, ANY, ANY_DEVICE, BOUND, MEDIAN, Answer, Claim, Rule
+from harness.planning.claims import (
+    ALL,
+    ANY,
+    ANY_DEVICE,
+    BOUND,
+    MEDIAN,
+    Answer,
+    Claim,
+    Rule,
+    comparisons,
+)
 from harness.planning.grid import EXPERIMENT
 from harness.records.numbers import RATIO, SCREENED_OUT, numbers, ratios, select_fastest
 from harness.records.stats import ends_of

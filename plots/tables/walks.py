@@ -2,7 +2,7 @@
 
     table: {kind: walks, settings: {TITLE OF COLUMNS: {model: tree_lstm, mode: train}, ...}}
 
-The walks are a key of the experiment (harness/planning/walks.py). A speedup above 1 is a gain.
+The walks are a key of the experiment (harness/planning/grid.py). A speedup above 1 is a gain.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.planning.grid import read_experiment
-from harness.planning.walks import Walk, read_walks
+from harness.planning.grid import Walk, read_experiment, read_walks
 from harness.records.numbers import NOT_PLANNED, RATIO, numbers, ratios, select_fastest
 from plots.captions import build_notes, build_title
 from plots.experiment import Experiment

@@ -11,11 +11,11 @@ import pytest
 from harness.commands import at_node
 from harness.machine import folders
 from harness.machine.facts import usable_cpus
-from harness.planning.at_work import at_work
 from harness.planning.nodes import Nodes
 from harness.planning.orders import Order, code_of_this_machine, order_path
 from harness.records.measured import sitting_path
 from harness.records.record import find_record, path_of, read_record
+from harness.terminal.status import at_work
 from harness.trials.spec import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]

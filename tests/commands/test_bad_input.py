@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import harness.planning.admit
+import harness.planning.nodes
 from harness.commands.bench import main
 from harness.commands.schedule import main as count
 from harness.records.record import read_record
@@ -178,7 +178,7 @@ def test_a_model_and_a_data_set_that_do_not_fit(
 def test_cuda_where_there_is_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(harness.planning.admit, "has_cuda_device", lambda: False)
+    monkeypatch.setattr(harness.planning.nodes, "has_cuda_device", lambda: False)
     line = refused(["device=cuda"], tmp_path, capsys)
     assert line == "bench: device=cuda, but no NVIDIA device is visible; use device=cpu"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.planning.conf_files import choices_of
+from harness.planning.yaml_files import choices_of
 from harness.values.places import CONF_DIR
 from scripts.write_labels import PAGE, words
 

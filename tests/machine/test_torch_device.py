@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import harness.planning.admit
+import harness.planning.nodes
 from harness.machine import torch_device
 from harness.machine.torch_device import ASKED, why_torch_cannot
 from harness.planning.artefacts import choices_from
@@ -70,8 +70,8 @@ def test_sizes_are_those_of_the_device_that_torch_can_use(
     device: str,
     scale: str,
 ) -> None:
-    monkeypatch.setattr(harness.planning.admit, "has_cuda_device", lambda: True)
-    monkeypatch.setattr(harness.planning.admit, "why_torch_cannot", lambda: reason)
+    monkeypatch.setattr(harness.planning.nodes, "has_cuda_device", lambda: True)
+    monkeypatch.setattr(harness.planning.nodes, "why_torch_cannot", lambda: reason)
     choices = choices_from({}, {})
     assert (choices.device, choices.scale) == (device, scale)
     said = capsys.readouterr().err

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.planning.at_work import AtWork, Notice, at_work, forget_all
 from harness.planning.run_plan import FILE, RunPlan
-from harness.terminal.run_status import status_lines, tell_status
+from harness.terminal.status import AtWork, Notice, at_work, forget_all, status_lines, tell_status
 
 
 def test_a_job_says_what_it_does_until_it_ends(

@@ -8,7 +8,7 @@ import pytest
 
 from harness.planning.artefacts import PlannedTrial
 from harness.planning.blocks import Block, blocks_of, runtime_min
-from harness.planning.rounds import point_of
+from harness.planning.ordering import point_of
 from harness.planning.sittings import Sitting, sittings_of
 from harness.trials.spec import Limits, TrialSpec
 

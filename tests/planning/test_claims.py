@@ -12,8 +12,7 @@ import yaml
 
 from harness.errors import ConfigError
 from harness.planning.artefacts import Choices, choices_from, plan_artefact, plan_counts
-from harness.planning.claim_points import check_claims, comparisons
-from harness.planning.claims import Answer, Claim, read_claims
+from harness.planning.claims import Answer, Claim, check_claims, comparisons, read_claims
 from harness.planning.compose import Composer
 from harness.planning.grid import EXPERIMENT, SCALES, expand
 from harness.values.places import CONF_DIR

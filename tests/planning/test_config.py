@@ -16,11 +16,11 @@ from harness.errors import ConfigError
 from harness.machine.source_code import module_file
 from harness.planning.artefacts import choices_from
 from harness.planning.compose import Composer, as_recorded, plain_of, quote_null
-from harness.planning.conf_files import choices_of
 from harness.planning.grid import expand, experiment_names
-from harness.planning.pipeline_places import setting
+from harness.planning.ordering import order_of_round
+from harness.planning.requests import setting
 from harness.planning.resolve import spec_of, specs_of
-from harness.planning.rounds import order_of_round
+from harness.planning.yaml_files import choices_of
 from harness.terminal.command_line import experiment_trials, parse, plan
 from harness.trials.sources import source_sha256
 from harness.trials.spec import Limits, Timing

@@ -19,8 +19,7 @@ from harness.contracts.policy import LearningSettings
 from harness.contracts.system import RunSettings, System, load_adapter
 from harness.engine.switches import Switches
 from harness.errors import ConfigError
-from harness.planning.conf_files import choices_of
-from harness.planning.yaml_files import read_mapping
+from harness.planning.yaml_files import choices_of, read_mapping
 from harness.records.record import read_record
 from harness.trials.spec import Limits, Timing
 from harness.trials.workload import model_options

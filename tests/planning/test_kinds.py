@@ -12,10 +12,10 @@ import yaml
 
 from harness.errors import ConfigError
 from harness.planning.compose import Composer
-from harness.planning.conf_files import choices_of
 from harness.planning.grid import expand
 from harness.planning.kinds import KINDS, read_selection, read_systems
 from harness.planning.resolve import spec_of
+from harness.planning.yaml_files import choices_of
 from harness.values.places import CONF_DIR, ROOT
 from plots.declaration import read_declaration
 

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from harness.commands import kubernetes as command
+from harness.commands.kubernetes import NODE, ending_of, job_for
 from harness.errors import ConfigError
-from harness.planning.kubernetes_jobs import NODE, ending_of, job_for
 from harness.values.places import ROOT
 
 PROFILE = ROOT / "profiles" / "kubernetes"

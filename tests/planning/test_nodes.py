@@ -10,9 +10,8 @@ import yaml
 
 from harness.errors import ConfigError
 from harness.machine.facts import Gpu, Machine
-from harness.planning.admit import admit
 from harness.planning.artefacts import choices_from
-from harness.planning.nodes import GIB, Nodes, check_executor, nodes_of
+from harness.planning.nodes import GIB, Nodes, admit, check_executor, nodes_of
 from harness.values.places import ROOT
 
 GPU = Gpu("NVIDIA H200", 141 * GIB, "570.1", None, None)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from harness.errors import BenchError, ConfigError
-from harness.planning.looking_at_nodes import check_seen, script
 from harness.planning.nodes import Nodes
 from harness.planning.orders import (
     Order,
@@ -18,6 +17,7 @@ from harness.planning.orders import (
     order_path,
     read_order,
 )
+from harness.planning.slurm import check_seen, script
 from harness.trials.spec import TrialSpec
 
 NODES = Nodes("small", n_cpus=2, memory_gib=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.errors import ConfigError
-from harness.planning.pipeline_keys import KEYS, check_keys
+from harness.planning.requests import KEYS, check_keys
 from harness.values.places import CONF_DIR
 
 

@@ -8,7 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from harness.errors import ConfigError
-from harness.planning.pipeline_places import PLACES, check_places, setting, word
+from harness.planning.requests import PLACES, check_places, setting, word
 
 NAMES = [
     "a b",

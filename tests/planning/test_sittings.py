@@ -13,7 +13,7 @@ from harness.errors import OutputError
 from harness.planning import sittings as module
 from harness.planning.artefacts import PlannedTrial
 from harness.planning.budget import Step
-from harness.planning.rounds import order_of_round
+from harness.planning.ordering import order_of_round
 from harness.planning.running import begin_run
 from harness.planning.sittings import Sitting, keep_true, sittings_of
 from harness.records.measured import write_measured

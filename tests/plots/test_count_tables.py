@@ -312,7 +312,7 @@ def test_ratios_of_the_paper_follow_from_its_kernels_and_kb() -> None:
 def test_single_cells_run_on_the_cpu_whatever_the_device(
     conf_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.planning.admit.has_cuda_device", lambda: True)
+    monkeypatch.setattr("harness.planning.nodes.has_cuda_device", lambda: True)
     choices = choices_from({"scale": "paper", "device": "cuda", "conf_dir": conf_dir}, {})
     composer = Composer(conf_dir)
     for name, device in (("edbatch_table2", "cpu"), ("edbatch_fig8", "cuda")):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-import harness.planning.admit
+import harness.planning.nodes
 import plots.drawable
 from harness.commands import draw
 from harness.errors import RecordError
@@ -59,8 +59,8 @@ def _blind(monkeypatch: pytest.MonkeyPatch) -> None:
     def look() -> bool:
         raise AssertionError("the machine that draws was looked at")
 
-    monkeypatch.setattr(harness.planning.admit, "has_cuda_device", look)
-    monkeypatch.setattr(harness.planning.admit, "usable_cpus", look)
+    monkeypatch.setattr(harness.planning.nodes, "has_cuda_device", look)
+    monkeypatch.setattr(harness.planning.nodes, "usable_cpus", look)
     monkeypatch.setattr(Figure, "savefig", lambda *_, **_options: None)
 
 

@@ -28,8 +28,8 @@ from harness.granularity.released import released_graph
 from harness.granularity.vertices import cut_output, with_output_vertices
 from harness.oracle import run_reference
 from harness.planning.compose import Composer
-from harness.planning.conf_files import choices_of
 from harness.planning.resolve import spec_of
+from harness.planning.yaml_files import choices_of
 from harness.policies.parts.bound import lower_bound
 from harness.policies.parts.rounds import first_round, schedule_in_rounds
 from harness.trials.workload import build_model

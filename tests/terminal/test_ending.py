@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.terminal.ending import run_command
-from harness.terminal.stopping import STOPS, Stopped, stoppable
+from harness.terminal.ending import STOPS, Stopped, run_command, stoppable
 from harness.values.places import ROOT
 
 

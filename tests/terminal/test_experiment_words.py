@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.terminal.command_line import parse, plan
-from harness.terminal.experiment_words import opening
+from harness.terminal.command_line import opening, parse, plan
 
 
 def words_of(*typed: str) -> list[str]:

@@ -14,8 +14,8 @@ import psutil
 import pytest
 import yaml
 
-from harness.planning.at_work import at_work
 from harness.records.record import read_record
+from harness.terminal.status import at_work
 from harness.values.places import ROOT
 from tests.support.pipelines import SYSTEMS, command, environment, records, snakemake
 from tests.support.small_slurm import (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.planning.rounds import order_of_round
+from harness.planning.ordering import order_of_round
 from harness.records.record import read_record
 from harness.trials.spec import TrialSpec
 from tests.support.pipelines import SYSTEMS, command, environment, records, snakemake

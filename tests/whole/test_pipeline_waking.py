@@ -15,7 +15,7 @@ N_JOBS = 4
 SNAKEFILE = """
 import threading
 
-from harness.planning.waking import let_sleep
+from harness.planning.run_plan import let_sleep
 
 onstart:
     {start}
@@ -53,7 +53,7 @@ def test_no_job_wakes_the_pipeline_for_ever(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_snakemake_alone_still_does(tmp_path: Path) -> None:
-    """When this fails, harness/planning/waking.py can go."""
+    """When this fails, harness/planning/run_plan.py can go."""
     assert timers_left(tmp_path, "pass") > 0
 
 

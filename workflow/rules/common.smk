@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.contracts.extras import check_extra
 from harness.records.stored import packed_files
-from harness.planning.admit import admit
+from harness.planning.nodes import admit
 from harness.planning.artefacts import (
     choices_from,
     measuring_order,
@@ -20,11 +20,11 @@ from harness.planning.budget import Step
 from harness.planning.grid import EXPERIMENT, experiment_names
 from harness.planning.nodes import check_executor, nodes_of
 from harness.planning.pending import pending_of
-from harness.planning.pipeline_places import check_places, setting, word
+from harness.planning.requests import check_places, setting, word
 from harness.planning.run_plan import FILE, VARIABLE
 from harness.planning.running import begin_run
 from harness.planning.sittings import keep_true, sittings_of
-from harness.planning.waking import let_sleep
+from harness.planning.run_plan import let_sleep
 from harness.records.measured import sitting_path
 from harness.trials.sources import SourceHashes, hash_contents
 from harness.values.places import CONF_DIR

@@ -1,9 +1,9 @@
 # A run on a cluster, on its head node: what jobs ask for, and what is done before the first of them.
 import json
 
-from harness.planning.at_work import forget_all
+from harness.terminal.status import forget_all
 from harness.planning.blocks import COUNTING_MIN, runtime_min
-from harness.planning.looking_at_nodes import look_at_nodes
+from harness.planning.slurm import look_at_nodes
 from harness.planning.orders import Order, code_of_this_machine, order_path
 from harness.planning.running import while_none_runs
 from harness.planning.slurm import cancel, check_slurm, jobs_of_this_run

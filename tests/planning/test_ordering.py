@@ -1,7 +1,8 @@
-"""Who is called off after the first rounds: peers far behind the fastest of their point, only."""
+"""The order of measuring: by rounds, and in each the systems of a point as they are drawn."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +22,85 @@ from harness.planning.artefacts import (
 )
 from harness.planning.compose import Composer
 from harness.planning.grid import expand
-from harness.planning.screening import Field, fields_of, why_called_off
+from harness.planning.ordering import (
+    AT_LARGEST,
+    Field,
+    fields_of,
+    in_rounds,
+    order_of_round,
+    shared_n_instances,
+    why_called_off,
+)
 from harness.records.record import Record, write_record
-from harness.terminal.command_line import experiment_trials
-from harness.trials.spec import Screening, TrialSpec
+from harness.terminal.command_line import experiment_trials, parse, plan
+from harness.trials.spec import Screening, Timing, TrialSpec
+from harness.trials.workload import load_workload
 from tests.support.plain_records import plain_record
+
+MakeSpec = Callable[..., TrialSpec]
+SYSTEMS = [f"system_{name}" for name in "abcdef"]
+
+
+def drawn(specs: list[TrialSpec], round_: int) -> list[TrialSpec]:
+    return order_of_round(specs, round_, lambda spec: spec)
+
+
+def names(specs: list[TrialSpec]) -> list[str]:
+    return [spec.system for spec in specs]
+
+
+def grid(make_spec: MakeSpec, systems: list[str] = SYSTEMS) -> list[TrialSpec]:
+    sizes = (8, 16, 32)
+    return [make_spec(system=s, batch_size=b) for b, s in itertools.product(sizes, systems)]
+
+
+def test_all_trials_of_a_round_come_before_the_next_and_each_once(make_spec: MakeSpec) -> None:
+    specs = grid(make_spec)
+    found = in_rounds(specs, lambda spec: 3 if spec.batch_size == 8 else 2, lambda spec: spec)
+    rounds = [round_ for _, round_ in found]
+    assert rounds == sorted(rounds)
+    assert [rounds.count(r) for r in range(3)] == [18, 18, 6]
+    assert len({(spec.trial_id, round_) for spec, round_ in found}) == len(found)
+
+
+def test_the_systems_of_a_point_stand_together_and_points_stay(make_spec: MakeSpec) -> None:
+    for round_ in range(4):
+        sizes = [spec.batch_size for spec in drawn(grid(make_spec), round_)]
+        assert sizes == [8] * 6 + [16] * 6 + [32] * 6
+
+
+def test_every_round_and_every_point_has_an_order_of_its_own(make_spec: MakeSpec) -> None:
+    orders = {
+        tuple(names(drawn(grid(make_spec), round_))[at : at + 6])
+        for round_ in range(4)
+        for at in (0, 6, 12)
+    }
+    assert len(orders) >= 11  # of 12 that are drawn out of 720
+    assert {frozenset(order) for order in orders} == {frozenset(SYSTEMS)}
+
+
+def test_whoever_comes_first_changes(make_spec: MakeSpec) -> None:
+    first = [names(drawn(grid(make_spec), round_))[0] for round_ in range(60)]
+    assert min(first.count(system) for system in SYSTEMS) >= 3  # 10 on average
+
+
+def test_the_order_is_the_same_again_and_a_system_more_changes_nothing(
+    make_spec: MakeSpec,
+) -> None:
+    specs = grid(make_spec)
+    assert drawn(specs, 1) == drawn(specs, 1)
+    fewer = grid(make_spec, SYSTEMS[1:])
+    kept = [spec for spec in drawn(specs, 1) if spec.system != SYSTEMS[0]]
+    assert drawn(fewer, 1) == kept
+
+
+def test_policies_and_options_are_of_the_systems_not_of_the_point(make_spec: MakeSpec) -> None:
+    alike = [make_spec(policy=policy) for policy in ("agenda", "depth")]
+    alike += [make_spec(system_options={"fusion": False}), make_spec(system="other")]
+    between = [*alike[:2], make_spec(hidden_size=9), *alike[2:]]
+    sizes = [spec.hidden_size for spec in drawn(between, 0)]
+    assert sizes == [8, 8, 8, 8, 9]
+
 
 TWICE = Screening(rounds=2, factor=2.0)
 Speeds = dict[str, list[float | None]]  # by system; None: no number
@@ -188,3 +263,66 @@ def test_what_is_no_screening_is_refused(said: Any, words: str, tmp_path: Path) 
     with pytest.raises(ConfigError, match=r"experiment/one\.yaml, scale paper") as caught:
         expand("one", "paper", tmp_path)
     assert words in str(caught.value)
+
+
+SIZES = (1, 2, 8)
+
+
+@pytest.mark.parametrize("order", ["shuffled", "file", "length"])
+def test_whatever_the_batch_size_the_same_instances_are_measured(
+    make_spec: MakeSpec, order: str
+) -> None:
+    sentences = {
+        **{"model": "var_lstm", "model_module": "harness.models.var_lstm", "model_options": {}},
+        **{"dataset": "ptb_synthetic", "loader": "datasets.ptb_synthetic", "dataset_options": {}},
+        **{"split": "dev", "order": order, "timing": Timing(n_instances=16)},
+    }
+    found = {}
+    for size in SIZES:
+        work = load_workload(make_spec(**sentences, batch_size=size))
+        assert {len(mini_batch) for mini_batch in work.mini_batches} == {size}, "all are full"
+        flat = [chain for mini_batch in work.mini_batches for chain in mini_batch]
+        found[size] = sorted(tuple(chain.words) for chain in flat)
+    assert len(found[1]) == 16
+    assert found[1] == found[2] == found[8]
+
+
+def test_what_leaves_a_mini_batch_that_is_not_full_is_refused(make_spec: MakeSpec) -> None:
+    for n_instances in (9, 1):
+        with pytest.raises(ConfigError, match=f"n_instances={n_instances} is no multiple of"):
+            make_spec(batch_size=2, timing=Timing(n_instances=n_instances))
+
+
+def test_trials_that_say_nothing_keep_their_names(make_spec: MakeSpec) -> None:
+    spec = make_spec()
+    assert not {"n_instances", "max_warmup", "max_warmup_s"} & set(spec.identity["timing"])
+    other = [Timing(n_instances=4), Timing(max_warmup=3), Timing(max_warmup_s=9.0)]
+    assert len({make_spec(timing=timing).trial_id for timing in other}) == 3
+
+
+@pytest.mark.parametrize(
+    ("sizes", "n"), [((16, 64), 256), ((1, 256), 1024), ((3, 4), 48), ((48, 64), 768)]
+)
+def test_a_sweep_fills_mini_batches_of_every_size(sizes: tuple[int, ...], n: int) -> None:
+    assert shared_n_instances(sizes, n_mini_batches=16) == n
+    assert all(n % size == 0 for size in sizes)
+    assert n >= 16 * min(sizes)
+    assert n >= AT_LARGEST * max(sizes)
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        (["batch_size=2,8"], {2: (16, 32), 8: (4, 32)}),
+        (["batch_size=2,8", "timing.n_mini_batches=3"], {2: (3, 0), 8: (3, 0)}),
+        (["batch_size=2,8", "timing.n_instances=8"], {2: (4, 8), 8: (1, 8)}),
+        (["batch_size=8", "hidden_size=2,3"], {8: (16, 0)}),
+    ],
+)
+def test_bench_sweeps_over_the_same_instances(
+    typed: list[str], found: dict[int, tuple[int, int]], tmp_path: Path
+) -> None:
+    words = ["-m", "system=null", "model=tree_fc", "dataset=complete_trees", *typed]
+    specs = [one.spec for one in plan(parse([*words, f"results_dir={tmp_path}"]), words)]
+    planned = {s.batch_size: (s.n_mini_batches, s.timing.n_instances) for s in specs}
+    assert planned == found

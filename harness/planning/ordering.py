@@ -1,26 +1,91 @@
-"""Who is measured no further: whom the first rounds have shown to be far behind the fastest.
+"""The order of measuring: rounds of trials, systems that are dropped, and instances of a sweep.
 
-Six rounds tell of a system three times behind what two tell, and such systems take most of the time
-that an artefact takes. An experiment says `screening: {rounds: 2, factor: 1.5}` at a scale: its
-frameworks that in each of the first two rounds took more than 1.5 times as long as the fastest one
-of their point have no more rounds; a record in place of each says so. Nor has who reached a limit
-of time or memory: a number stands on all rounds, so that there will be none.
+All first rounds come first, then all second ones, and so on. In a round the systems of a point come
+one after the other, in an order that is drawn for each round: otherwise one system would always
+meet the machine as the same neighbor leaves it.
 
+Six rounds show little more than two of a system that is three times slower, and such systems take
+most of the time of an artefact. If an experiment has `screening: {rounds: 2, factor: 1.5}` at a
+scale, those of its frameworks that took more than 1.5 times as long as the fastest one of their
+point in each of the first two rounds have no more rounds; a record in place of each says so. The
+same holds for a system that reached a limit of time or memory: a number needs all rounds.
 Candidates that lose are dropped as in racing (Maron & Moore, Hoeffding races, NIPS 1993), by a
 factor that no spread over rounds makes up for in place of a bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import hashlib
+import json
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from harness.errors import ConfigError
-from harness.planning.rounds import point_of
 from harness.records.record import LIMITED, Record, find_record, path_of
 from harness.trials.spec import Screening, TrialSpec
+
+Trial = TypeVar("Trial")
+
+# Who is measured at a point, and how long; all else is the point.
+_NOT_POINT = ("system", "adapter", "system_options", "policy", "learning", "timing")
+
+
+def in_rounds(
+    trials: Sequence[Trial],
+    n_rounds_of: Callable[[Trial], int],
+    spec_of: Callable[[Trial], TrialSpec],
+) -> tuple[tuple[Trial, int], ...]:
+    """Return every trial with each of its rounds, in the order of measuring."""
+    placed = [(n_rounds_of(trial), _placed(trial, spec_of(trial))) for trial in trials]
+    most = max((n_rounds for n_rounds, _ in placed), default=0)
+    return tuple(
+        (trial, round_)
+        for round_ in range(most)
+        for trial in _ordered([one for n_rounds, one in placed if n_rounds > round_], round_)
+    )
+
+
+def order_of_round(
+    trials: Iterable[Trial], round_: int, spec_of: Callable[[Trial], TrialSpec]
+) -> list[Trial]:
+    """Return points as they first come, and the systems of each as they are drawn for the round.
+
+    Drawn by a hash of round and trial, so that it is the same everywhere, and a system more leaves
+    the others in their order.
+    """
+    return _ordered([_placed(trial, spec_of(trial)) for trial in trials], round_)
+
+
+class _Placed(NamedTuple, Generic[Trial]):
+    """A trial, what is measured of it, and its name; worked out once for all rounds."""
+
+    point: str
+    trial_id: str
+    trial: Trial
+
+
+def _placed(trial: Trial, spec: TrialSpec) -> _Placed[Trial]:
+    return _Placed(point_of(spec), spec.trial_id, trial)
+
+
+def _ordered(placed: Iterable[_Placed[Trial]], round_: int) -> list[Trial]:
+    points: dict[str, list[tuple[str, Trial]]] = {}
+    for one in placed:
+        drawn = hashlib.sha256(f"{round_} {one.trial_id}".encode()).hexdigest()
+        points.setdefault(one.point, []).append((drawn, one.trial))
+    return [
+        trial for there in points.values() for _, trial in sorted(there, key=lambda pair: pair[0])
+    ]
+
+
+def point_of(spec: TrialSpec) -> str:
+    """What is measured, as text: everything but by whom."""
+    rest = {name: value for name, value in spec.identity.items() if name not in _NOT_POINT}
+    return json.dumps(rest, sort_keys=True, default=str)
+
 
 SCREENED = "framework"  # the kind of systems that are: what a comparison is with is measured fully
 
@@ -133,3 +198,17 @@ def screening_of_all(asked: Iterable[tuple[int, Screening | None]]) -> Screening
     n_first = max([*in_full, *(screening.rounds for screening in said)])
     is_whole = n_first >= max(n_rounds for n_rounds, _ in wanted)
     return None if is_whole else Screening(rounds=n_first, factor=said[0].factor)
+
+
+# Mini-batches of a pass at the largest batch size, at least.
+AT_LARGEST = 4
+
+
+def shared_n_instances(batch_sizes: Collection[int], n_mini_batches: int) -> int:
+    """Return the fewest instances that fill mini-batches of every size.
+
+    n_mini_batches: how many the smallest size has at least; the largest has AT_LARGEST at least.
+    """
+    least = max(n_mini_batches * min(batch_sizes), AT_LARGEST * max(batch_sizes))
+    step = math.lcm(*batch_sizes)
+    return step * math.ceil(least / step)

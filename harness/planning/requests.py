@@ -1,0 +1,130 @@
+"""Input of the pipeline: the keys of `snakemake --config`, and how a wrong one is refused."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.errors import BenchError, ConfigError, meant
+from harness.planning.budget import seconds_of
+from harness.planning.grid import SCALES
+from harness.planning.nodes import nodes_of
+from harness.trials.spec import DEVICES
+from harness.values.bounds import check_count
+from harness.values.path_texts import check_path_text
+
+WORDS = {"scale": SCALES, "device": DEVICES}
+PATHS = ("data_root", "results_dir", "conf_dir", "records")
+KEYS = (*WORDS, "threads", *PATHS, "budget", "nodes")
+
+
+def check_keys(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for an unknown key, a wrong value, and two keys that contradict each other.
+
+    Snakemake reads values as YAML: `results_dir=2026` is a number, and `scale=` is nothing.
+    """
+    for key in config:
+        if key not in KEYS:
+            known = f"{meant(str(key), KEYS)}; known are {', '.join(KEYS)}"
+            raise ConfigError(f"--config {key} is unknown{known}")
+    for key, value in config.items():
+        _check_value(key, value)
+    nodes_of(config)
+    if "records" in config and "budget" in config:
+        raise ConfigError("--config records=... measures nothing; leave budget out")
+
+
+def _check_value(key: str, value: Any) -> None:
+    if value is None or value == "":
+        raise ConfigError(f"--config {key}= is empty; give a value, or leave {key} out")
+    if key == "threads":
+        check_count("--config threads", value, 1)
+    elif key == "budget":
+        seconds_of(str(value))
+    elif key in WORDS and value not in WORDS[key]:
+        raise ConfigError(
+            f"--config {key}={value} is not allowed; choose one of {', '.join(WORDS[key])}"
+        )
+    elif key in PATHS:
+        _check_path(key, value)
+
+
+def _check_path(key: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise ConfigError(f"--config {key}={value} is read as no text; write {key}=./NAME")
+    check_path_text(f"--config {key}", value)
+    if key == "conf_dir" and not Path(value, "bench.yaml").is_file():
+        raise ConfigError(f"--config conf_dir={value} has no bench.yaml; name a copy of conf/")
+
+
+FOLDERS = ("results_dir", "data_root", "conf_dir")
+PLACES = (*FOLDERS, "records")
+# {x} is a wildcard of Snakemake's, <x> a variable of its paths; what cannot be seen breaks lines.
+_TAKEN = re.compile(r"[{}<>\x00-\x1f\x7f]")
+
+
+def check_places(config: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    """Raise ConfigError for a place whose name Snakemake would misread, or that is no folder.
+
+    A blank, a quote or whatever else a shell would act on is as good as any other character.
+    """
+    said = {key: config[key] for key in PLACES if config.get(key) is not None}
+    if "data_root" not in said and environment.get("BENCH_DATA"):
+        said["data_root"] = environment["BENCH_DATA"]
+    for key, value in said.items():
+        if isinstance(value, list | dict):
+            raise ConfigError(
+                f"{key}={value!r} is read as YAML, and is no text; quote it: {key}='\"...\"'"
+            )
+        text = str(value)
+        taken = _TAKEN.search(text)
+        if taken is not None:
+            raise ConfigError(
+                f"{key}={text!r} has {taken[0]!r}, which Snakemake does not take in the name of a"
+                " file; choose another place"
+            )
+        if key in FOLDERS and os.path.lexists(text) and not Path(text).is_dir():
+            raise ConfigError(f"{key}={text} is there and is no folder; choose another place")
+
+
+def word(path: str | os.PathLike[str]) -> str:
+    """A path as an argument that no command takes for an option."""
+    text = os.fspath(path)
+    return f"./{text}" if text.startswith("-") else text
+
+
+def setting(key: str, path: str | os.PathLike[str]) -> str:
+    """A path as `key=path` for what reads values as YAML, as bench-schedule does.
+
+    Quoted where YAML would read something else: ` #` begins a comment, `: ` makes a mapping.
+    """
+    text = os.fspath(path)
+    if re.fullmatch(r"[A-Za-z0-9_./-]+", text) and isinstance(yaml.safe_load(text), str):
+        return f"{key}={text}"
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{key}="{escaped}"'
+
+
+@contextmanager
+def ends_in_one_line() -> Iterator[None]:
+    """End the process with the line of a BenchError; Snakemake would print where it was raised."""
+    try:
+        yield
+    except BenchError as error:
+        raise SystemExit(f"snakemake: {' '.join(str(error).split())}") from None
+
+
+DRAW = "draw_"
+
+
+def no_artefact(name: str, artefacts: Collection[str]) -> ConfigError:
+    """What is wrong with draw_NAME."""
+    known = [f"{DRAW}{one}" for one in ("all", *sorted(artefacts))]
+    close = meant(f"{DRAW}{name}", known)
+    return ConfigError(f"{DRAW}{name} draws nothing{close}; choose one of: {', '.join(known)}")
