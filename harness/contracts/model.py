@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import ConfigError
-from harness.values.bounds import LARGEST_SIZE, check_count
+from harness.values.checked import LARGEST_SIZE, check_count
 from harness.values.graph import MiniBatch
 from harness.vertex.program import VertexFunction
 from harness.vertex.tracing import trace

@@ -18,11 +18,10 @@ import importlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Protocol
 
-from harness.errors import ConfigError, meant
-from harness.values.arrays import IntArray, int_array
-from harness.values.bounds import LARGEST_SEED, check_count
+from harness.errors import ConfigError
+from harness.values.checked import Count, OneOf, Place, Seed, check_fields
 from harness.values.graph import Graph
 from harness.values.places import ROOT
 from harness.values.schedule import Schedule
@@ -52,22 +51,15 @@ class LearningSettings:
     Raises ConfigError for a value out of range.
     """
 
-    variant: str = "released"
-    fallback: str = "last"
-    trials: int = 1000
-    seed: int = 0
-    file: str | None = None
+    variant: Annotated[str, OneOf(VARIANTS)] = "released"
+    fallback: Annotated[str, OneOf(FALLBACKS)] = "last"
+    trials: Count = 1000
+    seed: Seed = 0
+    file: Place | None = None
     file_sha256: str | None = None
 
     def __post_init__(self) -> None:
-        for name, allowed in (("variant", VARIANTS), ("fallback", FALLBACKS)):
-            value = getattr(self, name)
-            if value not in allowed:
-                raise ConfigError(
-                    f"learning.{name}={value} is not allowed; choose one of {', '.join(allowed)}"
-                )
-        check_count("learning.trials", self.trials, 1)
-        check_count("learning.seed", self.seed, 0, LARGEST_SEED)
+        check_fields(self, "learning.")
 
 
 def workload_name(model: str, granularity: str, outputs: str) -> str:

@@ -21,7 +21,7 @@ from harness.planning.resolve import spec_of
 from harness.records.files import check_suffix
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import build_model
-from harness.values.bounds import check_count
+from harness.values.checked import check_count
 from harness.values.graph import Graph, MiniBatch
 from harness.values.path_texts import check_path_text
 

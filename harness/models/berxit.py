@@ -16,7 +16,7 @@ from harness.errors import ConfigError
 from harness.programs.decisions import chance
 from harness.programs.model import ProgramModel
 from harness.programs.writer import Body, Writer
-from harness.values.bounds import check_count, check_number
+from harness.values.checked import check_count, check_number
 from harness.values.instances import Chain
 from harness.vertex import (
     Symbol,

@@ -15,7 +15,7 @@ from harness.contracts.model import ModelSizes, ParameterSpec
 from harness.programs.decisions import chance
 from harness.programs.model import ProgramModel
 from harness.programs.writer import Body, Writer
-from harness.values.bounds import check_count, check_number
+from harness.values.checked import check_count, check_number
 from harness.values.instances import Chain
 from harness.vertex import Symbol, VertexTracer, expand, pick_neg_log_softmax, sigmoid, tanh
 

@@ -15,7 +15,7 @@ from harness.errors import ConfigError
 from harness.programs.decisions import chance
 from harness.programs.model import ProgramModel
 from harness.programs.writer import Body, Writer
-from harness.values.bounds import check_count
+from harness.values.checked import check_count
 from harness.values.instances import Chain
 from harness.vertex import VertexTracer, pick_neg_log_softmax, sigmoid, tanh
 

@@ -17,7 +17,7 @@ from harness.errors import ConfigError
 from harness.models.parts.chains import Block, chains, joined, plain, pulled, reading, recurrence
 from harness.models.parts.lstm import first_step, from_input, lstm_parameters, step
 from harness.values.arrays import IntArray
-from harness.values.bounds import check_count
+from harness.values.checked import check_count
 from harness.values.graph import MiniBatch
 from harness.values.parsed import N_FEATURES, RIGHT, SHIFT, ParsedSentence
 from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, tanh

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from harness.errors import ConfigError
 from harness.planning.durations import words_of
-from harness.values.bounds import YEAR_S
+from harness.values.checked import YEAR_S
 
 _PARTS = re.compile(
     r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s)?"

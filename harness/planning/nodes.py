@@ -29,7 +29,7 @@ from harness.machine.facts import Machine, has_cuda_device, usable_cpus
 from harness.machine.torch_device import why_torch_cannot
 from harness.planning.budget import seconds_of
 from harness.trials.spec import TrialSpec
-from harness.values.bounds import check_count, check_number
+from harness.values.checked import check_count, check_number
 
 GIB = 2**30
 LARGEST_GIB = 2**20

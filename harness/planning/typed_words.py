@@ -17,11 +17,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
 from omegaconf import OmegaConf
 
-from harness.contracts.options import words_of
 from harness.errors import ConfigError, meant
 from harness.planning.schema import BenchConfig
 from harness.planning.sweep_sizes import check_n_trials, said_values
 from harness.planning.yaml_files import GROUPS, NAMED, check_name, choices_of
+from harness.values.checked import words_of
 from harness.values.places import CONF_DIR
 
 _LEFT_OPEN = "${"  # a reference to another value, which is checked once it is resolved

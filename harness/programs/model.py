@@ -15,7 +15,7 @@ from harness.programs.decisions import key_of
 from harness.programs.recorder import RecordingOptions
 from harness.programs.recording import KeptNumbers, Recording
 from harness.programs.writer import Writer
-from harness.values.bounds import LARGEST_SEED, check_count
+from harness.values.checked import LARGEST_SEED, check_count
 from harness.values.graph import MiniBatch
 
 M = TypeVar("M", bound=Model)

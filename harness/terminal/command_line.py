@@ -48,7 +48,7 @@ from harness.records.files import Output, check_suffix, check_writable
 from harness.records.record import is_record, record_path
 from harness.terminal.measurement import Measurement
 from harness.trials.spec import TrialSpec
-from harness.values.bounds import check_count
+from harness.values.checked import check_count
 from harness.values.places import CONF_DIR
 
 OUT = Output("out=", "a record", is_record)

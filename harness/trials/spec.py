@@ -8,21 +8,27 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Gt, Le
 
 from harness.contracts.corpus import ORDERS
 from harness.contracts.home import SPLITS
 from harness.contracts.policy import LearningSettings, is_learned
 from harness.errors import ConfigError
-from harness.values.bounds import (
-    LARGEST_COUNT,
-    LARGEST_MEMORY_BYTES,
-    LARGEST_RATE,
-    LARGEST_SEED,
+from harness.values.checked import (
     LARGEST_SIZE,
     YEAR_S,
-    check_count,
-    check_number,
+    Count,
+    CountOrNone,
+    OneOf,
+    Place,
+    Seconds,
+    Seed,
+    Size,
+    Text,
+    check_fields,
+    read,
 )
 from harness.values.precision import EXACT, PRECISIONS
 
@@ -30,27 +36,12 @@ MODES = ("train", "infer")
 DEVICES = ("cpu", "cuda")
 DEFAULT_ORDER = "shuffled"
 LARGEST_FACTOR = 1e6  # between the speeds of two systems
+LARGEST_RATE = 1e6  # no step of learning is longer
+LARGEST_MEMORY_BYTES = 2**63 - 1
 # How a worker says that the configuration, or the data, is wrong: EX_USAGE, EX_DATAERR of sysexits.
 USAGE_EXIT, DATA_EXIT, OUTPUT_EXIT = 64, 65, 66
 BAD_DATA = ("refuse", "record")  # what becomes of a trial on unusable data
-
-
-def _check_counts(
-    owner: object, lowest: int, *names: str, above: str = "", highest: int = LARGEST_COUNT
-) -> None:
-    for name in names:
-        check_count(f"{above}{name}", getattr(owner, name), lowest, highest)
-
-
-def _check_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ConfigError(f"{name}={value} is not allowed; choose one of {', '.join(allowed)}")
-
-
-def _check_names(owner: object, *names: str) -> None:
-    for name in names:
-        if not getattr(owner, name):
-            raise ConfigError(f"{name} is empty; give a name, or leave {name} out")
+_NOT_IDENTITY = {"identity": False}  # marks a field that does not change the work
 
 
 def check_module_name(key: str, name: str) -> None:
@@ -77,36 +68,30 @@ class Timing:
     Raises ConfigError for a value out of range.
     """
 
-    min_seconds: float = 2.0
-    max_seconds: float = 60.0
-    n_mini_batches: int = 16
-    n_instances: int = 0  # 0: n_mini_batches decides
-    n_warmup: int = 1  # passes
-    max_warmup: int = 10  # passes
-    max_warmup_s: float = 1.0
-    min_passes: int = 3
-    n_check_instances: int = 4
+    min_seconds: Seconds = 2.0
+    max_seconds: Seconds = 60.0
+    n_mini_batches: Count = 16
+    n_instances: CountOrNone = 0  # 0: n_mini_batches decides
+    n_warmup: CountOrNone = 1  # passes
+    max_warmup: CountOrNone = 10  # passes
+    max_warmup_s: Seconds = 1.0
+    min_passes: Count = 3
+    n_check_instances: Count = 4
 
     def __post_init__(self) -> None:
-        for name in ("min_seconds", "max_seconds", "max_warmup_s"):
-            check_number(f"timing.{name}", getattr(self, name), 0, YEAR_S)
-        _check_counts(self, 0, "n_warmup", "n_instances", "max_warmup", above="timing.")
-        _check_counts(self, 1, "n_mini_batches", "min_passes", above="timing.")
-        _check_counts(self, 1, "n_check_instances", above="timing.")
+        check_fields(self, "timing.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What a worker process may use before it is ended; memory counts its whole process tree."""
 
-    time_s: float = 600.0
-    memory_bytes: int = 0  # 0: four fifths of the machine's memory
+    time_s: Annotated[float, Gt(0), Le(YEAR_S)] = 600.0
+    # 0: four fifths of the machine's memory
+    memory_bytes: Annotated[int, Ge(0), Le(LARGEST_MEMORY_BYTES)] = 0
 
     def __post_init__(self) -> None:
-        check_number("limits.time_s", self.time_s, 0, YEAR_S)
-        if self.time_s == 0:
-            raise ConfigError(f"limits.time_s={self.time_s} is not allowed; give seconds above 0")
-        check_count("limits.memory_bytes", self.memory_bytes, 0, LARGEST_MEMORY_BYTES)
+        check_fields(self, "limits.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,67 +102,65 @@ class Screening:
     enough. Raises ConfigError for a value out of range.
     """
 
-    rounds: int
-    factor: float
+    rounds: Count
+    factor: Annotated[float, Ge(1), Le(LARGEST_FACTOR)]
 
     def __post_init__(self) -> None:
-        _check_counts(self, 1, "rounds", above="screening.")
-        check_number("screening.factor", self.factor, 1, LARGEST_FACTOR)
+        check_fields(self, "screening.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings that a trial takes as they are typed, whatever system, model and data set it has."""
+
+    policy: str | None = None  # None: the system's own
+    split: Annotated[str, OneOf(SPLITS)] = "train"
+    order: Annotated[str, OneOf(ORDERS)] = DEFAULT_ORDER  # see corpus.mini_batches
+    batch_size: Size
+    hidden_size: Size
+    # 0: as hidden_size
+    embedding_size: Annotated[int, Ge(0), Le(LARGEST_SIZE)] = 0
+    mode: Annotated[str, OneOf(MODES)] = "train"
+    device: Annotated[str, OneOf(DEVICES)] = "cpu"
+    threads: Count = 1
+    seed: Seed = 0
+    learning_rate: Annotated[float, Ge(0), Le(LARGEST_RATE)] = 1e-3
+    learning: LearningSettings = field(default_factory=LearningSettings)
+    timing: Timing = field(default_factory=Timing)
+    limits: Limits = field(default_factory=Limits, metadata=_NOT_IDENTITY)
+    round: CountOrNone = field(default=0, metadata=_NOT_IDENTITY)
+    data_root: Place = field(default="data", metadata=_NOT_IDENTITY)
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots: it remembers its trial_id
-class TrialSpec:
+class TrialSpec(Settings):
     """One trial's round with everything resolved; raises ConfigError for a value out of range.
 
-    `python`, `data_root`, `limits`, `screening`, `round` and `command` do not change the work and
-    are no part of its identity, nor is `learning` where the policy is not learned; all else is.
+    Fields that are marked so do not change the work and are no part of its identity, nor is
+    `learning` where the policy is not learned; all else is.
     """
 
-    system: str
+    system: Text
     adapter: str  # module with the class Adapter
     system_options: Mapping[str, Any] = field(default_factory=dict)
-    policy: str | None = None  # None: the system's own
-    model: str
+    model: Text
     model_module: str
     model_options: Mapping[str, Any] = field(default_factory=dict)
-    dataset: str
+    dataset: Text
     loader: str  # module with the function load
     dataset_options: Mapping[str, Any] = field(default_factory=dict)
-    split: str = "train"
-    order: str = DEFAULT_ORDER  # of instances, see harness.contracts.corpus.mini_batches
-    batch_size: int
-    hidden_size: int
-    embedding_size: int = 0  # 0: as hidden_size
-    mode: str = "train"
-    device: str = "cpu"
-    threads: int = 1
-    seed: int = 0
-    learning_rate: float = 1e-3
-    learning: LearningSettings = field(default_factory=LearningSettings)
-    timing: Timing = field(default_factory=Timing)
-    limits: Limits = field(default_factory=Limits)
-    screening: Screening | None = None  # None: all its rounds are measured
-    round: int = 0
-    python: str | None = None  # None: the interpreter that asks
-    data_root: str = "data"
-    cache_dir: str | None = None  # answers of the oracle
-    command: str = ""
+    # None: all its rounds are measured
+    screening: Screening | None = field(default=None, metadata=_NOT_IDENTITY)
+    # None: the interpreter that asks
+    python: str | None = field(default=None, metadata=_NOT_IDENTITY)
+    cache_dir: str | None = field(default=None, metadata=_NOT_IDENTITY)  # answers of the oracle
+    command: str = field(default="", metadata=_NOT_IDENTITY)
 
     def __post_init__(self) -> None:
-        _check_one_of("mode", self.mode, MODES)
-        _check_one_of("device", self.device, DEVICES)
-        _check_one_of("order", self.order, ORDERS)
-        _check_one_of("split", self.split, SPLITS)
-        _check_names(self, "system", "model", "dataset", "data_root")
+        check_fields(self)
         for key, module in (("system.adapter", self.adapter), ("dataset.loader", self.loader)):
             check_module_name(key, module)
         check_module_name("model.model", self.model_module)
-        _check_counts(self, 1, "batch_size", "hidden_size", highest=LARGEST_SIZE)
-        _check_counts(self, 0, "embedding_size", highest=LARGEST_SIZE)
-        _check_counts(self, 1, "threads")
-        _check_counts(self, 0, "round")
-        _check_counts(self, 0, "seed", highest=LARGEST_SEED)
-        check_number("learning_rate", self.learning_rate, 0, LARGEST_RATE)
         n_instances = self.timing.n_instances
         if n_instances % self.batch_size:
             raise ConfigError(
@@ -199,7 +182,7 @@ class TrialSpec:
     @property
     def identity(self) -> dict[str, Any]:
         """Everything that changes the work, as plain values."""
-        names = (item.name for item in fields(self) if item.name not in _NOT_IDENTITY)
+        names = (item.name for item in fields(self) if item.metadata.get("identity", True))
         values = {name: getattr(self, name) for name in names}
         values |= {"timing": asdict(self.timing), "learning": asdict(self.learning)}
         if self.order == DEFAULT_ORDER:
@@ -234,19 +217,7 @@ class TrialSpec:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TrialSpec:
         """Build from plain values; raises ConfigError for a key that no trial has."""
-        unknown = sorted(set(values) - {item.name for item in fields(cls)})
-        if unknown:
-            raise ConfigError(f"a trial has no {', '.join(unknown)}; write it with this version")
-        plain = dict(values)
-        plain["timing"] = Timing(**plain.get("timing", {}))
-        plain["limits"] = Limits(**plain.get("limits", {}))
-        plain["learning"] = LearningSettings(**plain.get("learning", {}))
-        if plain.get("screening") is not None:
-            plain["screening"] = Screening(**plain["screening"])
-        return cls(**plain)
+        return read(cls, values, owner="a trial")
 
 
 _LATER_CHOICES = ("n_instances", "max_warmup", "max_warmup_s")  # of timing, as with order
-_NOT_IDENTITY = frozenset(
-    {"python", "limits", "screening", "round", "data_root", "cache_dir", "command"}
-)

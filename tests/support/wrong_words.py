@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
 from typing import Any, get_args
 
-from harness.contracts.options import words_of
 from harness.planning.typed_words import types_of_keys
 from harness.planning.yaml_files import GROUPS
+from harness.values.checked import words_of
 
 YAML_1_1 = ("no", "off", "yes", "on", "None")  # what YAML once took for true, false and nothing
 HUGE = str(10**30)

@@ -53,5 +53,5 @@ def test_a_trial_id_is_safe_in_paths(make_spec: Callable[..., TrialSpec], tmp_pa
     spec = make_spec(system="a/b c:d")
     assert record_path(tmp_path, spec).parent.parent == tmp_path / "raw"
     assert TrialSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
-    with pytest.raises(ConfigError, match="no colour"):
+    with pytest.raises(ConfigError, match="colour is unknown in a trial"):
         TrialSpec.from_dict(spec.to_dict() | {"colour": 1})

@@ -9,7 +9,7 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.machine.regular_files import read_regular
-from harness.values.bounds import check_count, check_number
+from harness.values.checked import check_count, check_number
 from harness.values.path_texts import check_path_text
 
 

@@ -1,0 +1,221 @@
+"""Values that a user wrote, checked against their types: one line for the first error.
+
+Types are those of dataclass fields: bool, int, float, str, a Literal of texts, dataclasses, and
+lists and mappings of these; any of them may be `| None`, and `Annotated` with bounds
+(annotated_types), OneOf or PLACE. Nothing is converted, except for a whole number where any number
+is allowed.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from annotated_types import Ge, Le, MinLen
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import core_schema
+
+from harness.errors import ConfigError, meant
+from harness.values.path_texts import check_path_text
+
+LARGEST_COUNT = 2**31 - 1  # of what is counted in 32 bits
+LARGEST_SIZE = 2**20  # of a layer or a mini-batch: its square is still an array's number of bytes
+LARGEST_SEED = 2**32 - 1  # that every framework takes
+YEAR_S = 365 * 24 * 3600.0
+
+Kind = TypeVar("Kind")
+PLACE = "a path"  # marks a text that names a file or directory
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """The texts that a value may be."""
+
+    texts: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        """Describe the check to pydantic."""
+        return core_schema.literal_schema(list(self.texts))
+
+
+Count = Annotated[int, Ge(1), Le(LARGEST_COUNT)]
+CountOrNone = Annotated[int, Ge(0), Le(LARGEST_COUNT)]  # 0: none, or something else decides
+Size = Annotated[int, Ge(1), Le(LARGEST_SIZE)]
+Seed = Annotated[int, Ge(0), Le(LARGEST_SEED)]
+Seconds = Annotated[float, Ge(0), Le(YEAR_S)]
+Text = Annotated[str, MinLen(1)]
+Place = Annotated[str, PLACE]
+
+_WORDS: Mapping[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    types.NoneType: "null",
+}
+_BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
+
+
+def check_value(key: str, value: object, hint: Any) -> None:
+    """Raise ConfigError, which names the key, for a value that its type does not allow."""
+    try:
+        _adapter(hint).validate_python(value)
+    except ValidationError as error:
+        first = error.errors()[0]["type"]
+        if value == "" and (first == "string_too_short" or _texts_of(hint)):
+            raise ConfigError(f"{key} is empty; give a value, or leave {key} out") from None
+        raise ConfigError(f"{key}={value} is not allowed; {_rule(hint, first)}") from None
+    if isinstance(value, str) and PLACE in _marks(hint):
+        check_path_text(key, value)
+
+
+def check_count(key: str, value: object, lowest: int, highest: int = LARGEST_COUNT) -> None:
+    """Raise ConfigError unless a value is a whole number within its bounds, both included."""
+    check_value(key, value, Annotated[int, Ge(lowest), Le(highest)])
+
+
+def check_number(key: str, value: object, lowest: float, highest: float) -> None:
+    """Raise ConfigError unless a value is a finite number within its bounds, both included."""
+    check_value(key, value, Annotated[float, Ge(lowest), Le(highest)])
+
+
+def check_fields(owner: Any, above: str = "") -> None:
+    """Raise ConfigError for the first field of a dataclass that has a wrong value.
+
+    above: what the keys of its fields begin with, such as "timing.".
+    """
+    for name, hint in types_of(type(owner)).items():
+        check_value(f"{above}{name}", getattr(owner, name), hint)
+
+
+def read(kind: type[Kind], values: object, above: str = "", owner: str = "") -> Kind:
+    """Build a dataclass, and those within it, from plain values.
+
+    above: what its keys begin with in messages, such as "nodes."; owner: what has them, a file or a
+    section. Raises ConfigError for an unknown or a missing key, and for a wrong value.
+    """
+    place = owner or above.rstrip(".")
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{place}={values} is not allowed; map keys to values")
+    hints, built = types_of(kind), {}
+    for key in values:
+        if key not in hints:
+            raise ConfigError(
+                f"{above}{key} is unknown{f' in {owner}' if owner else ''}"
+                f"{meant(str(key), hints)}; choose one of: {', '.join(hints)}"
+            )
+    for item in fields(kind):  # type: ignore[arg-type]  # a dataclass
+        needed = item.default is MISSING and item.default_factory is MISSING
+        if item.name in values:
+            key, hint = f"{above}{item.name}", hints[item.name]
+            built[item.name] = _built(key, values[item.name], hint)
+        elif needed:
+            raise ConfigError(f"{place or 'it'} has no {item.name}; add it")
+    return kind(**built)
+
+
+def _built(key: str, value: Any, hint: Any) -> Any:
+    """The value of a field; what is no dataclass is checked and left as it is."""
+    inner = next((one for one in _parts(hint) if isinstance(one, type) and is_dataclass(one)), None)
+    if inner is not None and not (value is None and types.NoneType in _parts(hint)):
+        return read(inner, value, f"{key}.")
+    check_value(key, value, hint)
+    return float(value) if type(value) is int and int not in map(_bare, _parts(hint)) else value
+
+
+def types_of(kind: Any) -> Mapping[str, Any]:
+    """The type of each field of a dataclass."""
+    found: Mapping[str, Any] = _types_of(kind)
+    return found
+
+
+def types_of_keys(kind: Any) -> Mapping[str, Any]:
+    """The type of every key of a dataclass and of those within it, with dots between levels."""
+    return dict(_keys_below(kind, ""))
+
+
+@cache  # takes most of the time of a check
+def _types_of(kind: Any) -> Mapping[str, Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {item.name: hints[item.name] for item in fields(kind)}
+
+
+def _keys_below(kind: Any, above: str) -> Iterator[tuple[str, Any]]:
+    for name, hint in types_of(kind).items():
+        yield f"{above}{name}", hint
+        if isinstance(hint, type) and is_dataclass(hint):
+            yield from _keys_below(hint, f"{above}{name}.")
+
+
+@cache
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    config = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+    if isinstance(hint, type) and is_dataclass(hint):
+        return TypeAdapter(hint)  # is built already, and takes no other configuration
+    return TypeAdapter(hint, config=config)
+
+
+def _rule(hint: Any, fault: str) -> str:
+    marks = _marks(hint)
+    lowest = next((mark.ge for mark in marks if isinstance(mark, Ge)), None)
+    highest = next((mark.le for mark in marks if isinstance(mark, Le)), None)
+    if fault in _BOUNDS or (fault == "finite_number" and highest is not None):
+        above = "a value above 0" if lowest is None else f"a value of at least {lowest}"
+        is_low = fault.startswith("greater")
+        return f"give {above}" + ("" if is_low or highest is None else f" and at most {highest}")
+    texts, words = _texts_of(hint), words_of(hint)
+    if texts and len(words) == len(texts):
+        quotes = " (in quotes: YAML takes a bare off for false)" if "off" in texts else ""
+        return f"choose one of {', '.join(texts)}{quotes}"
+    return f"give {' or '.join(words)}"
+
+
+def words_of(hint: Any) -> list[str]:
+    """Describe in words what a type allows."""
+    found: list[str] = []
+    for part in _parts(hint):
+        if texts := _texts_of(part):
+            found += texts
+        else:
+            found.append(_WORDS.get(_bare(part)) or _words_of_container(_bare(part)))
+    return found
+
+
+def _words_of_container(hint: Any) -> str:
+    is_mapping = issubclass(get_origin(hint) or hint, Mapping) if hint is not Any else False
+    return "a mapping of names to values" if is_mapping else "a list"
+
+
+def _texts_of(hint: Any) -> list[str]:
+    """The texts that a type lists, null among them if it may be."""
+    found: list[str] = []
+    for part in _parts(hint):
+        listed = [mark.texts for mark in _marks(part) if isinstance(mark, OneOf)]
+        if get_origin(_bare(part)) is Literal:
+            listed = [get_args(_bare(part))]
+        found += [str(text) for texts in listed for text in texts]
+        if part is types.NoneType and found:
+            found.append("null")
+    return found
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    """The alternatives of a type."""
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _bare(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def _marks(hint: Any) -> tuple[Any, ...]:
+    """What `Annotated` adds to a type, or to one of its alternatives."""
+    return tuple(
+        mark
+        for part in _parts(hint)
+        if get_origin(part) is Annotated
+        for mark in get_args(part)[1:]
+    )
