@@ -18,9 +18,10 @@ import importlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, meant
+from harness.values.arrays import IntArray, int_array
 from harness.values.checked import Count, OneOf, Place, Seed, check_fields
 from harness.values.graph import Graph
 from harness.values.places import ROOT

@@ -70,7 +70,7 @@ def test_right_ones_are_not() -> None:
         (["learning.trials=true"], "learning.trials=true is not allowed; give a whole number"),
         (["rounds=100000000000"], "rounds=100000000000 is not allowed; give a value of at least 1"),
         (["rounds=1e11"], "rounds=1e11 is not allowed; give a whole number or null"),
-        (["limits.time_s=nan"], "limits.time_s=nan is not allowed; give a value of at least 0 and"),
+        (["limits.time_s=nan"], "limits.time_s=nan is not allowed; give a value above 0 and"),
         (["limits.time_s=inf"], "at most 31536000.0"),
         (["learning_rate=nan"], "learning_rate=nan is not allowed"),
         (["timing.min_seconds=1e400"], "timing.min_seconds=inf is not allowed"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from harness.contracts.model import ParameterSpec
 from harness.values.checked import check_count
-from harness.vertex import Symbol, VertexTracer, sigmoid, tanh
+from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, sigmoid, tanh
 
 
 def lstm_parameters(suffix: str, n_inputs: int, h: int) -> dict[str, ParameterSpec]:
