@@ -27,10 +27,9 @@ from harness.engine.rows.next_round import (
     decode_next,
 )
 from harness.errors import ScheduleError
-from harness.programs.decode import FINE
+from harness.programs.blocks import Feeds
+from harness.programs.decode import FINE, check_fault
 from harness.programs.decoder import Decoder
-from harness.programs.logged import check_fault
-from harness.programs.taint import Feeds
 from harness.values.arrays import IntArray, int_array
 from harness.values.graph import NO_TYPE
 from harness.values.schedule import Schedule

@@ -21,9 +21,8 @@ from harness.engine.rows.fields import Fields
 from harness.engine.rows.geometry import Index
 from harness.engine.rows.layout import Before, plan_layout
 from harness.errors import ScheduleError, UnsupportedTrial
-from harness.programs.decoder import Decoder
-from harness.programs.pieces import Piece
-from harness.programs.taint import Feeds
+from harness.programs.blocks import Feeds
+from harness.programs.decoder import Decoder, Piece
 from harness.values.arrays import IntArray, int_array
 from harness.values.graph import Graph, MiniBatch
 from harness.values.schedule import Schedule, check_schedule

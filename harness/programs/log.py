@@ -1,7 +1,9 @@
-"""What stands in a recorder's log: one list of numbers, entry behind entry.
+"""A recorder's log: one list of numbers, entry behind entry, and the functions that write it.
 
-A call of a block is its kind, FIRST_KIND and on, then its operands, and then its numbers (see
-harness.programs.call_text). All else that counts is an event:
+A call of a block is its kind, FIRST_KIND and on, then its operands, and then its numbers. A
+function that takes any operands and any numbers spends most of its time on packing them: each block
+gets one with its own parameters instead, which does nothing but add one tuple to the list. All else
+that counts is an event:
 
     RESUME fiber            what follows is of this fiber
     FORK first n            it goes on as the n fibers from `first` on, and waits for them; what
@@ -17,6 +19,168 @@ harness.programs.call_text). All else that counts is an event:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from harness.programs.blocks import COUNTED, BlockShape
+from harness.values.arrays import IntArray, int_array
+
 RESUME, FORK, END, PHASE, GHOSTS, ROUND, OPEN, BRANCH, CLOSE, CHAIN = range(10)
 FIRST_KIND = 10
 NO_NUMBER = -1  # where a call gives none
+MOST_NAMED = 16  # operands that are parameters of their own
+
+HEAD = f"""\
+def make(_log, _most, _refuse, _slowly, _entry, _bare, _somewhere):
+    _n = _opened = 0
+
+    def so_far():
+        return _n
+
+    def opened():
+        return _opened
+
+    def chance(of, *key):
+        nonlocal _opened
+        _opened += 1
+        return of, key
+
+    def ghosts(n):
+        nonlocal _log
+        if n < 0:
+            _refuse()
+        _log += ({GHOSTS}, n)
+
+    def stage():
+        nonlocal _log
+        _log += ({PHASE},)
+        return _somewhere
+
+    def chain(block, first, n, **numbers):
+        nonlocal _log, _n
+        entry = _entry(block, numbers, n) if numbers else _bare.get(block)
+        if entry is None or type(n) is not int or n < 1 or _n + n > _most:
+            return _slowly(block, first, n, **numbers)
+        _log += ({CHAIN}, entry.kind, n, first)
+        for name in entry.names:
+            _log.extend(numbers[name] if name in numbers else ({NO_NUMBER},) * n)
+        begin, _n = _n, _n + n
+        return range(begin, _n)
+"""
+CALL = """
+    def block_{name}({parameters}):
+        nonlocal _n, _log
+        _vertex = _n
+        if _vertex >= _most:
+            _refuse()
+{entries}
+        _n = _vertex + 1
+        return _vertex
+"""
+TAIL = """
+    return so_far, opened, chance, ghosts, stage, chain, {{{blocks}}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How calls of one kind stand in the log; names: of the numbers."""
+
+    kind: int
+    type_id: int
+    n_args: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kinds:
+    """All entries of calls as arrays.
+
+    types, n_args (n_kinds,): n_args is COUNTED where the number of operands stands in front of
+    them. first_name (n_kinds + 1,), names: numbers of a kind, as places in the recording's names.
+    """
+
+    types: IntArray
+    n_args: IntArray
+    first_name: IntArray
+    names: IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallText:
+    """make: the functions over a new log. plain, full: by block, entries with as few numbers as it
+    needs, and with all that it may be given (the same where these are all that it needs).
+    """
+
+    make: Callable[..., Any]
+    plain: Mapping[str, Entry]
+    full: Mapping[str, Entry]
+    kinds: Kinds
+
+
+def call_text(shapes: Mapping[str, BlockShape], names: Sequence[str]) -> CallText:
+    """Write the functions; names: of all numbers that any block may be given."""
+    entries: list[Entry] = []
+    plain: dict[str, Entry] = {}
+    full: dict[str, Entry] = {}
+    text = [HEAD]
+    for name, shape in shapes.items():
+        needed = tuple(n for n in names if n in shape.pulls)
+        optional = tuple(n for n in names if n not in shape.pulls)
+        for of_kind, given in ((plain, needed), (full, needed + optional)):
+            if of_kind is full and not optional:
+                full[name] = plain[name]
+                continue
+            entry = Entry(FIRST_KIND + len(entries), shape.type_id, _n_args(shape), given)
+            of_kind[name] = entry
+            entries.append(entry)
+        text.append(_function(name, plain[name], full[name]))
+    text.append(TAIL.format(blocks=", ".join(f"{name!r}: block_{name}" for name in shapes)))
+    found: dict[str, Any] = {}
+    exec(compile("".join(text), "<calls of blocks>", "exec"), found)
+    return CallText(found["make"], plain, full, _kinds(entries, names))
+
+
+def _n_args(shape: BlockShape) -> int:
+    """Operands of an entry."""
+    n = len(shape.operands)
+    return COUNTED if shape.of_each is not None or n > MOST_NAMED else n
+
+
+def _function(name: str, plain: Entry, full: Entry) -> str:
+    """The function of one block; entries of two kinds where it may be given more than it needs."""
+    operands = [f"_{k}" for k in range(max(0, plain.n_args))]
+    optional = full.names[len(plain.names) :]
+    parameters = [*operands, *(["/"] if operands else [])]
+    packed = operands
+    if plain.n_args == COUNTED:
+        parameters, packed = ["*_all"], ["len(_all)", "*_all"]
+    elif full.names:
+        parameters.append("*")
+    parameters += plain.names
+    parameters += [f"{one}={NO_NUMBER}" for one in optional]
+    short = _added(plain, packed)
+    entries = f"        {short}"
+    if optional:
+        lacking = " == ".join([*optional, str(NO_NUMBER)])
+        entries = f"        if {lacking}:\n            {short}\n        else:\n            "
+        entries += _added(full, packed)
+    return CALL.format(name=name, parameters=", ".join(parameters), entries=entries)
+
+
+def _added(entry: Entry, operands: Sequence[str]) -> str:
+    return f"_log += ({', '.join([str(entry.kind), *operands, *entry.names])},)"
+
+
+def _kinds(entries: Sequence[Entry], names: Sequence[str]) -> Kinds:
+    order = {name: place for place, name in enumerate(names)}
+    n_names = [len(entry.names) for entry in entries]
+    return Kinds(
+        types=int_array([entry.type_id for entry in entries]),
+        n_args=int_array([entry.n_args for entry in entries]),
+        first_name=int_array(np.cumsum([0, *n_names])),
+        names=int_array([order[name] for entry in entries for name in entry.names]),
+    )

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, TypeVar
 
 from harness.contracts.model import Model, ModelSizes, traced_functions
 from harness.errors import ConfigError
+from harness.programs.blocks import RecordingOptions
 from harness.programs.decisions import key_of
-from harness.programs.recorder import RecordingOptions
 from harness.programs.recording import KeptNumbers, Recording
 from harness.programs.writer import Writer
 from harness.values.checked import LARGEST_SEED, check_count
@@ -65,6 +65,22 @@ class ProgramModel(Model):
         Where no value decides where a program goes, a model may make the same graph of arrays.
         """
         return self.recording.mini_batch(instances)
+
+
+def translate_programs(model: Model) -> None:
+    """Let compiled code run a model's programs, where it has any; what is recorded stays the same.
+
+    For systems that are timed while they record.
+    """
+    recording = getattr(model, "recording", None)
+    if isinstance(recording, Recording):
+        recording.translate()
+
+
+def programs_run_by(model: Model) -> dict[str, str]:
+    """Return what runs a model's programs, as a fact for records; nothing where it has none."""
+    recording = getattr(model, "recording", None)
+    return recording.facts() if isinstance(recording, Recording) else {}
 
 
 def makes_arrays(model: Model) -> bool:

@@ -1,106 +1,303 @@
-"""Records what the programs of a mini-batch call, and the depth at which they do.
+"""Records what the programs of a mini-batch call: whatever happens becomes an entry of one log.
 
-There are two that record the same: one that looks at nothing and is fast
-(harness.programs.logged), and one that looks at every call and knows its line
-(harness.programs.checked).
+Entries are decoded, and calls proved, all at once (harness.programs.decode): when a round ends
+whose values have to be computed, or at the end of the mini-batch. A checked recorder decodes after
+every call, so that the same pass tells which one is wrong.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from numbers import Integral
+from typing import Any, NoReturn
 
-from harness.programs.blocks import BlockShape
-from harness.programs.log import ROUND
-from harness.programs.pieces import Piece
-from harness.programs.taint import TAINTED, Feeds
-from harness.programs.writer import Stage, Writer
+from harness.errors import ProgramError
+from harness.programs.blocks import BlockShape, Feeds, Rules
+from harness.programs.decode import (
+    BACKWARD,
+    FAULT,
+    FINE,
+    LACKING,
+    MISFIT,
+    MOST_PHASES,
+    check_fault,
+    depth_of,
+    phase_of,
+)
+from harness.programs.decoder import Decoder, Piece, packed
+from harness.programs.log import BRANCH, CLOSE, GHOSTS, OPEN, PHASE, ROUND, CallText, Entry
+from harness.programs.writer import Block, Fork, Stage, Writer, finished, place_of
 
 MOST_VERTICES = 1_000_000  # of one instance: a program that calls more is taken for endless
-
-
-@dataclass(frozen=True, slots=True)
-class RecordingOptions:
-    """What is counted while a program runs.
-
-    phases: the program's stages part its depths; else all of it is one. ghosts: counted, or left
-    out. hoisting: blocks that no recurrent value reaches have a static depth. restart: depths begin
-    anew with every round, or go on.
-    """
-
-    phases: bool = True
-    ghosts: bool = True
-    hoisting: bool = True
-    restart: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What is the same for all recordings of a model until more is known of it.
-
-    shapes: of the blocks, by name. names: of the numbers that any function needs. static: depth of
-    every type that does not count (harness.programs.taint).
-    """
-
-    shapes: Mapping[str, BlockShape]
-    names: tuple[str, ...]
-    static: Sequence[int]
-    options: RecordingOptions
-
-    @property
-    def base(self) -> int:
-        """Hoisted blocks come before all others."""
-        return 1 + max(self.static, default=TAINTED)
+SOMEWHERE = Stage("")
+SMALLEST, LARGEST = -(2**31), 2**31 - 1  # of the numbers that calls are given
+_new = tuple.__new__  # a third of what a named tuple's own takes
 
 
 class Recorder(Writer):
-    """Values are numbers of vertices, in the order of recording.
+    """Tells that something is wrong, and not where.
 
-    Fibers are numbers, too: instance k begins as fiber k. first_of_round: the first vertex of the
-    round that is recorded now. n_rounds: that have ended.
+    Values are numbers of vertices, in the order of recording. Fibers are numbers, too: instance k
+    begins as fiber k. first_of_round: the first vertex of the round that is recorded now. n_rounds:
+    that have ended. decoder: an empty one.
     """
 
-    def __init__(self, rules: Rules, n_instances: int, *, is_checked: bool) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        text: CallText,
+        n_instances: int,
+        decoder: Decoder,
+        *,
+        is_checked: bool = False,
+    ) -> None:
         super().__init__(is_checked=is_checked)
         self.rules, self.options = rules, rules.options
         self.most_vertices = MOST_VERTICES * max(1, n_instances)
         self.first_of_round = self.n_rounds = 0
+        self._log: list[int] = []
+        self._decoder = decoder
+        slowly, bare = partial(Writer.chain, self), dict[Block, Entry]()
+        functions = (_refuse, slowly, self._entry, bare, SOMEWHERE)
+        made = text.make(self._log, self.most_vertices, *functions)
+        self._so_far, self._opened, chance, ghosts, stage, chain, blocks = made
+        self._entries: dict[Block, tuple[Entry, Entry]] = {
+            block: (text.plain[name], text.full[name]) for name, block in blocks.items()
+        }
+        bare |= {block: plain for block, (plain, _) in self._entries.items() if not plain.names}
+        self.__dict__ |= blocks | {"note": self._log.extend}
+        if not is_checked:
+            self.__dict__ |= {"chance": chance, "chain": chain}
+            if self.options.ghosts:
+                self.__dict__["ghosts"] = ghosts
+            if self.options.phases:
+                self.__dict__["stage"] = stage
 
     @property
-    @abstractmethod
     def n(self) -> int:
         """Vertices so far."""
+        found: int = self._so_far()
+        return found
 
-    @abstractmethod
-    def note(self, event: tuple[int, ...]) -> None:
-        """Fibers: one goes on (RESUME), forks (FORK), has ended (END); see harness.programs.log."""
+    @property
+    def log(self) -> list[int]:
+        """What was not decoded yet."""
+        return self._log
 
-    @abstractmethod
+    def _entry(self, block: Block, numbers: Mapping[str, Sequence[int]], n: int) -> Entry | None:
+        """Return how a chain stands in the log; None where there is something odd about it."""
+        known = self._entries.get(block)
+        if known is None:
+            return None
+        plain, full = known
+        is_fit = numbers.keys() <= set(full.names) and numbers.keys() >= set(plain.names)
+        if not is_fit or any(len(of_all) != n for of_all in numbers.values()):
+            return None
+        return plain if len(numbers) == len(plain.names) else full
+
+    def concurrent(self, *branches: Callable[[], Any]) -> list[Any]:
+        """Start all at the same depth; afterwards it is that of the deepest."""
+        add, results = self._log.append, []
+        add(OPEN)
+        for branch in branches:
+            results.append(finished(branch(), "concurrent"))
+            add(BRANCH)
+        add(CLOSE)
+        return results
+
+    def map(self, function: Callable[..., Any], *lists: Iterable[Any]) -> list[Any]:
+        """As `concurrent`, without a function for every element."""
+        add, results = self._log.append, []
+        add(OPEN)
+        for one in zip(*lists, strict=True):
+            results.append(finished(function(*one), "concurrent"))
+            add(BRANCH)
+        add(CLOSE)
+        return results
+
+    def fork(self, *branches: Any) -> Any:
+        """See Writer."""
+        self.n_open += 1
+        return _new(Fork, (branches, ""))
+
     def stage(self) -> Stage:
-        """Depths begin anew in the next phase."""
+        """Do nothing, where stages do not count; else there is a function in its place."""
+        return SOMEWHERE
 
-    @abstractmethod
-    def phases_of(self, fibers: Sequence[int]) -> list[int]:
-        """The phase that each fiber is in."""
+    def ghosts(self, n: int) -> None:
+        """Do nothing, where ghosts do not count; else there is a function in its place."""
+
+    def note(self, event: tuple[int, ...]) -> None:
+        """Log an event of fibers: one goes on (RESUME), forks (FORK), has ended (END).
+
+        The list's own function, which is faster, takes its place.
+        """
+        self._log.extend(event)
 
     def next_round(self) -> None:
-        """What is recorded from now on runs behind all that was."""
+        """Let what is recorded from now on run behind all that was."""
         self.n_rounds += 1
         self.first_of_round = self.n
         self.note((ROUND,))
 
-    @abstractmethod
+    def check_joined(self) -> None:
+        """Raise ProgramError for a request that no program yielded."""
+        self.n_open += self._opened()
+        super().check_joined()
+
+    def phases_of(self, fibers: Sequence[int]) -> list[int]:
+        """Return the phase that each fiber is in."""
+        self._decode()
+        return [phase_of(int(counter)) for counter in self._decoder.fibers[list(fibers)]]
+
     def cut(self) -> Piece:
-        """All calls since the last time that this was asked for.
+        """Return all calls since the last time that this was asked for.
 
         Raises ProgramError where one does not fit.
         """
+        self._decode()
+        check_fault(int(self._decoder.state[FAULT]))
+        return self._decoder.cut()
 
-    @abstractmethod
     def feeds(self) -> Feeds:
-        """Which type's vertices are arguments of which type's, as far as that can be told."""
+        """Return which type's vertices are arguments of which type's, as far as can be decoded."""
+        with suppress(TypeError):
+            self._decode()
+        return self._decoder.feeds
 
-    @abstractmethod
+    def _decode(self) -> None:
+        """Raises TypeError where anything in the log is no number of 32 bits."""
+        if self._log:
+            entries = packed(self._log)
+            self._log.clear()
+            self._decoder.take(entries)
+
     def numbers_of(self, name: str, vertices: Sequence[int]) -> list[int]:
-        """External numbers of any vertices, -1 where there is none."""
+        """Return external numbers of any vertices, -1 where there is none."""
+        place = self.rules.names.index(name)
+        found: list[int] = self._decoder.pulls[place, list(vertices)].tolist()
+        return found
+
+
+# What a program that writes p.NAME gets, and so no name of a block.
+OWN_NAMES = frozenset(dir(Recorder)) | {
+    *("rules", "options", "most_vertices", "first_of_round", "n_rounds", "is_checked", "n_open"),
+}
+
+
+class CheckedRecorder(Recorder):
+    """Looks at every call as it comes, and says on which line a wrong one stands."""
+
+    def __init__(self, rules: Rules, text: CallText, n_instances: int, decoder: Decoder) -> None:
+        super().__init__(rules, text, n_instances, decoder, is_checked=True)
+        for name, shape in rules.shapes.items():
+            self.__dict__[name] = self._watched(shape, self.__dict__[name])
+
+    def __getattr__(self, name: str) -> Block:
+        raise ProgramError(
+            f"{place_of(sys._getframe(1))} calls the block {name}; blocks of this model are"
+            f" {', '.join(sorted(self.__dict__['rules'].shapes))}"
+        )
+
+    def _watched(self, shape: BlockShape, add: Block) -> Block:
+        """Return a function that checks a call of a block, and records it."""
+
+        def call(*operands: Any, **numbers: int) -> Any:
+            self._check_given(shape, operands, numbers)
+            vertex = add(*operands, **numbers)
+            self._decode()
+            fault = int(self._decoder.state[FAULT])
+            if fault != FINE:
+                self._refuse(fault, shape, operands, vertex)
+            return vertex
+
+        return call
+
+    def _check_given(
+        self, shape: BlockShape, operands: Sequence[Any], numbers: Mapping[str, Any]
+    ) -> None:
+        """Raise ProgramError for what a log cannot hold."""
+        n, n_traced = len(operands), len(shape.operands)
+        if shape.allowed(n) is None:
+            raise _fault_of(shape, f"with {n} operands; it was traced with {n_traced}")
+        for k, operand in enumerate(operands):
+            if type(operand) is not int or not 0 <= operand < self.n:
+                raise _fault_of(shape, f"with operand {k} {operand!r}; give what a block returned")
+        if self.n >= self.most_vertices:
+            raise _fault_of(
+                shape,
+                f"when {self.n} blocks are recorded; a program that calls more than"
+                f" {MOST_VERTICES} an instance is taken for endless: let its loop end",
+            )
+        for name, number in numbers.items():
+            if not (isinstance(number, Integral) and SMALLEST <= int(number) <= LARGEST):
+                reason = f"with {name}={number!r}; give a whole number of at most 32 bits"
+                raise _fault_of(shape, reason)
+        if not shape.pulls <= numbers.keys() <= set(self.rules.names):
+            raise _fault_of(
+                shape,
+                f"with the numbers {', '.join(sorted(numbers)) or 'none'}; it needs"
+                f" {', '.join(sorted(shape.pulls)) or 'none'}, allowed are"
+                f" {', '.join(self.rules.names) or 'none'}",
+            )
+
+    def _refuse(
+        self, fault: int, shape: BlockShape, operands: Sequence[int], vertex: int
+    ) -> NoReturn:
+        """Raise ProgramError for a call that does not fit; vertex: what it is decoded to."""
+        types, counters = self._decoder.types, self._decoder.counters
+        if fault == LACKING:
+            raise _fault_of(shape, "with a number below 0 that it needs; give the number of a row")
+        if fault not in (MISFIT, BACKWARD):
+            check_fault(fault)
+        own = int(counters[vertex])
+        for k, (operand, fits) in enumerate(
+            zip(operands, shape.allowed(len(operands)) or (), strict=True)
+        ):
+            if int(types[operand]) not in fits:
+                raise _fault_of(
+                    shape,
+                    f"with other shapes than traced: operand {k} lacks a state that it reads; give"
+                    " it the value of a block that scatters all of them",
+                )
+            of_operand = int(counters[operand])
+            if of_operand >= own:
+                raise _fault_of(
+                    shape,
+                    f"at depth {depth_of(own)} of phase {phase_of(own)}, but operand {k} is of"
+                    f" depth {depth_of(of_operand)} of phase {phase_of(of_operand)}: the depth goes"
+                    " back; read what runs concurrently behind its join only",
+                )
+        raise AssertionError(f"a call of {shape.name} is refused for nothing: {fault}")
+
+    def fork(self, *branches: Any) -> Any:
+        """See Writer."""
+        return Writer.fork(self, *branches)
+
+    def stage(self) -> Stage:
+        """Begin the next phase, where stages count."""
+        place = place_of(sys._getframe(1))
+        if self.options.phases:
+            self.note((PHASE,))
+            self._decode()
+            if self._decoder.state[FAULT] != FINE:
+                raise ProgramError(f"{place} begins stage {MOST_PHASES}; use fewer")
+        return Stage(place)
+
+    def ghosts(self, n: int) -> None:
+        """Advance the counter, where ghosts count; nothing runs."""
+        if n < 0:
+            raise ProgramError(f"{place_of(sys._getframe(1))} asks for {n} ghosts; give at least 0")
+        if self.options.ghosts:
+            self.note((GHOSTS, n))
+
+
+def _fault_of(shape: BlockShape, reason: str) -> ProgramError:
+    return ProgramError(f"{place_of(sys._getframe(1))} calls {shape.name} {reason}")
+
+
+def _refuse() -> NoReturn:
+    raise ProgramError("a program calls blocks without end")

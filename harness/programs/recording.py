@@ -1,23 +1,37 @@
-"""From programs to a mini-batch: run them, and make one graph of what they called."""
+"""From programs to a mini-batch: run them, and make one graph of what they called.
+
+A program that waits is translated where that is possible and asked for; else Python runs it
+(harness.programs.compiling).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from harness.errors import ProgramError, ScheduleError
-from harness.programs.blocks import BlockShape, block_shapes
-from harness.programs.checked import CheckedRecorder
+from harness.errors import ConfigError, ProgramError, ScheduleError
+from harness.programs.blocks import (
+    TAINTED,
+    BlockShape,
+    Feeds,
+    Fitting,
+    RecordingOptions,
+    Rules,
+    block_shapes,
+    static_depths,
+)
+from harness.programs.compiling.programs import CompiledPrograms
+from harness.programs.compiling.translation import Translator
+from harness.programs.compiling.values import NotTranslated
 from harness.programs.decisions import Drawn, NumberAskedFor
+from harness.programs.decode import FAULT, check_fault
+from harness.programs.decoder import Decoder, Piece, packed
 from harness.programs.fibers import Fibers, Pick, Program, Waiting
-from harness.programs.packing import packed
-from harness.programs.pieces import Piece
-from harness.programs.recorder import Recorder, RecordingOptions, Rules
-from harness.programs.taint import TAINTED, Feeds, static_depths
+from harness.programs.log import call_text
+from harness.programs.recorder import OWN_NAMES, CheckedRecorder, Recorder
 from harness.programs.writer import Wait
 from harness.values.arrays import IntArray
 from harness.values.graph import Graph, MiniBatch
@@ -32,39 +46,7 @@ Key = Callable[[Any], int]
 # Numbers that instances decide by, by the instance's id, with the instance, so that it stays its.
 KeptNumbers = dict[int, tuple[Any, Drawn]]
 MOST_KEPT = 10_000  # instances; 5 KB each where a program waits thirty times
-
-
-Widens = Callable[[Feeds], bool]  # see Recording.widens
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Recorded:
-    """All that the programs of a mini-batch called. outputs: vertices that they returned, in the
-    order of the instances. n_rounds: that others followed.
-    """
-
-    piece: Piece
-    outputs: IntArray
-    n_rounds: int
-
-
-class Quick(Protocol):
-    """Compiled code that records: see harness.programs.quick.QuickRecorders."""
-
-    def __call__(self, rules: Rules, n_instances: int) -> Recorder: ...
-
-    def can_record(self) -> bool: ...
-
-    def recorded(
-        self,
-        rules: Rules,
-        instances: Sequence[Any],
-        drawn: Sequence[Drawn],
-        options: RecordingOptions,
-        widens: Widens,
-    ) -> Recorded | None: ...
-
-    def give_up(self, fault: Exception) -> None: ...
+BY_COMPILED_CODE = "compiled code"
 
 
 class Recording:
@@ -84,6 +66,10 @@ class Recording:
         options: RecordingOptions,
         kept: KeptNumbers | None = None,
     ) -> None:
+        for name in OWN_NAMES & {*types}:
+            raise ConfigError(
+                f"vertex type {name} cannot be a block: p.{name} is the writer's own; rename it"
+            )
         self.shapes: dict[str, BlockShape] = block_shapes(functions, types)
         self.type_names = ("unbatchable", *types)
         nodes = (node for function in functions.values() for node in function.nodes)
@@ -92,11 +78,57 @@ class Recording:
         self.pulls = tuple(dict.fromkeys(node.name for node in nodes if node.op == "pull"))
         self.program, self.key_of, self.seed, self.options = program, key_of, seed, options
         n_types = len(self.type_names)
-        self.quick: Quick | None = None
+        self._text = call_text(self.shapes, self.pulls)
+        self._fitting = Fitting(self.shapes.values(), n_types, self.pulls)
+        self._translates: bool | None = None  # None: nobody asked
+        self._programs: CompiledPrograms | None = None
+        self._why_python = ""
         self._kept: KeptNumbers = {} if kept is None else kept
         self._drawn: dict[int, Drawn] = {}  # by the instance's number
         self.feeds = np.zeros((n_types, n_types), dtype=np.bool_)
         self.static = self._static()
+
+    def translate(self, *, is_wanted: bool | None = None) -> None:
+        """Let compiled code run the program where that can be translated, for timed systems.
+
+        What is recorded stays the same. is_wanted: None leaves what was decided before.
+        """
+        if self._translates is None or is_wanted not in (None, self._translates):
+            self._translates, self._programs = is_wanted is not False, None
+            self._why_python = "" if self._translates else "it was asked to"
+
+    @property
+    def programs(self) -> CompiledPrograms | None:
+        """The translated ones, None where Python runs them."""
+        if self._translates and self._programs is None and not self._why_python:
+            try:
+                model = getattr(self.program, "__self__", None)
+                translation = Translator(model, self._text).translate(self.program)
+                self._programs = CompiledPrograms(translation, model)
+            except NotTranslated as reason:
+                self._why_python = str(reason)
+            except Exception as error:  # Python can run whatever a translation stumbles over
+                name = type(error).__name__
+                self._why_python = f"its translation met {name}, a fault of ours: {error}"
+        return self._programs
+
+    @property
+    def run_by(self) -> str:
+        """What runs them, and why."""
+        return BY_COMPILED_CODE if self.programs else f"Python, since {self._why_python}"
+
+    def facts(self) -> dict[str, str]:
+        """Return what runs the programs, for records; nothing where nobody asked."""
+        return {} if self._translates is None else {"programs run by": self.run_by}
+
+    def give_up(self, fault: Exception) -> None:
+        """Let Python run, from now on, what it could run and compiled code could not.
+
+        Lack of memory passes.
+        """
+        if self._programs is not None and not isinstance(fault, MemoryError):
+            self._programs = None
+            self._why_python = f"compiled code met {type(fault).__name__}: {fault}"
 
     def _static(self) -> list[int]:
         """Depth of every type that does not count; types not yet met count if they read any, as
@@ -116,46 +148,51 @@ class Recording:
 
         Where something is wrong they are run once more, so that the error names the line.
         """
+        programs = self.programs if pick is None else None
         try:
-            return self._mini_batch(self._recorded(instances, pick), len(instances))
+            if programs is not None and not programs.asks:
+                return self._by_compiled_code(programs, instances)
+            return self.by_python(instances, pick)
         except FAULTS as fault:
-            mini_batch = self.recorded(instances, pick, is_checked=True)
-            if self.quick is not None:
-                self.quick.give_up(fault)
+            mini_batch = self.by_python(instances, pick, is_checked=True)
+            self.give_up(fault)
             return mini_batch
 
-    def _recorded(self, instances: Sequence[Any], pick: Pick | None) -> Recorded:
-        if self.quick is None or pick is not None or not self.quick.can_record():
-            return self._by_python(instances, pick, is_checked=False)
-        drawn, found = self.drawn(instances), None
-        while found is None:
-            found = self.quick.recorded(self.rules, instances, drawn, self.options, self.widens)
-        return found
-
-    def recorded(
-        self, instances: Sequence[Any], pick: Pick | None, *, is_checked: bool
-    ) -> MiniBatch:
-        """Let Python run the programs of all instances."""
-        found = self._by_python(instances, pick, is_checked=is_checked)
-        return self._mini_batch(found, len(instances))
-
-    def _by_python(
-        self, instances: Sequence[Any], pick: Pick | None, *, is_checked: bool
-    ) -> Recorded:
+    def _by_compiled_code(self, programs: CompiledPrograms, instances: Sequence[Any]) -> MiniBatch:
         """Record, and again as long as blocks feed each other in new ways."""
         drawn = self.drawn(instances)
         while True:
-            recorder = self.recorder(len(instances), is_checked=is_checked)
-            fibers = Fibers(recorder, Decisions(drawn), pick)
+            decoder = self.decoder(len(instances))
+            programs.begin(instances, drawn, self.options)
+            programs.go_on()
+            decoder.take(programs.log)
             try:
-                results = fibers.run(self.program, instances)
+                check_fault(int(decoder.state[FAULT]))
+            except ProgramError:
+                if not self.widens(decoder.feeds):
+                    raise
+                continue
+            if not self.widens(decoder.feeds):
+                n, n_rounds = len(instances), programs.n_rounds
+                return self._mini_batch(decoder.cut(), programs.outputs(), n_rounds, n)
+
+    def by_python(
+        self, instances: Sequence[Any], pick: Pick | None = None, *, is_checked: bool = False
+    ) -> MiniBatch:
+        """Let Python run the programs, and again as long as blocks feed each other in new ways."""
+        drawn = self.drawn(instances)
+        while True:
+            recorder = self.recorder(len(instances), is_checked=is_checked)
+            try:
+                results = Fibers(recorder, Decisions(drawn), pick).run(self.program, instances)
                 piece = recorder.cut()
             except FAULTS:
                 if not self.widens(recorder.feeds()):
                     raise
-            else:
-                if not self.widens(recorder.feeds()):
-                    return Recorded(piece, outputs_of(results, piece.n), recorder.n_rounds)
+                continue
+            if not self.widens(recorder.feeds()):
+                outputs = outputs_of(results, piece.n)
+                return self._mini_batch(piece, outputs, recorder.n_rounds, len(instances))
 
     def drawn(self, instances: Sequence[Any]) -> list[Drawn]:
         """The numbers that instances decide by: those that were asked for are kept.
@@ -174,11 +211,21 @@ class Recording:
             found.append(known[id(instance)][1])
         return found
 
-    def recorder(self, n_instances: int, *, is_checked: bool) -> Recorder:
-        """An empty one."""
-        if is_checked or self.quick is None:
-            return CheckedRecorder(self.rules, n_instances)
-        return self.quick(self.rules, n_instances)
+    def decoder(self, n_instances: int, decoder: Decoder | None = None) -> Decoder:
+        """Return an empty one; it takes the memory of one that is given."""
+        if decoder is None:
+            decoder = Decoder(self.rules, self._text, self._fitting, n_instances)
+        else:
+            decoder.begin(self.rules, n_instances)
+        return decoder
+
+    def recorder(
+        self, n_instances: int, decoder: Decoder | None = None, *, is_checked: bool = False
+    ) -> Recorder:
+        """Return an empty one. decoder: an empty one that it decodes its log with."""
+        kind = CheckedRecorder if is_checked else Recorder
+        decoder = self.decoder(n_instances) if decoder is None else decoder
+        return kind(self.rules, self._text, n_instances, decoder)
 
     @property
     def rules(self) -> Rules:
@@ -193,19 +240,20 @@ class Recording:
         before, self.static = self.static, self._static()
         return before != self.static
 
-    def _mini_batch(self, recorded: Recorded, n_instances: int) -> MiniBatch:
-        """One graph of all calls."""
-        piece = recorded.piece
+    def _mini_batch(
+        self, piece: Piece, outputs: IntArray, n_rounds: int, n_instances: int
+    ) -> MiniBatch:
+        """Make one graph of all calls. n_rounds: that others followed."""
         graph = Graph.proved(
             types=piece.types,
             arg_start=piece.arg_start,
             args=piece.args,
             type_names=self.type_names,
-            rounds=piece.rounds if recorded.n_rounds else None,
+            rounds=piece.rounds if n_rounds else None,
             phases=piece.phases,
             depths=piece.depths,
         )
-        return MiniBatch(graph, piece.pulls, recorded.outputs, n_instances=n_instances)
+        return MiniBatch(graph, piece.pulls, outputs, n_instances=n_instances)
 
 
 class Decisions:

@@ -15,9 +15,14 @@ from harness.contracts.system import Clock, Counters, Result, RunSettings
 from harness.engine.live import LiveEngine
 from harness.engine.work import arranged_work
 from harness.policies.parts.bound import lower_bound
-from harness.programs.model import ProgramModel, makes_arrays, recorded, recording_of
-from harness.programs.quick import programs_run_by, quicken
-from harness.programs.recorder import RecordingOptions
+from harness.programs.blocks import RecordingOptions
+from harness.programs.model import (
+    ProgramModel,
+    makes_arrays,
+    programs_run_by,
+    recorded,
+    recording_of,
+)
 from harness.values.schedule import check_schedule
 from systems.on_core import vertex
 from systems.on_core.live_rounds import LiveRun
@@ -98,16 +103,16 @@ class Adapter(vertex.Adapter):
         options = self.options
         model = recorded(model, options.how) if options.records else model
         if isinstance(model, ProgramModel):
-            quicken(model.recording, translate=options.programs == "compiled")
+            model.recording.translate(is_wanted=options.programs == "compiled")
         super().prepare(model, weights)
         self.of_arrays = makes_arrays(model) and not options.records
         if self.why_ahead is None and not options.is_live:
             self.why_ahead = self._why_not_planned(model)
         if self.why_ahead is None:
             assert isinstance(self.engine, LiveEngine)
-            recording, by_depth = recording_of(model, options.how), self.policy_name == BY_DEPTH
-            translate = options.programs == "compiled"
-            self.live = LiveRun(recording, self.engine, by_depth=by_depth, translate=translate)
+            recording = getattr(model, "recording", None) or recording_of(model, options.how)
+            recording.translate(is_wanted=options.programs == "compiled")
+            self.live = LiveRun(recording, self.engine, by_depth=self.policy_name == BY_DEPTH)
 
     def _why_not_planned(self, model: Model) -> str | None:
         if not hasattr(model, "program"):

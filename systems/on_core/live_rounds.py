@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from harness.contracts.policy import Policy
@@ -14,12 +14,10 @@ from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.compiling.written import DONE
 from harness.programs.decoder import Decoder
 from harness.programs.fibers import Fibers, Waiting
-from harness.programs.logged import inside
-from harness.programs.quick import QuickRecorders, quicken
 from harness.programs.recorder import Recorder
 from harness.programs.recording import FAULTS, Decisions, Recording, outputs_of
 from harness.programs.writer import Wait
-from harness.values.arrays import int_array
+from harness.values.arrays import IntArray, int_array
 
 
 class Restart(Exception):  # noqa: N818 - no fault: the programs are run once more
@@ -30,29 +28,23 @@ class LiveRun:
     """All that one model's mini-batches need; `run` is one of them.
 
     by_depth: whether the policy is inline_depth, which compiled code may do in its place.
-    translate: whether it may run the programs, too.
     """
 
-    def __init__(
-        self, recording: Recording, engine: LiveEngine, *, by_depth: bool, translate: bool = True
-    ) -> None:
+    def __init__(self, recording: Recording, engine: LiveEngine, *, by_depth: bool) -> None:
         self.recording, self.engine, self._by_depth = recording, engine, by_depth
         self._decoder: Decoder | None = None
-        quicken(recording, translate=translate)
-        assert isinstance(recording.quick, QuickRecorders)
-        self.quick = recording.quick
 
     @property
     def run_by(self) -> str:
         """What runs the programs, and why."""
-        if self.programs is None and self.quick.programs is not None:
+        if self.programs is None and self.recording.programs is not None:
             return "Python, since compiled code plans no rounds with this policy and these switches"
-        return self.quick.run_by
+        return self.recording.run_by
 
     @property
     def programs(self) -> CompiledPrograms | None:
         """Those that compiled code runs, whose rounds it must be able to plan, too."""
-        return self.quick.programs if self._by_depth and self.engine.can_keep() else None
+        return self.recording.programs if self._by_depth and self.engine.can_keep() else None
 
     def run(self, instances: Sequence[Any], policy: Policy, clock: Clock) -> None:
         """Run all programs to their end, and the output function on what they return.
@@ -60,127 +52,132 @@ class LiveRun:
         Where something is wrong they are run once more, so that the error names the line.
         """
         programs = self.programs
+        by_python = partial(self._by_python, instances, policy, clock)
         try:
             if programs is not None:
-                self._run_compiled(programs, instances, clock)
+                self._run(instances, clock, partial(self._by_itself, programs, instances, clock))
             else:
-                self._run(instances, policy, clock, is_checked=False)
+                self._run(instances, clock, partial(by_python, is_checked=False))
         except FAULTS as fault:
-            self._run(instances, policy, clock, is_checked=True)
-            self.quick.give_up(fault)
+            self._run(instances, clock, partial(by_python, is_checked=True))
+            self.recording.give_up(fault)
 
-    def _run_compiled(
-        self, programs: CompiledPrograms, instances: Sequence[Any], clock: Clock
+    def _run(
+        self, instances: Sequence[Any], clock: Clock, way: Callable[[Decoder], IntArray]
     ) -> None:
-        """Programs, policy, layout and loops by compiled code: Python comes by where room lacks."""
-        recording, drawn = self.recording, self.recording.drawn(instances)
+        """Run, and again as long as blocks feed each other in new ways; then what is returned."""
+        recording = self.recording
         while True:
-            rules = recording.rules
-            self._decoder = decoder = self.quick.decoder(rules, len(instances), self._decoder)
-            rounds = self.engine.begin_kept(decoder, recording.feeds, recording.type_names)
-            programs.begin(
-                instances,
-                drawn,
-                recording.options,
-                self.engine.numbers,
-                rounds.by_itself(),
-                rounds.take_log,
-            )
+            self._decoder = decoder = recording.decoder(len(instances), self._decoder)
             try:
-                self._run_rounds(programs, rounds, clock)
+                outputs = way(decoder)
             except Restart:
                 continue
             except FAULTS:
-                if not recording.widens(rounds.feeds):
+                if not recording.widens(decoder.feeds):
                     raise
                 continue
-            outputs = programs.outputs()
-            places = [rules.names.index(name) for name in recording.output_pulls]
-            pulls = [int_array(decoder.pulls[place, outputs]) for place in places]
+            pulls = {
+                name: int_array(decoder.pulls[recording.pulls.index(name), outputs])
+                for name in recording.output_pulls
+            }
             clock.mark("construct")
-            self.engine.finish(outputs, dict(zip(recording.output_pulls, pulls, strict=True)))
+            self.engine.finish(outputs, pulls)
             clock.mark("forward")
             return
 
-    def _run_rounds(self, programs: CompiledPrograms, rounds: KeptRounds, clock: Clock) -> None:
+    def _by_itself(
+        self, programs: CompiledPrograms, instances: Sequence[Any], clock: Clock, decoder: Decoder
+    ) -> IntArray:
+        """Programs, policy, layout and loops by compiled code: Python comes by where room lacks."""
+        recording, engine = self.recording, self.engine
+        rounds = engine.begin_kept(decoder, recording.feeds, recording.type_names)
+        programs.begin(
+            instances,
+            recording.drawn(instances),
+            recording.options,
+            engine.numbers,
+            rounds.by_itself(),
+            rounds.take_log,
+        )
         has_ended = False
         while not has_ended:
             clock.mark("construct")
             rounds.watch()
             has_ended = programs.go_on()
             clock.divide(rounds.catch_up())
-            if programs.left == DONE:
-                programs.next_round()
-                continue
-            is_new = rounds.take_over(programs.n_log, programs.left)
-            if is_new and self.recording.widens(rounds.feeds):
-                raise Restart
-            programs.clear()
-            clock.mark("construct")
-            if rounds.plan():
-                clock.mark("schedule")
-                rounds.run()
-                clock.mark("forward")
+            if programs.left != DONE:
+                is_new = rounds.take_over(programs.n_log, programs.left)
+                self._run_round(rounds, clock, is_new=is_new)
+                programs.clear()
             programs.next_round()
+        return programs.outputs()
 
-    def _run(
-        self, instances: Sequence[Any], policy: Policy, clock: Clock, *, is_checked: bool
-    ) -> None:
-        recording, decisions = self.recording, Decisions(self.recording.drawn(instances))
-        while True:
-            recorder: Recorder
-            rounds: _Rounds
-            if self._by_depth and not is_checked and self.engine.can_keep():
-                recorder, rounds = self._kept(len(instances), decisions, clock)
-            else:
-                recorder = recording.recorder(len(instances), is_checked=is_checked)
-                self.engine.begin()
-                rounds = _ByPolicy(self, recorder, decisions, policy, clock)
-            try:
-                results = Fibers(recorder, rounds).run(recording.program, instances)
-            except Restart:
-                continue
-            except FAULTS:
-                if not recording.widens(recorder.feeds()):
-                    raise
-                continue
-            outputs = outputs_of(results, recorder.n)
-            of_outputs = {
-                name: int_array(recorder.numbers_of(name, outputs.tolist()))
-                for name in recording.output_pulls
-            }
-            clock.mark("construct")
-            self.engine.finish(outputs, of_outputs)
+    def _run_round(self, rounds: KeptRounds, clock: Clock, *, is_new: bool) -> None:
+        """Plan and run what was decoded, as inline_depth does. is_new: see KeptRounds.decode."""
+        if is_new and self.recording.widens(rounds.feeds):
+            raise Restart
+        clock.mark("construct")
+        if rounds.plan():
+            clock.mark("schedule")
+            rounds.run()
             clock.mark("forward")
-            return
 
-    def _kept(
-        self, n_instances: int, decisions: Decisions, clock: Clock
-    ) -> tuple[Recorder, _Rounds]:
-        """A recorder whose memory is used again, and rounds that compiled code plans."""
-        recording = self.recording
-        recorder = self.quick.again(recording.rules, n_instances, self._decoder)
-        log, self._decoder = inside(recorder)
-        known, names = recording.feeds, recording.type_names
-        rounds = self.engine.begin_kept(self._decoder, known, names)
-        return recorder, _ByDepth(self, log, rounds, decisions, clock)
+    def _by_python(
+        self,
+        instances: Sequence[Any],
+        policy: Policy,
+        clock: Clock,
+        decoder: Decoder,
+        *,
+        is_checked: bool,
+    ) -> IntArray:
+        """Programs by Python, whose rounds compiled code runs where the policy is its own."""
+        recording, engine = self.recording, self.engine
+        recorder = recording.recorder(len(instances), decoder, is_checked=is_checked)
+        if self._by_depth and not is_checked and engine.can_keep():
+            rounds = engine.begin_kept(decoder, recording.feeds, recording.type_names)
+            end_round = partial(self._end_kept, recorder, rounds, clock)
+        else:
+            engine.begin()
+            end_round = partial(self._end_by_policy, recorder, policy, clock)
+        answers = _Answers(end_round, Decisions(recording.drawn(instances)), engine)
+        try:
+            results = Fibers(recorder, answers).run(recording.program, instances)
+        except FAULTS:
+            recorder.feeds()  # of what was logged before
+            raise
+        return outputs_of(results, recorder.n)
 
+    def _end_kept(self, recorder: Recorder, rounds: KeptRounds, clock: Clock) -> None:
+        self._run_round(rounds, clock, is_new=rounds.decode(recorder.log))
 
-class _Rounds(ABC):
-    """Computes each round as it ends; see harness.programs.fibers.Answers."""
-
-    def __init__(self, run: LiveRun, decisions: Decisions, clock: Clock) -> None:
-        self._run, self._decisions, self._clock = run, decisions, clock
-
-    @abstractmethod
-    def end_round(self) -> None:
+    def _end_by_policy(self, recorder: Recorder, policy: Policy, clock: Clock) -> None:
         """Schedule and run what was recorded.
 
         Raises ProgramError for a call that does not fit, Restart where depths have to be others.
         """
+        piece = recorder.cut()
+        if self.recording.widens(recorder.feeds()):
+            raise Restart
+        clock.mark("construct")
+        if piece.n:
+            self.engine.arrange_round(piece, self.recording.type_names, policy)
+            clock.mark("schedule")
+            self.engine.run_round()
+            clock.mark("forward")
+
+
+class _Answers:
+    """Computes each round as it ends; see harness.programs.fibers.Answers."""
+
+    def __init__(
+        self, end_round: Callable[[], None], decisions: Decisions, engine: LiveEngine
+    ) -> None:
+        self.end_round, self._decisions, self._engine = end_round, decisions, engine
 
     def numbers(self, instances: Sequence[int], waits: Sequence[Waiting]) -> Sequence[float]:
-        """Drawn, or read from states: all of one state at once."""
+        """Return numbers that are drawn, or read from states: all of one state at once."""
         if all(wait[1] is not None for wait in waits):
             return self._decisions.numbers(instances, waits)
         found = [0.0] * len(waits)
@@ -193,50 +190,7 @@ class _Rounds(ABC):
         for state, places in by_state.items():
             asked = [wait for k in places if isinstance(wait := waits[k], Wait)]
             vertices, columns = [wait.of for wait in asked], [wait.column for wait in asked]
-            numbers = self._run.engine.numbers(state, vertices, columns)
+            numbers = self._engine.numbers(state, vertices, columns)
             for k, number in zip(places, numbers, strict=True):
                 found[k] = number
         return found
-
-
-class _ByPolicy(_Rounds):
-    """By any policy."""
-
-    def __init__(
-        self, run: LiveRun, recorder: Recorder, decisions: Decisions, policy: Policy, clock: Clock
-    ) -> None:
-        super().__init__(run, decisions, clock)
-        self._recorder, self._policy = recorder, policy
-
-    def end_round(self) -> None:
-        """See _Rounds."""
-        piece, engine, recording = self._recorder.cut(), self._run.engine, self._run.recording
-        if recording.widens(self._recorder.feeds()):
-            raise Restart
-        self._clock.mark("construct")
-        if piece.n:
-            engine.arrange_round(piece, recording.type_names, self._policy)
-            self._clock.mark("schedule")
-            engine.run_round()
-            self._clock.mark("forward")
-
-
-class _ByDepth(_Rounds):
-    """As the policy inline_depth does it, in compiled code."""
-
-    def __init__(
-        self, run: LiveRun, log: list[int], rounds: KeptRounds, decisions: Decisions, clock: Clock
-    ) -> None:
-        super().__init__(run, decisions, clock)
-        self._log, self._rounds = log, rounds
-
-    def end_round(self) -> None:
-        """See _Rounds."""
-        rounds, mark = self._rounds, self._clock.mark
-        if rounds.decode(self._log) and self._run.recording.widens(rounds.feeds):
-            raise Restart
-        mark("construct")
-        if rounds.plan():
-            mark("schedule")
-            rounds.run()
-            mark("forward")

@@ -14,7 +14,7 @@ from harness.engine.switches import Switches
 from harness.granularity.operators import OperatorModel
 from harness.granularity.vertices import VertexModel
 from harness.policies.parts.rounds import schedule_in_rounds
-from harness.programs.quick import record_quickly
+from harness.programs.model import translate_programs
 from harness.values.graph import MiniBatch
 from harness.values.schedule import Schedule
 
@@ -70,7 +70,7 @@ def prepared(
     engine_type: type[Engine] = Engine,
 ) -> Prepared:
     """Trace, differentiate, lower and compile; raises UnsupportedTrial as Engine does."""
-    record_quickly(model)
+    translate_programs(model)
     graphs = (
         OperatorModel(model)
         if switches.granularity == "operator"

@@ -27,8 +27,7 @@ from harness.engine.work import arranged_work
 from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
 from harness.policies.parts.bound import lower_bound
 from harness.policies.parts.rounds import first_round
-from harness.programs.model import makes_arrays
-from harness.programs.quick import programs_run_by
+from harness.programs.model import makes_arrays, programs_run_by
 from harness.values.graph import MiniBatch
 from harness.values.schedule import Schedule, check_schedule
 from systems.on_core.choosing import candidates_of, choose

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from harness.contracts.model import initial_weights
-from harness.errors import ProgramError
+from harness.errors import ConfigError, ProgramError
 from harness.interpreter import interpret
 from harness.programs import fibers, recorder
-from harness.programs.quick import record_quickly
+from harness.programs.model import translate_programs
 from harness.programs.writer import Writer
 from tests.support.bad_programs import BAD, HERE, ONE, Given, a_number
 
@@ -26,10 +26,26 @@ def test_a_bad_program_is_told_with_its_line(
     monkeypatch.setattr(fibers, "DEEPEST_CALLS", 500)
     model = Given(program)
     if is_quick:
-        record_quickly(model)
+        translate_programs(model)
     with pytest.raises(ProgramError, match=line) as told:
         model.mini_batch(ONE)
     assert "\n" not in str(told.value)
+
+
+def test_a_block_with_a_name_of_the_writer_is_told() -> None:
+    """Names that any block may have are not the recorder's own."""
+
+    class Named(Given):
+        def __init__(self, name: str) -> None:
+            super().__init__(lambda p: getattr(p, name)(word=0))
+            setattr(self, name, self.leaf)
+            self.vertex_types = (name, *self.vertex_types[1:])
+
+    for name in ("chance", "stage", "note", "n", "cut", "rules"):
+        with pytest.raises(ConfigError, match=rf"vertex type {name} cannot be a block: p\.{name} "):
+            Named(name).mini_batch(ONE)
+    for name in ("types", "args", "counter", "base", "floor", "fiber"):
+        assert Named(name).mini_batch(ONE).graph.types.tolist() == [1]
 
 
 def test_a_recording_beforehand_cannot_wait_for_numbers() -> None:

@@ -18,8 +18,8 @@ from harness.models.stack_rnn import StackRNN
 from harness.models.tree_lstm import TreeLSTM
 from harness.policies.parts.bound import lower_bound
 from harness.policies.parts.rounds import schedule_in_rounds
+from harness.programs.blocks import RecordingOptions
 from harness.programs.model import recording_of
-from harness.programs.recorder import RecordingOptions
 from harness.values.graph import Graph
 
 BATCH_SIZE = 64

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from harness.models.birnn import BiRNN
 from harness.models.drnn import DRNN
-from harness.programs.call_text import call_text
+from harness.programs.blocks import RecordingOptions
 from harness.programs.compiling.translation import Translator
 from harness.programs.compiling.values import NotTranslated
 from harness.programs.compiling.written import written
+from harness.programs.log import call_text
 from harness.programs.model import ProgramModel, recording_of
-from harness.programs.recorder import RecordingOptions
 from tests.support.compiled_programs import by_compiled_code, by_python, translated
 from tests.support.live_programs import Decides
 from tests.support.program_models import DECIDED, SENTENCES, SIZES
@@ -86,7 +86,7 @@ def test_nothing_is_made_anew_for_a_mini_batch_that_is_no_larger(model: ProgramM
 TEXT = """
 from harness.models.birnn import BiRNN
 from harness.models.drnn import DRNN
-from harness.programs.call_text import call_text
+from harness.programs.log import call_text
 from harness.programs.compiling.translation import Translator
 from harness.programs.compiling.written import written
 from tests.support.program_models import DECIDED

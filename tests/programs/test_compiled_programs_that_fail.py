@@ -11,8 +11,8 @@ import pytest
 from harness.errors import CompileError, ProgramError
 from harness.programs import fibers, recorder
 from harness.programs.compiling import programs as compiled_programs
-from harness.programs.model import ProgramModel
-from harness.programs.quick import QuickRecorders, programs_run_by, record_quickly
+from harness.programs.model import ProgramModel, programs_run_by
+from harness.programs.recording import Recording
 from harness.values.graph import MiniBatch
 from tests.support.engine_runs import NoClock
 from tests.support.live_programs import live_adapter
@@ -49,11 +49,9 @@ def written(body: str) -> ScriptedModel:
     return model_of(HEAD.format(body=lines, branch="    a = v", walk="    a = v") + TAIL)
 
 
-def quick_of(model: ScriptedModel) -> QuickRecorders:
-    record_quickly(model)
-    quick = model.recording.quick
-    assert isinstance(quick, QuickRecorders)
-    return quick
+def quick_of(model: ScriptedModel) -> Recording:
+    model.recording.translate()
+    return model.recording
 
 
 def graphs(one: MiniBatch) -> list[Any]:
@@ -122,6 +120,22 @@ def test_what_the_compiler_refuses_is_left_to_python_which_is_told(
     monkeypatch.setattr(quick.programs, "_go_on", refuse)
     assert graphs(model.mini_batch(SENTENCES)) == graphs(plain.mini_batch(SENTENCES))
     assert quick.run_by.endswith("met ProgramError: the compiler refuses it: no such thing")
+
+
+def test_lack_of_memory_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python runs that one mini-batch, compiled code the next."""
+
+    def lack(*_: Any) -> int:
+        raise MemoryError
+
+    model, plain = written("v = p.unary_a(v)"), written("v = p.unary_a(v)")
+    quick = quick_of(model)
+    assert quick.programs is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(quick.programs, "_go_on", lack)
+        assert graphs(model.mini_batch(SENTENCES)) == graphs(plain.mini_batch(SENTENCES))
+    assert quick.run_by == "compiled code"
+    assert graphs(model.mini_batch(SENTENCES)) == graphs(plain.mini_batch(SENTENCES))
 
 
 def test_live_rounds_go_on_by_python_too() -> None:

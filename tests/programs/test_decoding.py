@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,17 @@ from harness.contracts.model import Model
 from harness.errors import ProgramError
 from harness.models.stack_rnn import StackRNN
 from harness.programs import recording as recording_module
+from harness.programs.blocks import RecordingOptions
 from harness.programs.decisions import chance
-from harness.programs.fibers import Fibers, Waiting
-from harness.programs.model import recorded, recording_of
-from harness.programs.pieces import Piece
-from harness.programs.quick import quicken, record_quickly
-from harness.programs.recorder import Recorder, RecordingOptions
+from harness.programs.decoder import Piece
+from harness.programs.fibers import Fibers, Pick, Waiting
+from harness.programs.model import recorded, recording_of, translate_programs
+from harness.programs.recorder import Recorder
 from harness.programs.recording import FAULTS, Decisions, Recording
 from harness.programs.writer import Writer
 from harness.values.graph import Graph, MiniBatch
 from tests.support.bad_programs import BAD, Given
+from tests.support.plain_counter import PlainCounter, count
 from tests.support.program_models import DECIDED, SENTENCES, SIZES, WITH_ARRAYS
 from tests.support.scripted_programs import OPTIONS, Scripted, ScriptedModel, instances
 
@@ -32,20 +34,39 @@ EVERY = settings(deadline=None, max_examples=80)
 
 MODELS = [recorded(ScriptedModel(), options) for options in OPTIONS]
 for one in MODELS:
-    record_quickly(one)
+    translate_programs(one)
 
 
 def quick(program: Callable[[Writer], Any]) -> Recording:
-    """A recording of a program by compiled code."""
-    recording = Given(program).recording
-    quicken(recording)
-    return recording
+    return Given(program).recording
 
 
 def same(ours: Any, theirs: Any) -> None:
     """Every array of both, whatever holds them."""
     for name in ("types", "arg_start", "args", "rounds", "phases", "depths"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)
+
+
+def same_as_counted(
+    recording: Recording,
+    batch: Sequence[Any],
+    pick_of: Callable[[], Pick | None] = lambda: None,
+    *,
+    both: Sequence[bool] = (False, True),
+) -> MiniBatch:
+    """Logs of both recorders are decoded to what a judge has counted; all calls are right."""
+    recording.by_python(batch)  # what blocks feed each other decides what counts
+    piece, outputs = count(recording, batch, pick_of())
+    for is_checked in both:
+        ours = recording.by_python(batch, pick_of(), is_checked=is_checked)
+        graph = ours.graph
+        if graph.rounds is None:
+            assert not piece.rounds.any()
+            graph = replace(graph, rounds=piece.rounds)
+        same(graph, piece)
+        same_pulls(ours, piece)
+        np.testing.assert_array_equal(ours.outputs, outputs)
+    return ours
 
 
 def same_pulls(ours: MiniBatch | Piece, theirs: MiniBatch | Piece) -> None:
@@ -60,13 +81,8 @@ def test_a_log_is_decoded_to_what_is_counted_call_by_call(
     batch: list[Scripted], seed: int, model: ScriptedModel
 ) -> None:
     model.mini_batch(batch)  # blocks that feed each other in a new way are recorded twice
-    ours, theirs = (
-        model.recording.recorded(batch, random.Random(seed).randrange, is_checked=is_checked)
-        for is_checked in (False, True)
-    )
-    same(ours.graph, theirs.graph)
-    same_pulls(ours, theirs)
-    np.testing.assert_array_equal(ours.outputs, theirs.outputs)
+    recording = model.recording
+    same_as_counted(recording, batch, pick_of=lambda: random.Random(seed).randrange)
 
 
 @EVERY
@@ -85,7 +101,9 @@ def test_a_graph_that_is_taken_as_proved_passes_every_check(
 class Cutting(Decisions):
     """Takes a piece of what was recorded at every end of a round."""
 
-    def __init__(self, recording: Recording, recorder: Recorder, batch: Sequence[Any]) -> None:
+    def __init__(
+        self, recording: Recording, recorder: Recorder | PlainCounter, batch: Sequence[Any]
+    ) -> None:
         super().__init__(recording.drawn(batch))
         self.recorder = recorder
         self.pieces: list[Piece] = []
@@ -104,15 +122,15 @@ def test_rounds_are_decoded_one_by_one(batch: list[Scripted], model: ScriptedMod
     recording = model.recording
     whole = model.mini_batch(batch)
     found = []
-    for is_checked in (False, True):
-        recorder = recording.recorder(len(batch), is_checked=is_checked)
+    recorders = recording.recorder(len(batch)), PlainCounter(recording, len(batch))
+    for recorder in recorders:
         cutting = Cutting(recording, recorder, batch)
         Fibers(recorder, cutting).run(recording.program, batch)
         found.append(cutting.pieces)
         vertices = range(recorder.n)
         for name, values in whole.pulls.items():
             assert recorder.numbers_of(name, vertices) == values.tolist()
-        np.testing.assert_array_equal(recorder.feeds() & ~recording.feeds, False)
+    np.testing.assert_array_equal(recorders[0].feeds() & ~recording.feeds, False)
     for ours, theirs in zip(*found, strict=True):
         assert ours.base == theirs.base
         same(ours, theirs)
@@ -129,7 +147,7 @@ def test_rounds_are_decoded_one_by_one(batch: list[Scripted], model: ScriptedMod
 def test_what_is_wrong_is_found_without_a_look_at_single_calls(program: Any) -> None:
     recording = quick(program)
     with pytest.raises(FAULTS):
-        recording.recorded([Scripted((), 0)], None, is_checked=False)
+        recording.by_python([Scripted((), 0)])
 
 
 @settings(deadline=None, max_examples=30)
@@ -160,12 +178,7 @@ def test_nested_branches_are_as_deep_as_counted(steps: list[str]) -> None:
     model = Given(lambda p: nest(p, steps, p.leaf(word=1, label=2)))
     for options in (RecordingOptions(), RecordingOptions(phases=False, hoisting=False)):
         recording = recorded(model, options).recording
-        quicken(recording)
-        ours, theirs = (
-            recording.recorded([Scripted((), 0)] * 2, None, is_checked=is_checked)
-            for is_checked in (False, True)
-        )
-        same(ours.graph, theirs.graph)
+        same_as_counted(recording, [Scripted((), 0)] * 2)
 
 
 def test_a_chain_takes_any_numbers_that_its_block_may_be_given() -> None:
@@ -179,19 +192,13 @@ def test_a_chain_takes_any_numbers_that_its_block_may_be_given() -> None:
         assert list(nothing) == []
         return [*labelled, *single, *many]
 
-    recording = quick(program)
-    ours, theirs = (
-        recording.recorded([Scripted((), 0)], None, is_checked=is_checked)
-        for is_checked in (False, True)
-    )
-    same(ours.graph, theirs.graph)
-    same_pulls(ours, theirs)
+    ours = same_as_counted(quick(program), [Scripted((), 0)])
     assert ours.pulls["label"][ours.outputs].tolist() == [1, 3, 2, 0, 1]
 
 
 def test_a_number_that_is_none_is_told() -> None:
     with pytest.raises(ProgramError, match="without a number that it needs"):
-        quick(lambda p: p.leaf(word=-1)).recorded([Scripted((), 0)], None, is_checked=False)
+        quick(lambda p: p.leaf(word=-1)).by_python([Scripted((), 0)])
 
 
 @pytest.mark.parametrize(
@@ -201,15 +208,9 @@ def test_a_number_that_is_none_is_told() -> None:
 )
 def test_models_are_recorded_as_counted(model: Model, batch: Sequence[Any]) -> None:
     recording = recording_of(model, RecordingOptions())
-    quicken(recording)
     for pick in (None, random.Random(3).randrange):
         recording.mini_batch(batch, pick)
-        ours, theirs = (
-            recording.recorded(batch, None, is_checked=is_checked) for is_checked in (False, True)
-        )
-        same(ours.graph, theirs.graph)
-        same_pulls(ours, theirs)
-        np.testing.assert_array_equal(ours.outputs, theirs.outputs)
+        same_as_counted(recording, batch)
 
 
 @pytest.mark.parametrize("is_quick", [True, False])
@@ -217,7 +218,7 @@ def test_blocks_that_feed_each_other_in_a_new_way_are_no_fault(is_quick: bool) -
     """The first sentence has one word: no buffer has read another one, as those behind it do."""
     model = StackRNN(SIZES)
     if is_quick:
-        record_quickly(model)
+        translate_programs(model)
     for sentence in SENTENCES:
         ours = model.mini_batch([sentence])
         theirs = recording_of(StackRNN(SIZES), RecordingOptions()).mini_batch([sentence])
@@ -257,4 +258,4 @@ def test_a_number_that_is_none_is_told_wherever_in_a_chain_it_stands(place: int)
         return p.chain(p.many, p.leaf(word=1), 4, word=words)[-1]
 
     with pytest.raises(ProgramError, match="without a number that it needs"):
-        quick(program).recorded([Scripted((), 0)], None, is_checked=False)
+        quick(program).by_python([Scripted((), 0)])

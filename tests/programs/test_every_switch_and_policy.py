@@ -14,8 +14,8 @@ from harness.contracts.model import initial_weights
 from harness.contracts.policy import policy_names
 from harness.engine.switches import Switches
 from harness.interpreter import interpret
+from harness.programs.blocks import RecordingOptions
 from harness.programs.model import recorded
-from harness.programs.recorder import RecordingOptions
 from harness.values.schedule import check_schedule
 from tests.support.engine_runs import prepared, run
 from tests.support.learned import schedule_by

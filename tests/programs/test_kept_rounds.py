@@ -19,7 +19,7 @@ from harness.engine.rows import next_round as arrays
 from harness.errors import ProgramError, ScheduleError
 from harness.interpreter import interpret
 from harness.policies import levels
-from harness.programs.recorder import RecordingOptions
+from harness.programs.blocks import RecordingOptions
 from harness.programs.writer import Body, Writer
 from tests.support.engine_runs import ONE_BY_ONE, NoClock
 from tests.support.kept_rounds import check_same, made_by_python

@@ -25,8 +25,10 @@ from harness.interpreter import interpret
 from harness.measuring.clock import check_shares
 from harness.models.drnn import DRNN
 from harness.models.stack_rnn import StackRNN
+from harness.programs.blocks import RecordingOptions
 from harness.programs.compiling import written as writing
 from harness.programs.compiling.programs import CompiledPrograms
+from harness.programs.model import recorded
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_runs import NoClock
 from tests.support.given_out import count_given_out
@@ -210,7 +212,7 @@ def test_what_is_no_code_of_a_round_is_a_fault() -> None:
 def test_python_comes_by_after_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal is heard there."""
     monkeypatch.setattr(writing, "HEAD", writing.HEAD.replace(", 100\n", ", 3\n"))
-    adapter = warm(MODELS[0])
+    adapter = warm(recorded(MODELS[0], RecordingOptions()))  # translated anew
     programs = counted(monkeypatch, CompiledPrograms, "_called")
     adapter.run(NoClock())
     assert adapter.live is not None

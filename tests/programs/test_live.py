@@ -17,7 +17,7 @@ from harness.contracts.timeline import Details
 from harness.errors import ProgramError
 from harness.interpreter import interpret
 from harness.models.tree_fc import TreeFC
-from harness.programs.recorder import RecordingOptions
+from harness.programs.blocks import RecordingOptions
 from harness.programs.writer import Body, Writer
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_runs import NoClock

@@ -10,7 +10,6 @@ from enum import IntEnum
 import numpy as np
 import pytest
 
-from harness.programs.quick import QuickRecorders
 from harness.programs.recording import FAULTS
 from tests.support.compiled_programs import by_compiled_code, by_python, translated
 from tests.support.program_models import SENTENCES
@@ -108,7 +107,8 @@ def test_what_python_means_is_recorded_or_left_to_it(text: str) -> None:
     source = HEAD.format(body="\n".join(indented(text, 1)), branch="    a = v", walk="    a = v")
     model = model_of(source + OTHERS, **GLOBALS)
     model.ratio = 2.5  # type: ignore[attr-defined]
-    quick = QuickRecorders(model.recording)
+    quick = model.recording
+    quick.translate()
     if quick.programs is None:
         assert re.match(r"Python, since <written program \d+>:\d+ ", quick.run_by), quick.run_by
         return

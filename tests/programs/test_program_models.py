@@ -22,8 +22,8 @@ from harness.models.stack_rnn import StackRNN
 from harness.oracle import run_reference
 from harness.policies.parts.bound import lower_bound
 from harness.policies.parts.rounds import schedule_in_rounds
+from harness.programs.blocks import RecordingOptions
 from harness.programs.model import ProgramModel, recording_of
-from harness.programs.recorder import RecordingOptions
 from harness.values.graph import Graph, MiniBatch
 from harness.values.instances import Chain
 from harness.vertex.operators import OPERATORS

@@ -14,9 +14,8 @@ from harness.contracts.model import initial_weights
 from harness.engine.switches import Switches
 from harness.interpreter import interpret
 from harness.oracle import run_reference
-from harness.programs.model import recorded
-from harness.programs.quick import record_quickly
-from harness.programs.recorder import RecordingOptions
+from harness.programs.blocks import RecordingOptions
+from harness.programs.model import recorded, translate_programs
 from harness.values.graph import MiniBatch
 from harness.values.schedule import check_schedule
 from tests.support.engine_runs import prepared, run
@@ -34,7 +33,7 @@ from tests.support.scripted_programs import (
 # Recorded call by call, and by compiled code.
 MODELS = [recorded(ScriptedModel(), options) for options in OPTIONS * 2]
 for one in MODELS[len(OPTIONS) :]:
-    record_quickly(one)
+    translate_programs(one)
 WEIGHTS = initial_weights(MODELS[0], 3)
 # All others meet random graphs in tests/policies, and compile for a minute.
 POLICIES = ("inline_depth", "agenda", "depth", "critical_share", "unbatched")

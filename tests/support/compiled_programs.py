@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.programs.call_text import call_text
 from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.compiling.translation import Translator
 from harness.programs.fibers import Fibers
-from harness.programs.logged import LoggedRecorder
+from harness.programs.log import call_text
 from harness.programs.model import ProgramModel
-from harness.programs.quick import QuickRecorders
 from harness.programs.recording import Decisions, Recording, outputs_of
 
 
@@ -31,9 +29,8 @@ class Rounds(Decisions):
 
 def by_python(recording: Recording, instances: Sequence[Any]) -> tuple[list[list[int]], list[int]]:
     """The log of every round, and what programs return."""
-    recorder = QuickRecorders(recording)(recording.rules, len(instances))
-    assert isinstance(recorder, LoggedRecorder)
-    rounds = Rounds(recording, instances, recorder._log)
+    recorder = recording.recorder(len(instances))
+    rounds = Rounds(recording, instances, recorder.log)
     results = Fibers(recorder, rounds).run(recording.program, instances)
     return rounds.seen, outputs_of(results, recorder.n).tolist()
 

@@ -8,7 +8,7 @@ from typing import Any
 from harness.contracts.model import Model, initial_weights
 from harness.contracts.system import RunSettings
 from harness.models.stack_rnn import StackRNN
-from harness.programs.recorder import RecordingOptions
+from harness.programs.blocks import RecordingOptions
 from harness.programs.writer import Body, Writer
 from harness.values.graph import MiniBatch
 from harness.values.instances import Chain

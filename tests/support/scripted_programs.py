@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 
 from harness.contracts.model import ModelSizes, ParameterSpec
+from harness.programs.blocks import RecordingOptions
 from harness.programs.model import ProgramModel
-from harness.programs.recorder import RecordingOptions
 from harness.programs.writer import Body, Writer
 from harness.vertex import (
     VertexTracer,

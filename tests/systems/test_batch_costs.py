@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.policies import agenda
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule, check_schedule
-from systems.on_core.batch_costs import PIECES, batches_by_type, costs_of, cut
+from systems.on_core.laboratory import PIECES, batches_by_type, costs_of, cut
 from tests.support.random_graphs import graphs
 
 

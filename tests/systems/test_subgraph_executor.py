@@ -22,8 +22,7 @@ from harness.values.instances import Tree
 from harness.values.places import CONF_DIR
 from harness.vertex.operators import Node
 from systems.on_core.subgraph import Adapter
-from systems.on_core.subgraph_executor import BlockExecutor
-from systems.on_core.subgraph_kernels import kernel
+from systems.on_core.subgraph_executor import BlockExecutor, kernel
 from tests.support import engine_runs
 from tests.support.pairs import PAIRS
 

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from harness.programs.call_text import COUNTED, CallText, Entry
+from harness.programs.blocks import COUNTED
 from harness.programs.compiling.builtin_calls import BUILTINS, BuiltinCalls, operand_of
 from harness.programs.compiling.constants import Constants
 from harness.programs.compiling.expressions import called_function
@@ -27,14 +27,24 @@ from harness.programs.compiling.values import (
     Value,
     Zipped,
 )
-from harness.programs.log import BRANCH, CHAIN, CLOSE, GHOSTS, NO_NUMBER, OPEN, PHASE
+from harness.programs.log import (
+    BRANCH,
+    CHAIN,
+    CLOSE,
+    GHOSTS,
+    NO_NUMBER,
+    OPEN,
+    PHASE,
+    CallText,
+    Entry,
+)
 
 Given = Mapping[str, Value]
 SHORT = re.compile(r"-?\d{1,9}")  # of fewer than 32 bits for sure
 
 
 class Calls(BuiltinCalls):
-    """text of calls: how blocks stand in the log (harness.programs.call_text)."""
+    """text of calls: how blocks stand in the log (harness.programs.log)."""
 
     def __init__(self, model: Any, constants: Constants, calls: CallText) -> None:
         super().__init__(model, constants)

@@ -9,6 +9,7 @@ import numpy as np
 
 from harness.compiler.generated import load_generated
 from harness.errors import CompileError, ProgramError
+from harness.programs.blocks import RecordingOptions
 from harness.programs.compiling.kept_lists import LENGTH, START
 from harness.programs.compiling.texts import INSTANCE, NUMBER
 from harness.programs.compiling.translation import Translation
@@ -27,7 +28,7 @@ from harness.programs.compiling.written import (
 from harness.programs.decisions import Drawn
 from harness.programs.fibers import MOST_FIBERS
 from harness.programs.log import RESUME
-from harness.programs.recorder import MOST_VERTICES, RecordingOptions
+from harness.programs.recorder import MOST_VERTICES
 from harness.values.arrays import IntArray, int_array
 
 MOST_ENTRIES = 2**26  # of a log, of lists' items, of lists: at most 0.5, 1 and 3 GiB

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.programs.call_text import CallText
 from harness.programs.compiling.arithmetic import perhaps
 from harness.programs.compiling.constants import Constants
 from harness.programs.compiling.expressions import called_function
@@ -41,7 +40,7 @@ from harness.programs.compiling.values import (
     Value,
 )
 from harness.programs.compiling.waits import Entry, Waits
-from harness.programs.log import END
+from harness.programs.log import END, CallText
 
 
 @dataclass(frozen=True, slots=True)

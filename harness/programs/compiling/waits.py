@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.programs.call_text import CallText
 from harness.programs.compiling.arithmetic import perhaps
 from harness.programs.compiling.constants import Constants
 from harness.programs.compiling.expressions import called_function
@@ -33,7 +32,7 @@ from harness.programs.compiling.values import (
     Zipped,
     kind_of,
 )
-from harness.programs.log import FORK
+from harness.programs.log import FORK, CallText
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from harness.engine.rows import next_round as arrays
 from harness.engine.rows.geometry import Index
 from harness.engine.rows.next_round import decode_next
 from harness.engine.rows.rounds import STAGES
+from harness.programs.blocks import Feeds
 from harness.programs.decoder import Decoder
-from harness.programs.taint import Feeds
 
 Kind = Callable[[int, str], tuple[bool, bool]]  # of a function and a stage: see CompiledRounds
 

@@ -1,0 +1,132 @@
+"""A recorder that counts depths while programs run, as ACRoBat does: the judge of decoded logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.programs.blocks import TAINTED, BlockShape
+from harness.programs.decode import DEPTH_BITS, MOST_PHASES, ONE_PHASE, ONE_ROUND, phase_of
+from harness.programs.decoder import Piece
+from harness.programs.fibers import Fibers, Pick
+from harness.programs.log import END, FORK, NO_NUMBER, ROUND
+from harness.programs.recording import Decisions, Recording, outputs_of
+from harness.programs.writer import Block, Stage, Writer, finished
+from harness.values.arrays import IntArray, int_array
+
+
+class PlainCounter(Writer):
+    """A few lists, and a number that each call adds one to. All calls have to be right."""
+
+    def __init__(self, recording: Recording, n_instances: int) -> None:
+        super().__init__(is_checked=True)
+        self._rules, self.options = recording.rules, recording.options
+        self._base = self._rules.base
+        self.first_of_round = self.n_rounds = self._fiber = self._floor = self._n_given = 0
+        self._counter = self._base
+        self._counter_of = dict.fromkeys(range(n_instances), self._base)
+        self._types: list[int] = []
+        self._counters: list[int] = []
+        self._operands: list[Sequence[int]] = []
+        self._pulled: dict[str, dict[int, int]] = {name: {} for name in self._rules.names}
+        self.__dict__ |= {name: self._block(shape) for name, shape in self._rules.shapes.items()}
+
+    @property
+    def n(self) -> int:
+        return len(self._types)
+
+    def _block(self, shape: BlockShape) -> Block:
+        def call(*operands: Any, **numbers: int) -> Any:
+            static, vertex = self._rules.static[shape.type_id], self.n
+            own = self._counter if static == TAINTED else self._floor + static
+            assert all(self._counters[operand] < own for operand in operands)
+            self._counters.append(own)
+            self._counter += static == TAINTED
+            self._types.append(shape.type_id)
+            self._operands.append(operands)
+            for name, number in numbers.items():
+                self._pulled[name][vertex] = number
+            return vertex
+
+        return call
+
+    def concurrent(self, *branches: Callable[[], Any]) -> list[Any]:
+        start = deepest = self._counter
+        results = []
+        for branch in branches:
+            self._counter = start
+            results.append(finished(branch(), "concurrent"))
+            deepest = max(deepest, self._counter)
+        self._counter = deepest
+        return results
+
+    def stage(self) -> Stage:
+        if self.options.phases:
+            self._counter = (self._counter | (ONE_PHASE - 1)) + 1 + self._base
+        return Stage("")
+
+    def ghosts(self, n: int) -> None:
+        self._counter += n if self.options.ghosts else 0
+
+    def note(self, event: tuple[int, ...]) -> None:
+        kind, *numbers = event
+        of_fiber = self._counter_of
+        of_fiber[self._fiber] = self._counter
+        if kind == ROUND:
+            self._floor = self.n_rounds * ONE_ROUND
+        elif kind == END:
+            (parent,) = numbers
+            of_fiber[parent] = max(of_fiber[parent], self._counter)
+        elif kind == FORK:
+            first, n = numbers
+            of_fiber |= dict.fromkeys(range(first, first + n), self._counter)
+            self._fiber = first
+        else:
+            (self._fiber,) = numbers
+            self._counter = self._caught_up(of_fiber[self._fiber])
+
+    def _caught_up(self, counter: int) -> int:
+        """A fiber's counter of an earlier round in the one that is recorded now."""
+        if counter >= self._floor:
+            return counter
+        depth = self._base if self.options.restart else counter & (ONE_PHASE - 1)
+        return self._floor + phase_of(counter) * ONE_PHASE + depth
+
+    def next_round(self) -> None:
+        self.n_rounds += 1
+        self.first_of_round = self.n
+        self.note((ROUND,))
+
+    def phases_of(self, fibers: Sequence[int]) -> list[int]:
+        self._counter_of[self._fiber] = self._counter
+        return [phase_of(self._counter_of[fiber]) for fiber in fibers]
+
+    def numbers_of(self, name: str, vertices: Sequence[int]) -> list[int]:
+        return [self._pulled[name].get(vertex, NO_NUMBER) for vertex in vertices]
+
+    def cut(self) -> Piece:
+        base, self._n_given = self._n_given, self.n
+        counters = np.array(self._counters[base:], dtype=np.int64)
+        operands, vertices = self._operands[base:], range(base, self.n)
+        return Piece(
+            base=base,
+            types=int_array(self._types[base:]),
+            arg_start=int_array(np.cumsum([0, *map(len, operands)])),
+            args=int_array([arg for one in operands for arg in one]),
+            rounds=int_array(counters // ONE_ROUND),
+            phases=int_array((counters >> DEPTH_BITS) & (MOST_PHASES - 1)),
+            depths=int_array(counters & (ONE_PHASE - 1)),
+            pulls={name: int_array(self.numbers_of(name, vertices)) for name in self._pulled},
+        )
+
+
+def count(
+    recording: Recording, batch: Sequence[Any], pick: Pick | None = None
+) -> tuple[Piece, IntArray]:
+    """Return what the programs of a mini-batch call, and what they return."""
+    counter = PlainCounter(recording, len(batch))
+    fibers = Fibers(counter, Decisions(recording.drawn(batch)), pick)
+    results = fibers.run(recording.program, batch)
+    return counter.cut(), outputs_of(results, counter.n)
