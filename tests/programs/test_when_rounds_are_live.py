@@ -1,30 +1,40 @@
-"""Which mini-batches run live: those whose programs wait; what arrays make is one round."""
+"""Which mini-batches run live, and that rounds which do compute what programs do.
+
+Those whose programs wait are live; what arrays make is one round.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from harness.contracts.model import Model, Weights, initial_weights
+from harness.contracts.model import Model, ModelSizes, Weights, initial_weights
 from harness.contracts.system import Result, RunSettings
+from harness.contracts.timeline import Details
+from harness.errors import ProgramError
 from harness.interpreter import interpret
 from harness.models.drnn import DRNN
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_lstm import TreeLSTM
 from harness.oracle import ReferenceResult, run_reference
+from harness.programs.blocks import RecordingOptions
 from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.fibers import Fibers
 from harness.programs.model import ProgramModel, makes_arrays
+from harness.programs.writer import Body, Writer
 from systems.on_core import vertex
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_models import TREES
 from tests.support.engine_runs import NoClock
-from tests.support.live_programs import Decides, OwnArrays
+from tests.support.live_programs import SEED, Decides, OwnArrays, live_adapter
 from tests.support.program_models import DECIDED, SENTENCES, SIZES, TRAINED, WITH_ARRAYS
-from tests.support.scripted_programs import Scripted, ScriptedModel
+from tests.support.scripted_programs import OPTIONS, Choose, Scripted, ScriptedModel, instances
 
 SINCE = "rounds ahead since"
 BY = "rounds planned by"
@@ -83,10 +93,10 @@ def test_what_waits_for_nothing_is_one_round_of_arrays(
     model: Model, batch: Sequence[Any], rounds: str, runs: list[int]
 ) -> None:
     adapter = adapter_of(model, rounds=rounds)
-    for instances in (batch, batch[::-1]):
-        found = result_of(adapter, instances)
+    for one in (batch, batch[::-1]):
+        found = result_of(adapter, one)
         assert runs == [], "no program is run"
-        assert_true(found, model, instances)
+        assert_true(found, model, one)
         runs.clear()
     ahead = result_of(adapter_of(model, rounds="ahead"), batch[::-1])
     assert found.counters == ahead.counters
@@ -118,8 +128,10 @@ def test_a_program_that_is_asked_for_is_run(
 
 
 @pytest.mark.parametrize("model", DECIDED, ids=lambda model: model.name)
-def test_what_waits_runs_live(model: Model, runs: list[int]) -> None:
+def test_what_waits_runs_live(model: ProgramModel, runs: list[int]) -> None:
     adapter = adapter_of(model)
+    assert adapter.live is not None
+    assert adapter.live.recording is model.recording, "what feeds what is learned once"
     found = result_of(adapter, SENTENCES)
     assert runs
     assert_true(found, model, SENTENCES)
@@ -183,12 +195,19 @@ def test_what_falls_back_runs_ahead_and_says_why(settings: dict[str, Any], why: 
     assert BY not in facts
     assert (why is None) == (SINCE not in facts)
     assert why is None or why in facts[SINCE]
+    if "only" in str(why):
+        asked = settings_of(**settings, rounds="live")
+        assert f"rounds=live runs with {why}" in str(Adapter.skip(DRNN_MODEL, asked))
 
 
 def test_a_policy_that_is_chosen_runs_ahead() -> None:
     settings = settings_of(policy="auto")
     assert Adapter.skip(DRNN_MODEL, settings) is None
     assert "policy=auto" in str(Adapter(settings).why_ahead)
+    asked = settings_of(policy="auto", rounds="live")
+    reason = "a policy that is named, not with policy=auto"
+    assert reason in str(Adapter.skip(DRNN_MODEL, asked))
+    assert Adapter.skip(DRNN_MODEL, settings_of(rounds="live")) is None
 
 
 def test_a_model_without_a_program_needs_none() -> None:
@@ -219,3 +238,97 @@ def test_a_model_is_asked_how_it_makes_its_graph() -> None:
     assert not any(makes_arrays(model) for model in (*DECIDED, ScriptedModel()))
     assert all(makes_arrays(model) for model, _ in WITH_ARRAYS)
     assert isinstance(DRNN_MODEL, DRNN)
+
+
+WEIGHTS = initial_weights(ScriptedModel(), SEED)
+
+
+@settings(deadline=None, max_examples=25)
+@given(instances(), st.sampled_from(OPTIONS), st.sampled_from(("compiled", "stepwise")))
+def test_rounds_that_run_live_compute_what_programs_do(
+    batch: list[Scripted], how: RecordingOptions, backend: str
+) -> None:
+    adapter = live_adapter(ScriptedModel(), how, backend=backend)
+    for instances_of_one in (batch, batch[::-1]):
+        truth = interpret(ScriptedModel(), WEIGHTS, instances_of_one)
+        adapter.load(instances_of_one)
+        adapter.run(NoClock())
+        found = adapter.result()
+        np.testing.assert_allclose(found.outputs, truth.outputs, rtol=1e-4, atol=1e-5)
+        assert found.loss == pytest.approx(truth.loss, rel=1e-4)
+
+
+def test_numbers_themselves_decide_where_rounds_are_live() -> None:
+    model, batch = Decides(), [Scripted((), k) for k in range(5)]
+    truth = interpret(model, WEIGHTS, batch)
+    adapter = live_adapter(model)
+    adapter.load(batch)
+    adapter.run(NoClock())
+    assert adapter.live is not None
+    lengths = len(adapter.live.engine.seen)
+    np.testing.assert_allclose(adapter.result().outputs, truth.outputs, rtol=1e-4, atol=1e-5)
+    assert 1 < lengths <= 7
+    assert len(truth.outputs) < 6 * len(batch)
+
+
+def test_live_rounds_that_are_wrong_name_the_line() -> None:
+    class Wrong(ScriptedModel):
+        def program(self, p: Writer, instance: Scripted) -> Body:
+            value = p.leaf(word=0)
+            yield p.chance(value, 1)
+            return p.project(p.unary_a(value, label=0))
+
+    adapter = live_adapter(Wrong())
+    adapter.load([Scripted((), 0)])
+    with pytest.raises(
+        ProgramError, match=r"test_when_rounds_are_live\.py:\d+ calls project with other"
+    ):
+        adapter.run(NoClock())
+
+
+@pytest.mark.parametrize(
+    "options", [{"rounds": "live"}, {"recording": "program"}, {"phases": False}, {"ghosts": False}]
+)
+def test_a_model_without_a_program_is_told(options: dict[str, Any]) -> None:
+    def reason_of(**own: Any) -> str | None:
+        settings = RunSettings("infer", "cpu", 1, 1, 0.1, 0, options=own)
+        return Adapter.skip(TreeFC(ModelSizes(4, {"words": 5, "classes": 2})), settings)
+
+    assert "model tree_fc has no program" in str(reason_of(**options))
+    assert reason_of() is None
+
+
+def test_live_rounds_count_the_work_of_those_that_are_recorded_ahead() -> None:
+    """Outputs of all rounds are computed at once, so that bytes of weights are read less often."""
+    batch = [Scripted((Choose(0, k, (1, 2)), Choose(1, k, (0, 3))), k) for k in range(4)]
+    found = {}
+    for rounds in ("live", "ahead"):
+        options = {"rounds": rounds, "recording": "program"}
+        adapter = Adapter(RunSettings("infer", "cpu", 1, 1, 0.1, 0, options=options))
+        adapter.prepare(ScriptedModel(), WEIGHTS)
+        adapter.load(batch)
+        adapter.run(NoClock())
+        found[rounds] = adapter.result().counters
+    assert found["live"].n_flop == found["ahead"].n_flop
+    assert found["live"].n_batches == found["ahead"].n_batches
+    assert 0 < found["live"].bytes_touched <= found["ahead"].bytes_touched
+
+
+def test_a_timeline_shows_every_batch_of_live_rounds() -> None:
+    batch = [Scripted((Choose(0, k, (1, 2)),), k) for k in range(4)]
+    adapter = live_adapter(ScriptedModel())
+    adapter.load(batch)
+    adapter.run(NoClock())
+    whole = adapter.result()
+    parts: list[tuple[str, str]] = []
+
+    @contextmanager
+    def part(kind: str, name: str, details: Details) -> Iterator[Details]:
+        parts.append((kind, name))
+        yield details
+
+    adapter.run_in_parts(NoClock(), part)
+    np.testing.assert_array_equal(adapter.result().outputs, whole.outputs)
+    batches = [name for kind, name in parts if kind == "batch"]
+    assert len(batches) >= whole.counters.n_batches
+    assert any(name.startswith("unary") for name in batches)

@@ -1,9 +1,10 @@
-"""Vertices that must compute the same value are computed once, and nobody else notices."""
+"""Equal inputs computed once, classifier and losses as vertices: results stay as they are."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,20 +14,22 @@ from hypothesis import strategies as st
 
 from harness.contracts.model import initial_weights, traced_functions
 from harness.engine.switches import Switches
+from harness.errors import ConfigError
 from harness.granularity.sharing import share_equal, shareable_pulls
-from harness.granularity.vertices import VertexModel
+from harness.granularity.vertices import VertexModel, cut_output
 from harness.oracle import run_reference
 from harness.values.arrays import int_array
 from harness.values.graph import MiniBatch
 from harness.values.instances import Tree
 from tests.support.engine_models import EXAMPLES
-from tests.support.engine_runs import disagreements, prepared, run
+from tests.support.engine_runs import POLICIES, disagreements, prepared, run
 from tests.support.random_graphs import graph_of
 from tests.support.random_trees import trees
 from tests.support.sketches import Sketch
 
 SHARING = Switches(backend="stepwise", share_equal_inputs=True)
 MODEL = EXAMPLES["tree_lstm"][0]
+LOSS_READS_MORE = "passes_on"
 
 
 def _shared(name: str, instances: list[Any]) -> tuple[MiniBatch, MiniBatch]:
@@ -71,6 +74,12 @@ def test_results_of_every_model_stay_as_they_are(name: str) -> None:
     weights = {k: np.float32(2.0) * w for k, w in initial_weights(model, 1).items()}
     oracle = run_reference(model, weights, instances * 2, "train")
     assert disagreements(run(prepared(model, weights, SHARING), instances * 2), oracle) == []
+    if name == LOSS_READS_MORE:
+        return
+    for policy, share in product(POLICIES[1:], (False, True)):
+        switches = Switches(backend="stepwise", outputs="vertices", share_equal_inputs=share)
+        result = run(prepared(model, weights, switches, policy), instances * 2)
+        assert disagreements(result, oracle) == [], (policy, share)
 
 
 def test_all_pulls_must_be_equal() -> None:
@@ -116,3 +125,29 @@ def test_what_is_kept_is_of_the_earliest_round_phase_and_depth() -> None:
     assert after.rounds is None
     assert after.graph.phases is not None
     assert after.graph.phases.tolist() == [0, 0, 3]
+
+
+def test_every_output_reads_its_vertex_and_every_loss_its_output() -> None:
+    model, instances = EXAMPLES["lattice_lstm"]
+    plain = model.mini_batch(instances)
+    graph = VertexModel(model, outputs="vertices").mini_batch(instances).graph
+    n, k = plain.graph.n_vertices, len(plain.outputs)
+    assert graph.type_names == (*plain.graph.type_names, "output", "loss")
+    assert graph.n_vertices == n + 2 * k
+    assert [graph.args_of(v).tolist() for v in range(n, n + k)] == [[v] for v in plain.outputs]
+    assert [graph.args_of(v).tolist() for v in range(n + k, n + 2 * k)] == [
+        [v] for v in range(n, n + k)
+    ]
+
+
+def test_a_model_without_a_loss_has_output_vertices_only() -> None:
+    model, instances = EXAMPLES["tree_fc_fold"]
+    cut = cut_output(traced_functions(model)["output"])
+    graph = VertexModel(model, outputs="vertices").mini_batch(instances).graph
+    assert (cut.loss is None) == ("loss" not in graph.type_names)
+
+
+def test_a_loss_that_reads_more_than_is_shown_is_refused() -> None:
+    model, _ = EXAMPLES[LOSS_READS_MORE]
+    with pytest.raises(ConfigError, match="not pushed"):
+        VertexModel(model, outputs="vertices")
