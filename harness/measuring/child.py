@@ -46,6 +46,7 @@ def leave(code: int) -> NoReturn:
 
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_PID = os.getpid()  # of the process that loaded this module
 FORKED = 70  # exit code of a fork that came back
 
 
@@ -66,12 +67,12 @@ def _ancestors() -> set[int]:
     return {process.pid for process in psutil.Process().parents()}
 
 
-def end_unless(pid: int) -> None:
-    """End this process at once unless it has this number: a fork of it came back from a system.
+def end_fork() -> None:
+    """End this process at once if it is a fork that came back from a system.
 
     It would measure a second time, beside the first, and leave a record of its own.
     """
-    if os.getpid() != pid:
+    if os.getpid() != _PID:
         os._exit(FORKED)
 
 

@@ -13,7 +13,6 @@ from harness.errors import BenchError
 from harness.machine.folders import temporary_folder
 from harness.machine.regular_files import drop_leftovers
 from harness.measuring.child_process import LEFT_OUT, death_reason, tells_of_memory
-from harness.measuring.findings import Findings, record_of
 from harness.measuring.interpreter import (
     interpreter_of,
     no_python,
@@ -25,7 +24,15 @@ from harness.measuring.output import last_line
 from harness.measuring.refusal import Refusal, read_refusal
 from harness.measuring.supervise import Ending, supervise
 from harness.records.files import writing
-from harness.records.record import Record, Status, find_record, now_text, write_record
+from harness.records.record import (
+    Measured,
+    Record,
+    Status,
+    build_record,
+    find_record,
+    now_text,
+    write_record,
+)
 from harness.trials.sources import WORKER, harness_versions
 from harness.trials.spec import TrialSpec
 from harness.values.places import ROOT
@@ -155,15 +162,16 @@ def _measured(
     record = find_record(path) if _stamp(path) != before else None
     if record is None:
         status, reason = _death(spec, ending, refusal, last_line(log))
-        findings = Findings(status=status, reason=reason)
-        record = record_of(spec, findings, harness_versions(), started_at)
+        measured = Measured(status=status, reason=reason)
+        record = build_record(spec, measured, harness_versions(), started_at)
         write_record(path, record)
     return record
 
 
 def record_unmeasured(spec: TrialSpec, path: Path, status: Status, reason: str) -> Record:
     """Leave a record at `path` of a trial's round that is not even begun, and return it."""
-    record = record_of(spec, Findings(status=status, reason=reason), harness_versions(), now_text())
+    measured = Measured(status=status, reason=reason)
+    record = build_record(spec, measured, harness_versions(), now_text())
     write_record(path, record)
     return record
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -74,30 +74,10 @@ def _is_warm(timing: Timing, passes_s: Sequence[float], elapsed_s: float) -> boo
     return timing.n_warmup == 0 or agree or is_enough
 
 
-@dataclass(frozen=True, slots=True)
-class MeanCounters:
-    """Counters as means per mini-batch; None where a system cannot tell."""
-
-    n_batches: float | None = None
-    n_launches: float | None = None
-    bytes_copied: float | None = None
-    n_copies: float | None = None
-    lower_bound: float | None = None
-    n_flop: float | None = None
-    bytes_touched: float | None = None
-
-
-def mean_counters(counters: Sequence[Counters]) -> MeanCounters:
+def mean_counters(counters: Sequence[Counters]) -> dict[str, float | None]:
     """Mean per mini-batch of each counter; None unless it is known of every mini-batch."""
-    return MeanCounters(
-        n_batches=_mean([one.n_batches for one in counters]),
-        n_launches=_mean([one.n_launches for one in counters]),
-        bytes_copied=_mean([one.bytes_copied for one in counters]),
-        n_copies=_mean([one.n_copies for one in counters]),
-        lower_bound=_mean([one.lower_bound for one in counters]),
-        n_flop=_mean([one.n_flop for one in counters]),
-        bytes_touched=_mean([one.bytes_touched for one in counters]),
-    )
+    names = [item.name for item in fields(Counters)]
+    return {name: _mean([getattr(one, name) for one in counters]) for name in names}
 
 
 def _mean(counts: Sequence[int | None]) -> float | None:

@@ -31,10 +31,9 @@ from harness.machine.process import (
     peak_memory_bytes,
     resident_memory_bytes,
 )
-from harness.measuring.child import end_unless
+from harness.measuring.child import end_fork
 from harness.measuring.child_process import LEFT_OUT, is_out_of_memory
 from harness.measuring.clock import CoreWatch, empty_sample_s, stopwatch_of, timed
-from harness.measuring.findings import Findings, record_of
 from harness.measuring.mini_batch_check import Claim, prove, workload_sha256
 from harness.measuring.output import say
 from harness.measuring.passes import (
@@ -64,7 +63,14 @@ from harness.measuring.told import (
 from harness.measuring.witness import Witness
 from harness.records.cross_check import fingerprints_beside
 from harness.records.fingerprint import Fingerprint
-from harness.records.record import CheckVerdict, now_text, path_of, write_record
+from harness.records.record import (
+    CheckVerdict,
+    Measured,
+    build_record,
+    now_text,
+    path_of,
+    write_record,
+)
 from harness.records.stats import sample_warnings
 from harness.trials.sources import harness_versions
 from harness.trials.spec import TrialSpec
@@ -79,26 +85,26 @@ def main(arguments: Sequence[str]) -> int:
     spec_path, record_path = (Path(argument) for argument in arguments)
     spec = TrialSpec.from_dict(json.loads(spec_path.read_text(encoding="utf-8")))
     started_at = now_text()
-    findings = Findings()
+    measured = Measured()
     try:
-        versions = measure(spec, findings, others_near(record_path, spec))
+        versions = measure(spec, measured, others_near(record_path, spec))
     except UnsupportedTrial as error:
         versions = harness_versions()
-        findings.end("unsupported", str(error))
+        measured.end("unsupported", str(error))
     except ScheduleError as error:
         versions = harness_versions()
-        findings.end("wrong_result", str(error))
+        measured.end("wrong_result", str(error))
     except BenchError as error:
         return refuse(spec_path, error)
     try:
-        write_record(record_path, record_of(spec, findings, versions, started_at))
+        write_record(record_path, build_record(spec, measured, versions, started_at))
     except OutputError as error:
         return refuse(spec_path, error)
     return 0
 
 
-def measure(spec: TrialSpec, findings: Findings, others: Others) -> dict[str, str]:
-    """Fill `findings` step by step; returns the versions of what was measured.
+def measure(spec: TrialSpec, measured: Measured, others: Others) -> dict[str, str]:
+    """Fill `measured` step by step; returns the versions of what was measured.
 
     others: gives the fingerprints that other systems left of a workload, by its name.
 
@@ -106,24 +112,24 @@ def measure(spec: TrialSpec, findings: Findings, others: Others) -> dict[str, st
     process, save running out of memory, which is a finding.
     """
     try:
-        return _measure(spec, findings, others)
+        return _measure(spec, measured, others)
     except BenchError:
         raise
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        findings.end("oom", f"{type(error).__name__}: {error}")
+        measured.end("oom", f"{type(error).__name__}: {error}")
         return harness_versions()
     finally:
-        end_unless(findings.pid)  # whatever a fork came back with is neither told nor kept
+        end_fork()  # whatever it came back with is neither told nor kept
 
 
-def _measure(spec: TrialSpec, findings: Findings, others: Others) -> dict[str, str]:
+def _measure(spec: TrialSpec, measured: Measured, others: Others) -> dict[str, str]:
     with made_to_stay():
         workload = load_workload(spec)
-        findings.inputs_sha256 = workload.inputs_sha256
-        findings.n_mini_batches = len(workload.mini_batches)
-        findings.n_instances = workload.n_instances
+        measured.inputs_sha256 = workload.inputs_sha256
+        measured.n_mini_batches = len(workload.mini_batches)
+        measured.n_instances = workload.n_instances
         adapter = load_adapter(spec.adapter)
         settings = run_settings(spec)
         adapter.options_of(settings)  # what is wrong is told before what is unsupported
@@ -131,7 +137,7 @@ def _measure(spec: TrialSpec, findings: Findings, others: Others) -> dict[str, s
     if reason is not None:
         raise UnsupportedTrial(reason)
     system = adapter(settings)
-    _check_and_time(spec, workload, system, findings, others)
+    _check_and_time(spec, workload, system, measured, others)
     return harness_versions() | told_versions(system)
 
 
@@ -155,41 +161,43 @@ def run_settings(spec: TrialSpec) -> RunSettings:
 
 
 def _check_and_time(
-    spec: TrialSpec, workload: Workload, system: System, findings: Findings, others: Others
+    spec: TrialSpec, workload: Workload, system: System, measured: Measured, others: Others
 ) -> None:
     claim = _claim(spec, workload)
     answer = _answer(spec, workload, claim.instances) if system.computes else None
     give_back_memory()  # of the oracle, which only the first of several trials asks anew
-    findings.baseline_memory_bytes = resident_memory_bytes()
+    measured.baseline_memory_bytes = resident_memory_bytes()
     prepare = partial(system.prepare, workload.model, workload.weights)
-    _, findings.compile_s = timed(prepare, system.synchronize)
+    _, measured.compile_s = timed(prepare, system.synchronize)
     if system.learns:
         learn = partial(system.learn, workload.mini_batches[0])
-        _, findings.learn_s = timed(learn, system.synchronize)
+        _, measured.learn_s = timed(learn, system.synchronize)
     if system.chooses:
         stopwatch = stopwatch_of(system.synchronize)
         choose = partial(system.choose, workload.mini_batches, stopwatch, say)
-        findings.choice, findings.choose_s = timed(choose, system.synchronize)
-    _compile(workload, system, findings)
-    end_unless(findings.pid)
-    findings.in_force = in_force(system)
+        measured.choice, measured.choose_s = timed(choose, system.synchronize)
+    _compile(workload, system, measured)
+    end_fork()
+    measured.in_force = in_force(system)
     verdict = Verdict("skipped")
     if answer is not None:
         ask = partial(_answer, spec, workload)
-        verdict, findings.fingerprint = prove(system, claim, answer, ask, others(claim.name))
-        findings.warnings = ("empty_check",) if proves_nothing(answer) else ()
+        verdict, measured.fingerprint = prove(system, claim, answer, ask, others(claim.name))
+        measured.warnings = ("empty_check",) if proves_nothing(answer) else ()
     del answer
-    end_unless(findings.pid)
-    findings.check = CheckVerdict(status=verdict.status, max_rel_err=verdict.max_rel_err)
+    end_fork()
+    measured.check = CheckVerdict(status=verdict.status, max_rel_err=verdict.max_rel_err)
     if verdict.status == "failed":
-        findings.end("wrong_result", verdict.reason or "the check failed")
+        measured.end("wrong_result", verdict.reason or "the check failed")
         return
     give_back_memory()  # of the check; later it would be faulted in again while passes are timed
     witness = Witness(system)
     warmed = warm_up(witness, workload.mini_batches, spec.timing)
-    end_unless(findings.pid)
-    findings.n_warmup, findings.counters = warmed.n_passes, mean_counters(warmed.counters)
-    _time(spec, workload, system, witness, findings)
+    end_fork()
+    measured.n_warmup = warmed.n_passes
+    for name, mean in mean_counters(warmed.counters).items():
+        setattr(measured, name, mean)
+    _time(spec, workload, system, witness, measured)
 
 
 def _claim(spec: TrialSpec, workload: Workload) -> Claim:
@@ -215,15 +223,15 @@ def others_near(record_path: Path, spec: TrialSpec) -> Others:
     return lambda name: fingerprints_beside(raw, spec.trial_id, name)
 
 
-def _compile(workload: Workload, system: System, findings: Findings) -> None:
+def _compile(workload: Workload, system: System, measured: Measured) -> None:
     """Compile for the shapes of all mini-batches; apart from `prepare`, which knows none.
 
     Before the check, whose instances may have shapes of their own: those are not counted.
     """
     for mini_batch in workload.mini_batches:
         _, seconds = timed(partial(system.compile_for, mini_batch), system.synchronize)
-        findings.compile_s = (findings.compile_s or 0.0) + seconds
-    findings.n_compilations = told_n_compilations(system)
+        measured.compile_s = (measured.compile_s or 0.0) + seconds
+    measured.n_compilations = told_n_compilations(system)
 
 
 def in_force(system: System) -> dict[str, str]:
@@ -244,66 +252,66 @@ def _answer(spec: TrialSpec, workload: Workload, instances: Sequence[Any]) -> An
 
 
 def _time(
-    spec: TrialSpec, workload: Workload, system: System, witness: Witness, findings: Findings
+    spec: TrialSpec, workload: Workload, system: System, witness: Witness, measured: Measured
 ) -> None:
     forget_peak_memory()
     system.forget_peak_memory()
     n_before = told_n_compilations(system)
     system.moving_share()  # of runs so far, which are not timed
     n_warm = len(witness.between_s)
-    nothing_s = findings.empty_sample_s = empty_sample_s(system.synchronize)
+    nothing_s = measured.empty_sample_s = empty_sample_s(system.synchronize)
     clock_mhz = sm_clock_mhz() if spec.device == "cuda" else None
     watch, disturbance = CoreWatch(), Disturbance(spec.device)
     timed_runs = time_passes(witness, workload.mini_batches, spec.timing, between=watch.look)
-    disturbances, findings.core_rate_per_s = disturbance.warnings(), watch.rate_per_s
+    disturbances, measured.core_rate_per_s = disturbance.warnings(), watch.rate_per_s
     if clock_mhz is not None:
-        findings.gpu_clocks_mhz = (clock_mhz, sm_clock_mhz())
-    findings.peak_memory_bytes = told_peak_memory_bytes(system) or peak_memory_bytes()
+        measured.gpu_clocks_mhz = (clock_mhz, sm_clock_mhz())
+    measured.peak_memory_bytes = told_peak_memory_bytes(system) or peak_memory_bytes()
     n_in_passes = (told_n_compilations(system) or 0) - (n_before or 0)
-    if findings.n_compilations is not None:
-        findings.n_compilations += n_in_passes
-    findings.moving_share = told_moving_share(system)
-    findings.in_force = in_force(system)  # a way may be left while mini-batches come
-    _keep_times(timed_runs, workload, system, findings)
+    if measured.n_compilations is not None:
+        measured.n_compilations += n_in_passes
+    measured.moving_share = told_moving_share(system)
+    measured.in_force = in_force(system)  # a way may be left while mini-batches come
+    _keep_times(timed_runs, workload, system, measured)
     diverged = system.computes and not np.isfinite(system.last_loss())
-    findings.warnings = (
-        *sample_warnings(findings.samples_s, len(workload.mini_batches), nothing_s),
-        *findings.warnings,
+    measured.warnings = (
+        *sample_warnings(measured.samples_s, len(workload.mini_batches), nothing_s),
+        *measured.warnings,
         *disturbances,
         *(("diverged",) if diverged else ()),
         *(("compiled_in_passes",) if n_in_passes else ()),
         *(() if is_exact(spec.precision) else ("lower_precision",)),
     )
     if system.computes:
-        _hear(witness, n_warm, workload, findings)
+        _hear(witness, n_warm, workload, measured)
 
 
-def _keep_times(runs: Timed, workload: Workload, system: System, findings: Findings) -> None:
-    seconds = findings.samples_s = tuple(sample.total_s for sample in runs.whole)
-    findings.marked_samples_s = tuple(sample.total_s for sample in runs.marked)
+def _keep_times(runs: Timed, workload: Workload, system: System, measured: Measured) -> None:
+    seconds = measured.samples_s = tuple(sample.total_s for sample in runs.whole)
+    measured.marked_samples_s = tuple(sample.total_s for sample in runs.marked)
     n_mini_batches = len(workload.mini_batches)
-    findings.instances_per_s = instances_per_s(seconds, n_mini_batches, workload.n_instances)
-    findings.phases_s = phase_medians(runs.marked, system.phases)
+    measured.instances_per_s = instances_per_s(seconds, n_mini_batches, workload.n_instances)
+    measured.phases_s = phase_medians(runs.marked, system.phases)
 
 
-def _hear(witness: Witness, n_warm: int, workload: Workload, findings: Findings) -> None:
+def _hear(witness: Witness, n_warm: int, workload: Workload, measured: Measured) -> None:
     """Take the witness's word: what passes computed, and what was done beside them.
 
     n_warm: how many runs were not timed.
     """
     losses, between_s = witness.testify(n_warm)
-    fingerprint = findings.fingerprint
+    fingerprint = measured.fingerprint
     assert fingerprint is not None  # else nothing is timed
     if witness.settings.mode == "train":
         summed = pass_losses(losses, len(workload.mini_batches))
-        findings.fingerprint = fingerprint.model_copy(update={"pass_losses": summed})
-    samples_s, mini_batches = findings.samples_s, workload.mini_batches
-    findings.between_s = settled_between_s(witness, mini_batches, samples_s, between_s)
-    judged = judged_passes(witness, workload, fingerprint, samples_s, findings.between_s)
-    findings.unseen_ratio = judged.unseen_ratio
+        measured.fingerprint = fingerprint.model_copy(update={"pass_losses": summed})
+    samples_s, mini_batches = measured.samples_s, workload.mini_batches
+    measured.between_s = settled_between_s(witness, mini_batches, samples_s, between_s)
+    judged = judged_passes(witness, workload, fingerprint, samples_s, measured.between_s)
+    measured.unseen_ratio = judged.unseen_ratio
     if judged.fault is not None:
-        findings.take_times_back()
-        findings.end("wrong_result", judged.fault)
+        measured.take_times_back()
+        measured.end("wrong_result", judged.fault)
 
 
 if __name__ == "__main__":

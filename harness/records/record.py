@@ -5,6 +5,7 @@ Versions of the schema: 1, the first.
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -14,10 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from harness.contracts.choice import Choice
 from harness.contracts.system import PHASES, Phase
 from harness.errors import RecordError
+from harness.machine.facts import describe_machine, used_gpu
 from harness.machine.regular_files import read_regular
-from harness.records.contradictions import contradictions
 from harness.records.files import write_whole
 from harness.records.fingerprint import Fingerprint
+from harness.records.stats import passes_of
+from harness.trials.sources import source_sha256
 from harness.trials.spec import TrialSpec
 
 SCHEMA_VERSION = 1
@@ -37,6 +40,7 @@ STATUSES = get_args(Status)
 # Nothing was measured, and the cause (a killed process, a missing framework, a file) may be gone.
 TRIED_AGAIN = frozenset({"crash", "unsupported", "bad_data", "other_machine"})
 LIMITED = frozenset({"oom", "timeout"})
+SAME = 1e-6  # relative: a speed that another version of NumPy computes anew from the samples
 
 
 class _Frozen(BaseModel):
@@ -74,8 +78,10 @@ class CheckVerdict(_Frozen):
     max_rel_err: float | None = None
 
 
-class Record(_Frozen):
-    """One trial's round; seconds everywhere, samples_s has one entry per timed mini-batch.
+class Measured(BaseModel):
+    """What is known of a trial's round so far; a fault keeps what was found before it.
+
+    Seconds everywhere; samples_s has one entry per timed mini-batch.
 
     phases_s: medians per mini-batch of runs with a mark behind each phase; null where the system
     cannot tell a phase apart.
@@ -101,11 +107,10 @@ class Record(_Frozen):
     libraries).
     """
 
-    schema_version: Literal[1] = 1
-    status: Status
+    model_config = ConfigDict(extra="forbid")
+
+    status: Status = "ok"
     reason: str | None = None
-    trial: Trial
-    trial_id: str
     instances_per_s: float | None = None
     phases_s: dict[Phase, float | None] = Field(default_factory=no_phases)
     learn_s: float | None = None
@@ -135,12 +140,34 @@ class Record(_Frozen):
     fingerprint: Fingerprint | None = None
     warnings: tuple[str, ...] = ()
     inputs_sha256: str | None = None
-    source_sha256: str
     in_force: dict[str, str] = Field(default_factory=dict)
-    machine: dict[str, Any]
-    gpu: str | None = None  # the one that computed, of those that the machine has
     gpu_clocks_mhz: tuple[int | None, int | None] | None = None  # before and behind the passes
     core_rate_per_s: float | None = None
+
+    def take_times_back(self) -> None:
+        """Forget what was timed, as it was not what it seemed."""
+        self.samples_s, self.instances_per_s, self.phases_s = (), None, no_phases()
+
+    def end(self, status: Status, reason: str) -> None:
+        """Settle the status; the reason becomes one line."""
+        self.status, self.reason = status, " ".join(reason.split())
+
+
+class Record(Measured):
+    """One trial's round: what was measured, and of what, where, when and with which code.
+
+    Raises ValueError for what a worker never writes: the marks of an edit by hand, or of damage.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    schema_version: Literal[1] = 1
+    status: Status  # required of a record
+    trial: Trial
+    trial_id: str
+    source_sha256: str
+    machine: dict[str, Any]
+    gpu: str | None = None  # the one that computed, of those that the machine has
     versions: dict[str, str]
     config: dict[str, Any]
     started_at: str
@@ -149,10 +176,33 @@ class Record(_Frozen):
 
     @model_validator(mode="after")
     def _is_of_one_piece(self) -> Self:
-        verdict = self.check.status if self.check else None
-        for contradiction in contradictions(self, self.trial.model_dump(), verdict):
-            raise ValueError(contradiction)
+        for name in ("samples_s", "marked_samples_s"):
+            for x in getattr(self, name):
+                if not (math.isfinite(x) and x >= 0):
+                    raise ValueError(f"{name} has {x!r}, which is no time")
+        for name, value in self.trial.model_dump().items():
+            if self.config.get(name, value) != value:
+                raise ValueError(
+                    f"trial.{name} is {value!r}, and config.{name} {self.config[name]!r}"
+                )
+        if self.status == "ok":
+            if self.check and self.check.status == "failed":
+                raise ValueError("status is ok, and check failed")
+            self._check_times()
         return self
+
+    def _check_times(self) -> None:
+        if not self.samples_s:
+            raise ValueError("status is ok, and samples_s is empty")
+        if self.n_mini_batches is None or self.n_instances is None:
+            raise ValueError("samples_s are told, and n_mini_batches or n_instances is not")
+        totals = sorted(passes_of(self.samples_s, self.n_mini_batches).sum(axis=1))
+        median = (totals[len(totals) // 2] + totals[~(len(totals) // 2)]) / 2
+        said = self.instances_per_s
+        found = self.n_instances / median if median > 0 else None
+        if said == found or (said and found and math.isclose(said, found, rel_tol=SAME)):
+            return
+        raise ValueError(f"instances_per_s is {said}, and samples_s make it {found}")
 
     def answers(self, spec: TrialSpec, source_sha256: str) -> bool:
         """Return whether this record makes measuring `spec` (again) unnecessary.
@@ -170,6 +220,28 @@ class Record(_Frozen):
         if not same or self.status in TRIED_AGAIN:
             return False
         return self.status not in LIMITED or self.config.get("limits") == spec.to_dict()["limits"]
+
+
+def build_record(
+    spec: TrialSpec, measured: Measured, versions: dict[str, str], started_at: str
+) -> Record:
+    """Make the record of a trial's round that ends now, on this machine.
+
+    started_at: as `now_text` gives it.
+    """
+    return Record(
+        **dict(measured),
+        trial=trial_of(spec),
+        trial_id=spec.trial_id,
+        source_sha256=source_sha256(spec),
+        machine=describe_machine().to_dict(),
+        gpu=used_gpu() if spec.device == "cuda" else None,
+        versions=versions,
+        config=spec.to_dict(),
+        started_at=started_at,
+        finished_at=now_text(),
+        command=spec.command,
+    )
 
 
 def trial_of(spec: TrialSpec) -> Trial:

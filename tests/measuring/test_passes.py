@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from harness.measuring.clock import (
 )
 from harness.measuring.passes import (
     MAX_PASSES,
-    MeanCounters,
     Timed,
     WarmUp,
     instances_per_s,
@@ -208,8 +208,9 @@ def test_counters_are_those_of_the_first_pass(time: FakeTime) -> None:
 
 def test_counters_are_means_and_unknown_stays_unknown() -> None:
     counters = [Counters(3, None, 10), Counters(4, 2, 20)]
-    assert mean_counters(counters) == MeanCounters(n_batches=3.5, bytes_copied=15.0)
-    assert mean_counters([]) == MeanCounters(None, None, None, None)
+    unknown = dict.fromkeys(item.name for item in fields(Counters))
+    assert mean_counters(counters) == unknown | {"n_batches": 3.5, "bytes_copied": 15.0}
+    assert mean_counters([]) == unknown
 
 
 def test_phase_medians_are_per_mini_batch_and_honest_about_what_is_unknown() -> None:

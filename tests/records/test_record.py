@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,9 @@ from harness.machine.regular_files import drop_leftovers
 from harness.planning.artefacts import PlannedTrial
 from harness.records.files import check_writable
 from harness.records.record import (
+    Measured,
     Record,
+    build_record,
     find_record,
     path_of,
     read_record,
@@ -22,6 +26,7 @@ from harness.records.record import (
     write_record,
 )
 from harness.trials.spec import Limits, TrialSpec
+from tests.support.plain_records import plain_record
 
 MakeRecord = Callable[..., Record]
 
@@ -32,34 +37,22 @@ def test_what_is_written_is_read(make_record: MakeRecord, tmp_path: Path) -> Non
     assert read_record(tmp_path / "deep" / "r0.json") == record
 
 
+# Of a record: what every trial has, whatever was measured.
+GIVEN = {
+    *("schema_version", "trial", "trial_id", "source_sha256", "machine", "versions", "config"),
+    *("gpu", "started_at", "finished_at", "command"),
+}
+
+
 def test_the_fields_that_others_read_are_there(make_record: MakeRecord) -> None:
     content = json.loads(make_record().model_dump_json())
-    assert set(content) == {
-        *("schema_version", "status", "reason", "trial", "trial_id", "instances_per_s"),
-        *("phases_s", "learn_s", "compile_s", "samples_s", "n_batches", "n_launches"),
-        *(
-            "bytes_copied",
-            "n_copies",
-            "lower_bound",
-            "n_flop",
-            "bytes_touched",
-            "choose_s",
-            "choice",
-            "moving_share",
-            "n_compilations",
-            "peak_memory_bytes",
-            "baseline_memory_bytes",
-            "check",
-            "between_s",
-            "unseen_ratio",
-            "fingerprint",
-            "warnings",
-            "inputs_sha256",
-            "in_force",
-        ),
-        *("machine", "versions", "config", "source_sha256", "n_mini_batches", "n_instances"),
-        *("started_at", "finished_at", "command"),
-        *("gpu", "gpu_clocks_mhz", "n_warmup", "empty_sample_s", "marked_samples_s"),
+    assert set(content) == GIVEN | {
+        *("status", "reason", "instances_per_s", "phases_s", "learn_s", "choose_s", "choice"),
+        *("compile_s", "n_compilations", "n_warmup", "empty_sample_s", "samples_s"),
+        *("marked_samples_s", "n_mini_batches", "n_instances", "n_batches", "n_launches"),
+        *("bytes_copied", "n_copies", "lower_bound", "n_flop", "bytes_touched", "moving_share"),
+        *("peak_memory_bytes", "baseline_memory_bytes", "check", "between_s", "unseen_ratio"),
+        *("fingerprint", "warnings", "inputs_sha256", "in_force", "gpu_clocks_mhz"),
         "core_rate_per_s",
     }
     assert set(content["trial"]) == {
@@ -70,12 +63,28 @@ def test_the_fields_that_others_read_are_there(make_record: MakeRecord) -> None:
     assert content["phases_s"] == dict.fromkeys(phases)
 
 
+def test_of_a_trial_that_died_nothing_is_made_up(make_spec: Callable[..., TrialSpec]) -> None:
+    spec = make_spec(round=3, command="bench some=thing")
+    measured = Measured()
+    measured.end("crash", "over\n  two lines")
+    record = build_record(spec, measured, {"fake": "1.0"}, "2026-01-01T00:00:00+00:00")
+    content = json.loads(record.model_dump_json(exclude_defaults=True))
+    assert set(content) == GIVEN - {"schema_version", "gpu"} | {"status", "reason"}
+    assert (content["status"], content["reason"]) == ("crash", "over two lines")
+    assert (record.trial.round, record.command) == (3, "bench some=thing")
+    assert (record.trial_id, record.config) == (spec.trial_id, spec.to_dict())
+    assert record.started_at == "2026-01-01T00:00:00+00:00" < record.finished_at
+    with pytest.raises(ValueError, match="compile_seconds"):
+        measured.compile_seconds = 1.0  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     ("damage", "fault"),
     [
         (lambda text: text[: len(text) // 2], "JSON"),
         (lambda text: text.replace('"schema_version": 1', '"schema_version": 2'), "schema_version"),
         (lambda text: text.replace('"status": "ok"', '"status": "fine"'), "status"),
+        (lambda text: text.replace('"status": "ok",', ""), "status"),
         (lambda text: text.replace('"reason"', '"raeson"'), "raeson"),
     ],
 )
@@ -216,3 +225,55 @@ def test_a_record_has_one_path_for_bench_and_pipeline(
     planned = PlannedTrial(spec, {}, (), rounds=3)
     assert planned.record_paths(tmp_path)[2] == record_path(tmp_path, spec)
     assert pattern.format(trial=spec.trial_id, round=2) == str(record_path(tmp_path, spec))
+
+
+GOOD = json.loads(plain_record(0, {"marked_samples_s": (1.0, 2.0)}).model_dump_json())
+EDITS: dict[str, tuple[dict[str, Any], str]] = {
+    "a faster speed": (
+        {"instances_per_s": 6.0},
+        "instances_per_s is 6.0, and samples_s make it 5.3",
+    ),
+    "no speed": ({"instances_per_s": None}, "instances_per_s is None"),
+    "a shorter sample": ({"samples_s": [0.5, 0.2]}, "samples_s make it 5.7"),
+    "half a pass": ({"samples_s": [0.5, 0.25, 0.1]}, "3 samples are no whole passes of 2"),
+    "no samples": ({"samples_s": []}, "status is ok, and samples_s is empty"),
+    "a time before it began": ({"samples_s": [0.5, -0.25]}, "samples_s has -0.25"),
+    "a marked one": ({"marked_samples_s": [-1.0]}, "marked_samples_s has -1.0"),
+    "no mini-batches": ({"n_mini_batches": 0}, "2 samples are no whole passes of 0"),
+    "more instances": ({"n_instances": 8}, "instances_per_s is 5.3"),
+    "instances unknown": ({"n_instances": None}, "n_instances is not"),
+    "another batch size": (
+        {"trial": GOOD["trial"] | {"batch_size": 64}},
+        "trial.batch_size is 64, and config.batch_size 2",
+    ),
+    "a check that failed": ({"check": {"status": "failed"}}, "status is ok, and check failed"),
+}
+
+
+def read(tmp_path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """What a record of this content says once it was read."""
+    path = tmp_path / "r0.json"
+    path.write_text(json.dumps(content))
+    said: dict[str, Any] = json.loads(read_record(path).model_dump_json())
+    return said
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_is_told_in_one_line(tmp_path: Path, name: str) -> None:
+    edit, words = EDITS[name]
+    with pytest.raises(RecordError, match=re.escape(words)) as caught:
+        read(tmp_path, GOOD | edit)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith("; delete it and measure again")
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {},
+        {"status": "timeout", "samples_s": [], "instances_per_s": None},
+        {"samples_s": [0.0, 0.0], "instances_per_s": None},  # too short for the clock
+    ],
+)
+def test_what_a_worker_may_write_is_read_as_it_stands(tmp_path: Path, edit: dict[str, Any]) -> None:
+    assert read(tmp_path, GOOD | edit) == GOOD | edit
