@@ -20,13 +20,13 @@ from harness.planning.grid import EXPERIMENT, expand
 from harness.planning.kinds import KnownSystem, read_systems
 from harness.planning.sweep import Sweep
 from harness.planning.yaml_files import read_mapping
-from harness.records.cross_check import Rounds, check_comparable, rounds_seen_together
+from harness.records.cross_check import check_comparable, rounds_seen_together
 from harness.records.numbers import NOT_MEASURED, SCREENED_OUT
 from harness.records.record import Record
 from harness.records.tidy import PLAIN, RELEASED, build_count_rows, build_record_row, frame_of_rows
 from harness.values.places import CONF_DIR
 from plots.declaration import Declaration, read_declaration
-from plots.drawable import ResultsFolder, Source
+from plots.drawable import ResultsFolder, Rounds, Source
 
 MISSING = {"status": NOT_MEASURED, "trial_id": None, "reason": "", "warnings": "", "weak_build": ""}
 MISSING_COUNT = {**MISSING, "kind": "count", "round": 0, "mini_batch": 0, "offset": None}

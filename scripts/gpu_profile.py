@@ -19,11 +19,10 @@ from torch.profiler import ProfilerActivity, profile
 
 from harness.contracts.system import load_adapter
 from harness.measuring.clock import PhaseClock
-from harness.measuring.worker import run_settings
 from harness.planning.compose import Composer
 from harness.planning.resolve import spec_of
 from harness.trials.spec import TrialSpec
-from harness.trials.workload import load_workload
+from harness.trials.workload import load_workload, run_settings
 
 TREE_LSTM = ("system=vertex", "model=tree_lstm", "dataset=sst", "batch_size=64", "hidden_size=256")
 MOST_LINES = 25

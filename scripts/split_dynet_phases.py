@@ -22,11 +22,10 @@ from dataclasses import replace
 from harness.contracts.system import load_adapter
 from harness.measuring.clock import PhaseClock, collector_paused
 from harness.measuring.launch import worker_environment
-from harness.measuring.worker import run_settings
 from harness.planning.compose import Composer
 from harness.planning.resolve import spec_of
 from harness.trials.spec import TrialSpec
-from harness.trials.workload import load_workload
+from harness.trials.workload import load_workload, run_settings
 from harness.values.places import ROOT
 
 N_PASSES = 10  # the first, in which memory grows, is counted in both processes

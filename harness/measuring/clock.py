@@ -50,14 +50,15 @@ class PhaseClock:
         self._is_marked = True
         self._booked: dict[str, int] = {}
 
-    def start(self, *, marked: bool = True) -> None:
-        """Begin a run; raises RuntimeError if one is going on."""
+    def start(self, *, marked: bool = True) -> int:
+        """Begin a run and return its first reading; raises RuntimeError if one is going on."""
         if self._started is not None:
             raise RuntimeError("the clock runs already; stop it before the next run")
         self._booked = {}
         self._is_marked = marked
         self._synchronize()
         self._started = self._previous = self._now_ns()
+        return self._started
 
     def mark(self, phase: str) -> None:
         """Book the time since the previous mark on `phase`; a phase may be marked many times.

@@ -1,13 +1,10 @@
-"""What a system has to prove before it is timed, one thing after the other; the first that fails
-ends the trial as `wrong_result`.
+"""Proof of a system before it is timed: the first check that fails ends it as `wrong_result`.
 
-1. It reads no clock (clock_readers). 2. Loss, outputs and gradients of a few instances are the
-oracle's, and so is one step (check). 3. A whole mini-batch is the sum of its parts (whole). 4. Its
-fingerprint of the timed mini-batches is that of other systems; where one differs, the oracle is
-asked (records/agreement). 5. A step of a whole mini-batch is one by the gradients that were proved.
-What it does in the timed passes is seen by the witness.
-
-Whole mini-batches, as they are timed: against their parts, and as a fingerprint.
+1. It reads no clock. 2. Loss, outputs and gradients of a few instances are the oracle's, and so is
+one step (reference_check). 3. A whole mini-batch is the sum of its parts. 4. Its fingerprint of the
+timed mini-batches is that of other systems; where one differs, the oracle is asked
+(records/cross_check). 5. A step of a whole mini-batch is one by the gradients that were proved.
+What it does in the timed passes is judged afterwards (timed_check).
 
 The oracle answers for a few instances only. Libraries take other kernels for many rows, and a
 system may be wrong there: so loss, outputs and every gradient of a whole mini-batch must be those
@@ -21,7 +18,7 @@ import ast
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,14 +28,13 @@ from harness.contracts.system import System
 from harness.machine.remembered import remembered
 from harness.measuring.reference_check import (
     FLOAT32,
-    Answer,
+    Reference,
     Step,
     Verdict,
     changed,
     check_answer,
     check_step,
     compare,
-    origin_of_not_finite,
     run_once,
     step_fault,
 )
@@ -52,103 +48,83 @@ from harness.records.fingerprint import (
     sketches_of,
 )
 from harness.trials.sources import imported_files
-from harness.trials.workload import Workload, n_lookups
-from harness.values.precision import EXACT, Tolerance, is_exact
+from harness.trials.spec import TrialSpec
+from harness.trials.workload import Workload, n_lookups, run_settings
+from harness.values.precision import EXACT, TOLERANCES, Tolerance, is_exact
 from harness.vertex.program import VertexFunction
 
-Ask = Callable[[Sequence[Any]], Answer]  # the oracle, of instances at the initial weights
+Others = Callable[[str], Sequence[Fingerprint]]  # by other systems, of a workload by its name
 
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What is to be proved of a system that is prepared for a workload.
-
-    adapter: its module. instances: those that the oracle answers for. name: of the workload, as
-    fingerprints have it. rate: of a step. is_first: whether this is the trial's first round; what
-    parts and whole steps show (3, 5) no other round can change, and systems do not know theirs.
-    tolerance: of the precision that the trial asks for; nothing that a system says changes it.
-    """
-
-    adapter: str
-    workload: Workload
-    instances: Sequence[Any]
-    name: str
-    mode: str
-    rate: float
-    is_first: bool
-    tolerance: Tolerance = FLOAT32
-
-
-class Proof(NamedTuple):
-    """The verdict; the fingerprint where a few instances were right and all mini-batches finite."""
-
-    verdict: Verdict
-    fingerprint: Fingerprint | None = None
+# Numbers of outputs and gradients of a pass that are sketched: DyNet copies them one by one, in a
+# second. What does not fit is left out, but for the first mini-batch.
+MAX_NUMBERS = 2**24
+# Of inputs that are rounded by 1e-6 of the largest about as large a part changes its sign. With
+# fewer inputs than these none is to be expected that does, and gradients are compared as closely as
+# all else.
+N_INPUTS = 100_000
+# What reads a time, by module and by name: only the harness measures, and no system knows when.
+MODULES = ("time", "timeit", "datetime", "resource", "asyncio")
+# PyTorch's CUDA events, clocks of processes, NumPy's "now".
+NAMES = ("elapsed_time", "enable_timing", "times", "cpu_times", "datetime64")
+HARMLESS = ("time.sleep",)  # as an import from the module
 
 
 def prove(
-    system: System, claim: Claim, answer: Answer, ask: Ask, others: Sequence[Fingerprint]
-) -> Proof:
-    """Go through the proof.
+    system: System, spec: TrialSpec, workload: Workload, reference: Reference, others: Others
+) -> tuple[Verdict, Fingerprint | None]:
+    """Go through the proof of a system that is prepared for a workload.
 
-    answer: the oracle's for the claim's instances. others: fingerprints of the same workload by
-    other systems.
+    What parts and whole steps show (3, 5) no other round of the trial can change, and systems do
+    not know theirs: only the first is asked. The tolerance is that of the precision that the trial
+    asks for; nothing that a system says changes it.
+
+    Returns:
+        The verdict; the fingerprint, if a few instances were right and all mini-batches finite.
     """
-    fault = clock_fault(claim.adapter)
+    fault = clock_fault(spec.adapter)
     if fault is not None:
-        return Proof(Verdict("failed", None, fault))
-    workload = claim.workload
-    verdict = check_answer(system, claim.instances, answer, claim.tolerance)
+        return Verdict("failed", None, fault), None
+    tolerance, rate = TOLERANCES[spec.precision], run_settings(spec).learning_rate
+    instances, answer, weights = reference.instances, reference.answer, workload.weights
+    verdict = check_answer(system, instances, answer, tolerance)
     if not verdict.is_finite:
-        origin = origin_of_not_finite(workload.model, workload.weights, claim.instances, claim.mode)
+        origin = reference.origin_of_not_finite(instances)
         verdict = replace(verdict, reason=f"{verdict.reason}; {origin}")
     if verdict.status == "failed":
-        return Proof(verdict)
-    fault = changed(system, workload.weights)
-    if claim.is_first:
-        fault = fault or parts_fault(
-            system,
-            workload.mini_batches[0],
-            len(claim.instances),
-            claim.tolerance,
-            kinked=is_kinked(workload.model, workload.mini_batches[0]),
-        )
-    found = fingerprint_of(system, workload, claim.name)
-    lost = _not_finite(found, claim)
-    if lost is not None:  # such a fingerprint is not kept: JSON has no word for NaN
-        return Proof(Verdict("failed", verdict.max_rel_err, fault or lost))
-    fault = fault or changed(system, workload.weights)
-    if fault is None:
-        found, fault = _confirmed(system, claim, found, ask, others)
-    if fault is None and claim.mode == "train":
-        n_rows = n_lookups(workload.model, claim.instances)
-        step = Step(workload.weights, answer.gradients, claim.rate, n_rows, answer.slack)
-        step = replace(step, tolerance=claim.tolerance)
-        fault = check_step(system, claim.instances, answer, step)
-        if claim.is_first:
-            fault = fault or step_of_whole_fault(system, workload, claim.rate, claim.tolerance)
-    if fault is not None:
-        return Proof(Verdict("failed", verdict.max_rel_err, fault), found)
-    return Proof(verdict, found)
-
-
-def _not_finite(found: Fingerprint, claim: Claim) -> str | None:
-    """What of the timed mini-batches is no number, and where that comes from; None if all is."""
+        return verdict, None
+    first, is_first = workload.mini_batches[0], spec.round == 0
+    kinked = is_kinked(workload.model, first)
+    fault = changed(system, weights)
+    if is_first:
+        fault = fault or parts_fault(system, first, len(instances), tolerance, kinked=kinked)
+    name = workload_sha256(workload, spec.mode, rate, spec.precision)
+    found = fingerprint_of(system, workload, name, kinked=kinked)
     lost = not_finite(found)
-    if lost is None:
-        return None
-    workload = claim.workload
-    of = workload.mini_batches[lost.mini_batch]
-    origin = origin_of_not_finite(workload.model, workload.weights, of, claim.mode)
-    return f"{lost.words}; {origin}"
+    if lost is not None:  # such a fingerprint is not kept: JSON has no word for NaN
+        origin = reference.origin_of_not_finite(workload.mini_batches[lost.mini_batch])
+        reason = fault or f"{lost.words}; {origin}"
+        return Verdict("failed", verdict.max_rel_err, reason), None
+    fault = fault or changed(system, weights)
+    if fault is None:
+        found, fault = _confirmed(system, workload, found, reference, others(name), tolerance)
+    if fault is None and spec.mode == "train":
+        n_rows = n_lookups(workload.model, instances)
+        step = Step(weights, answer.gradients, rate, n_rows, answer.slack, tolerance)
+        fault = check_step(system, instances, answer, step)
+        if is_first:
+            fault = fault or step_of_whole_fault(system, workload, rate, tolerance)
+    if fault is not None:
+        verdict = Verdict("failed", verdict.max_rel_err, fault)
+    return verdict, found
 
 
 def _confirmed(
     system: System,
-    claim: Claim,
+    workload: Workload,
     found: Fingerprint,
-    ask: Ask,
+    reference: Reference,
     others: Sequence[Fingerprint],
+    tolerance: Tolerance,
 ) -> tuple[Fingerprint, str | None]:
     """Ask the oracle about the first mini-batch on which another system differs, if one does."""
     differences = [difference(found, other) for other in others]
@@ -156,19 +132,14 @@ def _confirmed(
     if not at:
         return found, None
     k = min(at)
-    mini_batch = claim.workload.mini_batches[k]
-    answer = ask(mini_batch)
+    mini_batch = workload.mini_batches[k]
+    answer = reference.ask(mini_batch)
     result = run_once(system, mini_batch, update=False).result()
-    verdict = compare(result, answer, claim.tolerance)
+    verdict = compare(result, answer, tolerance)
     if verdict.status == "failed":
         reason = f"mini-batch {k} is not as other systems and the oracle have it: {verdict.reason}"
         return found, reason
     return found.model_copy(update={"proved": True}), None
-
-
-# Numbers of outputs and gradients of a pass that are sketched: DyNet copies them one by one, in a
-# second. What does not fit is left out, but for the first mini-batch.
-MAX_NUMBERS = 2**24
 
 
 def parts_fault(
@@ -224,10 +195,12 @@ def _sketched_parts(
         first_row += len(result.outputs)
 
 
-def fingerprint_of(system: System, workload: Workload, name: str) -> Fingerprint:
+def fingerprint_of(
+    system: System, workload: Workload, name: str, *, kinked: bool = False
+) -> Fingerprint:
     """Run every timed mini-batch once, without an update, and keep a few numbers of each.
 
-    name: what the workload is called (see workload_sha256).
+    name: what the workload is called (see workload_sha256). kinked: see Fingerprint.
     """
     losses: list[float] = []
     sketches: dict[str, list[Sketch]] = {}
@@ -245,7 +218,7 @@ def fingerprint_of(system: System, workload: Workload, name: str) -> Fingerprint
         workload=name,
         losses=kept(losses),
         sketches={array: tuple(found) for array, found in sketches.items() if array != "loss"},
-        kinked=is_kinked(workload.model, workload.mini_batches[0]),
+        kinked=kinked,
     )
 
 
@@ -303,12 +276,6 @@ def step_of_whole_fault(
     return None if fault is None else f"of {len(instances)} instances, {fault}"
 
 
-# Of inputs that are rounded by 1e-6 of the largest about as large a part changes its sign. With
-# fewer inputs than these none is to be expected that does, and gradients are compared as closely as
-# all else.
-N_INPUTS = 100_000
-
-
 def is_kinked(model: Model, instances: Sequence[Any]) -> bool:
     """Whether rounding moves gradients of a mini-batch by more than it moves its outputs."""
     functions = traced_functions(model)
@@ -325,12 +292,6 @@ def is_kinked(model: Model, instances: Sequence[Any]) -> bool:
 
 def _n_relus(function: VertexFunction) -> int:
     return sum(math.prod(node.shape) for node in function.nodes if node.op == "relu")
-
-
-MODULES = ("time", "timeit")
-# The stopwatch of PyTorch's CUDA events.
-NAMES = ("elapsed_time", "enable_timing")
-HARMLESS = ("time.sleep",)  # as an import from the module
 
 
 def clock_fault(adapter: str) -> str | None:
@@ -356,9 +317,10 @@ def readings(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (a.name for a in node.names if a.name.partition(".")[0] in MODULES)
-        elif isinstance(node, ast.ImportFrom) and node.module in MODULES and not node.level:
-            names = (f"{node.module}.{alias.name}" for alias in node.names)
-            yield from (name for name in names if name not in HARMLESS)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = (alias.name for alias in node.names)
+            full = (f"{node.module}.{n}" for n in names if node.module in MODULES or n in NAMES)
+            yield from (name for name in full if name not in HARMLESS)
         elif isinstance(node, ast.Attribute) and node.attr in NAMES:
             yield node.attr
         elif isinstance(node, ast.keyword) and node.arg in NAMES:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,6 +17,59 @@ MAX_PASSES = 1000  # enough for any statistic; keeps the records of very fast sy
 AGREEING_PASSES, AGREEMENT = 3, 0.05  # so many passes in a row differ by no more than this share
 
 
+class Passes:
+    """Runs passes over mini-batches, and keeps of every run its loss and what was done before it.
+
+    between_s: seconds from the end of one run to the start of the next, loading above all. losses:
+    of each run. Both in the order of runs.
+    """
+
+    def __init__(self, system: System, now_ns: Now = now_ns) -> None:
+        self.system, self.now_ns = system, now_ns
+        self.between_s: list[float] = []
+        self.losses: list[float] = []
+        self._clock = PhaseClock(system.synchronize, now_ns)
+
+    def run(
+        self,
+        mini_batches: Sequence[Sequence[Any]],
+        *,
+        marked: bool = False,
+        after: Callable[[], None] = lambda: None,
+    ) -> list[Sample]:
+        """Load and run one mini-batch after the other, each with the next one named.
+
+        None is named behind the last: every pass prepares its own mini-batches, and all of them.
+
+        Args:
+            marked: whether the clock reads the marks of phases.
+            after: called after each run.
+        """
+        samples = []
+        for k, mini_batch in enumerate(mini_batches):
+            began = self.now_ns()
+            self._ask()
+            self.system.load(mini_batch)
+            if k + 1 < len(mini_batches):
+                self.system.upcoming(mini_batches[k + 1])
+            started = self._clock.start(marked=marked)
+            self.system.run(self._clock)
+            samples.append(self._clock.stop())
+            self.between_s.append((started - began) * 1e-9)
+            after()
+        return samples
+
+    def _ask(self) -> None:
+        """Ask for the loss of the last run, unless that was done."""
+        if len(self.losses) < len(self.between_s):
+            self.losses.append(self.system.last_loss())
+
+    def testify(self, n_warm: int) -> tuple[list[float], float]:
+        """Return the losses of all runs, and the median seconds before those behind n_warm."""
+        self._ask()
+        return self.losses, float(np.median(self.between_s[n_warm:]))
+
+
 @dataclass(frozen=True, slots=True)
 class WarmUp:
     """Passes before the timed ones, and the counters of each mini-batch of the first."""
@@ -25,44 +78,25 @@ class WarmUp:
     counters: tuple[Counters, ...]
 
 
-def warm_up(
-    system: System,
-    mini_batches: Sequence[Sequence[Any]],
-    timing: Timing,
-    now_ns: Now = now_ns,
-) -> WarmUp:
+def warm_up(passes: Passes, mini_batches: Sequence[Sequence[Any]], timing: Timing) -> WarmUp:
     """Run passes that do not count until the last ones take equally long.
 
     At least n_warmup are made; none where that is 0. No further pass begins after max_warmup of
     them, or once max_warmup_s have gone by.
     """
-    clock = PhaseClock(system.synchronize, now_ns)
     counters: list[Counters] = []
     passes_s: list[float] = []
-    began = now_ns()
+
+    def count() -> None:
+        if not passes_s:
+            counters.append(passes.system.counters())
+
+    began = passes.now_ns()
     with collector_paused():
-        while not _is_warm(timing, passes_s, (now_ns() - began) * 1e-9):
-            seconds = 0.0
-            for _ in loaded(system, mini_batches):
-                clock.start(marked=False)
-                system.run(clock)
-                seconds += clock.stop().total_s
-                if not passes_s:
-                    counters.append(system.counters())
-            passes_s.append(seconds)
+        while not _is_warm(timing, passes_s, (passes.now_ns() - began) * 1e-9):
+            samples = passes.run(mini_batches, after=count)
+            passes_s.append(sum(sample.total_s for sample in samples))
     return WarmUp(len(passes_s), tuple(counters))
-
-
-def loaded(system: System, mini_batches: Sequence[Sequence[Any]]) -> Iterator[None]:
-    """Load one mini-batch after the other, each with the one behind it named.
-
-    None behind the last: every pass prepares its own mini-batches, and all of them.
-    """
-    for k, mini_batch in enumerate(mini_batches):
-        system.load(mini_batch)
-        if k + 1 < len(mini_batches):
-            system.upcoming(mini_batches[k + 1])
-        yield
 
 
 def _is_warm(timing: Timing, passes_s: Sequence[float], elapsed_s: float) -> bool:
@@ -94,10 +128,9 @@ class Timed:
 
 
 def time_passes(
-    system: System,
+    passes: Passes,
     mini_batches: Sequence[Sequence[Any]],
     timing: Timing,
-    now_ns: Now = now_ns,
     between: Callable[[], None] = lambda: None,
 ) -> Timed:
     """Time passes until `timing` is satisfied; loading a mini-batch is not timed.
@@ -107,20 +140,16 @@ def time_passes(
 
     Every second pass marks its phases, so that what slows down while time goes by meets both alike.
     """
-    clock = PhaseClock(system.synchronize, now_ns)
     whole: list[Sample] = []
     marked: list[Sample] = []
     n_passes, timed_s = 0, 0.0
-    began = now_ns()
+    began = passes.now_ns()
     with collector_paused():
-        while not _enough(timing, n_passes, timed_s, (now_ns() - began) * 1e-9):
+        while not _enough(timing, n_passes, timed_s, (passes.now_ns() - began) * 1e-9):
             is_marked = n_passes % 2 == 1
-            samples = marked if is_marked else whole
-            for _ in loaded(system, mini_batches):
-                clock.start(marked=is_marked)
-                system.run(clock)
-                samples.append(clock.stop())
-                timed_s += samples[-1].total_s
+            samples = passes.run(mini_batches, marked=is_marked)
+            (marked if is_marked else whole).extend(samples)
+            timed_s += sum(sample.total_s for sample in samples)
             n_passes += 1
             if not is_marked:
                 between()

@@ -15,9 +15,8 @@ from typing import Any
 
 from harness.contracts.system import load_adapter
 from harness.errors import BenchError
-from harness.measuring.worker import run_settings
 from harness.trials.spec import TrialSpec
-from harness.trials.workload import build_model
+from harness.trials.workload import build_model, run_settings
 
 
 def reason_not_to_run(values: dict[str, Any]) -> str | None:

@@ -6,9 +6,9 @@ most as much of the array's own, which half precision is not (2e-4). Where the i
 within float32 rounding of zero, oracle and system may take different sides, which changes some
 entries of a gradient by more than rounding: from the deviation of each entry is taken first what
 the oracle's own gradient changes there when its relus open a little further or less
-(Answer.slack), which is nothing unless an input is that near. All is relative, so batching order,
-size and scale of an array are not blamed (cf. the rule of torch._dynamo.utils.same, which takes the
-distance from float64 as its measure, too).
+(ReferenceAnswer.slack), which is nothing unless an input is that near. All is relative, so batching
+order, size and scale of an array are not blamed (cf. the rule of torch._dynamo.utils.same, which
+takes the distance from float64 as its measure, too).
 
 Runs without an update leave every parameter as it is, bit by bit. After one step every parameter is
 read back: its change must be the oracle's gradient times the learning rate, by the same rule, but
@@ -39,9 +39,12 @@ from harness.machine.kept import keep, kept
 from harness.measuring.clock import PhaseClock
 from harness.oracle import has_relu, run_reference
 from harness.trials.sources import hash_files, imported_files
+from harness.trials.spec import TrialSpec
+from harness.trials.workload import Workload, run_settings
 from harness.values.precision import EXACT, TOLERANCES, Tolerance
 from harness.vertex.operators import Node
 
+Array = NDArray[np.floating[Any]]
 Rows = EllipsisType | NDArray[np.intp]  # of an array
 EVERY = ...
 FLOAT32 = TOLERANCES[EXACT]
@@ -49,6 +52,9 @@ ROUNDING = 2.0**-24  # of an entry, in each addition to it
 N_ADDITIONS = 4  # in a step, to an entry that no table holds, at most
 CHANGE_TOLERANCE = 0.05  # of the change of the loss or the outputs by one step
 NOISE_GROWTH = 4.0  # deviation of the outputs' change, over that of the outputs before the step
+# Of a vertex's largest input to a relu: float32 sums of a thousand products are wrong by as much.
+RELU_ROUNDING = 1e-6
+LARGEST = float(np.finfo(np.float32).max)  # what systems compute in
 MAX_CHECK_VERTICES = 1024  # keeps the oracle's one-vertex-at-a-time answer near a second
 
 
@@ -65,6 +71,22 @@ class Verdict:
     is_finite: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class ReferenceAnswer:
+    """The oracle's answer; when inferring, gradients are empty and nothing is known after a step.
+
+    slack: how far rounding in the inputs of relus can move each entry of a gradient; empty where
+    the model has none.
+    """
+
+    loss: float
+    outputs: Array
+    gradients: Mapping[str, Array]
+    loss_after_step: float | None
+    outputs_after_step: Array | None
+    slack: Mapping[str, Array] = field(default_factory=dict)
+
+
 def run_once(system: System, instances: Sequence[Any], *, update: bool) -> System:
     """Load and run a mini-batch as in the timed passes, by a clock that nobody reads."""
     clock = PhaseClock(system.synchronize)
@@ -76,13 +98,18 @@ def run_once(system: System, instances: Sequence[Any], *, update: bool) -> Syste
 
 
 def check_answer(
-    system: System, instances: Sequence[Any], answer: Answer, tolerance: Tolerance = FLOAT32
+    system: System,
+    instances: Sequence[Any],
+    answer: ReferenceAnswer,
+    tolerance: Tolerance = FLOAT32,
 ) -> Verdict:
     """Run the check mini-batch without an update, and compare."""
     return compare(run_once(system, instances, update=False).result(), answer, tolerance)
 
 
-def check_step(system: System, instances: Sequence[Any], answer: Answer, step: Step) -> str | None:
+def check_step(
+    system: System, instances: Sequence[Any], answer: ReferenceAnswer, step: Step
+) -> str | None:
     """Make a step from the initial weights; what is wrong with it, or None."""
     found = run_once(system, instances, update=False).result()
     before = np.array(found.outputs)  # a copy: the next run may write where it lies
@@ -121,7 +148,7 @@ class Step:
     """What a step of plain SGD should do.
 
     before: parameters. n_lookups: how often rows of tables are looked up, which may be added to as
-    often. slack: see Answer.
+    often. slack: see ReferenceAnswer.
     """
 
     before: Parameters
@@ -158,7 +185,7 @@ def step_fault(system: System, step: Step) -> str | None:
     return reason
 
 
-def compare(found: Result, answer: Answer, tolerance: Tolerance = FLOAT32) -> Verdict:
+def compare(found: Result, answer: ReferenceAnswer, tolerance: Tolerance = FLOAT32) -> Verdict:
     """Judge one result by the rule of this module."""
     missing = sorted(set(answer.gradients) - set(found.gradients))
     if missing:
@@ -181,7 +208,7 @@ def compare(found: Result, answer: Answer, tolerance: Tolerance = FLOAT32) -> Ve
     return Verdict("ok" if reason is None else "failed", worst, reason, is_finite)
 
 
-def proves_nothing(answer: Answer) -> bool:
+def proves_nothing(answer: ReferenceAnswer) -> bool:
     """Return whether the truth is all zeros (every relu of a tiny network can be off)."""
     return not any(np.any(array) for array in (answer.outputs, *answer.gradients.values()))
 
@@ -224,7 +251,9 @@ def relative_error(found: Array, truth: Array) -> float:
     return float(np.max(np.abs(found - truth))) / max(scale, 1e-30)
 
 
-def _pairs(found: Result, answer: Answer) -> Iterator[tuple[str, Array, Array, Array | float]]:
+def _pairs(
+    found: Result, answer: ReferenceAnswer
+) -> Iterator[tuple[str, Array, Array, Array | float]]:
     yield "loss", np.array([found.loss]), np.array([answer.loss]), 0.0
     yield "outputs", np.asarray(found.outputs), answer.outputs, 0.0
     for name, truth in answer.gradients.items():
@@ -232,7 +261,7 @@ def _pairs(found: Result, answer: Answer) -> Iterator[tuple[str, Array, Array, A
         yield f"gradient of {name}", np.asarray(found.gradients[name]), truth, slack
 
 
-def _loss_fault(change: float, answer: Answer, tolerance: Tolerance) -> str | None:
+def _loss_fault(change: float, answer: ReferenceAnswer, tolerance: Tolerance) -> str | None:
     assert answer.loss_after_step is not None
     expected = answer.loss_after_step - answer.loss
     allowed = CHANGE_TOLERANCE * abs(expected) + tolerance.noise * abs(answer.loss)
@@ -241,7 +270,9 @@ def _loss_fault(change: float, answer: Answer, tolerance: Tolerance) -> str | No
     return f"one step changes the loss by {change:.3g}, expected {expected:.3g}"
 
 
-def _outputs_fault(before: Array, after: Array, answer: Answer, tolerance: Tolerance) -> str | None:
+def _outputs_fault(
+    before: Array, after: Array, answer: ReferenceAnswer, tolerance: Tolerance
+) -> str | None:
     assert answer.outputs_after_step is not None
     expected = answer.outputs_after_step - answer.outputs
     deviation = _rms((after - answer.outputs_after_step) - (before - answer.outputs))
@@ -272,56 +303,50 @@ def choose_check_instances(model: Model, instances: Sequence[Any], n_wanted: int
     return instances[:n]
 
 
-Array = NDArray[np.floating[Any]]
-# Of a vertex's largest input to a relu: float32 sums of a thousand products are wrong by as much.
-RELU_ROUNDING = 1e-6
+class Reference:
+    """The oracle's answers for a trial, at its initial weights.
 
+    instances: the few of the check. answer: that for these, asked for at once.
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The oracle's answer; when inferring, gradients are empty and nothing is known after a step.
-
-    slack: how far rounding in the inputs of relus can move each entry of a gradient; empty where
-    the model has none.
+    Raises ConfigError where the model does not take such instances.
     """
 
-    loss: float
-    outputs: Array
-    gradients: Mapping[str, Array]
-    loss_after_step: float | None
-    outputs_after_step: Array | None
-    slack: Mapping[str, Array] = field(default_factory=dict)
+    def __init__(self, spec: TrialSpec, workload: Workload) -> None:
+        self._model, self._weights, self._mode = workload.model, workload.weights, spec.mode
+        self._rate = run_settings(spec).learning_rate
+        self._cache_dir = Path(spec.cache_dir) if spec.cache_dir else None
+        n_wanted = spec.timing.n_check_instances
+        self.instances = choose_check_instances(self._model, workload.check_instances, n_wanted)
+        self.answer = self.ask(self.instances)
+
+    def ask(self, instances: Sequence[Any]) -> ReferenceAnswer:
+        """Ask the oracle, or the cache: an answer is stored under a hash of all it depends on.
+
+        What is stored and damaged is asked for again.
+        """
+        given = (self._model, self._weights, instances, self._mode, self._rate)
+        if self._cache_dir is None:
+            return ask_oracle(*given)
+        path = self._cache_dir / _key(*given)
+        stored = kept(path)
+        if stored is not None:
+            return _unpacked(stored)
+        answer = ask_oracle(*given)
+        keep(path, _packed(answer))
+        return answer
+
+    def origin_of_not_finite(self, instances: Sequence[Any]) -> str:
+        """See origin_of_not_finite, of these instances."""
+        return origin_of_not_finite(self._model, self._weights, instances, self._mode)
 
 
-def oracle_answer(
-    model: Model,
-    weights: Weights,
-    instances: Sequence[Any],
-    mode: str,
-    learning_rate: float,
-    cache_dir: Path | None,
-) -> Answer:
-    """Ask the oracle, or its cache: an answer is stored under a hash of all it depends on.
-
-    What is stored and damaged is asked for again.
-    """
-    if cache_dir is None:
-        return _ask(model, weights, instances, mode, learning_rate)
-    path = cache_dir / _key(model, weights, instances, mode, learning_rate)
-    stored = kept(path)
-    if stored is not None:
-        return _unpacked(stored)
-    answer = _ask(model, weights, instances, mode, learning_rate)
-    keep(path, _packed(answer))
-    return answer
-
-
-def _ask(
+def ask_oracle(
     model: Model, weights: Weights, instances: Sequence[Any], mode: str, learning_rate: float
-) -> Answer:
+) -> ReferenceAnswer:
+    """Run the oracle for loss, outputs, gradients and what one step changes."""
     first = run_reference(model, weights, instances, mode)
     if mode == "infer":
-        return Answer(first.loss, first.outputs, {}, None, None)
+        return ReferenceAnswer(first.loss, first.outputs, {}, None, None)
     stepped = {
         name: value.astype(np.float64) - learning_rate * first.gradients[name]
         for name, value in weights.items()
@@ -329,7 +354,7 @@ def _ask(
     after = run_reference(model, stepped, instances, "infer")
     slack = _slack(model, weights, instances) if has_relu(model) else {}
     gradients = dict(first.gradients)
-    return Answer(first.loss, first.outputs, gradients, after.loss, after.outputs, slack)
+    return ReferenceAnswer(first.loss, first.outputs, gradients, after.loss, after.outputs, slack)
 
 
 def _slack(model: Model, weights: Weights, instances: Sequence[Any]) -> dict[str, Array]:
@@ -355,7 +380,7 @@ def _key(
     return digest.hexdigest()
 
 
-def _packed(answer: Answer) -> bytes:
+def _packed(answer: ReferenceAnswer) -> bytes:
     """Hold rows of gradients that are not zero: an embedding's gradient has few of them."""
     arrays: dict[str, Array | NDArray[np.intp]] = {"outputs": answer.outputs}
     after = np.nan if answer.loss_after_step is None else answer.loss_after_step
@@ -374,7 +399,7 @@ def _packed(answer: Answer) -> bytes:
     return packed.getvalue()
 
 
-def _unpacked(content: bytes) -> Answer:
+def _unpacked(content: bytes) -> ReferenceAnswer:
     with np.load(io.BytesIO(content)) as stored:
         loss, after = (float(value) for value in stored["losses"])
         found: dict[str, dict[str, Array]] = {"gradient": {}, "slack": {}}
@@ -390,10 +415,9 @@ def _unpacked(content: bytes) -> Answer:
         stepped = "outputs_after_step" in stored
         outputs_after = stored["outputs_after_step"] if stepped else None
     after_step = after if stepped else None
-    return Answer(loss, outputs, found["gradient"], after_step, outputs_after, found["slack"])
-
-
-LARGEST = float(np.finfo(np.float32).max)  # what systems compute in
+    return ReferenceAnswer(
+        loss, outputs, found["gradient"], after_step, outputs_after, found["slack"]
+    )
 
 
 class _FoundError(Exception):

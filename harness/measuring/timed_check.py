@@ -1,20 +1,19 @@
-"""Whether the timed passes did their work, all of it, and when they were timed.
+"""Checks of the timed passes: all work was done, inside the timed region, and nothing was known.
 
 Untimed calls must cost next to nothing, or work hides in them. `load` may bring instances into the
 form in which a program of the framework would hold them; what that costs is measured with the same
 instances, turned into Python lists (reading_s). What all calls between two runs (`load`, waiting
 before the clock starts, `last_loss`) take beyond READINGS of those and CALLS_S, is work that was
 not timed: where it is more than HIDDEN_SHARE of the timed time, the trial is a `wrong_result`.
-Who is near the limit, below NEAR times, is asked again in N_PASSES_AGAIN passes, whose median
+A system near the limit, below NEAR times, is asked again in N_PASSES_AGAIN passes, whose median
 counts: others on the machine must not make a system guilty.
 
 Every run must do its work: in inference the loss of a mini-batch is always the same, and in
 training it changes from pass to pass, as the parameters do.
 
-Whether a system knows the timed mini-batches: it must be as fast on what it has not seen.
-
-The instances of some mini-batches, copied and in another order, are as much work as before, and no
-cache that is filled by the timed passes has an answer, a graph or a schedule for them.
+A system must be as fast on mini-batches that it has not seen. The instances of some mini-batches,
+copied and in another order, are as much work as before, and no cache that is filled by the timed
+passes has an answer, a graph or a schedule for them.
 """
 
 from __future__ import annotations
@@ -24,14 +23,12 @@ from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from harness.contracts.system import System
-from harness.measuring.clock import Now, PhaseClock, collector_paused, now_ns, timed
-from harness.measuring.passes import loaded
-from harness.measuring.witness import Witness
+from harness.measuring.clock import collector_paused, timed
+from harness.measuring.passes import Passes
 from harness.records.fingerprint import Fingerprint, kept
 from harness.trials.workload import Workload
 from harness.values.arrays import shuffled
@@ -43,37 +40,40 @@ NEAR = 2.0
 N_PASSES_AGAIN = 5
 LOSS_TOLERANCE = 1e-4
 N_KEPT_PASSES = 16  # of which the losses are compared with other systems'
-
-
-class Judged(NamedTuple):
-    """What is wrong with the passes, or None; and unseen_ratio, where it came to that."""
-
-    fault: str | None
-    unseen_ratio: float | None = None
+N_UNSEEN = 5  # mini-batches at most
+N_ATTEMPTS = 8  # each with other copies: others on the machine must not make a system guilty
+# Of what the same instances take when seen, median over mini-batches.
+MOST_SLOWER = 2.0
 
 
 def judged_passes(
-    witness: Witness,
+    passes: Passes,
     workload: Workload,
     fingerprint: Fingerprint,
     samples_s: Sequence[float],
     between_s: float,
-) -> Judged:
+) -> tuple[str | None, float | None]:
     """Hold the passes against what they should have been.
 
-    samples_s: of timed runs. between_s: see settled_between_s.
+    Args:
+        passes: warm-up and timed ones.
+        samples_s: of timed runs.
+        between_s: see settled_between_s.
+
+    Returns:
+        What is wrong with them, or None; and unseen_ratio, if it was taken.
     """
-    trains = witness.settings.mode == "train"
+    trains = passes.system.settings.mode == "train"
     still = trains and not has_gradients(fingerprint)  # then no step changes anything
-    fault = None if still else losses_fault(witness.losses, fingerprint.losses, trains=trains)
+    fault = None if still else losses_fault(passes.losses, fingerprint.losses, trains=trains)
     run_s = float(np.median(samples_s))
-    if fault is None and not witness.places_inputs:
+    if fault is None and not passes.system.places_inputs:
         fault = hidden_fault(between_s, run_s, reading_s(workload.mini_batches))
     if fault is not None:
-        return Judged(fault)
+        return fault, None
     seen_s = np.median(np.reshape(samples_s, (-1, len(workload.mini_batches))), axis=0)
-    ratio = unseen_ratio(witness, workload.mini_batches, seen_s.tolist())
-    return Judged(unseen_fault(ratio), ratio)
+    ratio = unseen_ratio(passes, workload.mini_batches, seen_s.tolist())
+    return unseen_fault(ratio), ratio
 
 
 def has_gradients(fingerprint: Fingerprint) -> bool:
@@ -105,33 +105,34 @@ def is_near(between_s: float, run_s: float, reading_s: float) -> bool:
 
 
 def settled_between_s(
-    witness: Witness,
+    passes: Passes,
     mini_batches: Sequence[Sequence[Any]],
     samples_s: Sequence[float],
     between_s: float,
-    now_ns: Now = now_ns,
 ) -> float:
-    """The median seconds between two runs that count: of the timed passes, as they were found, or
-    of other passes, where they were near the limit.
+    """Return the median seconds between two runs that count.
 
-    Those are as long, and of copies: who keeps what it prepared, does it again.
+    Those of the timed passes, as they were found, or of other passes, where they were near the
+    limit: as many mini-batches, and copies, since a system that keeps what it prepared for one must
+    prepare these again.
     """
     run_s, reading = float(np.median(samples_s)), reading_s(mini_batches)
-    if witness.places_inputs or not is_near(between_s, run_s, reading):
+    if passes.system.places_inputs or not is_near(between_s, run_s, reading):
         return between_s
-    clock, found = PhaseClock(witness.synchronize, now_ns), list[float]()
+    found = []
     with collector_paused():
         for attempt in range(N_PASSES_AGAIN):
-            copies = [copied(one, attempt) for one in mini_batches]
-            for one in copies:
-                witness.compile_for(one)
-            n_before = len(witness.between_s)
-            for _ in loaded(witness, copies):
-                clock.start()
-                witness.run(clock)
-                clock.stop()
-            found.append(float(np.median(witness.between_s[n_before:])))
+            run_copies(passes, mini_batches, attempt)
+            found.append(float(np.median(passes.between_s[-len(mini_batches) :])))
     return float(np.median(found))
+
+
+def run_copies(passes: Passes, mini_batches: Sequence[Sequence[Any]], attempt: int) -> list[float]:
+    """Run a pass over copies in an order of their own; return the seconds of each run."""
+    copies = [[deepcopy(one[i]) for i in shuffled(len(one), attempt)] for one in mini_batches]
+    for one in copies:
+        passes.system.compile_for(one)
+    return [sample.total_s for sample in passes.run(copies)]
 
 
 def hidden_fault(between_s: float, run_s: float, reading_s: float) -> str | None:
@@ -187,32 +188,22 @@ def losses_fault(losses: Sequence[float], expected: Sequence[float], *, trains: 
     )
 
 
-N_UNSEEN = 5  # mini-batches at most
-N_ATTEMPTS = 8  # each with other copies: others on the machine must not make a system guilty
-# Of what the same instances take when seen, median over mini-batches.
-MOST_SLOWER = 2.0
-
-
 def unseen_ratio(
-    system: System,
-    mini_batches: Sequence[Sequence[Any]],
-    seen_s: Sequence[float],
-    now_ns: Now = now_ns,
+    passes: Passes, mini_batches: Sequence[Sequence[Any]], seen_s: Sequence[float]
 ) -> float:
     """Divide the time of unseen mini-batches by that of the timed ones; median over them.
 
     The least times of a few attempts count, as many as it takes to come below MOST_SLOWER. Each
     further attempt also times the seen mini-batches anew, so that a machine that has become slower
-    since the timed passes slows both sides.
+    since the timed passes slows both sides: the second of two passes, when what the unseen ones
+    drove out of a cache is back.
 
     Args:
-        system: prepared, and warm from the timed passes.
+        passes: of a system that is prepared, and warm from the timed passes.
         mini_batches: of the timed passes.
         seen_s: median seconds of a run of each mini-batch, timed by the same source of time.
-        now_ns: the source of time.
     """
     chosen = mini_batches[:N_UNSEEN]
-    clock = PhaseClock(system.synchronize, now_ns)
     unseen_s = np.full(len(chosen), np.inf)
     again_s = np.full(len(mini_batches), np.inf)
     in_passes_s = timed_s = np.maximum(seen_s, 1e-9)
@@ -220,12 +211,11 @@ def unseen_ratio(
     with collector_paused():
         for attempt in range(N_ATTEMPTS):
             if attempt:
-                again_s = np.minimum(again_s, _time_seen_again(system, clock, mini_batches))
+                passes.run(mini_batches)
+                again = [sample.total_s for sample in passes.run(mini_batches)]
+                again_s = np.minimum(again_s, again)
                 timed_s = np.maximum(in_passes_s, again_s)
-            copies = [copied(one, attempt) for one in chosen]
-            for one in copies:
-                system.compile_for(one)
-            unseen_s = np.minimum(unseen_s, _time_pass(system, clock, copies))
+            unseen_s = np.minimum(unseen_s, run_copies(passes, chosen, attempt))
             ratio = float(np.median(unseen_s / timed_s[: len(chosen)]))
             if ratio <= MOST_SLOWER:
                 break
@@ -240,28 +230,3 @@ def unseen_fault(ratio: float) -> str | None:
         f"mini-batches that it has not seen take {ratio:.2g} times what those of the timed passes"
         " do; keep nothing from one run for the next"
     )
-
-
-def copied(mini_batch: Sequence[Any], attempt: int) -> list[Any]:
-    """Copies of its instances, in another order for every attempt."""
-    return [deepcopy(mini_batch[i]) for i in shuffled(len(mini_batch), attempt)]
-
-
-def _time_seen_again(
-    system: System, clock: PhaseClock, mini_batches: Sequence[Sequence[Any]]
-) -> list[float]:
-    """Time the second of two passes: what the unseen ones drove out of a cache is back by then."""
-    _time_pass(system, clock, mini_batches)
-    return _time_pass(system, clock, mini_batches)
-
-
-def _time_pass(
-    system: System, clock: PhaseClock, mini_batches: Sequence[Sequence[Any]]
-) -> list[float]:
-    """Seconds of a run of each mini-batch."""
-    seconds = []
-    for _ in loaded(system, mini_batches):
-        clock.start()
-        system.run(clock)
-        seconds.append(clock.stop().total_s)
-    return seconds

@@ -20,10 +20,9 @@ from harness.contracts.timeline import Details
 from harness.errors import BenchError, UnsupportedTrial
 from harness.measuring.clock import Now, NullClock, collector_paused, now_ns, stopwatch_of
 from harness.measuring.refusal import refuse
-from harness.measuring.worker import run_settings
 from harness.records.files import Output, replace_whole
 from harness.trials.spec import TrialSpec
-from harness.trials.workload import Workload, load_workload
+from harness.trials.workload import Workload, load_workload, run_settings
 
 N_WARM = 3  # runs before the one that is shown
 WHOLE, IN_PARTS = "as it runs", "part by part, each by itself"

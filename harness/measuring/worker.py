@@ -13,14 +13,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from harness.contracts.system import RunSettings, System, load_adapter
+from harness.contracts.system import System, load_adapter
 from harness.errors import BenchError, OutputError, ScheduleError, UnsupportedTrial
 from harness.machine.facts import sm_clock_mhz
 from harness.machine.noise import Disturbance
@@ -34,9 +35,10 @@ from harness.machine.process import (
 from harness.measuring.child import end_fork
 from harness.measuring.child_process import LEFT_OUT, is_out_of_memory
 from harness.measuring.clock import CoreWatch, empty_sample_s, stopwatch_of, timed
-from harness.measuring.mini_batch_check import Claim, prove, workload_sha256
+from harness.measuring.mini_batch_check import Others, prove
 from harness.measuring.output import say
 from harness.measuring.passes import (
+    Passes,
     Timed,
     instances_per_s,
     mean_counters,
@@ -44,25 +46,10 @@ from harness.measuring.passes import (
     time_passes,
     warm_up,
 )
-from harness.measuring.reference_check import (
-    Answer,
-    Verdict,
-    choose_check_instances,
-    oracle_answer,
-    proves_nothing,
-)
+from harness.measuring.reference_check import Reference, Verdict, proves_nothing
 from harness.measuring.refusal import refuse
 from harness.measuring.timed_check import judged_passes, pass_losses, settled_between_s
-from harness.measuring.told import (
-    told_in_force,
-    told_moving_share,
-    told_n_compilations,
-    told_peak_memory_bytes,
-    told_versions,
-)
-from harness.measuring.witness import Witness
 from harness.records.cross_check import fingerprints_beside
-from harness.records.fingerprint import Fingerprint
 from harness.records.record import (
     CheckVerdict,
     Measured,
@@ -74,10 +61,8 @@ from harness.records.record import (
 from harness.records.stats import sample_warnings
 from harness.trials.sources import harness_versions
 from harness.trials.spec import TrialSpec
-from harness.trials.workload import Workload, load_workload
-from harness.values.precision import TOLERANCES, is_exact
-
-Others = Callable[[str], Sequence[Fingerprint]]
+from harness.trials.workload import Workload, load_workload, run_settings
+from harness.values.precision import is_exact
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -138,33 +123,14 @@ def _measure(spec: TrialSpec, measured: Measured, others: Others) -> dict[str, s
         raise UnsupportedTrial(reason)
     system = adapter(settings)
     _check_and_time(spec, workload, system, measured, others)
-    return harness_versions() | told_versions(system)
-
-
-def run_settings(spec: TrialSpec) -> RunSettings:
-    """What the system is told of its trial.
-
-    The step is that of the mean loss over instances: systems sum the loss, and a step of the sum
-    would grow with the mini-batch until the weights of a long measurement blow up.
-    """
-    return RunSettings(
-        mode=spec.mode,
-        device=spec.device,
-        threads=spec.threads,
-        batch_size=spec.batch_size,
-        learning_rate=spec.learning_rate / spec.batch_size,
-        seed=spec.seed,
-        policy=spec.policy,
-        learning=spec.learning,
-        options=spec.system_options,
-    )
+    versions: dict[str, str] = told(system, "versions")
+    return harness_versions() | versions
 
 
 def _check_and_time(
     spec: TrialSpec, workload: Workload, system: System, measured: Measured, others: Others
 ) -> None:
-    claim = _claim(spec, workload)
-    answer = _answer(spec, workload, claim.instances) if system.computes else None
+    reference = Reference(spec, workload) if system.computes else None
     give_back_memory()  # of the oracle, which only the first of several trials asks anew
     measured.baseline_memory_bytes = resident_memory_bytes()
     prepare = partial(system.prepare, workload.model, workload.weights)
@@ -180,39 +146,23 @@ def _check_and_time(
     end_fork()
     measured.in_force = in_force(system)
     verdict = Verdict("skipped")
-    if answer is not None:
-        ask = partial(_answer, spec, workload)
-        verdict, measured.fingerprint = prove(system, claim, answer, ask, others(claim.name))
-        measured.warnings = ("empty_check",) if proves_nothing(answer) else ()
-    del answer
+    if reference is not None:
+        verdict, measured.fingerprint = prove(system, spec, workload, reference, others)
+        measured.warnings = ("empty_check",) if proves_nothing(reference.answer) else ()
+    del reference
     end_fork()
     measured.check = CheckVerdict(status=verdict.status, max_rel_err=verdict.max_rel_err)
     if verdict.status == "failed":
         measured.end("wrong_result", verdict.reason or "the check failed")
         return
     give_back_memory()  # of the check; later it would be faulted in again while passes are timed
-    witness = Witness(system)
-    warmed = warm_up(witness, workload.mini_batches, spec.timing)
+    passes = Passes(system)
+    warmed = warm_up(passes, workload.mini_batches, spec.timing)
     end_fork()
     measured.n_warmup = warmed.n_passes
     for name, mean in mean_counters(warmed.counters).items():
         setattr(measured, name, mean)
-    _time(spec, workload, system, witness, measured)
-
-
-def _claim(spec: TrialSpec, workload: Workload) -> Claim:
-    n_wanted = spec.timing.n_check_instances
-    rate = run_settings(spec).learning_rate
-    return Claim(
-        adapter=spec.adapter,
-        workload=workload,
-        instances=choose_check_instances(workload.model, workload.check_instances, n_wanted),
-        name=workload_sha256(workload, spec.mode, rate, spec.precision),
-        mode=spec.mode,
-        rate=rate,
-        is_first=spec.round == 0,
-        tolerance=TOLERANCES[spec.precision],
-    )
+    _time(spec, workload, passes, measured)
 
 
 def others_near(record_path: Path, spec: TrialSpec) -> Others:
@@ -231,46 +181,36 @@ def _compile(workload: Workload, system: System, measured: Measured) -> None:
     for mini_batch in workload.mini_batches:
         _, seconds = timed(partial(system.compile_for, mini_batch), system.synchronize)
         measured.compile_s = (measured.compile_s or 0.0) + seconds
-    measured.n_compilations = told_n_compilations(system)
+    measured.n_compilations = told(system, "n_compilations")
 
 
 def in_force(system: System) -> dict[str, str]:
     """How the system runs, and which variables of the environment its process does not see."""
     left_out = os.environ.get(LEFT_OUT, "")
-    return told_in_force(system) | ({"left out of the environment": left_out} if left_out else {})
+    found: dict[str, str] = told(system, "in_force")
+    return found | ({"left out of the environment": left_out} if left_out else {})
 
 
-def _answer(spec: TrialSpec, workload: Workload, instances: Sequence[Any]) -> Answer:
-    return oracle_answer(
-        workload.model,
-        workload.weights,
-        instances,
-        spec.mode,
-        run_settings(spec).learning_rate,
-        Path(spec.cache_dir) if spec.cache_dir else None,
-    )
-
-
-def _time(
-    spec: TrialSpec, workload: Workload, system: System, witness: Witness, measured: Measured
-) -> None:
+def _time(spec: TrialSpec, workload: Workload, passes: Passes, measured: Measured) -> None:
+    system = passes.system
     forget_peak_memory()
     system.forget_peak_memory()
-    n_before = told_n_compilations(system)
+    n_before = told(system, "n_compilations")
     system.moving_share()  # of runs so far, which are not timed
-    n_warm = len(witness.between_s)
+    n_warm = len(passes.between_s)
     nothing_s = measured.empty_sample_s = empty_sample_s(system.synchronize)
     clock_mhz = sm_clock_mhz() if spec.device == "cuda" else None
     watch, disturbance = CoreWatch(), Disturbance(spec.device)
-    timed_runs = time_passes(witness, workload.mini_batches, spec.timing, between=watch.look)
+    timed_runs = time_passes(passes, workload.mini_batches, spec.timing, between=watch.look)
     disturbances, measured.core_rate_per_s = disturbance.warnings(), watch.rate_per_s
     if clock_mhz is not None:
         measured.gpu_clocks_mhz = (clock_mhz, sm_clock_mhz())
-    measured.peak_memory_bytes = told_peak_memory_bytes(system) or peak_memory_bytes()
-    n_in_passes = (told_n_compilations(system) or 0) - (n_before or 0)
+    peak_bytes = told(system, "peak_memory_bytes")
+    measured.peak_memory_bytes = peak_memory_bytes() if peak_bytes is None else peak_bytes
+    n_in_passes = (told(system, "n_compilations") or 0) - (n_before or 0)
     if measured.n_compilations is not None:
         measured.n_compilations += n_in_passes
-    measured.moving_share = told_moving_share(system)
+    measured.moving_share = told(system, "moving_share")
     measured.in_force = in_force(system)  # a way may be left while mini-batches come
     _keep_times(timed_runs, workload, system, measured)
     diverged = system.computes and not np.isfinite(system.last_loss())
@@ -283,7 +223,7 @@ def _time(
         *(() if is_exact(spec.precision) else ("lower_precision",)),
     )
     if system.computes:
-        _hear(witness, n_warm, workload, measured)
+        _judge(passes, n_warm, workload, measured)
 
 
 def _keep_times(runs: Timed, workload: Workload, system: System, measured: Measured) -> None:
@@ -294,24 +234,80 @@ def _keep_times(runs: Timed, workload: Workload, system: System, measured: Measu
     measured.phases_s = phase_medians(runs.marked, system.phases)
 
 
-def _hear(witness: Witness, n_warm: int, workload: Workload, measured: Measured) -> None:
-    """Take the witness's word: what passes computed, and what was done beside them.
+def _judge(passes: Passes, n_warm: int, workload: Workload, measured: Measured) -> None:
+    """Judge the passes by what they computed, and by what was done beside them.
 
     n_warm: how many runs were not timed.
     """
-    losses, between_s = witness.testify(n_warm)
+    losses, between_s = passes.testify(n_warm)
     fingerprint = measured.fingerprint
     assert fingerprint is not None  # else nothing is timed
-    if witness.settings.mode == "train":
+    if passes.system.settings.mode == "train":
         summed = pass_losses(losses, len(workload.mini_batches))
         measured.fingerprint = fingerprint.model_copy(update={"pass_losses": summed})
-    samples_s, mini_batches = measured.samples_s, workload.mini_batches
-    measured.between_s = settled_between_s(witness, mini_batches, samples_s, between_s)
-    judged = judged_passes(witness, workload, fingerprint, samples_s, measured.between_s)
-    measured.unseen_ratio = judged.unseen_ratio
-    if judged.fault is not None:
+    samples_s = measured.samples_s
+    between_s = settled_between_s(passes, workload.mini_batches, samples_s, between_s)
+    measured.between_s = between_s
+    fault, measured.unseen_ratio = judged_passes(
+        passes, workload, fingerprint, samples_s, between_s
+    )
+    if fault is not None:
         measured.take_times_back()
-        measured.end("wrong_result", judged.fault)
+        measured.end("wrong_result", fault)
+
+
+def told(system: System, method: str) -> Any:
+    """Return what a system tells of itself beside its results.
+
+    Raises TypeError in one line for what the contract does not allow: the method, what it returned,
+    and what it may return. Found only when the record is made, it would name no method.
+    """
+    value = getattr(system, method)()
+    read, allowed = _TOLD[method]
+    try:
+        return read(value)
+    except TypeError:
+        shown = " ".join(repr(value).split())
+        shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
+        module = type(system).__module__
+        line = f"{module}: {method}() returned {shown}; it may return {allowed}"
+        raise TypeError(line) from None
+
+
+def _read_texts(value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise TypeError
+    if not all(isinstance(one, str) for pair in value.items() for one in pair):
+        raise TypeError
+    return dict(value)
+
+
+def _read_count(value: object) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
+        raise TypeError
+    return int(value)
+
+
+def _read_share(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
+        raise TypeError
+    return float(value)
+
+
+_MOST_SHOWN = 100  # characters of what was returned
+_TEXTS = (_read_texts, "a dict of texts by name")
+_COUNT = (_read_count, "a whole number of at least 0, or None")
+_TOLD: dict[str, tuple[Callable[[object], object], str]] = {
+    "versions": _TEXTS,
+    "in_force": _TEXTS,
+    "n_compilations": _COUNT,
+    "peak_memory_bytes": _COUNT,
+    "moving_share": (_read_share, "a number from 0 to 1, or None"),
+}
 
 
 if __name__ == "__main__":

@@ -1,25 +1,20 @@
-"""What records are worth beside each other: nothing of it can be told from one alone.
+"""Checks across records: agreement of results, even cores, and which may share a table.
 
-Whether systems agree on the timed mini-batches: no number stands beside one that contradicts it.
+Agreement: no number is shown next to one that contradicts it. Of the records of one workload,
+those are right that the oracle confirmed (Fingerprint.proved); where it was not asked, those whose
+fingerprint is the median of at least three frameworks, a vote each: presets of one engine have its
+faults in common. A record that differs from these is shown as `wrong_result`. Where two frameworks
+differ and nothing tells which is right, neither is shown. A worker that finds a record which
+differs from its own fingerprint asks the oracle (harness/measuring/mini_batch_check.py), so that
+this is left to records that were measured apart.
 
-Of the records of one workload, those are right that the oracle confirmed (Fingerprint.proved);
-where it was not asked, those whose fingerprint is the median of at least three frameworks, a vote
-each: presets of one engine have its faults in common. A record that differs from these is shown as
-`wrong_result`. Where two frameworks differ and nothing tells which is right, neither is shown. A
-worker that finds a record which differs from its own fingerprint asks the oracle
-(harness/measuring/worker.py), so that this is left to records that were measured apart.
+Cores: a fixed piece of work is done between the timed passes of every trial
+(harness/measuring/clock.py); a record whose rate of it is unlike that of others is warned of.
 
-Which numbers were measured on a slower or faster core than those that they stand beside.
-
-A fixed piece of work is done between the timed passes of every trial
-(harness/measuring/clock.py).
-
-Which records may be compared: those of one machine, one set-up and one code.
-
-A `group` names everything that must be equal for two records to stand in one table: CPU, memory,
-usable CPUs, threads, device (with GPU and driver), Python, NumPy and the harness's own code. A
-`build` names a system's side: its framework's versions and the measured code. Within a group every
-system has one build per workload.
+Comparison: a `group` names everything that must be equal for two records to stand in one table:
+CPU, memory, usable CPUs, threads, device (with GPU and driver), Python, NumPy and the harness's
+own code. A `build` names a system's side: its framework's versions and the measured code. Within a
+group every system has one build per workload.
 """
 
 from __future__ import annotations
@@ -29,7 +24,7 @@ import json
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +34,12 @@ from harness.errors import RecordError
 from harness.records.fingerprint import Fingerprint, Sketch, difference
 from harness.records.record import Record, find_record
 
-Rounds = tuple[Record | None, ...]  # None: there is no record of that round
+ENOUGH = 3  # frameworks, for a vote
+UNEVEN = "uneven_core"
+APART = 0.10  # of the median rate of the records that may share a table
+_MACHINE_KEYS = ("cpu", "n_cores", "n_cpus", "os", "governor", "turbo")
+_GIB = 2**30
+_SHARED_VERSIONS = ("python", "numpy", "harness")
 
 
 def seen_together(records: Sequence[Record | None]) -> list[Record | None]:
@@ -47,19 +47,26 @@ def seen_together(records: Sequence[Record | None]) -> list[Record | None]:
     return with_uneven_cores_warned(judged(records))
 
 
-def rounds_seen_together(trials: Sequence[Rounds]) -> list[Rounds]:
-    """See the records of many trials' rounds together."""
-    found = seen_together([record for rounds in trials for record in rounds])
-    ends = accumulate(len(rounds) for rounds in trials)
-    return [tuple(found[end - len(rounds) : end]) for rounds, end in zip(trials, ends, strict=True)]
-
-
-ENOUGH = 3  # frameworks, for a vote
+def rounds_seen_together(
+    trials: Sequence[tuple[Record | None, ...]],
+) -> list[tuple[Record | None, ...]]:
+    """See the records of many trials' rounds together; None: there is no record of that round."""
+    found = iter(seen_together([record for rounds in trials for record in rounds]))
+    return [tuple(islice(found, len(rounds))) for rounds in trials]
 
 
 def judged(records: Sequence[Record | None]) -> list[Record | None]:
-    """Return the records, `wrong_result` in place of those that others contradict."""
-    faults = _faults([record for record in records if record is not None])
+    """Return the records, `wrong_result` in place of those that others contradict.
+
+    First rounds are compared among themselves: their proof makes a step more before the passes
+    (harness.measuring.mini_batch_check), so that the losses of passes are others.
+    """
+    workloads: dict[tuple[str, bool], list[tuple[Record, Fingerprint]]] = {}
+    for record in records:
+        if record is not None and record.status == "ok" and record.fingerprint is not None:
+            key = (record.fingerprint.workload, record.trial.round == 0)
+            workloads.setdefault(key, []).append((record, record.fingerprint))
+    faults = {id(one): why for group in workloads.values() for one, why in _faults_in(group)}
     return [
         record
         if record is None or id(record) not in faults
@@ -83,22 +90,6 @@ def _fingerprints_in(folder: Path, workload: str) -> Iterator[Fingerprint]:
         found = record.fingerprint if record is not None and record.status == "ok" else None
         if found is not None and found.workload == workload:
             yield found
-
-
-def _faults(records: Sequence[Record]) -> dict[int, str]:
-    """Why records are wrong, by their id().
-
-    First rounds among themselves: their proof makes a step more before the passes
-    (harness.measuring.mini_batch_check), so that the losses of passes are others.
-    """
-    workloads: dict[tuple[str, bool], list[tuple[Record, Fingerprint]]] = {}
-    for record in records:
-        if record.status == "ok" and record.fingerprint is not None:
-            key = (record.fingerprint.workload, record.trial.round == 0)
-            workloads.setdefault(key, []).append((record, record.fingerprint))
-    return {
-        id(record): reason for group in workloads.values() for record, reason in _faults_in(group)
-    }
 
 
 def _faults_in(group: Sequence[tuple[Record, Fingerprint]]) -> list[tuple[Record, str]]:
@@ -152,37 +143,27 @@ def _middle(found: Sequence[Sketch]) -> Sketch:
     return tuple(np.median([one[:n] for one in found], axis=0).tolist())
 
 
-UNEVEN = "uneven_core"
-APART = 0.10  # of the median rate of the records that may share a table
-
-
 def with_uneven_cores_warned(records: Sequence[Record | None]) -> list[Record | None]:
     """Return the records, warned where the core was slower or faster than beside them.
 
     Records that may share a table are compared. Those without a rate are left as they are.
     """
     rates: dict[str, list[float]] = defaultdict(list)
-    groups = ["" if one is None else group_of(one) for one in records]
-    for group, one in zip(groups, records, strict=True):
+    for one in records:
         if one is not None and one.status == "ok" and one.core_rate_per_s is not None:
-            rates[group].append(one.core_rate_per_s)
+            rates[group_of(one)].append(one.core_rate_per_s)
     usual = {group: statistics.median(found) for group, found in rates.items()}
-    return [
-        one if one is None or one.status != "ok" else _judged(one, usual.get(group, 0.0))
-        for group, one in zip(groups, records, strict=True)
-    ]
 
+    def warned(one: Record | None) -> Record | None:
+        if one is None or one.status != "ok" or one.core_rate_per_s is None:
+            return one
+        usual_per_s = usual[group_of(one)]
+        is_even = abs(one.core_rate_per_s - usual_per_s) <= APART * usual_per_s
+        if is_even or UNEVEN in one.warnings:
+            return one
+        return one.model_copy(update={"warnings": (*one.warnings, UNEVEN)})
 
-def _judged(record: Record, usual_per_s: float) -> Record:
-    rate = record.core_rate_per_s
-    if rate is None or abs(rate - usual_per_s) <= APART * usual_per_s or UNEVEN in record.warnings:
-        return record
-    return record.model_copy(update={"warnings": (*record.warnings, UNEVEN)})
-
-
-_MACHINE_KEYS = ("cpu", "n_cores", "n_cpus", "os", "governor", "turbo")
-_GIB = 2**30
-_SHARED_VERSIONS = ("python", "numpy", "harness")
+    return [warned(one) for one in records]
 
 
 def machine_facts(record: Record) -> dict[str, Any]:
@@ -206,19 +187,14 @@ def group_facts(record: Record) -> dict[str, Any]:
     return facts | {name: record.versions.get(name) for name in _SHARED_VERSIONS}
 
 
-def build_facts(record: Record) -> dict[str, Any]:
-    """What must, besides, be equal in all records of one system and workload."""
-    return {"versions": record.versions, "source_sha256": record.source_sha256}
-
-
 def group_of(record: Record) -> str:
     """Short hash of the facts of a group."""
     return _short_hash(group_facts(record))
 
 
 def build_of(record: Record) -> str:
-    """Short hash of the facts of a build."""
-    return _short_hash(build_facts(record))
+    """Short hash of what must also be equal in all records of one system and workload."""
+    return _short_hash({"versions": record.versions, "source_sha256": record.source_sha256})
 
 
 def _short_hash(value: Any) -> str:

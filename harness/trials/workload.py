@@ -21,6 +21,7 @@ from harness.contracts.model import (
     traced_functions,
 )
 from harness.contracts.options import check_options
+from harness.contracts.system import RunSettings
 from harness.errors import DataError
 from harness.trials.spec import TrialSpec
 from harness.values.arrays import IntArray
@@ -42,6 +43,25 @@ class Workload:
     def n_instances(self) -> int:
         """Instances of one pass."""
         return sum(len(mini_batch) for mini_batch in self.mini_batches)
+
+
+def run_settings(spec: TrialSpec) -> RunSettings:
+    """Return what the system is told of its trial.
+
+    The step is that of the mean loss over instances: systems sum the loss, and a step of the sum
+    would grow with the mini-batch until the weights of a long measurement blow up.
+    """
+    return RunSettings(
+        mode=spec.mode,
+        device=spec.device,
+        threads=spec.threads,
+        batch_size=spec.batch_size,
+        learning_rate=spec.learning_rate / spec.batch_size,
+        seed=spec.seed,
+        policy=spec.policy,
+        learning=spec.learning,
+        options=spec.system_options,
+    )
 
 
 def build_model(spec: TrialSpec, data_sizes: Mapping[str, int]) -> Model:

@@ -18,10 +18,9 @@ from harness.contracts.system import System, load_adapter
 from harness.errors import UnsupportedTrial
 from harness.machine.process import resident_memory_bytes
 from harness.measuring.clock import NullClock, stopwatch_of
-from harness.measuring.worker import run_settings
 from harness.planning.resolve import specs_of
 from harness.trials.spec import TrialSpec
-from harness.trials.workload import Workload, load_workload
+from harness.trials.workload import Workload, load_workload, run_settings
 
 SETTLED = 200  # steps, after which caches and pools are full
 FEW_WORDS = "dataset.options.vocab_modulo=32"

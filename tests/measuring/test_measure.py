@@ -225,7 +225,7 @@ def test_memory_is_given_back_before_the_warm_up_and_not_after(
 
         monkeypatch.setattr(worker, name, noted)
 
-    behind_the_oracle = ["oracle_answer", "give_back_memory", "resident_memory_bytes"]
+    behind_the_oracle = ["Reference", "give_back_memory", "resident_memory_bytes"]
     around_the_passes = ["give_back_memory", "warm_up", "forget_peak_memory", "time_passes"]
     for name in {*behind_the_oracle, *around_the_passes}:
         note(name)

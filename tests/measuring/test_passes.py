@@ -15,6 +15,7 @@ from harness.measuring.clock import (
 )
 from harness.measuring.passes import (
     MAX_PASSES,
+    Passes,
     Timed,
     WarmUp,
     instances_per_s,
@@ -34,7 +35,7 @@ def time() -> FakeTime:
 
 def timed_of(time: FakeTime, costs: Sequence[Sequence[float]], **timing: Any) -> Timed:
     values = {"min_seconds": 0.0, "min_passes": 1, "max_seconds": 1e7} | timing
-    return time_passes(Scripted(time), costs, Timing(**values), now_ns=time)
+    return time_passes(Passes(Scripted(time), time), costs, Timing(**values))
 
 
 def n_passes_of(timed: Timed, n_mini_batches: int = 2) -> tuple[int, int]:
@@ -58,7 +59,8 @@ def test_what_is_done_between_passes_is_not_timed(time: FakeTime) -> None:
         time.move(500)
 
     timing = Timing(min_seconds=0.0, min_passes=2)
-    found = time_passes(Scripted(time), [(1, 2), (3, 4)], timing, time, between)
+    passes = Passes(Scripted(time), time)
+    found = time_passes(passes, [(1, 2), (3, 4)], timing, between)
     assert sum(n_passes_of(found)) == 3
     assert n_done == 2, "never before a pass that a speed is told of"
     for samples in (found.whole[:2], found.whole[2:], found.marked):
@@ -90,7 +92,8 @@ class Ahead(Scripted):
 def test_what_is_constructed_ahead_is_timed_in_the_same_pass(time: FakeTime) -> None:
     """The first of a pass in its own run, and nothing behind the last: passes add up as ever."""
     costs = [(1, 2), (10, 20), (100, 200)]
-    found = time_passes(Ahead(time), costs, Timing(min_seconds=0.0, min_passes=2), now_ns=time)
+    timing = Timing(min_seconds=0.0, min_passes=2)
+    found = time_passes(Passes(Ahead(time), time), costs, timing)
     each = [0.013, 0.120, 0.200]
     for samples in (found.whole, found.marked):
         n_passes = len(samples) // len(each)
@@ -127,7 +130,8 @@ class Device(Scripted):
 
 def test_marks_are_neither_waited_for_nor_read_in_every_second_pass(time: FakeTime) -> None:
     system = Device(time)
-    runs = time_passes(system, [(1, 2)], Timing(min_seconds=0.0, min_passes=3), now_ns=time)
+    timing = Timing(min_seconds=0.0, min_passes=3)
+    runs = time_passes(Passes(system, time), [(1, 2)], timing)
     # A run by itself is 3.5 ms; the wait at its end counts always, those at marks where they are.
     assert [sample.total_s for sample in runs.whole] == pytest.approx([0.0135] * 3)
     assert [sample.phases_s for sample in runs.whole] == [{}] * 3
@@ -148,7 +152,7 @@ class Slowing(Scripted):
 
 def test_a_drift_meets_both_kinds_of_passes_alike(time: FakeTime) -> None:
     timing = Timing(min_seconds=0, min_passes=50, max_seconds=1e7)
-    runs = time_passes(Slowing(time), [(0, 0)], timing, now_ns=time)
+    runs = time_passes(Passes(Slowing(time), time), [(0, 0)], timing)
     means = [np.mean([sample.total_s for sample in kind]) for kind in (runs.whole, runs.marked)]
     assert means[0] == pytest.approx(means[1], rel=0.01)
     assert (len(runs.whole), len(runs.marked)) == (50, 49)
@@ -169,7 +173,7 @@ class WarmingUp(Scripted):
 
 def warmed(time: FakeTime, passes_ms: Sequence[float], **timing: Any) -> WarmUp:
     values = {"max_warmup_s": 1e7} | timing
-    return warm_up(WarmingUp(time, passes_ms), [(0, 0)], Timing(**values), now_ns=time)
+    return warm_up(Passes(WarmingUp(time, passes_ms), time), [(0, 0)], Timing(**values))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +204,7 @@ def test_warm_up_has_bounds(time: FakeTime) -> None:
 
 def test_counters_are_those_of_the_first_pass(time: FakeTime) -> None:
     system = Scripted(time)
-    found = warm_up(system, [(1, 1), (1, 1)], Timing(max_warmup_s=1e7), now_ns=time)
+    found = warm_up(Passes(system, time), [(1, 1), (1, 1)], Timing(max_warmup_s=1e7))
     assert found.n_passes == 3
     assert [one.n_batches for one in found.counters] == [4, 8]  # events so far
     assert system.events.count("run") == 6

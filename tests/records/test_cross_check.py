@@ -1,17 +1,92 @@
-"""Records that contradict others are not shown."""
+"""Checks across records: contradicted ones have no number, only like ones share a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.records.cross_check import fingerprints_beside, framework_of, judged
+from harness.errors import RecordError
+from harness.records.cross_check import (
+    build_of,
+    check_builds,
+    fingerprints_beside,
+    framework_of,
+    group_of,
+    judged,
+    latest_builds,
+    rounds_seen_together,
+    seen_together,
+)
 from harness.records.fingerprint import Fingerprint, difference
 from harness.records.record import Record, record_path, write_record
 from harness.trials.spec import TrialSpec
+
+MakeSpec = Callable[..., TrialSpec]
+MakeRecord = Callable[..., Record]
+
+
+@pytest.fixture
+def make_round(make_spec: MakeSpec, make_record: MakeRecord) -> Callable[..., Record]:
+    def record(round_: int = 0, threads: int = 1, **changes: object) -> Record:
+        return make_record(make_spec(round=round_, threads=threads), **changes)
+
+    return record
+
+
+def warnings_of(records: Sequence[Record | None]) -> dict[int, tuple[str, ...]]:
+    seen = enumerate(seen_together(records))
+    return {k: one.warnings for k, one in seen if one is not None and one.warnings}
+
+
+@pytest.mark.parametrize(
+    ("rates", "uneven"),
+    [
+        ((1000.0, 1010.0, 990.0), []),
+        ((1000.0, 1010.0, 880.0, 905.0, 990.0), [2]),
+        ((1000.0, 1010.0, 1115.0, 1005.0, 990.0), [2]),
+        ((700.0, 1000.0), [0, 1]),
+        ((1000.0,), []),
+    ],
+)
+def test_a_core_unlike_those_beside_it_is_warned_of(
+    make_round: Callable[..., Record], rates: Sequence[float], uneven: list[int]
+) -> None:
+    records = [make_round(k, core_rate_per_s=rate) for k, rate in enumerate(rates)]
+    assert warnings_of(records) == {k: ("uneven_core",) for k in uneven}
+
+
+def test_records_of_two_tables_are_not_compared(make_round: Callable[..., Record]) -> None:
+    fast = [make_round(k, core_rate_per_s=1000.0) for k in range(3)]
+    slow = [make_round(k, threads=2, core_rate_per_s=700.0) for k in range(3)]
+    assert warnings_of([*fast, *slow]) == {}
+
+
+def test_records_without_rates_are_left_alone(make_round: Callable[..., Record]) -> None:
+    records = [make_round(), None, make_round(1, core_rate_per_s=1000.0), make_round(2)]
+    assert seen_together(records) == records
+
+
+def test_a_warning_is_given_once(make_round: Callable[..., Record]) -> None:
+    known = make_round(warnings=("busy", "uneven_core"), core_rate_per_s=700.0)
+    others = [make_round(k, core_rate_per_s=1000.0) for k in (1, 2)]
+    assert warnings_of([known, *others]) == {0: ("busy", "uneven_core")}
+
+
+def test_what_is_contradicted_has_no_number(make_spec: MakeSpec, make_record: MakeRecord) -> None:
+    specs = [make_spec(system=name, adapter=f"systems.on_{name}.x") for name in ("torch", "jax")]
+    found = [Fingerprint(workload="w", losses=(loss,), sketches={}) for loss in (1.0, 2.0)]
+    records = [make_record(spec, fingerprint=f) for spec, f in zip(specs, found, strict=True)]
+    assert [one.status for one in seen_together(records) if one] == ["wrong_result"] * 2
+
+
+def test_rounds_stay_with_their_trials(make_round: Callable[..., Record]) -> None:
+    one, two = make_round(), make_round(1)
+    trials = [(one, None), (), (two,)]
+    assert rounds_seen_together(trials) == trials
+
 
 MakeSpec = Callable[..., TrialSpec]
 MakeRecord = Callable[..., Record]
@@ -148,3 +223,46 @@ def test_others_of_the_workload_are_found_beside(
     found_ = fingerprints_beside(tmp_path / "raw", own.trial_id, "w")
     assert found_ == [fingerprint(), WRONG]
     assert fingerprints_beside(tmp_path / "nowhere", own.trial_id, "w") == []
+
+
+MakeRecord = Callable[..., Record]
+MACHINE = {"cpu": "Some CPU", "usable_cpus": [0, 1], "gpus": []}
+
+
+def test_groups_keep_unlike_machines_and_threads_apart(
+    make_record: MakeRecord, make_spec: Callable[..., TrialSpec]
+) -> None:
+    base = make_record()
+    unlike = [
+        make_record(machine=MACHINE | {"cpu": "Other CPU"}),
+        make_record(machine=MACHINE | {"usable_cpus": [0]}),
+        make_record(machine=MACHINE | {"governor": "powersave"}),
+        make_record(make_spec(threads=2)),
+        make_record(versions=base.versions | {"harness": "2"}),
+        make_record(versions=base.versions | {"numpy": "3.0"}),
+    ]
+    assert len({group_of(record) for record in [base, *unlike]}) == len(unlike) + 1
+    alike = [
+        make_record(machine=MACHINE | {"hostname": "x", "gpus": [{"name": "G", "driver": "1"}]}),
+        make_record(make_spec(hidden_size=9, round=2)),
+        make_record(versions=base.versions | {"fake": "2.0"}),
+    ]
+    assert {group_of(record) for record in alike} == {group_of(base)}
+    assert build_of(alike[-1]) != build_of(base)
+
+
+def test_two_builds_of_one_system_are_refused(
+    make_record: MakeRecord, make_spec: Callable[..., TrialSpec]
+) -> None:
+    spec = make_spec(hidden_size=9)
+    base = make_record()
+    check_builds([base, make_record(spec), make_record(make_spec(system="other"))])
+    for change, named in (
+        ({"source_sha256": "b" * 64}, "measured code"),
+        ({"versions": base.versions | {"fake": "2.0"}}, "version of fake"),
+    ):
+        newer = make_record(spec, started_at="2026-01-02T00:00:00+00:00", **change)
+        with pytest.raises(RecordError, match=rf"fake was measured with two builds.*{named}"):
+            check_builds([base, newer])
+        assert latest_builds([base, newer]) == [newer]
+        check_builds([base, make_record(spec, status="crash", **change)])

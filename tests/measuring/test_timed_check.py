@@ -1,4 +1,4 @@
-"""What the witness sees between runs, and what is made of it; time is moved by the test."""
+"""What is done between runs, and what is made of it; time is moved by the test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
-from harness.measuring.clock import PhaseClock
+from harness.measuring.passes import Passes
 from harness.measuring.timed_check import (
     CALLS_S,
     HIDDEN_SHARE,
@@ -27,7 +27,6 @@ from harness.measuring.timed_check import (
     unseen_fault,
     unseen_ratio,
 )
-from harness.measuring.witness import Witness
 from harness.values.instances import Chain
 from tests.support.engine_models import tree
 
@@ -77,29 +76,15 @@ TREES = tuple([tree([1], [-1], [-1])] * n for n in (2, 3, 1))
 
 
 @pytest.mark.parametrize("kind", ["load", "wait", "ask"])
-def test_a_witness_sees_what_is_spent_between_runs(kind: str) -> None:
+def test_what_is_spent_between_runs_is_seen_and_not_timed(kind: str) -> None:
     system = Slow(**{kind: 0.5})
-    witness = Witness(system, system.now_ns)
-    clock = PhaseClock(witness.synchronize, system.now_ns)
-    for mini_batch in (*MINI_BATCHES, "warm"):
-        witness.load(mini_batch)
-        clock.start()
-        witness.run(clock)
-        assert clock.stop().total_s == pytest.approx(2.0)
-    losses, between_s = witness.testify(n_warm=1)
+    passes = Passes(system, system.now_ns)
+    samples = passes.run((*MINI_BATCHES, "warm"))
+    assert [sample.total_s for sample in samples] == pytest.approx([2.0] * 4)
+    losses, between_s = passes.testify(n_warm=1)
     assert losses == [2.0, 3.0, 1.0, 4.0]
     assert between_s == pytest.approx(0.5)
-    assert witness.between_s[1:] == pytest.approx([0.5] * 3)
-
-
-def test_the_witness_passes_everything_on() -> None:
-    system = Slow()
-    witness = Witness(system)
-    assert witness.synchronize == system.synchronize
-    assert witness.settings is system.settings
-    witness.load("ab")
-    assert (witness.last_loss(), witness.result().loss) == (2.0, 2.0)
-    assert witness.parameters() == {}
+    assert passes.between_s[1:] == pytest.approx([0.5] * 3)
 
 
 class Disturbed(Slow):
@@ -130,9 +115,9 @@ class KeepsTwo(Slow):
 
 def settled(system: Slow, between_s: float) -> tuple[float, int]:
     """Runs of 2 s, so that 0.1 s are the limit; and how many were made."""
-    witness = Witness(system, system.now_ns)
-    found = settled_between_s(witness, TREES, [2.0] * 3, between_s, system.now_ns)
-    return found, len(witness.between_s)
+    passes = Passes(system, system.now_ns)
+    found = settled_between_s(passes, TREES, [2.0] * 3, between_s)
+    return found, len(passes.between_s)
 
 
 @pytest.mark.parametrize(
@@ -215,12 +200,17 @@ def test_losses_of_whole_passes_are_kept_until_one_is_no_number() -> None:
     assert len(pass_losses([1.0] * 99, 1)) == 16
 
 
+def ratio_of(system: Slow) -> float:
+    """Of unseen to seen ones, which took 2 s in the timed passes."""
+    return unseen_ratio(Passes(system, system.now_ns), MINI_BATCHES, [2.0] * 3)
+
+
 @pytest.mark.parametrize(("slower", "is_wrong"), [(0.9, False), (1.5, False), (9.0, True)])
 def test_what_was_not_seen_takes_as_long(slower: float, is_wrong: bool) -> None:
     system = Slow()
     system.seen = [id(mini_batch) for mini_batch in MINI_BATCHES]
     system.unseen_s = slower * system.run_s
-    ratio = unseen_ratio(system, MINI_BATCHES, [system.run_s] * 3, system.now_ns)
+    ratio = ratio_of(system)
     assert ratio == pytest.approx(slower)
     assert (unseen_fault(ratio) is not None) == is_wrong == (slower > MOST_SLOWER)
 
@@ -235,8 +225,21 @@ def test_others_on_the_machine_make_nobody_guilty() -> None:
             super().run(clock, update=update)
 
     system = Disturbed()
-    ratio = unseen_ratio(system, MINI_BATCHES, [2.0] * 3, system.now_ns)
+    ratio = ratio_of(system)
     assert unseen_fault(ratio) is None
+
+
+def test_what_is_compiled_for_shapes_is_not_taken_for_slowness_on_unseen_ones() -> None:
+    """It hears of the shapes of each mini-batch, copies too, before these are run."""
+
+    class Compiles(Slow):
+        def compile_for(self, instances: Sequence[Any]) -> None:
+            self.seen.append(id(instances))
+
+    system = Compiles()
+    system.seen = [id(mini_batch) for mini_batch in MINI_BATCHES]
+    system.unseen_s = 9 * system.run_s
+    assert ratio_of(system) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("unseen_s", [2.0, 6.0])
@@ -245,7 +248,7 @@ def test_a_machine_that_became_slower_makes_nobody_guilty(unseen_s: float) -> No
     system = Slow()
     system.seen = [id(mini_batch) for mini_batch in MINI_BATCHES]
     system.run_s, system.unseen_s = 3 * system.run_s, 3 * unseen_s
-    ratio = unseen_ratio(system, MINI_BATCHES, [2.0] * 3, system.now_ns)
+    ratio = ratio_of(system)
     assert ratio == pytest.approx(unseen_s / 2.0)
     assert (unseen_fault(ratio) is not None) == (unseen_s > 2.0)
 
@@ -261,5 +264,5 @@ def test_a_cache_as_large_as_a_pass_is_found_while_times_are_taken_again() -> No
     system = KeepsThree()
     system.seen = [id(mini_batch) for mini_batch in MINI_BATCHES]
     system.unseen_s = 3 * system.run_s
-    ratio = unseen_ratio(system, MINI_BATCHES, [system.run_s] * 3, system.now_ns)
+    ratio = ratio_of(system)
     assert unseen_fault(ratio) is not None

@@ -12,38 +12,41 @@ import numpy as np
 import pytest
 
 import harness.measuring.reference_check
-from harness.contracts.model import ModelSizes
+from harness.contracts.model import ModelSizes, initial_weights
 from harness.contracts.system import Counters, Result, System, load_adapter
 from harness.measuring.reference_check import (
     FLOAT32,
     MAX_CHECK_VERTICES,
-    Answer,
+    Reference,
+    ReferenceAnswer,
     Step,
     agrees,
+    ask_oracle,
     check_answer,
     check_step,
     choose_check_instances,
     compare,
-    oracle_answer,
+    origin_of_not_finite,
     proves_nothing,
     relative_error,
     rows_with_any,
     step_fault,
 )
-from harness.measuring.worker import run_settings
 from harness.models.gated_lattice_lstm import GatedLatticeLSTM
 from harness.models.lattice_gru import LatticeGRU
 from harness.models.tree_fc import TreeFC
 from harness.trials.spec import TrialSpec
-from harness.trials.workload import Workload, load_workload, n_lookups
+from harness.trials.workload import Workload, load_workload, n_lookups, run_settings
 from harness.values.instances import Tree
+from harness.vertex import Symbol, VertexTracer, exp, log, sqrt, tanh
 from tests.support.damages import DAMAGES
 from tests.support.lattices import LATTICES, lattice
-from tests.support.sketch_models import SIZES
+from tests.support.sketch_models import SIZES, SketchModel
+from tests.support.sketches import Sketch
 
 MakeSpec = Callable[..., TrialSpec]
 rng = np.random.default_rng(0)
-ANSWER = Answer(
+ANSWER = ReferenceAnswer(
     loss=12.5,
     outputs=rng.normal(size=(6, 5)),
     gradients={"W": rng.normal(size=(8, 4)), "b": rng.normal(size=4)},
@@ -180,8 +183,8 @@ def test_slack_is_what_the_other_side_of_a_relu_changes() -> None:
         "W": np.array([[1.0, 0.5], [0.5, 1.0], [-1.0, 0.25], [0.25, 1.0]]),
         "b": np.zeros(2),
     }
-    on = oracle_answer(model, weights, [tree], "train", 0.1, None)
-    off = oracle_answer(model, weights | {"b": np.array([-2e-8, 0.0])}, [tree], "train", 0.1, None)
+    on = ask_oracle(model, weights, [tree], "train", 0.1)
+    off = ask_oracle(model, weights | {"b": np.array([-2e-8, 0.0])}, [tree], "train", 0.1)
     assert not agrees(off.gradients["embedding"], on.gradients["embedding"])
     for name, truth in on.gradients.items():
         assert agrees(off.gradients[name], truth, on.slack[name]), name
@@ -252,13 +255,12 @@ def test_rounding_larger_than_a_step_is_no_error(make_spec: MakeSpec) -> None:
     assert check_all(system, workload, spec) is None
 
 
-def ask(workload: Workload, spec: TrialSpec, cache_dir: Path | None = None) -> Answer:
-    rate = run_settings(spec).learning_rate
-    instances = workload.check_instances
-    return oracle_answer(workload.model, workload.weights, instances, spec.mode, rate, cache_dir)
+def ask(workload: Workload, spec: TrialSpec, cache_dir: Path | None = None) -> ReferenceAnswer:
+    cached = replace(spec, cache_dir=str(cache_dir) if cache_dir else None)
+    return Reference(cached, workload).answer
 
 
-def assert_same(one: Answer, other: Answer) -> None:
+def assert_same(one: ReferenceAnswer, other: ReferenceAnswer) -> None:
     assert (one.loss, one.loss_after_step) == (other.loss, other.loss_after_step)
     np.testing.assert_array_equal(one.outputs, other.outputs)
     np.testing.assert_array_equal(
@@ -284,7 +286,7 @@ def test_the_oracle_is_asked_once(
     first = ask(workload, spec, tmp_path)
     assert (first.loss_after_step is None) == (mode == "infer")
     assert (first.outputs_after_step is None) == (mode == "infer")
-    monkeypatch.setattr(harness.measuring.reference_check, "_ask", None)
+    monkeypatch.setattr(harness.measuring.reference_check, "ask_oracle", None)
     assert_same(ask(workload, spec, tmp_path), first)
 
 
@@ -348,3 +350,56 @@ def test_the_step_is_that_of_the_mean_over_instances(
     spec = make_spec(batch_size=8, learning_rate=0.4)
     assert run_settings(spec).learning_rate == pytest.approx(0.05)
     assert run_settings(replace(spec, batch_size=1)).learning_rate == 0.4
+
+
+CHAIN = Sketch([("vertex", []), ("vertex", [0]), ("vertex", [1])])
+
+
+class Odd(SketchModel):
+    """Its vertices scatter what `wild` makes of a small vector."""
+
+    name = "odd"
+    vertex_types = ("vertex",)
+
+    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
+        return {"W": (e, h)}
+
+    def wild(self, x: Symbol) -> Symbol:
+        return x
+
+    def vertex(self, v: VertexTracer) -> None:
+        x = tanh(v.lookup("embedding", v.pull("word")) @ v.parameter("W"))
+        v.scatter(c=x, h=self.wild(x))
+
+
+class Logarithm(Odd):
+    def wild(self, x: Symbol) -> Symbol:
+        return tanh(log(x))
+
+
+class Overflow(Odd):
+    def wild(self, x: Symbol) -> Symbol:
+        return exp(exp(x + 4.0) + 40.0)
+
+
+class Root(Odd):
+    """A root of zero: what is wrong is its derivative alone."""
+
+    def wild(self, x: Symbol) -> Symbol:
+        return sqrt(x - x)
+
+
+@pytest.mark.parametrize(
+    ("model", "mode", "origin"),
+    [
+        (Odd, "train", "the oracle is finite there, so the model is not at fault"),
+        (Logarithm, "infer", "log of vertex is the first operator that is NaN"),
+        (Overflow, "infer", "exp of vertex is the first operator that is infinite in float32"),
+        (Root, "infer", "the oracle is finite there, so the model is not at fault"),
+        (Root, "train", "of gradient of vertex is the first operator that is"),
+    ],
+)
+def test_the_first_operator_is_named(model: type[Odd], mode: str, origin: str) -> None:
+    built = model(SIZES)
+    weights = initial_weights(built, 0)
+    assert origin in origin_of_not_finite(built, weights, [CHAIN], mode)
