@@ -59,7 +59,7 @@ class Counters:
 
     n_copies: those of the launches that only bring operands together. lower_bound: batches that no
     policy gets below on the graph that was batched. n_flop, bytes_touched: operations of floats in
-    forward and backward, and bytes that their steps read and write (engine/lowering/work.py).
+    forward and backward, and bytes that their steps read and write (engine/work.py).
     """
 
     n_batches: int | None = None

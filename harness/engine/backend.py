@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from harness.contracts.model import Weights
 from harness.contracts.timeline import Details, Part
 from harness.engine.kept_rounds import KeptRounds, RowRules
-from harness.engine.lowering.abilities import Abilities
-from harness.engine.lowering.plan import Plan, Ref
+from harness.engine.lowering.plan import Abilities, Plan, Ref
 from harness.engine.rows.geometry import Index
 from harness.engine.rows.layout import Layout
 from harness.engine.rows.rounds import Loss, Round, Run

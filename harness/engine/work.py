@@ -1,4 +1,11 @@
-"""The work of one mini-batch, from the plans of its functions and its rows."""
+"""The work that a plan's steps ask for: floating-point operations, and bytes read and written.
+
+Operations: 2 k m a row for a product with a parameter (k, m), 1 an element for every elementwise
+operator and every addition of a sum (so also for tanh and exp, of whatever they consist), 4 an
+element for a softmax with its loss. Bytes: float32 values that a step reads and writes, each once a
+step; a parameter once a batch. What a cache keeps from one step to the next is not taken off, so
+that memory itself may be asked for less.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +14,176 @@ from dataclasses import dataclass
 
 from harness.contracts.timeline import Details
 from harness.engine.backend import Arrangement
-from harness.engine.lowering.plan import Plan
-from harness.engine.lowering.work import words_of, work_of
+from harness.engine.lowering.plan import (
+    BufferName,
+    CopyStep,
+    ElementwiseStep,
+    GatherStep,
+    MatmulStep,
+    OperatorStep,
+    PackStep,
+    Plan,
+    ScatterAddStep,
+    SinkStep,
+    SoftmaxLossStep,
+    Step,
+)
 from harness.engine.rows.rounds import ALL_ROWS
+from harness.vertex.operators import EDGE, Node
+
+FLOAT_BYTES = 4
+OF_SOFTMAX = 4  # the greatest, the difference and its exponential, their sum, the quotient
+OF_NORM = 6  # mean, difference, square, variance, two products
+OF_OPERATOR = {
+    **dict.fromkeys(("pick_neg_log_softmax", "softmax"), OF_SOFTMAX),
+    **dict.fromkeys(("lookup", "spread", "expand"), 0),
+    "layer_norm": OF_NORM,
+}
+MOVING = ("concat", "slice", "zeros", "ones")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """n_flop, n_bytes: for each row; n_bytes_a_batch: whatever the number of its rows.
+
+    of_edges: whether its rows are edges, not vertices.
+    """
+
+    n_flop: int = 0
+    n_bytes: int = 0
+    n_bytes_a_batch: int = 0
+    of_edges: bool = False
+
+
+def work_of(plan: Plan, step: Step) -> Work:
+    """The work of one step."""
+    if isinstance(step, MatmulStep):
+        return _of_product(plan, step)
+    if isinstance(step, SinkStep):
+        return _of_sum(plan, step)
+    if isinstance(step, ElementwiseStep):
+        return _of_elementwise(plan, step)
+    if isinstance(step, OperatorStep):
+        return _of_operator(plan, plan.nodes[step.node])
+    if isinstance(step, SoftmaxLossStep):
+        width = step.logits.width
+        return Work(OF_SOFTMAX * width, FLOAT_BYTES * (2 * width + 2))
+    if isinstance(step, PackStep):
+        return Work(n_bytes_a_batch=0)  # of parameters, which the product reads
+    return _of_movement(plan, step)
+
+
+def _of_product(plan: Plan, step: MatmulStep) -> Work:
+    k, m = _shape_of(plan, step)
+    n_products = max(1, step.x.width // k)  # a matrix a row has as many as it has rows itself
+    n_values = step.x.width + step.out.width * (1 + step.accumulate)
+    return Work(
+        n_flop=2 * k * m * n_products,
+        n_bytes=FLOAT_BYTES * n_values,
+        n_bytes_a_batch=FLOAT_BYTES * k * m,
+        of_edges=_is_of_edges(plan, step.x.buffer),
+    )
+
+
+def _shape_of(plan: Plan, step: MatmulStep) -> tuple[int, int]:
+    """Rows and columns of what is multiplied with, as it is used."""
+    for node in plan.nodes:
+        if node.op == "parameter" and node.name == step.parameter and len(node.shape) == 2:
+            k, m = node.shape
+            return (m, k) if step.transposed else (k, m)
+    return step.x.width, step.out.width  # of parameters side by side, for vectors
+
+
+def _of_sum(plan: Plan, step: SinkStep) -> Work:
+    node = plan.nodes[step.node]
+    inputs = [plan.nodes[i] for i in node.inputs]
+    read = FLOAT_BYTES * sum(one.width for one in inputs if one.op != "pull")
+    of_edges = any(one.domain == EDGE for one in inputs)
+    if node.op == "outer_sum":
+        k, m = node.shape
+        n_products = max(1, inputs[0].width // k)
+        return Work(2 * k * m * n_products, read, 2 * FLOAT_BYTES * k * m, of_edges)
+    if node.op == "row_sum":
+        return Work(inputs[1].width, 3 * read, 0, of_edges)
+    return Work(inputs[0].width, read, 2 * FLOAT_BYTES * node.width, of_edges)
+
+
+def _of_elementwise(plan: Plan, step: ElementwiseStep) -> Work:
+    """Values between its own operators stay in registers."""
+    nodes = [plan.nodes[i] for i in step.nodes]
+    read = dict.fromkeys(k for node in nodes for k in node.inputs if k not in step.nodes)
+    n_read = sum(_width_read(plan.nodes[k]) for k in read)
+    n_written = sum(plan.nodes[i].width for i in step.nodes if i in plan.refs)
+    n_added = sum(plan.nodes[i].width for i, _, _ in step.added_to)
+    n_flop = sum(node.width * max(1, len(node.inputs) - 1) for node in nodes) + n_added
+    n_bytes = FLOAT_BYTES * (n_read + n_written + 2 * n_added)
+    return Work(n_flop, n_bytes, 0, any(node.domain == EDGE for node in nodes))
+
+
+def _width_read(node: Node) -> int:
+    return 0 if node.op in ("parameter", "pull", "zeros", "ones") else node.width
+
+
+def _of_operator(plan: Plan, node: Node) -> Work:
+    """Any other operator: an operation for each element that it reads."""
+    inputs = [plan.nodes[i] for i in node.inputs]
+    n_read = sum(map(_width_read, inputs))
+    n_looked_up = node.width if node.op == "lookup" else 0
+    each = 0 if node.op in MOVING else OF_OPERATOR.get(node.op, 1)
+    n_flop = each * n_read
+    if node.op in ("apply", "apply_transposed", "outer"):  # with a matrix of the vertex itself
+        n_flop = 2 * max(node.width, *(one.width for one in inputs))
+    elif node.op == "score_heads":
+        n_flop = 2 * inputs[0].width * inputs[1].shape[0]
+    elif node.op == "mix_heads":  # a head's weights meet its own columns
+        n_flop = 2 * inputs[0].width * inputs[1].shape[1] // node.index
+    of_edges = node.domain == EDGE or any(one.domain == EDGE for one in inputs)
+    return Work(n_flop, FLOAT_BYTES * (n_read + n_looked_up + node.width), 0, of_edges)
+
+
+def _of_movement(plan: Plan, step: GatherStep | CopyStep | ScatterAddStep) -> Work:
+    if isinstance(step, GatherStep):
+        width, of_edges = plan.buffers[step.buffer].width, step.slots is None
+        return Work(0, 2 * FLOAT_BYTES * width, 0, of_edges)
+    width = step.source.width
+    of_edges = _is_of_edges(plan, step.source.buffer)
+    if isinstance(step, CopyStep):
+        return Work(0, 2 * FLOAT_BYTES * width, 0, of_edges)
+    return Work(width, 3 * FLOAT_BYTES * width, 0, of_edges)
+
+
+def _is_of_edges(plan: Plan, name: BufferName) -> bool:
+    return plan.buffers[name].domain == EDGE
+
+
+def words_of(plan: Plan, step: Step) -> str:
+    """What a step does, in a few words."""
+    return " ".join(_words(plan, step))
+
+
+def _words(plan: Plan, step: Step) -> Iterator[str]:
+    if isinstance(step, MatmulStep):
+        yield from ("product", step.parameter, *(("transposed",) if step.transposed else ()))
+    elif isinstance(step, GatherStep):
+        yield from ("gather", step.state)
+    elif isinstance(step, ScatterAddStep):
+        yield from ("add to children's", step.state)
+    elif isinstance(step, SinkStep):
+        node = plan.nodes[step.node]
+        yield from ("gradient of", node.name)
+    elif isinstance(step, SoftmaxLossStep):
+        yield "softmax and loss"
+    elif isinstance(step, ElementwiseStep):
+        yield from dict.fromkeys(plan.nodes[i].op for i in step.nodes)
+    elif isinstance(step, OperatorStep):
+        yield plan.nodes[step.node].op
+    else:
+        yield {CopyStep: "copy", PackStep: "bring parameters together"}[type(step)]
 
 
 @dataclass(frozen=True, slots=True)
 class TotalWork:
-    """Floating-point operations, and bytes that steps read and write (lowering/work.py)."""
+    """Floating-point operations, and bytes that steps read and write (above)."""
 
     n_flop: int = 0
     n_bytes: int = 0

@@ -24,7 +24,7 @@ from harness.engine.backend import (
     choose_backend,
     passed_over,
 )
-from harness.engine.lowering.abilities import Abilities
+from harness.engine.lowering.plan import Abilities
 from harness.engine.rows.rounds import ALL_ROWS
 from harness.engine.switches import Switches
 from harness.errors import ConfigError, UnsupportedTrial

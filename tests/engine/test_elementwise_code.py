@@ -20,7 +20,7 @@ from harness.engine.cpu_kernels.elementwise_code import (
     RowKind,
     Store,
 )
-from harness.engine.lowering.operations import Operation
+from harness.engine.lowering.plan import Operation
 from tests.support.elementwise_groups import (
     EXPECTED,
     GUARD,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from harness.contracts.model import Model, ModelSizes, initial_weights, traced_functions
 from harness.engine.backends.compiled.backend import Backend
-from harness.engine.lowering.horizontal import joined, shared_inputs
+from harness.engine.lowering.fusion import joined, shared_inputs
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import STAGES, MatmulStep, Plan, SoftmaxLossStep
 from harness.engine.switches import Switches

@@ -8,16 +8,17 @@ import pytest
 
 from harness.contracts.model import traced_functions
 from harness.engine.backends.compiled.backend import Backend
-from harness.engine.lowering.absorption import find_absorption
+from harness.engine.lowering.analysis import (
+    Losses,
+    Uses,
+    find_absorption,
+    find_results,
+    find_uses,
+    stage_program,
+)
 from harness.engine.lowering.fusion import order_stage
-from harness.engine.lowering.losses import Losses
-from harness.engine.lowering.placed import Placed, place_alone
-from harness.engine.lowering.placement import Placement, place
+from harness.engine.lowering.placement import Placed, Placement, place, place_alone, place_value
 from harness.engine.lowering.plan import STAGES, Buffer, BufferName, Memory, Ref, Role
-from harness.engine.lowering.results import find_results
-from harness.engine.lowering.reuse import place_value
-from harness.engine.lowering.staging import stage_program
-from harness.engine.lowering.uses import Uses, find_uses
 from harness.vertex.autodiff import differentiate
 from tests.support.engine_models import EXAMPLES
 

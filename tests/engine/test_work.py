@@ -13,9 +13,8 @@ from harness.contracts.system import RunSettings
 from harness.engine.backends.compiled.backend import Backend
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import STAGES, MatmulStep, SinkStep
-from harness.engine.lowering.work import words_of, work_of
 from harness.engine.switches import Switches
-from harness.engine.work import TotalWork, arranged_work
+from harness.engine.work import TotalWork, arranged_work, words_of, work_of
 from harness.models.berxit import Berxit
 from systems import products
 from systems.on_core.vertex import Adapter

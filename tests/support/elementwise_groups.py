@@ -19,7 +19,7 @@ from harness.engine.cpu_kernels.elementwise_code import (
     write_group,
 )
 from harness.engine.cpu_kernels.vectors import LANES
-from harness.engine.lowering.operations import Operation
+from harness.engine.lowering.plan import Operation
 from tests.support.kernel_calls import run_kernel
 
 Floats = NDArray[np.float32]

@@ -2,7 +2,7 @@
 
 A compiler that vectorizes a loop over columns asks before every row whether a dozen rows overlap.
 Vectors that are written down need no such test: lowering places values so that a group reads and
-writes column by column (harness.engine.lowering.reuse).
+writes column by column (harness.engine.lowering.placement).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from llvmlite import ir
 
 from harness.engine.cpu_kernels import fast_math
 from harness.engine.cpu_kernels.code import FLOAT, FLOAT_BYTES, INT32, WORD, WORD_BYTES, loop
-from harness.engine.lowering.operations import Operation
+from harness.engine.lowering.plan import Operation
 
 LIMIT, P, Q = float(fast_math.LIMIT), [*map(float, fast_math.P)], [*map(float, fast_math.Q)]
 E, LOG2_E = [*map(float, fast_math.E)], float(fast_math.LOG2_E)

@@ -1,18 +1,30 @@
-"""Groups of elementwise operators that become one kernel, and the rewrite that helps them.
+"""Rewrites of vertex functions and orders of their operators, so that fewer kernels are started.
 
-Source: Xu et al., "Cavs", ATC 2018, Sec. 3.5.
+Groups of elementwise operators become one kernel (Xu et al., "Cavs", ATC 2018, Sec. 3.5).
+
+Where kernels do not mind where a gate's columns begin, elementwise operators over joined gates are
+narrowed, into one for every gate: slice(sigmoid(x)) becomes sigmoid(slice(x)), and one kernel
+computes r, z and r h of a GRU where it would have been one for the joined gates and one behind it.
+
+Horizontal fusion: x A and x B become x [A | B], whose columns are read where each of them was.
+Biases that are added to all of them go along, and so do sums with products that are joined in the
+same way: of gates x A + h C + b and x D + h F + d two products are left, as if the model had joined
+its matrices (ACRoBat, Fegade et al., MLSys 2024, section 5: calls in one static block that share an
+input become one wider call).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from harness.engine.lowering.absorption import Absorption
+from harness.engine.lowering.analysis import Absorption, find_consumers
+from harness.engine.lowering.plan import CopyStep, Plan, Step
 from harness.errors import ScheduleError
 from harness.vertex.autodiff import Gradient
-from harness.vertex.operators import OPERATORS, Node
-from harness.vertex.program import VertexFunction
+from harness.vertex.operators import OPERATORS, PARAMETER, Node
+from harness.vertex.program import Builder, Stage, VertexFunction, find_stages
+from harness.vertex.subgraph.columns import LaidOut, Pack, Part
 
 
 def sink_slices(nodes: Sequence[Node]) -> tuple[tuple[Node, ...], tuple[int, ...]]:
@@ -122,3 +134,275 @@ def _grow_group(
         if fusible(i) and same and all(k in group or available(k) for k in node.inputs):
             group.append(i)
     return tuple(group)
+
+
+CONSTANTS = ("zeros", "ones")
+
+
+def narrowed(function: VertexFunction) -> VertexFunction:
+    """A function, its gradient not yet derived, without elementwise values that are only sliced."""
+    return _Narrowing(function, _only_sliced(function)).run()
+
+
+def _only_sliced(function: VertexFunction) -> frozenset[int]:
+    """Elementwise vectors that are read by slices alone, or by others of their kind."""
+    shown = (i for i in (function.push, function.loss) if i is not None)
+    results = {*shown, *(i for _, i in function.scatter)}
+    nodes = function.nodes
+    consumers = find_consumers(nodes, range(len(nodes)))
+    found: set[int] = set()
+    for i in reversed(range(len(nodes))):
+        narrow = [k for k in consumers[i] if nodes[k].op == "slice" or k in found]
+        if consumers[i] and len(narrow) == len(consumers[i]) and _can_be_cut(nodes[i], nodes):
+            found |= set() if i in results else {i}
+    return frozenset(found)
+
+
+def _can_be_cut(node: Node, nodes: Sequence[Node]) -> bool:
+    """A bias stays whole: its gradient is that of the whole vector."""
+    elementwise = OPERATORS[node.op].elementwise and node.op != "bias"
+    return elementwise and len(node.shape) == 1 and all(nodes[k].op != "pull" for k in node.inputs)
+
+
+@dataclass(slots=True)
+class _Narrowing:
+    function: VertexFunction
+    cut: frozenset[int]
+    builder: Builder = field(default_factory=Builder)
+    made: dict[int, int] = field(default_factory=dict)
+
+    def run(self) -> VertexFunction:
+        if not self.cut:
+            return self.function
+        for i in range(len(self.function.nodes)):
+            if i not in self.cut:
+                self.made[i] = self._make(i)
+        return replace(
+            self.function,
+            nodes=tuple(self.builder.nodes),
+            scatter=tuple((state, self.made[i]) for state, i in self.function.scatter),
+            push=self._new(self.function.push),
+            loss=self._new(self.function.loss),
+        )
+
+    def _new(self, i: int | None) -> int | None:
+        return None if i is None else self.made[i]
+
+    def _make(self, i: int) -> int:
+        node = self.function.nodes[i]
+        if node.op == "slice":
+            return self._columns(node.inputs[0], node.index, node.width)
+        return self._added(node, [self.made[k] for k in node.inputs], node.shape)
+
+    def _columns(self, i: int, start: int, width: int) -> int:
+        """Columns of a value, computed by themselves where it is cut."""
+        node = self.function.nodes[i]
+        if node.op in CONSTANTS:
+            return self._added(node, [], (width,))
+        if i not in self.cut:
+            return self.builder.slice(self.made[i], start, width)
+        operands = [self._columns(k, start, width) for k in node.inputs]
+        return self._added(node, operands, (width,))
+
+    def _added(self, node: Node, inputs: Sequence[int], shape: tuple[int, ...]) -> int:
+        return self.builder.add(
+            node.op, *inputs, shape=shape, name=node.name, index=node.index, value=node.value,
+            domain=node.domain,
+        )  # fmt: skip
+
+
+Group = tuple[int, ...]  # products of one value that run at one time
+
+
+@dataclass(frozen=True, slots=True)
+class Wide:
+    """Values that become columns of one, from left to right.
+
+    parts: what is added up: nothing of a product, one of a bias, two of a sum.
+    """
+
+    members: tuple[int, ...]
+    parts: tuple[Wide, ...] = ()
+
+
+def with_fewest_steps(function: VertexFunction, plan_of: Callable[[LaidOut], Plan]) -> Plan:
+    """The function's plan, its products joined where that saves steps and nowhere else.
+
+    A value that has a place of its own when it is computed alone, as a state or as an operand
+    beside others, would have to be copied out of a joined one, and gradients that lie apart be
+    brought together; of that there must not be more, whatever else is saved.
+    """
+    plan = as_written = plan_of(LaidOut(function, (), {}))
+    kept = shared_inputs(function)
+    if kept:
+        plan = plan_of(joined(function, kept))
+    for group in tuple(kept):
+        rest = [one for one in kept if one is not group]
+        without = plan_of(joined(function, rest)) if rest else as_written
+        if not _is_shorter(plan, without):
+            kept, plan = rest, without
+    return plan if _is_shorter(plan, as_written) else as_written
+
+
+def _is_shorter(plan: Plan, other: Plan) -> bool:
+    """Whether a plan has fewer steps or copies, and nowhere more."""
+    ours, theirs = _costs(plan), _costs(other)
+    return ours != theirs and all(a <= b for a, b in zip(ours, theirs, strict=True))
+
+
+def _costs(plan: Plan) -> tuple[int, ...]:
+    """Steps, and columns that are copied, in each batch; then those once a mini-batch."""
+    each = (*plan.batch, *plan.backward)
+    once = (*plan.eager, *plan.lazy, *plan.backward_lazy)
+    return (len(each), _n_copied(each), len(once), _n_copied(once))
+
+
+def _n_copied(steps: Iterable[Step]) -> int:
+    return sum(step.out.width for step in steps if isinstance(step, CopyStep))
+
+
+def shared_inputs(function: VertexFunction) -> list[Group]:
+    """Products with different parameters that multiply one vector, and run in one stage.
+
+    Logits are left out: a loss and its gradient are computed where a product left them.
+    """
+    nodes = function.nodes
+    consumers = find_consumers(nodes, range(len(nodes)))
+    scattered = [i for _, i in function.scatter]
+    shown = [i for i in (function.push, function.loss) if i is not None]
+    stages = find_stages(nodes, function.gathers(), scattered, shown)
+    found: dict[tuple[int, Stage], list[int]] = {}
+    for i, node in enumerate(nodes):
+        is_product = node.op == "matmul" and len(node.shape) == 1
+        if is_product and stages[i] is not Stage.UNUSED and not _is_of_logits(nodes, consumers, i):
+            found.setdefault((node.inputs[0], stages[i]), []).append(i)
+    return [tuple(group) for group in found.values() if len(group) > 1]
+
+
+def _is_of_logits(nodes: Sequence[Node], consumers: Sequence[Sequence[int]], i: int) -> bool:
+    """Whether a loss reads a product, or a sum that it is part of."""
+    return any(
+        nodes[k].op == "pick_neg_log_softmax"
+        or (nodes[k].op in ("bias", "add") and _is_of_logits(nodes, consumers, k))
+        for k in consumers[i]
+    )
+
+
+def joined(function: VertexFunction, groups: Sequence[Group]) -> LaidOut:
+    """The function with one product for each of these groups, and the parameters it needs."""
+    return _Joining(function, _grown(function, [Wide(group) for group in groups])).run()
+
+
+def _grown(function: VertexFunction, wide: list[Wide]) -> list[Wide]:
+    """Go on to biases and sums, as long as all members of what is joined go into such alike."""
+    nodes, reader_of = function.nodes, _only_readers(function)
+    known = list(wide)
+    while known:
+        one = known.pop()
+        above = tuple(reader_of[i] for i in one.members if i in reader_of)
+        if len(above) < len(one.members):
+            continue
+        parts = [one] if _are_biases(nodes, above) else _added_up(nodes, above, wide, reader_of)
+        if parts:
+            grown = Wide(above, tuple(parts))
+            wide = [w for w in wide if w not in parts] + [grown]
+            known = [w for w in known if w not in parts] + [grown]
+    return wide
+
+
+def _only_readers(function: VertexFunction) -> Mapping[int, int]:
+    """The reader of every value that has one, and is not read by others than nodes."""
+    shown = (i for i in (function.push, function.loss) if i is not None)
+    results = {*shown, *(i for _, i in function.scatter)}
+    consumers = find_consumers(function.nodes, range(len(function.nodes)))
+    return {i: k[0] for i, k in enumerate(consumers) if len(k) == 1 and i not in results}
+
+
+def _are_biases(nodes: Sequence[Node], above: tuple[int, ...]) -> bool:
+    names = {nodes[nodes[i].inputs[1]].name for i in above if nodes[i].op == "bias"}
+    return len(names) == len(above)  # a pack has a parameter once
+
+
+def _added_up(
+    nodes: Sequence[Node],
+    above: tuple[int, ...],
+    wide: Sequence[Wide],
+    reader_of: Mapping[int, int],
+) -> list[Wide]:
+    """Both parts of sums, where either is joined in the same order; else nothing."""
+    if any(nodes[i].op != "add" for i in above):
+        return []
+    found = [w for w in wide if tuple(reader_of.get(i, -1) for i in w.members) == above]
+    return found if len(found) == 2 else []
+
+
+@dataclass(slots=True)
+class _Joining:
+    """Writes the function again; operands are there before the first of what shares them."""
+
+    function: VertexFunction
+    wide: Sequence[Wide]
+    builder: Builder = field(default_factory=Builder)
+    made: dict[int, int] = field(default_factory=dict)
+    packs: dict[str, Pack] = field(default_factory=dict)
+
+    def run(self) -> LaidOut:
+        columns = {i: one for one in self.wide for i in one.members}
+        inside = {i for one in self.wide for part in one.parts for i in _members(part)}
+        for i, node in enumerate(self.function.nodes):
+            if i in columns:
+                self.made[i] = self._columns(columns[i], i)
+            elif i not in inside and node.op != PARAMETER:
+                self.made[i] = self._copy(node)
+        function = replace(
+            self.function,
+            nodes=tuple(self.builder.nodes),
+            scatter=tuple((state, self.made[i]) for state, i in self.function.scatter),
+            push=self._new(self.function.push),
+            loss=self._new(self.function.loss),
+        )
+        return LaidOut(function, tuple(self.packs.values()), {})
+
+    def _new(self, i: int | None) -> int | None:
+        return None if i is None else self.made[i]
+
+    def _columns(self, one: Wide, member: int) -> int:
+        nodes = self.function.nodes
+        before = one.members[: one.members.index(member)]
+        start = sum(nodes[i].width for i in before)
+        return self.builder.slice(self._whole(one), start, nodes[member].width)
+
+    def _whole(self, one: Wide) -> int:
+        """The value of which all members are columns; the builder knows equal ones."""
+        first = self.function.nodes[one.members[0]]
+        parts = [self._whole(part) for part in one.parts]
+        if first.op == "add":
+            return self.builder.add("add", *parts)
+        operand = parts[0] if parts else self.made[first.inputs[0]]
+        return self.builder.add(first.op, operand, self._side_by_side(one.members))
+
+    def _side_by_side(self, members: Sequence[int]) -> int:
+        """The parameters of products, or of biases, as one."""
+        nodes = self.function.nodes
+        parameters = [nodes[nodes[i].inputs[1]] for i in members]
+        pack = Pack(tuple(Part(one.name, 0, one.shape[-1]) for one in parameters))
+        self.packs[pack.name] = pack
+        shape = (*parameters[0].shape[:-1], sum(one.shape[-1] for one in parameters))
+        return self.builder.add(PARAMETER, shape=shape, name=pack.name)
+
+    def _copy(self, node: Node) -> int:
+        inputs = [self._operand(i) for i in node.inputs]
+        if node.op == "slice":
+            return self.builder.slice(inputs[0], node.index, node.width)
+        return self.builder.add(
+            node.op, *inputs, shape=node.shape, name=node.name, index=node.index, value=node.value,
+            domain=node.domain,
+        )  # fmt: skip
+
+    def _operand(self, i: int) -> int:
+        node = self.function.nodes[i]
+        return self._copy(node) if node.op == PARAMETER else self.made[i]
+
+
+def _members(one: Wide) -> list[int]:
+    return [*one.members, *(i for part in one.parts for i in _members(part))]

@@ -6,15 +6,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from harness.engine.lowering.abilities import Abilities
-from harness.engine.lowering.absorption import MATMULS, find_absorption, find_consumers
-from harness.engine.lowering.fusion import order_stage, with_sunk_slices
-from harness.engine.lowering.horizontal import with_fewest_steps
-from harness.engine.lowering.losses import find_losses
-from harness.engine.lowering.narrowing import narrowed
+from harness.engine.lowering.analysis import (
+    MATMULS,
+    Staging,
+    find_absorption,
+    find_consumers,
+    find_losses,
+    find_results,
+    find_uses,
+    stage_program,
+)
+from harness.engine.lowering.fusion import (
+    narrowed,
+    order_stage,
+    with_fewest_steps,
+    with_sunk_slices,
+)
 from harness.engine.lowering.placement import log_sum, place
 from harness.engine.lowering.plan import (
     STAGES,
+    Abilities,
     CopyStep,
     ElementwiseStep,
     MatmulStep,
@@ -27,9 +38,6 @@ from harness.engine.lowering.plan import (
     SoftmaxLossStep,
     Step,
 )
-from harness.engine.lowering.results import find_results
-from harness.engine.lowering.staging import Staging, stage_program
-from harness.engine.lowering.uses import find_uses
 from harness.engine.switches import Switches
 from harness.errors import ConfigError
 from harness.values.precision import EXACT

@@ -27,8 +27,7 @@ from harness.engine.cpu_kernels.loss_sums import LossSums
 from harness.engine.cpu_kernels.own_products import SMALL
 from harness.engine.cpu_kernels.team import Call, Team
 from harness.engine.kept_rounds import KeptRounds, RowRules
-from harness.engine.lowering.abilities import Abilities
-from harness.engine.lowering.plan import STAGES, Plan, Ref
+from harness.engine.lowering.plan import STAGES, Abilities, Plan, Ref
 from harness.engine.rows.geometry import Index
 from harness.engine.rows.rounds import ALL_ROWS, Loss, Round, Rounds, Run
 from harness.engine.switches import Switches

@@ -17,8 +17,7 @@ from harness.engine.backends.compiled.instructions import (
 from harness.engine.backends.compiled.places import Places
 from harness.engine.cpu_kernels.elementwise_code import Group, RowKind, Store
 from harness.engine.cpu_kernels.vectors import LANES
-from harness.engine.lowering.operations import Operation
-from harness.engine.lowering.plan import ElementwiseStep, Ref, Role
+from harness.engine.lowering.plan import ElementwiseStep, Operation, Ref, Role
 
 Place = tuple[int, int]  # a row and a column, by their numbers
 

@@ -19,7 +19,7 @@ from harness.engine.cpu_kernels import summing_kernels as summing
 from harness.engine.cpu_kernels.elementwise_code import OPERATORS as ELEMENTWISE
 from harness.engine.cpu_kernels.elementwise_code import WITH_CONSTANT
 from harness.engine.cpu_kernels.product_kernels import apply_children
-from harness.engine.lowering.gathers import APPLIED
+from harness.engine.lowering.placement import APPLIED
 from harness.engine.lowering.plan import Memory
 from harness.vertex.operators import Node
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from harness.engine.backends.cuda.words import FloatArray, ParameterOf, WordArray
-from harness.engine.lowering.operations import Operation
+from harness.engine.lowering.plan import Operation
 
 
 class Base(StrEnum):

@@ -36,8 +36,7 @@ from harness.engine.backends.cuda.places import (
     overlap,
 )
 from harness.engine.backends.cuda.words import ParameterOf, PullOf
-from harness.engine.lowering.operations import Operation
-from harness.engine.lowering.plan import ElementwiseStep, Ref, Role, SoftmaxLossStep
+from harness.engine.lowering.plan import ElementwiseStep, Operation, Ref, Role, SoftmaxLossStep
 from harness.errors import UnsupportedTrial
 from harness.vertex.operators import EDGE
 

@@ -22,7 +22,7 @@ from harness.engine.backends.cuda.kinds import (
     TileKind,
 )
 from harness.engine.backends.cuda.words import FloatArray, WordArray
-from harness.engine.lowering.operations import Operation
+from harness.engine.lowering.plan import Operation
 
 EXPRESSIONS = {
     "add": "{0} + {1}",

@@ -17,8 +17,7 @@ from harness.engine.backends.stepwise.indices import upload
 from harness.engine.backends.stepwise.kernels import KERNELS
 from harness.engine.backends.stepwise.parameters import Parameters
 from harness.engine.backends.stepwise.workspace import Matrix
-from harness.engine.lowering.abilities import Abilities
-from harness.engine.lowering.plan import BufferName, Plan, Ref, Role, state_buffer
+from harness.engine.lowering.plan import Abilities, BufferName, Plan, Ref, Role, state_buffer
 from harness.engine.rows.geometry import Index
 from harness.engine.rows.rounds import ALL_ROWS, Loss
 from harness.engine.switches import Switches

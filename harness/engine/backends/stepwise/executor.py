@@ -35,8 +35,8 @@ from harness.engine.lowering.plan import (
     SinkStep,
     Step,
 )
-from harness.engine.lowering.work import words_of
 from harness.engine.rows.geometry import TypeGeometry
+from harness.engine.work import words_of
 
 
 class TypeExecutor:
