@@ -17,7 +17,7 @@ from harness.values.places import ROOT
 def test_every_module_with_compiled_functions_is_found() -> None:
     names = set(compile_ahead.find_modules(ROOT))
     assert "harness.policies.agenda" in names
-    assert "harness.engine.cpu_kernels.moving_kernels" in names
+    assert "harness.engine.cpu_kernels.row_kernels" in names
     registered = {
         name for name in compiled._BY_MODULE if name.partition(".")[0] in ("harness", "systems")
     }
@@ -47,7 +47,7 @@ def test_what_is_compiled_ahead_is_not_compiled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    few = ["harness.policies.levels", "harness.engine.cpu_kernels.moving_kernels"]
+    few = ["harness.policies.levels", "harness.engine.cpu_kernels.row_kernels"]
     monkeypatch.setattr(compile_ahead, "find_modules", lambda _: iter(few))
     load_products.cache_clear()
     assert compile_ahead.main() == 0

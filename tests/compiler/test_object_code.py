@@ -276,7 +276,7 @@ def test_a_missing_llvmlite_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch)
         importlib.reload(harness.compiler)
 
 
-@pytest.mark.parametrize("name", ["harness.policies.levels", "harness.engine.cpu_kernels.cycles"])
+@pytest.mark.parametrize("name", ["harness.policies.levels", "harness.engine.cpu_kernels.context"])
 def test_functions_compile_for_another_cpu(name: str) -> None:
     """What they need is not what this machine has."""
     llvm.initialize_all_targets()

@@ -7,7 +7,7 @@ import pytest
 
 from harness.engine.backends.compiled.memory import grown
 from harness.engine.backends.compiled.parameters import Parameters
-from harness.engine.cpu_kernels.aligned import LINE_BYTES, copied, empty
+from harness.engine.cpu_kernels.memory_kernels import LINE_BYTES, copied, empty
 
 SHAPES = [(3, 5), (7,), (129, 33)]
 

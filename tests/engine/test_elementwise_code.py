@@ -13,13 +13,7 @@ from hypothesis.extra import numpy as arrays
 from llvmlite import binding as llvm
 from numpy.typing import NDArray
 
-from harness.engine.cpu_kernels.elementwise_code import (
-    OPERATORS,
-    WITH_CONSTANT,
-    Group,
-    RowKind,
-    Store,
-)
+from harness.engine.cpu_kernels.elementwise import OPERATORS, WITH_CONSTANT, Group, RowKind, Store
 from harness.engine.lowering.plan import Operation
 from tests.support.elementwise_groups import (
     EXPECTED,

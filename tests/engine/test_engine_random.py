@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from harness.contracts.model import initial_weights
-from harness.engine.cpu_kernels import aligned
+from harness.engine.cpu_kernels import memory_kernels
 from harness.engine.switches import Switches
 from harness.oracle import run_reference
 from systems.on_core.vertex import Adapter
@@ -56,7 +56,7 @@ def test_any_program_computes_what_the_oracle_does(
 @contextmanager
 def memory_of_nan() -> Iterator[None]:
     """Let all memory of floats that the CPU's backend takes be NaN until it is written."""
-    empty = aligned.empty
+    empty = memory_kernels.aligned_empty
 
     def poisoned(shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
         found = empty(shape, dtype)
@@ -65,7 +65,7 @@ def memory_of_nan() -> Iterator[None]:
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(aligned, "empty", poisoned)
+        patch.setattr(memory_kernels, "aligned_empty", poisoned)
         yield
 
 

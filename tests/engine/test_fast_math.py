@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from harness.compiler.compiled import compiled
-from harness.engine.cpu_kernels.fast_math import FAST, fast_exp
+from harness.engine.cpu_kernels.elementwise import FAST, fast_exp
 from tests.support.elementwise_groups import computed
 
 Floats = NDArray[np.float32]

@@ -18,8 +18,7 @@ from harness.engine.backend import choose_backend
 from harness.engine.backends.compiled import parameters
 from harness.engine.backends.compiled.parameters import Parameters
 from harness.engine.cpu_kernels import blas
-from harness.engine.cpu_kernels.blas import N_HALVES, multiplying
-from harness.engine.cpu_kernels.halves import round_parameter
+from harness.engine.cpu_kernels.blas import N_HALVES, multiplying, round_parameter
 from harness.engine.cpu_kernels.libraries import ONEDNN
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial

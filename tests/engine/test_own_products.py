@@ -14,19 +14,17 @@ from harness.compiler.object_code import Loaded, load_ir
 from harness.compiler.pointers import address_of, call
 from harness.engine.cpu_kernels.blas import OWN, Scratch, multiplying
 from harness.engine.cpu_kernels.libraries import LIBRARY
-from harness.engine.cpu_kernels.own_products import (
-    BLOCK,
-    OWN_ROWS,
-    OWN_ROWS_OUTER,
-    OWN_ROWS_TRANSPOSED,
-    is_our_outer,
-    is_ours,
-)
 from harness.engine.cpu_kernels.vectors import (
+    BLOCK,
     DOTS,
     LANES,
     MOST_ROWS,
+    OWN_ROWS,
+    OWN_ROWS_OUTER,
+    OWN_ROWS_TRANSPOSED,
     WIDE_ROWS,
+    is_our_outer,
+    is_ours,
     load_products,
     write_sums_of_dots,
     write_sums_of_rows,

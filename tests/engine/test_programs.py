@@ -11,7 +11,7 @@ from harness.engine.backends.compiled.backend import Backend
 from harness.engine.backends.compiled.checking import check_instruction
 from harness.engine.backends.compiled.instructions import FLOAT_BYTES, Instruction, Register
 from harness.engine.backends.compiled.listing import list_stage
-from harness.engine.cpu_kernels.elementwise_code import Group
+from harness.engine.cpu_kernels.elementwise import Group
 from harness.engine.switches import Switches
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import ONE_BY_ONE, prepared, run

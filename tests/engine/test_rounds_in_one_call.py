@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.contracts.model import initial_weights
 from harness.engine.backends.compiled.rounds import n_run_as, spread
 from harness.engine.cpu_kernels.blas import multiplying
-from harness.engine.cpu_kernels.loss_sums import LossSums
+from harness.engine.cpu_kernels.loss_kernels import LossSums
 from harness.engine.cpu_kernels.team import Calls, Team
 from harness.engine.rows.rounds import ALL_ROWS, STAGES, Rounds
 from harness.engine.switches import Switches

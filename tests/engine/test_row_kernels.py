@@ -13,15 +13,9 @@ from numpy.typing import NDArray
 from harness.compiler.compiled import Compiled, compiled, write_module
 from harness.compiler.object_code import host_target, optimize, verify
 from harness.compiler.pointers import address_of, floats_at
-from harness.engine.cpu_kernels import (
-    attention_kernels,
-    loss_kernels,
-    memory_kernels,
-    moving_kernels,
-    summing_kernels,
-)
+from harness.engine.cpu_kernels import loss_kernels, memory_kernels, row_kernels
+from harness.engine.cpu_kernels.blas import round_parameter
 from harness.engine.cpu_kernels.context import BYTES_COPIED
-from harness.engine.cpu_kernels.halves import round_parameter
 from harness.engine.cpu_kernels.loss_kernels import N_LANES, logits_of
 from tests.support.kernel_calls import Told, run_kernel
 
@@ -61,10 +55,10 @@ def _counted(*counts: int) -> NDArray[np.int64]:
 @pytest.mark.parametrize("n", [0, 1, 3, 4, 9])
 def test_rows_are_added_up_from_anywhere_in_wider_ones(n: int) -> None:
     x, out, written = _rows(12, 7), np.full(3, 5.0, np.float32), np.zeros(1, np.int64)
-    run_kernel(summing_kernels.add_up_rows, (x[2:, 1:], out, written), (3, 1), n)
+    run_kernel(row_kernels.add_up_rows, (x[2:, 1:], out, written), (3, 1), n)
     assert written[0] == 1
     np.testing.assert_allclose(out, x[2 : 2 + n, 1:4].sum(axis=0), rtol=1e-5, atol=1e-6)
-    run_kernel(summing_kernels.add_up_rows, (x, out, written), (3, 1), n)
+    run_kernel(row_kernels.add_up_rows, (x, out, written), (3, 1), n)
     both = x[2 : 2 + n, 1:4].sum(axis=0) + x[:n, :3].sum(axis=0)
     np.testing.assert_allclose(out, both, rtol=1e-5, atol=1e-5)
 
@@ -77,7 +71,7 @@ def test_threads_add_up_columns_of_their_own(n_threads: int, per_vertex: int, wi
     out = np.full(2 * width, np.nan, np.float32)
     for thread in range(n_threads):
         told = Told(thread, n_threads)
-        run_kernel(summing_kernels.add_up_rows, (x, out, written), (width, per_vertex), 6, told)
+        run_kernel(row_kernels.add_up_rows, (x, out, written), (width, per_vertex), 6, told)
     expected = x.reshape(-1, width).sum(axis=0)
     np.testing.assert_allclose(out[:width], expected, rtol=1e-5, atol=1e-5)
     assert np.isnan(out[width:]).all()
@@ -87,14 +81,14 @@ def test_threads_add_up_columns_of_their_own(n_threads: int, per_vertex: int, wi
 def test_edges_are_summed_and_spread(width: int) -> None:
     edges, counts = _counted(2, 0, 3), (2, 0, 3)
     of_edges, out = _in_wider(5, width), _in_wider(3, width)
-    run_kernel(summing_kernels.sum_edges, (of_edges, edges, out), (width,), 3)
+    run_kernel(row_kernels.sum_edges, (of_edges, edges, out), (width,), 3)
     rows = [of_edges[:2].sum(axis=0), np.zeros(width), of_edges[2:].sum(axis=0)]
     np.testing.assert_allclose(out, rows, rtol=1e-6, atol=1e-6)
     states, index = _in_wider(7, width), np.array([9, 9, 9, 9, 6, 0, 1, 1, 5], np.int64)
-    run_kernel(summing_kernels.sum_children, (states, index, edges, out), (width,), 3)
+    run_kernel(row_kernels.sum_children, (states, index, edges, out), (width,), 3)
     rows = [states[[6, 0]].sum(axis=0), np.zeros(width), states[[1, 1, 5]].sum(axis=0)]
     np.testing.assert_allclose(out, rows, rtol=1e-6, atol=1e-6)
-    run_kernel(moving_kernels.spread, (out, edges, of_edges), (4 * width,), 3)
+    run_kernel(row_kernels.spread, (out, edges, of_edges), (4 * width,), 3)
     np.testing.assert_array_equal(of_edges, np.repeat(out, counts, axis=0))
     assert _is_alone(out)
     assert _is_alone(of_edges)
@@ -103,9 +97,9 @@ def test_edges_are_summed_and_spread(width: int) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_elements_are_summed_and_one_is_repeated(width: int) -> None:
     x, total = _in_wider(4, width), _in_wider(4, 1)
-    run_kernel(summing_kernels.sum_elements, (x, total), (width,), 4)
+    run_kernel(row_kernels.sum_elements, (x, total), (width,), 4)
     np.testing.assert_allclose(total[:, 0], x.sum(axis=1), rtol=1e-5, atol=1e-5)
-    run_kernel(summing_kernels.expand, (total, x), (width,), 4)
+    run_kernel(row_kernels.expand, (total, x), (width,), 4)
     np.testing.assert_array_equal(x, np.repeat(total, width, axis=1))
     assert _is_alone(x)
     assert _is_alone(total)
@@ -115,12 +109,12 @@ def test_elements_are_summed_and_one_is_repeated(width: int) -> None:
 def test_a_row_meets_a_matrix_of_its_own(k: int, width: int) -> None:
     x, y = _in_wider(3, k), _in_wider(3, width)
     matrix = _in_wider(3, k * width)
-    run_kernel(summing_kernels.outer, (x, y, matrix), (k, width), 3)
+    run_kernel(row_kernels.outer, (x, y, matrix), (k, width), 3)
     np.testing.assert_allclose(matrix.reshape(3, k, width), x[:, :, None] * y[:, None, :])
     whole = matrix.reshape(3, k, width).astype(np.float64)
-    run_kernel(summing_kernels.apply, (x, matrix, y), (k, width), 3)
+    run_kernel(row_kernels.apply, (x, matrix, y), (k, width), 3)
     np.testing.assert_allclose(y, np.einsum("nk,nkm->nm", x, whole), rtol=1e-5, atol=1e-5)
-    run_kernel(summing_kernels.apply_transposed, (y, matrix, x), (width, k), 3)
+    run_kernel(row_kernels.apply_transposed, (y, matrix, x), (width, k), 3)
     np.testing.assert_allclose(x, np.einsum("nm,nkm->nk", y, whole), rtol=1e-4, atol=1e-4)
     assert all(map(_is_alone, (x, y, matrix)))
 
@@ -132,14 +126,14 @@ def test_a_row_meets_a_matrix_of_its_own(k: int, width: int) -> None:
 def test_rows_are_brought_looked_up_and_copied(width: int) -> None:
     states, index = _rows(9, width), np.array([[8, 0], [3, 3], [1, 8]], np.int64)
     copies, out = np.full((4, 2 * width), np.nan, np.float32), _in_wider(3, width)
-    run_kernel(moving_kernels.gather, (states, index, copies), (2, 4 * width), 3)
+    run_kernel(row_kernels.gather, (states, index, copies), (2, 4 * width), 3)
     np.testing.assert_array_equal(copies[:3], states[index].reshape(3, -1))
     assert np.isnan(copies[3]).all()
-    run_kernel(moving_kernels.look_up, (states, index[:, 0].copy(), out), (4 * width,), 3)
+    run_kernel(row_kernels.look_up, (states, index[:, 0].copy(), out), (4 * width,), 3)
     np.testing.assert_array_equal(out, states[index[:, 0]])
-    run_kernel(moving_kernels.copy, (copies[:, width:], out), (4 * width,), 3)
+    run_kernel(row_kernels.copy, (copies[:, width:], out), (4 * width,), 3)
     np.testing.assert_array_equal(out, states[index[:, 1]])
-    run_kernel(moving_kernels.fill, (out,), (width, 1), 3)
+    run_kernel(row_kernels.fill, (out,), (width, 1), 3)
     np.testing.assert_array_equal(out, 1.0)
     assert _is_alone(out)
 
@@ -149,9 +143,9 @@ def test_gradients_are_added_to_rows_that_are_named_twice(width: int) -> None:
     target, index = _rows(5, width), np.array([[4, 0], [4, 4], [1, 0]], np.int64)
     source, expected = _in_wider(3, 2 * width), target.copy()
     np.add.at(expected, index, source.reshape(3, 2, width))
-    run_kernel(moving_kernels.scatter_add, (target, index, source), (2, width), 3)
+    run_kernel(row_kernels.scatter_add, (target, index, source), (2, width), 3)
     np.testing.assert_allclose(target, expected, rtol=1e-5, atol=1e-6)
-    run_kernel(moving_kernels.scatter_add, (target, index[:, 1:], source), (1, width), 3)
+    run_kernel(row_kernels.scatter_add, (target, index[:, 1:], source), (1, width), 3)
     np.add.at(expected, index[:, 1], source[:, :width])
     np.testing.assert_allclose(target, expected, rtol=1e-5, atol=1e-6)
 
@@ -161,7 +155,7 @@ def test_a_parameter_is_packed_by_one_thread() -> None:
     before = packed.copy()
     for thread in (1, 0):
         told = Told(thread, 2)
-        run_kernel(moving_kernels.pack, (source[:, 2:], packed[:, 4:]), (4 * 3, 5), 0, told)
+        run_kernel(row_kernels.pack, (source[:, 2:], packed[:, 4:]), (4 * 3, 5), 0, told)
         assert told.tally[BYTES_COPIED] == (4 * 3 * 5 if thread == 0 else 0)
         if thread == 1:
             np.testing.assert_array_equal(packed, before)
@@ -175,14 +169,14 @@ def test_children_that_batches_read_in_place_are_copied_once() -> None:
     copies, done = np.full((20, 6), np.nan, np.float32), np.zeros(3, np.int64)
     operands = (states, index.copy(), runs, bounds, copies, done)
     for thread in range(3):
-        run_kernel(moving_kernels.fill_viewed, operands, (2, 12), 3, Told(thread, 3))
+        run_kernel(row_kernels.fill_viewed, operands, (2, 12), 3, Told(thread, 3))
     expected = states[index].reshape(20, 6)
     np.testing.assert_array_equal(copies[:9], expected[:9])
     np.testing.assert_array_equal(copies[12:], expected[12:])
     assert np.isnan(copies[9:12]).all(), "a batch that had copies already"
     assert done.all()
     copies[:] = np.nan
-    run_kernel(moving_kernels.fill_viewed, operands, (2, 12), 3, Told(1, 3))
+    run_kernel(row_kernels.fill_viewed, operands, (2, 12), 3, Told(1, 3))
     assert np.isnan(copies).all()
 
 
@@ -262,11 +256,11 @@ def test_losses_and_gradients_apart(n_classes: int) -> None:
 def test_parts_of_rows_are_normalized_by_themselves(width: int) -> None:
     x, out, gain = _in_wider(4, 3 * width), _in_wider(4, 3 * width), _rows(1, width)[0]
     parts = x.reshape(12, width).astype(np.float64)
-    run_kernel(attention_kernels.softmax, (x, out), (width, 3), 4)
+    run_kernel(loss_kernels.softmax, (x, out), (width, 3), 4)
     np.testing.assert_allclose(out.reshape(12, width), _softmax(parts), rtol=1e-5, atol=1e-7)
-    run_kernel(attention_kernels.layer_norm, (x, gain, out), (width, 3), 4)
+    run_kernel(loss_kernels.layer_norm, (x, gain, out), (width, 3), 4)
     centered = parts - parts.mean(axis=1, keepdims=True)
-    deviation = np.sqrt(parts.var(axis=1, keepdims=True) + attention_kernels.EPSILON)
+    deviation = np.sqrt(parts.var(axis=1, keepdims=True) + loss_kernels.EPSILON)
     np.testing.assert_allclose(
         out.reshape(12, width), gain * centered / deviation, rtol=1e-4, atol=1e-5
     )
@@ -277,19 +271,19 @@ def test_parts_of_rows_are_normalized_by_themselves(width: int) -> None:
 
 ADDS, MAXIMUM, PRODUCTS = r"v?addps", r"v?(max|cmp\w*)ps", r"v?(mulps|fn?m\w+ps)"
 VECTORIZED: dict[Any, str] = {
-    summing_kernels.add_up_rows: ADDS,
-    summing_kernels.sum_edges: ADDS,
-    summing_kernels.sum_children: ADDS,
-    summing_kernels.sum_elements: ADDS,
-    summing_kernels.apply: PRODUCTS,
-    summing_kernels.apply_transposed: PRODUCTS,
-    summing_kernels.outer: PRODUCTS,
-    moving_kernels.scatter_add: ADDS,
+    row_kernels.add_up_rows: ADDS,
+    row_kernels.sum_edges: ADDS,
+    row_kernels.sum_children: ADDS,
+    row_kernels.sum_elements: ADDS,
+    row_kernels.apply: PRODUCTS,
+    row_kernels.apply_transposed: PRODUCTS,
+    row_kernels.outer: PRODUCTS,
+    row_kernels.scatter_add: ADDS,
     loss_kernels.softmax_loss: MAXIMUM,
     loss_kernels.pick_neg_log_softmax: PRODUCTS,
     loss_kernels.softmax_minus_one_hot: PRODUCTS,
-    attention_kernels.softmax: PRODUCTS,
-    attention_kernels.layer_norm: PRODUCTS,
+    loss_kernels.softmax: PRODUCTS,
+    loss_kernels.layer_norm: PRODUCTS,
     memory_kernels.descend: PRODUCTS,
     memory_kernels.update_rows: r"v?(subps|fn?m\w+ps)",
     round_parameter: r"v?padd[dq]",

@@ -20,7 +20,7 @@ from harness.compiler.compiled import Compiled, write_module
 from harness.compiler.kinds import INT
 from harness.engine import cpu_kernels
 from harness.engine.backends.compiled import found, interpreter
-from harness.engine.cpu_kernels.elementwise_code import Group
+from harness.engine.cpu_kernels.elementwise import Group
 from tests.support.elementwise_groups import text_of
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import prepared, run

@@ -17,11 +17,9 @@ from harness.engine.backends.compiled.backend import Backend
 from harness.engine.backends.compiled.instructions import Taken
 from harness.engine.cpu_kernels import team as teams
 from harness.engine.cpu_kernels.blas import multiplying
-from harness.engine.cpu_kernels.context import N_THREADS, TALLY, THREAD
-from harness.engine.cpu_kernels.elementwise_code import Group
-from harness.engine.cpu_kernels.meeting import HAS_FUTEX, HELD, SPINS, WITHIN, meet
-from harness.engine.cpu_kernels.shares import all_apart, share
-from harness.engine.cpu_kernels.team import Call, Team
+from harness.engine.cpu_kernels.context import N_THREADS, TALLY, THREAD, all_apart, share
+from harness.engine.cpu_kernels.elementwise import Group
+from harness.engine.cpu_kernels.team import HAS_FUTEX, HELD, SPINS, WITHIN, Call, Team, meet
 from harness.engine.switches import Switches
 from harness.oracle import run_reference
 from systems.on_core.vertex import Adapter

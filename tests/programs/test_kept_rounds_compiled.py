@@ -16,7 +16,7 @@ from harness.contracts.model import Model, ModelSizes, initial_weights
 from harness.contracts.system import RunSettings
 from harness.engine.backends.compiled import live
 from harness.engine.backends.compiled.live import CompiledRounds, divide_ticks
-from harness.engine.cpu_kernels import cycles
+from harness.engine.cpu_kernels.context import TICKS_READABLE
 from harness.engine.cpu_kernels.team import Team
 from harness.engine.kept_rounds import KeptRounds
 from harness.engine.live import LiveEngine
@@ -43,7 +43,7 @@ MODELS: list[Model] = [DRNN(SIZES, p_child=0.9, generations=4), StackRNN(SIZES)]
 PYTHONS_BYTES = 64 * 2**10
 
 # Rounds run by themselves only where the time of each phase can be told.
-needs_cycles = pytest.mark.skipif(not cycles.READABLE, reason="the counter needs an x86 processor")
+needs_cycles = pytest.mark.skipif(not TICKS_READABLE, reason="the counter needs an x86 processor")
 
 
 def warm(model: Model, threads: int = 1) -> Adapter:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from harness.compiler.compiled import compiled
 from harness.compiler.pointers import address_of
-from harness.engine.cpu_kernels import blas, halves
+from harness.engine.cpu_kernels import blas
 from harness.engine.cpu_kernels.blas import Scratch
 from tests.support.kernel_calls import Told
 
@@ -29,7 +29,7 @@ def _multiply_half(
     context: int, x: int, x_row: int, n: int, w: int, rows: int, columns: int, transposed: int,
     adds: int, out: int, out_row: int,
 ) -> None:  # fmt: skip
-    halves.multiply_half(context, x, x_row, n, w, rows, columns, transposed, adds, out, out_row)
+    blas.multiply_half(context, x, x_row, n, w, rows, columns, transposed, adds, out, out_row)
 
 
 @compiled
@@ -45,7 +45,7 @@ def _add_outer_half(
     context: int, x: int, x_row: int, k: int, dy: int, dy_row: int, m: int, n: int, out: int,
     adds: int,
 ) -> None:  # fmt: skip
-    halves.add_outer_half(context, x, x_row, k, dy, dy_row, m, n, out, adds)
+    blas.add_outer_half(context, x, x_row, k, dy, dy_row, m, n, out, adds)
 
 
 def multiply(

@@ -11,13 +11,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from harness.compiler.object_code import Loaded, load_ir
-from harness.engine.cpu_kernels.elementwise_code import (
-    SYMBOL,
-    Group,
-    RowKind,
-    Store,
-    write_group,
-)
+from harness.engine.cpu_kernels.elementwise import SYMBOL, Group, RowKind, Store, write_group
 from harness.engine.cpu_kernels.vectors import LANES
 from harness.engine.lowering.plan import Operation
 from tests.support.kernel_calls import run_kernel

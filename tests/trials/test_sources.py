@@ -231,7 +231,7 @@ def test_the_backend_that_runs_a_trial_is_measured_code(
     others = {name.removeprefix(below).split(".")[0] for name in found if name.startswith(below)}
     assert others == folders
     if "compiled" in folders:
-        called = ("blas", "cycles", "fast_math", "loss_kernels", "memory_kernels", "moving_kernels")
+        called = ("blas", "context", "elementwise", "loss_kernels", "memory_kernels", "row_kernels")
         assert {f"harness.engine.cpu_kernels.{name}" for name in called} <= found
 
 

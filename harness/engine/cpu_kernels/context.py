@@ -1,9 +1,18 @@
-"""What a thread is told, and where a kernel's operands and constants are, by words of int64."""
+"""What a thread is told, its share of the work, and where a kernel's operands are.
+
+All of it is words of int64. The processor's own counter tells shares of a run, never a duration.
+"""
 
 from __future__ import annotations
 
-from harness.compiler.pointers import Pointer, floats_at, word
+import platform
+
+import numpy as np
+
+from harness.compiler.compiled import compiled
+from harness.compiler.pointers import Pointer, count_cycles, floats_at, word
 from harness.compiler.registry import helper
+from harness.engine.rows.geometry import Index
 
 # Words of what a thread is told: its number, of how many, their team, what it multiplies with
 # (blas.py), what it counts, the table of arrays, and room for registers and for operands.
@@ -35,3 +44,47 @@ def pitch(operands: int, k: int) -> int:
 def row(operands: int, k: int, m: int) -> Pointer:
     """Return row m of operand k, as a pointer to float32."""
     return floats_at(word(operands, 2 * k) + m * word(operands, 2 * k + 1))
+
+
+# Elsewhere reading it needs a privilege.
+TICKS_READABLE = platform.machine() in ("x86_64", "AMD64")
+
+
+@compiled
+def read_ticks() -> int:
+    """Return ticks since the processor started, at a constant rate."""
+    return count_cycles()
+
+
+# Rows of a product are multiplied eight at a time; sixteen floats are one line of the cache.
+ROWS, FLOATS = 8, 16
+
+
+@helper
+def share(n: int, unit: int, thread: int, n_threads: int) -> tuple[int, int]:
+    """Return the first of n that a thread takes, and how many: whole units but the last's."""
+    each = (n + n_threads * unit - 1) // (n_threads * unit) * unit
+    first = min(n, thread * each)
+    return first, min(n, first + each) - first
+
+
+@compiled
+def all_apart(index: Index, bounds: Index, n_parts: int) -> Index:
+    """Return 1 for each run where no two entries are equal, else 0; the last: of all runs at once.
+
+    Vertices of such a run may add to the rows that it names in any order.
+
+    bounds (n_runs + 1,): where runs begin, in parts.
+    """
+    apart = np.ones(len(bounds), np.int64)
+    n_rows = index.max() + 1 if len(index) > 0 else 0
+    last_in = np.full(n_rows, -1, np.int32)  # the run that named each row last
+    for b in range(len(bounds) - 1):
+        for k in range(bounds[b] * n_parts, bounds[b + 1] * n_parts):
+            last = last_in[index[k]]
+            if last == b:
+                apart[b] = 0
+            if last >= 0:
+                apart[-1] = 0
+            last_in[index[k]] = b
+    return apart

@@ -1,19 +1,36 @@
-"""Softmax losses on the CPU, one pass over the rows each."""
+"""Losses, softmax, attention and layer normalization on the CPU, one pass over the rows each.
+
+The products of an attention head are of values on both sides, columns of wider rows, and small:
+128 x 64 by 64 x 128 in a BERT. Losses of one round after the other are summed up between the calls
+that compute them.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.compiler.addresses import address_of
 from harness.compiler.compiled import compiled
-from harness.compiler.pointers import ROOM_BYTES, floats_at, room_on_stack, word
+from harness.compiler.pointers import (
+    ROOM_BYTES,
+    doubles_at,
+    floats_at,
+    half_word,
+    room_on_stack,
+    word,
+)
 from harness.compiler.registry import helper
-from harness.engine.cpu_kernels.context import begin, row
-from harness.engine.cpu_kernels.fast_math import FAST, fast_exp
+from harness.engine.cpu_kernels.blas import multiply_values
+from harness.engine.cpu_kernels.context import N_THREADS, THREAD, begin, pitch, row
+from harness.engine.cpu_kernels.elementwise import FAST, fast_exp
+from harness.engine.cpu_kernels.team import meet
 from harness.engine.rows.geometry import Index
+from harness.vertex.operators import LAYER_NORM_EPSILON
 
 Matrix = NDArray[np.float32]
 N_LANES = ROOM_BYTES // 4
@@ -116,3 +133,114 @@ def logits_of(gradient: Matrix, label: Index, loss: Matrix, log_sum: Matrix) -> 
     rows = np.arange(len(logits))
     logits[rows, label] = (log_sum - loss)[:, 0]
     return logits
+
+
+EPSILON = np.float32(LAYER_NORM_EPSILON)
+
+
+@compiled
+def score_heads(context: int, operands: int, constants: int, n: int) -> None:
+    """q k^T of every head: q, k, out; heads, rows of q, rows of k, width of both."""
+    n_heads, n_rows = word(constants, 0), word(constants, 1)
+    n_weights, width = word(constants, 2), word(constants, 3)
+    columns = width // n_heads
+    for m in range(n):
+        for head in range(n_heads):
+            multiply_values(
+                context, begin(operands, 0) + m * pitch(operands, 0) + 4 * head * columns,
+                4 * width, n_rows, columns,
+                begin(operands, 1) + m * pitch(operands, 1) + 4 * head * columns, 4 * width,
+                n_weights, 1,
+                begin(operands, 2) + m * pitch(operands, 2) + 4 * head * n_rows * n_weights,
+                4 * n_weights,
+            )  # fmt: skip
+
+
+@compiled
+def mix_heads(context: int, operands: int, constants: int, n: int) -> None:
+    """p v of every head: p (heads * rows, weights), v, out; heads, rows, weights, width of v."""
+    n_heads, n_rows = word(constants, 0), word(constants, 1)
+    n_weights, width = word(constants, 2), word(constants, 3)
+    columns = width // n_heads
+    for m in range(n):
+        for head in range(n_heads):
+            multiply_values(
+                context,
+                begin(operands, 0) + m * pitch(operands, 0) + 4 * head * n_rows * n_weights,
+                4 * n_weights, n_rows, n_weights,
+                begin(operands, 1) + m * pitch(operands, 1) + 4 * head * columns, 4 * width,
+                columns, 0, begin(operands, 2) + m * pitch(operands, 2) + 4 * head * columns,
+                4 * width,
+            )  # fmt: skip
+
+
+@compiled(fast=FAST)
+def softmax(context: int, operands: int, constants: int, n: int) -> None:
+    """Softmax of every `width` columns: x, out; width, and how many of them a row has."""
+    width, n_parts = word(constants, 0), word(constants, 1)
+    for m in range(n):
+        for part in range(n_parts):
+            x = floats_at(begin(operands, 0) + m * pitch(operands, 0) + 4 * part * width)
+            to = floats_at(begin(operands, 1) + m * pitch(operands, 1) + 4 * part * width)
+            top = largest(x, width)
+            total = np.float32(0.0)
+            for j in range(width):
+                e = fast_exp(x[j] - top)
+                to[j] = e
+                total += e
+            scale = np.float32(1.0) / total
+            for j in range(width):
+                to[j] *= scale
+
+
+@compiled(fast=FAST)
+def layer_norm(context: int, operands: int, constants: int, n: int) -> None:
+    """Every `width` columns normalised, times gain: x, gain, out; width, and how many of a row."""
+    width, n_parts = word(constants, 0), word(constants, 1)
+    gain = row(operands, 1, 0)
+    for m in range(n):
+        for part in range(n_parts):
+            x = floats_at(begin(operands, 0) + m * pitch(operands, 0) + 4 * part * width)
+            to = floats_at(begin(operands, 2) + m * pitch(operands, 2) + 4 * part * width)
+            total = np.float32(0.0)
+            for j in range(width):
+                total += x[j]
+            mean = total / np.float32(width)
+            squares = np.float32(0.0)
+            for j in range(width):
+                squares += (x[j] - mean) * (x[j] - mean)
+            scale = np.float32(1.0 / math.sqrt(squares / np.float32(width) + EPSILON))
+            for j in range(width):
+                to[j] = gain[j] * (x[j] - mean) * scale
+
+
+@compiled
+def add_up(context: int, places: int, rows: int, n: int) -> None:
+    """Add rows (begin, end) of n columns to the sum; all threads wait for it.
+
+    places: of the sum (float64) and of each column, where it begins and how far rows are apart.
+    """
+    if word(context, THREAD) == 0:
+        total = doubles_at(word(places, 0))
+        for k in range(n):
+            stride, column = word(places, 2 * k + 3), floats_at(word(places, 2 * k + 2))
+            for row in range(half_word(rows, 2 * k), half_word(rows, 2 * k + 1)):
+                total[0] += column[row * stride]
+    if word(context, N_THREADS) > 1:
+        meet(context)
+
+
+class LossSums:
+    """Sums up columns of losses.
+
+    columns: of each function's losses, float32, with any stride. total (1,): the sum so far.
+    """
+
+    def __init__(self, columns: Sequence[NDArray[np.float32]]) -> None:
+        self.total: NDArray[np.float64] = np.zeros(1, dtype=np.float64)
+        self.arrays: Sequence[NDArray[Any]] = (self.total, *columns)
+        self._places: NDArray[np.int64] = np.array(
+            [(address_of(array), array.strides[0] // array.itemsize) for array in self.arrays],
+            dtype=np.int64,
+        )
+        self.function, self.argument = add_up.address, address_of(self._places)

@@ -1,17 +1,39 @@
-"""Kernels that step and transpose parameters, called from Python."""
+"""Arrays that begin at a cache line, and kernels that step and transpose parameters.
+
+NumPy's arrays begin at any multiple of 16 bytes, so that three of four have every vector of 64
+bytes on two lines: each such load and store takes twice as long.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from harness.compiler.compiled import compiled
 from harness.compiler.pointers import call, floats_at, word
-from harness.engine.cpu_kernels.fast_math import FAST
-from harness.engine.cpu_kernels.squares import SIDE
+from harness.engine.cpu_kernels.elementwise import FAST
+from harness.engine.cpu_kernels.vectors import SIDE
 from harness.values.arrays import Longs, LongTable
+
+LINE_BYTES = 64
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> NDArray[Any]:
+    """Return a C-contiguous array of anything, its first element at the beginning of a line."""
+    n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.empty(n_bytes + LINE_BYTES, dtype=np.uint8)
+    begin = -raw.ctypes.data % LINE_BYTES
+    return raw[begin : begin + n_bytes].view(dtype).reshape(shape)
+
+
+def aligned_copy(values: NDArray[Any], dtype: DTypeLike = np.float32) -> NDArray[Any]:
+    """Return a copy of such a type that begins at a line."""
+    found = aligned_empty(values.shape, dtype)
+    found[...] = values
+    return found
+
 
 Matrix = Annotated[NDArray[np.float32], 2]
 N_OF_STEP = 4

@@ -11,10 +11,8 @@ from typing import Any
 from harness.compiler.compiled import compiled
 from harness.compiler.pointers import copy_bytes, put_word, word
 from harness.compiler.registry import helper
-from harness.engine.cpu_kernels.blas import add_outer, multiply
-from harness.engine.cpu_kernels.context import N_THREADS, THREAD, begin, pitch
-from harness.engine.cpu_kernels.halves import add_outer_half, multiply_half
-from harness.engine.cpu_kernels.shares import FLOATS, share
+from harness.engine.cpu_kernels.blas import add_outer, add_outer_half, multiply, multiply_half
+from harness.engine.cpu_kernels.context import FLOATS, N_THREADS, THREAD, begin, pitch, share
 
 # Constants of products by parameters.
 PER_VERTEX, ROWS, COLUMNS, IS_TRANSPOSED, ADDS, HAS_BIAS, COPIES_FROM = range(7)

@@ -1,14 +1,32 @@
-"""Register kernels of matrix products: a few rows by a few vectors of columns.
+"""Matrix products of our own, for the shapes at which libraries are behind them, vector by vector.
 
-Compilers keep the sums of such loops in memory; these kernels are written with explicit vectors.
-The order of each sum depends only on the kind of kernel (rows or dots) and on the number of lanes,
-so any subset of the rows gives the same bits. Libraries promise no such thing: where the number of
-rows hands a product to one, it agrees with these kernels within rounding.
+Compilers keep the sums of such loops in memory; these kernels are written with explicit vectors, a
+few rows by a few vectors of columns. The order of each sum depends only on the kind of kernel (rows
+or dots) and on the number of lanes, so any subset of the rows gives the same bits. Libraries
+promise no such thing: where the number of rows hands a product to one, it agrees with these kernels
+within rounding.
+
+Libraries are made for many rows: they pack what they multiply. GFLOP/s on one Zen 4 core, of ours
+and of the better of oneDNN and OpenBLAS, by the rows of x:
+
+                     1        2        4        8        16       32       64
+    W 64 x 192       46, 46   79, 74   90, 88   94, 72   93, 83   93, 87   95, 91
+    W 256 x 1 024    52, 46   96, 60   87, 73   91, 95   98, 94   96, 94   110, 108
+    W^T 64 x 192     55, 50   97, 88   97, 96   96, 98   92, 100  96, 77   98, 89
+    W^T 256 x 1 024  42, 41   64, 62   83, 57   86, 68   93, 34   105, 54  76, 67
+    x^T dy, 256 x 256, of 2, 8, 40, 400 and 1 500 rows: 62, 78, 109, 117 and 97; 49, 78, 101, 113
+    and 108.
+
+Matrices are transposed by squares, in registers: eight loads, 24 shuffles and eight stores. A loop
+of single elements stores one a cycle: 512 x 768 take 135 us on one Zen 4 core, by squares 75;
+256 x 256 take 22 and 11.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,9 +34,71 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from harness.compiler.object_code import Loaded, host_target, load_kept
+from harness.compiler.pointers import call, word
+from harness.compiler.registry import helper
 from harness.compiler.source_stamp import stamp_of
-from harness.engine.cpu_kernels.code import FLOAT, FLOAT_BYTES, INT32, WORD, begin_function, loop
-from harness.engine.cpu_kernels.squares import write_transpose
+
+INT32, WORD, FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
+FLOAT_BYTES, WORD_BYTES = 4, 8
+
+
+@contextmanager
+def loop(builder: ir.IRBuilder, begin: Any, end: Any, step: Any) -> Iterator[Any]:
+    """Write a loop whose body is what is written within; gives begin, begin + step, ... < end."""
+    before = builder.block
+    body, behind = builder.append_basic_block(), builder.append_basic_block()
+    builder.cbranch(builder.icmp_signed("<", begin, end), body, behind)
+    builder.position_at_end(body)
+    number = builder.phi(WORD)
+    number.add_incoming(begin, before)
+    yield number
+    following = builder.add(number, step)
+    number.add_incoming(following, builder.block)
+    builder.cbranch(builder.icmp_signed("<", following, end), body, behind)
+    builder.position_at_end(behind)
+
+
+def begin_function(module: ir.Module, name: str, n_arguments: int) -> tuple[ir.IRBuilder, Any]:
+    """Begin a function of int64 that returns nothing; returns its builder and its arguments."""
+    kind = ir.FunctionType(ir.VoidType(), [WORD] * n_arguments)
+    function = ir.Function(module, kind, name)
+    return ir.IRBuilder(function.append_basic_block()), function.args
+
+
+SIDE = 8
+# How two rows become two that hold pairs, quadruples and then columns: places of both, one by one.
+_PAIRS = ((0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15))
+_QUADS = ((0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15))
+_HALVES = ((0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
+
+
+def write_transpose(module: ir.Module, name: str) -> None:
+    """Write what transposes 8 x 8 float32: from an address to another, each with bytes a row."""
+    builder, (source, source_row, out, out_row) = begin_function(module, name, 4)
+    kind = ir.VectorType(FLOAT, SIDE).as_pointer()
+
+    def row(address: Any, n_bytes: Any, k: int) -> Any:
+        offset = builder.mul(n_bytes, ir.Constant(address.type, k))
+        return builder.inttoptr(builder.add(address, offset), kind)
+
+    rows = [builder.load(row(source, source_row, k), align=FLOAT_BYTES) for k in range(SIDE)]
+    for k, column in enumerate(_transposed(builder, rows)):
+        builder.store(column, row(out, out_row, k), align=FLOAT_BYTES)
+    builder.ret_void()
+
+
+def _transposed(builder: ir.IRBuilder, rows: list[Any]) -> list[Any]:
+    def mixed(a: Any, b: Any, places: tuple[tuple[int, ...], ...]) -> tuple[Any, ...]:
+        masks = [ir.Constant(ir.VectorType(INT32, SIDE), list(place)) for place in places]
+        return tuple(builder.shuffle_vector(a, b, mask) for mask in masks)
+
+    pairs = [mixed(rows[k], rows[k + 1], _PAIRS) for k in range(0, SIDE, 2)]
+    low, high = (
+        [q for i in (0, 1) for q in mixed(pairs[k][i], pairs[k + 1][i], _QUADS)] for k in (0, 2)
+    )
+    both = [mixed(a, b, _HALVES) for a, b in zip(low, high, strict=True)]
+    return [first for first, _ in both] + [second for _, second in both]
+
 
 _FAST = ("contract", "nsz")  # a product and a sum are one instruction
 
@@ -201,3 +281,76 @@ def load_products() -> tuple[Loaded, NDArray[np.int64]]:
     words = repr((__name__, stamp_of((__name__,)), LANES))
     loaded = load_kept(words, lambda: str(write_products()))
     return loaded, np.array([loaded.address(name) for name in NAMES], dtype=np.int64)
+
+
+# With vectors of half the size (AVX2) oneDNN is ahead for all but small matrices and few rows.
+OWN_ROWS, OWN_ROWS_TRANSPOSED, OWN_ROWS_OUTER = (24, 40, 512) if LANES == 16 else (0, 12, 12)
+SMALL = 2**14  # a matrix that stays in the fastest cache, or nearly so
+BLOCK = LANES * MOST_VECTORS  # columns
+_BYTES = 4
+
+
+@helper
+def rows_times(
+    kernels: int, x: int, x_row: int, x_next: int, n: int, w: int, w_row: int, k: int, m: int,
+    out: int, out_row: int, adds: int,
+) -> None:  # fmt: skip
+    """Compute out = x w for n rows, or out += it; x (n, k), w (k, m), m a multiple of LANES.
+
+    Addresses, and behind each the bytes from one row to the next; x_next: from one element of a row
+    of x to the next. kernels: the table of vectors.load_products.
+
+    One or two rows leave registers free: half as many passes over the rows of w. Where these are
+    4 KiB apart, a pass finds no line of the next one in the fastest cache: one row by 256 x 1 024
+    runs at 51 GFLOP/s so, and at 26 by blocks of half the width.
+    """
+    first = 0
+    if n <= WIDE_ROWS:
+        first = m - m % (2 * BLOCK)
+        for column in range(0, first if n > 0 else 0, 2 * BLOCK):
+            call(word(kernels, WIDE + n - 1), (
+                x, x_row, x_next, w + _BYTES * column, w_row, out + _BYTES * column, out_row, k,
+                adds,
+            ))  # fmt: skip
+    for column in range(first, m, BLOCK):
+        is_whole = column + BLOCK <= m
+        step = BLOCK if is_whole else LANES
+        for j in range(column, min(column + BLOCK, m), step):
+            for i in range(0, n, MOST_ROWS):
+                table = BY_VECTORS if is_whole else BY_VECTOR
+                call(word(kernels, table + min(MOST_ROWS, n - i) - 1), (
+                    x + i * x_row, x_row, x_next, w + _BYTES * j, w_row,
+                    out + i * out_row + _BYTES * j, out_row, k, adds,
+                ))  # fmt: skip
+
+
+@helper
+def rows_times_transposed(
+    kernels: int, x: int, x_row: int, n: int, w: int, w_row: int, k: int, m: int, out: int,
+    out_row: int, adds: int,
+) -> None:  # fmt: skip
+    """Compute out = x w^T for n rows, or out += it; x (n, k), w (m, k).
+
+    k is a multiple of LANES, m of DOTS.
+    """
+    for i in range(0, n, MOST_ROWS_OF_DOTS):
+        kernel = word(kernels, BY_DOTS + min(MOST_ROWS_OF_DOTS, n - i) - 1)
+        for j in range(0, m, DOTS):
+            call(kernel, (
+                x + i * x_row, x_row, w + j * w_row, w_row, out + i * out_row + _BYTES * j, out_row,
+                _BYTES * k // VECTOR_BYTES, adds,
+            ))  # fmt: skip
+
+
+@helper
+def is_ours(n: int, k: int, m: int, transposed: bool) -> bool:
+    """Whether n rows are multiplied here, by W (k, m) or by W^T of W (m, k)."""
+    if transposed:
+        return n <= OWN_ROWS_TRANSPOSED and k % LANES == 0 and m % DOTS == 0
+    return m % LANES == 0 and (n <= OWN_ROWS or k * m <= SMALL)
+
+
+@helper
+def is_our_outer(n: int, m: int) -> bool:
+    """Whether x^T dy of n rows is made here; dy (n, m)."""
+    return n <= OWN_ROWS_OUTER and m % LANES == 0

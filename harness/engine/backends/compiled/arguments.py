@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.engine.backends.compiled.memory import Memory
-from harness.engine.cpu_kernels.shares import all_apart
+from harness.engine.cpu_kernels.context import all_apart
 from harness.engine.cpu_kernels.vectors import LANES
 from harness.engine.lowering.plan import BufferName, Slots
 from harness.engine.rows import fields as parts

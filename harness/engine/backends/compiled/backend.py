@@ -22,10 +22,11 @@ from harness.engine.backends.compiled.rounds import calls_of, n_run_as
 from harness.engine.backends.compiled.row_sums import RowSum, looked_up, row_sums_of
 from harness.engine.backends.compiled.stage_program import StageProgram
 from harness.engine.backends.compiled.steps import WHOLE_STAGES
-from harness.engine.cpu_kernels import blas, cycles, loss_kernels
-from harness.engine.cpu_kernels.loss_sums import LossSums
-from harness.engine.cpu_kernels.own_products import SMALL
+from harness.engine.cpu_kernels import blas, loss_kernels
+from harness.engine.cpu_kernels.context import TICKS_READABLE, read_ticks
+from harness.engine.cpu_kernels.loss_kernels import LossSums
 from harness.engine.cpu_kernels.team import Call, Team
+from harness.engine.cpu_kernels.vectors import SMALL
 from harness.engine.kept_rounds import KeptRounds, RowRules
 from harness.engine.lowering.plan import STAGES, Abilities, Plan, Ref
 from harness.engine.rows.geometry import Index
@@ -66,7 +67,7 @@ class Backend(backend.Backend):
         """Return why this cannot run here: another device, or no BLAS."""
         if device != "cpu":
             return f"its kernels are for the CPU, not for device={device}; use backend=stepwise"
-        if switches.profile and not cycles.READABLE:
+        if switches.profile and not TICKS_READABLE:
             return "profile=true reads a counter of x86 processors, which this is not"
         if switches.precision not in (EXACT, "bf16"):
             return f"precision={switches.precision} is for backend=cuda; leave it out"
@@ -279,7 +280,7 @@ class Backend(backend.Backend):
 
     def ticks(self) -> int:
         """The processor's counter."""
-        return cycles.now() if self.switches.profile else 0
+        return read_ticks() if self.switches.profile else 0
 
     def gradients(self) -> Weights:
         """Dense gradients of what was loaded."""

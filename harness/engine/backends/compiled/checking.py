@@ -17,7 +17,7 @@ from harness.engine.backends.compiled.instructions import (
 )
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.cpu_kernels.context import MOST_OPERANDS
-from harness.engine.cpu_kernels.elementwise_code import N_OPERANDS, Group, RowKind
+from harness.engine.cpu_kernels.elementwise import N_OPERANDS, Group, RowKind
 from harness.engine.lowering import plan as plans
 from harness.vertex.operators import EDGE
 

@@ -15,7 +15,7 @@ from harness.engine.backends.compiled.instructions import (
     count_register,
 )
 from harness.engine.backends.compiled.places import Places
-from harness.engine.cpu_kernels.elementwise_code import Group, RowKind, Store
+from harness.engine.cpu_kernels.elementwise import Group, RowKind, Store
 from harness.engine.cpu_kernels.vectors import LANES
 from harness.engine.lowering.plan import ElementwiseStep, Operation, Ref, Role
 

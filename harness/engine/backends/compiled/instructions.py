@@ -10,7 +10,7 @@ from harness.compiler.compiled import Compiled
 from harness.engine.backends.compiled import interpreter
 from harness.engine.backends.compiled.arguments import Argument
 from harness.engine.cpu_kernels import context
-from harness.engine.cpu_kernels.elementwise_code import Group
+from harness.engine.cpu_kernels.elementwise import Group
 from harness.vertex.operators import EDGE
 
 FLOAT_BYTES = 4

@@ -23,14 +23,15 @@ from harness.engine.cpu_kernels.context import (
     OPERANDS,
     PLACES,
     REGISTERS,
+    ROWS,
     START,
     STATE_ROW,
     TALLY,
     THREAD,
     N,
+    share,
 )
-from harness.engine.cpu_kernels.meeting import meet
-from harness.engine.cpu_kernels.shares import ROWS, share
+from harness.engine.cpu_kernels.team import meet
 
 # A program: the first function's id, how many there are, a head of each, then steps.
 FIRST_FUNCTION, N_FUNCTIONS, HEADS = range(3)

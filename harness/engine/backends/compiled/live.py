@@ -15,7 +15,7 @@ from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.next_round import plan_next
 from harness.engine.backends.compiled.stage_program import StageProgram
 from harness.engine.backends.compiled.whole_round import whole_round
-from harness.engine.cpu_kernels import cycles
+from harness.engine.cpu_kernels.context import TICKS_READABLE, read_ticks
 from harness.engine.cpu_kernels.team import Team
 from harness.engine.kept_rounds import KeptRounds, RowRules
 from harness.engine.rows import next_round as arrays
@@ -88,7 +88,7 @@ class CompiledRounds(KeptRounds):
 
     def by_itself(self) -> tuple[int, int]:
         """See KeptRounds."""
-        if not cycles.READABLE:  # no phase could be told from another
+        if not TICKS_READABLE:  # no phase could be told from another
             return 0, 0
         decoder, how = self.decoder, self.kept[whole.HOW]
         assert decoder is not None
@@ -102,7 +102,7 @@ class CompiledRounds(KeptRounds):
 
     def watch(self) -> None:
         """See KeptRounds."""
-        self._began = cycles.now() if cycles.READABLE else 0
+        self._began = read_ticks() if TICKS_READABLE else 0
 
     def catch_up(self) -> dict[str, float]:
         """See KeptRounds."""
@@ -112,7 +112,7 @@ class CompiledRounds(KeptRounds):
         self._memory.planned_later(self._arrangement)
         planning, running = spent.tolist()
         spent.fill(0)
-        return divide_ticks(planning, running, cycles.now() - self._began)
+        return divide_ticks(planning, running, read_ticks() - self._began)
 
     def plan(self) -> bool:
         """See KeptRounds; memory grows where it must."""

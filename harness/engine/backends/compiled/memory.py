@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from harness.engine.backend import Arrangement
 from harness.engine.backends.compiled.parameters import Parameters
-from harness.engine.cpu_kernels import aligned
+from harness.engine.cpu_kernels import memory_kernels
 from harness.engine.lowering import plan as plans
 from harness.engine.lowering.plan import Buffer, BufferName, Plan, Ref, Role
 from harness.engine.rows.counting import AT_ONCE, N_EDGES, N
@@ -191,7 +191,7 @@ class Memory:
 
 def grown(matrix: Matrix, n_rows: int, n_kept: int = 0) -> Matrix:
     """A larger matrix, with the first rows of what this one held."""
-    larger = aligned.empty((int(n_rows * GROWTH) + 1, matrix.shape[1]))
+    larger = memory_kernels.aligned_empty((int(n_rows * GROWTH) + 1, matrix.shape[1]))
     larger[:n_kept] = matrix[:n_kept]
     return larger
 

@@ -12,12 +12,9 @@ from harness.engine.backends.compiled.instructions import (
     count_register,
 )
 from harness.engine.backends.compiled.places import Places
-from harness.engine.cpu_kernels import attention_kernels as attention
-from harness.engine.cpu_kernels import loss_kernels as losses
-from harness.engine.cpu_kernels import moving_kernels as moving
-from harness.engine.cpu_kernels import summing_kernels as summing
-from harness.engine.cpu_kernels.elementwise_code import OPERATORS as ELEMENTWISE
-from harness.engine.cpu_kernels.elementwise_code import WITH_CONSTANT
+from harness.engine.cpu_kernels import loss_kernels, row_kernels
+from harness.engine.cpu_kernels.elementwise import OPERATORS as ELEMENTWISE
+from harness.engine.cpu_kernels.elementwise import WITH_CONSTANT
 from harness.engine.cpu_kernels.product_kernels import apply_children
 from harness.engine.lowering.placement import APPLIED
 from harness.engine.lowering.plan import Memory
@@ -25,17 +22,17 @@ from harness.vertex.operators import Node
 
 # Kernels that take the rows of the operands and of the result, and the width of the first.
 BY_WIDTH: dict[str, Compiled[..., Any]] = {
-    "pick_neg_log_softmax": losses.pick_neg_log_softmax,
-    "softmax_minus_one_hot": losses.softmax_minus_one_hot,
-    "sum_elements": summing.sum_elements,
+    "pick_neg_log_softmax": loss_kernels.pick_neg_log_softmax,
+    "softmax_minus_one_hot": loss_kernels.softmax_minus_one_hot,
+    "sum_elements": row_kernels.sum_elements,
 }
 # The same with the widths of two.
 BY_WIDTHS: dict[str, Compiled[..., Any]] = {
-    "apply": summing.apply,
-    "apply_transposed": summing.apply_transposed,
-    "outer": summing.outer,
+    "apply": row_kernels.apply,
+    "apply_transposed": row_kernels.apply_transposed,
+    "outer": row_kernels.outer,
 }
-OF_HEADS = {"score_heads": attention.score_heads, "mix_heads": attention.mix_heads}
+OF_HEADS = {"score_heads": loss_kernels.score_heads, "mix_heads": loss_kernels.mix_heads}
 CONSTANTS = {"zeros": 0, "ones": 1}
 OTHERS = ("expand", "layer_norm", "softmax", "lookup", "sum_edges", "spread")
 OTHER_STEPS = (
@@ -57,7 +54,7 @@ def write_operator(places: Places, i: int) -> Instruction:
         return _apply_in_place(places, node, out)
     if node.op in CONSTANTS:
         constants = node.width, CONSTANTS[node.op]
-        return Instruction(moving.fill, (out,), constants, count, moves=True)
+        return Instruction(row_kernels.fill, (out,), constants, count, moves=True)
     if node.op in BY_WIDTH:
         operands = *(_operand(places, k) for k in node.inputs), out
         return Instruction(BY_WIDTH[node.op], operands, (nodes[node.inputs[0]].width,), count)
@@ -73,7 +70,7 @@ def write_operator(places: Places, i: int) -> Instruction:
         table, rows = (nodes[k].name for k in node.inputs)
         width = FLOAT_BYTES * node.width
         operands = places.parameter(table), places.pulled(rows), out
-        return Instruction(moving.look_up, operands, (width,), count, moves=True)
+        return Instruction(row_kernels.look_up, operands, (width,), count, moves=True)
     if node.op == "sum_edges":
         return _sum_edges(places, node, out)
     return _other(places, node, out)
@@ -83,18 +80,18 @@ def _other(places: Places, node: Node, out: Operand) -> Instruction:
     count = count_register(node.domain)
     x = _operand(places, node.inputs[0])
     if node.op == "expand":
-        return Instruction(summing.expand, (x, out), (node.width,), count)
+        return Instruction(row_kernels.expand, (x, out), (node.width,), count)
     if node.op == "softmax":
         width = node.shape[-1]
-        return Instruction(attention.softmax, (x, out), (width, node.width // width), count)
+        return Instruction(loss_kernels.softmax, (x, out), (width, node.width // width), count)
     if node.op == "layer_norm":
         gain = node.inputs[1]
         width = places.plan.nodes[gain].width
         operands = x, _operand(places, gain), out
-        return Instruction(attention.layer_norm, operands, (width, node.width // width), count)
+        return Instruction(loss_kernels.layer_norm, operands, (width, node.width // width), count)
     if node.op == "spread":  # the rows of vertices to those of edges
         operands = x, places.edges(), out
-        return Instruction(moving.spread, operands, (FLOAT_BYTES * node.width,), moves=True)
+        return Instruction(row_kernels.spread, operands, (FLOAT_BYTES * node.width,), moves=True)
     raise TypeError(f"{node.op} is no operator of a step")
 
 
@@ -124,7 +121,7 @@ def _apply_in_place(places: Places, node: Node, out: Operand) -> Instruction:
 
 
 def _of_heads(places: Places, i: int, out: Operand) -> Instruction:
-    """Products of two values; see cpu_kernels.attention_kernels."""
+    """Products of two values; see cpu_kernels.loss_kernels."""
     node, nodes = places.plan.nodes[i], places.plan.nodes
     left, right = node.inputs
     scores, rows = (i, left) if node.op == "score_heads" else (left, i)
@@ -138,7 +135,7 @@ def _sum_edges(places: Places, node: Node, out: Operand) -> Instruction:
     (operand,) = node.inputs
     if operand in places.plan.refs:
         values = places.operand(places.plan.refs[operand])
-        return Instruction(summing.sum_edges, (values, places.edges(), out), (node.width,))
+        return Instruction(row_kernels.sum_edges, (values, places.edges(), out), (node.width,))
     states, _ = places.child(places.plan.nodes[operand].name, None, 0)
     operands = states, Operand(places.index(None)), places.edges(), out
-    return Instruction(summing.sum_children, operands, (node.width,))
+    return Instruction(row_kernels.sum_children, operands, (node.width,))

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from harness.compiler.addresses import address_of
 from harness.contracts.model import Weights
-from harness.engine.cpu_kernels import aligned
-from harness.engine.cpu_kernels.blas import N_HALVES
-from harness.engine.cpu_kernels.halves import round_parameter
+from harness.engine.cpu_kernels import memory_kernels
+from harness.engine.cpu_kernels.blas import N_HALVES, round_parameter
 from harness.engine.cpu_kernels.memory_kernels import (
     N_OF_STEP,
     descend,
@@ -38,7 +37,7 @@ class Parameters:
 
     def __init__(self, weights: Mapping[str, NDArray[np.float32]], n_threads: int) -> None:
         self.n_threads = n_threads
-        self.values = {name: aligned.copied(w) for name, w in weights.items()}
+        self.values = {name: memory_kernels.aligned_copy(w) for name, w in weights.items()}
         self.loaded = tuple(weights)
         self.packs: dict[str, Pack] = {}
         self._dense: dict[str, NDArray[np.float32]] = {}
@@ -55,7 +54,7 @@ class Parameters:
         for folded in tables:
             if folded.name not in self.values:
                 product = self.values[folded.table] @ self.values[folded.weight]
-                self.values[folded.name] = aligned.copied(product)
+                self.values[folded.name] = memory_kernels.aligned_copy(product)
 
     def pack(self, packs: Iterable[Pack]) -> None:
         """Bring columns of parameters side by side; packs are parameters like any other.
@@ -67,20 +66,22 @@ class Parameters:
                 columns = [
                     self.values[p.parameter][..., p.start : p.start + p.width] for p in pack.parts
                 ]
-                self.values[pack.name] = aligned.copied(np.concatenate(columns, axis=-1))
+                self.values[pack.name] = memory_kernels.aligned_copy(
+                    np.concatenate(columns, axis=-1)
+                )
                 self.packs[pack.name] = pack
 
     def gradient(self, name: str) -> NDArray[np.float32]:
         """The place of a parameter's gradient."""
         if name not in self._dense:
-            self._dense[name] = aligned.empty(self.values[name].shape)
+            self._dense[name] = memory_kernels.aligned_empty(self.values[name].shape)
         return self._dense[name]
 
     def transposed(self, name: str, *, up_to_date: bool) -> NDArray[np.float32]:
         """A transposed copy of a matrix, brought up to date where that is asked for."""
         value = self.values[name]
         if name not in self._transposed:
-            self._transposed[name] = aligned.empty(value.shape[::-1])
+            self._transposed[name] = memory_kernels.aligned_empty(value.shape[::-1])
             self._stale.add(name)
         if up_to_date and name in self._stale:
             square = int(load_products()[1][NAMES.index("transpose_square")])
@@ -99,7 +100,7 @@ class Parameters:
                     f"precision=bf16 rounds rows of at most {N_HALVES} numbers, and {name} is"
                     f" {' x '.join(map(str, value.shape))}; leave it out"
                 )
-            self._halves[name] = aligned.empty(value.shape, np.uint16)
+            self._halves[name] = memory_kernels.aligned_empty(value.shape, np.uint16)
             self._stale_halves.add(name)
         if name in self._stale_halves:
             rows, width = value.shape

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.engine.backends.compiled.steps import WHOLE_STAGES
-from harness.engine.cpu_kernels.loss_sums import LossSums
+from harness.engine.cpu_kernels.loss_kernels import LossSums
 from harness.engine.cpu_kernels.team import Callee, Calls
 from harness.engine.rows.rounds import ALL_ROWS, STAGES, Rounds
 from harness.values.arrays import IntArray

@@ -17,7 +17,7 @@ from harness.engine.backends.compiled.found import Found
 from harness.engine.backends.compiled.interpreter import run_program
 from harness.engine.backends.compiled.program import write_program
 from harness.engine.backends.compiled.steps import StageWriter
-from harness.engine.cpu_kernels.elementwise_code import SYMBOL, Group, write_group
+from harness.engine.cpu_kernels.elementwise import SYMBOL, Group, write_group
 from harness.engine.cpu_kernels.team import Call
 from harness.engine.cpu_kernels.vectors import LANES
 from harness.engine.lowering.plan import Plan

@@ -33,10 +33,10 @@ from harness.engine.backends.compiled.instructions import (
 )
 from harness.engine.backends.compiled.operators import write_operator
 from harness.engine.backends.compiled.places import Places
-from harness.engine.cpu_kernels import moving_kernels as moving
 from harness.engine.cpu_kernels import product_kernels as products
+from harness.engine.cpu_kernels import row_kernels
 from harness.engine.cpu_kernels.loss_kernels import softmax_loss
-from harness.engine.cpu_kernels.summing_kernels import add_up_rows
+from harness.engine.cpu_kernels.row_kernels import add_up_rows
 from harness.engine.lowering.plan import (
     BufferName,
     CopyStep,
@@ -114,7 +114,7 @@ class StageWriter:
             Operand(FilledOf(self.type_id, name)),
         )
         return Instruction(
-            moving.fill_viewed,
+            row_kernels.fill_viewed,
             operands,
             (n_slots, width),
             count=Register.BATCH,
@@ -140,7 +140,7 @@ class StageWriter:
             Operand(self.places.array(step.buffer), row, pitch, width=pitch),
         )
         yield Instruction(
-            moving.gather,
+            row_kernels.gather,
             operands,
             (n_slots, width),
             count,
@@ -158,7 +158,7 @@ class StageWriter:
     def _copy(self, step: CopyStep) -> Iterator[Instruction]:
         n_bytes = FLOAT_BYTES * step.out.width
         yield Instruction(
-            moving.copy,
+            row_kernels.copy,
             (self.places.operand(step.source), self.places.operand(step.out)),
             (n_bytes,),
             count_register(self.places.buffer(step.out).domain),
@@ -177,7 +177,7 @@ class StageWriter:
                 self.places.columns_of_parameter(step.pack.name, width, at, part.width),
             )
             yield Instruction(
-                moving.pack,
+                row_kernels.pack,
                 operands,
                 (FLOAT_BYTES * part.width, *(n_rows or (1,))),
                 taken=Taken.ALL,
@@ -262,7 +262,7 @@ class StageWriter:
             self.places.operand(step.source),
         )
         instruction = Instruction(
-            moving.scatter_add,
+            row_kernels.scatter_add,
             operands,
             (n_slots, width),
             self._rows_of(slots)[1],
@@ -277,7 +277,7 @@ class StageWriter:
         """Gradients of parameters; those of looked-up rows stay where they are until the update."""
         node = self.plan.nodes[step.node]
         if node.op == "row_sum":
-            yield Instruction(moving.leave, ())
+            yield Instruction(row_kernels.leave, ())
             return
         *inputs, dy = (self.plan.refs[i] for i in node.inputs)
         width = node.shape[-1]

@@ -54,7 +54,7 @@ def write_expression(one: Operation) -> str:
     return EXPRESSIONS[one.operator].format(*one.operands, value=one.constant, sum=total)
 
 
-# tanh as a rational function, fitted for harness/engine/cpu_kernels/fast_math.py, where its error
+# tanh as a rational function, fitted for harness/engine/cpu_kernels/elementwise.py, where its error
 # is derived: arithmetic alone, which the interpreter knows as well as the compiler.
 FUNCTIONS = """
 @triton.jit
