@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from harness.compiler.pointers import FLOAT_BYTES
 from harness.contracts.timeline import Details
 from harness.engine.backend import Arrangement
 from harness.engine.lowering.plan import (
@@ -31,7 +32,6 @@ from harness.engine.lowering.plan import (
 from harness.engine.rows.rounds import ALL_ROWS
 from harness.vertex.operators import EDGE, Node
 
-FLOAT_BYTES = 4
 OF_SOFTMAX = 4  # the greatest, the difference and its exponential, their sum, the quotient
 OF_NORM = 6  # mean, difference, square, variance, two products
 OF_OPERATOR = {

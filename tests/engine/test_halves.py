@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from harness.compiler.pointers import address_of
 from harness.engine.backend import choose_backend
-from harness.engine.backends.compiled import parameters
-from harness.engine.backends.compiled.parameters import Parameters
+from harness.engine.backends.compiled import memory
+from harness.engine.backends.compiled.memory import Parameters
 from harness.engine.cpu_kernels import blas
 from harness.engine.cpu_kernels.blas import N_HALVES, multiplying, round_parameter
 from harness.engine.cpu_kernels.libraries import ONEDNN
@@ -168,7 +168,7 @@ def test_who_cannot_is_told_before_anything_runs(
 
 
 def test_rows_that_no_thread_has_room_for_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parameters, "N_HALVES", 8)
+    monkeypatch.setattr(memory, "N_HALVES", 8)
     wide = Parameters({"W": np.zeros((5, 4), np.float32)}, 1)
     with pytest.raises(UnsupportedTrial, match=r"rows of at most 8 numbers, and W is 5 x 4"):
         wide.half("W")

@@ -8,7 +8,7 @@ import pytest
 
 from harness.contracts.model import Model, ModelSizes, initial_weights, traced_functions
 from harness.engine.backends.compiled.backend import Backend
-from harness.engine.backends.compiled.places import Places
+from harness.engine.backends.compiled.operators import Places
 from harness.engine.cpu_kernels.vectors import SMALL
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import BufferName, GatherStep, Memory, Plan, Role, state_buffer

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from harness.compiler.pointers import FLOAT_BYTES
+from harness.engine.backends.compiled.arguments import Instruction
 from harness.engine.backends.compiled.backend import Backend
 from harness.engine.backends.compiled.checking import check_instruction
-from harness.engine.backends.compiled.instructions import FLOAT_BYTES, Instruction, Register
-from harness.engine.backends.compiled.listing import list_stage
+from harness.engine.backends.compiled.program import list_stage
+from harness.engine.cpu_kernels.context import Register
 from harness.engine.cpu_kernels.elementwise import Group
 from harness.engine.switches import Switches
 from tests.support.engine_models import EXAMPLES, example

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.contracts.model import initial_weights
-from harness.engine.backends.compiled.rounds import n_run_as, spread
+from harness.engine.backends.compiled.backend import n_run_as, spread
 from harness.engine.cpu_kernels.blas import multiplying
 from harness.engine.cpu_kernels.loss_kernels import LossSums
 from harness.engine.cpu_kernels.team import Calls, Team
-from harness.engine.rows.rounds import ALL_ROWS, STAGES, Rounds
+from harness.engine.lowering.plan import FORWARD
+from harness.engine.rows.rounds import ALL_ROWS, Rounds
 from harness.engine.switches import Switches
 from harness.values.arrays import int_array
 from systems.on_core.vertex import Adapter
@@ -78,8 +79,8 @@ def test_rounds_are_seen_one_by_one() -> None:
     assert isinstance(rounds, Rounds)
     assert len(rounds[1:]) == len(rounds) - 1
     np.testing.assert_array_equal(rounds[-1].batches, list(rounds)[-1].batches)
-    for stage in STAGES:
-        index = STAGES.index(stage)
+    for stage in FORWARD:
+        index = FORWARD.index(stage)
         parts = [(one.eager, one.batches, one.lazy)[index] for one in rounds]
         np.testing.assert_array_equal(np.concatenate(parts), rounds.batches[stage])
     with pytest.raises(IndexError):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from harness.compiler.compiled import Compiled, compiled, write_module
 from harness.compiler.object_code import host_target, optimize, verify
 from harness.compiler.pointers import address_of, floats_at
+from harness.engine.backends.compiled.memory import Parameters, grown
 from harness.engine.cpu_kernels import loss_kernels, memory_kernels, row_kernels
 from harness.engine.cpu_kernels.blas import round_parameter
 from harness.engine.cpu_kernels.context import BYTES_COPIED
@@ -301,3 +302,22 @@ def assembly_of(kernel: Compiled[..., Any]) -> str:
 @pytest.mark.parametrize("kernel", VECTORIZED, ids=lambda kernel: kernel.__name__)
 def test_a_loop_over_a_row_takes_several_elements_at_once(kernel: Compiled[..., Any]) -> None:
     assert re.search(rf"\t{VECTORIZED[kernel]}\t", assembly_of(kernel))
+
+
+def test_memory_begins_at_a_line_of_the_cache() -> None:
+    weights = {f"w{k}": np.ones((k, 3), np.float32) for k in range(1, 9)}
+    parameters = Parameters(weights, 1)
+    arrays = [memory_kernels.aligned_empty((3, k), np.uint16) for k in range(1, 20)]
+    arrays += parameters.values.values()
+    arrays += [parameters.gradient(name) for name in weights]
+    arrays += [parameters.transposed(name, up_to_date=True) for name in weights]
+    arrays += [grown(np.empty((0, k), np.float32), 5) for k in range(1, 9)]
+    assert all(array.ctypes.data % memory_kernels.LINE_BYTES == 0 for array in arrays)
+    assert all(array.flags.c_contiguous and array.flags.writeable for array in arrays)
+
+
+def test_an_aligned_copy_owns_its_values() -> None:
+    values = np.arange(6, dtype=np.float64).reshape(2, 3).T
+    found = memory_kernels.aligned_copy(values)
+    values[0, 0] = 9.0
+    np.testing.assert_array_equal(found, [[0, 3], [1, 4], [2, 5]])

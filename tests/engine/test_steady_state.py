@@ -14,12 +14,14 @@ import tracemalloc
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness.compiler.compiled import Compiled, write_module
 from harness.compiler.kinds import INT
 from harness.engine import cpu_kernels
-from harness.engine.backends.compiled import found, interpreter
+from harness.engine.backends.compiled import arguments, program
+from harness.engine.backends.compiled.memory import Parameters
 from harness.engine.cpu_kernels.elementwise import Group
 from tests.support.elementwise_groups import text_of
 from tests.support.engine_models import EXAMPLES, example
@@ -27,6 +29,7 @@ from tests.support.engine_runs import prepared, run
 
 # Python's own: boxed numbers, tuples of a call, views of a few losses.
 PYTHONS_BYTES = 16 * 2**10
+N_PARAMETERS = 130  # more than flags of one array
 
 
 @pytest.mark.slow
@@ -74,7 +77,7 @@ def kernels_in(module: ModuleType) -> list[Compiled[..., Any]]:
 
 MODULES = [
     *(f"{cpu_kernels.__name__}.{one.name}" for one in pkgutil.iter_modules(cpu_kernels.__path__)),
-    *(interpreter.__name__, found.__name__),
+    *(program.__name__, arguments.__name__),
 ]
 
 
@@ -88,7 +91,7 @@ def test_no_kernel_asks_for_memory() -> None:
     """Arrays of a kernel's own would lie in memory of its module, which is for one thread alone."""
     modules = [kernels_in(importlib.import_module(name)) for name in MODULES]
     texts = [str(write_module(functions)) for functions in modules if functions]
-    assert len(texts) > 10
+    assert len(texts) > 6
     for text in texts:
         assert '@"arena"' not in text
         assert declared_in(text) <= {"memcpy", "syscall"}
@@ -104,3 +107,24 @@ def test_no_group_calls_anything(name: str) -> None:
     groups = [one.kernel for one in steps if isinstance(one.kernel, Group)]
     assert groups
     assert not any(declared_in(text_of(group)) for group in groups)
+
+
+def test_only_written_gradients_are_stepped_and_all_are_forgotten() -> None:
+    weights = {f"p{k}": np.full((k % 3 + 1, 5), float(k), np.float32) for k in range(N_PARAMETERS)}
+    parameters = Parameters(weights, 2)
+    flags = {name: parameters.written(name) for name in weights}
+    for k, name in enumerate(weights):
+        parameters.gradient(name)[:] = 2.0
+        flags[name][:] = k % 2
+    assert all(parameters.written(name) is flags[name] for name in weights), "none moves"
+    for name in ("late", "later"):  # join when others have been stepped before
+        parameters.update(0.25, [])
+        parameters.values[name] = np.ones((4,), np.float32)
+        parameters.written(name)[:] = 1
+        parameters.gradient(name)[:] = 1.0
+    for k, name in enumerate(weights):
+        np.testing.assert_array_equal(parameters.values[name], weights[name] - k % 2)
+    assert (parameters.values["late"] == 0.75).all()
+    assert (parameters.values["later"] == 1).all()
+    parameters.clear()
+    assert not any(parameters.written(name).any() for name in (*weights, "late", "later"))

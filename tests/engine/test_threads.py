@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from harness.compiler.compiled import compiled
 from harness.compiler.pointers import add_to_word, address_of, put_word, word
 from harness.engine.backends.compiled.backend import Backend
-from harness.engine.backends.compiled.instructions import Taken
 from harness.engine.cpu_kernels import team as teams
 from harness.engine.cpu_kernels.blas import multiplying
-from harness.engine.cpu_kernels.context import N_THREADS, TALLY, THREAD, all_apart, share
+from harness.engine.cpu_kernels.context import N_THREADS, TALLY, THREAD, Taken, all_apart, share
 from harness.engine.cpu_kernels.elementwise import Group
 from harness.engine.cpu_kernels.team import HAS_FUTEX, HELD, SPINS, WITHIN, Call, Team, meet
 from harness.engine.switches import Switches

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.contracts.model import Model, traced_functions
+from harness.engine.backends.compiled.arguments import Instruction
 from harness.engine.backends.compiled.backend import Backend
-from harness.engine.backends.compiled.instructions import Instruction
 from harness.engine.backends.compiled.steps import StageWriter
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import STAGES

@@ -210,7 +210,7 @@ def code_of(spec: TrialSpec, monkeypatch: pytest.MonkeyPatch) -> set[str]:
 @pytest.mark.parametrize(
     ("device", "options", "kernels"),
     [
-        ("cpu", {}, {"compiled.interpreter"}),
+        ("cpu", {}, {"compiled.program"}),
         ("cuda", {}, {"cuda.module", "stepwise.executor"}),  # either, as the trial is
         ("cpu", {"backend": "stepwise"}, {"stepwise.executor"}),
     ],

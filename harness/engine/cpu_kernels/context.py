@@ -6,6 +6,7 @@ All of it is words of int64. The processor's own counter tells shares of a run, 
 from __future__ import annotations
 
 import platform
+from enum import IntEnum
 
 import numpy as np
 
@@ -20,12 +21,35 @@ THREAD, N_THREADS, TEAM, SIZES, LETTERS, FACTORS, TALLY, PLACES, REGISTERS, OPER
 N_WORDS = 10
 # What it counts: kernels run, bytes copied, and with the switch `profile` ticks of moving data.
 LAUNCHES, BYTES_COPIED, MOVING_TICKS = range(3)
-# Registers of the machine that runs programs. AT: the first row of this thread's share, counted
-# from the batch's first; START: from the function's first; STATE_ROW: among the rows of states. The
-# same of edges. BATCH: the number of the batch, or how many there are where a stage takes all rows.
-ZERO, AT, START, STATE_ROW, N, EDGE_AT, EDGE_START, N_EDGES, BATCH, ONE = range(10)
 N_REGISTERS, MOST_OPERANDS = 16, 256  # that there is room for
 N_TALLY = 3
+
+
+class Register(IntEnum):
+    """What the machine that runs programs knows of a batch.
+
+    AT: the first row of a thread's share, counted from the batch's first; START: from the
+    function's first; STATE_ROW: among the rows of states; N: rows of the share. The same of edges.
+    BATCH: the batch's number, or how many there are where a stage takes all rows at once.
+    """
+
+    ZERO, AT, START, STATE_ROW, N, EDGE_AT, EDGE_START, N_EDGES, BATCH, ONE = range(10)
+
+
+class Taken(IntEnum):
+    """Which rows of a batch a thread takes in a step.
+
+    Steps that work row by row need no other thread's rows. Who adds to the rows of children does,
+    where two vertices of the batch have one in common: then one thread takes all. Who sums over
+    vertices takes all of them, for a part of the sum.
+    """
+
+    SHARE, UNLESS_APART, ALL = range(3)
+
+
+# As compiled code reads them.
+ZERO, AT, START, STATE_ROW, N, EDGE_AT, EDGE_START, N_EDGES, BATCH, ONE = map(int, Register)
+SHARE, UNLESS_APART, ALL = map(int, Taken)
 
 
 @helper

@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from harness.compiler.pointers import FLOAT_BYTES, WORD_BYTES
 from harness.compiler.registry import helper
-from harness.engine.cpu_kernels.vectors import FLOAT, FLOAT_BYTES, INT32, WORD, WORD_BYTES, loop
+from harness.engine.cpu_kernels.vectors import FLOAT, INT32, WORD, loop
 from harness.engine.lowering.plan import Operation
 
 F = np.float32

@@ -34,12 +34,11 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from harness.compiler.object_code import Loaded, host_target, load_kept
-from harness.compiler.pointers import call, word
+from harness.compiler.pointers import FLOAT_BYTES, call, word
 from harness.compiler.registry import helper
 from harness.compiler.source_stamp import stamp_of
 
 INT32, WORD, FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
-FLOAT_BYTES, WORD_BYTES = 4, 8
 
 
 @contextmanager

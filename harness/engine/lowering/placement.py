@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from harness.engine.lowering.analysis import MATMULS, Uses
 from harness.engine.lowering.plan import (
+    WHOLE_STAGES,
     Buffer,
     BufferName,
     CopyStep,
@@ -358,9 +359,6 @@ def place_states(uses: Uses, placed: Placed) -> States:
             placed = place_value(uses, placed, i)
             copies.append(CopyStep(placed.refs[i], row))
     return States(placed, tuple(copies))
-
-
-WHOLE_STAGES = ("eager", "lazy", "backward_lazy")
 
 
 @dataclass(frozen=True, slots=True)

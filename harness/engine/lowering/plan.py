@@ -11,7 +11,11 @@ from harness.vertex.operators import Node
 from harness.vertex.subgraph.columns import Pack
 
 Slots = tuple[int, ...] | None  # which children; None: any number, one row an edge
-STAGES = ("eager", "batch", "lazy", "backward", "backward_lazy")
+FORWARD = ("eager", "batch", "lazy")  # stages, in order
+STAGES = (*FORWARD, "backward", "backward_lazy")
+WHOLE_STAGES = ("eager", "lazy", "backward_lazy")  # of all rows of a function at once
+SHARED = 0  # the type id under which backends keep buffers of all functions
+GROWTH = 1.25  # of memory, so that slightly larger mini-batches do not reallocate each time
 
 
 class Memory(StrEnum):

@@ -9,12 +9,11 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.engine.lowering.plan import Plan, Ref
+from harness.engine.lowering.plan import FORWARD, Plan, Ref
 from harness.engine.rows.layout import Layout
 from harness.values.arrays import IntArray
 
 ALL_ROWS = -1  # the position of a batch that is all rows of a function at once
-STAGES = ("eager", "batch", "lazy")  # of a round, in order
 Run = tuple[str, IntArray]  # a stage, and its batches (type id, position) (k, 2)
 Loss = tuple[int, Ref, slice]  # of a function, where it is, and which of its rows count
 
@@ -35,7 +34,7 @@ class Round:
     @property
     def runs(self) -> list[Run]:
         """What it runs, in order."""
-        stages = zip(STAGES, (self.eager, self.batches, self.lazy), strict=True)
+        stages = zip(FORWARD, (self.eager, self.batches, self.lazy), strict=True)
         return [(stage, batches) for stage, batches in stages if len(batches)]
 
 
@@ -52,7 +51,7 @@ class LossRows:
 class Rounds(Sequence[Round]):
     """All rounds of a mini-batch, planned together: there may be a hundred of a few batches each.
 
-    batches: of each of STAGES, those of all rounds (k, 2), round after round. starts: of each
+    batches: of each of FORWARD, those of all rounds (k, 2), round after round. starts: of each
     stage, where those of each round begin (n_rounds + 1,). losses: of each function that has one.
     """
 
@@ -73,7 +72,7 @@ class Rounds(Sequence[Round]):
         r = range(len(self))[r]
         eager, batches, lazy = (
             self.batches[stage][self.starts[stage][r] : self.starts[stage][r + 1]]
-            for stage in STAGES
+            for stage in FORWARD
         )
         rows = ((one, one.starts[r : r + 2].tolist()) for one in self.losses)
         losses = [(one.type_id, one.ref, slice(*ends)) for one, ends in rows if ends[0] < ends[1]]

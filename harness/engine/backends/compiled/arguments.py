@@ -1,7 +1,13 @@
-"""The arrays that programs use: each says where it is found."""
+"""What a batch runs, as data: kernels, where their operands are, and where those arrays are found.
+
+To find an array and its address takes Python a microsecond, and a mini-batch of one sentence has a
+hundred arguments in five stages: most stay where they are, and where those of the layout are is
+filled in by one compiled call.
+"""
 
 from __future__ import annotations
 
+import struct
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -9,13 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.compiler.addresses import address_of
+from harness.compiler.compiled import Compiled, compiled
+from harness.compiler.pointers import put_word, word
 from harness.engine.backends.compiled.memory import Memory
-from harness.engine.cpu_kernels.context import all_apart
+from harness.engine.cpu_kernels.context import Register, Taken, all_apart
+from harness.engine.cpu_kernels.elementwise import Group
+from harness.engine.cpu_kernels.team import Table
 from harness.engine.cpu_kernels.vectors import LANES
 from harness.engine.lowering.plan import BufferName, Slots
 from harness.engine.rows import fields as parts
 from harness.engine.rows.fields import Fields
 from harness.engine.rows.geometry import Index
+from harness.vertex.operators import EDGE
 
 # From how many rows of a function on its products take copies of W^T. A library rearranges W^T for
 # each product of several rows, at a cost that grows with the rows; a copy costs its time once.
@@ -252,3 +264,175 @@ class CountOf(OfLayout):
 
     def number(self, fields: Fields) -> int:
         return fields.of_function(self.type_id, parts.ROWS)
+
+
+_PLACE = struct.Struct("2q")
+
+
+class Found:
+    """The place (address, rows) of every argument.
+
+    places (n, 2): the table; address: of it.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self._has_threads = memory.parameters.n_threads > 1
+        self._arguments: list[Argument] = []
+        self._numbers_of: dict[Argument, int] = {}
+        self._take_table(np.zeros((0, 2), dtype=np.int64))
+        self._kept: dict[int, NDArray[Any]] = {}  # whose memory nobody else holds
+        self._moving: list[tuple[int, Moving]] = []
+        self._renewed: list[Renewed] = []
+        self._of_layout: list[tuple[int, OfLayout]] = []
+        self._numbers = np.zeros((0, 2), dtype=np.int64)  # which place, which array of the layout
+        self._fields: Fields | None = None
+        self._found_for = (-1, -1)
+
+    def _take_table(self, places: Table) -> None:
+        self.places, self.address = places, address_of(places)
+
+    def place_of(self, argument: Argument) -> int:
+        """Return the place of an argument, a new one where it has none."""
+        k = self._numbers_of.setdefault(argument, len(self._arguments))
+        if k == len(self._arguments):
+            self._arguments.append(argument)
+            if isinstance(argument, OfLayout):
+                self._of_layout.append((k, argument))
+            elif isinstance(argument, Moving) and self._has_threads:
+                self._moving.append((k, argument))
+            elif isinstance(argument, Renewed):
+                self._renewed.append(argument)
+            if k >= len(self.places):
+                self._take_table(np.zeros((2 * k + 64, 2), dtype=np.int64))
+            self._fields, self._found_for = None, (-1, -1)
+        return k
+
+    def look(self) -> None:
+        """Find what may have moved."""
+        memory = self.memory
+        n_grown, n_arranged = memory.n_grown, memory.n_arranged
+        if self._found_for == (n_grown, n_arranged):
+            return
+        self.keep_up()
+        layout = memory.layout
+        if layout.fields is not self._fields:
+            self._fields = layout.fields
+            self._numbers = self.parts(layout.fields)
+            self._numbers_address = address_of(self._numbers)
+        put_parts(
+            self.address, self._numbers_address, len(self._numbers), address_of(layout.numbers),
+            address_of(layout.bounds),
+        )  # fmt: skip
+        for k, moving in self._moving:
+            array = self._kept[k] = moving.find(memory)
+            self._put(k, array)
+        for renewed in self._renewed:
+            renewed.renew(memory)
+        self._found_for = n_grown, n_arranged
+
+    def keep_up(self) -> None:
+        """Find what moves when memory grows, and else stays."""
+        n_grown = self.memory.n_grown
+        if self._found_for[0] != n_grown:
+            for k, argument in enumerate(self._arguments):
+                if not isinstance(argument, OfLayout):
+                    self._put(k, argument.find(self.memory))
+            self._found_for = n_grown, -1
+
+    def _put(self, k: int, array: NDArray[Any]) -> None:
+        _PLACE.pack_into(self.places.data, _PLACE.size * k, address_of(array), len(array))
+
+    def parts(self, fields: Fields) -> NDArray[np.int64]:
+        """Which place is which array of the layout (n, 2)."""
+        numbers = [(k, one.number(fields)) for k, one in self._of_layout]
+        return np.array(numbers, dtype=np.int64).reshape(-1, 2)
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether only what is of the layout changes from one mini-batch to the next."""
+        return not self._moving and not self._renewed
+
+
+@compiled
+def put_parts(places: int, numbers: int, n: int, array: int, bounds: int) -> None:
+    """Write where parts of an array of int64 are.
+
+    numbers (n, 2): which place, and which part. bounds (n_parts, 2): where each part begins, and
+    how long it is.
+    """
+    for k in range(n):
+        place, part = word(numbers, 2 * k), word(numbers, 2 * k + 1)
+        put_word(places, 2 * place, array + 8 * word(bounds, 2 * part))
+        put_word(places, 2 * place + 1, word(bounds, 2 * part + 1))
+
+
+INDEX_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Children's states that are read where they lie, in batches whose children follow on.
+
+    runs: of each batch, the first row that it reads, or -1. pitch: bytes from one state to the
+    next. at: the register with the row in the batch.
+    """
+
+    runs: Argument
+    states: Argument
+    pitch: int
+    at: Register
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Rows of an array: the first, the bytes between rows, and the bytes to the first column.
+
+    width: bytes of a row that are read or written, for those who check and list; 0: unknown.
+    """
+
+    array: Argument
+    register: Register = Register.ZERO
+    pitch: int = 0
+    offset: int = 0
+    width: int = 0
+    run: Run | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """A call of a kernel for the rows that a thread takes.
+
+    count: the register with how many rows there are. unless: it is skipped for batches whose
+    children follow on. bytes_per_row: that it moves, for batches whose children do not follow on,
+    where `bytes_unless` says so. apart: of each list of children, whether no two vertices of a
+    batch have one in common. moves: whether it only moves data. whole_only: whether it is for
+    stages that take all rows at once. meets: whether threads wait for one another behind it.
+    counts_itself: whether the kernel counts what it does, as one launch, several or none.
+    """
+
+    kernel: Compiled[..., Any] | Group
+    operands: tuple[Operand, ...]
+    constants: tuple[int, ...] = ()
+    count: Register = Register.N
+    taken: Taken = Taken.SHARE
+    apart: tuple[Argument, ...] = ()
+    unless: Argument | None = None
+    bytes_per_row: int = 0
+    bytes_unless: Argument | None = None
+    moves: bool = False
+    whole_only: bool = False
+    meets: bool = False
+    counts_itself: bool = False
+
+    @property
+    def name(self) -> str:
+        """What a reader knows the kernel by."""
+        if isinstance(self.kernel, Compiled):
+            return self.kernel.__name__
+        return "+".join(one.operator for one in self.kernel.operations)
+
+
+def count_register(domain: str) -> Register:
+    """The register with the number of a domain's rows."""
+    return Register.N_EDGES if domain == EDGE else Register.N

@@ -7,16 +7,18 @@ their constants is theirs.
 
 from __future__ import annotations
 
-from harness.engine.backends.compiled.arguments import Argument, BufferOf, Moving, OfLayout
-from harness.engine.backends.compiled.instructions import (
-    FLOAT_BYTES,
+from harness.compiler.pointers import FLOAT_BYTES
+from harness.engine.backends.compiled.arguments import (
     INDEX_BYTES,
+    Argument,
+    BufferOf,
     Instruction,
+    Moving,
+    OfLayout,
     Operand,
-    Register,
 )
 from harness.engine.backends.compiled.memory import Memory
-from harness.engine.cpu_kernels.context import MOST_OPERANDS
+from harness.engine.cpu_kernels.context import MOST_OPERANDS, Register
 from harness.engine.cpu_kernels.elementwise import N_OPERANDS, Group, RowKind
 from harness.engine.lowering import plan as plans
 from harness.vertex.operators import EDGE

@@ -10,18 +10,18 @@ from harness.compiler.addresses import address_of
 from harness.engine.backend import Arrangement, Tally
 from harness.engine.backends.compiled import next_round as calls
 from harness.engine.backends.compiled import whole_round as whole
-from harness.engine.backends.compiled.found import Found
+from harness.engine.backends.compiled.arguments import Found
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.next_round import plan_next
-from harness.engine.backends.compiled.stage_program import StageProgram
+from harness.engine.backends.compiled.program import StageProgram
 from harness.engine.backends.compiled.whole_round import whole_round
 from harness.engine.cpu_kernels.context import TICKS_READABLE, read_ticks
 from harness.engine.cpu_kernels.team import Team
 from harness.engine.kept_rounds import KeptRounds, RowRules
+from harness.engine.lowering.plan import FORWARD
 from harness.engine.rows import next_round as arrays
 from harness.engine.rows.geometry import Index
 from harness.engine.rows.next_round import decode_next
-from harness.engine.rows.rounds import STAGES
 from harness.programs.blocks import Feeds
 from harness.programs.decoder import Decoder
 
@@ -59,12 +59,12 @@ class CompiledRounds(KeptRounds):
         n_types = len(rules.spaces)
         kinds = np.array(
             [[kind_of(t, stage) if t in memory.plans else (False, False) for t in range(n_types)]
-             for stage in STAGES]
-        ).reshape(len(STAGES), n_types, 2)  # fmt: skip
-        needed = [stage == "batch" or kinds[k, :, 0].any() for k, stage in enumerate(STAGES)]
+             for stage in FORWARD]
+        ).reshape(len(FORWARD), n_types, 2)  # fmt: skip
+        needed = [stage == "batch" or kinds[k, :, 0].any() for k, stage in enumerate(FORWARD)]
         self._programs = [
             program_of(stage) if is_needed else None
-            for stage, is_needed in zip(STAGES, needed, strict=True)
+            for stage, is_needed in zip(FORWARD, needed, strict=True)
         ]
         self._n_calls, self._known, self._began = 0, (-1, -1), 0
         self.kept.put_all(
@@ -73,7 +73,7 @@ class CompiledRounds(KeptRounds):
                 calls.ADDRESSES_STATES: np.ascontiguousarray(kinds[:, :, 1]),
                 calls.PARTS: found.parts(rules.fields),
                 calls.PAIRS: np.zeros(0, dtype=np.int32),
-                calls.CALLS: np.zeros((len(STAGES), 4), dtype=np.int64),
+                calls.CALLS: np.zeros((len(FORWARD), 4), dtype=np.int64),
                 whole.HOW: np.zeros(whole.N_HOW, dtype=np.int64),
                 whole.SPENT: np.zeros(whole.N_SPENT, dtype=np.int64),
             }
@@ -131,7 +131,7 @@ class CompiledRounds(KeptRounds):
             return
         super().make_room(code)
         n_batches, n_types = len(self.kept[arrays.BATCHES]) // 2, len(self.rules.spaces)
-        self.kept.make_room(calls.PAIRS, 2 * len(STAGES) * (n_batches + n_types))
+        self.kept.make_room(calls.PAIRS, 2 * len(FORWARD) * (n_batches + n_types))
 
     def run(self) -> None:
         """See KeptRounds."""

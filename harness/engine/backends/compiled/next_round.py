@@ -5,7 +5,8 @@ from __future__ import annotations
 from harness.compiler.compiled import compiled
 from harness.compiler.pointers import address_of, word
 from harness.compiler.registry import helper
-from harness.engine.backends.compiled.found import put_parts
+from harness.engine.backends.compiled.arguments import put_parts
+from harness.engine.lowering.plan import FORWARD
 from harness.engine.rows.array_table import (
     rows_int32,
     rows_int64,
@@ -33,20 +34,20 @@ from harness.engine.rows.next_round import (
     go_on,
     lay_out_next,
 )
-from harness.engine.rows.rounds import ALL_ROWS, STAGES
+from harness.engine.rows.rounds import ALL_ROWS
 from harness.programs.decode import N as N_RECORDED
 from harness.values.arrays import IntTable
 
 # More arrays of the table: ROOM (n_functions, 3): see Layout.room_wanted. STATE_ROOMS (k, 2): of
 # every buffer of states its space, and how many rows fit. PLACES, PARTS: see Found. LOOPS (3, 2):
-# of each of STAGES the address of its loop, or 0, and that of its arguments. HAS_STEPS,
+# of each of FORWARD the address of its loop, or 0, and that of its arguments. HAS_STEPS,
 # ADDRESSES_STATES (3, n_types): of a stage's functions. PAIRS (k, 2): batches of all stages. CALLS
 # (3, 4): see Team.
 ROOM, STATE_ROOMS, PLACES, PARTS, LOOPS, HAS_STEPS, ADDRESSES_STATES, PAIRS, CALLS = range(
     N_OF_ROWS, N_OF_ROWS + 9
 )
 N_OF_CALLS = N_OF_ROWS + 9
-N_STAGES, BATCH_STAGE = len(STAGES), STAGES.index("batch")
+N_STAGES, BATCH_STAGE = len(FORWARD), FORWARD.index("batch")
 _CALL_WORDS, _PAIR_BYTES = 4, 8
 
 

@@ -1,24 +1,243 @@
-"""The operators of a vertex function that are no elementwise arithmetic, as instructions."""
+"""Operands and operators of one vertex function, as instructions.
+
+A group of elementwise operators is a kernel of its own: it reads children's states by index (no
+gather), evaluates in registers, writes each value that somebody else needs, and adds gradients
+straight to the children's rows.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from harness.compiler.compiled import Compiled
-from harness.engine.backends.compiled.instructions import (
-    FLOAT_BYTES,
+from harness.compiler.pointers import FLOAT_BYTES
+from harness.engine.backends.compiled.arguments import (
+    INDEX_BYTES,
+    Argument,
+    BufferOf,
+    EdgeStartOf,
+    IndexOf,
     Instruction,
     Operand,
+    ParameterOf,
+    PullOf,
+    Run,
+    RunsOf,
     count_register,
 )
-from harness.engine.backends.compiled.places import Places
 from harness.engine.cpu_kernels import loss_kernels, row_kernels
+from harness.engine.cpu_kernels.context import Register
 from harness.engine.cpu_kernels.elementwise import OPERATORS as ELEMENTWISE
-from harness.engine.cpu_kernels.elementwise import WITH_CONSTANT
+from harness.engine.cpu_kernels.elementwise import WITH_CONSTANT, Group, RowKind, Store
 from harness.engine.cpu_kernels.product_kernels import apply_children
+from harness.engine.cpu_kernels.vectors import LANES
 from harness.engine.lowering.placement import APPLIED
-from harness.engine.lowering.plan import Memory
-from harness.vertex.operators import Node
+from harness.engine.lowering.plan import (
+    SHARED,
+    Buffer,
+    BufferName,
+    ElementwiseStep,
+    Memory,
+    Operation,
+    Plan,
+    Ref,
+    Role,
+    Slots,
+    gradient_buffer,
+    state_buffer,
+)
+from harness.vertex.operators import EDGE, Node, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Of one vertex function; shapes: of parameters."""
+
+    type_id: int
+    plan: Plan
+    shapes: Mapping[str, Shape]
+
+    def array(self, name: BufferName) -> Argument:
+        """The array of a buffer."""
+        return BufferOf(SHARED if name.is_shared else self.type_id, name)
+
+    def buffer(self, ref: Ref) -> Buffer:
+        """The buffer of a ref."""
+        return self.plan.buffers[ref.buffer]
+
+    def state_width(self, state: str) -> int:
+        """Floats of a state that children hold."""
+        return self.plan.read_states()[state_buffer(state)]
+
+    def index(self, slots: Slots) -> Argument:
+        """The rows of the children in these slots."""
+        return IndexOf(self.type_id, slots)
+
+    def index_operand(self, slots: Slots, slot: int = 0) -> Operand:
+        """The rows of the children of a batch; slot: which of several."""
+        n_slots = 1 if slots is None else len(slots)
+        row = Register.EDGE_START if slots is None else Register.START
+        return Operand(self.index(slots), row, INDEX_BYTES * n_slots, INDEX_BYTES * slot)
+
+    def edges(self) -> Operand:
+        """Where the edges of each row begin."""
+        return Operand(EdgeStartOf(self.type_id), Register.START, INDEX_BYTES)
+
+    def pulled(self, name: str) -> Operand:
+        """What each row pulls from outside."""
+        return Operand(PullOf(self.type_id, name), Register.START, INDEX_BYTES)
+
+    def parameter(self, name: str, start: int = 0) -> Operand:
+        """A parameter, from an element on."""
+        return Operand(ParameterOf(name), offset=FLOAT_BYTES * start)
+
+    def columns_of_parameter(self, name: str, row_width: int, start: int, width: int) -> Operand:
+        """Columns of a parameter's rows."""
+        pitch, offset = FLOAT_BYTES * row_width, FLOAT_BYTES * start
+        return Operand(ParameterOf(name), Register.ZERO, pitch, offset, FLOAT_BYTES * width)
+
+    def operand(self, ref: Ref) -> Operand:
+        """The columns of a ref.
+
+        Raises ValueError for children's rows of which no copies are made.
+        """
+        buffer = self.buffer(ref)
+        pitch, offset = FLOAT_BYTES * buffer.width, FLOAT_BYTES * ref.start
+        width = FLOAT_BYTES * ref.width
+        if not ref.buffer.is_gathered:
+            return Operand(self.array(ref.buffer), self._row(buffer), pitch, offset, width)
+        if buffer.memory is Memory.CHILDREN:
+            raise ValueError(f"{ref.buffer} has no memory; its rows are read one by one")
+        slots = self.plan.gathered(ref.buffer)
+        on_edges = slots is None
+        run = Run(
+            RunsOf(self.type_id, slots),
+            self.array(state_buffer(ref.buffer.of)),
+            pitch // (1 if slots is None else len(slots)),
+            Register.EDGE_AT if on_edges else Register.AT,
+        )
+        row = Register.EDGE_START if on_edges else Register.START
+        return Operand(self.array(ref.buffer), row, pitch, offset, width, run)
+
+    def _row(self, buffer: Buffer) -> Register:
+        on_edges = buffer.domain == EDGE
+        if buffer.memory is Memory.SCRATCH:
+            return Register.EDGE_AT if on_edges else Register.AT
+        if buffer.memory is Memory.SAVED:
+            return Register.EDGE_START if on_edges else Register.START
+        return Register.STATE_ROW
+
+    def row_operands(self, ref: Ref) -> tuple[Operand, ...]:
+        """Return a ref's columns; of children's rows without copies, these and which they are."""
+        if self.buffer(ref).memory is not Memory.CHILDREN:
+            return (self.operand(ref),)
+        slots, n_slots = self.plan.gathered(ref.buffer), self._n_slots(ref)
+        slot, column = divmod(ref.start, self.buffer(ref).width // n_slots)
+        return self.child(ref.buffer.of, slots, slot, column)
+
+    def child(
+        self, state: str, slots: Slots, slot: int, column: int = 0, *, gradient: bool = False
+    ) -> tuple[Operand, Operand]:
+        """Columns of a child's state, or of its gradient, and the rows of the children."""
+        name = gradient_buffer(state) if gradient else state_buffer(state)
+        pitch, offset = FLOAT_BYTES * self.state_width(state), FLOAT_BYTES * column
+        states = Operand(self.array(name), Register.ZERO, pitch, offset)
+        return states, self.index_operand(slots, slot)
+
+    def _n_slots(self, ref: Ref) -> int:
+        slots = self.plan.gathered(ref.buffer)
+        return 1 if slots is None else len(slots)
+
+
+Place = tuple[int, int]  # a row and a column, by their numbers
+
+
+def write_group(places: Places, step: ElementwiseStep) -> Instruction:
+    """Return the instruction of a group."""
+    return _GroupWriter(places, step).write()
+
+
+@dataclass(slots=True)
+class _GroupWriter:
+    """rows: operands of distinct rows, and how each follows on. columns: distinct offsets."""
+
+    places: Places
+    step: ElementwiseStep
+    rows: dict[tuple[Operand, ...], RowKind] = field(default_factory=dict)
+    columns: dict[int, int] = field(default_factory=dict)
+    loads: dict[Place, int] = field(default_factory=dict)
+
+    def write(self) -> Instruction:
+        nodes, group = self.places.plan.nodes, self.step.nodes
+        number = {i: f"v{k}" for k, i in enumerate(group)}
+        operations, stores = list[Operation](), list[Store]()
+        for i in group:
+            node = nodes[i]
+            operands = tuple(
+                number[k] if k in number else f"x{self._load(k, node.index)}" for k in node.inputs
+            )
+            operations.append(Operation(number[i], node.op, operands, node.value))
+            if i in self.places.plan.refs:
+                row, column = self._place(self.places.plan.refs[i])
+                stores.append(Store(row, column, number[i]))
+        for i, state, slot in self.step.added_to:
+            row, column = self._child(state, slot, 0, gradient=True)
+            stores.append(Store(row, column, number[i], adds=True))
+        first = nodes[group[0]]
+        kinds = tuple(self.rows.values())
+        period = first.shape[-1]
+        is_periodic = len(first.shape) > 1 and RowKind.SAME in kinds
+        inner = period if is_periodic else first.width
+        kernel = Group(
+            kinds, tuple(self.loads), tuple(operations), tuple(stores), len(self.columns),
+            ragged=inner % LANES != 0, periodic=is_periodic,
+        )  # fmt: skip
+        sizes = (first.width, period) if is_periodic else (first.width,)
+        return Instruction(
+            kernel,
+            tuple(operand for operands in self.rows for operand in operands),
+            (*sizes, *self.columns),
+            count_register(first.domain),
+        )
+
+    def _load(self, i: int, index: int) -> int:
+        """The number of an input: of a node, at a parameter's element `index`."""
+        node, ref = self.places.plan.nodes[i], self.places.plan.refs.get(i)
+        if ref is not None:
+            place = self._place(ref)
+        elif node.op == "parameter":
+            place = self._at((self.places.parameter(node.name),), RowKind.SAME, index)
+        else:
+            place = self._child(node.name, node.index if node.op == "gather" else None, 0)
+        return self.loads.setdefault(place, len(self.loads))
+
+    def _place(self, ref: Ref) -> Place:
+        """Where a value lies; of what is gathered the child itself, where it is one child's."""
+        plan = self.places.plan
+        if not ref.buffer.is_gathered:
+            whole = Ref(ref.buffer, 0, 0)
+            return self._at((self.places.operand(whole),), RowKind.STRIDED, ref.start)
+        if ref.buffer.role is Role.GATHER_EACH:
+            return self._child(ref.buffer.of, None, ref.start)
+        slots = plan.slots[ref.buffer.of]
+        slot, column = divmod(ref.start, plan.buffers[ref.buffer].width // len(slots))
+        if column + ref.width > plan.buffers[ref.buffer].width // len(slots):
+            return self._at((self.places.operand(ref),), RowKind.STRIDED, 0)
+        return self._child(ref.buffer.of, slots[slot], column)
+
+    def _child(self, state: str, slot: int | None, column: int, *, gradient: bool = False) -> Place:
+        slots = None if slot is None else self.places.plan.slots[state]
+        at = 0 if slots is None or slot is None else slots.index(slot)
+        operands = self.places.child(state, slots, at, gradient=gradient)
+        return self._at(operands, RowKind.INDEXED, column)
+
+    def _at(self, operands: tuple[Operand, ...], kind: RowKind, column: int) -> Place:
+        self.rows.setdefault(operands, kind)
+        self.columns.setdefault(FLOAT_BYTES * column, len(self.columns))
+        return list(self.rows).index(operands), self.columns[FLOAT_BYTES * column]
+
 
 # Kernels that take the rows of the operands and of the result, and the width of the first.
 BY_WIDTH: dict[str, Compiled[..., Any]] = {

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 
+from harness.compiler.pointers import FLOAT_BYTES
 from harness.engine.backends.compiled.arguments import (
     COPIES_FROM,
     ApartOf,
@@ -16,28 +17,23 @@ from harness.engine.backends.compiled.arguments import (
     FilledOf,
     GradientOf,
     HalfOf,
+    Instruction,
+    Operand,
     ParameterOf,
     RunsOf,
     StartsOf,
     TransposedOf,
     WrittenOf,
-)
-from harness.engine.backends.compiled.elementwise import write_group
-from harness.engine.backends.compiled.instructions import (
-    FLOAT_BYTES,
-    Instruction,
-    Operand,
-    Register,
-    Taken,
     count_register,
 )
-from harness.engine.backends.compiled.operators import write_operator
-from harness.engine.backends.compiled.places import Places
+from harness.engine.backends.compiled.operators import Places, write_group, write_operator
 from harness.engine.cpu_kernels import product_kernels as products
 from harness.engine.cpu_kernels import row_kernels
+from harness.engine.cpu_kernels.context import Register, Taken
 from harness.engine.cpu_kernels.loss_kernels import softmax_loss
 from harness.engine.cpu_kernels.row_kernels import add_up_rows
 from harness.engine.lowering.plan import (
+    WHOLE_STAGES,
     BufferName,
     CopyStep,
     ElementwiseStep,
@@ -54,8 +50,6 @@ from harness.engine.lowering.plan import (
     state_buffer,
 )
 from harness.vertex.operators import Shape
-
-WHOLE_STAGES = ("eager", "lazy", "backward_lazy")  # of all rows of a function at once
 
 
 @dataclass(slots=True)

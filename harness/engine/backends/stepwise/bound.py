@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from harness.compiler.pointers import FLOAT_BYTES
 from harness.engine.backend import Tally
 from harness.engine.backends.stepwise.indices import TypeIndices
 from harness.engine.backends.stepwise.parameters import Parameters
@@ -15,8 +16,6 @@ from harness.engine.backends.stepwise.workspace import Matrix, Workspace
 from harness.engine.lowering.plan import BufferName, Memory, Plan, Ref, Slots, state_buffer
 from harness.engine.rows.geometry import NOT_CONTIGUOUS, TypeGeometry
 from harness.vertex.operators import EDGE
-
-FLOAT_BYTES = 4
 
 
 @dataclass(slots=True)

@@ -4,7 +4,8 @@ edges.
 
 from __future__ import annotations
 
-from harness.engine.backends.stepwise.bound import FLOAT_BYTES, Bound, Run, Scope
+from harness.compiler.pointers import FLOAT_BYTES
+from harness.engine.backends.stepwise.bound import Bound, Run, Scope
 from harness.engine.backends.stepwise.workspace import Matrix
 from harness.engine.lowering.plan import (
     CopyStep,

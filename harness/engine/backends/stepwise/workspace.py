@@ -7,9 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from harness.engine.lowering.plan import Buffer, BufferName
-
-GROWTH = 1.25  # so that slightly larger mini-batches do not reallocate each time
+from harness.engine.lowering.plan import GROWTH, Buffer, BufferName
 
 
 def empty(shape: tuple[int, int], device: torch.device) -> Tensor:
