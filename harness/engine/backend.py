@@ -19,9 +19,8 @@ from harness.contracts.model import Weights
 from harness.contracts.timeline import Details, Part
 from harness.engine.kept_rounds import KeptRounds, RowRules
 from harness.engine.lowering.plan import Abilities, Plan, Ref
-from harness.engine.rows.geometry import Index
-from harness.engine.rows.layout import Layout
-from harness.engine.rows.rounds import Loss, Round, Run
+from harness.engine.rows.fields import Index
+from harness.engine.rows.layout import Layout, Loss, Round, Run
 from harness.engine.switches import DEFAULT_BACKENDS, Switches
 from harness.errors import ConfigError, UnsupportedTrial
 from harness.values.arrays import IntArray

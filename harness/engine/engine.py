@@ -15,11 +15,17 @@ from harness.contracts.timeline import Part
 from harness.engine.backend import Arrangement, Backend, choose_backend, passed_over
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import Plan
-from harness.engine.rows.fields import Reads, fields_of, reads_of
-from harness.engine.rows.geometry import Index
-from harness.engine.rows.layout import Layout, plan_layout
-from harness.engine.rows.rounds import ALL_ROWS, Around, Round, Run, around, plan_rounds
-from harness.engine.rows.spaces import space_of_type
+from harness.engine.rows.fields import Index, Reads, fields_of, reads_of, space_of_type
+from harness.engine.rows.layout import (
+    ALL_ROWS,
+    Around,
+    Layout,
+    Round,
+    Run,
+    around,
+    plan_layout,
+    plan_rounds,
+)
 from harness.engine.switches import Switches
 from harness.engine.work import words_of_batch
 from harness.errors import ScheduleError, UnsupportedTrial

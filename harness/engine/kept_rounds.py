@@ -16,8 +16,7 @@ import numpy as np
 from harness.engine.kept_arrays import KeptArrays
 from harness.engine.rows import next_round as arrays
 from harness.engine.rows.counting import N_COUNTS, N
-from harness.engine.rows.fields import N_OF_FUNCTION, N_OF_GATHER, Fields
-from harness.engine.rows.geometry import Index
+from harness.engine.rows.fields import N_OF_FUNCTION, N_OF_GATHER, Fields, Index
 from harness.engine.rows.layout import Layout
 from harness.engine.rows.next_round import (
     MORE_RECORDED,

@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 from harness.contracts.model import Model, initial_weights
 from harness.contracts.policy import load_policy
 from harness.engine.lowering.plan import Slots
-from harness.engine.rows.fields import Reads, fields_of
-from harness.engine.rows.geometry import NOT_CONTIGUOUS, Gather
+from harness.engine.rows.fields import NOT_CONTIGUOUS, Gather, Reads, fields_of, space_of_type
 from harness.engine.rows.layout import Layout
 from harness.engine.rows.layout import plan_layout as plan
-from harness.engine.rows.spaces import space_of_type
 from harness.engine.switches import Switches
 from harness.errors import ScheduleError
 from harness.models.tree_fc import TreeFC

@@ -15,7 +15,7 @@ import harness.engine.engine
 from harness.engine.backend import Backend
 from harness.engine.backends.cuda import memory
 from harness.engine.backends.stepwise import backend as stepwise
-from harness.engine.backends.stepwise import workspace
+from harness.engine.backends.stepwise import rows
 from harness.errors import UnsupportedTrial
 from harness.measuring.child_process import is_out_of_memory
 from harness.oracle import run_reference
@@ -53,7 +53,7 @@ def room(monkeypatch: pytest.MonkeyPatch) -> Room:
     """Of both backends."""
     found = Room(lambda *shape: torch.full(shape, float("nan")))
     monkeypatch.setattr(PoisonedMemory, "empty", lambda _, *shape: found(*shape))
-    monkeypatch.setattr(workspace, "empty", lambda shape, device: found(*shape))
+    monkeypatch.setattr(rows, "empty", lambda shape, device: found(*shape))
     return found
 
 

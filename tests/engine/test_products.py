@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.engine.backends.stepwise import products
+from harness.engine.backends.stepwise import kernels
 
 SHAPES = [(1, 3, 20), (200, 33, 300), (40, 64, 5), (130, 600, 40)]
 
@@ -23,7 +23,7 @@ def test_multiply(n: int, k: int, m: int, transposed: bool, accumulate: bool) ->
     weight = torch.randn((m, k)).t() if transposed else torch.randn((k, m))
     expected = x.double() @ weight.double()
     expected += out.double() if accumulate else 0
-    products.multiply(x, weight, out, accumulate=accumulate)
+    kernels.multiply(x, weight, out, accumulate=accumulate)
     torch.testing.assert_close(out, expected.float(), rtol=1e-4, atol=1e-4)
 
 
@@ -32,5 +32,5 @@ def test_multiply(n: int, k: int, m: int, transposed: bool, accumulate: bool) ->
 def test_sum_outer(n: int, k: int, m: int, accumulate: bool) -> None:
     x, dy, out = _columns(n, k), _columns(n, m), torch.randn((k, m))
     expected = x.double().t() @ dy.double() + (out.double() if accumulate else 0)
-    products.sum_outer(x, dy, out, accumulate=accumulate)
+    kernels.sum_outer(x, dy, out, accumulate=accumulate)
     torch.testing.assert_close(out, expected.float(), rtol=1e-4, atol=1e-4)

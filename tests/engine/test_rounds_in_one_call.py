@@ -15,7 +15,7 @@ from harness.engine.cpu_kernels.blas import multiplying
 from harness.engine.cpu_kernels.loss_kernels import LossSums
 from harness.engine.cpu_kernels.team import Calls, Team
 from harness.engine.lowering.plan import FORWARD
-from harness.engine.rows.rounds import ALL_ROWS, Rounds
+from harness.engine.rows.layout import ALL_ROWS, Rounds
 from harness.engine.switches import Switches
 from harness.values.arrays import int_array
 from systems.on_core.vertex import Adapter

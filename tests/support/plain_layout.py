@@ -10,14 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.engine.lowering.plan import Slots
-from harness.engine.rows.fields import Reads
-from harness.engine.rows.geometry import (
-    NOT_CONTIGUOUS,
-    Gather,
-    Index,
-    TypeGeometry,
-    TypeRows,
-)
+from harness.engine.rows.fields import NOT_CONTIGUOUS, Gather, Index, Reads, TypeGeometry, TypeRows
 from harness.values.graph import MiniBatch
 from harness.values.schedule import Schedule
 

@@ -211,8 +211,8 @@ def code_of(spec: TrialSpec, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     ("device", "options", "kernels"),
     [
         ("cpu", {}, {"compiled.program"}),
-        ("cuda", {}, {"cuda.module", "stepwise.executor"}),  # either, as the trial is
-        ("cpu", {"backend": "stepwise"}, {"stepwise.executor"}),
+        ("cuda", {}, {"cuda.module", "stepwise.steps"}),  # either, as the trial is
+        ("cpu", {"backend": "stepwise"}, {"stepwise.steps"}),
     ],
 )
 def test_the_backend_that_runs_a_trial_is_measured_code(

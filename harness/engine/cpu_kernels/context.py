@@ -13,7 +13,7 @@ import numpy as np
 from harness.compiler.compiled import compiled
 from harness.compiler.pointers import Pointer, count_cycles, floats_at, word
 from harness.compiler.registry import helper
-from harness.engine.rows.geometry import Index
+from harness.engine.rows.fields import Index
 
 # Words of what a thread is told: its number, of how many, their team, what it multiplies with
 # (blas.py), what it counts, the table of arrays, and room for registers and for operands.

@@ -29,7 +29,7 @@ from harness.engine.cpu_kernels.blas import multiply_values
 from harness.engine.cpu_kernels.context import N_THREADS, THREAD, begin, pitch, row
 from harness.engine.cpu_kernels.elementwise import FAST, fast_exp
 from harness.engine.cpu_kernels.team import meet
-from harness.engine.rows.geometry import Index
+from harness.engine.rows.fields import Index
 from harness.vertex.operators import LAYER_NORM_EPSILON
 
 Matrix = NDArray[np.float32]

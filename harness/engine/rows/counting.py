@@ -19,8 +19,8 @@ from harness.engine.rows.fields import (
     RUNS,
     STARTS,
     VERTICES,
+    Index,
 )
-from harness.engine.rows.geometry import Index
 from harness.values.arrays import IntArray, IntTable, LongTable
 
 # What is counted of each function. AT_ONCE: the most rows that a stage takes which runs batch by

@@ -14,14 +14,15 @@ from harness.engine.rows.fields import (
     INDEX,
     N_OF_FUNCTION,
     N_OF_GATHER,
+    NOT_CONTIGUOUS,
     ORDER,
     ROUNDS,
     ROWS,
     RUNS,
     STARTS,
     VERTICES,
+    Index,
 )
-from harness.engine.rows.geometry import NOT_CONTIGUOUS, Index
 from harness.values.arrays import IntArray, IntTable, LongTable
 
 FILLED = -1

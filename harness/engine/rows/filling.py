@@ -11,8 +11,7 @@ from harness.compiler.compiled import compiled
 from harness.compiler.registry import helper
 from harness.engine.rows.counting import N_COUNTS, N, count, count_outputs, place
 from harness.engine.rows.field_filling import field, fill_in, fill_outputs, pull
-from harness.engine.rows.fields import N_OF_FUNCTION, N_OF_GATHER, ORDER, VERTICES
-from harness.engine.rows.geometry import Index
+from harness.engine.rows.fields import N_OF_FUNCTION, N_OF_GATHER, ORDER, VERTICES, Index
 from harness.engine.rows.row_order import assign_rows, order_as_read, sort_outputs
 from harness.values.arrays import Flags, IntArray, IntTable, LongTable
 

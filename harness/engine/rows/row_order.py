@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.compiler.registry import helper
-from harness.engine.rows.geometry import Index
+from harness.engine.rows.fields import Index
 from harness.values.arrays import IntArray, IntTable
 
 

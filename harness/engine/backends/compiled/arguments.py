@@ -25,8 +25,7 @@ from harness.engine.cpu_kernels.team import Table
 from harness.engine.cpu_kernels.vectors import LANES
 from harness.engine.lowering.plan import BufferName, Slots
 from harness.engine.rows import fields as parts
-from harness.engine.rows.fields import Fields
-from harness.engine.rows.geometry import Index
+from harness.engine.rows.fields import Fields, Index
 from harness.vertex.operators import EDGE
 
 # From how many rows of a function on its products take copies of W^T. A library rearranges W^T for

@@ -20,7 +20,7 @@ from harness.engine.cpu_kernels.team import Team
 from harness.engine.kept_rounds import KeptRounds, RowRules
 from harness.engine.lowering.plan import FORWARD
 from harness.engine.rows import next_round as arrays
-from harness.engine.rows.geometry import Index
+from harness.engine.rows.fields import Index
 from harness.engine.rows.next_round import decode_next
 from harness.programs.blocks import Feeds
 from harness.programs.decoder import Decoder

@@ -17,6 +17,7 @@ from harness.engine.rows.array_table import (
 from harness.engine.rows.counting import FOLLOWS, N_COUNTS
 from harness.engine.rows.counting import N_BATCHES as N_BATCHES_OF
 from harness.engine.rows.counting import N as N_OF
+from harness.engine.rows.layout import ALL_ROWS
 from harness.engine.rows.next_round import (
     BASE,
     BATCHES,
@@ -34,7 +35,6 @@ from harness.engine.rows.next_round import (
     go_on,
     lay_out_next,
 )
-from harness.engine.rows.rounds import ALL_ROWS
 from harness.programs.decode import N as N_RECORDED
 from harness.values.arrays import IntTable
 

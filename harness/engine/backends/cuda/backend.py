@@ -37,7 +37,7 @@ from harness.engine.backends.cuda.module import Module
 from harness.engine.backends.cuda.program import Phase, read_program
 from harness.engine.backends.cuda.text import EXPRESSIONS
 from harness.engine.lowering.plan import Abilities, Plan, Ref
-from harness.engine.rows.rounds import Loss, Run
+from harness.engine.rows.layout import Loss, Run
 from harness.engine.switches import Switches
 from harness.engine.torch_cuda import why_no_cuda
 from harness.machine.folders import folder_of_files

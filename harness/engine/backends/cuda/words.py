@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from harness.compiler.compiled import compiled
 from harness.engine.backend import Arrangement
 from harness.engine.lowering.plan import BufferName, Slots
-from harness.engine.rows.geometry import TypeGeometry
+from harness.engine.rows.fields import TypeGeometry
 
 T = TypeVar("T")
 Words = NDArray[np.int32]

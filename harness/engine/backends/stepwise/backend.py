@@ -12,14 +12,13 @@ from harness.contracts.model import Weights
 from harness.contracts.timeline import Part
 from harness.engine import backend
 from harness.engine.backend import EVERY, Arrangement
-from harness.engine.backends.stepwise.executor import TypeExecutor
-from harness.engine.backends.stepwise.indices import upload
 from harness.engine.backends.stepwise.kernels import KERNELS
 from harness.engine.backends.stepwise.parameters import Parameters
-from harness.engine.backends.stepwise.workspace import Matrix
+from harness.engine.backends.stepwise.rows import Matrix, upload
+from harness.engine.backends.stepwise.steps import TypeExecutor
 from harness.engine.lowering.plan import Abilities, BufferName, Plan, Ref, Role, state_buffer
-from harness.engine.rows.geometry import Index
-from harness.engine.rows.rounds import ALL_ROWS, Loss
+from harness.engine.rows.fields import Index
+from harness.engine.rows.layout import ALL_ROWS, Loss
 from harness.engine.switches import Switches
 from harness.engine.torch_cuda import why_no_cuda
 from harness.values.arrays import IntArray

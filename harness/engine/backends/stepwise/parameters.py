@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.engine.backends.stepwise.products import sum_outer
+from harness.engine.backends.stepwise.kernels import sum_outer
 from harness.vertex.folding import FoldedTable
 from harness.vertex.subgraph.columns import Pack
 

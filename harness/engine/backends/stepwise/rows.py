@@ -1,21 +1,130 @@
-"""One vertex function's memory with a mini-batch in it, and how a step finds its operands there."""
+"""One vertex function's memory with a mini-batch in it, and how a step finds its operands there.
+
+Buffers are allocated once, grow when they must, and are reused; indices are uploaded in one copy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from harness.compiler.pointers import FLOAT_BYTES
 from harness.engine.backend import Tally
-from harness.engine.backends.stepwise.indices import TypeIndices
 from harness.engine.backends.stepwise.parameters import Parameters
-from harness.engine.backends.stepwise.workspace import Matrix, Workspace
-from harness.engine.lowering.plan import BufferName, Memory, Plan, Ref, Slots, state_buffer
-from harness.engine.rows.geometry import NOT_CONTIGUOUS, TypeGeometry
+from harness.engine.lowering.plan import (
+    GROWTH,
+    Buffer,
+    BufferName,
+    Memory,
+    Plan,
+    Ref,
+    Slots,
+    state_buffer,
+)
+from harness.engine.rows.fields import NOT_CONTIGUOUS, Index, TypeGeometry
 from harness.vertex.operators import EDGE
+
+
+def empty(shape: tuple[int, int], device: torch.device) -> Tensor:
+    """Room for floats."""
+    return torch.empty(shape, device=device)
+
+
+class Matrix:
+    """One buffer of rows."""
+
+    def __init__(self, width: int, device: torch.device) -> None:
+        self.width, self.device = width, device
+        self.tensor = empty((0, width), device)
+        self.columns: dict[tuple[int, int], Tensor] = {}
+
+    def ensure(self, n_rows: int, n_kept: int = 0) -> None:
+        """Make room for n_rows rows; of what it held, the first rows stay when it grows."""
+        if n_rows <= len(self.tensor):
+            return
+        self.columns.clear()
+        kept = self.tensor[:n_kept].clone()
+        self.tensor = empty((0, self.width), self.device)  # both may not fit
+        self.tensor = empty((int(n_rows * GROWTH) + 1, self.width), self.device)
+        self.tensor[:n_kept] = kept
+
+    def slice(self, start: int, width: int) -> Tensor:
+        """All rows of some columns (a view, kept for the next time)."""
+        key = (start, width)
+        if key not in self.columns:
+            self.columns[key] = self.tensor[:, start : start + width]
+        return self.columns[key]
+
+
+class Workspace:
+    """Matrices by name: those of one vertex function, and the shared ones of the states."""
+
+    def __init__(
+        self,
+        buffers: Mapping[BufferName, Buffer],
+        shared: dict[BufferName, Matrix],
+        device: torch.device,
+    ) -> None:
+        self.buffers, self.shared = buffers, shared
+        self.own: dict[BufferName, Matrix] = {}
+        for name, buffer in buffers.items():
+            if name.is_shared:
+                shared.setdefault(name, Matrix(buffer.width, device))
+            else:
+                self.own[name] = Matrix(buffer.width, device)
+
+    def matrix(self, name: BufferName) -> Matrix:
+        """One matrix by its buffer's name."""
+        return self.own.get(name) or self.shared[name]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TypeIndices:
+    """Of one vertex function.
+
+    pulls, gathers: see TypeGeometry. owner (n_edges,): row of every edge's vertex; owner_in_batch:
+    the same from the first row of its batch on. None where there are no edges.
+    """
+
+    pulls: Mapping[str, Tensor]
+    gathers: Mapping[Slots, Tensor]
+    owner: Tensor | None = None
+    owner_in_batch: Tensor | None = None
+
+
+def upload(types: Mapping[int, TypeGeometry], device: torch.device) -> dict[int, TypeIndices]:
+    """Bring the indices of all functions to the device."""
+    arrays = [array for geometry in types.values() for array in _arrays(geometry)]
+    if not arrays:
+        return {}
+    joined = torch.from_numpy(np.concatenate(arrays, dtype=np.int64))
+    if device.type == "cuda":
+        joined = joined.pin_memory()
+    pieces = iter(torch.split(joined.to(device, non_blocking=True), [len(a) for a in arrays]))
+    return {
+        type_id: TypeIndices(
+            {name: next(pieces) for name in geometry.pulls},
+            {slots: next(pieces) for slots in geometry.gathers},
+            *(next(pieces) for _ in range(2 if None in geometry.gathers else 0)),
+        )
+        for type_id, geometry in types.items()
+    }
+
+
+def _arrays(geometry: TypeGeometry) -> list[Index]:
+    """In the order of the fields of TypeIndices."""
+    found = [*geometry.pulls.values(), *(g.index for g in geometry.gathers.values())]
+    if None in geometry.gathers:
+        starts = geometry.rows.starts
+        n_edges = np.diff(geometry.gathers[None].edge_start)
+        first = starts[:-1].astype(np.int64).repeat(np.diff(starts))  # of the batch of each row
+        owner = np.arange(geometry.rows.n).repeat(n_edges)
+        found += [owner, owner - first.repeat(n_edges)]
+    return found
 
 
 @dataclass(slots=True)

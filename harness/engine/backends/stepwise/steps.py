@@ -1,0 +1,274 @@
+"""Executes one vertex function's plan with torch, on CPU or CUDA, without autograd.
+
+Every step is a closure over preallocated memory; a `Scope` tells it which rows to work on: those
+of one batch, or all of the type's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from harness.compiler.pointers import FLOAT_BYTES
+from harness.contracts.timeline import Part
+from harness.engine.backend import Tally
+from harness.engine.backends.stepwise.kernels import KERNELS, multiply, multiply_rows
+from harness.engine.backends.stepwise.parameters import Parameters
+from harness.engine.backends.stepwise.rows import Bound, Matrix, Run, Scope, TypeIndices
+from harness.engine.lowering.plan import (
+    STAGES,
+    BufferName,
+    CopyStep,
+    ElementwiseStep,
+    GatherStep,
+    MatmulStep,
+    Memory,
+    OperatorStep,
+    PackStep,
+    Plan,
+    Ref,
+    ScatterAddStep,
+    SinkStep,
+    Step,
+    gradient_buffer,
+    state_buffer,
+)
+from harness.engine.rows.fields import NOT_CONTIGUOUS, TypeGeometry
+from harness.engine.work import words_of
+
+
+def product(bound: Bound, step: MatmulStep) -> Run:
+    x, out = bound.view(step.x), bound.view(step.out)
+    weight = bound.parameters.values[step.parameter]
+    turned = weight.t() if step.transposed else weight
+    bias = None if step.bias is None else bound.parameters.values[step.bias]
+    tally, accumulate = bound.tally, step.accumulate
+    if step.x.width != len(turned):  # a matrix a vertex
+
+        def run_rows(s: Scope) -> None:
+            tally.n_launches += 1
+            multiply_rows(x(s), turned, out(s), bias, accumulate=accumulate)
+
+        return run_rows
+
+    def run(s: Scope) -> None:
+        tally.n_launches += 1
+        if bias is not None:
+            torch.addmm(bias, x(s), turned, out=out(s))
+        else:
+            multiply(x(s), turned, out(s), accumulate=accumulate)
+
+    return run
+
+
+def operator(bound: Bound, i: int) -> Run:
+    node = bound.plan.nodes[i]
+    if node.op in ("spread", "sum_edges"):
+        return between_edges_and_vertices(bound, i)
+    operands = [bound.operand(k) for k in node.inputs]
+    out, tally = bound.view(bound.plan.refs[i]), bound.tally
+    kernel = KERNELS[node.op]
+
+    def run(s: Scope) -> None:
+        tally.n_launches += 1
+        kernel(node, [operand(s) for operand in operands], out(s))
+
+    return run
+
+
+def parameter_gradient(bound: Bound, step: SinkStep) -> Run:
+    node = bound.plan.nodes[step.node]
+    operands = [bound.operand(k) for k in node.inputs]
+    sums: dict[str, Callable[..., None]] = {
+        "outer_sum": bound.parameters.add_outer,
+        "vertex_sum": bound.parameters.add_sum,
+        "row_sum": bound.parameters.add_rows,
+    }
+    add = sums[node.op]
+
+    def run(s: Scope) -> None:
+        bound.tally.n_launches += 1
+        add(node.name, *(operand(s) for operand in operands))
+
+    return run
+
+
+def gather(bound: Bound, step: GatherStep) -> Run:
+    matrix = bound.space.matrix(step.buffer)
+    states = bound.space.shared
+    name, width = state_buffer(step.state), matrix.width
+
+    def run(s: Scope) -> None:
+        if bound.first_row(step.slots, s) == NOT_CONTIGUOUS:
+            bound.copy_rows(step.slots, states[name], matrix, s)
+
+    if name not in states:
+        states[name] = Matrix(width // len(step.slots or (0,)), bound.device)
+    return run
+
+
+def add_to_children(bound: Bound, step: ScatterAddStep) -> Run:
+    source_view = bound.view(step.source)
+    source = bound.space.matrix(step.source.buffer)
+    slots = None if step.slots is None else bound.plan.slots[step.state]
+    stride = 1 if slots is None else len(slots)
+    at = 0 if slots is None or step.slots is None else slots.index(step.slots[0])
+    every_slot = step.slots == slots
+    n_parts = stride if every_slot else 1
+
+    def run(s: Scope) -> None:
+        target = bound.space.shared[gradient_buffer(step.state)]
+        start, end = (s.edge_start, s.edge_end) if slots is None else (s.start, s.end)
+        first = bound.first_row(slots, s)
+        n = end - start
+        bound.tally.n_launches += 1
+        if first != NOT_CONTIGUOUS and every_slot:
+            rows = target.tensor[first : first + n * stride]
+            rows.view(n, stride * target.width).add_(source_view(s))
+            return
+        bound.tally.bytes_copied += n * n_parts * target.width * FLOAT_BYTES
+        index = bound.indices.gathers[slots][start * stride : end * stride]
+        index = index if every_slot else index[at::stride]
+        values = source_view(s).reshape(n * n_parts, target.width)
+        if source is target:  # a state passed on: torch refuses to add a tensor to itself
+            values = values.clone()
+        target.tensor.index_add_(0, index, values)
+
+    return run
+
+
+def copy(bound: Bound, step: CopyStep) -> Run:
+    source, out, tally = bound.view(step.source), bound.view(step.out), bound.tally
+
+    def run(s: Scope) -> None:
+        tally.n_launches += 1
+        tally.bytes_copied += out(s).copy_(source(s)).numel() * FLOAT_BYTES
+
+    return run
+
+
+def pack(bound: Bound, step: PackStep) -> Run:
+    tally, name = bound.tally, step.pack.name
+
+    def run(s: Scope) -> None:
+        tally.n_launches += 1
+        tally.bytes_copied += bound.parameters.values[name].numel() * FLOAT_BYTES
+        bound.parameters.renew(name)
+
+    return run
+
+
+def between_edges_and_vertices(bound: Bound, i: int) -> Run:
+    node = bound.plan.nodes[i]
+    operand, out = bound.operand(node.inputs[0]), bound.view(bound.plan.refs[i])
+
+    def run(s: Scope) -> None:
+        bound.tally.n_launches += 1
+        indices = bound.indices
+        owners = indices.owner if s.batch < 0 else indices.owner_in_batch
+        assert owners is not None
+        owner = owners[s.edge_start : s.edge_end]
+        if node.op == "spread":
+            out(s).copy_(operand(s)[owner])
+        else:
+            out(s).zero_().index_add_(0, owner, operand(s))
+
+    return run
+
+
+class TypeExecutor:
+    """All steps of one plan, compiled once; `bind` sets the mini-batch they work on."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        parameters: Parameters,
+        shared: dict[BufferName, Matrix],
+        device: torch.device,
+        tally: Tally,
+    ) -> None:
+        self.plan = plan
+        self.bound = Bound(plan, parameters, shared, device, tally)
+        self.stages = {
+            stage: [self._compile(step) for step in plan.steps(stage)] for stage in STAGES
+        }
+        self.touches_states = {stage: plan.addresses_states(stage) for stage in STAGES}
+
+    def bind(self, geometry: TypeGeometry, indices: TypeIndices) -> None:
+        """Take a mini-batch's rows."""
+        self.bound.bind(geometry, indices)
+
+    def run_batch(self, stage: str, batch: int) -> None:
+        """Run a stage over the rows of one batch."""
+        scope = self.bound.scopes[batch]
+        for step in self.stages[stage]:
+            step(scope)
+
+    def run_all(self, stage: str) -> None:
+        """Run a stage once over all rows; batch by batch where their states are not contiguous."""
+        geometry = self.bound.geometry
+        if not self.stages[stage] or geometry.rows.n == 0:
+            return
+        if self.touches_states[stage] and not geometry.contiguous:
+            for batch in range(len(geometry.rows.first_row)):
+                self.run_batch(stage, batch)
+            return
+        scope = self.bound.all_rows()
+        for step in self.stages[stage]:
+            step(scope)
+
+    @contextmanager
+    def in_parts(self, part: Part) -> Iterator[None]:
+        """Have every step be a part of a timeline meanwhile."""
+        plain = self.stages
+        self.stages = {
+            stage: [
+                _as_part(part, words_of(self.plan, step), run)
+                for step, run in zip(self.plan.steps(stage), runs, strict=True)
+            ]
+            for stage, runs in plain.items()
+        }
+        try:
+            yield
+        finally:
+            self.stages = plain
+
+    def value(self, ref: Ref) -> Tensor:
+        """Columns of all rows, in the order of the batches."""
+        geometry = self.bound.geometry
+        view = self.bound.view(ref)
+        in_states = self.plan.buffers[ref.buffer].memory in (Memory.STATE, Memory.GRADIENT)
+        if in_states and not geometry.contiguous:
+            return torch.cat([view(scope) for scope in self.bound.scopes])
+        return view(self.bound.all_rows())
+
+    def _compile(self, step: Step) -> Run:
+        if isinstance(step, GatherStep):
+            return gather(self.bound, step)
+        if isinstance(step, ScatterAddStep):
+            return add_to_children(self.bound, step)
+        if isinstance(step, CopyStep):
+            return copy(self.bound, step)
+        if isinstance(step, PackStep):
+            return pack(self.bound, step)
+        if isinstance(step, MatmulStep):
+            return product(self.bound, step)
+        if isinstance(step, SinkStep):
+            return parameter_gradient(self.bound, step)
+        if isinstance(step, OperatorStep):
+            return operator(self.bound, step.node)
+        if isinstance(step, ElementwiseStep):
+            (node,) = step.nodes
+            return operator(self.bound, node)
+        raise TypeError(f"{type(step).__name__} needs an ability that this backend has not")
+
+
+def _as_part(part: Part, name: str, run: Run) -> Run:
+    def run_in_part(scope: Scope) -> None:
+        with part("kernel", name, {}):
+            run(scope)
+
+    return run_in_part
