@@ -50,11 +50,4 @@ def fold_tables(function: VertexFunction) -> tuple[VertexFunction, tuple[FoldedT
         new_id.append(len(nodes) - 1)
     if not folded:
         return function, ()
-    moved = replace(
-        function,
-        nodes=tuple(nodes),
-        scatter=tuple((state, new_id[i]) for state, i in function.scatter),
-        push=None if function.push is None else new_id[function.push],
-        loss=None if function.loss is None else new_id[function.loss],
-    )
-    return moved, tuple(folded.values())
+    return function.rebuilt(nodes, new_id.__getitem__), tuple(folded.values())

@@ -12,8 +12,8 @@ where state gradients come in and gathers' gradients go out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from harness.errors import ConfigError
@@ -60,6 +60,13 @@ class Builder:
             self._known[node] = len(self.nodes)
             self.nodes.append(node)
         return self._known[node]
+
+    def copy(self, node: Node, inputs: Sequence[int], shape: Shape | None) -> int:
+        """Append an operator like another, of other operands; no shape: it follows from these."""
+        return self.add(
+            node.op, *inputs, shape=shape, name=node.name, index=node.index, value=node.value,
+            domain=node.domain,
+        )  # fmt: skip
 
     def slice(self, x: int, start: int, width: int) -> int:
         """Columns start to start + width of x; slices of slices are folded."""
@@ -124,6 +131,26 @@ class VertexFunction:
         return tuple(i for i, node in enumerate(self.nodes) if node.op in ("gather", "gather_each"))
 
     @property
+    def shown(self) -> tuple[int, ...]:
+        """Nodes that the outside sees."""
+        return tuple(i for i in (self.push, self.loss) if i is not None)
+
+    @property
+    def results(self) -> frozenset[int]:
+        """Nodes that others than nodes read: shown, and scattered."""
+        return frozenset((*self.shown, *(i for _, i in self.scatter)))
+
+    def rebuilt(self, nodes: Sequence[Node], new: Callable[[int], int]) -> VertexFunction:
+        """Return the same function of other nodes; new: which of these stands for an old one."""
+        return replace(
+            self,
+            nodes=tuple(nodes),
+            scatter=tuple((state, new(i)) for state, i in self.scatter),
+            push=None if self.push is None else new(self.push),
+            loss=None if self.loss is None else new(self.loss),
+        )
+
+    @property
     def arity(self) -> int:
         """Number of slots that are gathered by slot."""
         slots = [node.index for node in self.nodes if node.op == "gather"]
@@ -155,6 +182,17 @@ def ancestors(nodes: Sequence[Node], roots: Collection[int]) -> set[int]:
         if i in found:
             found.update(nodes[i].inputs)
     return found
+
+
+def find_consumers(nodes: Sequence[Node], results: Iterable[int]) -> list[list[int]]:
+    """Nodes that read each node, of those that the results depend on."""
+    used = ancestors(nodes, {*results})
+    consumers: list[list[int]] = [[] for _ in nodes]
+    for i, node in enumerate(nodes):
+        if i in used:
+            for operand in dict.fromkeys(node.inputs):
+                consumers[operand].append(i)
+    return consumers
 
 
 def find_stages(

@@ -1,4 +1,4 @@
-"""Where values live: every node inside a buffer, and nothing placed is changed by what follows."""
+"""Where values live: every node inside a buffer, and none in the place of what is read later."""
 
 from __future__ import annotations
 
@@ -8,17 +8,9 @@ import pytest
 
 from harness.contracts.model import traced_functions
 from harness.engine.backends.compiled.backend import Backend
-from harness.engine.lowering.analysis import (
-    Losses,
-    Uses,
-    find_absorption,
-    find_results,
-    find_uses,
-    stage_program,
-)
-from harness.engine.lowering.fusion import order_stage
-from harness.engine.lowering.placement import Placed, Placement, place, place_alone, place_value
-from harness.engine.lowering.plan import STAGES, Buffer, BufferName, Memory, Ref, Role
+from harness.engine.lowering.analysis import Uses, find_uses
+from harness.engine.lowering.placement import Placement, Placer, place
+from harness.engine.lowering.plan import Buffer, BufferName, Memory, Ref, Role
 from harness.vertex.autodiff import differentiate
 from tests.support.engine_models import EXAMPLES
 
@@ -30,17 +22,8 @@ def _uses(model: str, name: str) -> Uses:
     """Uses of a function and its gradient, as lowering finds them without fusion."""
     function = traced_functions(EXAMPLES[model][0])[name]
     gradient = differentiate(function)
-    nodes = gradient.nodes
-    staging = stage_program(function, gradient, nodes, lazy_batching=True, hoisting=True)
-    results, stage_of = find_results(function, gradient), staging.stage_of()
-    absorption = find_absorption(nodes, stage_of, results.all, results.scattered, absorb_bias=True)
-    groups = [
-        group
-        for stage in STAGES
-        for group in order_stage(nodes, getattr(staging, stage), absorption, fuse=False)
-    ]
     abilities = Backend.abilities.without_fusion()
-    return find_uses(nodes, results, stage_of, groups, absorption, abilities, Losses({}))
+    return find_uses(function, gradient, abilities, lazy_batching=True, hoisting=True)
 
 
 @pytest.mark.parametrize(
@@ -50,16 +33,6 @@ def test_a_node_outside_of_all_buffers_is_refused(ref: Ref) -> None:
     good = Placement({0: Ref(NAME, 0, 4)}, {NAME: BUFFER}, {}, (), ())
     with pytest.raises(ValueError, match=r"nodes \[1\] lie outside of all buffers"):
         replace(good, refs={**good.refs, 1: ref})
-
-
-def test_a_step_leaves_what_it_was_given() -> None:
-    before = Placed({0: Ref(NAME, 0, 4)}, {NAME: BUFFER})
-    refs, buffers = dict(before.refs), dict(before.buffers)
-    other = BufferName(Role.NODE, "1")
-    after = before.having(replace(BUFFER, name=other)).at(1, Ref(other, 0, 4))
-    assert (before.refs, before.buffers) == (refs, buffers)
-    assert after == Placed({**refs, 1: Ref(other, 0, 4)}, {**buffers, other: after.buffers[other]})
-    assert before.joined(after) == after
 
 
 @pytest.mark.parametrize("model", ["tree_lstm", "matrices", "lattice_lstm"])
@@ -76,8 +49,10 @@ def _in_place(uses: Uses) -> list[tuple[int, int]]:
         for operand in uses.nodes[i].inputs:
             if uses.is_slice(operand) or operand not in uses.stage_of or i not in uses.stage_of:
                 continue
-            placed = place_alone(uses, Placed(), operand)
-            if place_value(uses, placed, i).refs[i] == placed.refs[operand]:
+            placer = Placer(uses)
+            placer.place_alone(operand)
+            placer.place_value(i)
+            if placer.refs[i] == placer.refs[operand]:
                 found.append((i, operand))
     return found
 

@@ -1,6 +1,4 @@
-"""Rewrites of vertex functions and orders of their operators, so that fewer kernels are started.
-
-Groups of elementwise operators become one kernel (Xu et al., "Cavs", ATC 2018, Sec. 3.5).
+"""Rewrites of vertex functions, so that fewer kernels are started.
 
 Where kernels do not mind where a gate's columns begin, elementwise operators over joined gates are
 narrowed, into one for every gate: slice(sigmoid(x)) becomes sigmoid(slice(x)), and one kernel
@@ -18,12 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.engine.lowering.analysis import Absorption, find_consumers
 from harness.engine.lowering.plan import CopyStep, Plan, Step
-from harness.errors import ScheduleError
 from harness.vertex.autodiff import Gradient
 from harness.vertex.operators import OPERATORS, PARAMETER, Node
-from harness.vertex.program import Builder, Stage, VertexFunction, find_stages
+from harness.vertex.program import Builder, Stage, VertexFunction, find_consumers, find_stages
 from harness.vertex.subgraph.columns import LaidOut, Pack, Part
 
 
@@ -54,18 +50,8 @@ def with_sunk_slices(
 ) -> tuple[VertexFunction, Gradient | None]:
     """A function, and its gradient where there is one, with all slices sunk."""
     nodes, moved = sink_slices(function.nodes if gradient is None else gradient.nodes)
-
-    def new_id(node: int | None) -> int | None:
-        return None if node is None else moved[node]
-
-    n_forward = len(function.nodes)
-    function = replace(
-        function,
-        nodes=nodes if gradient is None else nodes[: moved[n_forward - 1] + 1],
-        scatter=tuple((state, moved[i]) for state, i in function.scatter),
-        push=new_id(function.push),
-        loss=new_id(function.loss),
-    )
+    forward = nodes if gradient is None else nodes[: moved[len(function.nodes) - 1] + 1]
+    function = function.rebuilt(forward, moved.__getitem__)
     if gradient is not None:
         gradient = Gradient(
             nodes,
@@ -74,66 +60,6 @@ def with_sunk_slices(
             tuple(moved[i] for i in gradient.sinks),
         )
     return function, gradient
-
-
-def order_stage(
-    nodes: Sequence[Node],
-    stage: Sequence[int],
-    absorption: Absorption,
-    *,
-    fuse: bool,
-) -> list[tuple[int, ...]]:
-    """Order the nodes of one stage; with `fuse`, join elementwise neighbours of equal width.
-
-    Returns tuples of node ids; a tuple of several is one fused group. Other operators run as early
-    as they can, so that groups grow.
-    """
-    inside = set(stage)
-    pending = list(stage)
-    done: set[int] = set()
-
-    def available(i: int) -> bool:
-        if nodes[i].op == "slice":
-            return available(nodes[i].inputs[0])
-        return i in done or i not in inside
-
-    def ready(i: int) -> bool:
-        first = absorption.after.get(i)
-        return all(map(available, nodes[i].inputs)) and (first is None or available(first))
-
-    def fusible(i: int) -> bool:
-        return fuse and OPERATORS[nodes[i].op].elementwise and i not in absorption.merged
-
-    ordered: list[tuple[int, ...]] = []
-    while pending:
-        alone = [i for i in pending if not fusible(i) and ready(i)]
-        groups: list[tuple[int, ...]] = [(i,) for i in alone] or [
-            _grow_group(nodes, pending, fusible, available)
-        ]
-        if not groups[0]:
-            raise ScheduleError(f"operators {pending} wait for each other; report this function")
-        ordered += groups
-        done.update(i for group in groups for i in group)
-        pending = [i for i in pending if i not in done]
-    return ordered
-
-
-def _grow_group(
-    nodes: Sequence[Node],
-    pending: Sequence[int],
-    fusible: Callable[[int], bool],
-    available: Callable[[int], bool],
-) -> tuple[int, ...]:
-    group: list[int] = []
-    for i in pending:
-        node = nodes[i]
-        same = not group or (node.shape, node.domain) == (
-            nodes[group[0]].shape,
-            nodes[group[0]].domain,
-        )
-        if fusible(i) and same and all(k in group or available(k) for k in node.inputs):
-            group.append(i)
-    return tuple(group)
 
 
 CONSTANTS = ("zeros", "ones")
@@ -146,9 +72,7 @@ def narrowed(function: VertexFunction) -> VertexFunction:
 
 def _only_sliced(function: VertexFunction) -> frozenset[int]:
     """Elementwise vectors that are read by slices alone, or by others of their kind."""
-    shown = (i for i in (function.push, function.loss) if i is not None)
-    results = {*shown, *(i for _, i in function.scatter)}
-    nodes = function.nodes
+    nodes, results = function.nodes, function.results
     consumers = find_consumers(nodes, range(len(nodes)))
     found: set[int] = set()
     for i in reversed(range(len(nodes))):
@@ -177,38 +101,23 @@ class _Narrowing:
         for i in range(len(self.function.nodes)):
             if i not in self.cut:
                 self.made[i] = self._make(i)
-        return replace(
-            self.function,
-            nodes=tuple(self.builder.nodes),
-            scatter=tuple((state, self.made[i]) for state, i in self.function.scatter),
-            push=self._new(self.function.push),
-            loss=self._new(self.function.loss),
-        )
-
-    def _new(self, i: int | None) -> int | None:
-        return None if i is None else self.made[i]
+        return self.function.rebuilt(self.builder.nodes, self.made.__getitem__)
 
     def _make(self, i: int) -> int:
         node = self.function.nodes[i]
         if node.op == "slice":
             return self._columns(node.inputs[0], node.index, node.width)
-        return self._added(node, [self.made[k] for k in node.inputs], node.shape)
+        return self.builder.copy(node, [self.made[k] for k in node.inputs], node.shape)
 
     def _columns(self, i: int, start: int, width: int) -> int:
         """Columns of a value, computed by themselves where it is cut."""
         node = self.function.nodes[i]
         if node.op in CONSTANTS:
-            return self._added(node, [], (width,))
+            return self.builder.copy(node, [], (width,))
         if i not in self.cut:
             return self.builder.slice(self.made[i], start, width)
         operands = [self._columns(k, start, width) for k in node.inputs]
-        return self._added(node, operands, (width,))
-
-    def _added(self, node: Node, inputs: Sequence[int], shape: tuple[int, ...]) -> int:
-        return self.builder.add(
-            node.op, *inputs, shape=shape, name=node.name, index=node.index, value=node.value,
-            domain=node.domain,
-        )  # fmt: skip
+        return self.builder.copy(node, operands, (width,))
 
 
 Group = tuple[int, ...]  # products of one value that run at one time
@@ -269,8 +178,7 @@ def shared_inputs(function: VertexFunction) -> list[Group]:
     nodes = function.nodes
     consumers = find_consumers(nodes, range(len(nodes)))
     scattered = [i for _, i in function.scatter]
-    shown = [i for i in (function.push, function.loss) if i is not None]
-    stages = find_stages(nodes, function.gathers(), scattered, shown)
+    stages = find_stages(nodes, function.gathers(), scattered, function.shown)
     found: dict[tuple[int, Stage], list[int]] = {}
     for i, node in enumerate(nodes):
         is_product = node.op == "matmul" and len(node.shape) == 1
@@ -312,8 +220,7 @@ def _grown(function: VertexFunction, wide: list[Wide]) -> list[Wide]:
 
 def _only_readers(function: VertexFunction) -> Mapping[int, int]:
     """The reader of every value that has one, and is not read by others than nodes."""
-    shown = (i for i in (function.push, function.loss) if i is not None)
-    results = {*shown, *(i for _, i in function.scatter)}
+    results = function.results
     consumers = find_consumers(function.nodes, range(len(function.nodes)))
     return {i: k[0] for i, k in enumerate(consumers) if len(k) == 1 and i not in results}
 
@@ -354,17 +261,8 @@ class _Joining:
                 self.made[i] = self._columns(columns[i], i)
             elif i not in inside and node.op != PARAMETER:
                 self.made[i] = self._copy(node)
-        function = replace(
-            self.function,
-            nodes=tuple(self.builder.nodes),
-            scatter=tuple((state, self.made[i]) for state, i in self.function.scatter),
-            push=self._new(self.function.push),
-            loss=self._new(self.function.loss),
-        )
+        function = self.function.rebuilt(self.builder.nodes, self.made.__getitem__)
         return LaidOut(function, tuple(self.packs.values()), {})
-
-    def _new(self, i: int | None) -> int | None:
-        return None if i is None else self.made[i]
 
     def _columns(self, one: Wide, member: int) -> int:
         nodes = self.function.nodes
@@ -394,10 +292,7 @@ class _Joining:
         inputs = [self._operand(i) for i in node.inputs]
         if node.op == "slice":
             return self.builder.slice(inputs[0], node.index, node.width)
-        return self.builder.add(
-            node.op, *inputs, shape=node.shape, name=node.name, index=node.index, value=node.value,
-            domain=node.domain,
-        )  # fmt: skip
+        return self.builder.copy(node, inputs, node.shape)
 
     def _operand(self, i: int) -> int:
         node = self.function.nodes[i]

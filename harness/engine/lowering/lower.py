@@ -6,19 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from harness.engine.lowering.analysis import (
-    MATMULS,
-    Staging,
-    find_absorption,
-    find_consumers,
-    find_losses,
-    find_results,
-    find_uses,
-    stage_program,
-)
+from harness.engine.lowering.analysis import MATMULS, Uses, find_uses
 from harness.engine.lowering.fusion import (
     narrowed,
-    order_stage,
     with_fewest_steps,
     with_sunk_slices,
 )
@@ -43,9 +33,9 @@ from harness.errors import ConfigError
 from harness.values.precision import EXACT
 from harness.vertex.autodiff import Gradient, differentiate
 from harness.vertex.folding import FoldedTable, fold_tables
-from harness.vertex.operators import OPERATORS, Node
-from harness.vertex.program import Stage, VertexFunction
-from harness.vertex.subgraph.columns import LaidOut, lay_out
+from harness.vertex.operators import OPERATORS
+from harness.vertex.program import Stage, VertexFunction, find_consumers
+from harness.vertex.subgraph.columns import LaidOut, Pack, lay_out
 
 
 def lower(function: VertexFunction, switches: Switches, abilities: Abilities, train: bool) -> Plan:
@@ -80,18 +70,15 @@ def _planned(laid_out: LaidOut, switches: Switches, abilities: Abilities, train:
         function, gradient = with_sunk_slices(function, gradient)
     if gradient is not None and abilities.gives_back_parts:
         gradient = replace(gradient, gathers=_in_parts(gradient))
-    nodes = function.nodes if gradient is None else gradient.nodes
-    staging = stage_program(
+    uses = find_uses(
         function,
         gradient,
-        nodes,
+        abilities,
         lazy_batching=switches.lazy_batching,
         hoisting=switches.hoisting,
     )
     anew = switches.lays_out_subgraphs and not switches.pre_gather_parameters
-    return _Lowering(
-        laid_out, function, gradient, nodes, staging, abilities, packs_anew=anew
-    ).plan()
+    return _Lowering(laid_out, uses, laid_out.packs if anew else (), gradient).plan()
 
 
 def _in_parts(gradient: Gradient) -> tuple[tuple[int, int], ...]:
@@ -122,39 +109,18 @@ def _laid_out(function: VertexFunction, switches: Switches) -> LaidOut:
 
 
 class _Lowering:
+    """packed_anew: packs that are brought together whenever steps that read them run."""
+
     def __init__(
         self,
         laid_out: LaidOut,
-        function: VertexFunction,
+        uses: Uses,
+        packed_anew: Sequence[Pack],
         gradient: Gradient | None,
-        nodes: tuple[Node, ...],
-        staging: Staging,
-        abilities: Abilities,
-        *,
-        packs_anew: bool,
     ) -> None:
-        self.function, self.gradient, self.nodes = function, gradient, nodes
-        self.staging, self.packs, fusion = staging, laid_out.packs, abilities.fuses
-        self.packed_anew = {p.name: p for p in self.packs} if packs_anew else {}
-        results, stage_of = find_results(function, gradient), staging.stage_of()
-        self.losses = find_losses(nodes, stage_of, results, able=abilities.fuses_losses)
-        self.absorption = find_absorption(
-            nodes,
-            stage_of,
-            results.all,
-            results.scattered,
-            absorb_bias=not fusion,
-            biases=self.losses.biases,
-        )
-        self.orders = {
-            stage: order_stage(nodes, getattr(staging, stage), self.absorption, fuse=fusion)
-            for stage in STAGES
-        }
-        groups = [group for order in self.orders.values() for group in order]
-        self.uses = find_uses(
-            nodes, results, stage_of, groups, self.absorption, abilities, self.losses
-        )
-        self.placement = place(self.uses, laid_out.columns)
+        self.uses, self.nodes, self.function = uses, uses.nodes, uses.function
+        self.packs, self.packed_anew, self.gradient = laid_out.packs, packed_anew, gradient
+        self.placement = place(uses, laid_out.columns)
 
     def plan(self) -> Plan:
         steps = {stage: self._steps(stage) for stage in STAGES}
@@ -180,7 +146,7 @@ class _Lowering:
         steps: list[Step] = []
         if stage == "batch":
             steps += self.placement.gather_steps
-        for group in self.orders[stage]:
+        for group in self.uses.orders[stage]:
             steps += self._step(group)
         if stage == "batch":
             steps += self.placement.state_copies
@@ -194,15 +160,15 @@ class _Lowering:
                 read |= {step.parameter, step.bias}
             elif isinstance(step, ElementwiseStep):
                 read |= {self.nodes[k].name for i in step.nodes for k in self.nodes[i].inputs}
-        return [PackStep(pack) for name, pack in self.packed_anew.items() if name in read]
+        return [PackStep(pack) for pack in self.packed_anew if pack.name in read]
 
     def _step(self, group: tuple[int, ...]) -> Iterable[Step]:
         node = self.nodes[group[0]]
-        if group[0] in self.absorption.merged or group[0] in self.uses.unneeded:
+        if group[0] in self.uses.absorption.merged or group[0] in self.uses.unneeded:
             return []
-        if group[0] in self.losses.gradients:
+        if group[0] in self.uses.loss_gradients:
             return []
-        if group[0] in self.losses.by_loss:
+        if group[0] in self.uses.losses:
             return [self._softmax_loss(group[0])]
         if OPERATORS[node.op].elementwise:
             return [ElementwiseStep(group, self.uses.added_on_the_spot(group))]
@@ -216,11 +182,11 @@ class _Lowering:
 
     def _matmul(self, i: int) -> MatmulStep:
         x, weight = self.nodes[i].inputs
-        merged_into = self.absorption.into.get(i)
+        merged_into = self.uses.absorption.into.get(i)
         bias, accumulate, out = None, False, i
         if merged_into is not None:
             out = merged_into
-            if out in self.losses.biases:
+            if out in self.uses.loss_biases:
                 pass  # the loss's kernel adds it
             elif self.nodes[out].op == "bias":
                 bias = self.nodes[self.nodes[out].inputs[1]].name
@@ -236,7 +202,7 @@ class _Lowering:
         )
 
     def _softmax_loss(self, i: int) -> SoftmaxLossStep:
-        one = self.losses.by_loss[i]
+        one = self.uses.losses[i]
         bias = None if one.bias is None else self.nodes[self.nodes[one.bias].inputs[1]].name
         return SoftmaxLossStep(
             logits=self.placement.refs[one.logits],

@@ -18,6 +18,11 @@ SHARED = 0  # the type id under which backends keep buffers of all functions
 GROWTH = 1.25  # of memory, so that slightly larger mini-batches do not reallocate each time
 
 
+def count_slots(slots: Slots) -> int:
+    """Rows of children side by side; one where each edge has a row of its own."""
+    return 1 if slots is None else len(slots)
+
+
 class Memory(StrEnum):
     """Which rows a buffer has."""
 
@@ -93,6 +98,11 @@ class Ref:
     def next(self, width: int) -> Ref:
         """The columns behind these."""
         return self.columns(self.width, width)
+
+    def overlaps(self, other: Ref) -> bool:
+        """Whether both have columns in common."""
+        apart = self.start + self.width <= other.start or other.start + other.width <= self.start
+        return self.buffer == other.buffer and not apart
 
     def grown(self, width: int) -> Ref:
         """These columns and those behind them."""

@@ -130,15 +130,7 @@ class _Unjoiner:
         if node.op == PARAMETER:
             self.parts[node.name] = Part(node.name, 0, _n_columns(node))
         given = not inputs or OPERATORS[node.op].shape is None
-        return self.builder.add(
-            node.op,
-            *inputs,
-            shape=node.shape if given or len(node.shape) > 1 else None,
-            name=node.name,
-            index=node.index,
-            value=node.value,
-            domain=node.domain,
-        )
+        return self.builder.copy(node, inputs, node.shape if given or len(node.shape) > 1 else None)
 
 
 def _n_columns(parameter: Node) -> int:
@@ -232,9 +224,8 @@ class ColumnBlock(Block):
     def areas(self) -> tuple[str, ...]:
         """Area of every node."""
         function = self.function
-        shown = [i for i in (function.push, function.loss) if i is not None]
         scattered = [i for _, i in function.scatter]
-        stages = find_stages(function.nodes, function.gathers(), scattered, shown)
+        stages = find_stages(function.nodes, function.gathers(), scattered, function.shown)
         apart = self.apart if function.gathers() else ()
         return tuple(
             f"{stage.value if stage in apart else 'batch'}:{node.domain}"
@@ -379,16 +370,7 @@ class _Writer:
                 self.at[i] = (base, start + node.index, node.width)
             else:
                 inputs = [self._node((k,)) for k in node.inputs]
-                new = self.builder.add(
-                    node.op,
-                    *inputs,
-                    shape=node.shape,
-                    name=node.name,
-                    index=node.index,
-                    value=node.value,
-                    domain=node.domain,
-                )
-                self.at[i] = (new, 0, node.width)
+                self.at[i] = (self.builder.copy(node, inputs, node.shape), 0, node.width)
         return self.at[i]
 
     def _node(self, values: Sequence[int]) -> int:

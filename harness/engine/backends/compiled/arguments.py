@@ -23,7 +23,7 @@ from harness.engine.cpu_kernels.context import Register, Taken, all_apart
 from harness.engine.cpu_kernels.elementwise import Group
 from harness.engine.cpu_kernels.team import Table
 from harness.engine.cpu_kernels.vectors import LANES
-from harness.engine.lowering.plan import BufferName, Slots
+from harness.engine.lowering.plan import BufferName, Slots, count_slots
 from harness.engine.rows import fields as parts
 from harness.engine.rows.fields import Fields, Index
 from harness.vertex.operators import EDGE
@@ -178,7 +178,7 @@ class ApartOf(Moving):
             return NOTHING
         bounds = EdgeBoundsOf if self.slots is None else StartsOf
         index = IndexOf(self.type_id, self.slots).find(memory)
-        n_parts = 1 if self.slots is None else len(self.slots)
+        n_parts = count_slots(self.slots)
         return all_apart(index, bounds(self.type_id).find(memory), n_parts)
 
 

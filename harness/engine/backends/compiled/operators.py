@@ -45,6 +45,7 @@ from harness.engine.lowering.plan import (
     Ref,
     Role,
     Slots,
+    count_slots,
     gradient_buffer,
     state_buffer,
 )
@@ -77,7 +78,7 @@ class Places:
 
     def index_operand(self, slots: Slots, slot: int = 0) -> Operand:
         """The rows of the children of a batch; slot: which of several."""
-        n_slots = 1 if slots is None else len(slots)
+        n_slots = count_slots(slots)
         row = Register.EDGE_START if slots is None else Register.START
         return Operand(self.index(slots), row, INDEX_BYTES * n_slots, INDEX_BYTES * slot)
 
@@ -115,7 +116,7 @@ class Places:
         run = Run(
             RunsOf(self.type_id, slots),
             self.array(state_buffer(ref.buffer.of)),
-            pitch // (1 if slots is None else len(slots)),
+            pitch // count_slots(slots),
             Register.EDGE_AT if on_edges else Register.AT,
         )
         row = Register.EDGE_START if on_edges else Register.START
@@ -133,8 +134,8 @@ class Places:
         """Return a ref's columns; of children's rows without copies, these and which they are."""
         if self.buffer(ref).memory is not Memory.CHILDREN:
             return (self.operand(ref),)
-        slots, n_slots = self.plan.gathered(ref.buffer), self._n_slots(ref)
-        slot, column = divmod(ref.start, self.buffer(ref).width // n_slots)
+        slots = self.plan.gathered(ref.buffer)
+        slot, column = divmod(ref.start, self.buffer(ref).width // count_slots(slots))
         return self.child(ref.buffer.of, slots, slot, column)
 
     def child(
@@ -145,10 +146,6 @@ class Places:
         pitch, offset = FLOAT_BYTES * self.state_width(state), FLOAT_BYTES * column
         states = Operand(self.array(name), Register.ZERO, pitch, offset)
         return states, self.index_operand(slots, slot)
-
-    def _n_slots(self, ref: Ref) -> int:
-        slots = self.plan.gathered(ref.buffer)
-        return 1 if slots is None else len(slots)
 
 
 Place = tuple[int, int]  # a row and a column, by their numbers

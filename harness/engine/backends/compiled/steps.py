@@ -46,6 +46,7 @@ from harness.engine.lowering.plan import (
     SinkStep,
     SoftmaxLossStep,
     Step,
+    count_slots,
     gradient_buffer,
     state_buffer,
 )
@@ -96,7 +97,7 @@ class StageWriter:
 
     def _fill_viewed(self, name: BufferName) -> Instruction:
         slots = self.plan.gathered(name)
-        n_slots = 1 if slots is None else len(slots)
+        n_slots = count_slots(slots)
         bounds = (EdgeBoundsOf if slots is None else StartsOf)(self.type_id)
         width = FLOAT_BYTES * self.plan.buffers[name].width // n_slots
         operands = (
@@ -124,7 +125,7 @@ class StageWriter:
     @_write.register
     def _gather(self, step: GatherStep) -> Iterator[Instruction]:
         slots = step.slots
-        n_slots = 1 if slots is None else len(slots)
+        n_slots = count_slots(slots)
         row, count = self._rows_of(slots)
         pitch = FLOAT_BYTES * self.plan.buffers[step.buffer].width
         width = pitch // n_slots
@@ -248,7 +249,7 @@ class StageWriter:
         target = gradient_buffer(step.state)
         width = self.places.state_width(step.state)
         is_whole = step.slots == slots
-        n_slots = (1 if slots is None else len(slots)) if is_whole else 1
+        n_slots = count_slots(slots) if is_whole else 1
         slot = 0 if slots is None or step.slots is None else slots.index(step.slots[0])
         operands = (
             Operand(self.places.array(target), pitch=FLOAT_BYTES * width),

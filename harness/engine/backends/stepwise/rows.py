@@ -23,6 +23,7 @@ from harness.engine.lowering.plan import (
     Plan,
     Ref,
     Slots,
+    count_slots,
     state_buffer,
 )
 from harness.engine.rows.fields import NOT_CONTIGUOUS, Index, TypeGeometry
@@ -269,7 +270,7 @@ class Bound:
 
     def copy_rows(self, slots: Slots, state: Matrix, matrix: Matrix, s: Scope) -> None:
         """Copy children's states into the rows of the scope."""
-        n_slots = 1 if slots is None else len(slots)
+        n_slots = count_slots(slots)
         start, end = (s.edge_start, s.edge_end) if slots is None else (s.start, s.end)
         target = matrix.tensor[start:end].view((end - start) * n_slots, state.width)
         index = self.indices.gathers[slots][start * n_slots : end * n_slots]
@@ -281,7 +282,7 @@ class Bound:
         """A gather as a matrix: the children's rows themselves where they follow one another."""
         matrix = self.space.matrix(ref.buffer)
         states, slots = state_buffer(ref.buffer.of), self.plan.gathered(ref.buffer)
-        n_slots = 1 if slots is None else len(slots)
+        n_slots = count_slots(slots)
         columns = slice(ref.start, ref.start + ref.width)
         copied = (
             self._saved_view(matrix, ref.start, ref.width)

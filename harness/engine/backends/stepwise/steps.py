@@ -33,6 +33,7 @@ from harness.engine.lowering.plan import (
     ScatterAddStep,
     SinkStep,
     Step,
+    count_slots,
     gradient_buffer,
     state_buffer,
 )
@@ -106,7 +107,7 @@ def gather(bound: Bound, step: GatherStep) -> Run:
             bound.copy_rows(step.slots, states[name], matrix, s)
 
     if name not in states:
-        states[name] = Matrix(width // len(step.slots or (0,)), bound.device)
+        states[name] = Matrix(width // count_slots(step.slots), bound.device)
     return run
 
 
@@ -114,7 +115,7 @@ def add_to_children(bound: Bound, step: ScatterAddStep) -> Run:
     source_view = bound.view(step.source)
     source = bound.space.matrix(step.source.buffer)
     slots = None if step.slots is None else bound.plan.slots[step.state]
-    stride = 1 if slots is None else len(slots)
+    stride = count_slots(slots)
     at = 0 if slots is None or step.slots is None else slots.index(step.slots[0])
     every_slot = step.slots == slots
     n_parts = stride if every_slot else 1
