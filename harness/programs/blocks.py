@@ -26,7 +26,7 @@ Feeds = NDArray[np.bool_]  # which type's vertices are arguments of which type's
 
 @dataclass(frozen=True, slots=True)
 class BlockShape:
-    """What a call of a block must look like.
+    """The form of a block's calls.
 
     type_id: of the vertices that calls become. operands: of every slot the types that have the
     states which it reads; `of_each` where it takes any number. pulls: numbers that it needs.
@@ -70,7 +70,7 @@ def block_shapes(
 
 
 class Fitting:
-    """What calls of all blocks must look like, for the pass that proves all of them.
+    """The form of all blocks' calls as arrays, for the pass that proves all of them.
 
     n_slots (n_types,): operands, COUNTED where a block takes any. fits (n_types, slots,
     n_types): whether a type may stand in a slot. needs (n_types, n_names): numbers that a type
@@ -92,7 +92,7 @@ class Fitting:
 
 
 def static_depths(feeds: Feeds) -> list[int]:
-    """Of every type its depth among untainted ones, from 0; TAINTED where it has none."""
+    """Return the depth of every type among untainted ones, from 0; TAINTED if it has none."""
     reaches = feeds.copy()
     for middle in range(len(feeds)):
         reaches |= reaches[:, middle, None] & reaches[None, middle]
@@ -109,7 +109,7 @@ def static_depths(feeds: Feeds) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class RecordingOptions:
-    """What is counted while a program runs.
+    """Options of what is counted while a program runs.
 
     phases: the program's stages part its depths; else all of it is one. ghosts: counted, or left
     out. hoisting: blocks that no recurrent value reaches have a static depth. restart: depths begin
@@ -124,7 +124,7 @@ class RecordingOptions:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is the same for all recordings of a model until more is known of it.
+    """Facts that all recordings of a model share until more is known of it.
 
     shapes: of the blocks, by name. names: of the numbers that any function needs. static: depth of
     every type that does not count (static_depths).

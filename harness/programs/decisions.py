@@ -17,17 +17,17 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def chance(*key: int) -> float:
-    """A number, uniform in [0, 1), that depends on the key's numbers alone."""
+    """Return a number, uniform in [0, 1), that depends on the key's numbers alone."""
     return chance_from(0, key)
 
 
 def chance_from(state: int, key: tuple[int, ...]) -> float:
-    """The same, where the first numbers of the key are mixed already."""
+    """Return the same, if the first numbers of the key are mixed already."""
     return (mixed(state, *key) >> 11) * 2.0**-53
 
 
 def mixed(state: int, *key: int) -> int:
-    """What a state becomes by more numbers of a key."""
+    """Mix more numbers of a key into a state."""
     for part in key:
         state = ((state ^ part) + _GOLDEN) & _MASK
         state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -37,7 +37,7 @@ def mixed(state: int, *key: int) -> int:
 
 
 def key_of(*arrays: IntArray) -> int:
-    """The number of an instance: a checksum of its arrays, so that no order of instances counts."""
+    """Return a checksum of an instance's arrays as its number, whatever the order of instances."""
     found = 0
     for array in arrays:
         found = zlib.crc32(array.astype("<i4").tobytes(), found)

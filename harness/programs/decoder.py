@@ -43,7 +43,7 @@ class Piece:
 
     @property
     def n(self) -> int:
-        """How many."""
+        """Number of vertices."""
         return len(self.types)
 
 
@@ -108,7 +108,7 @@ class Decoder:
         )
 
     def make_room(self, n: int, n_args: int, n_fibers: int, deepest: int) -> None:
-        """All at once the first time; twice what is needed where more comes round by round."""
+        """Make room, at first as much as is needed; twice that if more comes round by round."""
         if n > len(self.types):
             room = _twice(n, self.types)
             self.types = _longer(self.types, room)
@@ -128,14 +128,14 @@ class Decoder:
             self.n_grown += 1
 
     def cut(self) -> Piece:
-        """Those that were not given out yet."""
+        """Return the vertices that were not given out yet."""
         base, n = self._n_given, int(self.state[N])
         first, end = self._n_args_given, int(self.state[N_ARGS])
         self._n_given, self._n_args_given = n, end
         return self._piece(base, n, first, end)
 
     def piece(self, base: int, n: int) -> Piece:
-        """The vertices from `base` on and below n."""
+        """Return the vertices from `base` on and below n."""
         return self._piece(base, n, *self.arg_start[[base, n]].tolist())
 
     def _piece(self, base: int, n: int, first: int, end: int) -> Piece:
@@ -153,7 +153,7 @@ class Decoder:
 
 
 def packed(numbers: Sequence[int]) -> IntArray:
-    """A read-only int32 array, in a sixth of the time that NumPy takes for it.
+    """Return a read-only int32 array, in a sixth of the time that NumPy takes for it.
 
     Raises TypeError where anything is no number of 32 bits.
     """
@@ -169,7 +169,7 @@ def _twice(n: int, array: Any) -> int:
 
 
 def _longer(array: Any, n: int) -> Any:
-    """The same numbers with room for n."""
+    """Return the same numbers with room for n."""
     found = np.empty((*array.shape[:-1], n), dtype=array.dtype)
     found[..., : array.shape[-1]] = array
     return found

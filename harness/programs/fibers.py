@@ -30,7 +30,7 @@ Pick = Callable[[int], int]  # which of n ready fibers goes on
 
 
 class Join:
-    """What a fiber that forked waits for.
+    """Results that a fiber which forked waits for.
 
     results: of its branches. n_left: that have not ended.
     """
@@ -52,10 +52,10 @@ class Answers(Protocol):
     """Computes what fibers wait for."""
 
     def end_round(self) -> None:
-        """All that is recorded and not yet computed is a round: it may be computed now."""
+        """End a round: all that is recorded and not yet computed may be computed now."""
 
     def numbers(self, instances: Sequence[int], waits: Sequence[Waiting]) -> Sequence[float]:
-        """The numbers that are waited for, all of rounds that have ended; whose each is."""
+        """Return the numbers that are waited for, all of rounds that have ended."""
 
 
 class Fibers:
@@ -156,7 +156,7 @@ class Fibers:
             raise
 
     def _asked(self, fiber: Fiber, request: Any) -> Any:
-        """The answer to any request, NOT_YET where the fiber has to wait for it."""
+        """Return the answer to any request, NOT_YET if the fiber has to wait for it."""
         recorder = self._recorder
         if type(request) is tuple or (not recorder.is_checked and type(request) is Fork):
             recorder.n_open -= 1
@@ -233,7 +233,7 @@ class Fibers:
         self._ready.reverse()
 
     def _next_stage(self) -> None:
-        """All have ended or come to a stage: those at the earliest go on."""
+        """Let those at the earliest stage go on, once all have ended or come to one."""
         fibers = self._at_stage
         phases = self._recorder.phases_of([fiber[1] for fiber in fibers])
         earliest = min(phases)

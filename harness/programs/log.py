@@ -87,7 +87,7 @@ TAIL = """
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """How calls of one kind stand in the log; names: of the numbers."""
+    """Layout of one kind of calls in the log; names: of the numbers."""
 
     kind: int
     type_id: int
@@ -151,7 +151,7 @@ def _n_args(shape: BlockShape) -> int:
 
 
 def _function(name: str, plain: Entry, full: Entry) -> str:
-    """The function of one block; entries of two kinds where it may be given more than it needs."""
+    """Return the function of one block; entries are of two kinds if numbers are optional."""
     operands = [f"_{k}" for k in range(max(0, plain.n_args))]
     optional = full.names[len(plain.names) :]
     parameters = [*operands, *(["/"] if operands else [])]

@@ -51,12 +51,12 @@ class ProgramModel(Model):
         """
 
     def key_of(self, instance: Any) -> int:
-        """The number of an instance, by which its decisions are drawn."""
+        """Return the number of an instance, by which its decisions are drawn."""
         return key_of(instance.words)
 
     @functools.cached_property
     def recording(self) -> Recording:
-        """What records its programs."""
+        """The recording of its programs."""
         return recording_of(self, RecordingOptions())
 
     def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
@@ -84,12 +84,12 @@ def programs_run_by(model: Model) -> dict[str, str]:
 
 
 def makes_arrays(model: Model) -> bool:
-    """Whether mini-batches are made of arrays, and not by running programs."""
+    """Return whether mini-batches are made of arrays, and not by running programs."""
     return getattr(type(model), "mini_batch", None) is not ProgramModel.mini_batch
 
 
 def recording_of(model: Model, options: RecordingOptions) -> Recording:
-    """What records the programs of a model that has some, whatever else it is.
+    """Return a recording of the programs of a model that has some, whatever else it is.
 
     Raises ConfigError for a model that has none.
     """
@@ -103,7 +103,7 @@ def recording_of(model: Model, options: RecordingOptions) -> Recording:
 
 
 def recorded(model: M, options: RecordingOptions) -> M:
-    """The same model, whose mini-batches are recorded from its program in this way.
+    """Return the same model, whose mini-batches are recorded from its program in this way.
 
     Raises ConfigError for a model that has none.
     """
@@ -113,7 +113,7 @@ def recorded(model: M, options: RecordingOptions) -> M:
 
 
 def _no_key(_: Any) -> int:
-    """Of an instance that nothing is decided for."""
+    """Return the number of an instance that nothing is decided for."""
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Records what the programs of a mini-batch call: whatever happens becomes an entry of one log.
+"""Recording of what the programs of a mini-batch call: each event becomes an entry of one log.
 
 Entries are decoded, and calls proved, all at once (harness.programs.decode): when a round ends
 whose values have to be computed, or at the end of the mini-batch. A checked recorder decodes after
@@ -38,7 +38,7 @@ _new = tuple.__new__  # a third of what a named tuple's own takes
 
 
 class Recorder(Writer):
-    """Tells that something is wrong, and not where.
+    """Reports that something is wrong, and not where.
 
     Values are numbers of vertices, in the order of recording. Fibers are numbers, too: instance k
     begins as fiber k. first_of_round: the first vertex of the round that is recorded now. n_rounds:
@@ -84,7 +84,7 @@ class Recorder(Writer):
 
     @property
     def log(self) -> list[int]:
-        """What was not decoded yet."""
+        """Entries that were not decoded yet."""
         return self._log
 
     def _entry(self, block: Block, numbers: Mapping[str, Sequence[int]], n: int) -> Entry | None:
@@ -109,7 +109,7 @@ class Recorder(Writer):
         return results
 
     def map(self, function: Callable[..., Any], *lists: Iterable[Any]) -> list[Any]:
-        """As `concurrent`, without a function for every element."""
+        """Do the same as `concurrent`, without a function for every element."""
         add, results = self._log.append, []
         add(OPEN)
         for one in zip(*lists, strict=True):
@@ -189,7 +189,7 @@ OWN_NAMES = frozenset(dir(Recorder)) | {
 
 
 class CheckedRecorder(Recorder):
-    """Looks at every call as it comes, and says on which line a wrong one stands."""
+    """Checks every call as it comes, and names the line of a wrong one."""
 
     def __init__(self, rules: Rules, text: CallText, n_instances: int, decoder: Decoder) -> None:
         super().__init__(rules, text, n_instances, decoder, is_checked=True)

@@ -99,7 +99,7 @@ class Recording:
 
     @property
     def programs(self) -> CompiledPrograms | None:
-        """The translated ones, None where Python runs them."""
+        """The translated programs, None where Python runs them."""
         if self._translates and self._programs is None and not self._why_python:
             try:
                 model = getattr(self.program, "__self__", None)
@@ -114,7 +114,7 @@ class Recording:
 
     @property
     def run_by(self) -> str:
-        """What runs them, and why."""
+        """The runner of the programs, and the reason for it."""
         return BY_COMPILED_CODE if self.programs else f"Python, since {self._why_python}"
 
     def facts(self) -> dict[str, str]:
@@ -195,7 +195,7 @@ class Recording:
                 return self._mini_batch(piece, outputs, recorder.n_rounds, len(instances))
 
     def drawn(self, instances: Sequence[Any]) -> list[Drawn]:
-        """The numbers that instances decide by: those that were asked for are kept.
+        """Return the numbers that instances decide by: those that were asked for are kept.
 
         A copy of an instance has the same ones, drawn once for both.
         """
@@ -229,7 +229,7 @@ class Recording:
 
     @property
     def rules(self) -> Rules:
-        """As they are by what is known so far."""
+        """The rules by what is known so far."""
         return Rules(self.shapes, self.pulls, self.static, self.options)
 
     def widens(self, feeds: Feeds) -> bool:
@@ -257,7 +257,7 @@ class Recording:
 
 
 class Decisions:
-    """What a generator decides, beforehand: see harness.programs.fibers.Answers."""
+    """Decisions of a generator, drawn beforehand: see harness.programs.fibers.Answers."""
 
     def __init__(self, drawn: Sequence[Drawn]) -> None:
         self._drawn = drawn
@@ -280,7 +280,7 @@ class Decisions:
 
 
 def outputs_of(results: Sequence[Any], n: int) -> IntArray:
-    """What programs returned: a vertex, or a list of them, in its own order."""
+    """Return the vertices that programs returned, one or a list of them each, in order."""
     found = list(chain.from_iterable(r if isinstance(r, list) else [r] for r in results))
     if {*map(type, found)} <= {int}:
         vertices = packed(found)

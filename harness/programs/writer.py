@@ -1,4 +1,4 @@
-"""What a program is written with, whoever runs it: recorded for a mini-batch, or interpreted.
+"""The interface of programs, whoever runs them: recorded for a mini-batch, or interpreted.
 
 A program gets a writer `p` and one instance. `p.NAME(operands, pull=number)` calls the block NAME
 of its model and returns a value, of which nothing is known but that other blocks take it. Branches
@@ -95,7 +95,7 @@ class Writer(ABC):
         )
 
     def chain(self, block: Block, first: Any, n: int, **numbers: Sequence[int]) -> Sequence[Any]:
-        """A block n times, each on what the one before returned, the first on `first`.
+        """Call a block n times, each on what the one before returned, the first on `first`.
 
         numbers: of each call. A loop whose length is known, of which a recorder makes one step.
         Raises ProgramError where there are not n numbers.
@@ -130,7 +130,7 @@ class Writer(ABC):
         return self._checked(wait) if self.is_checked else wait
 
     def _checked(self, request: Fork | Wait) -> Request:
-        """The same request with its line, which is also that of its branches."""
+        """Return the same request with its line, which is also that of its branches."""
         known = request._replace(made_at=place_of(sys._getframe(2)))
         if isinstance(known, Fork):
             for branch in known.branches:
@@ -143,7 +143,7 @@ class Writer(ABC):
         return known
 
     def taken(self, request: Any) -> None:
-        """A request was yielded; raises ProgramError for anything else, and for one twice."""
+        """Take a request that was yielded; raise ProgramError for anything else, or one twice."""
         if type(request) is not Stage:
             self.n_open -= 1
             is_wrong = self.is_checked and self._made.pop(id(request), None) is None
@@ -164,7 +164,7 @@ class Writer(ABC):
 
 
 def finished(result: Any, how: str) -> Any:
-    """The result of a branch; raises ProgramError for one that would have to be waited for."""
+    """Return the result of a branch; raise ProgramError for one that has to be waited for."""
     if type(result) is GeneratorType:
         raise ProgramError(
             f"{result.gi_code.co_filename.rpartition('/')[2]}:{result.gi_code.co_firstlineno}"
@@ -174,7 +174,7 @@ def finished(result: Any, how: str) -> Any:
 
 
 def place_of(frame: FrameType | None) -> str:
-    """Where a program is: file and line, whatever of this package it has called."""
+    """Return file and line of a program, whatever of this package it has called."""
     while frame is not None and frame.f_code.co_filename.startswith(_OWN):
         frame = frame.f_back
     if frame is None:
@@ -183,7 +183,7 @@ def place_of(frame: FrameType | None) -> str:
 
 
 def fault_of_program(error: Exception) -> ProgramError:
-    """What says on which line of a program something was raised that is no error of ours."""
+    """Return an error that names the line of a program on which another one was raised."""
     place = "a program"
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename

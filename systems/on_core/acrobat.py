@@ -58,17 +58,17 @@ class AcrobatOptions(CoreOptions):
 
     @property
     def how(self) -> RecordingOptions:
-        """What is counted."""
+        """The options of its recording."""
         return RecordingOptions(self.phases, self.ghosts, self.static_depths, self.restart_depths)
 
     @property
     def records(self) -> bool:
-        """Whether graphs are those that the model's program makes, and not arrays'."""
+        """Return whether the model's program makes the graphs, and not arrays."""
         return self.recording == "program" or self.how != RecordingOptions()
 
     @property
     def is_live(self) -> bool:
-        """Whether each round runs before the next one is recorded."""
+        """Return whether each round runs before the next one is recorded."""
         return self.rounds == "live"
 
 
@@ -122,7 +122,7 @@ class Adapter(vertex.Adapter):
 
     @property
     def running(self) -> LiveRun | None:
-        """What runs the program round by round; None where a mini-batch is made as a whole."""
+        """The runner of rounds; None if a mini-batch is made as a whole."""
         return None if self.of_arrays else self.live
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
@@ -143,7 +143,7 @@ class Adapter(vertex.Adapter):
         return Result(self.engine.loss(), self.engine.outputs(), {}, self.counters())
 
     def counters(self) -> Counters:
-        """Of all rounds together."""
+        """Count all rounds together."""
         if self.running is None:
             return super().counters()
         engine, tally = self.running.engine, self.engine.backend.tally
@@ -179,7 +179,7 @@ class Adapter(vertex.Adapter):
 
 
 def _why_ahead(settings: RunSettings, options: AcrobatOptions) -> str | None:
-    """What lets all rounds be recorded first, as far as settings tell."""
+    """Return the reason to record all rounds first, as far as settings tell."""
     if options.rounds != "auto":
         return None if options.is_live else "rounds=ahead"
     policy = settings.policy or options.policy
@@ -189,7 +189,7 @@ def _why_ahead(settings: RunSettings, options: AcrobatOptions) -> str | None:
 
 
 def _why_not_live(settings: RunSettings, options: AcrobatOptions) -> str | None:
-    """What else would have to be, for rounds that run live."""
+    """Return the setting that keeps rounds from running live."""
     wanted = {
         "mode": (settings.mode, "infer"),
         "granularity": (options.granularity, "vertex"),

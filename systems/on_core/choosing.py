@@ -15,14 +15,14 @@ that the switches allow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from harness.contracts.choice import Candidate, Choice, Tell
 from harness.contracts.policy import policy_names, why_not_by_auto
 from harness.engine.switches import CHOICES, Switches
 from harness.errors import ConfigError, UnsupportedTrial
+from systems.on_core.laboratory import Batches, Laboratory
 from systems.on_core.racing import ENOUGH_S, EQUAL, LEAST_ROUNDS, Race, race
 
 N_TRIED = 5  # candidates, and all others within WORTH of the least prediction, up to MOST_TRIED
@@ -30,30 +30,9 @@ MOST_TRIED, WORTH = 8, 1.2
 LEAST_ARITHMETIC = 0.9  # operators by themselves over whole cells: MV-RNN takes 0.95 of its time
 N_MINI_BATCHES = 3  # each candidate is tried on
 
-Batches = Mapping[int, int]  # how many batches of each type
-
-
-class Laboratory(Protocol):
-    """Where candidates are measured; all seconds are of one mini-batch."""
-
-    def schedule(self, candidate: Candidate) -> tuple[float, Batches]:
-        """What construct and schedule take on the first mini-batch, and its batches by type.
-
-        Raises UnsupportedTrial where its granularity cannot be run here.
-        """
-
-    def cost(self, granularity: str, fewest: Candidate) -> tuple[float, Mapping[int, float]]:
-        """Seconds of forward and backward but for batches, and of one more batch of each type.
-
-        fewest: the candidate of this granularity with the fewest batches.
-        """
-
-    def run(self, candidate: Candidate, k: int) -> float:
-        """Seconds of mini-batch k from construct to backward."""
-
 
 def candidates_of(switches: Switches) -> list[Candidate]:
-    """All policies at all granularities, with why some are none.
+    """Return all policies at all granularities, with reasons of those that are no candidates.
 
     Raises ConfigError for switches beside which there is nothing to choose by.
     """
@@ -72,7 +51,7 @@ def candidates_of(switches: Switches) -> list[Candidate]:
 
 
 def _lost_at(granularity: str, switches: Switches) -> str | None:
-    """Which switch has no meaning at a granularity, so that it would be another system."""
+    """Name the switch that has no meaning at a granularity, which makes another system."""
     if granularity == "vertex":
         return None
     for name, lost in (
@@ -131,7 +110,7 @@ def choose(
 
 
 def _worth_trying(able: Sequence[Candidate]) -> list[Candidate]:
-    """Those with the least predictions."""
+    """Return those with the least predictions."""
     ordered = sorted(able, key=lambda one: one.predicted_s or 0.0)
     most = WORTH * (ordered[0].predicted_s or 0.0)
     near = [one for one in ordered[:MOST_TRIED] if (one.predicted_s or 0.0) <= most]
@@ -139,7 +118,7 @@ def _worth_trying(able: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _n_raced_on(worth: Iterable[Candidate], n_mini_batches: int) -> int:
-    """As many mini-batches as let the fewest rounds end in time, as far as predictions tell."""
+    """Return how many mini-batches let the fewest rounds end in time, by predictions."""
     rounds_s = LEAST_ROUNDS * sum(one.predicted_s or 0.0 for one in worth)
     in_time = N_MINI_BATCHES
     if rounds_s * in_time > ENOUGH_S:
@@ -148,7 +127,7 @@ def _n_raced_on(worth: Iterable[Candidate], n_mini_batches: int) -> int:
 
 
 def _taken(found: Race, worth: Sequence[Candidate]) -> int:
-    """The fastest, or what is as fast and has fewer batches; of equals what was predicted less."""
+    """Return the fastest, or one as fast with fewer batches; of equals the one predicted less."""
     leader = found.leader()
     equal = [i for i in found.running if i == leader or found.over(i, leader).high <= 1 + EQUAL]
     return min(equal, key=lambda i: (worth[i].granularity != "vertex", worth[i].n_batches, i))

@@ -24,7 +24,6 @@ from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
-from systems.on_core.choosing import Batches
 from systems.on_core.prepared import NoClock, Prepared, prepared
 
 PIECES = 4  # of a batch that is cut
@@ -32,17 +31,18 @@ MOST_CUT_ALONE = 6  # types; all others are cut together, and cost the same
 N_READINGS = 3  # of which the least counts
 NO_CLOCK = NoClock()
 
+Batches = Mapping[int, int]  # how many batches of each type
 Time = Callable[[Schedule], float]  # seconds of forward and backward under a schedule
 
 
 def batches_by_type(graph: Graph, schedule: Schedule) -> Counter[int]:
-    """How many batches of each type a schedule has."""
+    """Count the batches of each type in a schedule."""
     types: list[int] = graph.types[schedule.order[schedule.starts[:-1]]].tolist()
     return Counter(types)
 
 
 def cut(graph: Graph, schedule: Schedule, types: Collection[int]) -> Schedule:
-    """The schedule with every batch of these types in PIECES pieces, or as many as it has rows."""
+    """Cut every batch of these types in PIECES pieces, or as many as it has rows."""
     kinds = graph.types[schedule.order[schedule.starts[:-1]]]
     sizes = np.diff(schedule.starts)
     n_pieces = np.where(np.isin(kinds, list(types)), np.minimum(sizes, PIECES), 1)
@@ -79,16 +79,17 @@ def costs_of(graph: Graph, schedule: Schedule, time: Time) -> tuple[float, Mappi
 
 
 def _groups(n_of_type: Counter[int]) -> Sequence[Collection[int]]:
-    """The types with the most batches by themselves, then all the others."""
+    """Return the types with the most batches each by itself, then all the others."""
     ordered = [t for t, _ in sorted(n_of_type.items(), key=lambda item: (-item[1], item[0]))]
     others = ordered[MOST_CUT_ALONE:]
     return [*([t] for t in ordered[:MOST_CUT_ALONE]), *([others] if others else [])]
 
 
-class EngineLaboratory:
+class Laboratory:
     """Runs candidates on engines of their granularity, which it makes when they are first needed.
 
-    No weight is changed: there are forward and backward, and no step.
+    No weight is changed: there are forward and backward, and no step. All seconds are of one
+    mini-batch. Raises UnsupportedTrial where a granularity cannot be run here.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class EngineLaboratory:
         self._schedules: dict[Candidate, Schedule] = {}
 
     def prepared_at(self, granularity: str) -> Prepared:
-        """The engine of a granularity; raises UnsupportedTrial where it cannot be run here."""
+        """Return the engine of a granularity; raises UnsupportedTrial if it cannot run here."""
         if granularity not in self._prepared:
             switches = replace(self._switches, granularity=granularity)
             try:
@@ -121,7 +122,7 @@ class EngineLaboratory:
         return found
 
     def policy(self, name: str) -> Policy:
-        """A policy, compiled."""
+        """Return a policy, compiled."""
         if name not in self._policies:
             compile_policy(name)
             self._policies[name] = load_policy(name)
@@ -137,7 +138,10 @@ class EngineLaboratory:
         return seconds, batches_by_type(mini_batch.graph, schedule)
 
     def cost(self, granularity: str, fewest: Candidate) -> tuple[float, Mapping[int, float]]:
-        """By cutting the batches of the schedule that has the fewest."""
+        """Return seconds of forward and backward but for batches, and of one more of each type.
+
+        fewest: the candidate of this granularity with the fewest batches, which are cut.
+        """
         here = self.prepared_at(granularity)
         mini_batch = here.model.mini_batch(self._mini_batches[0])
 

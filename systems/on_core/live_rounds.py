@@ -21,11 +21,11 @@ from harness.values.arrays import IntArray, int_array
 
 
 class Restart(Exception):  # noqa: N818 - no fault: the programs are run once more
-    """A round shows that a block which was taken for untainted is not."""
+    """Raised when a round shows that a block which was taken for untainted is not."""
 
 
 class LiveRun:
-    """All that one model's mini-batches need; `run` is one of them.
+    """Memory and settings of one model's mini-batches; `run` runs one of them.
 
     by_depth: whether the policy is inline_depth, which compiled code may do in its place.
     """
@@ -36,14 +36,14 @@ class LiveRun:
 
     @property
     def run_by(self) -> str:
-        """What runs the programs, and why."""
+        """The runner of the programs, and the reason for it."""
         if self.programs is None and self.recording.programs is not None:
             return "Python, since compiled code plans no rounds with this policy and these switches"
         return self.recording.run_by
 
     @property
     def programs(self) -> CompiledPrograms | None:
-        """Those that compiled code runs, whose rounds it must be able to plan, too."""
+        """The programs that compiled code runs, whose rounds it must be able to plan, too."""
         return self.recording.programs if self._by_depth and self.engine.can_keep() else None
 
     def run(self, instances: Sequence[Any], policy: Policy, clock: Clock) -> None:

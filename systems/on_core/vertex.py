@@ -31,7 +31,7 @@ from harness.programs.model import makes_arrays, programs_run_by
 from harness.values.graph import MiniBatch
 from harness.values.schedule import Schedule, check_schedule
 from systems.on_core.choosing import candidates_of, choose
-from systems.on_core.laboratory import EngineLaboratory
+from systems.on_core.laboratory import Laboratory
 from systems.on_core.prepared import NoClock, Prepared, prepared
 
 DEFAULT_POLICY = "frontier"
@@ -119,9 +119,7 @@ class Adapter(System):
     ) -> Choice:
         """Choose policy and granularity, and keep the engine that they were tried on."""
         model, weights = self._unprepared
-        lab = EngineLaboratory(
-            model, weights, self.switches, self.settings, mini_batches, stopwatch
-        )
+        lab = Laboratory(model, weights, self.switches, self.settings, mini_batches, stopwatch)
         choice = choose(self._candidates, lab, len(mini_batches), tell)
         chosen = choice.chosen
         self.policy_name, self.policy = chosen.policy, lab.policy(chosen.policy)

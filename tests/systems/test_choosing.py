@@ -19,7 +19,8 @@ from harness.errors import ConfigError, UnsupportedTrial
 from harness.measuring.clock import stopwatch_of
 from harness.records.record import read_record, write_record
 from harness.terminal.reporting import summary
-from systems.on_core.choosing import MOST_TRIED, Batches, candidates_of, choose
+from systems.on_core.choosing import MOST_TRIED, candidates_of, choose
+from systems.on_core.laboratory import Batches
 from systems.on_core.racing import EQUAL, LEAST_ROUNDS
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import example

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from harness.contracts.choice import Candidate
-from systems.on_core.choosing import Batches, choose
+from systems.on_core.choosing import choose
+from systems.on_core.laboratory import Batches
 from systems.on_core.racing import (
     ENOUGH_S,
     EQUAL,
