@@ -14,19 +14,19 @@ TYPED = (
     "model.model=tests.support.breaking_program",
     "dataset=xnli_synthetic",
     "batch_size=2",
-    "hidden_size=4",
+    "hidden_size=3",
     "mode=infer",
     "timing.min_seconds=0",
     "timing.n_mini_batches=1",
 )
-HERE = "breaking_program.py:"
+HERE = "bad_programs.py:"
 RULES = {
     "waits_for_nothing": [HERE, "waits for a value of None, which no block computed"],
     "never_joins": [HERE, "forks branches and never waits for it; yield it"],
-    "other_shapes": [HERE, "calls table with other shapes than traced"],
-    "goes_back": [HERE, "calls step at depth", "the depth goes back"],
+    "other_shapes": [HERE, "calls project with other shapes than traced"],
+    "goes_back": [HERE, "calls unary_b at depth", "the depth goes back"],
     "recurses": ["recurses deeper than 5000 calls; let its recursion end, or fork it"],
-    "asks_for_a_number": [HERE, "waits for a number that must be computed first", "rounds=live"],
+    "a_number": [HERE, "waits for a number that must be computed first", "rounds=live"],
 }
 
 
@@ -55,7 +55,7 @@ def test_counting_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr()
     assert said.out == ""
     (line,) = said.err.splitlines()
-    assert "calls step at depth" in line
+    assert "calls unary_b at depth" in line
 
 
 def test_the_same_model_runs_where_it_breaks_none(tmp_path: Path) -> None:

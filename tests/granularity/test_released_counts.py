@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.contracts.corpus import load_corpus
 from harness.contracts.model import Model, ModelSizes
 from harness.contracts.policy import load_policy
 from harness.granularity.released import released_graph
@@ -26,6 +25,7 @@ from harness.policies.parts.bound import lower_bound
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 from harness.values.instances import Tree
 from harness.values.schedule import check_schedule
+from tests.support.corpora import train_part
 from tests.support.released_lattices import lattice_graph, read_lattices
 
 SIZES = ModelSizes(4, {"words": 20_000, "characters": 20_000, "classes": 5})
@@ -52,7 +52,7 @@ TABLE = {
 
 @pytest.mark.parametrize(("model", "batch_size"), TABLE)
 def test_counts_equal_the_table(data_root: Path, model: type[Model], batch_size: int) -> None:
-    trees = load_corpus("datasets.sst", "train", data_root, sha256=None).instances[:batch_size]
+    trees = train_part("sst", data_root).instances[:batch_size]
     built = model(SIZES)
     graph = released_graph(built, built.mini_batch(trees))
     schedules = [load_policy(name)(graph) for name in POLICIES]
@@ -117,7 +117,7 @@ LATTICES = {
 
 
 def derived_graph(data_root: Path, states: str, batch_size: int) -> Graph:
-    corpus = load_corpus("datasets.weibo_lattice", "train", data_root)
+    corpus = train_part("weibo_lattice", data_root)
     model = {"hc": LatticeLSTM, "h": LatticeGRU}[states](ModelSizes(4, corpus.sizes))
     return released_graph(model, model.mini_batch(corpus.instances[:batch_size]))
 

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.corpus import load_corpus
 from harness.contracts.model import Model, ModelSizes
 from harness.contracts.policy import LearningSettings, learn_policy, load_policy
 from harness.granularity.operators import operator_graph
@@ -28,6 +27,7 @@ from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.policies.parts.bound import lower_bound
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule, check_schedule
+from tests.support.corpora import train_part
 from tests.support.exact_minimum import minimum_batches
 from tests.support.plain_critical_share import plain_batches
 from tests.support.random_graphs import graph_of, graphs
@@ -153,7 +153,7 @@ def test_chains_of_two_directions_reach_the_bound() -> None:
 
 @pytest.mark.parametrize("model", [TreeLSTM, TreeGRU, MVRNN])
 def test_trees_reach_the_bound(data_root: Path, model: type[Model]) -> None:
-    trees = load_corpus("datasets.sst", "train", data_root, sha256=None).instances
+    trees = train_part("sst", data_root).instances
     built = model(SIZES)
     for first, size in ((0, 1), (0, 8), (0, 64), (500, 128)):
         mini_batch = built.mini_batch(trees[first : first + size])
@@ -176,10 +176,10 @@ def test_counts_on_lattices(data_root: Path, states: str, batch_size: int) -> No
 def test_fewer_batches_of_operators_than_a_machine_learned_on_them(
     data_root: Path, model: type[Model]
 ) -> None:
-    loader = "datasets.sst" if issubclass(model, TreeLSTM | TreeGRU) else "datasets.weibo_lattice"
-    if loader != "datasets.sst" and not (data_root / "lattice").exists():
+    name = "sst" if issubclass(model, TreeLSTM | TreeGRU) else "weibo_lattice"
+    if name != "sst" and not (data_root / "lattice").exists():
         pytest.skip(f"{data_root / 'lattice'} is missing")
-    corpus = load_corpus(loader, "train", data_root, sha256=None)
+    corpus = train_part(name, data_root)
     built = model(ModelSizes(4, corpus.sizes))
     graph = operator_graph(built, built.mini_batch(corpus.instances[:8]))
     learned = learn_policy("fsm_sort", [graph], LearningSettings())(graph).n_batches
@@ -187,7 +187,7 @@ def test_fewer_batches_of_operators_than_a_machine_learned_on_them(
 
 
 def test_counts_on_trees_of_two_types(data_root: Path) -> None:
-    trees = load_corpus("datasets.sst", "train", data_root, sha256=None).instances[:32]
+    trees = train_part("sst", data_root).instances[:32]
     ratios = []
     for seed in range(10):
         model = TreeLSTM2Type(SIZES, type_seed=seed)

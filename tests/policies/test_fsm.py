@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.corpus import load_corpus
 from harness.contracts.model import Model, ModelSizes
 from harness.contracts.policy import (
     FALLBACKS,
@@ -31,6 +30,7 @@ from harness.policies.fsm.machine import StateMachine
 from harness.policies.parts.bound import lower_bound
 from harness.values.graph import Graph
 from harness.values.schedule import check_schedule
+from tests.support.corpora import train_part
 from tests.support.exact_minimum import minimum_batches
 from tests.support.figure_machine import INTERNAL, OUTPUT, REDUCTION, chain_with_outputs
 from tests.support.fsm_oracle import Learner, Remaining
@@ -174,7 +174,7 @@ def test_no_encoding_knows_the_phase() -> None:
 
 
 def test_equal_seeds_give_equal_machines_and_others_do_not(data_root: Path) -> None:
-    lattices = load_corpus("datasets.weibo_lattice", "train", data_root).instances[:4]
+    lattices = train_part("weibo_lattice", data_root).instances[:4]
     graph = LatticeLSTM(SIZES).mini_batch(lattices).graph
     assert learn_by("sort", graph, trials=60) == learn_by("sort", graph, trials=60)
     assert learn_by("sort", graph, trials=60) != learn_by("sort", graph, trials=60, seed=1)
@@ -271,9 +271,9 @@ TABLE = {
 
 def released(model: Model, data_root: Path, batch_size: int) -> Graph:
     if isinstance(model, TreeLSTM):
-        corpus = load_corpus("datasets.sst", "train", data_root, sha256=None)
+        corpus = train_part("sst", data_root)
     else:
-        corpus = load_corpus("datasets.weibo_lattice", "train", data_root)
+        corpus = train_part("weibo_lattice", data_root)
     return released_graph(model, model.mini_batch(corpus.instances[:batch_size]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from dataclasses import fields
 from itertools import combinations, product
@@ -46,6 +47,11 @@ for one in MODELS[len(OPTIONS) :]:
 WEIGHTS = initial_weights(MODELS[0], 3)
 # All others meet random graphs in tests/policies, and compile for a minute.
 EVERY = settings(deadline=None, max_examples=80)
+
+
+@functools.cache
+def model_of(how: RecordingOptions, seed: int = 0) -> ScriptedModel:
+    return recorded(ScriptedModel(seed), how)
 
 
 @EVERY
@@ -106,7 +112,7 @@ def test_ghosts_make_branches_meet(batch: list[Scripted]) -> None:
 
 
 def depths_behind(script: Script, seed: int) -> tuple[int, ...]:
-    model = recorded(ScriptedModel(seed), RecordingOptions(hoisting=False))
+    model = model_of(RecordingOptions(hoisting=False), seed)
     mini_batch = model.mini_batch([Scripted(script, 0)])
     assert mini_batch.graph.depths is not None
     return tuple(mini_batch.graph.depths[mini_batch.outputs].tolist())
@@ -117,7 +123,7 @@ CHOICE = (Choose(0, 1, (0, 3)),)
 
 def test_without_ghosts_branches_do_not_meet() -> None:
     options = RecordingOptions(ghosts=False, hoisting=False)
-    models = [recorded(ScriptedModel(seed), options) for seed in range(8)]
+    models = [model_of(options, seed) for seed in range(8)]
     graphs = [model.mini_batch([Scripted(CHOICE, 0)]).graph for model in models]
     assert len({int(graph.depths[-1]) for graph in graphs if graph.depths is not None}) == 2
 
@@ -198,7 +204,7 @@ def test_the_engine_computes_what_programs_do(place: int, batch: list[Scripted])
     chosen = dict(CHOICES[place])
     how = RecordingOptions(**{name: chosen.pop(f"recording_{name}") for name in RECORDING})
     policy, threads = chosen.pop("policy"), chosen.pop("threads")
-    model = recorded(ScriptedModel(), how)
+    model = model_of(how)
     truth = interpret(model, WEIGHTS, batch)
     switches = Switches(**chosen)
     adapter = prepared(model, WEIGHTS, switches, policy, mode="infer", threads=threads)
@@ -215,5 +221,5 @@ def test_the_engine_computes_what_programs_do(place: int, batch: list[Scripted])
 @given(instances())
 def test_every_policy_schedules_what_is_recorded(policy: str, batch: list[Scripted]) -> None:
     for how in (RecordingOptions(), RecordingOptions(False, False, False, False)):
-        graph = recorded(ScriptedModel(), how).mini_batch(batch).graph
+        graph = model_of(how).mini_batch(batch).graph
         check_schedule(graph, schedule_by(policy, graph))

@@ -75,6 +75,10 @@ def no_operand(p: Writer) -> Any:
     return p.unary_a(None)
 
 
+def a_later_operand(p: Writer) -> Any:
+    return p.unary_a(p.leaf(word=0) + 1)
+
+
 def no_operand_in_a_chain(p: Writer) -> Any:
     return p.chain(p.unary_a, None, 2)
 
@@ -139,6 +143,7 @@ BAD = [
     (other_shapes, rf"{HERE} calls project with other shapes than traced: operand 0 lacks a state"),
     (too_few, rf"{HERE} calls binary with 1 operands; it was traced with 2"),
     (no_operand, rf"{HERE} calls unary_a with operand 0 None; give what a block returned"),
+    (a_later_operand, rf"{HERE} calls unary_a with operand 0 1; give what a block returned"),
     (no_operand_in_a_chain, rf"{HERE} calls unary_a with operand 0 None; give what a block"),
     (too_few_numbers, rf"{HERE} chains 2 calls with 1 numbers label; give one a call"),
     (no_word, rf"{HERE} calls leaf with the numbers none; it needs word, allowed are word, label"),

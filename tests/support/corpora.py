@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -111,6 +112,12 @@ def write_corpus(name: str, root: Path, **changed: str | bytes) -> Path:
 
 def load(name: str, root: Path | None, split: str = "train", **options: Any) -> Corpus:
     return load_corpus(f"datasets.{name}", split, root, **options)
+
+
+@functools.cache
+def train_part(name: str, data_root: Path) -> Corpus:
+    """The training part of a real corpus, read once by all tests of a process."""
+    return load_corpus(f"datasets.{name}", "train", data_root)
 
 
 def change_lattices(line: int, text: str) -> str:
